@@ -1,0 +1,1 @@
+//! redlock-core
