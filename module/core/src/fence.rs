@@ -1,0 +1,150 @@
+//! Fences: numbers that a node hands out and never takes back.
+//!
+//! One logical counter is kept as many stripes, chosen by a hash of the key. Work on one key then
+//! leaves the numbers of nearly all other keys alone, so nodes that saw the same work on a key agree
+//! on its next number without talking to each other.
+
+use xxhash_rust::xxh3::xxh3_64;
+
+/// How many stripes a node keeps. Part of the persisted format.
+pub const STRIPES: usize = 65_536;
+
+/// How far a client's wish may lift a number in one step.
+///
+/// A floor is only a wish. Without a bound one hostile request could use up the number space.
+pub const MAX_LIFT: u64 = 1 << 32;
+
+/// The largest fence: replies are signed 64-bit integers.
+pub const MAX_FENCE: u64 = i64::MAX as u64;
+
+/// The stripe of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Stripe(u16);
+
+impl Stripe {
+    /// The same key has the same stripe on every node and in every version.
+    #[must_use]
+    pub fn of(key: &[u8]) -> Self {
+        let [low, high, ..] = xxh3_64(key).to_le_bytes();
+        Self(u16::from_le_bytes([low, high]))
+    }
+}
+
+/// All stripes of a node. None ever shrinks.
+#[derive(Clone, Debug)]
+pub struct Stripes {
+    values: Box<[u64]>,
+    largest: u64,
+}
+
+impl Default for Stripes {
+    fn default() -> Self {
+        Self { values: vec![0; STRIPES].into_boxed_slice(), largest: 0 }
+    }
+}
+
+impl Stripes {
+    /// The last number given out on a stripe, 0 if none was.
+    #[must_use]
+    pub fn last(&self, stripe: Stripe) -> u64 {
+        self.values[usize::from(stripe.0)]
+    }
+
+    /// The largest number on any stripe.
+    #[must_use]
+    pub fn largest(&self) -> u64 {
+        self.largest
+    }
+
+    /// The number that a grant on this stripe would carry, or `None` when the numbers are used up.
+    #[must_use]
+    pub fn next(&self, stripe: Stripe, floor: u64) -> Option<u64> {
+        let last = self.last(stripe);
+        let next = (last + 1).max(floor.min(last.saturating_add(MAX_LIFT)));
+        (next <= MAX_FENCE).then_some(next)
+    }
+
+    /// Makes sure that every later number on this stripe is larger than `fence`.
+    pub fn raise(&mut self, stripe: Stripe, fence: u64) {
+        let value = &mut self.values[usize::from(stripe.0)];
+        *value = (*value).max(fence.min(MAX_FENCE));
+        self.largest = self.largest.max(*value);
+    }
+
+    /// Stripes in use, as `(index, last number)`.
+    pub fn used(&self) -> impl Iterator<Item = (u16, u64)> + '_ {
+        (0..=u16::MAX).zip(self.values.iter().copied()).filter(|(_, last)| *last > 0)
+    }
+
+    /// Takes over a saved stripe, unless it is behind.
+    pub fn restore(&mut self, index: u16, last: u64) {
+        self.raise(Stripe(index), last);
+    }
+}
+
+/// Lifts the fence of a held lock towards `floor`, by a bounded step, never down.
+#[must_use]
+pub fn lifted(fence: u64, floor: u64) -> u64 {
+    fence.max(floor.min(fence.saturating_add(MAX_LIFT)).min(MAX_FENCE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_start_at_one_and_grow() {
+        let mut stripes = Stripes::default();
+        let stripe = Stripe::of(b"job");
+        assert_eq!(stripes.next(stripe, 0), Some(1));
+        stripes.raise(stripe, 1);
+        assert_eq!(stripes.next(stripe, 0), Some(2));
+        assert_eq!(stripes.next(stripe, 40), Some(40), "a floor lifts");
+        assert_eq!(stripes.next(stripe, 1), Some(2), "and never lowers");
+        stripes.raise(stripe, 0);
+        assert_eq!(stripes.last(stripe), 1);
+    }
+
+    #[test]
+    fn a_wish_is_bounded() {
+        let stripes = Stripes::default();
+        let stripe = Stripe::of(b"job");
+        assert_eq!(stripes.next(stripe, MAX_FENCE), Some(MAX_LIFT));
+        assert_eq!(lifted(7, MAX_FENCE), 7 + MAX_LIFT);
+        assert_eq!(lifted(7, 3), 7);
+        assert_eq!(lifted(MAX_FENCE, u64::MAX), MAX_FENCE);
+    }
+
+    #[test]
+    fn used_up_numbers_are_not_reused() {
+        let mut stripes = Stripes::default();
+        let stripe = Stripe::of(b"job");
+        stripes.raise(stripe, u64::MAX);
+        assert_eq!(stripes.last(stripe), MAX_FENCE);
+        assert_eq!(stripes.next(stripe, 0), None);
+    }
+
+    #[test]
+    fn the_stripe_of_a_key_is_part_of_the_format() {
+        // Saved stripes are found by their index: a change of the hash would lose every fence.
+        assert_eq!(Stripe::of(b""), Stripe(38_082));
+        assert_eq!(Stripe::of(b"job"), Stripe(52_697));
+        assert_ne!(Stripe::of(b"job"), Stripe::of(b"jobs"));
+    }
+
+    #[test]
+    fn saved_stripes_come_back_but_never_lower_a_number() {
+        let mut stripes = Stripes::default();
+        stripes.raise(Stripe(3), 9);
+        stripes.raise(Stripe(65_535), 12);
+        let saved: Vec<_> = stripes.used().collect();
+        assert_eq!(saved, [(3, 9), (65_535, 12)]);
+
+        let mut later = Stripes::default();
+        later.raise(Stripe(3), 30);
+        for (index, last) in saved {
+            later.restore(index, last);
+        }
+        assert_eq!((later.last(Stripe(3)), later.last(Stripe(65_535)), later.largest()), (30, 12, 30));
+    }
+}

@@ -1,0 +1,338 @@
+//! From the words of a command to a request. Nothing here knows what a request will do.
+//!
+//! `argv` is the whole command, its name first. Requests remember where in it their keys and texts
+//! stand, so that an edge can hand the same words on without copying them.
+
+use crate::catalog::Verb;
+use crate::fault::Fault;
+use crate::fence::MAX_FENCE;
+use crate::request::{self, MAX_KEYS, Owner, Ttl};
+
+/// Which words of a command are its keys, each key once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Keys {
+    /// The word after the name.
+    One,
+    /// These words.
+    Many(Vec<usize>),
+}
+
+impl Keys {
+    /// How many keys there are.
+    #[must_use]
+    #[allow(clippy::len_without_is_empty, reason = "there is always a key")]
+    pub fn len(&self) -> usize {
+        match self {
+            Self::One => 1,
+            Self::Many(words) => words.len(),
+        }
+    }
+
+    /// The word that is the key with this number.
+    #[must_use]
+    pub fn word(&self, number: usize) -> usize {
+        match self {
+            Self::One => 1,
+            Self::Many(words) => words.get(number).copied().unwrap_or(0),
+        }
+    }
+
+    /// The words of all keys.
+    pub fn words(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..self.len()).map(|number| self.word(number))
+    }
+}
+
+/// `ACQUIRE` and `MACQUIRE`.
+#[derive(Clone, Debug)]
+pub struct Acquire<'a> {
+    /// The keys to take, all or none.
+    pub keys: Keys,
+    /// For whom.
+    pub owner: Owner<'a>,
+    /// For how long.
+    pub ttl: Ttl,
+    /// The least fence wished for; 0 for no wish.
+    pub floor: u64,
+    /// For people.
+    pub label: &'a [u8],
+    /// The word that is the owner; the one after it is the time to live.
+    pub owner_word: usize,
+    /// The word that is the label, if there is one.
+    pub label_word: Option<usize>,
+}
+
+/// `EXTEND` and `MEXTEND`.
+#[derive(Clone, Debug)]
+pub struct Extend<'a> {
+    /// The keys to extend, all or none.
+    pub keys: Keys,
+    /// Who asks.
+    pub owner: Owner<'a>,
+    /// Until when, from now.
+    pub ttl: Ttl,
+    /// The least fence wished for; 0 for no wish.
+    pub floor: u64,
+    /// The word that is the owner.
+    pub owner_word: usize,
+}
+
+/// `RELEASE` and `MRELEASE`.
+#[derive(Clone, Debug)]
+pub struct Release<'a> {
+    /// The keys to free, all or none.
+    pub keys: Keys,
+    /// Who asks.
+    pub owner: Owner<'a>,
+    /// The largest fence that the releaser has seen; 0 if it does not say.
+    pub floor: u64,
+}
+
+/// `APPLY`: a lock as it stands on the master, for replicas and the AOF.
+#[derive(Clone, Debug)]
+pub struct Apply<'a> {
+    /// Who holds it.
+    pub owner: Owner<'a>,
+    /// Its fence.
+    pub fence: u64,
+    /// Time until it is over.
+    pub left_ms: u64,
+    /// Time since it was granted; absent: as known here, or now.
+    pub held_ms: Option<u64>,
+    /// How often it was extended; absent: as known here, or never.
+    pub extensions: Option<u32>,
+    /// For people; absent: as known here, or none.
+    pub label: Option<&'a [u8]>,
+}
+
+/// Reads `ACQUIRE` or `MACQUIRE`.
+///
+/// # Errors
+/// What is wrong with the words.
+pub fn acquire<'a>(verb: Verb, argv: &[&'a [u8]], max_ttl_ms: u64) -> Result<Acquire<'a>, Fault> {
+    let mut words = Words::begin(verb, argv)?;
+    let keys = words.keys(verb)?;
+    let owner_word = words.next;
+    let owner = Owner::parse(words.required(verb)?)?;
+    let ttl = Ttl::parse(words.required(verb)?, max_ttl_ms)?;
+    let mut floor = None;
+    let mut label = None;
+    while let Some(option) = words.option() {
+        if option.eq_ignore_ascii_case(b"FENCE") {
+            set_once(&mut floor, request::floor(words.value()?)?)?;
+        } else if option.eq_ignore_ascii_case(b"LABEL") {
+            let word = words.next;
+            set_once(&mut label, (word, request::label(words.value()?)?))?;
+        } else if option.eq_ignore_ascii_case(b"WAIT") {
+            return Err(Fault::Arg("WAIT is not offered by this version; ask again later instead"));
+        } else {
+            return Err(UNKNOWN_OPTION);
+        }
+    }
+    Ok(Acquire {
+        keys,
+        owner,
+        ttl,
+        floor: floor.unwrap_or(0),
+        label: label.map_or(&[], |(_, text)| text),
+        owner_word,
+        label_word: label.map(|(word, _)| word),
+    })
+}
+
+/// Reads `EXTEND` or `MEXTEND`.
+///
+/// # Errors
+/// What is wrong with the words.
+pub fn extend<'a>(verb: Verb, argv: &[&'a [u8]], max_ttl_ms: u64) -> Result<Extend<'a>, Fault> {
+    let mut words = Words::begin(verb, argv)?;
+    let keys = words.keys(verb)?;
+    let owner_word = words.next;
+    let owner = Owner::parse(words.required(verb)?)?;
+    let ttl = Ttl::parse(words.required(verb)?, max_ttl_ms)?;
+    Ok(Extend { keys, owner, ttl, floor: words.only_a_floor()?, owner_word })
+}
+
+/// Reads `RELEASE` or `MRELEASE`.
+///
+/// # Errors
+/// What is wrong with the words.
+pub fn release<'a>(verb: Verb, argv: &[&'a [u8]]) -> Result<Release<'a>, Fault> {
+    let mut words = Words::begin(verb, argv)?;
+    let keys = words.keys(verb)?;
+    let owner = Owner::parse(words.required(verb)?)?;
+    Ok(Release { keys, owner, floor: words.only_a_floor()? })
+}
+
+/// Reads `APPLY`.
+///
+/// # Errors
+/// What is wrong with the words.
+pub fn apply<'a>(argv: &[&'a [u8]]) -> Result<Apply<'a>, Fault> {
+    const NUMBER: Fault = Fault::Arg("a number is none, or is out of range");
+    let verb = Verb::Apply;
+    let mut words = Words::begin(verb, argv)?;
+    words.keys(verb)?;
+    let owner = Owner::parse(words.required(verb)?)?;
+    let fence = request::integer(words.required(verb)?)
+        .filter(|fence| (1..=MAX_FENCE).contains(fence))
+        .ok_or(NUMBER)?;
+    let left_ms = request::integer(words.required(verb)?).ok_or(NUMBER)?;
+    let mut apply = Apply { owner, fence, left_ms, held_ms: None, extensions: None, label: None };
+    while let Some(option) = words.option() {
+        let value = words.value()?;
+        if option.eq_ignore_ascii_case(b"HELD") {
+            set_once(&mut apply.held_ms, request::integer(value).ok_or(NUMBER)?)?;
+        } else if option.eq_ignore_ascii_case(b"EXT") {
+            let count = request::integer(value).and_then(|count| u32::try_from(count).ok()).ok_or(NUMBER)?;
+            set_once(&mut apply.extensions, count)?;
+        } else if option.eq_ignore_ascii_case(b"LABEL") {
+            set_once(&mut apply.label, request::label(value)?)?;
+        } else {
+            return Err(UNKNOWN_OPTION);
+        }
+    }
+    Ok(apply)
+}
+
+/// Reads a command that has no arguments but perhaps one key.
+///
+/// # Errors
+/// [`Fault::WrongArity`] for more or fewer.
+pub fn exactly(verb: Verb, argv: &[&[u8]]) -> Result<(), Fault> {
+    let expected = 1 + usize::from(verb == Verb::Inspect);
+    if argv.len() == expected { Ok(()) } else { Err(Fault::WrongArity(verb.wire_name())) }
+}
+
+const UNKNOWN_OPTION: Fault = Fault::Arg("unknown option");
+
+fn set_once<T>(option: &mut Option<T>, value: T) -> Result<(), Fault> {
+    match option.replace(value) {
+        None => Ok(()),
+        Some(_) => Err(Fault::Arg("an option is given twice")),
+    }
+}
+
+/// The words of a command, read from left to right.
+struct Words<'w, 'a> {
+    argv: &'w [&'a [u8]],
+    next: usize,
+}
+
+impl<'w, 'a> Words<'w, 'a> {
+    fn begin(verb: Verb, argv: &'w [&'a [u8]]) -> Result<Self, Fault> {
+        if argv.len() < verb.least_words() {
+            return Err(Fault::WrongArity(verb.wire_name()));
+        }
+        Ok(Self { argv, next: 1 })
+    }
+
+    fn option(&mut self) -> Option<&'a [u8]> {
+        let word = self.argv.get(self.next).copied();
+        self.next += 1;
+        word
+    }
+
+    fn required(&mut self, verb: Verb) -> Result<&'a [u8], Fault> {
+        self.option().ok_or(Fault::WrongArity(verb.wire_name()))
+    }
+
+    fn value(&mut self) -> Result<&'a [u8], Fault> {
+        self.option().ok_or(Fault::Arg("an option lacks its value"))
+    }
+
+    fn keys(&mut self, verb: Verb) -> Result<Keys, Fault> {
+        if !verb.counts_its_keys() {
+            self.next += 1;
+            return Ok(Keys::One);
+        }
+        let count = request::integer(self.required(verb)?)
+            .and_then(|count| usize::try_from(count).ok())
+            .filter(|count| (1..=MAX_KEYS).contains(count))
+            .ok_or(Fault::Arg("numkeys must be an integer from 1 to 1024"))?;
+        let words = self.next..self.next + count;
+        if words.end > self.argv.len() {
+            return Err(Fault::Arg("numkeys is larger than the number of arguments"));
+        }
+        self.next = words.end;
+        // The same key twice is one key: a lock of `a` and `a` is a lock of `a`.
+        let mut unique: Vec<usize> = words.collect();
+        unique.sort_by_key(|word| self.argv[*word]);
+        unique.dedup_by_key(|word| self.argv[*word]);
+        unique.sort_unstable();
+        Ok(Keys::Many(unique))
+    }
+
+    fn only_a_floor(mut self) -> Result<u64, Fault> {
+        let mut floor = None;
+        while let Some(option) = self.option() {
+            if !option.eq_ignore_ascii_case(b"FENCE") {
+                return Err(UNKNOWN_OPTION);
+            }
+            set_once(&mut floor, request::floor(self.value()?)?)?;
+        }
+        Ok(floor.unwrap_or(0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<&[u8]> {
+        line.split(' ').map(str::as_bytes).collect()
+    }
+
+    #[test]
+    fn options_come_in_any_order_and_case() {
+        for line in ["R k o 5 FENCE 9 LABEL hi", "R k o 5 label hi fence 9"] {
+            let argv = words(line);
+            let request = acquire(Verb::Acquire, &argv, 100).unwrap();
+            assert_eq!((request.floor, request.label, request.owner_word), (9, &b"hi"[..], 2));
+            assert_eq!(argv[request.label_word.unwrap()], b"hi");
+        }
+    }
+
+    #[test]
+    fn repeated_keys_count_once() {
+        let argv = words("R 4 b a b a o 5");
+        let request = acquire(Verb::Macquire, &argv, 100).unwrap();
+        assert_eq!(request.keys, Keys::Many(vec![2, 3]));
+        assert_eq!(request.owner_word, 6);
+    }
+
+    #[test]
+    fn bad_words_are_named() {
+        let fault = |verb, line| match verb {
+            Verb::Acquire | Verb::Macquire => acquire(verb, &words(line), 100).unwrap_err().to_string(),
+            Verb::Extend | Verb::Mextend => extend(verb, &words(line), 100).unwrap_err().to_string(),
+            Verb::Apply => apply(&words(line)).unwrap_err().to_string(),
+            _ => release(verb, &words(line)).unwrap_err().to_string(),
+        };
+        for (verb, line, begins) in [
+            (Verb::Acquire, "R k o", "ERR wrong number of arguments for 'redlock.acquire' command"),
+            (Verb::Acquire, "R k o 0", "REDLOCKTTL"),
+            (Verb::Acquire, "R k o 101", "REDLOCKTTL"),
+            (Verb::Acquire, "R k  5", "REDLOCKOWNER"),
+            (Verb::Acquire, "R k o 5 FENCE", "REDLOCKARG an option lacks"),
+            (Verb::Acquire, "R k o 5 FENCE -1", "REDLOCKARG FENCE"),
+            (Verb::Acquire, "R k o 5 FENCE 1 FENCE 1", "REDLOCKARG an option is given twice"),
+            (Verb::Acquire, "R k o 5 FENCE 9223372036854775808", "REDLOCKARG FENCE"),
+            (Verb::Acquire, "R k o 5 TURBO", "REDLOCKARG unknown option"),
+            (Verb::Acquire, "R k o 5 WAIT 1 2 3", "REDLOCKARG WAIT"),
+            (Verb::Extend, "R k o 5 LABEL x", "REDLOCKARG unknown option"),
+            (Verb::Release, "R k o x", "REDLOCKARG unknown option"),
+            (Verb::Macquire, "R 0 k o 5", "REDLOCKARG numkeys"),
+            (Verb::Macquire, "R 1025 k o 5", "REDLOCKARG numkeys"),
+            (Verb::Macquire, "R -1 k o 5", "REDLOCKARG numkeys"),
+            (Verb::Macquire, "R 9 k o 5", "REDLOCKARG numkeys is larger"),
+            (Verb::Macquire, "R 2 k o 5", "ERR wrong number of arguments for 'redlock.macquire'"),
+            (Verb::Mrelease, "R 2 k o", "ERR wrong number of arguments for 'redlock.mrelease'"),
+            (Verb::Apply, "R k o 0 5", "REDLOCKARG a number"),
+            (Verb::Apply, "R k o 1 5 HELD x", "REDLOCKARG a number"),
+        ] {
+            let text = fault(verb, line);
+            assert!(text.starts_with(begins), "{line}: {text}");
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! What is saved of a node: the form of a lock and of the stripes outside of memory.
+//!
+//! Time is saved as time left, never as a date: when a lock is loaded or replicated it starts its
+//! remaining time anew in full, whatever any wall clock says meanwhile.
+
+use crate::fence::{MAX_FENCE, Stripes};
+
+/// The version of what [`encode_stripes`] writes.
+const STRIPES_VERSION: u8 = 1;
+
+/// A lock as it is saved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockImage {
+    /// Who may change it.
+    pub owner: Vec<u8>,
+    /// For people.
+    pub label: Vec<u8>,
+    /// Its fence.
+    pub fence: u64,
+    /// Time until it is over.
+    pub left_ms: u64,
+    /// Time since it was granted.
+    pub held_ms: u64,
+    /// How often it was extended.
+    pub extensions: u32,
+}
+
+/// The stripes in use, as bytes.
+#[must_use]
+pub fn encode_stripes(stripes: &Stripes) -> Vec<u8> {
+    let mut bytes = vec![STRIPES_VERSION];
+    for (index, last) in stripes.used() {
+        bytes.extend_from_slice(&index.to_le_bytes());
+        bytes.extend_from_slice(&last.to_le_bytes());
+    }
+    bytes
+}
+
+/// Takes saved stripes over. False, with nothing changed, if the bytes are not what
+/// [`encode_stripes`] writes.
+#[must_use]
+pub fn restore_stripes(stripes: &mut Stripes, bytes: &[u8]) -> bool {
+    let Some((&STRIPES_VERSION, entries)) = bytes.split_first() else { return false };
+    let (entries, rest) = entries.as_chunks::<10>();
+    let entries =
+        entries.iter().map(|[a, b, last @ ..]| (u16::from_le_bytes([*a, *b]), u64::from_le_bytes(*last)));
+    if !rest.is_empty() || entries.clone().any(|(_, last)| last > MAX_FENCE) {
+        return false;
+    }
+    entries.for_each(|(index, last)| stripes.restore(index, last));
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fence::Stripe;
+
+    #[test]
+    fn stripes_survive_the_round_trip() {
+        let mut stripes = Stripes::default();
+        stripes.raise(Stripe::of(b"a"), 5);
+        stripes.raise(Stripe::of(b"b"), MAX_FENCE);
+        let bytes = encode_stripes(&stripes);
+        let mut loaded = Stripes::default();
+        assert!(restore_stripes(&mut loaded, &bytes));
+        assert!(loaded.used().eq(stripes.used()));
+    }
+
+    #[test]
+    fn what_is_not_ours_is_refused_whole() {
+        let mut stripes = Stripes::default();
+        let good = [1, 3, 0, 9, 0, 0, 0, 0, 0, 0, 0];
+        let mut too_large = good;
+        too_large[10] = 0xff;
+        for bad in [&[][..], &[2], &good[..10], &too_large] {
+            assert!(!restore_stripes(&mut stripes, bad), "{bad:?}");
+        }
+        assert_eq!(stripes.largest(), 0);
+        assert!(restore_stripes(&mut stripes, &good));
+        assert_eq!(stripes.largest(), 9);
+    }
+}

@@ -1,0 +1,60 @@
+//! The seam between a node's decisions and the place where keys live.
+
+use crate::table::{Database, LockId};
+
+/// What stands under a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Occupant {
+    /// Nothing.
+    Empty,
+    /// A lock of this node; it may have run out.
+    Lock(LockId),
+    /// A plain string: a lock that a `SET key value NX PX` client took.
+    ForeignString,
+    /// A value that is no lock of any kind.
+    OtherType,
+}
+
+/// The keys that one command names, by their number in the command.
+///
+/// Values leave the keyspace by `put` (the old one) and `delete`; whoever implements it tells the node
+/// of each lock that left, by [`Node::bury`](crate::Node::bury), after the command.
+pub trait Keyspace {
+    /// The database in which the keys are.
+    fn database(&self) -> Database;
+    /// The name of a key.
+    fn name(&self, key: usize) -> &[u8];
+    /// What stands under a key.
+    fn occupant(&self, key: usize) -> Occupant;
+    /// Puts a lock under a key, in place of whatever is there.
+    fn put(&mut self, key: usize, lock: LockId);
+    /// Removes what is under a key.
+    fn delete(&mut self, key: usize);
+    /// Hands an effect on to replicas and the AOF.
+    fn replicate(&mut self, effect: Effect);
+}
+
+/// What a command did, for replicas and the AOF: never what it asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// The key is now held by the command's owner.
+    Granted {
+        /// The key's number in the command.
+        key: usize,
+        /// The fence granted.
+        fence: u64,
+    },
+    /// The owner's lock of the key goes on.
+    Prolonged {
+        /// The key's number in the command.
+        key: usize,
+        /// Its fence now.
+        fence: u64,
+        /// Time until it is over.
+        left_ms: u64,
+        /// How often it was extended.
+        extensions: u32,
+    },
+    /// The command's keys are free. The same words do the same on a copy, without a clock.
+    Released,
+}

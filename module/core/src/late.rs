@@ -1,0 +1,118 @@
+//! A memory of releases that came before their acquire.
+//!
+//! A client that gives up sends a release. If its acquire was held up on another connection it
+//! arrives afterwards, and would lock the key for a client that is long gone: a ghost. So a release
+//! that finds nothing to free is remembered for a while, and bars that owner from that key.
+//!
+//! On one connection order is kept, so an acquire after a release there is meant: it is not barred.
+//! The memory is small and forgets under pressure; a ghost ends with its time to live in any case.
+
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+use crate::time::Millis;
+
+/// How many releases are remembered at most.
+const PLACES: usize = 4_096;
+
+/// The default of `redlock.late-window`.
+pub const DEFAULT_WINDOW_MS: u64 = 10_000;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Entry {
+    /// Of key and owner; 0 for none.
+    digest: u64,
+    connection: u64,
+    until: Millis,
+}
+
+/// Recent releases that freed nothing.
+#[derive(Debug)]
+pub struct LateReleases {
+    window_ms: u64,
+    /// Allocated when first used; an entry's place is given by its digest.
+    entries: Vec<Entry>,
+    /// No entry is in force after this time.
+    quiet_after: Millis,
+}
+
+impl Default for LateReleases {
+    fn default() -> Self {
+        Self { window_ms: DEFAULT_WINDOW_MS, entries: Vec::new(), quiet_after: Millis(0) }
+    }
+}
+
+impl LateReleases {
+    /// How long a release is remembered.
+    #[must_use]
+    pub fn window_ms(&self) -> u64 {
+        self.window_ms
+    }
+
+    /// Sets how long a release is remembered; 0 turns the memory off.
+    pub fn set_window_ms(&mut self, window_ms: u64) {
+        self.window_ms = window_ms;
+        if window_ms == 0 {
+            self.entries = Vec::new();
+        }
+    }
+
+    /// Notes that `owner` let go of `key` without holding it.
+    pub fn remember(&mut self, key: &[u8], owner: &[u8], connection: u64, now: Millis) {
+        if self.window_ms == 0 {
+            return;
+        }
+        if self.entries.is_empty() {
+            self.entries = vec![Entry::default(); PLACES];
+        }
+        let until = now.deadline_after(self.window_ms);
+        self.quiet_after = self.quiet_after.max(until);
+        let digest = digest(key, owner);
+        self.entries[place(digest)] = Entry { digest, connection, until };
+    }
+
+    /// Whether an acquire of `key` by `owner` is one that its own release has overtaken.
+    #[must_use]
+    pub fn bars(&self, key: &[u8], owner: &[u8], connection: u64, now: Millis) -> bool {
+        if self.entries.is_empty() || now >= self.quiet_after {
+            return false;
+        }
+        let digest = digest(key, owner);
+        let entry = self.entries[place(digest)];
+        entry.digest == digest && entry.connection != connection && now < entry.until
+    }
+}
+
+fn digest(key: &[u8], owner: &[u8]) -> u64 {
+    xxh3_64_with_seed(owner, xxh3_64(key)).max(1)
+}
+
+fn place(digest: u64) -> usize {
+    usize::try_from(digest % PLACES as u64).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_late_acquire_of_another_connection_is_barred() {
+        let mut late = LateReleases::default();
+        late.remember(b"job", b"me", 1, Millis(100));
+        assert!(late.bars(b"job", b"me", 2, Millis(100)));
+        assert!(!late.bars(b"job", b"me", 1, Millis(100)), "order is kept on one connection");
+        assert!(!late.bars(b"job", b"you", 2, Millis(100)));
+        assert!(!late.bars(b"jo", b"bme", 2, Millis(100)), "key and owner do not run together");
+        assert!(late.bars(b"job", b"me", 2, Millis(100 + DEFAULT_WINDOW_MS)));
+        assert!(!late.bars(b"job", b"me", 2, Millis(101 + DEFAULT_WINDOW_MS)));
+    }
+
+    #[test]
+    fn it_can_be_turned_off() {
+        let mut late = LateReleases::default();
+        late.remember(b"job", b"me", 1, Millis(0));
+        late.set_window_ms(0);
+        assert!(!late.bars(b"job", b"me", 2, Millis(0)));
+        late.remember(b"job", b"me", 1, Millis(0));
+        assert!(!late.bars(b"job", b"me", 2, Millis(0)));
+    }
+}

@@ -1,0 +1,174 @@
+//! A node without a server: the same decisions over a hash map.
+//!
+//! For simulations, models and programs that want locks in their own tests. It also knows just enough
+//! of a server to be compared with one.
+
+use std::collections::HashMap;
+
+use crate::catalog::Verb;
+use crate::fault::Fault;
+use crate::grammar::{self, Keys};
+use crate::keyspace::{Effect, Keyspace, Occupant};
+use crate::node::{Node, Sweep};
+use crate::reply::Reply;
+use crate::table::{Database, LockId};
+use crate::time::Millis;
+
+/// A node whose keys live in memory.
+#[derive(Debug)]
+pub struct MemoryNode {
+    node: Node,
+    keys: HashMap<Vec<u8>, Occupant>,
+}
+
+/// The keys of one command.
+struct View<'a> {
+    keys: &'a mut HashMap<Vec<u8>, Occupant>,
+    argv: &'a [&'a [u8]],
+    words: Keys,
+    gone: Vec<LockId>,
+}
+
+impl View<'_> {
+    fn replace(&mut self, key: usize, with: Option<Occupant>) {
+        let name = self.name(key).to_vec();
+        let old = match with {
+            Some(occupant) => self.keys.insert(name, occupant),
+            None => self.keys.remove(&name),
+        };
+        if let Some(Occupant::Lock(id)) = old {
+            self.gone.push(id);
+        }
+    }
+}
+
+impl Keyspace for View<'_> {
+    fn database(&self) -> Database {
+        0
+    }
+
+    fn name(&self, key: usize) -> &[u8] {
+        self.argv.get(self.words.word(key)).copied().unwrap_or(&[])
+    }
+
+    fn occupant(&self, key: usize) -> Occupant {
+        self.keys.get(self.name(key)).copied().unwrap_or(Occupant::Empty)
+    }
+
+    fn put(&mut self, key: usize, lock: LockId) {
+        self.replace(key, Some(Occupant::Lock(lock)));
+    }
+
+    fn delete(&mut self, key: usize) {
+        self.replace(key, None);
+    }
+
+    fn replicate(&mut self, _: Effect) {}
+}
+
+impl MemoryNode {
+    /// A node with this identity that holds nothing.
+    #[must_use]
+    pub fn new(id: &str) -> Self {
+        Self { node: Node::new(id.to_owned()), keys: HashMap::new() }
+    }
+
+    /// The node itself.
+    #[must_use]
+    pub fn node(&self) -> &Node {
+        &self.node
+    }
+
+    /// The node itself, to be configured.
+    pub fn node_mut(&mut self) -> &mut Node {
+        &mut self.node
+    }
+
+    /// Runs a command, its name first, as it arrives on `connection` at `now`.
+    ///
+    /// # Errors
+    /// What a server with the module would answer as an error.
+    pub fn execute(&mut self, argv: &[&[u8]], connection: u64, mut now: Millis) -> Result<Reply, Fault> {
+        let verb = argv.first().and_then(|name| Verb::named(name)).ok_or(Fault::Arg("unknown command"))?;
+        self.sweep(now);
+        let clock = &mut now;
+        let max_ttl_ms = self.node.max_ttl_ms();
+        match verb {
+            Verb::Acquire | Verb::Macquire => {
+                let request = grammar::acquire(verb, argv, max_ttl_ms)?;
+                self.on(argv, request.keys.clone(), |node, keys| {
+                    node.acquire(keys, &request, connection, clock)
+                })
+            }
+            Verb::Extend | Verb::Mextend => {
+                let request = grammar::extend(verb, argv, max_ttl_ms)?;
+                self.on(argv, request.keys.clone(), |node, keys| node.extend(keys, &request, clock))
+            }
+            Verb::Release | Verb::Mrelease => {
+                let request = grammar::release(verb, argv)?;
+                self.on(argv, request.keys.clone(), |node, keys| {
+                    node.release(keys, &request, connection, clock)
+                })
+            }
+            Verb::Inspect => {
+                grammar::exactly(verb, argv)?;
+                self.on(argv, Keys::One, |node, keys| node.inspect(keys, clock))
+            }
+            Verb::Node => {
+                grammar::exactly(verb, argv)?;
+                Ok(self.node.describe(clock))
+            }
+            Verb::Apply => Err(Fault::Internal),
+        }
+    }
+
+    /// Deletes a key as an administrator's `DEL` does; true if there was one.
+    pub fn delete(&mut self, key: &[u8]) -> bool {
+        let old = self.keys.remove(key);
+        self.forget(old);
+        old.is_some()
+    }
+
+    /// Puts something under a key that is not a lock of this node.
+    pub fn plant(&mut self, key: &[u8], occupant: Occupant) {
+        let old = self.keys.insert(key.to_vec(), occupant);
+        self.forget(old);
+    }
+
+    /// Whether there is anything under a key at `now`.
+    pub fn exists(&mut self, key: &[u8], now: Millis) -> bool {
+        self.sweep(now);
+        self.keys.contains_key(key)
+    }
+
+    /// Deletes every lock that has run out.
+    pub fn sweep(&mut self, mut now: Millis) {
+        loop {
+            match self.node.sweep(&mut now) {
+                Sweep::Expired(lock) => {
+                    let (_, key) = self.node.place(lock);
+                    if self.keys.get(key) == Some(&Occupant::Lock(lock)) {
+                        let key = key.to_vec();
+                        self.delete(&key);
+                        self.node.note_expired();
+                    }
+                }
+                Sweep::Busy => {}
+                Sweep::Until(_) | Sweep::Idle => return,
+            }
+        }
+    }
+
+    fn on<T>(&mut self, argv: &[&[u8]], words: Keys, run: impl FnOnce(&mut Node, &mut View<'_>) -> T) -> T {
+        let mut view = View { keys: &mut self.keys, argv, words, gone: Vec::new() };
+        let answer = run(&mut self.node, &mut view);
+        view.gone.into_iter().for_each(|lock| self.node.bury(lock));
+        answer
+    }
+
+    fn forget(&mut self, occupant: Option<Occupant>) {
+        if let Some(Occupant::Lock(lock)) = occupant {
+            self.node.bury(lock);
+        }
+    }
+}

@@ -1,0 +1,554 @@
+//! What a node decides.
+//!
+//! Every command first looks at all of its keys and changes nothing until it knows its answer, so a
+//! refusal leaves no trace and several keys are taken in one step or not at all.
+
+use crate::counters::Counters;
+use crate::fault::Fault;
+use crate::fence::{self, Stripe, Stripes};
+use crate::grammar::{Acquire, Apply, Extend, Release};
+use crate::image::LockImage;
+use crate::keyspace::{Effect, Keyspace, Occupant};
+use crate::late::LateReleases;
+use crate::pack::Packed;
+use crate::reply::{Reply, Value};
+use crate::request::DEFAULT_MAX_TTL_MS;
+use crate::table::{Database, LockId, LockTable, NewLock};
+use crate::time::{Millis, NodeClock};
+use crate::wheel::Step;
+
+/// The version of this node, as `REDLOCK.NODE` tells it.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// A node: the locks it holds and the numbers it has given out.
+#[derive(Debug)]
+pub struct Node {
+    id: String,
+    locks: LockTable,
+    stripes: Stripes,
+    late: LateReleases,
+    counters: Counters,
+    max_ttl_ms: u64,
+    longest_ttl_ms: u64,
+    quarantine_until: Millis,
+}
+
+/// How the keys of a command stand towards its owner.
+enum Standing {
+    /// The owner holds them all, as one lock with this fence.
+    Mine { fence: u64 },
+    /// Nobody else holds any of them.
+    Open,
+    /// Somebody else holds at least one.
+    Held,
+}
+
+/// What one step of the sweep came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sweep {
+    /// This lock has run out: its key is to be deleted.
+    Expired(LockId),
+    /// There may be more to do; ask again.
+    Busy,
+    /// Nothing runs out before this time.
+    Until(Millis),
+    /// Nothing is held.
+    Idle,
+}
+
+impl Node {
+    /// A node with this identity that holds nothing and has given out nothing.
+    #[must_use]
+    pub fn new(id: String) -> Self {
+        Self {
+            id,
+            locks: LockTable::default(),
+            stripes: Stripes::default(),
+            late: LateReleases::default(),
+            counters: Counters::default(),
+            max_ttl_ms: DEFAULT_MAX_TTL_MS,
+            longest_ttl_ms: 0,
+            quarantine_until: Millis(0),
+        }
+    }
+
+    /// Takes the lock of every key of the request, or of none.
+    ///
+    /// # Errors
+    /// A key of another type, quarantine, or numbers used up; contention is [`Reply::Nil`].
+    pub fn acquire(
+        &mut self,
+        keyspace: &mut impl Keyspace,
+        request: &Acquire<'_>,
+        connection: u64,
+        clock: &mut impl NodeClock,
+    ) -> Result<Reply, Fault> {
+        let now = clock.latest();
+        let owner = request.owner.packed();
+        match self.standing(keyspace, request.keys.len(), owner, now, clock)? {
+            Standing::Held => {
+                self.counters.refusals += 1;
+                Ok(Reply::Nil)
+            }
+            Standing::Mine { fence } => {
+                // The same request again: the same lock, the same fence, at least as long.
+                self.counters.refreshes += 1;
+                self.longest_ttl_ms = self.longest_ttl_ms.max(request.ttl.ms());
+                for key in 0..request.keys.len() {
+                    self.prolong(keyspace, key, now, request.ttl.ms(), |lock| (lock.fence, lock.extensions));
+                }
+                Ok(Reply::Integer(fence))
+            }
+            Standing::Open => self.grant(keyspace, request, connection, now, clock),
+        }
+    }
+
+    /// Gives the owner's locks a new deadline, if it holds them all; raises their fences to the floor.
+    ///
+    /// # Errors
+    /// A key of another type.
+    pub fn extend(
+        &mut self,
+        keyspace: &mut impl Keyspace,
+        request: &Extend<'_>,
+        clock: &mut impl NodeClock,
+    ) -> Result<Reply, Fault> {
+        let now = clock.latest();
+        if !self.owns_all(keyspace, request.keys.len(), request.owner.packed(), now, clock)? {
+            self.counters.stale_extensions += 1;
+            return Ok(Reply::Nil);
+        }
+        self.counters.extensions += 1;
+        self.longest_ttl_ms = self.longest_ttl_ms.max(request.ttl.ms());
+        let mut largest = 0;
+        for key in 0..request.keys.len() {
+            let floor = request.floor;
+            let fence = self.prolong(keyspace, key, now, request.ttl.ms(), |lock| {
+                (fence::lifted(lock.fence, floor), lock.extensions.saturating_add(1))
+            });
+            self.stripes.raise(Stripe::of(keyspace.name(key)), fence);
+            largest = largest.max(fence);
+        }
+        Ok(Reply::Integer(largest))
+    }
+
+    /// Frees the owner's locks, if it holds them all.
+    ///
+    /// # Errors
+    /// A key of another type.
+    pub fn release(
+        &mut self,
+        keyspace: &mut impl Keyspace,
+        request: &Release<'_>,
+        connection: u64,
+        clock: &mut impl NodeClock,
+    ) -> Result<Reply, Fault> {
+        let now = clock.latest();
+        let owner = request.owner.packed();
+        if !self.owns_all(keyspace, request.keys.len(), owner, now, clock)? {
+            self.counters.stale_releases += 1;
+            for key in 0..request.keys.len() {
+                self.late.remember(keyspace.name(key), owner.bytes(), connection, now);
+            }
+            return Ok(Reply::Integer(0));
+        }
+        self.counters.releases += 1;
+        for key in 0..request.keys.len() {
+            self.free(keyspace, key, request.floor);
+        }
+        keyspace.replicate(Effect::Released);
+        Ok(Reply::Integer(1))
+    }
+
+    /// Does on a copy what a release did on the master: no clock is asked.
+    pub fn replay_release(&mut self, keyspace: &mut impl Keyspace, request: &Release<'_>) -> Reply {
+        let owner = request.owner.packed();
+        for key in 0..request.keys.len() {
+            if let Occupant::Lock(id) = keyspace.occupant(key)
+                && self.locks.is_owned_by(id, owner)
+            {
+                self.free(keyspace, key, request.floor);
+            }
+        }
+        keyspace.replicate(Effect::Released);
+        Reply::Integer(1)
+    }
+
+    /// Does on a copy what a grant or an extension did on the master.
+    ///
+    /// # Errors
+    /// No more locks can be held.
+    pub fn apply(
+        &mut self,
+        keyspace: &mut impl Keyspace,
+        request: &Apply<'_>,
+        clock: &mut impl NodeClock,
+    ) -> Result<(), Fault> {
+        let now = clock.latest();
+        self.stripes.raise(Stripe::of(keyspace.name(0)), request.fence);
+        self.longest_ttl_ms = self.longest_ttl_ms.max(request.left_ms);
+        if let Occupant::Lock(id) = keyspace.occupant(0)
+            && self.locks.is_owned_by(id, request.owner.packed())
+            && request.label.is_none()
+            && request.held_ms.is_none()
+        {
+            self.locks.set_fence(id, request.fence);
+            self.locks.prolong(id, now.deadline_after(request.left_ms));
+            if let Some(extensions) = request.extensions {
+                self.locks.set_extensions(id, extensions);
+            }
+            return Ok(());
+        }
+        let lock = NewLock {
+            database: keyspace.database(),
+            key: keyspace.name(0),
+            owner: request.owner.packed(),
+            owner_len: request.owner.text_len(),
+            label: request.label.unwrap_or(&[]),
+            fence: request.fence,
+            granted: Millis(now.0.saturating_sub(request.held_ms.unwrap_or(0))),
+            deadline: now.deadline_after(request.left_ms),
+            extensions: request.extensions.unwrap_or(0),
+        };
+        let id = self.locks.insert(&lock).ok_or(FULL)?;
+        keyspace.put(0, id);
+        Ok(())
+    }
+
+    /// Tells about one lock.
+    ///
+    /// # Errors
+    /// A key of another type.
+    pub fn inspect(&self, keyspace: &impl Keyspace, clock: &mut impl NodeClock) -> Result<Reply, Fault> {
+        let now = clock.latest();
+        match keyspace.occupant(0) {
+            Occupant::OtherType => Err(Fault::WrongType),
+            Occupant::Lock(id) if !self.has_expired(id, now, clock) => Ok(Reply::Map(vec![
+                ("fence", self.locks.fence(id).into()),
+                ("label", self.locks.label(id).into()),
+                ("pttl", now.left_until(self.locks.deadline(id)).into()),
+                ("held-ms", now.since(self.locks.granted(id)).into()),
+                ("extensions", u64::from(self.locks.extensions(id)).into()),
+                ("waiters", 0.into()),
+            ])),
+            _ => Ok(Reply::Nil),
+        }
+    }
+
+    /// Tells about this node.
+    #[must_use]
+    pub fn describe(&self, clock: &mut impl NodeClock) -> Reply {
+        Reply::Map(vec![
+            ("node-id", Value::Bytes(self.id.clone().into_bytes())),
+            ("fence", self.largest_fence().into()),
+            ("quarantine-ms", self.quarantine_left_ms(clock).into()),
+            ("locks", self.held().into()),
+            ("waiters", 0.into()),
+            ("longest-ttl-ms", self.longest_ttl_ms.into()),
+            ("version", VERSION.as_bytes().into()),
+        ])
+    }
+
+    /// Does one lock's worth of sweeping. Whoever sweeps deletes the key of an expired lock, if the
+    /// lock still stands there, and calls [`note_expired`](Self::note_expired).
+    pub fn sweep(&mut self, clock: &mut impl NodeClock) -> Sweep {
+        match self.locks.step(clock.proven()) {
+            Step::Due(entry) => Sweep::Expired(LockId::from_bits(entry)),
+            Step::Moved => Sweep::Busy,
+            Step::Later(at) => Sweep::Until(at),
+            Step::Idle => Sweep::Idle,
+        }
+    }
+
+    /// When the sweep has something to do next.
+    #[must_use]
+    pub fn next_sweep(&self) -> Option<Millis> {
+        self.locks.next_deadline()
+    }
+
+    /// Counts a lock that the sweep has deleted.
+    pub fn note_expired(&mut self) {
+        self.counters.expirations += 1;
+    }
+
+    /// Forgets a lock whose value has left the keyspace.
+    pub fn bury(&mut self, lock: LockId) {
+        self.locks.remove(lock);
+    }
+
+    /// Takes over a saved lock; whoever loads it puts the lock under its key.
+    ///
+    /// # Errors
+    /// No more locks can be held, or the image is not of a lock.
+    pub fn load(
+        &mut self,
+        database: Database,
+        key: &[u8],
+        image: &LockImage,
+        clock: &mut impl NodeClock,
+    ) -> Result<LockId, Fault> {
+        let owner = crate::request::Owner::parse(&image.owner)?;
+        let now = clock.latest();
+        self.stripes.raise(Stripe::of(key), image.fence);
+        self.longest_ttl_ms = self.longest_ttl_ms.max(image.left_ms);
+        self.locks
+            .insert(&NewLock {
+                database,
+                key,
+                owner: owner.packed(),
+                owner_len: owner.text_len(),
+                label: crate::request::label(&image.label)?,
+                fence: image.fence,
+                granted: Millis(now.0.saturating_sub(image.held_ms)),
+                deadline: now.deadline_after(image.left_ms),
+                extensions: image.extensions,
+            })
+            .ok_or(FULL)
+    }
+
+    /// A lock as it is to be saved.
+    #[must_use]
+    pub fn image(&self, lock: LockId, clock: &mut impl NodeClock) -> LockImage {
+        self.locks.image(lock, clock.proven())
+    }
+
+    /// Where a lock stands.
+    #[must_use]
+    pub fn place(&self, lock: LockId) -> (Database, &[u8]) {
+        self.locks.place(lock)
+    }
+
+    /// Notes that a lock now stands under another key.
+    pub fn moved_to(&mut self, lock: LockId, database: Database, key: &[u8]) {
+        self.locks.moved_to(lock, database, key);
+    }
+
+    /// Notes that two databases changed places.
+    pub fn databases_swapped(&mut self, one: Database, other: Database) {
+        self.locks.databases_swapped(one, other);
+    }
+
+    /// Memory of one lock.
+    #[must_use]
+    pub fn bytes_of(&self, lock: LockId) -> usize {
+        self.locks.bytes_of(lock)
+    }
+
+    /// Memory of all locks.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        self.locks.held_bytes()
+    }
+
+    /// How many locks are held.
+    #[must_use]
+    pub fn held(&self) -> u64 {
+        self.locks.len() as u64
+    }
+
+    /// The counters.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// The numbers given out.
+    #[must_use]
+    pub fn stripes(&self) -> &Stripes {
+        &self.stripes
+    }
+
+    /// The numbers given out, to take saved ones over.
+    pub fn stripes_mut(&mut self) -> &mut Stripes {
+        &mut self.stripes
+    }
+
+    /// The largest number given out.
+    #[must_use]
+    pub fn largest_fence(&self) -> u64 {
+        self.stripes.largest()
+    }
+
+    /// The longest time to live granted.
+    #[must_use]
+    pub fn longest_ttl_ms(&self) -> u64 {
+        self.longest_ttl_ms
+    }
+
+    /// Time until this node grants again; 0 if it does.
+    #[must_use]
+    pub fn quarantine_left_ms(&self, clock: &mut impl NodeClock) -> u64 {
+        self.quarantine_until.since(clock.proven())
+    }
+
+    /// The largest time to live that a request may ask for.
+    #[must_use]
+    pub fn max_ttl_ms(&self) -> u64 {
+        self.max_ttl_ms
+    }
+
+    /// Sets the largest time to live. Locks that are held keep theirs.
+    pub fn set_max_ttl_ms(&mut self, max_ttl_ms: u64) {
+        self.max_ttl_ms = max_ttl_ms;
+    }
+
+    /// How long a release bars its late acquire.
+    #[must_use]
+    pub fn late_window_ms(&self) -> u64 {
+        self.late.window_ms()
+    }
+
+    /// Sets how long a release bars its late acquire; 0: not at all.
+    pub fn set_late_window_ms(&mut self, window_ms: u64) {
+        self.late.set_window_ms(window_ms);
+    }
+
+    fn standing(
+        &self,
+        keyspace: &impl Keyspace,
+        keys: usize,
+        owner: &Packed<'_>,
+        now: Millis,
+        clock: &mut impl NodeClock,
+    ) -> Result<Standing, Fault> {
+        let mut held = false;
+        let mut open = false;
+        let mut fences = None::<(u64, u64)>;
+        for key in 0..keys {
+            match keyspace.occupant(key) {
+                Occupant::OtherType => return Err(Fault::WrongType),
+                Occupant::ForeignString => held = true,
+                Occupant::Empty => open = true,
+                Occupant::Lock(id) if self.has_expired(id, now, clock) => open = true,
+                Occupant::Lock(id) if self.locks.is_owned_by(id, owner) => {
+                    let fence = self.locks.fence(id);
+                    let (least, most) = fences.unwrap_or((fence, fence));
+                    fences = Some((least.min(fence), most.max(fence)));
+                }
+                Occupant::Lock(_) => held = true,
+            }
+        }
+        Ok(match fences {
+            _ if held => Standing::Held,
+            Some((least, most)) if !open && least == most => Standing::Mine { fence: most },
+            // Keys of which only some are held, or that were taken one by one, get a new number
+            // together: an old one could be confirmed for a key that somebody held in between.
+            _ => Standing::Open,
+        })
+    }
+
+    fn owns_all(
+        &self,
+        keyspace: &impl Keyspace,
+        keys: usize,
+        owner: &Packed<'_>,
+        now: Millis,
+        clock: &mut impl NodeClock,
+    ) -> Result<bool, Fault> {
+        let mut all = true;
+        for key in 0..keys {
+            all &= match keyspace.occupant(key) {
+                Occupant::OtherType => return Err(Fault::WrongType),
+                Occupant::Lock(id) => self.locks.is_owned_by(id, owner) && !self.has_expired(id, now, clock),
+                Occupant::Empty | Occupant::ForeignString => false,
+            };
+        }
+        Ok(all)
+    }
+
+    /// Whether a lock has run out. `now` may be ahead of what is proven; only then the clock is asked.
+    fn has_expired(&self, lock: LockId, now: Millis, clock: &mut impl NodeClock) -> bool {
+        let deadline = self.locks.deadline(lock);
+        deadline <= now && deadline <= clock.proven()
+    }
+
+    fn grant(
+        &mut self,
+        keyspace: &mut impl Keyspace,
+        request: &Acquire<'_>,
+        connection: u64,
+        now: Millis,
+        clock: &mut impl NodeClock,
+    ) -> Result<Reply, Fault> {
+        let owner = request.owner.packed();
+        let keys = request.keys.len();
+        if self.quarantine_until > Millis(0) {
+            let left_ms = self.quarantine_left_ms(clock);
+            if left_ms > 0 {
+                self.counters.quarantine_refusals += 1;
+                return Err(Fault::Quarantine { left_ms });
+            }
+        }
+        if (0..keys).any(|key| self.late.bars(keyspace.name(key), owner.bytes(), connection, now)) {
+            self.counters.late_refusals += 1;
+            return Ok(Reply::Nil);
+        }
+        let mut fence = 0;
+        for key in 0..keys {
+            let stripe = Stripe::of(keyspace.name(key));
+            fence = fence.max(self.stripes.next(stripe, request.floor).ok_or(Fault::FenceExhausted)?);
+        }
+        if !self.locks.has_room_for(keys) {
+            return Err(FULL);
+        }
+        for key in 0..keys {
+            let lock = NewLock {
+                database: keyspace.database(),
+                key: keyspace.name(key),
+                owner,
+                owner_len: request.owner.text_len(),
+                label: request.label,
+                fence,
+                granted: now,
+                deadline: now.deadline_after(request.ttl.ms()),
+                extensions: 0,
+            };
+            let id = self.locks.insert(&lock).ok_or(FULL)?;
+            if let Occupant::Lock(old) = keyspace.occupant(key)
+                && !self.locks.is_owned_by(old, owner)
+            {
+                self.counters.expirations += 1;
+            }
+            self.stripes.raise(Stripe::of(keyspace.name(key)), fence);
+            keyspace.put(key, id);
+            keyspace.replicate(Effect::Granted { key, fence });
+        }
+        self.counters.grants += 1;
+        self.longest_ttl_ms = self.longest_ttl_ms.max(request.ttl.ms());
+        Ok(Reply::Integer(fence))
+    }
+
+    /// Moves the deadline of a key's lock out and sets what `change` says; tells its fence.
+    fn prolong(
+        &mut self,
+        keyspace: &mut impl Keyspace,
+        key: usize,
+        now: Millis,
+        ttl_ms: u64,
+        change: impl FnOnce(Numbers) -> (u64, u32),
+    ) -> u64 {
+        let Occupant::Lock(id) = keyspace.occupant(key) else { return 0 };
+        let (fence, extensions) =
+            change(Numbers { fence: self.locks.fence(id), extensions: self.locks.extensions(id) });
+        self.locks.set_fence(id, fence);
+        self.locks.set_extensions(id, extensions);
+        let deadline = self.locks.prolong(id, now.deadline_after(ttl_ms));
+        keyspace.replicate(Effect::Prolonged { key, fence, left_ms: now.left_until(deadline), extensions });
+        fence
+    }
+
+    fn free(&mut self, keyspace: &mut impl Keyspace, key: usize, floor: u64) {
+        let stripe = Stripe::of(keyspace.name(key));
+        let last = self.stripes.last(stripe);
+        self.stripes.raise(stripe, fence::lifted(last, floor));
+        keyspace.delete(key);
+    }
+}
+
+/// The numbers of a held lock.
+struct Numbers {
+    fence: u64,
+    extensions: u32,
+}
+
+const FULL: Fault = Fault::Arg("this node can hold no more locks");

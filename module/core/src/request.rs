@@ -1,0 +1,152 @@
+//! The parts of a request. A value that exists is a legal one.
+
+use crate::fault::Fault;
+use crate::fence::MAX_FENCE;
+use crate::pack::Packed;
+
+/// The longest owner.
+pub const MAX_OWNER_BYTES: usize = 256;
+/// The longest label.
+pub const MAX_LABEL_BYTES: usize = 256;
+/// The most keys in one command.
+pub const MAX_KEYS: usize = 1_024;
+/// The largest value that `redlock.max-ttl` takes: a year.
+pub const MAX_TTL_LIMIT_MS: u64 = 365 * 24 * 3_600 * 1_000;
+/// The default of `redlock.max-ttl`: a day.
+pub const DEFAULT_MAX_TTL_MS: u64 = 24 * 3_600 * 1_000;
+
+/// A time to live in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ttl(u64);
+
+impl Ttl {
+    /// Reads a time to live of at most `max_ms`.
+    ///
+    /// # Errors
+    /// [`Fault::Ttl`] for anything but an integer from 1 to `max_ms`.
+    pub fn parse(text: &[u8], max_ms: u64) -> Result<Self, Fault> {
+        integer(text).filter(|ttl| (1..=max_ms).contains(ttl)).map(Self).ok_or(Fault::Ttl { max_ms })
+    }
+
+    /// The time in milliseconds.
+    #[must_use]
+    pub fn ms(self) -> u64 {
+        self.0
+    }
+}
+
+/// The secret that proves who holds a lock.
+#[derive(Clone, Copy)]
+pub struct Owner<'a> {
+    packed: Packed<'a>,
+    text_len: usize,
+}
+
+impl<'a> Owner<'a> {
+    /// Reads an owner.
+    ///
+    /// # Errors
+    /// [`Fault::Owner`] for an empty or too long one.
+    pub fn parse(text: &'a [u8]) -> Result<Self, Fault> {
+        if (1..=MAX_OWNER_BYTES).contains(&text.len()) {
+            Ok(Self { packed: Packed::new(text), text_len: text.len() })
+        } else {
+            Err(Fault::Owner)
+        }
+    }
+
+    /// The owner as it is stored and compared.
+    #[must_use]
+    pub fn packed(&self) -> &Packed<'a> {
+        &self.packed
+    }
+
+    /// The length of the owner as spelled.
+    #[must_use]
+    pub fn text_len(&self) -> usize {
+        self.text_len
+    }
+}
+
+/// An owner is a secret: it is never printed.
+impl std::fmt::Debug for Owner<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Owner({} bytes)", self.text_len)
+    }
+}
+
+/// Reads a label, a text for people.
+///
+/// # Errors
+/// [`Fault::Arg`] for one that is too long.
+pub fn label(text: &[u8]) -> Result<&[u8], Fault> {
+    if text.len() <= MAX_LABEL_BYTES {
+        Ok(text)
+    } else {
+        Err(Fault::Arg("LABEL must have at most 256 bytes"))
+    }
+}
+
+/// Reads a floor, the number that a fence should at least have.
+///
+/// # Errors
+/// [`Fault::Arg`] for anything but an integer from 0 to 2^63 - 1.
+pub fn floor(text: &[u8]) -> Result<u64, Fault> {
+    integer(text)
+        .filter(|floor| *floor <= MAX_FENCE)
+        .ok_or(Fault::Arg("FENCE must be an integer from 0 to 9223372036854775807"))
+}
+
+/// A decimal integer in its one spelling: no sign, no blanks, no leading zeros.
+#[must_use]
+pub fn integer(text: &[u8]) -> Option<u64> {
+    match text {
+        [b'0'] => Some(0),
+        [b'1'..=b'9', ..] => text.iter().try_fold(0_u64, |sum, digit| {
+            let digit = digit.checked_sub(b'0').filter(|digit| *digit < 10)?;
+            sum.checked_mul(10)?.checked_add(u64::from(digit))
+        }),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn integers_have_one_spelling() {
+        for (text, value) in [
+            ("0", Some(0)),
+            ("1", Some(1)),
+            ("30000", Some(30_000)),
+            ("18446744073709551615", Some(u64::MAX)),
+        ] {
+            assert_eq!(integer(text.as_bytes()), value, "{text}");
+        }
+        for text in
+            ["", " 1", "1 ", "+1", "-1", "01", "00", "1.5", "1e3", "0x10", "18446744073709551616", "٣", "1\0"]
+        {
+            assert_eq!(integer(text.as_bytes()), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_ttl_is_never_adjusted() {
+        let fault = Err(Fault::Ttl { max_ms: 1_000 });
+        assert_eq!(Ttl::parse(b"1", 1_000), Ok(Ttl(1)));
+        assert_eq!(Ttl::parse(b"1000", 1_000), Ok(Ttl(1_000)));
+        for text in ["0", "1001", "-1", "x", "", "99999999999999999999999"] {
+            assert_eq!(Ttl::parse(text.as_bytes(), 1_000), fault, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_owner_is_not_printed() {
+        let owner = Owner::parse(b"secret").unwrap();
+        assert_eq!(format!("{owner:?}"), "Owner(6 bytes)");
+        assert_eq!(Owner::parse(b"").unwrap_err(), Fault::Owner);
+        assert_eq!(Owner::parse(&[0; 257]).unwrap_err(), Fault::Owner);
+        assert!(Owner::parse(&[0; 256]).is_ok());
+    }
+}

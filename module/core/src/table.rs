@@ -1,0 +1,476 @@
+//! The locks that a node holds, each in one slot of bytes, and the order in which they run out.
+//!
+//! The server's keyspace says which key has which lock, by [`LockId`]; everything else about a lock
+//! is here. A record lives exactly as long as the value in the keyspace: it is added before the key is
+//! set and removed when the server frees the value.
+
+use std::collections::HashMap;
+
+use crate::image::LockImage;
+use crate::pack::{self, Form, Packed};
+use crate::slab::{Slab, SlotId};
+use crate::time::Millis;
+use crate::wheel::{Links, Step, Wheel};
+
+/// The name of a held lock on this node; what the keyspace keeps as the key's value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LockId(u32);
+
+impl LockId {
+    /// The name as a number; never 0.
+    #[must_use]
+    pub fn to_bits(self) -> u32 {
+        self.0
+    }
+
+    /// The name with this number.
+    #[must_use]
+    pub fn from_bits(bits: u32) -> Self {
+        Self(bits)
+    }
+
+    fn slot(self) -> SlotId {
+        SlotId::from_bits(self.0)
+    }
+}
+
+/// A database number, as far as the table has to know it.
+pub type Database = u16;
+
+/// What a new record is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct NewLock<'a> {
+    /// The database and the key under which the lock will stand.
+    pub database: Database,
+    /// See `database`.
+    pub key: &'a [u8],
+    /// Who may change it.
+    pub owner: &'a Packed<'a>,
+    /// The length of the owner as spelled, 1 to 256.
+    pub owner_len: usize,
+    /// For people; 0 to 256 bytes.
+    pub label: &'a [u8],
+    /// The fence granted.
+    pub fence: u64,
+    /// When it was granted.
+    pub granted: Millis,
+    /// When it is over.
+    pub deadline: Millis,
+    /// How often it was extended.
+    pub extensions: u32,
+}
+
+/// Where each field of a record begins. Numbers are little-endian; times have 48 bits, enough for
+/// milliseconds over thousands of years.
+mod at {
+    pub(super) const FENCE: usize = 0;
+    pub(super) const BEFORE: usize = 8;
+    pub(super) const AFTER: usize = 12;
+    pub(super) const DEADLINE: usize = 16;
+    pub(super) const GRANTED: usize = 22;
+    pub(super) const EXTENSIONS: usize = 28;
+    pub(super) const KEY_LEN: usize = 32;
+    pub(super) const DATABASE: usize = 34;
+    pub(super) const OWNER_LEN: usize = 36;
+    pub(super) const LABEL_LEN: usize = 37;
+    pub(super) const FLAGS: usize = 38;
+    /// Owner, label and key follow each other.
+    pub(super) const BODY: usize = 39;
+}
+
+impl NewLock<'_> {
+    /// All of the record but its body; the wheel's links are empty.
+    fn header(&self, database: Database) -> [u8; at::BODY] {
+        let mut header = [0; at::BODY];
+        let mut set = |at: usize, bytes: &[u8]| header[at..at + bytes.len()].copy_from_slice(bytes);
+        let label_bit = if self.label.len() == 256 { LABEL_256 } else { 0 };
+        set(at::FENCE, &self.fence.to_le_bytes());
+        set(at::DEADLINE, &time_bytes(self.deadline));
+        set(at::GRANTED, &time_bytes(self.granted));
+        set(at::EXTENSIONS, &self.extensions.to_le_bytes());
+        set(at::KEY_LEN, &u16::try_from(self.key.len()).unwrap_or(u16::MAX).to_le_bytes());
+        set(at::DATABASE, &database.to_le_bytes());
+        set(at::OWNER_LEN, &[u8::try_from(self.owner_len.saturating_sub(1)).unwrap_or(u8::MAX)]);
+        set(at::LABEL_LEN, &[u8::try_from(self.label.len()).unwrap_or(0)]);
+        set(at::FLAGS, &[self.owner.form() as u8 | label_bit]);
+        header
+    }
+}
+
+fn time_bytes(time: Millis) -> [u8; 6] {
+    let [a, b, c, d, e, f, ..] = time.0.min(LATEST).to_le_bytes();
+    [a, b, c, d, e, f]
+}
+
+/// In the flags: how the owner is packed.
+const FORM_BITS: u8 = 0b0011;
+/// In the flags: the label has 256 bytes, one more than its length byte can say.
+const LABEL_256: u8 = 0b0100;
+/// In the flags: the lock stands under a name that is not in the record.
+const MOVED: u8 = 0b1000;
+/// A key of this length or more fills its slot to the end.
+const LONG_KEY: usize = u16::MAX as usize;
+/// 48 bits.
+const LATEST: u64 = (1 << 48) - 1;
+
+/// All locks of a node.
+#[derive(Debug, Default)]
+pub struct LockTable {
+    slots: Slots,
+    wheel: Wheel,
+    /// Where locks stand that were renamed or moved after they were granted: few, so kept apart.
+    moved: HashMap<LockId, (Database, Box<[u8]>)>,
+    /// Databases that changed places: where the locks of a database stand now.
+    swapped: HashMap<Database, Database>,
+}
+
+/// The slab, read and written as records.
+#[derive(Debug, Default)]
+struct Slots(Slab);
+
+impl Slots {
+    fn field<const N: usize>(&self, id: SlotId, at: usize) -> [u8; N] {
+        let mut bytes = [0; N];
+        if let Some(field) = self.0.get(id).get(at..at + N) {
+            bytes.copy_from_slice(field);
+        }
+        bytes
+    }
+
+    fn set_field<const N: usize>(&mut self, id: SlotId, at: usize, bytes: [u8; N]) {
+        if let Some(field) = self.0.get_mut(id).get_mut(at..at + N) {
+            field.copy_from_slice(&bytes);
+        }
+    }
+
+    fn time(&self, id: SlotId, at: usize) -> Millis {
+        let [a, b, c, d, e, f] = self.field(id, at);
+        Millis(u64::from_le_bytes([a, b, c, d, e, f, 0, 0]))
+    }
+
+    fn set_time(&mut self, id: SlotId, at: usize, time: Millis) {
+        self.set_field(id, at, time_bytes(time));
+    }
+
+    fn flags(&self, id: SlotId) -> u8 {
+        let [flags] = self.field(id, at::FLAGS);
+        flags
+    }
+
+    fn form(&self, id: SlotId) -> Form {
+        Form::from_bits(self.flags(id) & FORM_BITS)
+    }
+
+    /// The lengths of the owner as stored and of the label.
+    fn lengths(&self, id: SlotId) -> (usize, usize) {
+        let [owner, label] = self.field(id, at::OWNER_LEN);
+        let label = if self.flags(id) & LABEL_256 == 0 { usize::from(label) } else { 256 };
+        (pack::stored_len(self.form(id), usize::from(owner) + 1), label)
+    }
+
+    fn body(&self, id: SlotId, from: usize, len: usize) -> &[u8] {
+        self.0.get(id).get(at::BODY + from..at::BODY + from + len).unwrap_or(&[])
+    }
+
+    fn owner(&self, id: SlotId) -> &[u8] {
+        let (owner, _) = self.lengths(id);
+        self.body(id, 0, owner)
+    }
+
+    fn label(&self, id: SlotId) -> &[u8] {
+        let (owner, label) = self.lengths(id);
+        self.body(id, owner, label)
+    }
+
+    fn key(&self, id: SlotId) -> &[u8] {
+        let (owner, label) = self.lengths(id);
+        match usize::from(u16::from_le_bytes(self.field(id, at::KEY_LEN))) {
+            LONG_KEY => self.0.get(id).get(at::BODY + owner + label..).unwrap_or(&[]),
+            len => self.body(id, owner + label, len),
+        }
+    }
+}
+
+impl Links for Slots {
+    fn due(&self, entry: u32) -> Millis {
+        self.time(SlotId::from_bits(entry), at::DEADLINE)
+    }
+
+    fn links(&self, entry: u32) -> (u32, u32) {
+        let id = SlotId::from_bits(entry);
+        (u32::from_le_bytes(self.field(id, at::BEFORE)), u32::from_le_bytes(self.field(id, at::AFTER)))
+    }
+
+    fn set_links(&mut self, entry: u32, before: u32, after: u32) {
+        let id = SlotId::from_bits(entry);
+        self.set_field(id, at::BEFORE, before.to_le_bytes());
+        self.set_field(id, at::AFTER, after.to_le_bytes());
+    }
+}
+
+impl LockTable {
+    /// How many records there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.slots.0.len()
+    }
+
+    /// Whether there is no record.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.slots.0.is_empty()
+    }
+
+    /// Memory held for records.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        self.slots.0.held_bytes()
+    }
+
+    /// Memory of one record.
+    #[must_use]
+    pub fn bytes_of(&self, id: LockId) -> usize {
+        self.slots.0.get(id.slot()).len()
+    }
+
+    /// Whether so many more records can be added for certain.
+    #[must_use]
+    pub fn has_room_for(&self, records: usize) -> bool {
+        self.slots.0.has_room_for(records)
+    }
+
+    /// Adds a record; `None` when a node can hold no more.
+    pub fn insert(&mut self, lock: &NewLock<'_>) -> Option<LockId> {
+        let database = self.swapped_back(lock.database);
+        let owner = lock.owner.bytes();
+        let bytes = at::BODY + owner.len() + lock.label.len() + lock.key.len();
+        let id = self.slots.0.insert(bytes)?;
+        let (header, body) = self.slots.0.get_mut(id).split_at_mut(at::BODY);
+        header.copy_from_slice(&lock.header(database));
+        let (owner_part, rest) = body.split_at_mut(owner.len());
+        owner_part.copy_from_slice(owner);
+        let (label_part, rest) = rest.split_at_mut(lock.label.len());
+        label_part.copy_from_slice(lock.label);
+        rest[..lock.key.len()].copy_from_slice(lock.key);
+        self.wheel.insert(&mut self.slots, id.to_bits());
+        Some(LockId(id.to_bits()))
+    }
+
+    /// Removes a record.
+    pub fn remove(&mut self, id: LockId) {
+        if self.slots.flags(id.slot()) & MOVED != 0 {
+            self.moved.remove(&id);
+        }
+        self.wheel.remove(&mut self.slots, id.0);
+        self.slots.0.remove(id.slot());
+    }
+
+    /// Whether `owner` is the owner of the lock.
+    #[must_use]
+    pub fn is_owned_by(&self, id: LockId, owner: &Packed<'_>) -> bool {
+        self.slots.form(id.slot()) == owner.form() && self.slots.owner(id.slot()) == owner.bytes()
+    }
+
+    /// The lock's fence.
+    #[must_use]
+    pub fn fence(&self, id: LockId) -> u64 {
+        u64::from_le_bytes(self.slots.field(id.slot(), at::FENCE))
+    }
+
+    /// Sets the lock's fence.
+    pub fn set_fence(&mut self, id: LockId, fence: u64) {
+        self.slots.set_field(id.slot(), at::FENCE, fence.to_le_bytes());
+    }
+
+    /// When the lock is over.
+    #[must_use]
+    pub fn deadline(&self, id: LockId) -> Millis {
+        self.slots.time(id.slot(), at::DEADLINE)
+    }
+
+    /// Moves the deadline out, never in: what was promised stays promised. Tells the deadline in
+    /// force. The wheel finds out when the old one comes up.
+    pub fn prolong(&mut self, id: LockId, deadline: Millis) -> Millis {
+        let deadline = deadline.max(self.deadline(id));
+        self.slots.set_time(id.slot(), at::DEADLINE, deadline);
+        deadline
+    }
+
+    /// When the lock was granted.
+    #[must_use]
+    pub fn granted(&self, id: LockId) -> Millis {
+        self.slots.time(id.slot(), at::GRANTED)
+    }
+
+    /// How often the lock was extended.
+    #[must_use]
+    pub fn extensions(&self, id: LockId) -> u32 {
+        u32::from_le_bytes(self.slots.field(id.slot(), at::EXTENSIONS))
+    }
+
+    /// Sets how often the lock was extended.
+    pub fn set_extensions(&mut self, id: LockId, extensions: u32) {
+        self.slots.set_field(id.slot(), at::EXTENSIONS, extensions.to_le_bytes());
+    }
+
+    /// The lock's label, empty if it has none.
+    #[must_use]
+    pub fn label(&self, id: LockId) -> &[u8] {
+        self.slots.label(id.slot())
+    }
+
+    /// The database and key under which the lock stands, as far as the table was told.
+    #[must_use]
+    pub fn place(&self, id: LockId) -> (Database, &[u8]) {
+        if self.slots.flags(id.slot()) & MOVED != 0
+            && let Some((database, key)) = self.moved.get(&id)
+        {
+            return (self.swapped(*database), key);
+        }
+        let database = u16::from_le_bytes(self.slots.field(id.slot(), at::DATABASE));
+        (self.swapped(database), self.slots.key(id.slot()))
+    }
+
+    /// Notes that a lock now stands under another key.
+    pub fn moved_to(&mut self, id: LockId, database: Database, key: &[u8]) {
+        let flags = self.slots.flags(id.slot());
+        self.slots.set_field(id.slot(), at::FLAGS, [flags | MOVED]);
+        self.moved.insert(id, (self.swapped_back(database), key.into()));
+    }
+
+    /// Notes that two databases changed places.
+    pub fn databases_swapped(&mut self, one: Database, other: Database) {
+        let (from_one, from_other) = (self.swapped_back(one), self.swapped_back(other));
+        self.swapped.insert(from_one, other);
+        self.swapped.insert(from_other, one);
+    }
+
+    /// All that is to be saved of a lock.
+    #[must_use]
+    pub fn image(&self, id: LockId, now: Millis) -> LockImage {
+        LockImage {
+            owner: pack::unpack(self.slots.form(id.slot()), self.slots.owner(id.slot())),
+            label: self.label(id).to_vec(),
+            fence: self.fence(id),
+            left_ms: now.left_until(self.deadline(id)),
+            held_ms: now.since(self.granted(id)),
+            extensions: self.extensions(id),
+        }
+    }
+
+    /// Does one lock's worth of work towards `now`; see [`Wheel::step`].
+    pub fn step(&mut self, now: Millis) -> Step {
+        self.wheel.step(&mut self.slots, now)
+    }
+
+    /// Nothing runs out before this time.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Millis> {
+        self.wheel.next()
+    }
+
+    fn swapped(&self, database: Database) -> Database {
+        self.swapped.get(&database).copied().unwrap_or(database)
+    }
+
+    /// The number that a database had before any swap: what records keep.
+    fn swapped_back(&self, database: Database) -> Database {
+        if self.swapped.is_empty() {
+            return database;
+        }
+        self.swapped.iter().find(|(_, now)| **now == database).map_or(database, |(before, _)| *before)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lock<'a>(key: &'a [u8], owner: &'a Packed<'a>, label: &'a [u8]) -> NewLock<'a> {
+        NewLock {
+            database: 3,
+            key,
+            owner,
+            owner_len: pack::unpack(owner.form(), owner.bytes()).len(),
+            label,
+            fence: 7,
+            granted: Millis(100),
+            deadline: Millis(201),
+            extensions: 2,
+        }
+    }
+
+    #[test]
+    fn a_record_gives_back_what_was_put_in() {
+        let long_key = vec![b'k'; 70_000];
+        let long_text = vec![0xff; 256];
+        for key in [&b""[..], b"job", &[0; 65_534], &[1; 65_535], &[2; 65_536], &long_key] {
+            for owner in [&b"a"[..], b"0f8fad5b-d9cb-469f-a165-70867728950e", &long_text] {
+                for label in [&b""[..], b"host 7", &[b'l'; 255], &long_text] {
+                    let mut table = LockTable::default();
+                    let id = table.insert(&lock(key, &Packed::new(owner), label)).unwrap();
+                    assert_eq!(table.place(id), (3, key));
+                    assert_eq!(table.label(id), label);
+                    assert!(table.is_owned_by(id, &Packed::new(owner)));
+                    assert!(!table.is_owned_by(id, &Packed::new(b"b")));
+                    let image = table.image(id, Millis(150));
+                    assert_eq!((image.owner, image.label), (owner.to_vec(), label.to_vec()));
+                    assert_eq!((image.fence, image.left_ms, image.held_ms, image.extensions), (7, 50, 50, 2));
+                    table.remove(id);
+                    assert!(table.is_empty());
+                    assert_eq!(table.next_deadline(), None);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_usual_lock_fits_in_72_bytes() {
+        let mut table = LockTable::default();
+        let id = table
+            .insert(&lock(b"lock:000000000001", &Packed::new(b"0f8fad5b-d9cb-469f-a165-70867728950e"), b""))
+            .unwrap();
+        assert_eq!(table.bytes_of(id), 72);
+    }
+
+    #[test]
+    fn a_deadline_only_moves_out() {
+        let mut table = LockTable::default();
+        let id = table.insert(&lock(b"job", &Packed::new(b"a"), b"")).unwrap();
+        assert_eq!(table.prolong(id, Millis(150)), Millis(201));
+        assert_eq!(table.prolong(id, Millis(900)), Millis(900));
+        let mut steps = 0;
+        let due_at = loop {
+            steps += 1;
+            match table.step(Millis(899)) {
+                Step::Moved => {}
+                Step::Later(at) => break at,
+                other => panic!("{other:?} after {steps} steps"),
+            }
+        };
+        assert!(due_at <= Millis(900) && steps < 10);
+        while table.step(Millis(900)) != Step::Due(id.0) {
+            steps += 1;
+            assert!(steps < 20);
+        }
+    }
+
+    #[test]
+    fn a_lock_is_found_again_after_a_move_and_a_swap() {
+        let mut table = LockTable::default();
+        let stays = table.insert(&lock(b"job", &Packed::new(b"a"), b"")).unwrap();
+        let moves = table.insert(&lock(b"tmp", &Packed::new(b"a"), b"")).unwrap();
+        table.moved_to(moves, 5, b"renamed");
+        assert_eq!(table.place(moves), (5, &b"renamed"[..]));
+        table.databases_swapped(3, 5);
+        assert_eq!(table.place(stays), (5, &b"job"[..]));
+        assert_eq!(table.place(moves), (3, &b"renamed"[..]));
+        let fresh = table.insert(&lock(b"new", &Packed::new(b"a"), b"")).unwrap();
+        assert_eq!(table.place(fresh), (3, &b"new"[..]), "granted in database 3 after the swap");
+        table.databases_swapped(5, 8);
+        assert_eq!(table.place(stays).0, 8);
+        table.databases_swapped(8, 5);
+        table.databases_swapped(5, 3);
+        assert_eq!((table.place(stays).0, table.place(moves).0, table.place(fresh).0), (3, 5, 5));
+    }
+}

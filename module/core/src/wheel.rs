@@ -1,0 +1,278 @@
+//! A timing wheel: which lock is over next, found in constant time.
+//!
+//! Six levels of 64 slots; a slot of level `n` spans `64^n` milliseconds. An entry waits at the level
+//! where its time first differs from the wheel's, and moves down a level when its slot comes up. Lists
+//! are linked through the entries themselves, so the wheel costs nothing for each of them.
+//!
+//! Work is done one entry a step: the caller decides how much it can afford at a time.
+
+use crate::time::Millis;
+
+const LEVELS: usize = 6;
+const SLOT_BITS: u32 = 6;
+const SLOTS: usize = 1 << SLOT_BITS;
+
+/// The furthest ahead of itself that the wheel can place an entry: all slots of the top level but the
+/// present one. Later entries wait there and are placed anew when their slot comes up.
+pub const HORIZON_MS: u64 = (SLOTS as u64 - 1) << (SLOT_BITS as u64 * (LEVELS as u64 - 1));
+
+/// No entry.
+pub const NONE: u32 = 0;
+
+/// What stands before an entry: another entry, or the slot that begins with it.
+const SLOT_FLAG: u32 = 1 << 31;
+
+/// The entries' own memory, in which the wheel keeps its links. Entries are named by numbers from 1
+/// to 2^31 - 1.
+pub trait Links {
+    /// When the entry is over.
+    fn due(&self, entry: u32) -> Millis;
+    /// The links of an entry: what stands before it and after it.
+    fn links(&self, entry: u32) -> (u32, u32);
+    /// Sets both links of an entry.
+    fn set_links(&mut self, entry: u32, before: u32, after: u32);
+}
+
+/// What one step of the wheel came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// This entry is over; it is out of the wheel now.
+    Due(u32),
+    /// An entry was moved; ask again.
+    Moved,
+    /// Nothing to do before this time.
+    Later(Millis),
+    /// The wheel is empty.
+    Idle,
+}
+
+/// The wheel.
+#[derive(Debug)]
+pub struct Wheel {
+    /// How far the wheel has turned: everything before this time has been handed out.
+    turned_to: u64,
+    heads: [[u32; SLOTS]; LEVELS],
+    /// One bit for each slot that has entries.
+    occupied: [u64; LEVELS],
+}
+
+impl Default for Wheel {
+    fn default() -> Self {
+        Self { turned_to: 0, heads: [[NONE; SLOTS]; LEVELS], occupied: [0; LEVELS] }
+    }
+}
+
+impl Wheel {
+    /// Puts an entry in by its time.
+    pub fn insert(&mut self, links: &mut impl Links, entry: u32) {
+        let due = links.due(entry).0.clamp(self.turned_to + 1, self.turned_to + HORIZON_MS);
+        let level = level_of(self.turned_to, due);
+        let slot = slot_of(level, due);
+        let head = self.heads[level][slot];
+        links.set_links(entry, slot_name(level, slot), head);
+        if head != NONE {
+            let (_, after) = links.links(head);
+            links.set_links(head, entry, after);
+        }
+        self.heads[level][slot] = entry;
+        self.occupied[level] |= 1 << slot;
+    }
+
+    /// Takes an entry out. One that is not in the wheel is left as it is.
+    pub fn remove(&mut self, links: &mut impl Links, entry: u32) {
+        let (before, after) = links.links(entry);
+        if before == NONE {
+            return;
+        }
+        if before & SLOT_FLAG == 0 {
+            let (outer, _) = links.links(before);
+            links.set_links(before, outer, after);
+        } else {
+            let (level, slot) = slot_named(before);
+            self.heads[level][slot] = after;
+            if after == NONE {
+                self.occupied[level] &= !(1 << slot);
+            }
+        }
+        if after != NONE {
+            let (_, outer) = links.links(after);
+            links.set_links(after, before, outer);
+        }
+        links.set_links(entry, NONE, NONE);
+    }
+
+    /// Does one entry's worth of work towards `now`.
+    pub fn step(&mut self, links: &mut impl Links, now: Millis) -> Step {
+        let Some((level, slot, start)) = self.next_slot() else {
+            self.turned_to = self.turned_to.max(now.0);
+            return Step::Idle;
+        };
+        if start > now.0 {
+            self.turned_to = self.turned_to.max(now.0);
+            return Step::Later(Millis(start));
+        }
+        self.turned_to = self.turned_to.max(start);
+        let entry = self.heads[level][slot];
+        self.remove(links, entry);
+        // An entry's time may have moved on since it was put in: then it goes back, further out.
+        if links.due(entry).0 <= self.turned_to {
+            return Step::Due(entry);
+        }
+        self.insert(links, entry);
+        Step::Moved
+    }
+
+    /// The time of the first slot that has entries: nothing is due before it.
+    #[must_use]
+    pub fn next(&self) -> Option<Millis> {
+        self.next_slot().map(|(_, _, start)| Millis(start))
+    }
+
+    /// The occupied slot that comes up first: its level, its number, and when it begins.
+    fn next_slot(&self) -> Option<(usize, usize, u64)> {
+        // A slot of a higher level that is being emptied begins in the past, so it goes before any slot
+        // of a lower level that its entries moved to.
+        (0..LEVELS).filter_map(|level| self.first_of(level)).min_by_key(|(_, _, start)| *start)
+    }
+
+    fn first_of(&self, level: usize) -> Option<(usize, usize, u64)> {
+        let occupied = self.occupied[level];
+        if occupied == 0 {
+            return None;
+        }
+        let here = slot_of(level, self.turned_to);
+        let ahead = occupied.rotate_right(u32::try_from(here).unwrap_or(0)).trailing_zeros() as usize;
+        let slot = (here + ahead) % SLOTS;
+        let span = 1_u64 << (SLOT_BITS as usize * level);
+        let turn = span << SLOT_BITS;
+        let start = (self.turned_to & !(turn - 1)) + slot as u64 * span;
+        // Only the top level can wrap round: its far end is past the end of its own turn.
+        Some((level, slot, if slot < here { start + turn } else { start }))
+    }
+}
+
+fn level_of(turned_to: u64, due: u64) -> usize {
+    let differing = (turned_to ^ due) | 1;
+    ((differing.ilog2() / SLOT_BITS) as usize).min(LEVELS - 1)
+}
+
+fn slot_of(level: usize, time: u64) -> usize {
+    usize::try_from((time >> (SLOT_BITS as usize * level)) % SLOTS as u64).unwrap_or(0)
+}
+
+fn slot_name(level: usize, slot: usize) -> u32 {
+    SLOT_FLAG | u32::try_from(level * SLOTS + slot).unwrap_or(0)
+}
+
+fn slot_named(name: u32) -> (usize, usize) {
+    let number = (name & !SLOT_FLAG) as usize;
+    (number / SLOTS, number % SLOTS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    #[derive(Default)]
+    struct Entries(BTreeMap<u32, (u64, u32, u32)>);
+
+    impl Links for Entries {
+        fn due(&self, entry: u32) -> Millis {
+            Millis(self.0[&entry].0)
+        }
+        fn links(&self, entry: u32) -> (u32, u32) {
+            (self.0[&entry].1, self.0[&entry].2)
+        }
+        fn set_links(&mut self, entry: u32, before: u32, after: u32) {
+            let kept = self.0.get_mut(&entry).unwrap();
+            (kept.1, kept.2) = (before, after);
+        }
+    }
+
+    fn drain(wheel: &mut Wheel, entries: &mut Entries, now: u64) -> Vec<u32> {
+        let mut due = Vec::new();
+        for _ in 0..1_000_000 {
+            match wheel.step(entries, Millis(now)) {
+                Step::Due(entry) => due.push(entry),
+                Step::Moved => {}
+                Step::Later(at) => {
+                    assert!(at.0 > now);
+                    break;
+                }
+                Step::Idle => break,
+            }
+        }
+        due.sort_unstable();
+        due
+    }
+
+    #[test]
+    fn entries_come_out_when_due_and_not_before() {
+        let mut wheel = Wheel::default();
+        let mut entries = Entries::default();
+        for (entry, due) in [(1, 1), (2, 64), (3, 65), (4, 5_000), (5, 86_400_000), (6, 400_000_000_000)] {
+            entries.0.insert(entry, (due, 0, 0));
+            wheel.insert(&mut entries, entry);
+        }
+        assert_eq!(drain(&mut wheel, &mut entries, 0), []);
+        assert_eq!(drain(&mut wheel, &mut entries, 63), [1]);
+        assert_eq!(drain(&mut wheel, &mut entries, 64), [2]);
+        assert_eq!(drain(&mut wheel, &mut entries, 4_999), [3]);
+        assert_eq!(drain(&mut wheel, &mut entries, 5_000), [4]);
+        assert_eq!(drain(&mut wheel, &mut entries, 86_400_000), [5]);
+        assert_eq!(drain(&mut wheel, &mut entries, 399_999_999_999), [], "beyond the horizon");
+        assert_eq!(drain(&mut wheel, &mut entries, 400_000_000_000), [6]);
+        assert_eq!(wheel.next(), None);
+    }
+
+    proptest! {
+        /// Against a sorted list, which cannot be wrong.
+        #[test]
+        fn the_wheel_agrees_with_a_sorted_list(
+            steps in proptest::collection::vec((0u8..4, 0u32..200, 0u32..26), 1..400)
+        ) {
+            let mut wheel = Wheel::default();
+            let mut entries = Entries::default();
+            let mut model: BTreeMap<u32, u64> = BTreeMap::new();
+            let mut now = 0;
+            let mut next_name = 1;
+            for (what, amount, scale) in steps {
+                let span = u64::from(amount) << scale;
+                match what {
+                    0 | 1 => {
+                        entries.0.insert(next_name, (now + 1 + span, 0, 0));
+                        wheel.insert(&mut entries, next_name);
+                        model.insert(next_name, now + 1 + span);
+                        next_name += 1;
+                    }
+                    2 => {
+                        let Some((name, due)) = model.iter().nth(amount as usize % model.len().max(1)).map(|(n, d)| (*n, *d)) else { continue };
+                        if scale % 2 == 0 {
+                            wheel.remove(&mut entries, name);
+                            wheel.remove(&mut entries, name);
+                            model.remove(&name);
+                        } else {
+                            // A deadline moves out without the wheel being told.
+                            entries.0.get_mut(&name).unwrap().0 = due + span;
+                            model.insert(name, due + span);
+                        }
+                    }
+                    _ => {
+                        now += span;
+                        let over: Vec<u32> = model.iter().filter(|(_, due)| **due <= now).map(|(n, _)| *n).collect();
+                        prop_assert_eq!(drain(&mut wheel, &mut entries, now), over.clone());
+                        over.iter().for_each(|name| { model.remove(name); });
+                    }
+                }
+                if let Some(next) = wheel.next() {
+                    let first = model.values().min().copied();
+                    prop_assert!(first.is_some_and(|first| next.0 <= first), "{next:?} against {first:?}");
+                } else {
+                    prop_assert!(model.is_empty());
+                }
+            }
+        }
+    }
+}
