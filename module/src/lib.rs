@@ -1,1 +1,28 @@
-//! module
+//! `libredlock.so`: a Redis or Valkey server around `redlock-core`.
+//!
+//! Nothing is decided here. A command's words become a request, the core decides, and its answer
+//! becomes a reply, a change of the keyspace and a line for replicas and the AOF.
+//!
+//! | to find | look in |
+//! |---|---|
+//! | what happens when the module is loaded | [`load`] |
+//! | how a command runs | [`commands`] |
+//! | how locks are saved and loaded | [`persist`] |
+//! | when locks that ran out are deleted | [`sweep`] |
+//! | what the server tells the module | [`events`] |
+//! | settings | [`config`] |
+//! | everything `unsafe` | [`server`] |
+
+// Rust's memory is the server's: it shows in `used_memory` and obeys `maxmemory`.
+#[global_allocator]
+static ALLOCATOR: redis_module::alloc::RedisAlloc = redis_module::alloc::RedisAlloc;
+
+mod commands;
+mod config;
+mod events;
+mod info;
+mod load;
+mod persist;
+mod server;
+mod state;
+mod sweep;

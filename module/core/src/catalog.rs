@@ -258,20 +258,10 @@ impl Verb {
         COMMANDS.iter().find(|spec| spec.name.as_bytes().eq_ignore_ascii_case(name)).map(|spec| spec.verb)
     }
 
-    /// The name as servers print it in errors.
+    /// The command's name.
     #[must_use]
-    pub fn wire_name(self) -> &'static str {
-        match self {
-            Self::Acquire => "redlock.acquire",
-            Self::Extend => "redlock.extend",
-            Self::Release => "redlock.release",
-            Self::Inspect => "redlock.inspect",
-            Self::Macquire => "redlock.macquire",
-            Self::Mextend => "redlock.mextend",
-            Self::Mrelease => "redlock.mrelease",
-            Self::Node => "redlock.node",
-            Self::Apply => "redlock.apply",
-        }
+    pub fn name(self) -> &'static str {
+        self.spec().name
     }
 
     /// The fewest words that make this command.
@@ -295,8 +285,7 @@ mod tests {
     fn the_catalogue_is_in_the_order_of_the_verbs() {
         for spec in COMMANDS {
             assert_eq!(spec.verb.spec().name, spec.name);
-            assert_eq!(spec.verb.wire_name(), spec.name.to_ascii_lowercase());
-            assert_eq!(Verb::named(spec.verb.wire_name().as_bytes()), Some(spec.verb));
+            assert_eq!(Verb::named(spec.name.to_ascii_lowercase().as_bytes()), Some(spec.verb));
         }
         assert_eq!(Verb::named(b"REDLOCK.UNKNOWN"), None);
     }

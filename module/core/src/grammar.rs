@@ -201,7 +201,7 @@ pub fn apply<'a>(argv: &[&'a [u8]]) -> Result<Apply<'a>, Fault> {
 /// [`Fault::WrongArity`] for more or fewer.
 pub fn exactly(verb: Verb, argv: &[&[u8]]) -> Result<(), Fault> {
     let expected = 1 + usize::from(verb == Verb::Inspect);
-    if argv.len() == expected { Ok(()) } else { Err(Fault::WrongArity(verb.wire_name())) }
+    if argv.len() == expected { Ok(()) } else { Err(Fault::WrongArity(verb.name())) }
 }
 
 const UNKNOWN_OPTION: Fault = Fault::Arg("unknown option");
@@ -222,7 +222,7 @@ struct Words<'w, 'a> {
 impl<'w, 'a> Words<'w, 'a> {
     fn begin(verb: Verb, argv: &'w [&'a [u8]]) -> Result<Self, Fault> {
         if argv.len() < verb.least_words() {
-            return Err(Fault::WrongArity(verb.wire_name()));
+            return Err(Fault::WrongArity(verb.name()));
         }
         Ok(Self { argv, next: 1 })
     }
@@ -234,7 +234,7 @@ impl<'w, 'a> Words<'w, 'a> {
     }
 
     fn required(&mut self, verb: Verb) -> Result<&'a [u8], Fault> {
-        self.option().ok_or(Fault::WrongArity(verb.wire_name()))
+        self.option().ok_or(Fault::WrongArity(verb.name()))
     }
 
     fn value(&mut self) -> Result<&'a [u8], Fault> {
@@ -310,7 +310,7 @@ mod tests {
             _ => release(verb, &words(line)).unwrap_err().to_string(),
         };
         for (verb, line, begins) in [
-            (Verb::Acquire, "R k o", "ERR wrong number of arguments for 'redlock.acquire' command"),
+            (Verb::Acquire, "R k o", "ERR wrong number of arguments for 'REDLOCK.ACQUIRE' command"),
             (Verb::Acquire, "R k o 0", "REDLOCKTTL"),
             (Verb::Acquire, "R k o 101", "REDLOCKTTL"),
             (Verb::Acquire, "R k  5", "REDLOCKOWNER"),
@@ -326,8 +326,8 @@ mod tests {
             (Verb::Macquire, "R 1025 k o 5", "REDLOCKARG numkeys"),
             (Verb::Macquire, "R -1 k o 5", "REDLOCKARG numkeys"),
             (Verb::Macquire, "R 9 k o 5", "REDLOCKARG numkeys is larger"),
-            (Verb::Macquire, "R 2 k o 5", "ERR wrong number of arguments for 'redlock.macquire'"),
-            (Verb::Mrelease, "R 2 k o", "ERR wrong number of arguments for 'redlock.mrelease'"),
+            (Verb::Macquire, "R 2 k o 5", "ERR wrong number of arguments for 'REDLOCK.MACQUIRE'"),
+            (Verb::Mrelease, "R 2 k o", "ERR wrong number of arguments for 'REDLOCK.MRELEASE'"),
             (Verb::Apply, "R k o 0 5", "REDLOCKARG a number"),
             (Verb::Apply, "R k o 1 5 HELD x", "REDLOCKARG a number"),
         ] {

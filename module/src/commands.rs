@@ -1,0 +1,94 @@
+//! How a command runs: words to request, request to decision, decision to answer.
+
+use redlock_core::catalog::Verb;
+use redlock_core::grammar::{self, Keys};
+use redlock_core::{Fault, Reply};
+
+use crate::server::api::Ctx;
+use crate::server::edge::{Outcome, Words};
+use crate::server::keys::{CommandKeys, Intent};
+use crate::state::{self, State};
+use crate::sweep;
+
+/// What a command answers.
+pub(crate) enum Answer {
+    /// A reply of the contract.
+    Reply(Reply),
+    /// An effect was applied; nobody reads the answer.
+    Done,
+}
+
+/// Runs a command. The words are the server's, the answer goes back to it.
+pub(crate) fn run(ctx: Ctx<'_>, verb: Verb, words: &Words<'_>) -> Outcome {
+    state::with(|state| {
+        let answer = state.execute(ctx, verb, words);
+        state.bury_some();
+        answer
+    })
+    .unwrap_or(Err(Fault::Arg("a command cannot run inside another one of this module")))
+}
+
+impl State {
+    fn execute(&mut self, ctx: Ctx<'_>, verb: Verb, words: &Words<'_>) -> Outcome {
+        let argv = words.all();
+        match verb {
+            Verb::Acquire | Verb::Macquire => {
+                let request = grammar::acquire(verb, argv, self.node.max_ttl_ms())?;
+                self.refuse_on_a_replica()?;
+                let mut keys = CommandKeys::open(ctx, words, &request.keys, database(ctx)?, Intent::Change)
+                    .replicating(request.owner_word, request.label_word);
+                let reply = self.node.acquire(&mut keys, &request, ctx.connection(), &mut self.clock)?;
+                if matches!(reply, Reply::Integer(_)) {
+                    sweep::wake_by(self, ctx, request.ttl.ms());
+                }
+                Ok(Answer::Reply(reply))
+            }
+            Verb::Extend | Verb::Mextend => {
+                let request = grammar::extend(verb, argv, self.node.max_ttl_ms())?;
+                self.refuse_on_a_replica()?;
+                let mut keys = CommandKeys::open(ctx, words, &request.keys, database(ctx)?, Intent::Change)
+                    .replicating(request.owner_word, None);
+                self.node.extend(&mut keys, &request, &mut self.clock).map(Answer::Reply)
+            }
+            Verb::Release | Verb::Mrelease => {
+                let request = grammar::release(verb, argv)?;
+                let mut keys = CommandKeys::open(ctx, words, &request.keys, database(ctx)?, Intent::Change);
+                if (self.is_replica || self.is_loading) && ctx.circumstances().is_replay() {
+                    return Ok(Answer::Reply(self.node.replay_release(&mut keys, &request)));
+                }
+                self.refuse_on_a_replica()?;
+                self.node.release(&mut keys, &request, ctx.connection(), &mut self.clock).map(Answer::Reply)
+            }
+            Verb::Inspect => {
+                grammar::exactly(verb, argv)?;
+                let keys = CommandKeys::open(ctx, words, &Keys::One, database(ctx)?, Intent::Look);
+                self.node.inspect(&keys, &mut self.clock).map(Answer::Reply)
+            }
+            Verb::Node => {
+                grammar::exactly(verb, argv)?;
+                Ok(Answer::Reply(self.node.describe(&mut self.clock)))
+            }
+            Verb::Apply => {
+                if !ctx.circumstances().is_replay() {
+                    return Err(Fault::Internal);
+                }
+                let request = grammar::apply(argv)?;
+                let mut keys = CommandKeys::open(ctx, words, &Keys::One, database(ctx)?, Intent::Change);
+                self.node.apply(&mut keys, &request, &mut self.clock)?;
+                // A replica of this replica gets the same words.
+                ctx.replicate_verbatim();
+                Ok(Answer::Done)
+            }
+        }
+    }
+
+    /// Requests are never replicated, so on a replica they come from clients that took it for a
+    /// master; the server itself turns them away unless `replica-read-only` is off.
+    fn refuse_on_a_replica(&self) -> Result<(), Fault> {
+        if self.is_replica { Err(Fault::Replica) } else { Ok(()) }
+    }
+}
+
+fn database(ctx: Ctx<'_>) -> Result<u16, Fault> {
+    u16::try_from(ctx.database()).map_err(|_| Fault::Arg("locks can be held in databases 0 to 65535"))
+}

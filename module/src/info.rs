@@ -1,0 +1,23 @@
+//! `INFO redlock`.
+
+use redlock_core::node::VERSION;
+
+use crate::server::edge::InfoWriter;
+use crate::state::{self, State};
+
+/// Writes the section. The server puts `redlock_` before each name.
+pub(crate) fn write(section: &InfoWriter) {
+    state::with(|state| {
+        state.bury_some();
+        section.text("version", VERSION);
+        section.number("locks", state.node.held().saturating_sub(State::unburied()));
+        section.number("waiters", 0);
+        section.number("largest_fence", state.node.largest_fence());
+        section.number("longest_ttl_ms", state.node.longest_ttl_ms());
+        section.number("quarantine_ms", state.node.quarantine_left_ms(&mut state.clock));
+        section.number("memory_bytes", state.node.held_bytes() as u64);
+        for (name, value) in state.node.counters().named() {
+            section.number(name, value);
+        }
+    });
+}

@@ -1,0 +1,231 @@
+//! Calls from the module into the server.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_longlong, c_void};
+use std::marker::PhantomData;
+
+use redis_module::raw;
+
+/// A function of the server that [`require_all`] has seen. The table of functions is written once,
+/// while the module is loaded; reading it and calling from it are unsafe together.
+macro_rules! server {
+    ($name:ident) => {
+        raw::$name.expect(stringify!($name is checked when the module is loaded))
+    };
+}
+pub(crate) use server;
+
+/// The functions without which the module does not load. The first that is missing is named.
+pub(crate) fn require_all() -> Result<(), &'static str> {
+    macro_rules! require {
+        ($($name:ident)*) => {
+            // SAFETY: the table of functions was written just before, by the server's own code.
+            $(if unsafe { raw::$name }.is_none() { return Err(stringify!($name)); })*
+        };
+    }
+    require! {
+        RedisModule_CloseKey RedisModule_CreateCommand RedisModule_CreateDataType RedisModule_CreateString
+        RedisModule_CreateTimer RedisModule_DeleteKey RedisModule_DigestAddLongLong
+        RedisModule_DigestAddStringBuffer RedisModule_DigestEndSequence RedisModule_EmitAOF
+        RedisModule_Free RedisModule_FreeString RedisModule_GetClientId RedisModule_GetCommand
+        RedisModule_GetContextFlags RedisModule_GetDbIdFromIO RedisModule_GetKeyNameFromIO
+        RedisModule_GetRandomHexChars RedisModule_GetSelectedDb RedisModule_InfoAddFieldCString
+        RedisModule_InfoAddFieldULongLong RedisModule_InfoAddSection RedisModule_IsIOError
+        RedisModule_KeyType RedisModule_LoadConfigs RedisModule_LoadStringBuffer RedisModule_LoadUnsigned
+        RedisModule_Log RedisModule_ModuleTypeGetType RedisModule_ModuleTypeGetValue
+        RedisModule_ModuleTypeSetValue RedisModule_OpenKey RedisModule_RegisterInfoFunc
+        RedisModule_RegisterNumericConfig RedisModule_Replicate RedisModule_ReplicateVerbatim
+        RedisModule_ReplyWithError RedisModule_ReplyWithLongLong
+        RedisModule_ReplyWithMap RedisModule_ReplyWithNull RedisModule_ReplyWithSimpleString
+        RedisModule_ReplyWithStringBuffer
+        RedisModule_SaveStringBuffer RedisModule_SaveUnsigned RedisModule_SelectDb
+        RedisModule_SetCommandInfo RedisModule_SetModuleOptions RedisModule_SignalModifiedKey
+        RedisModule_StopTimer RedisModule_StringPtrLen RedisModule_SubscribeToKeyspaceEvents
+        RedisModule_SubscribeToServerEvent
+    }
+    Ok(())
+}
+
+/// The server's word for success.
+pub(super) const OK: c_int = raw::REDISMODULE_OK as c_int;
+/// The server's word for failure.
+pub(super) const ERR: c_int = raw::REDISMODULE_ERR as c_int;
+
+/// How important a log line is.
+#[derive(Clone, Copy)]
+pub(crate) enum Level {
+    Notice,
+    Warning,
+}
+
+/// Where a command comes from and what the server is doing, as far as it matters.
+pub(crate) struct Circumstances(c_int);
+
+impl Circumstances {
+    /// The command came from the master or from the AOF: it is an effect, not a request.
+    pub(crate) fn is_replay(&self) -> bool {
+        self.has(raw::REDISMODULE_CTX_FLAGS_REPLICATED) || self.has(raw::REDISMODULE_CTX_FLAGS_LOADING)
+    }
+
+    /// The server is a replica.
+    pub(crate) fn is_replica(&self) -> bool {
+        self.has(raw::REDISMODULE_CTX_FLAGS_SLAVE)
+    }
+
+    fn has(&self, flag: u32) -> bool {
+        self.0.cast_unsigned() & flag != 0
+    }
+}
+
+/// The server, for the length of one call.
+#[derive(Clone, Copy)]
+pub(crate) struct Ctx<'a> {
+    pub(super) raw: *mut raw::RedisModuleCtx,
+    call: PhantomData<&'a ()>,
+}
+
+impl Ctx<'_> {
+    /// # Safety
+    /// `raw` must be the context of a call by the server that lasts at least as long as `'a`.
+    pub(super) unsafe fn new(raw: *mut raw::RedisModuleCtx) -> Self {
+        Self { raw, call: PhantomData }
+    }
+
+    /// Writes a line to the server's log.
+    pub(crate) fn log(self, level: Level, line: &str) {
+        let level = match level {
+            Level::Notice => c"notice",
+            Level::Warning => c"warning",
+        };
+        let line = text(line);
+        // The line goes as an argument, never as the format: it may contain anything.
+        // SAFETY: the context is alive, all strings end with NUL and outlive the call.
+        unsafe { server!(RedisModule_Log)(self.raw, level.as_ptr(), c"%s".as_ptr(), line.as_ptr()) };
+    }
+
+    pub(crate) fn reply_integer(self, number: u64) {
+        // SAFETY: the context is alive.
+        unsafe {
+            server!(RedisModule_ReplyWithLongLong)(
+                self.raw,
+                c_longlong::try_from(number).unwrap_or(c_longlong::MAX),
+            )
+        };
+    }
+
+    pub(crate) fn reply_nil(self) {
+        // SAFETY: the context is alive.
+        unsafe { server!(RedisModule_ReplyWithNull)(self.raw) };
+    }
+
+    pub(crate) fn reply_ok(self) {
+        // SAFETY: the context is alive.
+        unsafe { server!(RedisModule_ReplyWithSimpleString)(self.raw, c"OK".as_ptr()) };
+    }
+
+    pub(crate) fn reply_error(self, line: &str) {
+        let line = text(line);
+        // SAFETY: the context is alive, the string ends with NUL and outlives the call.
+        unsafe { server!(RedisModule_ReplyWithError)(self.raw, line.as_ptr()) };
+    }
+
+    /// Begins a map of so many pairs; on RESP2 it is a flat list.
+    pub(crate) fn reply_map(self, pairs: usize) {
+        // SAFETY: the context is alive.
+        unsafe { server!(RedisModule_ReplyWithMap)(self.raw, pairs.try_into().unwrap_or(0)) };
+    }
+
+    pub(crate) fn reply_bytes(self, bytes: &[u8]) {
+        // SAFETY: the context is alive, the bytes outlive the call.
+        unsafe { server!(RedisModule_ReplyWithStringBuffer)(self.raw, bytes.as_ptr().cast(), bytes.len()) };
+    }
+
+    /// The connection that sent the command.
+    pub(crate) fn connection(self) -> u64 {
+        // SAFETY: the context is alive.
+        unsafe { server!(RedisModule_GetClientId)(self.raw) }
+    }
+
+    /// The database in which the command runs.
+    pub(crate) fn database(self) -> c_int {
+        // SAFETY: the context is alive.
+        unsafe { server!(RedisModule_GetSelectedDb)(self.raw) }
+    }
+
+    /// Goes on in another database.
+    pub(crate) fn select(self, database: u16) {
+        // SAFETY: the context is alive.
+        unsafe { server!(RedisModule_SelectDb)(self.raw, c_int::from(database)) };
+    }
+
+    pub(crate) fn circumstances(self) -> Circumstances {
+        // SAFETY: the context is alive.
+        Circumstances(unsafe { server!(RedisModule_GetContextFlags)(self.raw) })
+    }
+
+    /// Hands the command on to replicas and the AOF as it came.
+    pub(crate) fn replicate_verbatim(self) {
+        // SAFETY: the context is alive.
+        unsafe { server!(RedisModule_ReplicateVerbatim)(self.raw) };
+    }
+
+    /// Random text of `LEN` hexadecimal digits.
+    pub(crate) fn random_hex<const LEN: usize>(self) -> String {
+        let mut digits = [0_u8; LEN];
+        // SAFETY: the buffer has exactly the length that is passed.
+        unsafe { server!(RedisModule_GetRandomHexChars)(digits.as_mut_ptr().cast(), LEN) };
+        String::from_utf8_lossy(&digits).into_owned()
+    }
+
+    /// Starts a timer of the sweep. It follows the wall clock: it may fire early or late.
+    pub(crate) fn start_sweep_timer(self, after_ms: u64) -> Timer {
+        let after = after_ms.try_into().unwrap_or(i64::MAX / 1_000_000);
+        let callback = Some(super::edge::sweep_timer as raw_timer::Proc);
+        // SAFETY: the context is alive; the callback is a function and takes no data.
+        Timer(unsafe { server!(RedisModule_CreateTimer)(self.raw, after, callback, std::ptr::null_mut()) })
+    }
+
+    /// Stops a timer. One that has fired is left alone.
+    pub(crate) fn stop_timer(self, timer: Timer) {
+        // SAFETY: the context is alive; the server checks the number.
+        unsafe { server!(RedisModule_StopTimer)(self.raw, timer.0, std::ptr::null_mut()) };
+    }
+}
+
+/// The type of a timer's callback.
+mod raw_timer {
+    use super::{c_void, raw};
+    pub(super) type Proc = unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut c_void);
+}
+
+/// A timer that was started.
+#[derive(Clone, Copy)]
+pub(crate) struct Timer(raw::RedisModuleTimerID);
+
+/// The bytes of a string of the server.
+///
+/// # Safety
+/// `string` must be valid for `'a`.
+pub(super) unsafe fn bytes<'a>(string: *const raw::RedisModuleString) -> &'a [u8] {
+    let mut len = 0;
+    // SAFETY: the string is valid; `len` outlives the call.
+    let start = unsafe { server!(RedisModule_StringPtrLen)(string, &raw mut len) };
+    if start.is_null() {
+        return &[];
+    }
+    // SAFETY: the server says that so many bytes are there, for as long as the string is.
+    unsafe { std::slice::from_raw_parts(start.cast(), len) }
+}
+
+/// A text for the server; it cannot have a NUL in it.
+pub(super) fn text(line: &str) -> CString {
+    CString::new(line.replace('\0', "\\0")).unwrap_or_default()
+}
+
+/// The text of a C string of the server.
+///
+/// # Safety
+/// `string` must end with NUL and be valid for `'a`.
+pub(super) unsafe fn c_str<'a>(string: *const c_char) -> &'a [u8] {
+    // SAFETY: as the caller promises.
+    unsafe { CStr::from_ptr(string) }.to_bytes()
+}

@@ -1,0 +1,53 @@
+//! The two monotonic clocks of the machine, read as the core wants them.
+
+use redlock_core::{Millis, NodeClock, SlowClock};
+
+/// The node's clock on this machine.
+pub(crate) struct MachineClock {
+    slow: SlowClock,
+    seen: Millis,
+}
+
+impl MachineClock {
+    /// A clock that starts at zero now.
+    pub(crate) fn start() -> Self {
+        Self { slow: SlowClock::starting_at(monotonic_us(), raw_us()), seen: Millis(0) }
+    }
+
+    /// What [`latest`](NodeClock::latest) said last, without another reading.
+    pub(crate) fn seen(&self) -> Millis {
+        self.seen
+    }
+}
+
+impl NodeClock for MachineClock {
+    fn latest(&mut self) -> Millis {
+        self.seen = self.slow.at_most(monotonic_us());
+        self.seen
+    }
+
+    fn proven(&mut self) -> Millis {
+        self.slow.sample(monotonic_us(), raw_us())
+    }
+}
+
+fn monotonic_us() -> u64 {
+    read_us(libc::CLOCK_MONOTONIC)
+}
+
+/// The crystal's own rate, which no time daemon bends. Other systems have one monotonic clock.
+fn raw_us() -> u64 {
+    #[cfg(target_os = "linux")]
+    let id = libc::CLOCK_MONOTONIC_RAW;
+    #[cfg(not(target_os = "linux"))]
+    let id = libc::CLOCK_MONOTONIC;
+    read_us(id)
+}
+
+fn read_us(id: libc::clockid_t) -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a valid timespec that outlives the call. A failure leaves it at zero, and time
+    // that stands still ends no lock.
+    unsafe { libc::clock_gettime(id, &raw mut time) };
+    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000 + u64::try_from(time.tv_nsec / 1_000).unwrap_or(0)
+}

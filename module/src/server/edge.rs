@@ -1,0 +1,345 @@
+//! Calls from the server into the module. No panic passes: it would take the server down.
+
+use std::ffi::{c_char, c_int, c_longlong, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use redis_module::raw;
+use redlock_core::catalog::Verb;
+use redlock_core::reply::Value;
+use redlock_core::{Fault, LockId, Reply};
+
+use super::api::{Ctx, ERR, Level, OK, bytes, c_str, server};
+use super::io::Io;
+use super::keys::{lock_of_value, value_of_lock};
+use crate::{commands, config, events, info, load, persist, state, sweep};
+
+/// A command with at most so many words needs no allocation for them.
+const USUAL_WORDS: usize = 16;
+
+/// The words of a command, its name first, for the length of the call.
+pub(crate) struct Words<'a> {
+    raw: &'a [*mut raw::RedisModuleString],
+    bytes: &'a [&'a [u8]],
+}
+
+impl<'a> Words<'a> {
+    /// All words.
+    pub(crate) fn all(&self) -> &'a [&'a [u8]] {
+        self.bytes
+    }
+
+    /// One word; empty if there is none.
+    pub(crate) fn word(&self, number: usize) -> &'a [u8] {
+        self.bytes.get(number).copied().unwrap_or(&[])
+    }
+
+    /// One word as the server has it; the name if there is none.
+    pub(super) fn raw(&self, number: usize) -> *mut raw::RedisModuleString {
+        self.raw.get(number).copied().unwrap_or(self.raw[0])
+    }
+
+    /// Reads the words of a call by the server.
+    ///
+    /// # Safety
+    /// `argv` must point to `argc` valid strings that live until `run` returns.
+    unsafe fn read<R>(
+        argv: *mut *mut raw::RedisModuleString,
+        argc: c_int,
+        run: impl FnOnce(&Words<'_>) -> R,
+    ) -> R {
+        let count = usize::try_from(argc).unwrap_or(0);
+        // SAFETY: as the caller promises; a null pointer has no words.
+        let raw = if argv.is_null() { &[] } else { unsafe { std::slice::from_raw_parts(argv, count) } };
+        // SAFETY: every word is a valid string for as long as `run` runs.
+        let read = |word: &*mut raw::RedisModuleString| unsafe { bytes(*word) };
+        if raw.len() <= USUAL_WORDS {
+            let mut usual: [&[u8]; USUAL_WORDS] = [&[]; USUAL_WORDS];
+            usual.iter_mut().zip(raw).for_each(|(slot, word)| *slot = read(word));
+            run(&Words { raw, bytes: &usual[..raw.len()] })
+        } else {
+            let all: Vec<&[u8]> = raw.iter().map(read).collect();
+            run(&Words { raw, bytes: &all })
+        }
+    }
+}
+
+/// Runs `body`; a panic becomes `None` and a line in the log.
+fn guarded<R>(ctx: Option<Ctx<'_>>, what: &str, body: impl FnOnce() -> R) -> Option<R> {
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(value) => Some(value),
+        Err(panic) => {
+            let said = panic
+                .downcast_ref::<&str>()
+                .copied()
+                .or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+            if let Some(ctx) = ctx {
+                ctx.log(
+                    Level::Warning,
+                    &format!("internal error in {what}: {}", said.unwrap_or("unknown")),
+                );
+            }
+            None
+        }
+    }
+}
+
+unsafe fn command(
+    verb: Verb,
+    ctx: *mut raw::RedisModuleCtx,
+    argv: *mut *mut raw::RedisModuleString,
+    argc: c_int,
+) -> c_int {
+    // SAFETY: the server's context and words are alive until this function returns.
+    let (ctx, answer) = unsafe {
+        let ctx = Ctx::new(ctx);
+        (
+            ctx,
+            guarded(Some(ctx), verb.name(), || {
+                Words::read(argv, argc, |words| commands::run(ctx, verb, words))
+            }),
+        )
+    };
+    // The reply comes last and cannot fail, so a command is answered exactly once.
+    match answer {
+        Some(Ok(commands::Answer::Reply(Reply::Integer(number)))) => ctx.reply_integer(number),
+        Some(Ok(commands::Answer::Reply(Reply::Nil))) => ctx.reply_nil(),
+        Some(Ok(commands::Answer::Reply(Reply::Map(pairs)))) => reply_map(ctx, &pairs),
+        Some(Ok(commands::Answer::Done)) => ctx.reply_ok(),
+        Some(Err(fault)) => ctx.reply_error(&fault.to_string()),
+        None => ctx.reply_error("ERR redlock: internal error; see the server's log"),
+    }
+    OK
+}
+
+fn reply_map(ctx: Ctx<'_>, pairs: &[(&'static str, Value)]) {
+    ctx.reply_map(pairs.len());
+    for (name, value) in pairs {
+        ctx.reply_bytes(name.as_bytes());
+        match value {
+            Value::Integer(number) => ctx.reply_integer(*number),
+            Value::Bytes(content) => ctx.reply_bytes(content),
+        }
+    }
+}
+
+macro_rules! commands {
+    ($($function:ident => $verb:ident),* $(,)?) => {
+        $(unsafe extern "C" fn $function(ctx: *mut raw::RedisModuleCtx, argv: *mut *mut raw::RedisModuleString, argc: c_int) -> c_int {
+            // SAFETY: called by the server with a live context and its words.
+            unsafe { command(Verb::$verb, ctx, argv, argc) }
+        })*
+
+        /// The function that the server calls for a command.
+        pub(super) fn function_of(verb: Verb) -> raw::RedisModuleCmdFunc {
+            match verb { $(Verb::$verb => Some($function)),* }
+        }
+    };
+}
+
+commands! {
+    acquire => Acquire, extend => Extend, release => Release, inspect => Inspect, macquire => Macquire,
+    mextend => Mextend, mrelease => Mrelease, node => Node, apply => Apply,
+}
+
+/// The server loads the module.
+///
+/// # Safety
+/// Called by the server only.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn RedisModule_OnLoad(
+    ctx: *mut raw::RedisModuleCtx,
+    argv: *mut *mut raw::RedisModuleString,
+    argc: c_int,
+) -> c_int {
+    // SAFETY: the server's context and the module's arguments are alive until this function returns.
+    // Nothing allocates before the table of functions is there: the allocator is in it.
+    unsafe {
+        if raw::Export_RedisModule_Init(
+            ctx,
+            c"redlock".as_ptr(),
+            load::MODULE_VERSION,
+            raw::REDISMODULE_APIVER_1 as c_int,
+        ) == ERR
+        {
+            return ERR;
+        }
+        let ctx = Ctx::new(ctx);
+        match guarded(Some(ctx), "loading", || Words::read(argv, argc, |words| load::load(ctx, words.all())))
+        {
+            Some(Ok(())) => OK,
+            Some(Err(why)) => {
+                ctx.log(Level::Warning, &format!("not loaded: {why}"));
+                ERR
+            }
+            None => ERR,
+        }
+    }
+}
+
+pub(super) unsafe extern "C" fn sweep_timer(ctx: *mut raw::RedisModuleCtx, _: *mut c_void) {
+    // SAFETY: called by the server with a live context.
+    let ctx = unsafe { Ctx::new(ctx) };
+    guarded(Some(ctx), "the sweep", || sweep::on_timer(ctx));
+}
+
+pub(super) unsafe extern "C" fn rdb_load(io: *mut raw::RedisModuleIO, version: c_int) -> *mut c_void {
+    // SAFETY: called by the server with a live handle.
+    let io = unsafe { Io::new(io) };
+    let lock: Option<LockId> = guarded(None, "loading a lock", || persist::load_lock(io, version)).flatten();
+    lock.map_or(std::ptr::null_mut(), value_of_lock)
+}
+
+pub(super) unsafe extern "C" fn rdb_save(io: *mut raw::RedisModuleIO, value: *mut c_void) {
+    // SAFETY: called by the server with a live handle.
+    let io = unsafe { Io::new(io) };
+    guarded(None, "saving a lock", || lock_of_value(value).map(|lock| persist::save_lock(io, lock)));
+}
+
+pub(super) unsafe extern "C" fn aof_rewrite(
+    io: *mut raw::RedisModuleIO,
+    key: *mut raw::RedisModuleString,
+    value: *mut c_void,
+) {
+    // SAFETY: called by the server with a live handle.
+    let io = unsafe { Io::new(io) };
+    guarded(None, "rewriting a lock", || {
+        if let Some(image) = lock_of_value(value).and_then(persist::image_of) {
+            io.emit_lock(key, &image);
+        }
+    });
+}
+
+/// The one callback that the server may make on a background thread.
+pub(super) unsafe extern "C" fn free(value: *mut c_void) {
+    guarded(None, "freeing a lock", || lock_of_value(value).map(state::note_freed));
+}
+
+pub(super) unsafe extern "C" fn mem_usage(value: *const c_void) -> usize {
+    guarded(None, "measuring a lock", || lock_of_value(value).map_or(0, persist::bytes_of)).unwrap_or(0)
+}
+
+pub(super) unsafe extern "C" fn digest(digest: *mut raw::RedisModuleDigest, value: *mut c_void) {
+    guarded(None, "digesting a lock", || {
+        let Some(image) = lock_of_value(value).and_then(persist::image_of) else { return };
+        // SAFETY: called by the server with a live handle; the bytes outlive the calls. Time is left
+        // out: it differs between copies of one dataset.
+        unsafe {
+            for part in [&image.owner, &image.label] {
+                server!(RedisModule_DigestAddStringBuffer)(digest, part.as_ptr().cast(), part.len());
+            }
+            server!(RedisModule_DigestAddLongLong)(
+                digest,
+                c_longlong::try_from(image.fence).unwrap_or(c_longlong::MAX),
+            );
+            server!(RedisModule_DigestEndSequence)(digest);
+        }
+    });
+}
+
+pub(super) unsafe extern "C" fn aux_save(io: *mut raw::RedisModuleIO, _: c_int) {
+    // SAFETY: called by the server with a live handle.
+    let io = unsafe { Io::new(io) };
+    guarded(None, "saving the fences", || persist::save_fences(io));
+}
+
+pub(super) unsafe extern "C" fn aux_load(io: *mut raw::RedisModuleIO, version: c_int, _: c_int) -> c_int {
+    // SAFETY: called by the server with a live handle.
+    let io = unsafe { Io::new(io) };
+    match guarded(None, "loading the fences", || persist::load_fences(io, version)) {
+        Some(true) => OK,
+        _ => ERR,
+    }
+}
+
+/// A section of `INFO` being written.
+pub(crate) struct InfoWriter(*mut raw::RedisModuleInfoCtx);
+
+impl InfoWriter {
+    pub(crate) fn number(&self, name: &str, value: u64) {
+        let name = super::api::text(name);
+        // SAFETY: called by the server with a live handle; the name outlives the call.
+        unsafe { server!(RedisModule_InfoAddFieldULongLong)(self.0, name.as_ptr(), value) };
+    }
+
+    pub(crate) fn text(&self, name: &str, value: &str) {
+        let (name, value) = (super::api::text(name), super::api::text(value));
+        // SAFETY: as above.
+        unsafe { server!(RedisModule_InfoAddFieldCString)(self.0, name.as_ptr(), value.as_ptr()) };
+    }
+}
+
+pub(super) unsafe extern "C" fn info_section(ctx: *mut raw::RedisModuleInfoCtx, for_crash_report: c_int) {
+    // A crash report is written from a signal handler, in the middle of anything.
+    if for_crash_report != 0 {
+        return;
+    }
+    guarded(None, "INFO", || {
+        // SAFETY: called by the server with a live handle; the section takes the module's name.
+        if unsafe { server!(RedisModule_InfoAddSection)(ctx, std::ptr::null()) } == OK {
+            info::write(&InfoWriter(ctx));
+        }
+    });
+}
+
+pub(super) unsafe extern "C" fn get_number(_: *const c_char, which: *mut c_void) -> c_longlong {
+    guarded(None, "CONFIG GET", || config::get(which.addr()))
+        .and_then(|value| value.try_into().ok())
+        .unwrap_or(0)
+}
+
+pub(super) unsafe extern "C" fn set_number(
+    _: *const c_char,
+    value: c_longlong,
+    which: *mut c_void,
+    _: *mut *mut raw::RedisModuleString,
+) -> c_int {
+    // The server has checked the range.
+    let value = u64::try_from(value).unwrap_or(0);
+    if guarded(None, "CONFIG SET", || config::set(which.addr(), value)).is_some() { OK } else { ERR }
+}
+
+pub(super) unsafe extern "C" fn server_event(
+    ctx: *mut raw::RedisModuleCtx,
+    event: raw::RedisModuleEvent,
+    sub: u64,
+    data: *mut c_void,
+) {
+    // SAFETY: called by the server with a live context.
+    let ctx = unsafe { Ctx::new(ctx) };
+    guarded(Some(ctx), "a server event", || match event.id {
+        raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED => {
+            events::role_changed(ctx, sub == raw::REDISMODULE_EVENT_REPLROLECHANGED_NOW_REPLICA);
+        }
+        raw::REDISMODULE_EVENT_LOADING => match sub {
+            raw::REDISMODULE_SUBEVENT_LOADING_ENDED | raw::REDISMODULE_SUBEVENT_LOADING_FAILED => {
+                events::loading(ctx, false)
+            }
+            _ => events::loading(ctx, true),
+        },
+        raw::REDISMODULE_EVENT_CRON_LOOP => events::cron(ctx),
+        raw::REDISMODULE_EVENT_SWAPDB if !data.is_null() => {
+            // SAFETY: for this event the server passes this structure.
+            let swap = unsafe { &*data.cast::<raw::RedisModuleSwapDbInfo>() };
+            events::databases_swapped(swap.dbnum_first, swap.dbnum_second);
+        }
+        _ => {}
+    });
+}
+
+pub(super) unsafe extern "C" fn key_event(
+    ctx: *mut raw::RedisModuleCtx,
+    _: c_int,
+    event: *const c_char,
+    key: *mut raw::RedisModuleString,
+) -> c_int {
+    // SAFETY: called by the server with a live context, a C string and a string of its own.
+    let (ctx, event) = unsafe { (Ctx::new(ctx), c_str(event)) };
+    if event == b"rename_to" || event == b"move_to" {
+        // SAFETY: as above.
+        guarded(Some(ctx), "a key event", || events::key_moved(ctx, unsafe { bytes(key) }));
+    }
+    OK
+}
+
+/// So that a fault at the edge has the same words as one of the core.
+pub(crate) type Outcome = Result<commands::Answer, Fault>;

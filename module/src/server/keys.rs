@@ -1,0 +1,269 @@
+//! The keys of one command, open in the server.
+
+use std::ffi::{c_int, c_longlong, c_void};
+
+use redis_module::raw;
+use redlock_core::grammar::Keys;
+use redlock_core::table::Database;
+use redlock_core::{Effect, Keyspace, LockId, Occupant};
+
+use super::api::{Ctx, server};
+use super::edge::Words;
+use super::register::lock_type;
+
+const READ: c_int = raw::REDISMODULE_READ as c_int;
+const READ_WRITE: c_int = (raw::REDISMODULE_READ | raw::REDISMODULE_WRITE) as c_int;
+
+/// What a command wants of its keys.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Intent {
+    Look,
+    Change,
+}
+
+/// One open key. Null when a key that is not there was opened to look.
+struct OpenKey(*mut raw::RedisModuleKey);
+
+impl Drop for OpenKey {
+    fn drop(&mut self) {
+        // SAFETY: the key was opened during the present call and is closed once; null is allowed.
+        unsafe { server!(RedisModule_CloseKey)(self.0) };
+    }
+}
+
+impl OpenKey {
+    /// # Safety
+    /// `name` must be a valid string of the server.
+    unsafe fn open(ctx: Ctx<'_>, name: *mut raw::RedisModuleString, intent: Intent) -> Self {
+        let mode = if intent == Intent::Change { READ_WRITE } else { READ };
+        // SAFETY: the context is alive, the name valid.
+        Self(unsafe { server!(RedisModule_OpenKey)(ctx.raw, name, mode) })
+    }
+
+    fn occupant(&self) -> Occupant {
+        // SAFETY: the key is open; null reads as empty.
+        let kind = unsafe { server!(RedisModule_KeyType)(self.0) };
+        match kind.try_into().unwrap_or(raw::REDISMODULE_KEYTYPE_MODULE) {
+            raw::REDISMODULE_KEYTYPE_EMPTY => Occupant::Empty,
+            raw::REDISMODULE_KEYTYPE_STRING => Occupant::ForeignString,
+            raw::REDISMODULE_KEYTYPE_MODULE => self.lock().map_or(Occupant::OtherType, Occupant::Lock),
+            _ => Occupant::OtherType,
+        }
+    }
+
+    /// The lock that is the key's value, if the value is of our type.
+    fn lock(&self) -> Option<LockId> {
+        // SAFETY: the key is open and not null, for it is not empty.
+        if unsafe { server!(RedisModule_ModuleTypeGetType)(self.0) } != lock_type() {
+            return None;
+        }
+        // SAFETY: as above; the value is a number, not an address.
+        lock_of_value(unsafe { server!(RedisModule_ModuleTypeGetValue)(self.0) })
+    }
+
+    fn put(&self, lock: LockId) {
+        // SAFETY: the key is open for writing. The value is a number that only this module reads.
+        unsafe { server!(RedisModule_ModuleTypeSetValue)(self.0, lock_type(), value_of_lock(lock)) };
+    }
+
+    fn delete(&self) {
+        // SAFETY: the key is open for writing.
+        unsafe { server!(RedisModule_DeleteKey)(self.0) };
+    }
+}
+
+/// A lock's name as the server keeps it: where a pointer would be, there is a number.
+pub(super) fn value_of_lock(lock: LockId) -> *mut c_void {
+    std::ptr::without_provenance_mut(lock.to_bits() as usize)
+}
+
+/// The lock that a value names.
+pub(super) fn lock_of_value(value: *const c_void) -> Option<LockId> {
+    u32::try_from(value.addr()).ok().filter(|bits| *bits != 0).map(LockId::from_bits)
+}
+
+/// Open keys without an allocation for the usual one.
+enum Open {
+    One(OpenKey),
+    Many(Vec<OpenKey>),
+}
+
+/// The keys of a command, and the words that replicate it.
+pub(crate) struct CommandKeys<'a> {
+    ctx: Ctx<'a>,
+    words: &'a Words<'a>,
+    keys: &'a Keys,
+    database: Database,
+    open: Open,
+    /// The words that stand for the owner and the label in effects; the time to live follows the owner.
+    owner_word: usize,
+    label_word: Option<usize>,
+}
+
+impl<'a> CommandKeys<'a> {
+    /// Opens the keys of a command.
+    pub(crate) fn open(
+        ctx: Ctx<'a>,
+        words: &'a Words<'a>,
+        keys: &'a Keys,
+        database: Database,
+        intent: Intent,
+    ) -> Self {
+        // SAFETY: words are valid strings for the length of the call.
+        let open_word = |word: usize| unsafe { OpenKey::open(ctx, words.raw(word), intent) };
+        let open = match keys {
+            Keys::One => Open::One(open_word(1)),
+            Keys::Many(_) => Open::Many(keys.words().map(open_word).collect()),
+        };
+        Self { ctx, words, keys, database, open, owner_word: 0, label_word: None }
+    }
+
+    /// Says which words are the owner (and after it the time to live) and the label.
+    pub(crate) fn replicating(mut self, owner_word: usize, label_word: Option<usize>) -> Self {
+        (self.owner_word, self.label_word) = (owner_word, label_word);
+        self
+    }
+
+    fn key(&self, key: usize) -> &OpenKey {
+        match &self.open {
+            Open::One(open) => open,
+            Open::Many(open) => &open[key],
+        }
+    }
+
+    fn raw_name(&self, key: usize) -> *mut raw::RedisModuleString {
+        self.words.raw(self.keys.word(key))
+    }
+
+    /// Tells watchers and caches that a key has changed. The module says so itself, because a refused
+    /// command opens its key for writing and yet changes nothing.
+    fn changed(&self, key: usize) {
+        // SAFETY: the context is alive, the name valid.
+        unsafe { server!(RedisModule_SignalModifiedKey)(self.ctx.raw, self.raw_name(key)) };
+    }
+}
+
+impl Keyspace for CommandKeys<'_> {
+    fn database(&self) -> Database {
+        self.database
+    }
+
+    fn name(&self, key: usize) -> &[u8] {
+        self.words.word(self.keys.word(key))
+    }
+
+    fn occupant(&self, key: usize) -> Occupant {
+        self.key(key).occupant()
+    }
+
+    fn put(&mut self, key: usize, lock: LockId) {
+        self.key(key).put(lock);
+        self.changed(key);
+    }
+
+    fn delete(&mut self, key: usize) {
+        self.key(key).delete();
+        self.changed(key);
+    }
+
+    fn replicate(&mut self, effect: Effect) {
+        let name = c"REDLOCK.APPLY".as_ptr();
+        // SAFETY: a function that was checked when the module was loaded.
+        let send = unsafe { server!(RedisModule_Replicate) };
+        let owner = self.words.raw(self.owner_word);
+        match effect {
+            Effect::Granted { key, fence } => {
+                let (key, ttl) = (self.raw_name(key), self.words.raw(self.owner_word + 1));
+                match self.label_word.map(|word| self.words.raw(word)) {
+                    // SAFETY: the context is alive; `s` takes strings of the server, `l` a long long,
+                    // `c` a C string, in the order of the format.
+                    None => unsafe {
+                        send(self.ctx.raw, name, c"ssls".as_ptr(), key, owner, long(fence), ttl)
+                    },
+                    // SAFETY: as above.
+                    Some(label) => unsafe {
+                        let format = c"sslscs".as_ptr();
+                        send(
+                            self.ctx.raw,
+                            name,
+                            format,
+                            key,
+                            owner,
+                            long(fence),
+                            ttl,
+                            c"LABEL".as_ptr(),
+                            label,
+                        )
+                    },
+                };
+            }
+            Effect::Prolonged { key, fence, left_ms, extensions } => {
+                self.changed(key);
+                let key = self.raw_name(key);
+                // SAFETY: as above.
+                unsafe {
+                    let format = c"ssllcl".as_ptr();
+                    let extensions = c_longlong::from(extensions);
+                    send(
+                        self.ctx.raw,
+                        name,
+                        format,
+                        key,
+                        owner,
+                        long(fence),
+                        long(left_ms),
+                        c"EXT".as_ptr(),
+                        extensions,
+                    )
+                };
+            }
+            Effect::Released => self.ctx.replicate_verbatim(),
+        }
+    }
+}
+
+/// A key outside of a command, by its name.
+pub(crate) struct NamedKey<'a> {
+    ctx: Ctx<'a>,
+    name: *mut raw::RedisModuleString,
+    // Dropped by hand, before the name.
+    open: Option<OpenKey>,
+}
+
+impl<'a> NamedKey<'a> {
+    pub(crate) fn open(ctx: Ctx<'a>, name: &[u8], intent: Intent) -> Self {
+        // SAFETY: the context is alive, the bytes outlive the call, which copies them.
+        let name = unsafe { server!(RedisModule_CreateString)(ctx.raw, name.as_ptr().cast(), name.len()) };
+        // SAFETY: the string was just made.
+        let open = Some(unsafe { OpenKey::open(ctx, name, intent) });
+        Self { ctx, name, open }
+    }
+
+    pub(crate) fn occupant(&self) -> Occupant {
+        self.open.as_ref().map_or(Occupant::Empty, OpenKey::occupant)
+    }
+
+    /// Deletes the key, here and on replicas.
+    pub(crate) fn delete(&self) {
+        if let Some(open) = &self.open {
+            open.delete();
+            // SAFETY: the context is alive; `s` takes a string of the server.
+            unsafe {
+                server!(RedisModule_SignalModifiedKey)(self.ctx.raw, self.name);
+                server!(RedisModule_Replicate)(self.ctx.raw, c"DEL".as_ptr(), c"s".as_ptr(), self.name);
+            };
+        }
+    }
+}
+
+impl Drop for NamedKey<'_> {
+    fn drop(&mut self) {
+        self.open = None;
+        // SAFETY: the string was made by `open` and is freed once, after the key that uses it.
+        unsafe { server!(RedisModule_FreeString)(self.ctx.raw, self.name) };
+    }
+}
+
+fn long(number: u64) -> c_longlong {
+    c_longlong::try_from(number).unwrap_or(c_longlong::MAX)
+}

@@ -1,0 +1,115 @@
+//! Deleting locks that have run out, so that `SCAN` and plain `SET NX` clients see them gone.
+//!
+//! No lock depends on it: every command looks at the deadline itself. One timer of the server serves
+//! all locks. Timers follow the wall clock, so the timer may come early, and then there is nothing to
+//! do yet, or late, and then the server's cron, which does not follow it, does the work.
+
+use redlock_core::node::Sweep;
+use redlock_core::{LockId, Millis, NodeClock, Occupant};
+
+use crate::server::api::Ctx;
+use crate::server::keys::{Intent, NamedKey};
+use crate::state::{self, State};
+
+/// How much one call does: about a tenth of a millisecond's work.
+const STEPS_PER_CALL: usize = 256;
+
+/// When there is more to do, the next call comes after this time: others get their turn.
+const PAUSE_MS: u64 = 1;
+
+/// A timer that is so much too late will not come: the wall clock was set back.
+const LOST_AFTER_MS: u64 = 50;
+
+/// Makes sure that the sweep wakes up when a lock that was just granted for `ttl_ms` is over.
+pub(crate) fn wake_by(state: &mut State, ctx: Ctx<'_>, ttl_ms: u64) {
+    let now = state.clock.seen();
+    arm(state, ctx, now, now.deadline_after(ttl_ms));
+}
+
+/// The timer has fired.
+pub(crate) fn on_timer(ctx: Ctx<'_>) {
+    state::with(|state| state.timer = None);
+    sweep(ctx);
+}
+
+/// The server's cron: makes up for a timer that does not come.
+pub(crate) fn on_cron(ctx: Ctx<'_>) {
+    let overdue = state::with(|state| {
+        let now = state.clock.proven();
+        if let Some((timer, due)) = state.timer
+            && due.0 + LOST_AFTER_MS < now.0
+        {
+            ctx.stop_timer(timer);
+            state.timer = None;
+        }
+        state.timer.is_none() && state.node.next_sweep().is_some()
+    });
+    if overdue == Some(true) {
+        sweep(ctx);
+    }
+}
+
+fn sweep(ctx: Ctx<'_>) {
+    for _ in 0..STEPS_PER_CALL {
+        // The state is closed while a key is deleted: the server calls back.
+        let step = state::with(|state| {
+            if state.is_replica || state.is_loading {
+                // The master deletes; a copy that becomes a master starts again.
+                return None;
+            }
+            Some(match state.node.sweep(&mut state.clock) {
+                Sweep::Expired(lock) => {
+                    let (database, key) = state.node.place(lock);
+                    Next::Delete(lock, database, key.to_vec())
+                }
+                Sweep::Busy => Next::Again,
+                Sweep::Until(due) => {
+                    let now = state.clock.latest();
+                    arm(state, ctx, now, due);
+                    Next::Rest
+                }
+                Sweep::Idle => Next::Rest,
+            })
+        });
+        match step.flatten() {
+            Some(Next::Delete(lock, database, key)) => delete(ctx, lock, database, &key),
+            Some(Next::Again) => {}
+            Some(Next::Rest) | None => return,
+        }
+    }
+    state::with(|state| {
+        let now = state.clock.latest();
+        arm(state, ctx, now, Millis(now.0 + PAUSE_MS));
+    });
+}
+
+enum Next {
+    Delete(LockId, u16, Vec<u8>),
+    Again,
+    Rest,
+}
+
+/// Deletes the key of a lock that has run out, if the lock still stands there.
+fn delete(ctx: Ctx<'_>, lock: LockId, database: u16, key: &[u8]) {
+    ctx.select(database);
+    let key = NamedKey::open(ctx, key, Intent::Change);
+    if key.occupant() == Occupant::Lock(lock) {
+        key.delete();
+        drop(key);
+        state::with(|state| {
+            state.node.note_expired();
+            state.bury_some();
+        });
+    }
+}
+
+/// Sets the timer, unless it is set to come as early.
+fn arm(state: &mut State, ctx: Ctx<'_>, now: Millis, due: Millis) {
+    if let Some((timer, set)) = state.timer {
+        if set <= due {
+            return;
+        }
+        ctx.stop_timer(timer);
+    }
+    state.timer = Some((ctx.start_sweep_timer(due.since(now).max(1)), due));
+}
