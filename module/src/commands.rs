@@ -36,7 +36,7 @@ impl State {
                 let request = grammar::acquire(verb, argv, self.node.max_ttl_ms())?;
                 self.refuse_on_a_replica()?;
                 let mut keys = CommandKeys::open(ctx, words, &request.keys, database(ctx)?, Intent::Change)
-                    .replicating(request.owner_word, request.label_word);
+                    .telling(self.audience, request.owner_word, request.label_word);
                 let reply = self.node.acquire(&mut keys, &request, ctx.connection(), &mut self.clock)?;
                 if matches!(reply, Reply::Integer(_)) {
                     sweep::wake_by(self, ctx, request.ttl.ms());
@@ -47,7 +47,7 @@ impl State {
                 let request = grammar::extend(verb, argv, self.node.max_ttl_ms())?;
                 self.refuse_on_a_replica()?;
                 let mut keys = CommandKeys::open(ctx, words, &request.keys, database(ctx)?, Intent::Change)
-                    .replicating(request.owner_word, None);
+                    .telling(self.audience, request.owner_word, None);
                 self.node.extend(&mut keys, &request, &mut self.clock).map(Answer::Reply)
             }
             Verb::Release | Verb::Mrelease => {

@@ -9,6 +9,7 @@
 //! | how a command runs | [`commands`] |
 //! | how locks are saved and loaded | [`persist`] |
 //! | when locks that ran out are deleted | [`sweep`] |
+//! | how a renamed lock is found | [`search`] |
 //! | what the server tells the module | [`events`] |
 //! | settings | [`config`] |
 //! | everything `unsafe` | [`server`] |
@@ -23,6 +24,7 @@ mod events;
 mod info;
 mod load;
 mod persist;
+mod search;
 mod server;
 mod state;
 mod sweep;

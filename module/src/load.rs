@@ -8,6 +8,7 @@ use crate::config::{self, SETTINGS};
 use crate::server::api::{self, Ctx, Level};
 use crate::server::clock::MachineClock;
 use crate::server::confined::this_is_the_main_thread;
+use crate::server::keys::Audience;
 use crate::server::register;
 use crate::state::{self, State};
 
@@ -41,6 +42,8 @@ pub(crate) fn load(ctx: Ctx<'_>, arguments: &[&[u8]]) -> Result<(), String> {
         clock: MachineClock::start(),
         is_replica: ctx.circumstances().is_replica(),
         is_loading: false,
+        audience: Audience::Somebody,
+        search: None,
         timer: None,
     });
     if !began {

@@ -5,9 +5,11 @@ use std::sync::{Mutex, PoisonError};
 
 use redlock_core::{LockId, Millis, Node};
 
+use crate::search::Search;
 use crate::server::api::Timer;
 use crate::server::clock::MachineClock;
 use crate::server::confined::{Confined, on_main_thread};
+use crate::server::keys::Audience;
 
 /// How many freed locks are forgotten after a command. A flush frees them by the million, and no
 /// single caller should pay for that.
@@ -20,6 +22,10 @@ pub(crate) struct State {
     /// A replica, or a server that loads its dataset, grants and sweeps nothing.
     pub(crate) is_replica: bool,
     pub(crate) is_loading: bool,
+    /// Whether effects have to be spelled out.
+    pub(crate) audience: Audience,
+    /// Locks that are not where they were granted.
+    pub(crate) search: Option<Search>,
     /// The timer of the sweep, and when it should fire.
     pub(crate) timer: Option<(Timer, Millis)>,
 }
@@ -67,7 +73,13 @@ impl State {
         });
     }
 
-    /// Locks whose values are gone and whose records are not yet.
+    /// Whether a lock's value is gone and its record is not yet.
+    pub(crate) fn is_freed(lock: LockId) -> bool {
+        let elsewhere = || FREED_ELSEWHERE.lock().unwrap_or_else(PoisonError::into_inner).contains(&lock);
+        FREED_HERE.with(|freed| freed.contains(&lock)) == Some(true) || elsewhere()
+    }
+
+    /// How many locks are so.
     pub(crate) fn unburied() -> u64 {
         let here = FREED_HERE.with(|freed| freed.len()).unwrap_or(0);
         let elsewhere = FREED_ELSEWHERE.lock().unwrap_or_else(PoisonError::into_inner).len();

@@ -7,6 +7,7 @@
 use redlock_core::node::Sweep;
 use redlock_core::{LockId, Millis, NodeClock, Occupant};
 
+use crate::search;
 use crate::server::api::Ctx;
 use crate::server::keys::{Intent, NamedKey};
 use crate::state::{self, State};
@@ -89,18 +90,25 @@ enum Next {
     Rest,
 }
 
-/// Deletes the key of a lock that has run out, if the lock still stands there.
+/// Deletes the key of a lock that has run out. If the lock is not there it was renamed or moved, or its
+/// value is gone already and its record is about to follow.
 fn delete(ctx: Ctx<'_>, lock: LockId, database: u16, key: &[u8]) {
-    ctx.select(database);
-    let key = NamedKey::open(ctx, key, Intent::Change);
-    if key.occupant() == Occupant::Lock(lock) {
-        key.delete();
-        drop(key);
-        state::with(|state| {
+    let there = ctx.select(database) && {
+        let key = NamedKey::open(ctx, key, Intent::Change);
+        let there = key.occupant() == Occupant::Lock(lock);
+        if there {
+            key.delete();
+        }
+        there
+    };
+    state::with(|state| {
+        if there {
             state.node.note_expired();
             state.bury_some();
-        });
-    }
+        } else if !State::is_freed(lock) {
+            search::look_for(state, lock);
+        }
+    });
 }
 
 /// Sets the timer, unless it is set to come as early.

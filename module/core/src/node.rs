@@ -318,9 +318,10 @@ impl Node {
         self.locks.place(lock)
     }
 
-    /// Notes that a lock now stands under another key.
-    pub fn moved_to(&mut self, lock: LockId, database: Database, key: &[u8]) {
-        self.locks.moved_to(lock, database, key);
+    /// Notes that a lock stands under another key than the one it was granted for. The sweep, which did
+    /// not find it, will look at it again.
+    pub fn found_at(&mut self, lock: LockId, database: Database, key: &[u8]) {
+        self.locks.found_at(lock, database, key);
     }
 
     /// Notes that two databases changed places.

@@ -331,8 +331,11 @@ impl LockTable {
         (self.swapped(database), self.slots.key(id.slot()))
     }
 
-    /// Notes that a lock now stands under another key.
-    pub fn moved_to(&mut self, id: LockId, database: Database, key: &[u8]) {
+    /// Notes that a lock stands under another key than the one it was granted for, and puts it back
+    /// into the order in which locks run out.
+    pub fn found_at(&mut self, id: LockId, database: Database, key: &[u8]) {
+        self.wheel.remove(&mut self.slots, id.0);
+        self.wheel.insert(&mut self.slots, id.0);
         let flags = self.slots.flags(id.slot());
         self.slots.set_field(id.slot(), at::FLAGS, [flags | MOVED]);
         self.moved.insert(id, (self.swapped_back(database), key.into()));
@@ -460,7 +463,7 @@ mod tests {
         let mut table = LockTable::default();
         let stays = table.insert(&lock(b"job", &Packed::new(b"a"), b"")).unwrap();
         let moves = table.insert(&lock(b"tmp", &Packed::new(b"a"), b"")).unwrap();
-        table.moved_to(moves, 5, b"renamed");
+        table.found_at(moves, 5, b"renamed");
         assert_eq!(table.place(moves), (5, &b"renamed"[..]));
         table.databases_swapped(3, 5);
         assert_eq!(table.place(stays), (5, &b"job"[..]));

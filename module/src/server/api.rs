@@ -1,6 +1,6 @@
 //! Calls from the module into the server.
 
-use std::ffi::{CStr, CString, c_char, c_int, c_longlong, c_void};
+use std::ffi::{CStr, CString, c_int, c_longlong, c_void};
 use std::marker::PhantomData;
 
 use redis_module::raw;
@@ -39,8 +39,9 @@ pub(crate) fn require_all() -> Result<(), &'static str> {
         RedisModule_ReplyWithStringBuffer
         RedisModule_SaveStringBuffer RedisModule_SaveUnsigned RedisModule_SelectDb
         RedisModule_SetCommandInfo RedisModule_SetModuleOptions RedisModule_SignalModifiedKey
-        RedisModule_StopTimer RedisModule_StringPtrLen RedisModule_SubscribeToKeyspaceEvents
-        RedisModule_SubscribeToServerEvent
+        RedisModule_StopTimer RedisModule_StringPtrLen RedisModule_SubscribeToServerEvent
+        RedisModule_FreeServerInfo RedisModule_GetServerInfo RedisModule_Scan RedisModule_ScanCursorCreate
+        RedisModule_ScanCursorDestroy RedisModule_ServerInfoGetFieldUnsigned
     }
     Ok(())
 }
@@ -64,6 +65,11 @@ impl Circumstances {
     /// The command came from the master or from the AOF: it is an effect, not a request.
     pub(crate) fn is_replay(&self) -> bool {
         self.has(raw::REDISMODULE_CTX_FLAGS_REPLICATED) || self.has(raw::REDISMODULE_CTX_FLAGS_LOADING)
+    }
+
+    /// Effects are written to an AOF, or may have to follow a slot to another node.
+    pub(crate) fn keeps_effects(&self) -> bool {
+        self.has(raw::REDISMODULE_CTX_FLAGS_AOF) || self.has(raw::REDISMODULE_CTX_FLAGS_CLUSTER)
     }
 
     /// The server is a replica.
@@ -151,10 +157,10 @@ impl Ctx<'_> {
         unsafe { server!(RedisModule_GetSelectedDb)(self.raw) }
     }
 
-    /// Goes on in another database.
-    pub(crate) fn select(self, database: u16) {
+    /// Goes on in another database; false if there is none with this number.
+    pub(crate) fn select(self, database: u16) -> bool {
         // SAFETY: the context is alive.
-        unsafe { server!(RedisModule_SelectDb)(self.raw, c_int::from(database)) };
+        unsafe { server!(RedisModule_SelectDb)(self.raw, c_int::from(database)) == OK }
     }
 
     pub(crate) fn circumstances(self) -> Circumstances {
@@ -166,6 +172,26 @@ impl Ctx<'_> {
     pub(crate) fn replicate_verbatim(self) {
         // SAFETY: the context is alive.
         unsafe { server!(RedisModule_ReplicateVerbatim)(self.raw) };
+    }
+
+    /// Whether the server has replicas, or keeps a backlog for one that may come back.
+    pub(crate) fn has_replicas(self) -> bool {
+        let field = |info, name: &CStr| {
+            let mut failed = 0;
+            // SAFETY: the information was just made, the name ends with NUL.
+            let value = unsafe {
+                server!(RedisModule_ServerInfoGetFieldUnsigned)(info, name.as_ptr(), &raw mut failed)
+            };
+            // What cannot be read counts as yes: then effects are sent in vain, never missed.
+            failed != 0 || value > 0
+        };
+        // SAFETY: the context is alive; the information is freed once, by the server that made it.
+        unsafe {
+            let info = server!(RedisModule_GetServerInfo)(self.raw, c"replication".as_ptr());
+            let has = field(info, c"connected_slaves") || field(info, c"repl_backlog_active");
+            server!(RedisModule_FreeServerInfo)(self.raw, info);
+            has
+        }
     }
 
     /// Random text of `LEN` hexadecimal digits.
@@ -219,13 +245,4 @@ pub(super) unsafe fn bytes<'a>(string: *const raw::RedisModuleString) -> &'a [u8
 /// A text for the server; it cannot have a NUL in it.
 pub(super) fn text(line: &str) -> CString {
     CString::new(line.replace('\0', "\\0")).unwrap_or_default()
-}
-
-/// The text of a C string of the server.
-///
-/// # Safety
-/// `string` must end with NUL and be valid for `'a`.
-pub(super) unsafe fn c_str<'a>(string: *const c_char) -> &'a [u8] {
-    // SAFETY: as the caller promises.
-    unsafe { CStr::from_ptr(string) }.to_bytes()
 }

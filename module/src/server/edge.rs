@@ -8,9 +8,9 @@ use redlock_core::catalog::Verb;
 use redlock_core::reply::Value;
 use redlock_core::{Fault, LockId, Reply};
 
-use super::api::{Ctx, ERR, Level, OK, bytes, c_str, server};
+use super::api::{Ctx, ERR, Level, OK, bytes, server};
 use super::io::Io;
-use super::keys::{lock_of_value, value_of_lock};
+use super::keys::{lock_of_key, lock_of_value, value_of_lock};
 use crate::{commands, config, events, info, load, persist, state, sweep};
 
 /// A command with at most so many words needs no allocation for them.
@@ -73,10 +73,7 @@ fn guarded<R>(ctx: Option<Ctx<'_>>, what: &str, body: impl FnOnce() -> R) -> Opt
                 .copied()
                 .or_else(|| panic.downcast_ref::<String>().map(String::as_str));
             if let Some(ctx) = ctx {
-                ctx.log(
-                    Level::Warning,
-                    &format!("internal error in {what}: {}", said.unwrap_or("unknown")),
-                );
+                ctx.log(Level::Warning, &format!("internal error in {what}: {}", said.unwrap_or("unknown")));
             }
             None
         }
@@ -317,6 +314,7 @@ pub(super) unsafe extern "C" fn server_event(
             _ => events::loading(ctx, true),
         },
         raw::REDISMODULE_EVENT_CRON_LOOP => events::cron(ctx),
+        raw::REDISMODULE_EVENT_FORK_CHILD => events::forked(),
         raw::REDISMODULE_EVENT_SWAPDB if !data.is_null() => {
             // SAFETY: for this event the server passes this structure.
             let swap = unsafe { &*data.cast::<raw::RedisModuleSwapDbInfo>() };
@@ -326,19 +324,21 @@ pub(super) unsafe extern "C" fn server_event(
     });
 }
 
-pub(super) unsafe extern "C" fn key_event(
-    ctx: *mut raw::RedisModuleCtx,
-    _: c_int,
-    event: *const c_char,
-    key: *mut raw::RedisModuleString,
-) -> c_int {
-    // SAFETY: called by the server with a live context, a C string and a string of its own.
-    let (ctx, event) = unsafe { (Ctx::new(ctx), c_str(event)) };
-    if event == b"rename_to" || event == b"move_to" {
-        // SAFETY: as above.
-        guarded(Some(ctx), "a key event", || events::key_moved(ctx, unsafe { bytes(key) }));
-    }
-    OK
+pub(super) unsafe extern "C" fn scanned_key(
+    _: *mut raw::RedisModuleCtx,
+    name: *mut raw::RedisModuleString,
+    key: *mut raw::RedisModuleKey,
+    found: *mut c_void,
+) {
+    guarded(None, "a search", || {
+        // SAFETY: called by the server, during `Scan::step`, with a live key (or none), its name, and
+        // the list that `step` has passed.
+        unsafe {
+            if let Some(lock) = lock_of_key(key) {
+                (*found.cast::<Vec<(LockId, Vec<u8>)>>()).push((lock, bytes(name).to_vec()));
+            }
+        }
+    });
 }
 
 /// So that a fault at the edge has the same words as one of the core.

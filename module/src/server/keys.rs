@@ -53,12 +53,8 @@ impl OpenKey {
 
     /// The lock that is the key's value, if the value is of our type.
     fn lock(&self) -> Option<LockId> {
-        // SAFETY: the key is open and not null, for it is not empty.
-        if unsafe { server!(RedisModule_ModuleTypeGetType)(self.0) } != lock_type() {
-            return None;
-        }
-        // SAFETY: as above; the value is a number, not an address.
-        lock_of_value(unsafe { server!(RedisModule_ModuleTypeGetValue)(self.0) })
+        // SAFETY: the key is open.
+        unsafe { lock_of_key(self.0) }
     }
 
     fn put(&self, lock: LockId) {
@@ -82,6 +78,20 @@ pub(super) fn lock_of_value(value: *const c_void) -> Option<LockId> {
     u32::try_from(value.addr()).ok().filter(|bits| *bits != 0).map(LockId::from_bits)
 }
 
+/// The lock that is a key's value, if the value is of our type.
+///
+/// # Safety
+/// `key` must be an open key or null.
+pub(super) unsafe fn lock_of_key(key: *mut raw::RedisModuleKey) -> Option<LockId> {
+    // SAFETY: as the caller promises. The value is a number, not an address.
+    unsafe {
+        if key.is_null() || server!(RedisModule_ModuleTypeGetType)(key) != lock_type() {
+            return None;
+        }
+        lock_of_value(server!(RedisModule_ModuleTypeGetValue)(key))
+    }
+}
+
 /// Open keys without an allocation for the usual one.
 enum Open {
     One(OpenKey),
@@ -98,6 +108,16 @@ pub(crate) struct CommandKeys<'a> {
     /// The words that stand for the owner and the label in effects; the time to live follows the owner.
     owner_word: usize,
     label_word: Option<usize>,
+    audience: Audience,
+}
+
+/// Who hears of effects.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Audience {
+    /// An AOF, replicas, or perhaps one of them.
+    Somebody,
+    /// Nobody for certain. Spelling an effect out takes as long as the rest of a command.
+    Nobody,
 }
 
 impl<'a> CommandKeys<'a> {
@@ -115,12 +135,26 @@ impl<'a> CommandKeys<'a> {
             Keys::One => Open::One(open_word(1)),
             Keys::Many(_) => Open::Many(keys.words().map(open_word).collect()),
         };
-        Self { ctx, words, keys, database, open, owner_word: 0, label_word: None }
+        Self {
+            ctx,
+            words,
+            keys,
+            database,
+            open,
+            owner_word: 0,
+            label_word: None,
+            audience: Audience::Somebody,
+        }
     }
 
-    /// Says which words are the owner (and after it the time to live) and the label.
-    pub(crate) fn replicating(mut self, owner_word: usize, label_word: Option<usize>) -> Self {
-        (self.owner_word, self.label_word) = (owner_word, label_word);
+    /// Says which words are the owner (and after it the time to live) and the label, and who hears.
+    pub(crate) fn telling(
+        mut self,
+        audience: Audience,
+        owner_word: usize,
+        label_word: Option<usize>,
+    ) -> Self {
+        (self.audience, self.owner_word, self.label_word) = (audience, owner_word, label_word);
         self
     }
 
@@ -167,6 +201,14 @@ impl Keyspace for CommandKeys<'_> {
     }
 
     fn replicate(&mut self, effect: Effect) {
+        if let (Audience::Nobody, Effect::Prolonged { key, .. }) = (self.audience, effect) {
+            self.changed(key);
+        }
+        if self.audience == Audience::Nobody || effect == Effect::Released {
+            // With nobody there to hear it, this only counts the change towards the next save.
+            self.ctx.replicate_verbatim();
+            return;
+        }
         let name = c"REDLOCK.APPLY".as_ptr();
         // SAFETY: a function that was checked when the module was loaded.
         let send = unsafe { server!(RedisModule_Replicate) };
@@ -217,7 +259,7 @@ impl Keyspace for CommandKeys<'_> {
                     )
                 };
             }
-            Effect::Released => self.ctx.replicate_verbatim(),
+            Effect::Released => {}
         }
     }
 }

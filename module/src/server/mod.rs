@@ -19,3 +19,4 @@ pub(crate) mod edge;
 pub(crate) mod io;
 pub(crate) mod keys;
 pub(crate) mod register;
+pub(crate) mod scan;

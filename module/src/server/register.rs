@@ -133,12 +133,14 @@ pub(crate) fn load_settings(ctx: Ctx<'_>) -> Result<(), String> {
 
 /// Asks to be told what happens in the server.
 pub(crate) fn subscriptions(ctx: Ctx<'_>) -> Result<(), String> {
-    // Role, loading, cron and swap of databases; each in its first version.
+    // Each in its first version. Events of single keys are not among them: the server would pay for
+    // them at every `DEL` and `EXPIRE` of any key.
     for id in [
         raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED,
         raw::REDISMODULE_EVENT_LOADING,
         raw::REDISMODULE_EVENT_CRON_LOOP,
         raw::REDISMODULE_EVENT_SWAPDB,
+        raw::REDISMODULE_EVENT_FORK_CHILD,
     ] {
         let event = raw::RedisModuleEvent { id, dataver: 1 };
         // SAFETY: the context is alive; the callback is a function.
@@ -149,14 +151,7 @@ pub(crate) fn subscriptions(ctx: Ctx<'_>) -> Result<(), String> {
         }
     }
     // SAFETY: as above.
-    unsafe {
-        server!(RedisModule_SubscribeToKeyspaceEvents)(
-            ctx.raw,
-            raw::REDISMODULE_NOTIFY_GENERIC,
-            Some(edge::key_event),
-        );
-        server!(RedisModule_RegisterInfoFunc)(ctx.raw, Some(edge::info_section));
-    }
+    unsafe { server!(RedisModule_RegisterInfoFunc)(ctx.raw, Some(edge::info_section)) };
     Ok(())
 }
 

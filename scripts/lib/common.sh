@@ -1,0 +1,68 @@
+# shellcheck shell=bash
+# What every script shares: where things are, how to speak, how to wait.
+#
+# Sourced, never run. A script finds this file beside itself, so that it works from any directory.
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P)
+
+# rustup puts cargo where a fresh, non-login shell does not look.
+if ! command -v cargo >/dev/null && [ -x "${HOME:-}/.cargo/bin/cargo" ]; then
+    PATH="$HOME/.cargo/bin:$PATH"
+fi
+
+target="$root/target"
+if [ -n "${CARGO_TARGET_DIR:-}" ]; then
+    mkdir -p "$CARGO_TARGET_DIR"
+    target=$(cd "$CARGO_TARGET_DIR" && pwd -P)
+    export CARGO_TARGET_DIR="$target"
+fi
+
+# A path that a person gives is relative to where the person stands, and the scripts go elsewhere.
+# Not resolved further: Debian's redis-server is a link whose name decides what the program does.
+for variable in REDLOCK_SERVER REDLOCK_MODULE; do
+    if [[ ${!variable:-} == */* ]]; then
+        export "$variable=$(realpath -s "${!variable}")"
+    fi
+done
+unset variable
+
+# Colour is for people: a pipe, a file or a CI log gets plain text.
+# shellcheck disable=SC2034 # used by the scripts that source this
+bold='' green='' red='' dim='' plain=''
+if [ -t 1 ] && [ -z "${NO_COLOR:-}" ] && [ "${TERM:-dumb}" != dumb ]; then
+    # shellcheck disable=SC2034
+    bold=$'\e[1m' green=$'\e[32m' red=$'\e[31m' dim=$'\e[2m' plain=$'\e[0m'
+fi
+
+# headline text: starts a new part of the output.
+headline() {
+    printf '\n%s== %s%s\n' "$bold" "$1" "$plain"
+}
+
+# note text: an aside that is neither a result nor an error.
+note() {
+    printf '%s%s%s\n' "$dim" "$1" "$plain"
+}
+
+# die text...: says what went wrong, one line an argument, and ends the script.
+die() {
+    printf '%s%s%s\n' "$red" "$1" "$plain" >&2
+    shift
+    if [ $# -gt 0 ]; then
+        printf '%s\n' "$@" >&2
+    fi
+    exit 1
+}
+
+# wait_until seconds command...: polls until the command succeeds; fails when the time is up.
+# The one place in the scripts that sleeps.
+wait_until() {
+    local deadline=$((SECONDS + $1))
+    shift
+    until "$@"; do
+        if [ "$SECONDS" -ge "$deadline" ]; then
+            return 1
+        fi
+        sleep 0.05
+    done
+}

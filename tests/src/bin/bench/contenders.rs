@@ -1,0 +1,77 @@
+//! Ways to take and free a lock on one server.
+
+use redlock_tests::{Answer, Wire};
+
+/// Compare and delete, as every Redlock library does it.
+const SCRIPT: &str =
+    "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
+
+/// A way to take and free a lock.
+pub(crate) struct Contender {
+    pub(crate) name: &'static str,
+    /// Whether it runs on the server that has the module.
+    pub(crate) with_module: bool,
+    pub(crate) acquire: fn(&str, &str) -> Vec<String>,
+    pub(crate) release: Box<dyn Fn(&str, &str) -> Vec<String>>,
+}
+
+fn set_nx_px(key: &str, owner: &str) -> Vec<String> {
+    words(&["SET", key, owner, "NX", "PX", "30000"])
+}
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+/// The contenders that the plain server knows, and the module.
+pub(crate) fn all(plain: &mut Wire) -> Vec<Contender> {
+    let sha = plain.call(&["SCRIPT", "LOAD", SCRIPT]).string();
+    let mut all = vec![
+        Contender {
+            name: LUA,
+            with_module: false,
+            acquire: set_nx_px,
+            release: Box::new(move |key, owner| words(&["EVALSHA", &sha, "1", key, owner])),
+        },
+        Contender {
+            name: DEL,
+            with_module: false,
+            acquire: set_nx_px,
+            release: Box::new(|key, _| words(&["DEL", key])),
+        },
+    ];
+    for (name, command, test) in
+        [("SET NX PX + DELIFEQ", "DELIFEQ", ""), ("SET NX PX + DELEX IFEQ", "DELEX", "IFEQ")]
+    {
+        let known = plain.call(&["COMMAND", "INFO", command]);
+        if !matches!(known.list().first(), None | Some(Answer::Nil)) {
+            let release = move |key: &str, owner: &str| {
+                words(&[command, key, test, owner].into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>())
+            };
+            all.push(Contender { name, with_module: false, acquire: set_nx_px, release: Box::new(release) });
+        }
+    }
+    all.push(Contender {
+        name: MODULE,
+        with_module: true,
+        acquire: |key, owner| words(&["REDLOCK.ACQUIRE", key, owner, "30000"]),
+        release: Box::new(|key, owner| words(&["REDLOCK.RELEASE", key, owner])),
+    });
+    all
+}
+
+pub(crate) const LUA: &str = "SET NX PX + EVALSHA (owner check)";
+pub(crate) const DEL: &str = "SET NX PX + DEL (no owner check)";
+pub(crate) const MODULE: &str = "REDLOCK.ACQUIRE + REDLOCK.RELEASE";
+
+/// A key as long as lock names tend to be: 17 bytes.
+pub(crate) fn key(number: usize) -> String {
+    format!("lock:{number:012}")
+}
+
+/// An owner as most clients make it: a UUID of 36 bytes. Its digits are scattered, not random.
+pub(crate) fn owner(number: usize) -> String {
+    let scattered = (number as u128 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
+    let digits = format!("{scattered:032x}");
+    format!("{}-{}-{}-{}-{}", &digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..])
+}

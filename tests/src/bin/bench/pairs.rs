@@ -1,0 +1,101 @@
+//! Server CPU time of one acquire and release.
+
+use std::time::Instant;
+
+use redlock_tests::{Answer, Server, Wire};
+
+use crate::contenders::{self, Contender, DEL, LUA, MODULE};
+use crate::figures::{median, spread, table, verdict};
+
+const ROUNDS: usize = 9;
+const PAIRS_PER_ROUND: usize = 24_000;
+/// Commands in flight at a time.
+const PIPELINE: usize = 16;
+/// Locks cycle over so many keys.
+const KEYS: usize = 10_000;
+
+pub(crate) fn measure(plain: &Server, locks: &Server) {
+    let mut to_plain = plain.connect();
+    let mut to_locks = locks.connect();
+    let contenders = contenders::all(&mut to_plain);
+    let mut cpu_us: Vec<Vec<f64>> = contenders.iter().map(|_| Vec::new()).collect();
+    let mut wall_us = cpu_us.clone();
+    // The first round warms up and does not count.
+    for round in 0..=ROUNDS {
+        for turn in 0..contenders.len() {
+            let which = (turn + round) % contenders.len();
+            let contender = &contenders[which];
+            let wire = if contender.with_module { &mut to_locks } else { &mut to_plain };
+            let (cpu, wall) = one_round(wire, contender);
+            if round > 0 {
+                cpu_us[which].push(cpu);
+                wall_us[which].push(wall);
+            }
+        }
+        eprint!("\rround {round} of {ROUNDS} ");
+    }
+    eprintln!();
+    report(&contenders, &cpu_us, &wall_us);
+}
+
+fn report(contenders: &[Contender], cpu_us: &[Vec<f64>], wall_us: &[Vec<f64>]) {
+    let of = |name: &str| {
+        let which = contenders.iter().position(|contender| contender.name == name);
+        which.map_or(f64::NAN, |which| median(&cpu_us[which]))
+    };
+    let rows: Vec<Vec<String>> = contenders
+        .iter()
+        .enumerate()
+        .map(|(which, contender)| {
+            let cpu = median(&cpu_us[which]);
+            let (low, high) = spread(&cpu_us[which]);
+            vec![
+                contender.name.to_owned(),
+                format!("{cpu:.2}"),
+                format!("{low:.2}-{high:.2}"),
+                format!("{:.2}", cpu / of(LUA)),
+                format!("{:.2}", cpu / of(DEL)),
+                format!("{:.2}", median(&wall_us[which])),
+            ]
+        })
+        .collect();
+    println!(
+        "One acquire and release: {ROUNDS} rounds of {PAIRS_PER_ROUND} pairs each, {PIPELINE} commands in flight, medians"
+    );
+    table(&["", "server CPU us", "min-max", "x Lua", "x DEL", "wall us"], &rows);
+    verdict("server CPU against the Lua way", of(MODULE) / of(LUA), 0.55);
+    verdict("server CPU against SET + DEL", of(MODULE) / of(DEL), 1.0);
+}
+
+/// CPU time and wall time of one pair in microseconds.
+fn one_round(wire: &mut Wire, contender: &Contender) -> (f64, f64) {
+    let batches: Vec<Vec<Vec<String>>> = (0..PAIRS_PER_ROUND)
+        .map(|pair| (contenders::key(pair % KEYS), contenders::owner(pair)))
+        .map(|(key, owner)| [(contender.acquire)(&key, &owner), (contender.release)(&key, &owner)])
+        .collect::<Vec<_>>()
+        .chunks(PIPELINE / 2)
+        .map(|pairs| pairs.concat())
+        .collect();
+    let before = cpu_us(wire);
+    let start = Instant::now();
+    for batch in batches {
+        for answers in wire.pipeline(batch).chunks(2) {
+            // A measurement of refusals would be worth nothing.
+            let granted = matches!(&answers[0], Answer::Int(1..) | Answer::Status(_));
+            assert!(granted && answers[1] == Answer::Int(1), "{}: {answers:?}", contender.name);
+        }
+    }
+    let wall = start.elapsed().as_secs_f64() * 1e6;
+    let pairs = PAIRS_PER_ROUND as f64;
+    ((cpu_us(wire) - before) / pairs, wall / pairs)
+}
+
+/// CPU time that the server has used so far.
+fn cpu_us(wire: &mut Wire) -> f64 {
+    let info = wire.call(&["INFO", "cpu"]).string();
+    let of = |name: &str| -> f64 {
+        let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        line.and_then(|value| value.trim().parse().ok()).expect("INFO cpu has its fields")
+    };
+    (of("used_cpu_sys") + of("used_cpu_user")) * 1e6
+}

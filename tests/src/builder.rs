@@ -1,0 +1,183 @@
+//! What a server is started with.
+
+use crate::locate;
+use crate::{Clock, Server, StartFailure};
+use std::ffi::OsStr;
+use std::fmt::Write;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+/// Describes a server before it starts. By default: the module loaded, a Unix socket and no TCP port,
+/// nothing persisted, everything in a folder of its own that goes away with the server.
+#[derive(Debug, Clone)]
+pub struct Builder {
+    binary: PathBuf,
+    module: Option<Vec<String>>,
+    settings: Vec<(String, String)>,
+    data_dir: Option<PathBuf>,
+    clock: Option<Clock>,
+    tcp: bool,
+    cluster: bool,
+}
+
+/// How many ports are tried. Between finding a free one and the server taking it, another process may.
+const PORTS_TRIED: usize = 10;
+
+impl Builder {
+    pub(crate) fn new() -> Self {
+        let settings = [
+            ("port", "0"),
+            ("save", "\"\""),
+            ("appendonly", "no"),
+            // A replica gets its first copy at once: the delay gathers more replicas, and here are none.
+            ("repl-diskless-sync-delay", "0"),
+        ];
+        Self {
+            binary: locate::server_binary(),
+            module: Some(Vec::new()),
+            settings: settings.map(|(name, value)| (name.into(), value.into())).into(),
+            data_dir: None,
+            clock: None,
+            tcp: false,
+            cluster: false,
+        }
+    }
+
+    /// Starts a plain server.
+    #[must_use]
+    pub fn without_module(mut self) -> Self {
+        self.module = None;
+        self
+    }
+
+    /// What follows the module's path on the `loadmodule` line.
+    #[must_use]
+    pub fn module_args<A: Into<String>>(mut self, arguments: impl IntoIterator<Item = A>) -> Self {
+        self.module = Some(arguments.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// One line of the server's configuration; a later one of the same name replaces an earlier one.
+    #[must_use]
+    pub fn arg(mut self, name: &str, value: &str) -> Self {
+        self.settings.retain(|(present, _)| present != name);
+        let value = if value.is_empty() { "\"\"" } else { value };
+        self.settings.push((name.into(), value.into()));
+        self
+    }
+
+    /// Lets clients call `DEBUG`, which servers from 7.0 on refuse otherwise.
+    #[must_use]
+    pub fn debug_commands(self) -> Self {
+        self.arg("enable-debug-command", "yes")
+    }
+
+    /// Keeps RDB and AOF in this folder, so that another server can be started on the same data.
+    #[must_use]
+    pub fn data_dir(mut self, path: &Path) -> Self {
+        self.data_dir = Some(path.to_path_buf());
+        self
+    }
+
+    /// Starts as a replica of `master`, which must listen on TCP.
+    ///
+    /// # Panics
+    /// When the master has no TCP port: replication does not go over Unix sockets.
+    #[must_use]
+    pub fn replica_of(self, master: &Server) -> Self {
+        let port = master.port().expect("a master to replicate from is started with .tcp()");
+        self.tcp().arg("replicaof", &format!("127.0.0.1 {port}"))
+    }
+
+    /// Puts `clock` between the server and the kernel's clocks.
+    #[must_use]
+    pub fn clock(mut self, clock: &Clock) -> Self {
+        self.clock = Some(clock.clone());
+        self
+    }
+
+    /// Starts this server program instead of the one chosen by `REDLOCK_SERVER`.
+    #[must_use]
+    pub fn binary(mut self, path: impl AsRef<OsStr>) -> Self {
+        self.binary = PathBuf::from(path.as_ref());
+        self
+    }
+
+    /// Listens on a free loopback port too.
+    #[must_use]
+    pub fn tcp(mut self) -> Self {
+        self.tcp = true;
+        self
+    }
+
+    /// Starts in Cluster mode, as a node that does not serve any slot yet.
+    #[must_use]
+    pub fn cluster(mut self) -> Self {
+        self.cluster = true;
+        self.tcp().arg("cluster-enabled", "yes")
+    }
+
+    /// Starts the server and waits until it answers.
+    ///
+    /// # Panics
+    /// When it does not come up, with the end of its log.
+    #[must_use]
+    pub fn start(self) -> Server {
+        self.try_start().unwrap_or_else(|failure| panic!("{failure}"))
+    }
+
+    /// As [`Builder::start`], for a server that is expected to refuse.
+    ///
+    /// # Errors
+    /// When the server ended before it answered, or never did; with its log.
+    pub fn try_start(self) -> Result<Server, StartFailure> {
+        let mut attempts = 1..=PORTS_TRIED;
+        loop {
+            let last = attempts.next().is_none_or(|attempt| attempt == PORTS_TRIED);
+            match self.start_on_some_port() {
+                Err(failure) if self.tcp && !last && failure.port_was_taken() => {}
+                outcome => return outcome,
+            }
+        }
+    }
+
+    fn start_on_some_port(&self) -> Result<Server, StartFailure> {
+        // A short name under a short folder: the path of a Unix socket has 107 bytes at most.
+        let home = tempfile::Builder::new().prefix("rl-").tempdir().expect("a folder for the server");
+        let port = self.tcp.then(free_port);
+        let data = self.data_dir.clone().unwrap_or_else(|| home.path().join("data"));
+        std::fs::create_dir_all(&data).expect("a folder for the server's data");
+        let config = self.config(&home, &data, port);
+        std::fs::write(home.path().join("server.conf"), config).expect("the server's folder is writable");
+        Server::launch(home, data, &self.binary, self.clock.clone(), port)
+    }
+
+    /// Everything goes into a file, so that `CONFIG REWRITE` has something to rewrite.
+    fn config(&self, home: &TempDir, data: &Path, port: Option<u16>) -> String {
+        let mut lines = String::new();
+        let mut line = |text: std::fmt::Arguments<'_>| writeln!(lines, "{text}").expect("a string grows");
+        line(format_args!("dir \"{}\"", data.display()));
+        line(format_args!("unixsocket \"{}\"", Server::socket_in(home.path()).display()));
+        for (name, value) in &self.settings {
+            line(format_args!("{name} {value}"));
+        }
+        if let Some(port) = port {
+            line(format_args!("bind 127.0.0.1\nport {port}"));
+        }
+        if self.cluster {
+            line(format_args!("cluster-port {}", free_port()));
+        }
+        if let Some(arguments) = &self.module {
+            let quoted: String = arguments.iter().map(|argument| format!(" \"{argument}\"")).collect();
+            line(format_args!("loadmodule \"{}\"{quoted}", locate::module_path().display()));
+        }
+        lines
+    }
+}
+
+/// A port that was free a moment ago.
+fn free_port() -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free loopback port");
+    listener.local_addr().expect("a bound socket has an address").port()
+}

@@ -1,0 +1,184 @@
+//! The clocks of a server, moved from outside while it runs.
+//!
+//! A small library (`shim/clock.c`) is loaded into the server before anything else and reads its orders from
+//! a mapped file. libfaketime would be the known tool, but it hangs a server that was built with jemalloc.
+
+// Shared memory with another process, and the clock whose values it is seeded with.
+#![allow(unsafe_code)]
+
+use crate::locate;
+use std::fs::File;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
+use std::time::Duration;
+use tempfile::NamedTempFile;
+
+/// The clocks of every server that was started with it; give each server its own to move them apart.
+///
+/// Until told otherwise it changes nothing.
+#[derive(Debug, Clone)]
+pub struct Clock {
+    shared: Arc<Shared>,
+}
+
+/// The layout is repeated in `shim/clock.c`.
+#[repr(C)]
+struct Control {
+    wall_offset_ns: AtomicI64,
+    module_frozen: AtomicI64,
+    module_mono_ns: AtomicI64,
+    module_raw_ns: AtomicI64,
+    /// What both clocks have gained together: one number, so that the module never sees half of it.
+    module_both_ns: AtomicI64,
+}
+
+#[derive(Debug)]
+struct Shared {
+    file: NamedTempFile,
+    control: NonNull<Control>,
+}
+
+// SAFETY: the mapping lives as long as `Shared`, is not tied to a thread, and holds nothing but atomics.
+unsafe impl Send for Shared {}
+// SAFETY: as above; every access goes through an atomic.
+unsafe impl Sync for Shared {}
+
+impl Clock {
+    /// A clock that runs true.
+    ///
+    /// # Panics
+    /// When there is no C compiler to build the shim with, or no room for its file.
+    #[must_use]
+    #[allow(clippy::new_without_default, reason = "making a clock creates a file and may compile the shim")]
+    pub fn new() -> Self {
+        shim();
+        let file = tempfile::Builder::new().prefix("rl-clock-").tempfile().expect("a file for the clock");
+        file.as_file().set_len(size_of::<Control>() as u64).expect("the clock's file can grow");
+        let control = map(file.as_file());
+        Self { shared: Arc::new(Shared { file, control }) }
+    }
+
+    /// Sets the wall clock forward, or back, by whole seconds from where it is.
+    pub fn jump_wall(&self, seconds: i64) {
+        self.control().wall_offset_ns.fetch_add(seconds * 1_000_000_000, SeqCst);
+    }
+
+    /// Stops both monotonic clocks for the module; from now on they move only when told to.
+    ///
+    /// The server itself goes on to see the true time, or its event loop would stand still too.
+    pub fn freeze_module(&self) {
+        let control = self.control();
+        // Whole milliseconds, so that a test can say exactly how many are left.
+        let stopped = |clock| read(clock) / 1_000_000 * 1_000_000;
+        control.module_mono_ns.store(stopped(libc::CLOCK_MONOTONIC), SeqCst);
+        control.module_raw_ns.store(stopped(libc::CLOCK_MONOTONIC_RAW), SeqCst);
+        control.module_frozen.store(1, SeqCst);
+    }
+
+    /// Lets this much time pass for the module, on both of its clocks.
+    ///
+    /// # Panics
+    /// When the module's clocks were not frozen: then nothing would follow from it.
+    pub fn advance_module(&self, time: Duration) {
+        self.advance(&self.control().module_both_ns, time);
+    }
+
+    /// Lets CLOCK_MONOTONIC alone run ahead, as a clock that is being slewed too fast.
+    ///
+    /// # Panics
+    /// As [`Clock::advance_module`].
+    pub fn advance_mono(&self, time: Duration) {
+        self.advance(&self.control().module_mono_ns, time);
+    }
+
+    /// Lets CLOCK_MONOTONIC_RAW alone run ahead, as an oscillator that is too fast.
+    ///
+    /// # Panics
+    /// As [`Clock::advance_module`].
+    pub fn advance_raw(&self, time: Duration) {
+        self.advance(&self.control().module_raw_ns, time);
+    }
+
+    fn advance(&self, clock: &AtomicI64, time: Duration) {
+        assert_eq!(self.control().module_frozen.load(SeqCst), 1, "only a frozen clock can be advanced");
+        clock.fetch_add(i64::try_from(time.as_nanos()).expect("less than 292 years"), SeqCst);
+    }
+
+    /// Has `command` start with these clocks.
+    pub(crate) fn preload_into(&self, command: &mut Command) {
+        command.env("LD_PRELOAD", shim()).env("REDLOCK_CLOCK_FILE", self.shared.file.path());
+        // The shim knows the module by the name of its file, as the loader reports it.
+        if let Some(name) = locate::module_name() {
+            command.env("REDLOCK_CLOCK_MODULE", name);
+        }
+    }
+
+    fn control(&self) -> &Control {
+        // SAFETY: mapped, aligned to a page and zeroed in `map`; unmapped only when `Shared` is dropped.
+        unsafe { self.shared.control.as_ref() }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // SAFETY: the address and size are those of the mapping made in `map`, and no reference is left.
+        unsafe { libc::munmap(self.control.as_ptr().cast(), size_of::<Control>()) };
+    }
+}
+
+fn map(file: &File) -> NonNull<Control> {
+    use std::os::fd::AsRawFd;
+    let (size, protection) = (size_of::<Control>(), libc::PROT_READ | libc::PROT_WRITE);
+    // SAFETY: a new shared mapping of a file that is as long as the mapping; the kernel chooses the address.
+    let address =
+        unsafe { libc::mmap(std::ptr::null_mut(), size, protection, libc::MAP_SHARED, file.as_raw_fd(), 0) };
+    assert_ne!(address, libc::MAP_FAILED, "the clock's file cannot be mapped");
+    NonNull::new(address.cast()).expect("a mapping is never at address zero")
+}
+
+fn read(clock: libc::clockid_t) -> i64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel writes one timespec to a place that holds one.
+    let outcome = unsafe { libc::clock_gettime(clock, &mut now) };
+    assert_eq!(outcome, 0, "the kernel tells the time");
+    now.tv_sec * 1_000_000_000 + now.tv_nsec
+}
+
+/// The compiled shim. Built once for each version of its source; test processes that build it at the same
+/// time do not disturb each other, since each renames a whole file into place.
+fn shim() -> &'static Path {
+    static SHIM: OnceLock<PathBuf> = OnceLock::new();
+    SHIM.get_or_init(|| {
+        let source = include_str!("shim/clock.c");
+        let mut hasher = DefaultHasher::new();
+        source.hash(&mut hasher);
+        let folder = locate::target_dir().join("tmp");
+        let library = folder.join(format!("clock-{:016x}.so", hasher.finish()));
+        if !library.is_file() {
+            std::fs::create_dir_all(&folder).expect("cargo's target folder is writable");
+            let built = NamedTempFile::new_in(&folder).expect("cargo's target folder is writable");
+            compile(source, built.path());
+            built.persist(&library).expect("a finished shim can be put into place");
+        }
+        library
+    })
+}
+
+fn compile(source: &str, library: &Path) {
+    let mut compiler = Command::new("cc")
+        .args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-O2", "-fPIC", "-shared", "-x", "c", "-", "-o"])
+        .arg(library)
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("a C compiler named `cc` builds the clock shim (Debian: apt install gcc)");
+    let mut input = compiler.stdin.take().expect("a pipe to the compiler");
+    input.write_all(source.as_bytes()).expect("the compiler reads its source");
+    drop(input);
+    assert!(compiler.wait().expect("the compiler ends").success(), "the clock shim does not compile");
+}

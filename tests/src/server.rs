@@ -1,0 +1,264 @@
+//! One running server, which ends with the value that stands for it.
+
+use crate::spawn::spawn;
+use crate::{Answer, Builder, Clock, Flavor, SOON, Wire, eventually, within};
+use std::fmt;
+use std::fs::{self, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// A server that needs longer than this to come up has hung.
+const START: Duration = Duration::from_secs(20);
+
+/// A real server with a folder of its own. Dropping it kills the process and removes the folder.
+#[derive(Debug)]
+pub struct Server {
+    child: Option<Child>,
+    home: TempDir,
+    data_dir: PathBuf,
+    binary: PathBuf,
+    clock: Option<Clock>,
+    port: Option<u16>,
+}
+
+/// A server that did not come up, with what it had to say about it.
+#[derive(Debug)]
+pub struct StartFailure {
+    /// Everything the server wrote to its log.
+    pub log: String,
+    reason: String,
+}
+
+impl Server {
+    /// Starts a server with the module loaded and nothing else special.
+    ///
+    /// # Panics
+    /// When the module is missing or the server does not come up; the message says what to do.
+    #[must_use]
+    pub fn start() -> Self {
+        Self::builder().start()
+    }
+
+    /// Starts a server whose module sees no time pass but what the test lets pass.
+    ///
+    /// # Panics
+    /// As [`Server::start`].
+    #[must_use]
+    pub fn start_frozen() -> (Self, Clock) {
+        let clock = Clock::new();
+        clock.freeze_module();
+        (Self::builder().clock(&clock).start(), clock)
+    }
+
+    /// Describes a server that differs from the usual one.
+    #[must_use]
+    pub fn builder() -> Builder {
+        Builder::new()
+    }
+
+    pub(crate) fn launch(
+        home: TempDir,
+        data_dir: PathBuf,
+        binary: &Path,
+        clock: Option<Clock>,
+        port: Option<u16>,
+    ) -> Result<Self, StartFailure> {
+        let mut server = Self { child: None, home, data_dir, binary: binary.to_path_buf(), clock, port };
+        server.bring_up()?;
+        Ok(server)
+    }
+
+    pub(crate) fn socket_in(home: &Path) -> PathBuf {
+        let socket = home.join("s");
+        let length = socket.as_os_str().len();
+        assert!(
+            length <= 107,
+            "{} is too long for a socket: set TMPDIR to a shorter folder",
+            socket.display()
+        );
+        socket
+    }
+
+    /// Opens a connection that speaks RESP2.
+    ///
+    /// # Panics
+    /// When the server does not take it.
+    #[must_use]
+    pub fn connect(&self) -> Wire {
+        Wire::connect(&Self::socket_in(self.home.path())).expect("a running server takes connections")
+    }
+
+    /// Opens a connection that speaks RESP3.
+    ///
+    /// # Panics
+    /// When the server does not take it or knows no RESP3.
+    #[must_use]
+    pub fn connect_resp3(&self) -> Wire {
+        let mut wire = self.connect();
+        let hello = wire.call(&["HELLO", "3"]);
+        assert_eq!(hello.field("proto"), Some(&Answer::Int(3)), "the server speaks RESP3");
+        wire
+    }
+
+    /// The process that is running now.
+    ///
+    /// # Panics
+    /// When the server was stopped.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.as_ref().expect("a running server has a process").id()
+    }
+
+    /// The loopback port, of a server that was asked to have one.
+    #[must_use]
+    pub fn port(&self) -> Option<u16> {
+        self.port
+    }
+
+    /// Whether the process still runs, without asking it anything.
+    ///
+    /// # Panics
+    /// When the kernel does not know the process.
+    pub fn is_running(&mut self) -> bool {
+        let alive = |child: &mut Child| child.try_wait().expect("a child can be waited for").is_none();
+        self.child.as_mut().is_some_and(alive)
+    }
+
+    /// Everything the server logged so far, over restarts.
+    #[must_use]
+    pub fn log(&self) -> String {
+        // Read as bytes: a server may quote what a client sent.
+        let bytes = fs::read(self.home.path().join("log")).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Where the server keeps its RDB and AOF.
+    #[must_use]
+    pub fn data_dir(&self) -> &Path {
+        &self.data_dir
+    }
+
+    /// One field of `INFO section`.
+    #[must_use]
+    pub fn info(&self, section: &str, field: &str) -> Option<String> {
+        let text = self.connect().call(&["INFO", section]).string();
+        text.lines().find_map(|line| Some(line.strip_prefix(field)?.strip_prefix(':')?.trim().to_string()))
+    }
+
+    /// Redis or Valkey, and which version.
+    ///
+    /// # Panics
+    /// When the server does not tell.
+    #[must_use]
+    pub fn flavor(&self) -> Flavor {
+        let info = self.connect().call(&["INFO", "server"]).string();
+        Flavor::from_info(&info).expect("a server tells its version")
+    }
+
+    /// Waits until this replica has everything that `master` had when asked.
+    ///
+    /// # Panics
+    /// When it does not catch up soon.
+    pub fn catch_up(&self, master: &Server) {
+        let offset = |text: Option<String>| text.and_then(|digits| digits.parse::<u64>().ok());
+        let goal = offset(master.info("replication", "master_repl_offset"));
+        eventually("the replica has caught up with its master", SOON, || {
+            let up = self.info("replication", "master_link_status")? == "up";
+            (up && offset(self.info("replication", "slave_repl_offset")) >= goal).then_some(())
+        });
+    }
+
+    /// Ends the process as a crash does: nothing is saved, nothing is said.
+    ///
+    /// # Panics
+    /// When the kernel does not let it be killed.
+    pub fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().expect("a child can be killed");
+            child.wait().expect("a killed child ends");
+        }
+    }
+
+    /// Ends the process with `SHUTDOWN`: it saves what it is configured to save.
+    ///
+    /// # Panics
+    /// When the server refuses, or does not end soon.
+    pub fn shutdown(&mut self) {
+        if let Ok(answer) = self.connect().try_call(&["SHUTDOWN"]) {
+            panic!("the server refused to shut down: {answer:?}");
+        }
+        eventually("the server has shut down", SOON, || (!self.is_running()).then_some(()));
+        self.child = None;
+    }
+
+    /// Starts the server again on the same configuration and data; shuts it down first if it still runs.
+    ///
+    /// # Panics
+    /// When it does not come up again, with the end of its log.
+    pub fn restart(&mut self) {
+        if self.child.is_some() {
+            self.shutdown();
+        }
+        self.bring_up().unwrap_or_else(|failure| panic!("{failure}"));
+    }
+
+    fn bring_up(&mut self) -> Result<(), StartFailure> {
+        let socket = Self::socket_in(self.home.path());
+        // Left behind by a killed server; a probe must not wait on it.
+        let _ = fs::remove_file(&socket);
+        let log = OpenOptions::new().create(true).append(true).open(self.home.path().join("log"));
+        let log = log.expect("the server's log can be written");
+        let mut command = Command::new(&self.binary);
+        command.arg(self.home.path().join("server.conf")).stdin(Stdio::null());
+        command.stderr(log.try_clone().expect("a log file can be shared")).stdout(log);
+        if let Some(clock) = &self.clock {
+            clock.preload_into(&mut command);
+        }
+        let child = spawn(command).map_err(|error| StartFailure {
+            log: String::new(),
+            reason: format!("{} could not be started: {error}", self.binary.display()),
+        })?;
+        self.child = Some(child);
+        let outcome = within(START, || {
+            if !self.is_running() {
+                return Some(Err("it ended"));
+            }
+            let answer = Wire::connect(&socket).ok()?.try_call(&["PING"]).ok()?;
+            (answer == Answer::Status("PONG".into())).then_some(Ok(()))
+        });
+        outcome.unwrap_or(Err("it did not answer in time")).map_err(|reason| {
+            self.kill();
+            StartFailure { log: self.log(), reason: reason.into() }
+        })
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the log of {} ends:\n{}", self.home.path().display(), tail(&self.log()));
+        }
+        self.kill();
+    }
+}
+
+impl StartFailure {
+    pub(crate) fn port_was_taken(&self) -> bool {
+        self.log.contains("Address already in use")
+    }
+}
+
+impl fmt::Display for StartFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the server did not come up: {}; its log ends:\n{}", self.reason, tail(&self.log))
+    }
+}
+
+impl std::error::Error for StartFailure {}
+
+fn tail(log: &str) -> String {
+    let lines: Vec<&str> = log.lines().collect();
+    lines[lines.len().saturating_sub(30)..].join("\n")
+}

@@ -1,0 +1,288 @@
+//! Ten thousand random commands: the server lives, answers by the contract and counts true.
+
+#![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
+
+use fastrand::Rng;
+use redlock_tests::{Answer, Server, Wire};
+
+const VECTORS: usize = 10_000;
+const MEBIBYTE: usize = 1 << 20;
+/// More keys than this make every later look at the keyspace slow.
+const MANY_KEYS: i64 = 200;
+
+const NAMES: [&str; 9] = [
+    "REDLOCK.ACQUIRE",
+    "REDLOCK.EXTEND",
+    "REDLOCK.RELEASE",
+    "REDLOCK.INSPECT",
+    "REDLOCK.MACQUIRE",
+    "REDLOCK.MEXTEND",
+    "REDLOCK.MRELEASE",
+    "REDLOCK.NODE",
+    "REDLOCK.APPLY",
+];
+
+/// Words that parsers trip over, between bars.
+const WORDS: &str = "| |0|1|2|3|-1|-0|+1|01|1.5|1e3|0x10| 1|1 |1000|1024|1025|60000|86400000|86400001|4294967296\
+    |9223372036854775807|9223372036854775808|18446744073709551616|-9223372036854775808\
+    |99999999999999999999999999|NaN|inf|FENCE|fence|LABEL|WAIT|HELD|EXT|FENCE\0|key|owner|%s%n%d|\r\n+OK\r\n\
+    |*1\r\n$4\r\nPING\r\n";
+
+type Vector = Vec<Vec<u8>>;
+
+fn key(rng: &mut Rng) -> Vec<u8> {
+    match rng.u8(..20) {
+        0 => b"list".to_vec(),
+        1 => b"plain".to_vec(),
+        2 => b"".to_vec(),
+        3 => vec![0, 0xff, b'\r', b'\n'],
+        _ => format!("key:{}", rng.u8(..12)).into_bytes(),
+    }
+}
+
+fn owner(rng: &mut Rng) -> Vec<u8> {
+    match rng.u8(..20) {
+        0 => vec![b'x'; 256],
+        1 => vec![b'x'; 257],
+        2 => vec![0, 0xff],
+        3 => Vec::new(),
+        _ => format!("owner{}", rng.u8(..3)).into_bytes(),
+    }
+}
+
+fn noise(rng: &mut Rng) -> Vec<u8> {
+    match rng.u16(..300) {
+        0 => vec![rng.u8(..); MEBIBYTE],
+        1..60 => (0..rng.usize(..40)).map(|_| rng.u8(..)).collect(),
+        _ => rng.choice(WORDS.split('|').collect::<Vec<_>>()).unwrap_or_default().into(),
+    }
+}
+
+fn number(rng: &mut Rng) -> Vec<u8> {
+    rng.u32(1..100_000).to_string().into_bytes()
+}
+
+/// A command as it should be.
+fn well_formed(rng: &mut Rng, name: &str) -> Vector {
+    let mut vector: Vector = vec![name.into()];
+    if name == "REDLOCK.NODE" {
+        return vector;
+    }
+    if name.starts_with("REDLOCK.M") {
+        // Now and then at the limit of 1024 keys, and just over it.
+        let count = if rng.u16(..500) == 0 { rng.usize(1023..1027) } else { rng.usize(1..5) };
+        vector.push(count.to_string().into_bytes());
+        vector.extend((0..count).map(|at| if count < 5 { key(rng) } else { format!("many:{at}").into() }));
+    } else {
+        vector.push(key(rng));
+    }
+    if name == "REDLOCK.INSPECT" {
+        return vector;
+    }
+    vector.push(owner(rng));
+    if name == "REDLOCK.APPLY" {
+        vector.push(number(rng));
+    }
+    if !name.ends_with("RELEASE") {
+        vector.push(number(rng));
+    }
+    if rng.u8(..3) == 0 {
+        vector.extend([b"FENCE".to_vec(), number(rng)]);
+    }
+    if rng.u8(..3) == 0 && name.ends_with("ACQUIRE") {
+        vector.extend([b"LABEL".to_vec(), noise(rng)]);
+    }
+    vector
+}
+
+/// Breaks a command in one place.
+fn damage(rng: &mut Rng, vector: &mut Vector) {
+    let place = rng.usize(1..=vector.len());
+    match rng.u8(..6) {
+        0 if place < vector.len() => drop(vector.remove(place)),
+        1 => vector.insert(place, noise(rng)),
+        2 => vector.truncate(place),
+        3 if place < vector.len() => vector.insert(place, vector[place].clone()),
+        4 if place < vector.len() => {
+            let other = rng.usize(1..vector.len());
+            vector.swap(place, other);
+        }
+        _ if place < vector.len() => vector[place] = noise(rng),
+        _ => vector.push(noise(rng)),
+    }
+}
+
+fn random_vector(rng: &mut Rng) -> Vector {
+    let name = NAMES[rng.usize(..NAMES.len())];
+    let mut vector = if rng.u8(..4) == 0 {
+        let count = rng.usize(..9);
+        std::iter::once(name.into()).chain((0..count).map(|_| noise(rng))).collect()
+    } else {
+        well_formed(rng, name)
+    };
+    for _ in 0..rng.u8(..4) {
+        damage(rng, &mut vector);
+    }
+    if rng.bool() {
+        vector[0].make_ascii_lowercase();
+    }
+    vector
+}
+
+/// Everything that an error must leave alone.
+#[derive(Debug, Clone, PartialEq)]
+struct Situation {
+    digest: Answer,
+    keys: i64,
+    info: String,
+}
+
+impl Situation {
+    fn from(answers: &[Answer]) -> Self {
+        // Memory is given back bit by bit after a flush, by whatever runs next.
+        let settled = |line: &&str| !line.starts_with("redlock_memory_bytes:");
+        let info = answers[2].string().lines().filter(settled).map(|line| format!("{line}\n")).collect();
+        Self { digest: answers[0].clone(), keys: answers[1].int(), info }
+    }
+
+    fn of(wire: &mut Wire) -> Self {
+        Self::from(&wire.pipeline(questions()))
+    }
+
+    fn count(&self, names: &[&str]) -> i64 {
+        names.iter().map(|name| self.number(name)).sum()
+    }
+
+    fn number(&self, name: &str) -> i64 {
+        let value =
+            |line: &str| line.strip_prefix("redlock_")?.strip_prefix(name)?.strip_prefix(':')?.parse().ok();
+        self.info.lines().find_map(value).unwrap_or_else(|| panic!("no {name} in {}", self.info))
+    }
+}
+
+fn questions() -> Vec<Vector> {
+    [&["DEBUG", "DIGEST"][..], &["DBSIZE"], &["INFO", "redlock"]]
+        .map(|words| words.iter().map(|word| word.as_bytes().to_vec()).collect())
+        .to_vec()
+}
+
+/// Keys of other kinds among the locks.
+fn plant(wire: &mut Wire) -> i64 {
+    assert_eq!(wire.call_strs("FLUSHALL SYNC"), Answer::ok());
+    assert_eq!(wire.call_strs("RPUSH list a"), Answer::Int(1));
+    assert_eq!(wire.call_strs("SET plain a"), Answer::ok());
+    2
+}
+
+/// The counters of which exactly one moves by one, given what the command answered.
+fn moved_by(name: &str, answer: &Answer) -> Option<&'static [&'static str]> {
+    let verb = name.trim_start_matches("REDLOCK.").trim_start_matches('M');
+    match (verb, answer) {
+        ("ACQUIRE", Answer::Int(1..)) => Some(&["grants", "refreshes"]),
+        ("ACQUIRE", Answer::Nil) => Some(&["refusals", "late_refusals"]),
+        ("EXTEND", Answer::Int(1..)) => Some(&["extensions"]),
+        ("EXTEND", Answer::Nil) => Some(&["stale_extensions"]),
+        ("RELEASE", Answer::Int(1)) => Some(&["releases"]),
+        ("RELEASE", Answer::Int(0)) => Some(&["stale_releases"]),
+        ("INSPECT", Answer::Nil) => Some(&[]),
+        ("INSPECT", Answer::List(fields)) if fields.len() == 12 => Some(&[]),
+        ("NODE", Answer::List(fields)) if fields.len() == 14 => Some(&[]),
+        _ => None,
+    }
+}
+
+const COUNTERS: [&str; 9] = [
+    "grants",
+    "refreshes",
+    "refusals",
+    "late_refusals",
+    "extensions",
+    "stale_extensions",
+    "releases",
+    "stale_releases",
+    "expirations",
+];
+
+const ERRORS: [&str; 5] = ["ERR", "REDLOCKTTL", "REDLOCKOWNER", "REDLOCKARG", "WRONGTYPE"];
+
+fn check(vector: &Vector, answer: &Answer, before: &Situation, after: &Situation, foreign: i64) {
+    if let Answer::Error(text) = answer {
+        let word = answer.error_word().unwrap_or_default();
+        assert!(ERRORS.contains(&word), "an error outside the contract: {text}");
+        assert_eq!(after, before, "an error changed something");
+        return;
+    }
+    let name = String::from_utf8_lossy(&vector[0]).to_uppercase();
+    let moved = moved_by(&name, answer).expect("a reply of the contract");
+    let total = |situation: &Situation| situation.count(&COUNTERS);
+    let steps = i64::from(!moved.is_empty());
+    assert_eq!(after.count(moved) - before.count(moved), steps, "{moved:?} moved by one");
+    assert_eq!(total(after) - total(before), steps, "no other counter moved");
+    assert_eq!(after.number("locks"), after.keys - foreign, "every key but the planted ones is a lock");
+}
+
+/// A vector short enough to read.
+fn shown(vector: &Vector) -> String {
+    let word = |word: &Vec<u8>| match word.len() {
+        ..=80 => format!("\"{}\"", word.escape_ascii()),
+        length => format!("<{length} bytes of \\x{:02x}>", word[0]),
+    };
+    vector.iter().take(20).map(word).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn random_arguments_do_no_harm() {
+    let seed = std::env::var("REDLOCK_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(20_261);
+    let mut rng = Rng::with_seed(seed);
+    // A frozen clock: nothing but the commands changes anything.
+    let clock = redlock_tests::Clock::new();
+    clock.freeze_module();
+    let mut server = Server::builder().debug_commands().clock(&clock).start();
+    let pid = server.pid();
+    let mut wires = [server.connect(), server.connect()];
+    let mut foreign = plant(&mut wires[0]);
+    let mut before = Situation::of(&mut wires[0]);
+    let mut errors = 0;
+    for number in 0..VECTORS {
+        let vector = random_vector(&mut rng);
+        // Two connections, so that late acquires are met too.
+        let wire = &mut wires[rng.usize(..2)];
+        let context = format!("seed {seed}, vector {number}: {}", shown(&vector));
+        let mut answers = wire.pipeline([vec![vector.clone()], questions()].concat());
+        let answer = answers.remove(0);
+        let after = Situation::from(&answers);
+        let verdict = std::panic::catch_unwind(|| check(&vector, &answer, &before, &after, foreign));
+        assert!(verdict.is_ok(), "{context} answered {answer:?}");
+        errors += usize::from(answer.error_word().is_some());
+        before = after;
+        if before.keys > MANY_KEYS || vector.iter().any(|word| word.len() == MEBIBYTE) {
+            foreign = plant(wire);
+            before = Situation::of(wire);
+        }
+    }
+    // Neither all noise nor all well formed, or one half of this test would be idle.
+    assert!((VECTORS / 5..VECTORS * 4 / 5).contains(&errors), "{errors} errors in {VECTORS}");
+    assert!(before.number("late_refusals") > 0 && before.number("refreshes") > 0, "{}", before.info);
+    assert!(server.is_running() && server.pid() == pid);
+    assert_eq!(server.connect().call_strs("PING"), Answer::Status("PONG".into()));
+    assert!(!server.log().contains("panicked"), "{}", server.log());
+}
+
+#[test]
+fn large_keys_are_locks_like_others() {
+    let server = Server::start();
+    let mut wire = server.connect();
+    let (large, owner) = (vec![0xab; MEBIBYTE], b"me".to_vec());
+    let call = |wire: &mut Wire, words: &[&[u8]]| wire.call(words);
+    assert!(matches!(call(&mut wire, &[b"REDLOCK.ACQUIRE", &large, &owner, b"60000"]), Answer::Int(1..)));
+    assert_eq!(call(&mut wire, &[b"REDLOCK.ACQUIRE", &large, b"other", b"60000"]), Answer::Nil);
+    assert!(wire.inspect(&large).is_some());
+    assert_eq!(call(&mut wire, &[b"REDLOCK.RELEASE", &large, &owner]), Answer::Int(1));
+    let answer = call(&mut wire, &[b"REDLOCK.ACQUIRE", b"key", &large, b"60000"]);
+    assert_eq!(answer.error_word(), Some("REDLOCKOWNER"));
+    let answer = call(&mut wire, &[b"REDLOCK.ACQUIRE", b"key", b"me", &large]);
+    assert_eq!(answer.error_word(), Some("REDLOCKTTL"));
+    let answer = call(&mut wire, &[b"REDLOCK.ACQUIRE", b"key", b"me", b"60000", b"LABEL", &large]);
+    assert_eq!(answer.error_word(), Some("REDLOCKARG"));
+    assert_eq!(wire.call_strs("DBSIZE"), Answer::Int(0));
+}

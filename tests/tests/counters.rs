@@ -1,0 +1,133 @@
+//! `INFO redlock`: every command moves exactly the counters that it should.
+
+#![allow(clippy::expect_used, reason = "helpers of tests")]
+
+use redlock_tests::{Answer, SOON, Server, Wire, eventually};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// The numbers of `INFO redlock` by name, without the prefix that the server puts before them.
+fn numbers(wire: &mut Wire) -> BTreeMap<String, i64> {
+    let text = wire.call_strs("INFO redlock").string();
+    let number = |line: &str| {
+        let (name, value) = line.strip_prefix("redlock_")?.split_once(':')?;
+        Some((name.to_string(), value.trim().parse().ok()?))
+    };
+    text.lines().filter_map(number).collect()
+}
+
+/// What a command changed, apart from the gauges that follow from the arguments.
+fn moved(wire: &mut Wire, line: &str) -> Vec<(String, i64)> {
+    let before = numbers(wire);
+    wire.call_strs(line);
+    let after = numbers(wire);
+    assert_eq!(before.len(), after.len());
+    let difference = |(name, value): (&String, &i64)| Some((name.clone(), value - before.get(name)?));
+    let gauges = ["memory_bytes", "largest_fence", "longest_ttl_ms"];
+    let counted = |(name, change): &(String, i64)| *change != 0 && !gauges.contains(&name.as_str());
+    after.iter().filter_map(difference).filter(counted).collect()
+}
+
+#[test]
+fn every_field_is_there() {
+    let server = Server::start();
+    let mut wire = server.connect();
+    let numbers = numbers(&mut wire);
+    for name in [
+        "locks",
+        "waiters",
+        "largest_fence",
+        "longest_ttl_ms",
+        "grants",
+        "refreshes",
+        "refusals",
+        "late_refusals",
+        "extensions",
+        "stale_extensions",
+        "releases",
+        "stale_releases",
+        "expirations",
+        "memory_bytes",
+    ] {
+        assert!(numbers.contains_key(name), "no {name} in {numbers:?}");
+    }
+    assert_eq!(server.info("redlock", "redlock_version"), Some(env!("CARGO_PKG_VERSION").into()));
+    let everything = wire.call_strs("INFO everything").string();
+    assert!(everything.contains("redlock_grants:"), "INFO everything shows modules too");
+}
+
+#[test]
+fn a_command_moves_what_it_should_and_nothing_else() {
+    let (server, _clock) = Server::start_frozen();
+    let mut wire = server.connect();
+    assert_eq!(wire.call_strs("SET plain value"), Answer::ok());
+    assert_eq!(wire.call_strs("RPUSH list value"), Answer::Int(1));
+    let steps: [(&str, &[(&str, i64)]); 29] = [
+        ("REDLOCK.ACQUIRE a me 60000", &[("grants", 1), ("locks", 1)]),
+        ("REDLOCK.ACQUIRE a me 60000", &[("refreshes", 1)]),
+        ("REDLOCK.ACQUIRE a other 60000", &[("refusals", 1)]),
+        ("REDLOCK.ACQUIRE plain me 60000", &[("refusals", 1)]),
+        ("REDLOCK.EXTEND a me 60000", &[("extensions", 1)]),
+        ("REDLOCK.EXTEND a other 60000", &[("stale_extensions", 1)]),
+        ("REDLOCK.EXTEND free me 60000", &[("stale_extensions", 1)]),
+        ("REDLOCK.RELEASE a other", &[("stale_releases", 1)]),
+        ("REDLOCK.RELEASE plain value", &[("stale_releases", 1)]),
+        ("REDLOCK.RELEASE a me", &[("locks", -1), ("releases", 1)]),
+        ("REDLOCK.RELEASE a me", &[("stale_releases", 1)]),
+        ("REDLOCK.MACQUIRE 2 a b me 60000", &[("grants", 1), ("locks", 2)]),
+        ("REDLOCK.MACQUIRE 2 a b me 60000", &[("refreshes", 1)]),
+        ("REDLOCK.MACQUIRE 2 b c other 60000", &[("refusals", 1)]),
+        ("REDLOCK.MEXTEND 2 a b me 60000", &[("extensions", 1)]),
+        ("REDLOCK.MEXTEND 2 a c me 60000", &[("stale_extensions", 1)]),
+        ("REDLOCK.MRELEASE 2 a c me", &[("stale_releases", 1)]),
+        ("REDLOCK.MRELEASE 2 a b me", &[("locks", -2), ("releases", 1)]),
+        ("REDLOCK.ACQUIRE a me 60000", &[("grants", 1), ("locks", 1)]),
+        ("RENAME a b", &[]),
+        ("DEL b", &[("locks", -1)]),
+        ("REDLOCK.INSPECT a", &[]),
+        ("REDLOCK.NODE", &[]),
+        ("REDLOCK.ACQUIRE a me 0", &[]),
+        ("REDLOCK.ACQUIRE a me 60000 FENCE x", &[]),
+        ("REDLOCK.ACQUIRE a me 60000 WAIT ticket 1000 channel", &[]),
+        ("REDLOCK.ACQUIRE list me 60000", &[]),
+        ("REDLOCK.MACQUIRE 2 free list me 60000", &[]),
+        ("REDLOCK.RELEASE a", &[]),
+    ];
+    for (line, expected) in steps {
+        let expected: Vec<_> = expected.iter().map(|(name, change)| ((*name).to_string(), *change)).collect();
+        assert_eq!(moved(&mut wire, line), expected, "{line}");
+    }
+}
+
+#[test]
+fn expirations_are_counted_once() {
+    let (server, clock) = Server::start_frozen();
+    let mut wire = server.connect();
+    let expirations = |wire: &mut Wire| numbers(wire)["expirations"];
+    wire.call_strs("REDLOCK.MACQUIRE 2 a b me 1000");
+    clock.advance_module(Duration::from_secs(2));
+    eventually("both locks are counted as expired", SOON, || (expirations(&mut wire) == 2).then_some(()));
+    // Whoever notices first, the sweep or the next acquire.
+    wire.call_strs("REDLOCK.ACQUIRE a me 1000");
+    clock.advance_module(Duration::from_millis(1001));
+    assert!(matches!(wire.call_strs("REDLOCK.ACQUIRE a other 1000"), Answer::Int(1..)));
+    assert_eq!(expirations(&mut wire), 3);
+    assert_eq!(numbers(&mut wire)["locks"], 1);
+}
+
+#[test]
+fn gauges_follow_the_largest_values() {
+    let server = Server::start();
+    let mut wire = server.connect();
+    let empty = numbers(&mut wire);
+    assert_eq!((empty["locks"], empty["largest_fence"], empty["longest_ttl_ms"]), (0, 0, 0));
+    wire.call_strs("REDLOCK.ACQUIRE a me 5000 FENCE 700");
+    wire.call_strs("REDLOCK.ACQUIRE b me 90000 FENCE 30");
+    let held = numbers(&mut wire);
+    assert_eq!((held["locks"], held["largest_fence"], held["longest_ttl_ms"]), (2, 700, 90_000));
+    assert!(held["memory_bytes"] > empty["memory_bytes"], "{held:?}");
+    wire.call_strs("REDLOCK.MRELEASE 1 a me");
+    wire.call_strs("REDLOCK.MRELEASE 1 b me");
+    let released = numbers(&mut wire);
+    assert_eq!((released["locks"], released["largest_fence"]), (0, 700), "numbers only grow");
+}

@@ -1,0 +1,114 @@
+//! Loading the module, and every way in which it must refuse.
+
+#![allow(clippy::expect_used, reason = "helpers of tests")]
+
+use redlock_tests::{Answer, Brand, Server, Wire, module_path};
+
+/// Bad argument lists, with the word that the log must name.
+const BAD: [(&[&str], &str); 6] = [
+    (&["nonsense", "1"], "nonsense"),
+    (&["max-ttl"], "max-ttl"),
+    (&["max-ttl", "abc"], "max-ttl"),
+    (&["max-ttl", "0"], "max-ttl"),
+    (&["max-ttl", "60000", "late-window", "-1"], "late-window"),
+    (&["max-ttl", "60000", "max-ttl-ms", "1"], "max-ttl-ms"),
+];
+
+fn loadable() -> Server {
+    Server::builder().without_module().arg("enable-module-command", "yes").start()
+}
+
+fn load(wire: &mut Wire, arguments: &[&str]) -> Answer {
+    let path = module_path();
+    let path = path.to_str().expect("a path in plain text");
+    wire.call(&[&["MODULE", "LOAD", path], arguments].concat())
+}
+
+fn loaded(wire: &mut Wire) -> Vec<String> {
+    let modules = wire.call_strs("MODULE LIST");
+    let name = |module: &Answer| module.field("name").expect("a module has a name").string();
+    modules.list().iter().map(name).collect()
+}
+
+#[test]
+fn the_module_goes_by_its_name() {
+    let server = Server::start();
+    assert!(loaded(&mut server.connect()).contains(&"redlock".into()));
+}
+
+#[test]
+fn bad_arguments_keep_a_server_from_starting() {
+    for (arguments, word) in BAD {
+        let failure = Server::builder()
+            .module_args(arguments.iter().copied())
+            .try_start()
+            .expect_err("a server does not start on bad module arguments");
+        let named = failure.log.lines().any(|line| line.contains("redlock") && line.contains(word));
+        assert!(named, "{arguments:?}: no line names {word:?}: {failure}");
+    }
+}
+
+#[test]
+fn bad_arguments_leave_a_running_server_as_it_was() {
+    let mut server = loadable();
+    let pid = server.pid();
+    let mut wire = server.connect();
+    let before = loaded(&mut wire);
+    for (arguments, word) in BAD {
+        let answer = load(&mut wire, arguments);
+        assert!(matches!(answer, Answer::Error(_)), "{arguments:?}: {answer:?}");
+        assert!(server.log().contains(word), "{arguments:?}: {}", server.log());
+        assert_eq!(loaded(&mut wire), before, "{arguments:?}");
+        assert!(matches!(wire.call_strs("REDLOCK.NODE"), Answer::Error(_)), "{arguments:?}");
+    }
+    // After all those refusals a good load still works, and is complete.
+    assert_eq!(load(&mut wire, &["max-ttl", "60000"]), Answer::ok());
+    assert!(matches!(wire.call_strs("REDLOCK.ACQUIRE a me 60000"), Answer::Int(1..)));
+    assert_eq!(wire.call_strs("REDLOCK.ACQUIRE b me 60001").error_word(), Some("REDLOCKTTL"));
+    assert_eq!(wire.call_strs("INFO redlock").string().matches("redlock_grants:1").count(), 1);
+    assert!(server.is_running() && server.pid() == pid);
+}
+
+#[test]
+fn loading_twice_is_refused() {
+    let mut server = loadable();
+    let mut wire = server.connect();
+    assert_eq!(load(&mut wire, &[]), Answer::ok());
+    assert!(matches!(wire.call_strs("REDLOCK.ACQUIRE a me 60000"), Answer::Int(1..)));
+    let answer = load(&mut wire, &["max-ttl", "1000"]);
+    assert!(matches!(answer, Answer::Error(_)), "{answer:?}");
+    assert!(matches!(wire.call_strs("REDLOCK.EXTEND a me 60000"), Answer::Int(1..)), "the first goes on");
+    assert!(server.is_running());
+}
+
+#[test]
+fn unloading_is_refused() {
+    let server = Server::start();
+    let mut wire = server.connect();
+    assert!(matches!(wire.call_strs("REDLOCK.ACQUIRE a me 60000"), Answer::Int(1..)));
+    let answer = wire.call_strs("MODULE UNLOAD redlock");
+    assert!(matches!(answer, Answer::Error(_)), "{answer:?}");
+    assert_eq!(wire.call_strs("REDLOCK.RELEASE a me"), Answer::Int(1));
+}
+
+/// The oldest server that the module could meet is named by `REDLOCK_SERVER_62`.
+#[test]
+fn an_old_server_is_refused_clearly() {
+    let Some(binary) = std::env::var_os("REDLOCK_SERVER_62") else {
+        println!("skipped: REDLOCK_SERVER_62 names no server older than 7.0");
+        return;
+    };
+    let mut plain = Server::builder().binary(&binary).without_module().start();
+    let flavor = plain.flavor();
+    assert!(flavor.brand == Brand::Redis && !flavor.at_least(7, 0), "REDLOCK_SERVER_62 is {flavor}");
+
+    let failure = Server::builder().binary(&binary).try_start().expect_err("the module refuses to load");
+    let clear = |line: &str| line.contains("redlock") && line.contains("7.0");
+    assert!(failure.log.lines().any(clear), "{failure}");
+
+    let mut wire = plain.connect();
+    assert!(matches!(load(&mut wire, &[]), Answer::Error(_)));
+    assert_eq!(wire.call_strs("PING"), Answer::Status("PONG".into()));
+    assert!(plain.log().lines().any(clear), "{}", plain.log());
+    assert!(plain.is_running());
+}

@@ -1,0 +1,290 @@
+//! What a server writes down and reads again: owner, fence, label, time and the numbers behind released keys.
+
+#![allow(clippy::expect_used, reason = "helpers of tests")]
+
+use redlock_tests::{Answer, Builder, Clock, Inspection, SOON, Server, Wire, eventually};
+use std::fs;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+/// Bytes that a text format, a C string or a line protocol would trip over.
+const KEY: &[u8] = b"job \0\r\n\xff";
+const OWNER: &[u8] = b"\0owner\r\n\xfe\"";
+const LABEL: &[u8] = b"night\0ly \xff\r\n";
+
+/// A frozen clock makes every number exact, also over a restart.
+fn frozen(builder: Builder) -> (Server, Clock) {
+    let clock = Clock::new();
+    clock.freeze_module();
+    (builder.clock(&clock).start(), clock)
+}
+
+fn aof(fsync: &str) -> Builder {
+    Server::builder().arg("appendonly", "yes").arg("appendfsync", fsync)
+}
+
+fn call(wire: &mut Wire, name: &str, rest: &[&[u8]]) -> Answer {
+    wire.call(&[&[name.as_bytes(), KEY, OWNER], rest].concat())
+}
+
+fn granted(answer: &Answer) -> i64 {
+    assert!(matches!(answer, Answer::Int(1..)), "expected a fence, got {answer:?}");
+    answer.int()
+}
+
+/// A lock with a history, and a released key whose number must not be forgotten.
+fn prepare(wire: &mut Wire, clock: &Clock) -> Inspection {
+    assert_eq!(call(wire, "REDLOCK.ACQUIRE", &[b"60000", b"FENCE", b"41", b"LABEL", LABEL]), Answer::Int(41));
+    clock.advance_module(Duration::from_secs(5));
+    assert_eq!(call(wire, "REDLOCK.EXTEND", &[b"60000"]), Answer::Int(41));
+    assert_eq!(call(wire, "REDLOCK.EXTEND", &[b"60000"]), Answer::Int(41));
+    assert_eq!(wire.call_strs("REDLOCK.ACQUIRE released me 60000 FENCE 1000"), Answer::Int(1000));
+    assert_eq!(wire.call_strs("REDLOCK.RELEASE released me"), Answer::Int(1));
+    let before = wire.inspect(KEY).expect("the lock is held");
+    let expected = Inspection {
+        fence: 41,
+        label: LABEL.into(),
+        pttl: 60_000,
+        held_ms: 5_000,
+        extensions: 2,
+        waiters: 0,
+    };
+    assert_eq!(before, expected);
+    before
+}
+
+/// Everything that a client could tell of a lock is as it was, and the lock still does its work.
+fn verify(wire: &mut Wire, before: &Inspection, pttl: RangeInclusive<i64>, held_ms: RangeInclusive<i64>) {
+    let after = wire.inspect(KEY).expect("the lock is still held");
+    assert_eq!((after.fence, &after.label, after.extensions), (41, &before.label, 2));
+    assert!(pttl.contains(&after.pttl), "{after:?}");
+
+    let stranger: [&[u8]; 4] = [b"REDLOCK.ACQUIRE", KEY, b"stranger", b"1000"];
+    assert_eq!(wire.call(&stranger), Answer::Nil);
+    assert_eq!(wire.call(&[b"REDLOCK.RELEASE", KEY, b"stranger"]), Answer::Int(0));
+    assert_eq!(call(wire, "REDLOCK.EXTEND", &[b"60000"]), Answer::Int(41), "the owner is known");
+    assert_eq!(call(wire, "REDLOCK.RELEASE", &[]), Answer::Int(1));
+    assert!(
+        granted(&wire.call(&stranger[..3].iter().copied().chain([&b"5000"[..]]).collect::<Vec<_>>())) > 41
+    );
+    assert!(held_ms.contains(&after.held_ms), "{after:?}");
+}
+
+fn verify_released_number(wire: &mut Wire) {
+    let next = granted(&wire.call_strs("REDLOCK.ACQUIRE released another 60000"));
+    assert!(next > 1000, "{next} is not above what was handed out before");
+}
+
+#[test]
+fn a_snapshot_keeps_locks_and_numbers() {
+    let (mut server, clock) = frozen(Server::builder());
+    let before = prepare(&mut server.connect(), &clock);
+    clock.advance_module(Duration::from_secs(2));
+    assert_eq!(server.connect().call_strs("SAVE"), Answer::ok());
+    server.kill();
+    server.restart();
+    let mut wire = server.connect();
+    // The time left when it was saved, and the time held until then.
+    verify(&mut wire, &before, 58_000..=58_000, 7_000..=7_000);
+    verify_released_number(&mut wire);
+}
+
+#[test]
+fn a_clean_shutdown_keeps_locks_and_numbers() {
+    let (mut server, clock) = frozen(Server::builder().arg("save", "3600 1"));
+    let before = prepare(&mut server.connect(), &clock);
+    server.restart();
+    let mut wire = server.connect();
+    verify(&mut wire, &before, 60_000..=60_000, 5_000..=5_000);
+    verify_released_number(&mut wire);
+}
+
+#[test]
+fn debug_reload_keeps_locks_and_numbers() {
+    let (server, clock) = frozen(Server::builder().debug_commands());
+    let mut wire = server.connect();
+    let before = prepare(&mut wire, &clock);
+    assert_eq!(wire.call_strs("DEBUG RELOAD"), Answer::ok());
+    assert_eq!(server.info("redlock", "redlock_locks"), Some("1".into()));
+    verify(&mut wire, &before, 60_000..=60_000, 5_000..=5_000);
+    verify_released_number(&mut wire);
+}
+
+#[test]
+fn a_reloaded_lock_still_ends() {
+    let (server, clock) = frozen(Server::builder().debug_commands());
+    let mut wire = server.connect();
+    prepare(&mut wire, &clock);
+    assert_eq!(wire.call_strs("DEBUG RELOAD"), Answer::ok());
+    clock.advance_module(Duration::from_secs(61));
+    eventually("the reloaded lock is swept", SOON, || {
+        (wire.call_strs("DBSIZE") == Answer::Int(0)).then_some(())
+    });
+}
+
+#[test]
+fn an_append_only_file_keeps_locks_over_a_crash() {
+    let (mut server, clock) = frozen(aof("always"));
+    let before = prepare(&mut server.connect(), &clock);
+    clock.advance_module(Duration::from_secs(2));
+    server.kill();
+    server.restart();
+    let mut wire = server.connect();
+    // The file knows the time left of the last effect only; what passed since then errs towards holding.
+    verify(&mut wire, &before, 58_000..=60_000, 5_000..=7_000);
+    verify_released_number(&mut wire);
+}
+
+#[test]
+fn an_append_only_file_keeps_locks_over_a_restart() {
+    let (mut server, clock) = frozen(aof("everysec"));
+    let before = prepare(&mut server.connect(), &clock);
+    server.restart();
+    let mut wire = server.connect();
+    verify(&mut wire, &before, 60_000..=60_000, 5_000..=5_000);
+    verify_released_number(&mut wire);
+}
+
+#[test]
+fn an_append_only_file_may_be_read_twice() {
+    let (server, clock) = frozen(aof("always").debug_commands());
+    let mut wire = server.connect();
+    let before = prepare(&mut wire, &clock);
+    assert_eq!(wire.call_strs("DEBUG LOADAOF"), Answer::ok());
+    verify(&mut wire, &before, 60_000..=60_000, 5_000..=5_000);
+    verify_released_number(&mut wire);
+}
+
+fn rewrite(server: &Server) {
+    let answer = server.connect().call_strs("BGREWRITEAOF");
+    assert!(matches!(answer, Answer::Status(_)), "{answer:?}");
+    eventually("the append only file is rewritten", SOON, || {
+        let field = |name| server.info("persistence", name);
+        let busy = field("aof_rewrite_in_progress")? == "1" || field("aof_rewrite_scheduled")? == "1";
+        (!busy && field("aof_last_bgrewrite_status")? == "ok").then_some(())
+    });
+}
+
+#[test]
+fn a_rewritten_file_with_a_snapshot_in_front_keeps_everything() {
+    let (mut server, clock) = frozen(aof("always").arg("aof-use-rdb-preamble", "yes"));
+    let before = prepare(&mut server.connect(), &clock);
+    rewrite(&server);
+    server.kill();
+    server.restart();
+    let mut wire = server.connect();
+    verify(&mut wire, &before, 60_000..=60_000, 5_000..=5_000);
+    verify_released_number(&mut wire);
+}
+
+#[test]
+fn a_rewritten_file_of_commands_keeps_locks() {
+    let (mut server, clock) = frozen(aof("always").arg("aof-use-rdb-preamble", "no"));
+    let before = prepare(&mut server.connect(), &clock);
+    rewrite(&server);
+    server.kill();
+    server.restart();
+    verify(&mut server.connect(), &before, 60_000..=60_000, 5_000..=5_000);
+}
+
+/// Everything in the append only files, in upper case.
+fn written(server: &Server) -> String {
+    let folder = server.data_dir().join("appendonlydir");
+    let files =
+        fs::read_dir(folder).expect("the append only folder").map(|file| file.expect("a file").path());
+    let read = |path| String::from_utf8_lossy(&fs::read(path).expect("a readable file")).to_uppercase();
+    files.map(read).collect()
+}
+
+#[test]
+fn the_append_only_file_holds_effects_and_no_requests() {
+    for rewritten in ["as appended", "as rewritten"] {
+        let (server, clock) = frozen(aof("always").arg("aof-use-rdb-preamble", "no"));
+        let mut wire = server.connect();
+        prepare(&mut wire, &clock);
+        granted(&wire.call_strs("REDLOCK.MACQUIRE 2 a b me 60000"));
+        granted(&wire.call_strs("REDLOCK.MEXTEND 2 a b me 60000"));
+        if rewritten == "as rewritten" {
+            rewrite(&server);
+        }
+        let text = written(&server);
+        assert!(text.contains("REDLOCK.APPLY"), "{rewritten}: {text}");
+        for request in ["REDLOCK.ACQUIRE", "REDLOCK.EXTEND", "REDLOCK.MACQUIRE", "REDLOCK.MEXTEND"] {
+            assert!(!text.contains(request), "{rewritten}: {request} in {text}");
+        }
+    }
+}
+
+#[test]
+fn a_refusal_writes_nothing() {
+    let (server, _clock) = frozen(aof("always"));
+    let mut wire = server.connect();
+    granted(&wire.call_strs("REDLOCK.ACQUIRE lock me 60000"));
+    let before = written(&server);
+    for line in [
+        "REDLOCK.ACQUIRE lock other 60000",
+        "REDLOCK.EXTEND lock other 60000",
+        "REDLOCK.RELEASE lock other",
+        "REDLOCK.MACQUIRE 2 free lock other 60000",
+        "REDLOCK.MEXTEND 2 free lock me 60000",
+        "REDLOCK.MRELEASE 2 free lock me",
+        "REDLOCK.ACQUIRE lock me 0",
+        "REDLOCK.INSPECT lock",
+        "REDLOCK.NODE",
+    ] {
+        wire.call_strs(line);
+        assert_eq!(written(&server), before, "{line}");
+    }
+}
+
+#[test]
+fn grants_in_transactions_and_scripts_are_written_down() {
+    let (mut server, _clock) = frozen(aof("always"));
+    let mut wire = server.connect();
+    assert_eq!(wire.call_strs("MULTI"), Answer::ok());
+    for line in [
+        "REDLOCK.ACQUIRE one me 60000 FENCE 10",
+        "REDLOCK.MACQUIRE 2 two three me 60000 FENCE 20",
+        "REDLOCK.ACQUIRE gone me 60000 FENCE 30",
+        "REDLOCK.RELEASE gone me",
+    ] {
+        assert_eq!(wire.call_strs(line), Answer::Status("QUEUED".into()));
+    }
+    let replies = [10, 20, 30, 1].map(Answer::Int).to_vec();
+    assert_eq!(wire.call_strs("EXEC"), Answer::List(replies));
+    let script = "return redis.call('REDLOCK.ACQUIRE', KEYS[1], ARGV[1], 60000, 'FENCE', 40)";
+    assert_eq!(wire.call(&["EVAL", script, "1", "four", "me"]), Answer::Int(40));
+
+    server.kill();
+    server.restart();
+    let mut wire = server.connect();
+    for (key, fence) in [("one", 10), ("two", 20), ("three", 20), ("four", 40)] {
+        assert_eq!(wire.inspect(key).map(|lock| lock.fence), Some(fence), "{key}");
+        assert_eq!(wire.call(&["REDLOCK.RELEASE", key, "me"]), Answer::Int(1), "{key}");
+    }
+    assert_eq!(wire.call_strs("EXISTS gone"), Answer::Int(0));
+    assert!(granted(&wire.call_strs("REDLOCK.ACQUIRE gone another 60000")) > 30);
+}
+
+#[test]
+fn a_key_may_be_dumped_and_restored() {
+    let (server, clock) = frozen(Server::builder());
+    let mut wire = server.connect();
+    let before = prepare(&mut wire, &clock);
+    let Answer::Text(image) = wire.call(&[b"DUMP", KEY]) else { panic!("a lock can be dumped") };
+    assert_eq!(wire.call(&[b"DEL", KEY]), Answer::Int(1));
+    assert_eq!(wire.inspect(KEY), None);
+    assert_eq!(wire.call(&[b"RESTORE", KEY, b"0", &image]), Answer::ok());
+    verify(&mut wire, &before, 60_000..=60_000, 5_000..=5_000);
+}
+
+#[test]
+fn a_lock_cannot_be_copied() {
+    let (server, clock) = frozen(Server::builder());
+    let mut wire = server.connect();
+    let before = prepare(&mut wire, &clock);
+    let answer = wire.call(&[b"COPY", KEY, b"clone"]);
+    assert!(matches!(answer, Answer::Error(_)), "two locks of one owner and fence: {answer:?}");
+    assert_eq!(wire.call_strs("EXISTS clone"), Answer::Int(0));
+    verify(&mut wire, &before, 60_000..=60_000, 5_000..=5_000);
+}

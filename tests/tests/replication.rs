@@ -1,0 +1,299 @@
+//! A replica has the locks of its master, by their effects and never by running the requests again.
+
+#![allow(clippy::expect_used, reason = "helpers of tests")]
+
+use redlock_tests::{Answer, Clock, SOON, Server, Wire, eventually};
+use std::time::Duration;
+
+/// A master and its replica, each on a frozen clock of its own.
+struct Pair {
+    master: Server,
+    replica: Server,
+    master_clock: Clock,
+    replica_clock: Clock,
+}
+
+impl Pair {
+    fn start() -> Self {
+        let (master, master_clock) = start_master();
+        let (replica, replica_clock) = start_replica(&master);
+        Self { master, replica, master_clock, replica_clock }
+    }
+
+    /// Runs a command on the master and waits until the replica has its effect.
+    fn run(&self, line: &str) -> Answer {
+        let answer = self.master.connect().call_strs(line);
+        self.replica.catch_up(&self.master);
+        answer
+    }
+
+    fn grant(&self, line: &str) -> i64 {
+        let answer = self.run(line);
+        assert!(matches!(answer, Answer::Int(1..)), "{line} answered {answer:?}");
+        answer.int()
+    }
+
+    fn promote(&self) -> Wire {
+        let mut wire = self.replica.connect();
+        assert_eq!(wire.call_strs("REPLICAOF NO ONE"), Answer::ok());
+        wire
+    }
+}
+
+fn frozen() -> Clock {
+    let clock = Clock::new();
+    clock.freeze_module();
+    clock
+}
+
+fn start_master() -> (Server, Clock) {
+    let clock = frozen();
+    (Server::builder().tcp().clock(&clock).start(), clock)
+}
+
+fn start_replica(master: &Server) -> (Server, Clock) {
+    let clock = frozen();
+    let replica = Server::builder().replica_of(master).clock(&clock).start();
+    replica.catch_up(master);
+    (replica, clock)
+}
+
+/// How often a server ran a command, whoever sent it.
+fn calls(server: &Server, command: &str) -> u64 {
+    // A name is shown in the case in which the module registered it.
+    let stats = server.connect().call_strs("INFO commandstats").string().to_lowercase();
+    let begin = format!("cmdstat_{command}:calls=");
+    let line = stats.lines().find_map(|line| line.strip_prefix(begin.as_str()));
+    line.map_or(0, |rest| {
+        rest.split(',').next().and_then(|digits| digits.parse().ok()).expect("a number of calls")
+    })
+}
+
+#[test]
+fn a_replica_shows_the_same_lock() {
+    let pair = Pair::start();
+    pair.grant("REDLOCK.ACQUIRE lock me 60000 FENCE 41 LABEL nightly");
+    pair.master_clock.advance_module(Duration::from_secs(5));
+    pair.replica_clock.advance_module(Duration::from_secs(5));
+    pair.grant("REDLOCK.EXTEND lock me 60000");
+    let (mut master, mut replica) = (pair.master.connect(), pair.replica.connect());
+    assert_eq!(replica.call_strs("TYPE lock"), master.call_strs("TYPE lock"));
+    let lock = master.inspect("lock").expect("the master has it");
+    assert_eq!((lock.fence, lock.pttl, lock.held_ms, lock.extensions), (41, 60_000, 5_000, 1));
+    assert_eq!(replica.inspect("lock"), Some(lock));
+    assert_eq!(pair.replica.info("redlock", "redlock_locks"), Some("1".into()));
+}
+
+#[test]
+fn effects_arrive_and_no_requests() {
+    let pair = Pair::start();
+    pair.grant("REDLOCK.ACQUIRE lock me 60000");
+    pair.grant("REDLOCK.EXTEND lock me 60000");
+    pair.grant("REDLOCK.MACQUIRE 2 a b me 60000");
+    pair.grant("REDLOCK.MEXTEND 2 a b me 60000");
+    assert_eq!(calls(&pair.replica, "redlock.apply"), 6);
+    for request in ["acquire", "extend", "macquire", "mextend"] {
+        assert_eq!(calls(&pair.replica, &format!("redlock.{request}")), 0, "{request}");
+    }
+    let mut script = pair.master.connect();
+    let body = "redis.call('REDLOCK.ACQUIRE', KEYS[1], 'me', 60000)";
+    assert_eq!(script.call(&["EVAL", body, "1", "scripted"]), Answer::Nil);
+    pair.replica.catch_up(&pair.master);
+    assert_eq!((calls(&pair.replica, "redlock.apply"), calls(&pair.replica, "redlock.acquire")), (7, 0));
+    assert_eq!(calls(&pair.replica, "eval"), 0);
+}
+
+#[test]
+fn refusals_are_not_replicated() {
+    let pair = Pair::start();
+    pair.grant("REDLOCK.ACQUIRE lock me 60000");
+    let applied = calls(&pair.replica, "redlock.apply");
+    assert_eq!(pair.run("REDLOCK.ACQUIRE lock other 60000"), Answer::Nil);
+    assert_eq!(pair.run("REDLOCK.EXTEND lock other 60000"), Answer::Nil);
+    assert_eq!(pair.run("REDLOCK.RELEASE lock other"), Answer::Int(0));
+    assert_eq!(pair.run("REDLOCK.MACQUIRE 2 free lock other 60000"), Answer::Nil);
+    assert_eq!(calls(&pair.replica, "redlock.apply"), applied);
+    assert_eq!(calls(&pair.replica, "redlock.release"), 0);
+    assert_eq!(pair.replica.connect().call_strs("DBSIZE"), Answer::Int(1));
+}
+
+#[test]
+fn releases_arrive() {
+    let pair = Pair::start();
+    pair.grant("REDLOCK.ACQUIRE lock me 60000");
+    pair.grant("REDLOCK.MACQUIRE 2 a b me 60000");
+    assert_eq!(pair.replica.connect().call_strs("DBSIZE"), Answer::Int(3));
+    assert_eq!(pair.run("REDLOCK.RELEASE lock me"), Answer::Int(1));
+    assert_eq!(pair.run("REDLOCK.MRELEASE 2 a b me"), Answer::Int(1));
+    assert_eq!(pair.replica.connect().call_strs("DBSIZE"), Answer::Int(0));
+    assert_eq!(pair.replica.info("redlock", "redlock_locks"), Some("0".into()));
+}
+
+#[test]
+fn the_end_of_a_lock_arrives_as_a_deletion() {
+    let pair = Pair::start();
+    pair.grant("REDLOCK.ACQUIRE lock me 10000");
+    pair.master_clock.advance_module(Duration::from_secs(11));
+    let mut replica = pair.replica.connect();
+    eventually("the replica has lost the lock", SOON, || {
+        (replica.call_strs("DBSIZE") == Answer::Int(0)).then_some(())
+    });
+    assert_eq!(calls(&pair.replica, "del") + calls(&pair.replica, "unlink"), 1);
+}
+
+#[test]
+fn a_lock_that_ended_and_was_taken_anew_arrives_once() {
+    let pair = Pair::start();
+    let first = pair.grant("REDLOCK.ACQUIRE lock me 10000");
+    pair.master_clock.advance_module(Duration::from_millis(10_001));
+    let second = pair.grant("REDLOCK.ACQUIRE lock other 60000");
+    assert!(second > first);
+    assert_eq!(pair.replica.connect().inspect("lock").map(|lock| lock.fence), Some(second));
+    let mut promoted = pair.promote();
+    assert_eq!(promoted.call_strs("REDLOCK.RELEASE lock me"), Answer::Int(0));
+    assert_eq!(promoted.call_strs("REDLOCK.RELEASE lock other"), Answer::Int(1));
+}
+
+#[test]
+fn a_lock_taken_anew_by_the_same_owner_arrives_as_a_new_one() {
+    let pair = Pair::start();
+    pair.grant("REDLOCK.ACQUIRE lock me 10000 LABEL old");
+    pair.grant("REDLOCK.EXTEND lock me 10000");
+    pair.master_clock.advance_module(Duration::from_millis(10_001));
+    pair.replica_clock.advance_module(Duration::from_millis(10_001));
+    pair.grant("REDLOCK.ACQUIRE lock me 10000");
+    let lock = pair.master.connect().inspect("lock").expect("the master has it");
+    assert_eq!((lock.label.as_slice(), lock.extensions, lock.held_ms), (&b""[..], 0, 0));
+    assert_eq!(pair.replica.connect().inspect("lock"), Some(lock));
+}
+
+#[test]
+fn a_replica_deletes_nothing_by_itself() {
+    let pair = Pair::start();
+    pair.grant("REDLOCK.ACQUIRE lock me 10000");
+    pair.replica_clock.advance_module(Duration::from_secs(3600));
+    // The replica's cron has run when the time that it notes down there, in seconds, has changed.
+    let noted = || pair.replica.info("server", "lru_clock");
+    for _ in 0..2 {
+        let before = noted();
+        eventually("the replica's cron has run", SOON, || (noted() != before).then_some(()));
+    }
+    assert_eq!(pair.replica.connect().call_strs("DBSIZE"), Answer::Int(1), "only the master ends a lock");
+}
+
+#[test]
+fn a_replica_refuses_to_grant() {
+    let pair = Pair::start();
+    pair.grant("REDLOCK.ACQUIRE lock me 60000");
+    let mut replica = pair.replica.connect();
+    for line in [
+        "REDLOCK.ACQUIRE free me 60000",
+        "REDLOCK.EXTEND lock me 60000",
+        "REDLOCK.RELEASE lock me",
+        "REDLOCK.MACQUIRE 1 free me 60000",
+        "REDLOCK.MEXTEND 1 lock me 60000",
+        "REDLOCK.MRELEASE 1 lock me",
+    ] {
+        assert_eq!(replica.call_strs(line).error_word(), Some("READONLY"), "{line}");
+    }
+    assert_eq!(replica.call_strs("DBSIZE"), Answer::Int(1));
+}
+
+#[test]
+fn clients_cannot_apply_effects() {
+    let pair = Pair::start();
+    pair.grant("REDLOCK.ACQUIRE lock me 60000");
+    let forged = ["REDLOCK.APPLY", "lock", "thief", "1000000", "60000"];
+    for server in [&pair.master, &pair.replica] {
+        let mut wire = server.connect();
+        let before = wire.inspect("lock");
+        assert!(matches!(wire.call(&forged), Answer::Error(_)));
+        assert_eq!(wire.inspect("lock"), before);
+    }
+    let mut wire = pair.master.connect();
+    let script = "return redis.call('REDLOCK.APPLY', KEYS[1], 'thief', 1000000, 60000)";
+    assert!(matches!(wire.call(&["EVAL", script, "1", "lock"]), Answer::Error(_)), "by a script");
+    assert_eq!(wire.call_strs("MULTI"), Answer::ok());
+    wire.call(&forged);
+    let outcome = wire.call_strs("EXEC");
+    let refused = match &outcome {
+        Answer::List(replies) => matches!(replies[..], [Answer::Error(_)]),
+        other => matches!(other, Answer::Error(_)),
+    };
+    assert!(refused, "in a transaction: {outcome:?}");
+    assert_eq!(wire.call_strs("REDLOCK.RELEASE lock me"), Answer::Int(1));
+    assert!(wire.call_strs("REDLOCK.ACQUIRE lock me 60000").int() < 1_000_000, "the number is not moved");
+}
+
+#[test]
+fn a_promoted_replica_keeps_locks_and_goes_on_counting() {
+    let pair = Pair::start();
+    let held = pair.grant("REDLOCK.ACQUIRE held me 60000 FENCE 500");
+    let released = pair.grant("REDLOCK.ACQUIRE released me 60000 FENCE 700");
+    assert_eq!(pair.run("REDLOCK.RELEASE released me"), Answer::Int(1));
+    let mut promoted = pair.promote();
+    assert_eq!(promoted.call_strs("REDLOCK.ACQUIRE held other 1000"), Answer::Nil);
+    assert_eq!(promoted.call_strs("REDLOCK.EXTEND held me 60000"), Answer::Int(held));
+    assert_eq!(promoted.call_strs("REDLOCK.RELEASE held me"), Answer::Int(1));
+    assert!(promoted.call_strs("REDLOCK.ACQUIRE held other 60000").int() > held);
+    assert!(promoted.call_strs("REDLOCK.ACQUIRE released other 60000").int() > released);
+}
+
+#[test]
+fn a_promoted_replica_ends_locks_itself() {
+    let pair = Pair::start();
+    pair.grant("REDLOCK.ACQUIRE lock me 10000");
+    let mut promoted = pair.promote();
+    pair.replica_clock.advance_module(Duration::from_secs(11));
+    eventually("the promoted replica sweeps", SOON, || {
+        (promoted.call_strs("DBSIZE") == Answer::Int(0)).then_some(())
+    });
+}
+
+#[test]
+fn a_replica_that_comes_later_gets_everything() {
+    let (master, clock) = start_master();
+    let mut wire = master.connect();
+    assert_eq!(wire.call_strs("REDLOCK.ACQUIRE lock me 60000 FENCE 41 LABEL nightly"), Answer::Int(41));
+    clock.advance_module(Duration::from_secs(5));
+    assert_eq!(wire.call_strs("REDLOCK.EXTEND lock me 60000"), Answer::Int(41));
+    assert_eq!(wire.call_strs("REDLOCK.ACQUIRE released me 60000 FENCE 700"), Answer::Int(700));
+    assert_eq!(wire.call_strs("REDLOCK.RELEASE released me"), Answer::Int(1));
+    let before = wire.inspect("lock").expect("the master has it");
+
+    let (replica, _clock) = start_replica(&master);
+    let mut promoted = replica.connect();
+    assert_eq!(promoted.inspect("lock"), Some(before));
+    assert_eq!(promoted.call_strs("REPLICAOF NO ONE"), Answer::ok());
+    assert_eq!(promoted.call_strs("REDLOCK.EXTEND lock me 60000"), Answer::Int(41), "the owner is known");
+    assert!(promoted.call_strs("REDLOCK.ACQUIRE released other 60000").int() > 700);
+}
+
+#[test]
+fn several_keys_arrive_in_one_step() {
+    let pair = Pair::start();
+    let fence = pair.grant("REDLOCK.MACQUIRE 3 a b c me 60000 FENCE 20 LABEL all");
+    let ran = ["multi", "redlock.apply", "exec"].map(|command| calls(&pair.replica, command));
+    assert_eq!(ran, [1, 3, 1], "a transaction around three effects");
+    let mut replica = pair.replica.connect();
+    for key in ["a", "b", "c"] {
+        let lock = replica.inspect(key).expect("every key arrived");
+        assert_eq!((lock.fence, lock.label.as_slice()), (fence, &b"all"[..]), "{key}");
+    }
+}
+
+#[test]
+fn both_sides_have_the_same_digest() {
+    let (master, _clock) = {
+        let clock = frozen();
+        (Server::builder().tcp().debug_commands().clock(&clock).start(), clock)
+    };
+    let clock = frozen();
+    let replica = Server::builder().replica_of(&master).debug_commands().clock(&clock).start();
+    let mut wire = master.connect();
+    assert_eq!(wire.call_strs("REDLOCK.ACQUIRE lock me 60000 FENCE 41 LABEL nightly"), Answer::Int(41));
+    assert_eq!(wire.call_strs("REDLOCK.EXTEND lock me 60000"), Answer::Int(41));
+    // Database 0 is selected in the replica's link by now; the digest covers keys and values of all.
+    replica.catch_up(&master);
+    assert_eq!(wire.call_strs("DEBUG DIGEST"), replica.connect().call_strs("DEBUG DIGEST"));
+}

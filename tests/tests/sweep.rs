@@ -1,0 +1,192 @@
+//! A lock whose time is over leaves the keyspace by itself, so that commands which know nothing of locks
+//! find the key gone.
+
+use redlock_tests::{Answer, SOON, Server, Wire, eventually};
+use std::time::{Duration, Instant};
+
+/// Past the end of the short locks here, and past any patience of the sweep with its timer: the frozen clock
+/// stands still while the test waits.
+const OVER: Duration = Duration::from_secs(11);
+
+fn acquire(wire: &mut Wire, line: &str) {
+    let answer = wire.call_strs(&format!("REDLOCK.ACQUIRE {line}"));
+    assert!(matches!(answer, Answer::Int(1..)), "ACQUIRE {line} answered {answer:?}");
+}
+
+fn select(wire: &mut Wire, database: u8) {
+    assert_eq!(wire.call_strs(&format!("SELECT {database}")), Answer::ok());
+}
+
+/// Waits on DBSIZE alone, which looks at no key.
+fn wait_for_keys(wire: &mut Wire, count: i64) {
+    eventually("only keys with time left remain", SOON, || {
+        (wire.call_strs("DBSIZE") == Answer::Int(count)).then_some(())
+    });
+}
+
+#[test]
+fn plain_commands_see_the_key_gone() {
+    let (server, clock) = Server::start_frozen();
+    let mut wire = server.connect();
+    acquire(&mut wire, "lock me 10000");
+    assert_eq!(wire.call_strs("SET lock plain NX PX 1000"), Answer::Nil);
+    assert_eq!(wire.call_strs("EXISTS lock"), Answer::Int(1));
+    clock.advance_module(OVER);
+    wait_for_keys(&mut wire, 0);
+    assert_eq!(wire.call_strs("EXISTS lock"), Answer::Int(0));
+    assert_eq!(wire.call_strs("TYPE lock"), Answer::Status("none".into()));
+    assert_eq!(
+        wire.call_strs("SCAN 0 COUNT 100"),
+        Answer::List(vec![Answer::text("0"), Answer::List(vec![])])
+    );
+    assert_eq!(wire.call_strs("SET lock plain NX PX 1000"), Answer::ok());
+    assert_eq!(server.info("redlock", "redlock_expirations"), Some("1".into()));
+    assert_eq!(server.info("redlock", "redlock_locks"), Some("0".into()));
+}
+
+#[test]
+fn on_true_time_it_goes_soon_and_never_early() {
+    let server = Server::start();
+    let mut wire = server.connect();
+    let start = Instant::now();
+    acquire(&mut wire, "lock me 200");
+    wait_for_keys(&mut wire, 0);
+    let gone = start.elapsed();
+    assert!(gone >= Duration::from_millis(200), "gone after {gone:?}");
+}
+
+#[test]
+fn every_database_is_swept() {
+    let (server, clock) = Server::start_frozen();
+    let mut wire = server.connect();
+    for database in [0, 3, 15] {
+        select(&mut wire, database);
+        acquire(&mut wire, "short me 10000");
+        acquire(&mut wire, "long me 60000");
+    }
+    clock.advance_module(OVER);
+    for database in [0, 3, 15] {
+        select(&mut wire, database);
+        wait_for_keys(&mut wire, 1);
+        assert_eq!(wire.call_strs("EXISTS long"), Answer::Int(1));
+    }
+}
+
+#[test]
+fn a_lock_is_swept_where_swapdb_took_it() {
+    let (server, clock) = Server::start_frozen();
+    let mut wire = server.connect();
+    acquire(&mut wire, "lock me 10000");
+    assert_eq!(wire.call_strs("SWAPDB 0 1"), Answer::ok());
+    // The same name where the lock used to be: the sweep must not take one for the other.
+    acquire(&mut wire, "lock other 60000");
+    clock.advance_module(OVER);
+    select(&mut wire, 1);
+    wait_for_keys(&mut wire, 0);
+    select(&mut wire, 0);
+    assert_eq!(wire.call_strs("DBSIZE"), Answer::Int(1));
+    assert_eq!(wire.call_strs("REDLOCK.RELEASE lock other"), Answer::Int(1));
+}
+
+#[test]
+fn a_lock_is_swept_under_its_new_name() {
+    let (server, clock) = Server::start_frozen();
+    let mut wire = server.connect();
+    acquire(&mut wire, "old me 10000");
+    assert_eq!(wire.call_strs("RENAME old new"), Answer::ok());
+    assert_eq!(wire.call_strs("REDLOCK.ACQUIRE new other 1000"), Answer::Nil, "the lock moved with its key");
+    assert!(wire.inspect("old").is_none());
+    acquire(&mut wire, "old other 60000");
+    clock.advance_module(OVER);
+    wait_for_keys(&mut wire, 1);
+    assert_eq!(wire.call_strs("REDLOCK.RELEASE old other"), Answer::Int(1));
+}
+
+#[test]
+fn a_lock_is_swept_where_move_took_it() {
+    let (server, clock) = Server::start_frozen();
+    let mut wire = server.connect();
+    acquire(&mut wire, "lock me 10000");
+    assert_eq!(wire.call_strs("MOVE lock 2"), Answer::Int(1));
+    clock.advance_module(OVER);
+    select(&mut wire, 2);
+    wait_for_keys(&mut wire, 0);
+}
+
+#[test]
+fn a_renamed_lock_takes_the_place_of_another() {
+    let (server, clock) = Server::start_frozen();
+    let mut wire = server.connect();
+    acquire(&mut wire, "lock loser 10000");
+    acquire(&mut wire, "spare winner 60000");
+    acquire(&mut wire, "witness me 10000");
+    assert_eq!(wire.call_strs("RENAME spare lock"), Answer::ok());
+    clock.advance_module(OVER);
+    wait_for_keys(&mut wire, 1);
+    assert_eq!(wire.call_strs("REDLOCK.RELEASE lock winner"), Answer::Int(1));
+}
+
+#[test]
+fn an_old_deadline_does_not_end_a_new_lock() {
+    // However the first lock goes, its deadline goes with it.
+    for removal in ["DEL lock", "UNLINK lock", "FLUSHDB", "FLUSHALL ASYNC", "REDLOCK.RELEASE lock me"] {
+        let (server, clock) = Server::start_frozen();
+        let mut wire = server.connect();
+        acquire(&mut wire, "lock me 10000");
+        wire.call_strs(removal);
+        assert_eq!(wire.call_strs("EXISTS lock"), Answer::Int(0), "{removal}");
+        // A server may free flushed values in the background.
+        eventually("the lock is not counted any more", SOON, || {
+            (server.info("redlock", "redlock_locks")? == "0").then_some(())
+        });
+        acquire(&mut wire, "lock other 60000");
+        acquire(&mut wire, "witness me 10000");
+        clock.advance_module(OVER);
+        wait_for_keys(&mut wire, 1);
+        assert_eq!(wire.call_strs("REDLOCK.RELEASE lock other"), Answer::Int(1), "{removal}");
+    }
+}
+
+#[test]
+fn a_plain_value_set_over_a_lock_is_not_swept() {
+    let (server, clock) = Server::start_frozen();
+    let mut wire = server.connect();
+    acquire(&mut wire, "lock me 10000");
+    assert_eq!(wire.call_strs("SET lock plain"), Answer::ok());
+    acquire(&mut wire, "witness me 10000");
+    clock.advance_module(OVER);
+    wait_for_keys(&mut wire, 1);
+    assert_eq!(wire.call_strs("GET lock"), Answer::text("plain"));
+}
+
+#[test]
+fn an_extended_lock_is_swept_at_its_new_deadline() {
+    let (server, clock) = Server::start_frozen();
+    let mut wire = server.connect();
+    acquire(&mut wire, "lock me 10000");
+    acquire(&mut wire, "witness me 10000");
+    assert!(matches!(wire.call_strs("REDLOCK.EXTEND lock me 15000"), Answer::Int(1..)));
+    clock.advance_module(OVER);
+    wait_for_keys(&mut wire, 1);
+    assert_eq!(wire.call_strs("EXISTS lock"), Answer::Int(1));
+    clock.advance_module(OVER);
+    wait_for_keys(&mut wire, 0);
+}
+
+#[test]
+fn twenty_thousand_locks_go() {
+    const LOCKS: i64 = 20_000;
+    let (server, clock) = Server::start_frozen();
+    let mut wire = server.connect();
+    let command = |number: i64| {
+        let ttl = 5_000 + number % 5_000;
+        ["REDLOCK.ACQUIRE".into(), format!("lock:{number}"), "me".into(), ttl.to_string()].to_vec()
+    };
+    let answers = wire.pipeline((0..LOCKS).map(command).collect());
+    assert!(answers.iter().all(|answer| matches!(answer, Answer::Int(1..))));
+    assert_eq!(wire.call_strs("DBSIZE"), Answer::Int(LOCKS));
+    clock.advance_module(OVER);
+    wait_for_keys(&mut wire, 0);
+    assert_eq!(server.info("redlock", "redlock_expirations"), Some(LOCKS.to_string()));
+    assert_eq!(server.info("redlock", "redlock_locks"), Some("0".into()));
+}
