@@ -5,6 +5,7 @@ use redlock_core::grammar::{self, Keys};
 use redlock_core::{Fault, Reply};
 
 use crate::server::api::Ctx;
+use crate::server::cache::fetch_soon;
 use crate::server::edge::{Outcome, Words};
 use crate::server::keys::{CommandKeys, Intent};
 use crate::state::{self, State};
@@ -30,56 +31,79 @@ pub(crate) fn run(ctx: Ctx<'_>, verb: Verb, words: &Words<'_>) -> Outcome {
 
 impl State {
     fn execute(&mut self, ctx: Ctx<'_>, verb: Verb, words: &Words<'_>) -> Outcome {
-        let argv = words.all();
         match verb {
-            Verb::Acquire | Verb::Macquire => {
-                let request = grammar::acquire(verb, argv, self.node.max_ttl_ms())?;
-                self.refuse_on_a_replica()?;
-                let mut keys = CommandKeys::open(ctx, words, &request.keys, database(ctx)?, Intent::Change)
-                    .telling(self.audience, request.owner_word, request.label_word);
-                let reply = self.node.acquire(&mut keys, &request, ctx.connection(), &mut self.clock)?;
-                if matches!(reply, Reply::Integer(_)) {
-                    sweep::wake_by(self, ctx, request.ttl.ms());
-                }
-                Ok(Answer::Reply(reply))
-            }
-            Verb::Extend | Verb::Mextend => {
-                let request = grammar::extend(verb, argv, self.node.max_ttl_ms())?;
-                self.refuse_on_a_replica()?;
-                let mut keys = CommandKeys::open(ctx, words, &request.keys, database(ctx)?, Intent::Change)
-                    .telling(self.audience, request.owner_word, None);
-                self.node.extend(&mut keys, &request, &mut self.clock).map(Answer::Reply)
-            }
-            Verb::Release | Verb::Mrelease => {
-                let request = grammar::release(verb, argv)?;
-                let mut keys = CommandKeys::open(ctx, words, &request.keys, database(ctx)?, Intent::Change);
-                if (self.is_replica || self.is_loading) && ctx.circumstances().is_replay() {
-                    return Ok(Answer::Reply(self.node.replay_release(&mut keys, &request)));
-                }
-                self.refuse_on_a_replica()?;
-                self.node.release(&mut keys, &request, ctx.connection(), &mut self.clock).map(Answer::Reply)
-            }
-            Verb::Inspect => {
-                grammar::exactly(verb, argv)?;
-                let keys = CommandKeys::open(ctx, words, &Keys::One, database(ctx)?, Intent::Look);
-                self.node.inspect(&keys, &mut self.clock).map(Answer::Reply)
-            }
+            Verb::Acquire | Verb::Macquire => self.acquire(ctx, verb, words),
+            Verb::Release | Verb::Mrelease => self.release(ctx, verb, words),
+            Verb::Extend | Verb::Mextend => self.extend(ctx, verb, words),
+            Verb::Inspect => self.inspect(ctx, words),
             Verb::Node => {
-                grammar::exactly(verb, argv)?;
+                grammar::exactly(verb, words.all())?;
                 Ok(Answer::Reply(self.node.describe(&mut self.clock)))
             }
-            Verb::Apply => {
-                if !ctx.circumstances().is_replay() {
-                    return Err(Fault::Internal);
-                }
-                let request = grammar::apply(argv)?;
-                let mut keys = CommandKeys::open(ctx, words, &Keys::One, database(ctx)?, Intent::Change);
-                self.node.apply(&mut keys, &request, &mut self.clock)?;
-                // A replica of this replica gets the same words.
-                ctx.replicate_verbatim();
-                Ok(Answer::Done)
-            }
+            Verb::Apply => self.apply(ctx, words),
         }
+    }
+
+    fn acquire(&mut self, ctx: Ctx<'_>, verb: Verb, words: &Words<'_>) -> Outcome {
+        fetch_soon(self.node.number_of(words.word(1)));
+        let request = grammar::acquire(verb, words.all(), self.node.max_ttl_ms())?;
+        self.refuse_on_a_replica()?;
+        let mut keys = self.open(ctx, words, &request.keys, Intent::Change)?;
+        let reply = self.node.acquire(&mut keys, &request, ctx.connection(), &mut self.clock)?;
+        if matches!(reply, Reply::Integer(_)) {
+            sweep::wake_by(self, ctx, request.ttl.ms());
+        }
+        Ok(Answer::Reply(reply))
+    }
+
+    fn release(&mut self, ctx: Ctx<'_>, verb: Verb, words: &Words<'_>) -> Outcome {
+        let request = grammar::release(verb, words.all())?;
+        let mut keys = self.open(ctx, words, &request.keys, Intent::Change)?;
+        if (self.is_replica || self.is_loading) && ctx.circumstances().is_replay() {
+            return Ok(Answer::Reply(self.node.replay_release(&mut keys, &request)));
+        }
+        self.refuse_on_a_replica()?;
+        self.node.release(&mut keys, &request, ctx.connection(), &mut self.clock).map(Answer::Reply)
+    }
+
+    #[inline(never)]
+    fn extend(&mut self, ctx: Ctx<'_>, verb: Verb, words: &Words<'_>) -> Outcome {
+        let request = grammar::extend(verb, words.all(), self.node.max_ttl_ms())?;
+        self.refuse_on_a_replica()?;
+        let mut keys = self.open(ctx, words, &request.keys, Intent::Change)?;
+        self.node.extend(&mut keys, &request, &mut self.clock).map(Answer::Reply)
+    }
+
+    #[inline(never)]
+    fn inspect(&mut self, ctx: Ctx<'_>, words: &Words<'_>) -> Outcome {
+        grammar::exactly(Verb::Inspect, words.all())?;
+        let keys = self.open(ctx, words, &Keys::One, Intent::Look)?;
+        self.node.inspect(&keys, &mut self.clock).map(Answer::Reply)
+    }
+
+    #[inline(never)]
+    fn apply(&mut self, ctx: Ctx<'_>, words: &Words<'_>) -> Outcome {
+        if !ctx.circumstances().is_replay() {
+            return Err(Fault::Internal);
+        }
+        let request = grammar::apply(words.all())?;
+        let mut keys = self.open(ctx, words, &Keys::One, Intent::Change)?;
+        self.node.apply(&mut keys, &request, &mut self.clock)?;
+        // A replica of this replica gets the same words.
+        ctx.replicate_verbatim();
+        Ok(Answer::Done)
+    }
+
+    fn open<'a>(
+        &self,
+        ctx: Ctx<'a>,
+        words: &'a Words<'a>,
+        keys: &'a Keys,
+        intent: Intent,
+    ) -> Result<CommandKeys<'a>, Fault> {
+        let database = u16::try_from(ctx.database())
+            .map_err(|_| Fault::Arg("locks can be held in databases 0 to 65535"))?;
+        Ok(CommandKeys::open(ctx, words, keys, database, intent, self.audience))
     }
 
     /// Requests are never replicated, so on a replica they come from clients that took it for a
@@ -87,8 +111,4 @@ impl State {
     fn refuse_on_a_replica(&self) -> Result<(), Fault> {
         if self.is_replica { Err(Fault::Replica) } else { Ok(()) }
     }
-}
-
-fn database(ctx: Ctx<'_>) -> Result<u16, Fault> {
-    u16::try_from(ctx.database()).map_err(|_| Fault::Arg("locks can be held in databases 0 to 65535"))
 }

@@ -48,7 +48,12 @@ pub(crate) fn bytes_of(lock: LockId) -> usize {
     state::with(|state| state.node.bytes_of(lock)).unwrap_or(0)
 }
 
-/// Saves the fences given out, if there are any.
+/// Whether any fence was given out.
+pub(crate) fn has_fences() -> bool {
+    state::with(|state| state.node.largest_fence() > 0).unwrap_or(true)
+}
+
+/// Saves the fences given out.
 pub(crate) fn save_fences(io: Io<'_>) {
     if let Some(stripes) = state::with(|state| encode_stripes(state.node.stripes())) {
         io.save_bytes(&stripes);

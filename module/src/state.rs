@@ -63,7 +63,7 @@ pub(crate) fn note_freed(lock: LockId) {
 impl State {
     /// Forgets locks whose values are gone, a bounded number of them.
     pub(crate) fn bury_some(&mut self) {
-        if ANY_ELSEWHERE.swap(false, Ordering::Acquire) {
+        if ANY_ELSEWHERE.load(Ordering::Relaxed) && ANY_ELSEWHERE.swap(false, Ordering::Acquire) {
             let moved = std::mem::take(&mut *FREED_ELSEWHERE.lock().unwrap_or_else(PoisonError::into_inner));
             FREED_HERE.with(|freed| freed.extend(moved));
         }

@@ -14,6 +14,7 @@
 //! | `inspection.rs` | what a server tells about one lock |
 //! | `clock.rs`, `shim/clock.c` | the server's clocks, moved from outside |
 //! | `wait.rs` | the one way to wait |
+//! | `skip.rs` | a test that has nothing to test here says so |
 
 // This crate is test code throughout: a broken expectation ends the test, with a message that says which.
 #![allow(clippy::expect_used, clippy::panic)]
@@ -26,6 +27,7 @@ mod inspection;
 mod locate;
 mod resp;
 mod server;
+mod skip;
 mod spawn;
 mod wait;
 mod wire;
@@ -37,5 +39,6 @@ pub use flavor::{Brand, Flavor};
 pub use inspection::Inspection;
 pub use locate::module_path;
 pub use server::{Server, StartFailure};
+pub use skip::skip;
 pub use wait::{SOON, eventually, within};
 pub use wire::Wire;

@@ -1,6 +1,6 @@
 //! One running server, which ends with the value that stands for it.
 
-use crate::spawn::spawn;
+use crate::spawn;
 use crate::{Answer, Builder, Clock, Flavor, SOON, Wire, eventually, within};
 use std::fmt;
 use std::fs::{self, OpenOptions};
@@ -170,6 +170,29 @@ impl Server {
         });
     }
 
+    /// Waits until the server's cron has run, whatever its wall clock does.
+    ///
+    /// # Panics
+    /// When the server does not come to it.
+    pub fn let_cron_run(&self) {
+        // The cron notes the time in seconds; two changes lie at least a second of ticks apart.
+        let noted = || self.info("server", "lru_clock");
+        for _ in 0..2 {
+            let before = noted();
+            eventually("the server's cron has run", SOON, || (noted() != before).then_some(()));
+        }
+    }
+
+    /// Stops the process where it stands, as a machine under memory pressure does, until [`Server::resume`].
+    pub fn pause(&self) {
+        spawn::signal(self.pid(), libc::SIGSTOP);
+    }
+
+    /// Lets a paused process go on.
+    pub fn resume(&self) {
+        spawn::signal(self.pid(), libc::SIGCONT);
+    }
+
     /// Ends the process as a crash does: nothing is saved, nothing is said.
     ///
     /// # Panics
@@ -216,7 +239,7 @@ impl Server {
         if let Some(clock) = &self.clock {
             clock.preload_into(&mut command);
         }
-        let child = spawn(command).map_err(|error| StartFailure {
+        let child = spawn::spawn(command).map_err(|error| StartFailure {
             log: String::new(),
             reason: format!("{} could not be started: {error}", self.binary.display()),
         })?;

@@ -38,6 +38,14 @@ pub(crate) fn spawn(mut command: Command) -> io::Result<Child> {
     child.recv().expect("the spawner thread answers every order")
 }
 
+/// Sends a signal to a child that has not been reaped, so that its number is still its own.
+pub(crate) fn signal(pid: u32, signal: libc::c_int) {
+    let pid = libc::pid_t::try_from(pid).expect("the kernel's process numbers are small");
+    // SAFETY: a system call that touches no memory of ours.
+    let outcome = unsafe { libc::kill(pid, signal) };
+    assert_eq!(outcome, 0, "a child can be signalled");
+}
+
 fn spawner() -> &'static Sender<Order> {
     static SPAWNER: OnceLock<Sender<Order>> = OnceLock::new();
     SPAWNER.get_or_init(|| {

@@ -2,7 +2,7 @@
 
 #![allow(clippy::expect_used, reason = "helpers of tests")]
 
-use redlock_tests::{Answer, Brand, Server, Wire, module_path};
+use redlock_tests::{Answer, Brand, Server, Wire, module_path, skip};
 
 /// Bad argument lists, with the word that the log must name.
 const BAD: [(&[&str], &str); 6] = [
@@ -95,7 +95,7 @@ fn unloading_is_refused() {
 #[test]
 fn an_old_server_is_refused_clearly() {
     let Some(binary) = std::env::var_os("REDLOCK_SERVER_62") else {
-        println!("skipped: REDLOCK_SERVER_62 names no server older than 7.0");
+        skip("REDLOCK_SERVER_62 names no server older than 7.0");
         return;
     };
     let mut plain = Server::builder().binary(&binary).without_module().start();

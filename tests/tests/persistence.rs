@@ -238,6 +238,52 @@ fn a_refusal_writes_nothing() {
 }
 
 #[test]
+fn changes_count_towards_the_next_snapshot() {
+    let (server, _clock) = frozen(Server::builder());
+    // The server has long found out that nobody but the snapshots will ever know.
+    server.let_cron_run();
+    let mut wire = server.connect();
+    let changes =
+        || server.info("persistence", "rdb_changes_since_last_save").and_then(|n| n.parse::<u64>().ok());
+    for line in [
+        "REDLOCK.ACQUIRE lock me 60000",
+        "REDLOCK.ACQUIRE lock me 60000",
+        "REDLOCK.EXTEND lock me 60000",
+        "REDLOCK.RELEASE lock me",
+        "REDLOCK.MACQUIRE 2 a b me 60000",
+        "REDLOCK.MEXTEND 2 a b me 60000",
+        "REDLOCK.MRELEASE 2 a b me",
+    ] {
+        let before = changes();
+        granted(&wire.call_strs(line));
+        assert!(changes() > before, "{line} does not make the server save");
+    }
+}
+
+#[test]
+fn an_append_only_file_begun_later_misses_nothing() {
+    let (mut server, _clock) = frozen(Server::builder().arg("appendfsync", "always"));
+    server.let_cron_run();
+    let mut wire = server.connect();
+    granted(&wire.call_strs("REDLOCK.ACQUIRE before me 60000"));
+    assert_eq!(wire.call_strs("CONFIG SET appendonly yes"), Answer::ok());
+    granted(&wire.call_strs("REDLOCK.ACQUIRE during me 60000"));
+    eventually("the append only file is begun", SOON, || {
+        let field = |name| server.info("persistence", name);
+        let busy = field("aof_rewrite_in_progress")? == "1" || field("aof_rewrite_scheduled")? == "1";
+        (!busy && field("aof_enabled")? == "1").then_some(())
+    });
+    granted(&wire.call_strs("REDLOCK.ACQUIRE after me 60000"));
+    assert_eq!(wire.call_strs("CONFIG REWRITE"), Answer::ok());
+    server.kill();
+    server.restart();
+    let mut wire = server.connect();
+    for key in ["before", "during", "after"] {
+        assert!(wire.inspect(key).is_some(), "{key}");
+    }
+}
+
+#[test]
 fn grants_in_transactions_and_scripts_are_written_down() {
     let (mut server, _clock) = frozen(aof("always"));
     let mut wire = server.connect();

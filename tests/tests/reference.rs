@@ -2,7 +2,7 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
-use redlock_tests::{Answer, Server, Wire};
+use redlock_tests::{Answer, Server, Wire, skip};
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -122,7 +122,7 @@ fn categories_are_what_the_server_says() {
     let server = Server::start();
     let flavor = server.flavor();
     if !flavor.at_least(7, 4) {
-        println!("skipped: {flavor} lets no module add an ACL category");
+        skip(&format!("{flavor} lets no module add an ACL category"));
         return;
     }
     let mut wire = server.connect();

@@ -3,6 +3,8 @@
 #![allow(clippy::expect_used, reason = "helpers of tests")]
 
 use redlock_tests::{Answer, Clock, SOON, Server, Wire, eventually};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
 use std::time::Duration;
 
 /// A master and its replica, each on a frozen clock of its own.
@@ -172,12 +174,7 @@ fn a_replica_deletes_nothing_by_itself() {
     let pair = Pair::start();
     pair.grant("REDLOCK.ACQUIRE lock me 10000");
     pair.replica_clock.advance_module(Duration::from_secs(3600));
-    // The replica's cron has run when the time that it notes down there, in seconds, has changed.
-    let noted = || pair.replica.info("server", "lru_clock");
-    for _ in 0..2 {
-        let before = noted();
-        eventually("the replica's cron has run", SOON, || (noted() != before).then_some(()));
-    }
+    pair.replica.let_cron_run();
     assert_eq!(pair.replica.connect().call_strs("DBSIZE"), Answer::Int(1), "only the master ends a lock");
 }
 
@@ -267,6 +264,58 @@ fn a_replica_that_comes_later_gets_everything() {
     assert_eq!(promoted.call_strs("REPLICAOF NO ONE"), Answer::ok());
     assert_eq!(promoted.call_strs("REDLOCK.EXTEND lock me 60000"), Answer::Int(41), "the owner is known");
     assert!(promoted.call_strs("REDLOCK.ACQUIRE released other 60000").int() > 700);
+}
+
+#[test]
+fn a_replica_that_was_away_gets_what_it_missed() {
+    let pair = Pair::start();
+    let kept = pair.grant("REDLOCK.ACQUIRE kept me 60000");
+    pair.replica.pause();
+    let mut master = pair.master.connect();
+    assert_eq!(master.call_strs("CLIENT KILL TYPE replica"), Answer::Int(1));
+    eventually("the master has lost its replica", SOON, || {
+        (pair.master.info("replication", "connected_slaves")? == "0").then_some(())
+    });
+    pair.master.let_cron_run();
+    let missed = master.call_strs("REDLOCK.ACQUIRE missed me 60000 FENCE 40");
+    assert_eq!(missed, Answer::Int(40));
+    assert!(matches!(master.call_strs("REDLOCK.EXTEND kept me 60000"), Answer::Int(1..)));
+    pair.replica.resume();
+    pair.replica.catch_up(&pair.master);
+    let mut replica = pair.replica.connect();
+    assert_eq!(replica.inspect("missed").map(|lock| lock.fence), Some(40));
+    let lock = replica.inspect("kept").expect("the lock from before");
+    assert_eq!((lock.fence, lock.extensions), (kept, 1));
+    // Without a second copy of everything, or this test would show nothing.
+    assert_eq!(pair.master.info("stats", "sync_partial_ok"), Some("1".into()));
+}
+
+#[test]
+fn nothing_is_lost_while_a_replica_comes() {
+    let (master, _clock) = start_master();
+    // The master has long found out that nobody listens.
+    master.let_cron_run();
+    let mut wire = master.connect();
+    let clock = frozen();
+    let stop = AtomicBool::new(false);
+    let (replica, granted) = thread::scope(|scope| {
+        let traffic = scope.spawn(|| {
+            let mut granted = 0;
+            while !stop.load(Relaxed) {
+                let answer = wire.call(&["REDLOCK.ACQUIRE", &format!("lock:{granted}"), "me", "60000"]);
+                assert!(matches!(answer, Answer::Int(1..)), "{answer:?}");
+                granted += 1;
+            }
+            granted
+        });
+        let replica = Server::builder().replica_of(&master).clock(&clock).start();
+        replica.catch_up(&master);
+        stop.store(true, Relaxed);
+        (replica, traffic.join().expect("the traffic ends well"))
+    });
+    replica.catch_up(&master);
+    assert!(granted > 0);
+    assert_eq!(replica.connect().call_strs("DBSIZE"), Answer::Int(granted));
 }
 
 #[test]

@@ -83,7 +83,8 @@ pub struct Spec {
     pub summary: &'static str,
     /// How its cost grows.
     pub complexity: &'static str,
-    /// The server's flags for it.
+    /// The server's flags for it. Where keys are counted the server asks the command itself which words
+    /// are keys (`getkeys-api`): it routes by that in a cluster, not by the documentation.
     pub flags: &'static str,
     /// The ACL categories, for servers that let modules choose.
     pub acl: &'static str,
@@ -166,7 +167,7 @@ pub const COMMANDS: [Spec; 9] = [
     Spec {
         verb: Verb::Inspect,
         name: "REDLOCK.INSPECT",
-        summary: "Tells who holds a lock and for how long, never the owner value.",
+        summary: "Describes a held lock, without its owner value.",
         complexity: "O(1)",
         flags: "readonly fast",
         acl: "read fast",
@@ -180,7 +181,7 @@ pub const COMMANDS: [Spec; 9] = [
         name: "REDLOCK.MACQUIRE",
         summary: "Takes several locks, all or none, and returns their common fence.",
         complexity: "O(N log N) where N is the number of keys",
-        flags: "write deny-oom",
+        flags: "write deny-oom getkeys-api",
         acl: "write",
         keys: KeyWords::Counted,
         access: Access::Update,
@@ -192,7 +193,7 @@ pub const COMMANDS: [Spec; 9] = [
         name: "REDLOCK.MEXTEND",
         summary: "Gives several locks a new deadline, if this owner holds them all.",
         complexity: "O(N log N) where N is the number of keys",
-        flags: "write",
+        flags: "write getkeys-api",
         acl: "write",
         keys: KeyWords::Counted,
         access: Access::Update,
@@ -204,7 +205,7 @@ pub const COMMANDS: [Spec; 9] = [
         name: "REDLOCK.MRELEASE",
         summary: "Frees several locks, if this owner holds them all.",
         complexity: "O(N log N) where N is the number of keys",
-        flags: "write",
+        flags: "write getkeys-api",
         acl: "write",
         keys: KeyWords::Counted,
         access: Access::Delete,

@@ -47,7 +47,13 @@ impl Stripes {
     /// The last number given out on a stripe, 0 if none was.
     #[must_use]
     pub fn last(&self, stripe: Stripe) -> u64 {
-        self.values[usize::from(stripe.0)]
+        *self.place(stripe)
+    }
+
+    /// Where the last number of a stripe is kept.
+    #[must_use]
+    pub fn place(&self, stripe: Stripe) -> &u64 {
+        &self.values[usize::from(stripe.0)]
     }
 
     /// The largest number on any stripe.

@@ -1,7 +1,9 @@
 //! From the words of a command to a request. Nothing here knows what a request will do.
 //!
-//! `argv` is the whole command, its name first. Requests remember where in it their keys and texts
-//! stand, so that an edge can hand the same words on without copying them.
+//! `argv` is the whole command, its name first. Requests remember which words are their keys, so that an
+//! edge can find them again.
+
+use std::ops::Range;
 
 use crate::catalog::Verb;
 use crate::fault::Fault;
@@ -56,10 +58,6 @@ pub struct Acquire<'a> {
     pub floor: u64,
     /// For people.
     pub label: &'a [u8],
-    /// The word that is the owner; the one after it is the time to live.
-    pub owner_word: usize,
-    /// The word that is the label, if there is one.
-    pub label_word: Option<usize>,
 }
 
 /// `EXTEND` and `MEXTEND`.
@@ -73,8 +71,6 @@ pub struct Extend<'a> {
     pub ttl: Ttl,
     /// The least fence wished for; 0 for no wish.
     pub floor: u64,
-    /// The word that is the owner.
-    pub owner_word: usize,
 }
 
 /// `RELEASE` and `MRELEASE`.
@@ -112,7 +108,6 @@ pub struct Apply<'a> {
 pub fn acquire<'a>(verb: Verb, argv: &[&'a [u8]], max_ttl_ms: u64) -> Result<Acquire<'a>, Fault> {
     let mut words = Words::begin(verb, argv)?;
     let keys = words.keys(verb)?;
-    let owner_word = words.next;
     let owner = Owner::parse(words.required(verb)?)?;
     let ttl = Ttl::parse(words.required(verb)?, max_ttl_ms)?;
     let mut floor = None;
@@ -121,23 +116,14 @@ pub fn acquire<'a>(verb: Verb, argv: &[&'a [u8]], max_ttl_ms: u64) -> Result<Acq
         if option.eq_ignore_ascii_case(b"FENCE") {
             set_once(&mut floor, request::floor(words.value()?)?)?;
         } else if option.eq_ignore_ascii_case(b"LABEL") {
-            let word = words.next;
-            set_once(&mut label, (word, request::label(words.value()?)?))?;
+            set_once(&mut label, request::label(words.value()?)?)?;
         } else if option.eq_ignore_ascii_case(b"WAIT") {
             return Err(Fault::Arg("WAIT is not offered by this version; ask again later instead"));
         } else {
             return Err(UNKNOWN_OPTION);
         }
     }
-    Ok(Acquire {
-        keys,
-        owner,
-        ttl,
-        floor: floor.unwrap_or(0),
-        label: label.map_or(&[], |(_, text)| text),
-        owner_word,
-        label_word: label.map(|(word, _)| word),
-    })
+    Ok(Acquire { keys, owner, ttl, floor: floor.unwrap_or(0), label: label.unwrap_or(&[]) })
 }
 
 /// Reads `EXTEND` or `MEXTEND`.
@@ -147,10 +133,9 @@ pub fn acquire<'a>(verb: Verb, argv: &[&'a [u8]], max_ttl_ms: u64) -> Result<Acq
 pub fn extend<'a>(verb: Verb, argv: &[&'a [u8]], max_ttl_ms: u64) -> Result<Extend<'a>, Fault> {
     let mut words = Words::begin(verb, argv)?;
     let keys = words.keys(verb)?;
-    let owner_word = words.next;
     let owner = Owner::parse(words.required(verb)?)?;
     let ttl = Ttl::parse(words.required(verb)?, max_ttl_ms)?;
-    Ok(Extend { keys, owner, ttl, floor: words.only_a_floor()?, owner_word })
+    Ok(Extend { keys, owner, ttl, floor: words.only_a_floor()? })
 }
 
 /// Reads `RELEASE` or `MRELEASE`.
@@ -204,6 +189,24 @@ pub fn exactly(verb: Verb, argv: &[&[u8]]) -> Result<(), Fault> {
     if argv.len() == expected { Ok(()) } else { Err(Fault::WrongArity(verb.name())) }
 }
 
+/// The words that are keys, in a command whose first argument counts them. Repeated keys are repeated.
+///
+/// # Errors
+/// [`Fault::Arg`] when the count is none or too large.
+pub fn counted_keys(argv: &[&[u8]]) -> Result<Range<usize>, Fault> {
+    let count = argv
+        .get(1)
+        .and_then(|count| request::integer(count))
+        .and_then(|count| usize::try_from(count).ok())
+        .filter(|count| (1..=MAX_KEYS).contains(count))
+        .ok_or(Fault::Arg("numkeys must be an integer from 1 to 1024"))?;
+    let words = 2..2 + count;
+    if words.end > argv.len() {
+        return Err(Fault::Arg("numkeys is larger than the number of arguments"));
+    }
+    Ok(words)
+}
+
 const UNKNOWN_OPTION: Fault = Fault::Arg("unknown option");
 
 fn set_once<T>(option: &mut Option<T>, value: T) -> Result<(), Fault> {
@@ -246,14 +249,7 @@ impl<'w, 'a> Words<'w, 'a> {
             self.next += 1;
             return Ok(Keys::One);
         }
-        let count = request::integer(self.required(verb)?)
-            .and_then(|count| usize::try_from(count).ok())
-            .filter(|count| (1..=MAX_KEYS).contains(count))
-            .ok_or(Fault::Arg("numkeys must be an integer from 1 to 1024"))?;
-        let words = self.next..self.next + count;
-        if words.end > self.argv.len() {
-            return Err(Fault::Arg("numkeys is larger than the number of arguments"));
-        }
+        let words = counted_keys(self.argv)?;
         self.next = words.end;
         // The same key twice is one key: a lock of `a` and `a` is a lock of `a`.
         let mut unique: Vec<usize> = words.collect();
@@ -288,8 +284,7 @@ mod tests {
         for line in ["R k o 5 FENCE 9 LABEL hi", "R k o 5 label hi fence 9"] {
             let argv = words(line);
             let request = acquire(Verb::Acquire, &argv, 100).unwrap();
-            assert_eq!((request.floor, request.label, request.owner_word), (9, &b"hi"[..], 2));
-            assert_eq!(argv[request.label_word.unwrap()], b"hi");
+            assert_eq!((request.floor, request.label), (9, &b"hi"[..]));
         }
     }
 
@@ -298,7 +293,7 @@ mod tests {
         let argv = words("R 4 b a b a o 5");
         let request = acquire(Verb::Macquire, &argv, 100).unwrap();
         assert_eq!(request.keys, Keys::Many(vec![2, 3]));
-        assert_eq!(request.owner_word, 6);
+        assert_eq!(request.owner.text(), b"o");
     }
 
     #[test]

@@ -31,23 +31,31 @@ pub trait Keyspace {
     /// Removes what is under a key.
     fn delete(&mut self, key: usize);
     /// Hands an effect on to replicas and the AOF.
-    fn replicate(&mut self, effect: Effect);
+    fn replicate(&mut self, effect: Effect<'_>);
 }
 
 /// What a command did, for replicas and the AOF: never what it asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effect {
-    /// The key is now held by the command's owner.
+#[derive(Clone, Copy)]
+pub enum Effect<'a> {
+    /// The key is now held like this.
     Granted {
         /// The key's number in the command.
         key: usize,
-        /// The fence granted.
+        /// By whom, as spelled.
+        owner: &'a [u8],
+        /// With this fence.
         fence: u64,
+        /// For so long.
+        left_ms: u64,
+        /// For people.
+        label: &'a [u8],
     },
     /// The owner's lock of the key goes on.
     Prolonged {
         /// The key's number in the command.
         key: usize,
+        /// Whose, as spelled.
+        owner: &'a [u8],
         /// Its fence now.
         fence: u64,
         /// Time until it is over.

@@ -63,7 +63,7 @@ impl Keyspace for View<'_> {
         self.replace(key, None);
     }
 
-    fn replicate(&mut self, _: Effect) {}
+    fn replicate(&mut self, _: Effect<'_>) {}
 }
 
 impl MemoryNode {

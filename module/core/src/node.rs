@@ -84,7 +84,7 @@ impl Node {
         clock: &mut impl NodeClock,
     ) -> Result<Reply, Fault> {
         let now = clock.latest();
-        let owner = request.owner.packed();
+        let owner = &request.owner.packed();
         match self.standing(keyspace, request.keys.len(), owner, now, clock)? {
             Standing::Held => {
                 self.counters.refusals += 1;
@@ -95,11 +95,18 @@ impl Node {
                 self.counters.refreshes += 1;
                 self.longest_ttl_ms = self.longest_ttl_ms.max(request.ttl.ms());
                 for key in 0..request.keys.len() {
-                    self.prolong(keyspace, key, now, request.ttl.ms(), |lock| (lock.fence, lock.extensions));
+                    self.prolong(
+                        keyspace,
+                        key,
+                        request.owner.text(),
+                        now.deadline_after(request.ttl.ms()),
+                        now,
+                        |lock| (lock.fence, lock.extensions),
+                    );
                 }
                 Ok(Reply::Integer(fence))
             }
-            Standing::Open => self.grant(keyspace, request, connection, now, clock),
+            Standing::Open => self.grant(keyspace, request, owner, connection, now, clock),
         }
     }
 
@@ -114,7 +121,7 @@ impl Node {
         clock: &mut impl NodeClock,
     ) -> Result<Reply, Fault> {
         let now = clock.latest();
-        if !self.owns_all(keyspace, request.keys.len(), request.owner.packed(), now, clock)? {
+        if !self.owns_all(keyspace, request.keys.len(), &request.owner.packed(), now, clock)? {
             self.counters.stale_extensions += 1;
             return Ok(Reply::Nil);
         }
@@ -123,9 +130,14 @@ impl Node {
         let mut largest = 0;
         for key in 0..request.keys.len() {
             let floor = request.floor;
-            let fence = self.prolong(keyspace, key, now, request.ttl.ms(), |lock| {
-                (fence::lifted(lock.fence, floor), lock.extensions.saturating_add(1))
-            });
+            let fence = self.prolong(
+                keyspace,
+                key,
+                request.owner.text(),
+                now.deadline_after(request.ttl.ms()),
+                now,
+                |lock| (fence::lifted(lock.fence, floor), lock.extensions.saturating_add(1)),
+            );
             self.stripes.raise(Stripe::of(keyspace.name(key)), fence);
             largest = largest.max(fence);
         }
@@ -144,11 +156,11 @@ impl Node {
         clock: &mut impl NodeClock,
     ) -> Result<Reply, Fault> {
         let now = clock.latest();
-        let owner = request.owner.packed();
+        let owner = &request.owner.packed();
         if !self.owns_all(keyspace, request.keys.len(), owner, now, clock)? {
             self.counters.stale_releases += 1;
             for key in 0..request.keys.len() {
-                self.late.remember(keyspace.name(key), owner.bytes(), connection, now);
+                self.late.remember(keyspace.name(key), request.owner.text(), connection, now);
             }
             return Ok(Reply::Integer(0));
         }
@@ -162,7 +174,7 @@ impl Node {
 
     /// Does on a copy what a release did on the master: no clock is asked.
     pub fn replay_release(&mut self, keyspace: &mut impl Keyspace, request: &Release<'_>) -> Reply {
-        let owner = request.owner.packed();
+        let owner = &request.owner.packed();
         for key in 0..request.keys.len() {
             if let Occupant::Lock(id) = keyspace.occupant(key)
                 && self.locks.is_owned_by(id, owner)
@@ -185,10 +197,11 @@ impl Node {
         clock: &mut impl NodeClock,
     ) -> Result<(), Fault> {
         let now = clock.latest();
+        let owner = &request.owner.packed();
         self.stripes.raise(Stripe::of(keyspace.name(0)), request.fence);
         self.longest_ttl_ms = self.longest_ttl_ms.max(request.left_ms);
         if let Occupant::Lock(id) = keyspace.occupant(0)
-            && self.locks.is_owned_by(id, request.owner.packed())
+            && self.locks.is_owned_by(id, owner)
             && request.label.is_none()
             && request.held_ms.is_none()
         {
@@ -202,8 +215,7 @@ impl Node {
         let lock = NewLock {
             database: keyspace.database(),
             key: keyspace.name(0),
-            owner: request.owner.packed(),
-            owner_len: request.owner.text_len(),
+            owner,
             label: request.label.unwrap_or(&[]),
             fence: request.fence,
             granted: Millis(now.0.saturating_sub(request.held_ms.unwrap_or(0))),
@@ -295,8 +307,7 @@ impl Node {
             .insert(&NewLock {
                 database,
                 key,
-                owner: owner.packed(),
-                owner_len: owner.text_len(),
+                owner: &owner.packed(),
                 label: crate::request::label(&image.label)?,
                 fence: image.fence,
                 granted: Millis(now.0.saturating_sub(image.held_ms)),
@@ -357,6 +368,13 @@ impl Node {
     #[must_use]
     pub fn stripes(&self) -> &Stripes {
         &self.stripes
+    }
+
+    /// Where the number of a key is kept. Reading it early hides how far away it is: stripes are many,
+    /// and a node that works on many keys finds few of them in its nearest cache.
+    #[must_use]
+    pub fn number_of(&self, key: &[u8]) -> &u64 {
+        self.stripes.place(Stripe::of(key))
     }
 
     /// The numbers given out, to take saved ones over.
@@ -467,11 +485,11 @@ impl Node {
         &mut self,
         keyspace: &mut impl Keyspace,
         request: &Acquire<'_>,
+        owner: &Packed<'_>,
         connection: u64,
         now: Millis,
         clock: &mut impl NodeClock,
     ) -> Result<Reply, Fault> {
-        let owner = request.owner.packed();
         let keys = request.keys.len();
         if self.quarantine_until > Millis(0) {
             let left_ms = self.quarantine_left_ms(clock);
@@ -480,7 +498,7 @@ impl Node {
                 return Err(Fault::Quarantine { left_ms });
             }
         }
-        if (0..keys).any(|key| self.late.bars(keyspace.name(key), owner.bytes(), connection, now)) {
+        if (0..keys).any(|key| self.late.bars(keyspace.name(key), request.owner.text(), connection, now)) {
             self.counters.late_refusals += 1;
             return Ok(Reply::Nil);
         }
@@ -493,26 +511,31 @@ impl Node {
             return Err(FULL);
         }
         for key in 0..keys {
+            let mut deadline = now.deadline_after(request.ttl.ms());
+            if let Occupant::Lock(old) = keyspace.occupant(key) {
+                if self.has_expired(old, now, clock) {
+                    self.counters.expirations += 1;
+                } else {
+                    // The owner's own, taken apart from the others: what was promised stays promised.
+                    deadline = deadline.max(self.locks.deadline(old));
+                }
+            }
             let lock = NewLock {
                 database: keyspace.database(),
                 key: keyspace.name(key),
                 owner,
-                owner_len: request.owner.text_len(),
                 label: request.label,
                 fence,
                 granted: now,
-                deadline: now.deadline_after(request.ttl.ms()),
+                deadline,
                 extensions: 0,
             };
             let id = self.locks.insert(&lock).ok_or(FULL)?;
-            if let Occupant::Lock(old) = keyspace.occupant(key)
-                && !self.locks.is_owned_by(old, owner)
-            {
-                self.counters.expirations += 1;
-            }
             self.stripes.raise(Stripe::of(keyspace.name(key)), fence);
             keyspace.put(key, id);
-            keyspace.replicate(Effect::Granted { key, fence });
+            let left_ms = now.left_until(deadline);
+            let owner = request.owner.text();
+            keyspace.replicate(Effect::Granted { key, owner, fence, left_ms, label: request.label });
         }
         self.counters.grants += 1;
         self.longest_ttl_ms = self.longest_ttl_ms.max(request.ttl.ms());
@@ -524,8 +547,9 @@ impl Node {
         &mut self,
         keyspace: &mut impl Keyspace,
         key: usize,
+        owner: &[u8],
+        until: Millis,
         now: Millis,
-        ttl_ms: u64,
         change: impl FnOnce(Numbers) -> (u64, u32),
     ) -> u64 {
         let Occupant::Lock(id) = keyspace.occupant(key) else { return 0 };
@@ -533,15 +557,17 @@ impl Node {
             change(Numbers { fence: self.locks.fence(id), extensions: self.locks.extensions(id) });
         self.locks.set_fence(id, fence);
         self.locks.set_extensions(id, extensions);
-        let deadline = self.locks.prolong(id, now.deadline_after(ttl_ms));
-        keyspace.replicate(Effect::Prolonged { key, fence, left_ms: now.left_until(deadline), extensions });
+        let left_ms = now.left_until(self.locks.prolong(id, until));
+        keyspace.replicate(Effect::Prolonged { key, owner, fence, left_ms, extensions });
         fence
     }
 
     fn free(&mut self, keyspace: &mut impl Keyspace, key: usize, floor: u64) {
-        let stripe = Stripe::of(keyspace.name(key));
-        let last = self.stripes.last(stripe);
-        self.stripes.raise(stripe, fence::lifted(last, floor));
+        if floor > 0 {
+            let stripe = Stripe::of(keyspace.name(key));
+            let last = self.stripes.last(stripe);
+            self.stripes.raise(stripe, fence::lifted(last, floor));
+        }
         keyspace.delete(key);
     }
 }

@@ -37,10 +37,7 @@ impl Ttl {
 
 /// The secret that proves who holds a lock.
 #[derive(Clone, Copy)]
-pub struct Owner<'a> {
-    packed: Packed<'a>,
-    text_len: usize,
-}
+pub struct Owner<'a>(&'a [u8]);
 
 impl<'a> Owner<'a> {
     /// Reads an owner.
@@ -48,30 +45,26 @@ impl<'a> Owner<'a> {
     /// # Errors
     /// [`Fault::Owner`] for an empty or too long one.
     pub fn parse(text: &'a [u8]) -> Result<Self, Fault> {
-        if (1..=MAX_OWNER_BYTES).contains(&text.len()) {
-            Ok(Self { packed: Packed::new(text), text_len: text.len() })
-        } else {
-            Err(Fault::Owner)
-        }
+        if (1..=MAX_OWNER_BYTES).contains(&text.len()) { Ok(Self(text)) } else { Err(Fault::Owner) }
     }
 
     /// The owner as it is stored and compared.
     #[must_use]
-    pub fn packed(&self) -> &Packed<'a> {
-        &self.packed
+    pub fn packed(&self) -> Packed<'a> {
+        Packed::new(self.0)
     }
 
-    /// The length of the owner as spelled.
+    /// The owner as its holder spells it.
     #[must_use]
-    pub fn text_len(&self) -> usize {
-        self.text_len
+    pub fn text(&self) -> &'a [u8] {
+        self.0
     }
 }
 
 /// An owner is a secret: it is never printed.
 impl std::fmt::Debug for Owner<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Owner({} bytes)", self.text_len)
+        write!(f, "Owner({} bytes)", self.0.len())
     }
 }
 

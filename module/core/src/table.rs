@@ -46,8 +46,6 @@ pub struct NewLock<'a> {
     pub key: &'a [u8],
     /// Who may change it.
     pub owner: &'a Packed<'a>,
-    /// The length of the owner as spelled, 1 to 256.
-    pub owner_len: usize,
     /// For people; 0 to 256 bytes.
     pub label: &'a [u8],
     /// The fence granted.
@@ -90,7 +88,7 @@ impl NewLock<'_> {
         set(at::EXTENSIONS, &self.extensions.to_le_bytes());
         set(at::KEY_LEN, &u16::try_from(self.key.len()).unwrap_or(u16::MAX).to_le_bytes());
         set(at::DATABASE, &database.to_le_bytes());
-        set(at::OWNER_LEN, &[u8::try_from(self.owner_len.saturating_sub(1)).unwrap_or(u8::MAX)]);
+        set(at::OWNER_LEN, &[u8::try_from(self.owner.text_len().saturating_sub(1)).unwrap_or(u8::MAX)]);
         set(at::LABEL_LEN, &[u8::try_from(self.label.len()).unwrap_or(0)]);
         set(at::FLAGS, &[self.owner.form() as u8 | label_bit]);
         header
@@ -394,7 +392,6 @@ mod tests {
             database: 3,
             key,
             owner,
-            owner_len: pack::unpack(owner.form(), owner.bytes()).len(),
             label,
             fence: 7,
             granted: Millis(100),

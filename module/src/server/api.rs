@@ -30,6 +30,7 @@ pub(crate) fn require_all() -> Result<(), &'static str> {
         RedisModule_GetContextFlags RedisModule_GetDbIdFromIO RedisModule_GetKeyNameFromIO
         RedisModule_GetRandomHexChars RedisModule_GetSelectedDb RedisModule_InfoAddFieldCString
         RedisModule_InfoAddFieldULongLong RedisModule_InfoAddSection RedisModule_IsIOError
+        RedisModule_IsKeysPositionRequest RedisModule_KeyAtPosWithFlags
         RedisModule_KeyType RedisModule_LoadConfigs RedisModule_LoadStringBuffer RedisModule_LoadUnsigned
         RedisModule_Log RedisModule_ModuleTypeGetType RedisModule_ModuleTypeGetValue
         RedisModule_ModuleTypeSetValue RedisModule_OpenKey RedisModule_RegisterInfoFunc
@@ -143,6 +144,21 @@ impl Ctx<'_> {
     pub(crate) fn reply_bytes(self, bytes: &[u8]) {
         // SAFETY: the context is alive, the bytes outlive the call.
         unsafe { server!(RedisModule_ReplyWithStringBuffer)(self.raw, bytes.as_ptr().cast(), bytes.len()) };
+    }
+
+    /// Whether the server only wants to know which words of a command are keys.
+    pub(super) fn asks_for_keys(self) -> bool {
+        // SAFETY: the context is alive.
+        unsafe { server!(RedisModule_IsKeysPositionRequest)(self.raw) != 0 }
+    }
+
+    /// Tells the server that a word of the command is a key, and what happens to it.
+    pub(super) fn key_is_at(self, word: usize, flags: u32) {
+        // SAFETY: the context is alive, and that of a request for the keys.
+        unsafe {
+            let word = c_int::try_from(word).unwrap_or(0);
+            server!(RedisModule_KeyAtPosWithFlags)(self.raw, word, flags.cast_signed());
+        }
     }
 
     /// The connection that sent the command.

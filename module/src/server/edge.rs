@@ -5,16 +5,18 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use redis_module::raw;
 use redlock_core::catalog::Verb;
+use redlock_core::grammar::counted_keys;
 use redlock_core::reply::Value;
 use redlock_core::{Fault, LockId, Reply};
 
 use super::api::{Ctx, ERR, Level, OK, bytes, server};
 use super::io::Io;
 use super::keys::{lock_of_key, lock_of_value, value_of_lock};
+use super::register::key_flags;
 use crate::{commands, config, events, info, load, persist, state, sweep};
 
 /// A command with at most so many words needs no allocation for them.
-const USUAL_WORDS: usize = 16;
+const USUAL_WORDS: usize = 8;
 
 /// The words of a command, its name first, for the length of the call.
 pub(crate) struct Words<'a> {
@@ -86,16 +88,18 @@ unsafe fn command(
     argv: *mut *mut raw::RedisModuleString,
     argc: c_int,
 ) -> c_int {
-    // SAFETY: the server's context and words are alive until this function returns.
-    let (ctx, answer) = unsafe {
-        let ctx = Ctx::new(ctx);
-        (
-            ctx,
-            guarded(Some(ctx), verb.name(), || {
-                Words::read(argv, argc, |words| commands::run(ctx, verb, words))
-            }),
-        )
-    };
+    // SAFETY: the server's context is alive until this function returns.
+    let ctx = unsafe { Ctx::new(ctx) };
+    if verb.counts_its_keys() && ctx.asks_for_keys() {
+        // SAFETY: so are its words.
+        guarded(Some(ctx), "finding keys", || unsafe {
+            Words::read(argv, argc, |words| tell_keys(ctx, verb, words))
+        });
+        return OK;
+    }
+    // SAFETY: so are its words.
+    let run = || unsafe { Words::read(argv, argc, |words| commands::run(ctx, verb, words)) };
+    let answer = guarded(Some(ctx), verb.name(), run);
     // The reply comes last and cannot fail, so a command is answered exactly once.
     match answer {
         Some(Ok(commands::Answer::Reply(Reply::Integer(number)))) => ctx.reply_integer(number),
@@ -106,6 +110,13 @@ unsafe fn command(
         None => ctx.reply_error("ERR redlock: internal error; see the server's log"),
     }
     OK
+}
+
+fn tell_keys(ctx: Ctx<'_>, verb: Verb, words: &Words<'_>) {
+    let flags = key_flags(verb.spec().access);
+    for word in counted_keys(words.all()).unwrap_or(0..0) {
+        ctx.key_is_at(word, flags);
+    }
 }
 
 fn reply_map(ctx: Ctx<'_>, pairs: &[(&'static str, Value)]) {
@@ -233,10 +244,22 @@ pub(super) unsafe extern "C" fn digest(digest: *mut raw::RedisModuleDigest, valu
     });
 }
 
+/// What servers up to 7.0 call: something must be written.
 pub(super) unsafe extern "C" fn aux_save(io: *mut raw::RedisModuleIO, _: c_int) {
     // SAFETY: called by the server with a live handle.
     let io = unsafe { Io::new(io) };
     guarded(None, "saving the fences", || persist::save_fences(io));
+}
+
+/// What later servers call: a dataset that never had a lock is left without a trace of the module.
+pub(super) unsafe extern "C" fn aux_save_if_any(io: *mut raw::RedisModuleIO, _: c_int) {
+    // SAFETY: called by the server with a live handle.
+    let io = unsafe { Io::new(io) };
+    guarded(None, "saving the fences", || {
+        if persist::has_fences() {
+            persist::save_fences(io)
+        }
+    });
 }
 
 pub(super) unsafe extern "C" fn aux_load(io: *mut raw::RedisModuleIO, version: c_int, _: c_int) -> c_int {

@@ -105,9 +105,6 @@ pub(crate) struct CommandKeys<'a> {
     keys: &'a Keys,
     database: Database,
     open: Open,
-    /// The words that stand for the owner and the label in effects; the time to live follows the owner.
-    owner_word: usize,
-    label_word: Option<usize>,
     audience: Audience,
 }
 
@@ -128,6 +125,7 @@ impl<'a> CommandKeys<'a> {
         keys: &'a Keys,
         database: Database,
         intent: Intent,
+        audience: Audience,
     ) -> Self {
         // SAFETY: words are valid strings for the length of the call.
         let open_word = |word: usize| unsafe { OpenKey::open(ctx, words.raw(word), intent) };
@@ -135,27 +133,7 @@ impl<'a> CommandKeys<'a> {
             Keys::One => Open::One(open_word(1)),
             Keys::Many(_) => Open::Many(keys.words().map(open_word).collect()),
         };
-        Self {
-            ctx,
-            words,
-            keys,
-            database,
-            open,
-            owner_word: 0,
-            label_word: None,
-            audience: Audience::Somebody,
-        }
-    }
-
-    /// Says which words are the owner (and after it the time to live) and the label, and who hears.
-    pub(crate) fn telling(
-        mut self,
-        audience: Audience,
-        owner_word: usize,
-        label_word: Option<usize>,
-    ) -> Self {
-        (self.audience, self.owner_word, self.label_word) = (audience, owner_word, label_word);
-        self
+        Self { ctx, words, keys, database, open, audience }
     }
 
     fn key(&self, key: usize) -> &OpenKey {
@@ -200,66 +178,54 @@ impl Keyspace for CommandKeys<'_> {
         self.changed(key);
     }
 
-    fn replicate(&mut self, effect: Effect) {
-        if let (Audience::Nobody, Effect::Prolonged { key, .. }) = (self.audience, effect) {
+    fn replicate(&mut self, effect: Effect<'_>) {
+        if let Effect::Prolonged { key, .. } = effect {
             self.changed(key);
         }
-        if self.audience == Audience::Nobody || effect == Effect::Released {
+        match (self.audience, effect) {
             // With nobody there to hear it, this only counts the change towards the next save.
-            self.ctx.replicate_verbatim();
-            return;
+            (Audience::Nobody, _) | (_, Effect::Released) => self.ctx.replicate_verbatim(),
+            (Audience::Somebody, effect) => self.spell_out(effect),
         }
-        let name = c"REDLOCK.APPLY".as_ptr();
-        // SAFETY: a function that was checked when the module was loaded.
-        let send = unsafe { server!(RedisModule_Replicate) };
-        let owner = self.words.raw(self.owner_word);
-        match effect {
-            Effect::Granted { key, fence } => {
-                let (key, ttl) = (self.raw_name(key), self.words.raw(self.owner_word + 1));
-                match self.label_word.map(|word| self.words.raw(word)) {
-                    // SAFETY: the context is alive; `s` takes strings of the server, `l` a long long,
-                    // `c` a C string, in the order of the format.
-                    None => unsafe {
-                        send(self.ctx.raw, name, c"ssls".as_ptr(), key, owner, long(fence), ttl)
-                    },
-                    // SAFETY: as above.
-                    Some(label) => unsafe {
-                        let format = c"sslscs".as_ptr();
-                        send(
-                            self.ctx.raw,
-                            name,
-                            format,
-                            key,
-                            owner,
-                            long(fence),
-                            ttl,
-                            c"LABEL".as_ptr(),
-                            label,
-                        )
-                    },
-                };
-            }
-            Effect::Prolonged { key, fence, left_ms, extensions } => {
-                self.changed(key);
-                let key = self.raw_name(key);
-                // SAFETY: as above.
-                unsafe {
-                    let format = c"ssllcl".as_ptr();
-                    let extensions = c_longlong::from(extensions);
+    }
+}
+
+impl CommandKeys<'_> {
+    /// Hands a lock as it now stands on to replicas and the AOF.
+    #[cold]
+    fn spell_out(&self, effect: Effect<'_>) {
+        let (to, name) = (self.ctx.raw, c"REDLOCK.APPLY".as_ptr());
+        // SAFETY: the context is alive; `s` takes a string of the server, `b` bytes and their length, `l`
+        // a long long, `c` a C string, in the order of the format.
+        unsafe {
+            let send = server!(RedisModule_Replicate);
+            match effect {
+                Effect::Granted { key, owner, fence, left_ms, label } => {
+                    // The last three arguments are the label's: without one the format ends before them.
+                    let format = if label.is_empty() { c"sbll" } else { c"sbllcb" };
+                    let (key, token) = (self.raw_name(key), c"LABEL".as_ptr());
+                    let (fence, left) = (long(fence), long(left_ms));
                     send(
-                        self.ctx.raw,
+                        to,
                         name,
-                        format,
+                        format.as_ptr(),
                         key,
-                        owner,
-                        long(fence),
-                        long(left_ms),
-                        c"EXT".as_ptr(),
-                        extensions,
-                    )
-                };
+                        owner.as_ptr(),
+                        owner.len(),
+                        fence,
+                        left,
+                        token,
+                        label.as_ptr(),
+                        label.len(),
+                    );
+                }
+                Effect::Prolonged { key, owner, fence, left_ms, extensions } => {
+                    let (format, key, token) = (c"sbllcl".as_ptr(), self.raw_name(key), c"EXT".as_ptr());
+                    let (fence, left, count) = (long(fence), long(left_ms), c_longlong::from(extensions));
+                    send(to, name, format, key, owner.as_ptr(), owner.len(), fence, left, token, count);
+                }
+                Effect::Released => {}
             }
-            Effect::Released => {}
         }
     }
 }

@@ -49,7 +49,7 @@ pub(crate) fn data_type(ctx: Ctx<'_>) -> Result<(), String> {
         aux_load: Some(edge::aux_load),
         // Servers up to 7.0 know the first, later ones prefer the second.
         aux_save: Some(edge::aux_save),
-        aux_save2: Some(edge::aux_save),
+        aux_save2: Some(edge::aux_save_if_any),
         aux_save_triggers: raw::REDISMODULE_AUX_BEFORE_RDB as c_int,
         free_effort: None,
         unlink: None,
@@ -267,18 +267,19 @@ fn argument(arg: &Arg, texts: &mut Texts) -> raw::RedisModuleCommandArg {
     }
 }
 
+/// What a command does to its keys, in the server's words.
+pub(super) fn key_flags(access: Access) -> u32 {
+    let read_write = raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_ACCESS;
+    match access {
+        Access::Read => raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS,
+        Access::Update => read_write | raw::REDISMODULE_CMD_KEY_UPDATE,
+        Access::Delete => read_write | raw::REDISMODULE_CMD_KEY_DELETE,
+    }
+}
+
 fn key_spec(spec: &Spec) -> raw::RedisModuleCommandKeySpec {
     let mut made = empty_key_spec();
-    made.flags = match spec.access {
-        Access::Read => raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS,
-        Access::Update => {
-            raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_ACCESS | raw::REDISMODULE_CMD_KEY_UPDATE
-        }
-        Access::Delete => {
-            raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_ACCESS | raw::REDISMODULE_CMD_KEY_DELETE
-        }
-    }
-    .into();
+    made.flags = key_flags(spec.access).into();
     made.begin_search_type = raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_INDEX;
     made.bs.index.pos = 1;
     match spec.keys {

@@ -141,3 +141,14 @@ time_t time(time_t *out)
 		*out = now.tv_sec;
 	return now.tv_sec;
 }
+
+/*
+ * Some servers ask the loader to bind a module's calls past everything that was preloaded (RTLD_DEEPBIND);
+ * then its clocks would not come through here.
+ */
+void *dlopen(const char *path, int flags)
+{
+	void *(*real)(const char *, int) = (void *(*)(const char *, int))dlsym(RTLD_NEXT, "dlopen");
+
+	return real(path, flags & ~RTLD_DEEPBIND);
+}

@@ -23,7 +23,7 @@ fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
 
-/// The contenders that the plain server knows, and the module.
+/// The contenders that the plain server knows, and the module as the last.
 pub(crate) fn all(plain: &mut Wire) -> Vec<Contender> {
     let sha = plain.call(&["SCRIPT", "LOAD", SCRIPT]).string();
     let mut all = vec![
@@ -46,13 +46,18 @@ pub(crate) fn all(plain: &mut Wire) -> Vec<Contender> {
         let known = plain.call(&["COMMAND", "INFO", command]);
         if !matches!(known.list().first(), None | Some(Answer::Nil)) {
             let release = move |key: &str, owner: &str| {
-                words(&[command, key, test, owner].into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>())
+                words(
+                    &[command, key, test, owner]
+                        .into_iter()
+                        .filter(|word| !word.is_empty())
+                        .collect::<Vec<_>>(),
+                )
             };
             all.push(Contender { name, with_module: false, acquire: set_nx_px, release: Box::new(release) });
         }
     }
     all.push(Contender {
-        name: MODULE,
+        name: "REDLOCK.ACQUIRE + REDLOCK.RELEASE",
         with_module: true,
         acquire: |key, owner| words(&["REDLOCK.ACQUIRE", key, owner, "30000"]),
         release: Box::new(|key, owner| words(&["REDLOCK.RELEASE", key, owner])),
@@ -62,7 +67,6 @@ pub(crate) fn all(plain: &mut Wire) -> Vec<Contender> {
 
 pub(crate) const LUA: &str = "SET NX PX + EVALSHA (owner check)";
 pub(crate) const DEL: &str = "SET NX PX + DEL (no owner check)";
-pub(crate) const MODULE: &str = "REDLOCK.ACQUIRE + REDLOCK.RELEASE";
 
 /// A key as long as lock names tend to be: 17 bytes.
 pub(crate) fn key(number: usize) -> String {

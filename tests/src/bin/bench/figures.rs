@@ -34,7 +34,15 @@ pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) {
         println!("{}", line.trim_end());
     };
     line(head.to_vec());
-    line(widths.iter().map(|width| "-".repeat(*width)).collect::<Vec<_>>().iter().map(String::as_str).collect());
+    line(
+        widths
+            .iter()
+            .map(|width| "-".repeat(*width))
+            .collect::<Vec<_>>()
+            .iter()
+            .map(String::as_str)
+            .collect(),
+    );
     rows.iter().for_each(|row| line(row.iter().map(String::as_str).collect()));
 }
 

@@ -8,8 +8,12 @@ use crate::figures::{table, verdict};
 const LOCKS: usize = 100_000;
 
 pub(crate) fn measure(plain: &Server, locks: &Server) {
-    let string = bytes_each(plain, |key, owner| ["SET", key, owner, "NX", "PX", "3600000"].map(str::to_owned).to_vec());
-    let lock = bytes_each(locks, |key, owner| ["REDLOCK.ACQUIRE", key, owner, "3600000"].map(str::to_owned).to_vec());
+    let string = bytes_each(plain, |key, owner| {
+        ["SET", key, owner, "NX", "PX", "3600000"].map(str::to_owned).to_vec()
+    });
+    let lock = bytes_each(locks, |key, owner| {
+        ["REDLOCK.ACQUIRE", key, owner, "3600000"].map(str::to_owned).to_vec()
+    });
     println!("One held lock: {LOCKS} of them, keys of 17 bytes, owners of 36, from used_memory");
     table(
         &["", "bytes", "x string"],
@@ -26,7 +30,10 @@ fn bytes_each(server: &Server, take: impl Fn(&str, &str) -> Vec<String>) -> f64 
     let mut wire = server.connect();
     wire.call(&["FLUSHALL"]);
     let used = || -> f64 {
-        server.info("memory", "used_memory").and_then(|used| used.parse().ok()).expect("INFO memory has used_memory")
+        server
+            .info("memory", "used_memory")
+            .and_then(|used| used.parse().ok())
+            .expect("INFO memory has used_memory")
     };
     let before = used();
     for first in (0..LOCKS).step_by(1_000) {
