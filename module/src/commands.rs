@@ -49,7 +49,7 @@ impl State {
         let request = grammar::acquire(verb, words.all(), self.node.max_ttl_ms())?;
         self.refuse_on_a_replica()?;
         let mut keys = self.open(ctx, words, &request.keys, Intent::Change)?;
-        let reply = self.node.acquire(&mut keys, &request, ctx.connection(), &mut self.clock)?;
+        let reply = self.node.acquire(&mut keys, &request, &mut self.clock)?;
         if matches!(reply, Reply::Integer(_)) {
             sweep::wake_by(self, ctx, request.ttl.ms());
         }
@@ -63,7 +63,7 @@ impl State {
             return Ok(Answer::Reply(self.node.replay_release(&mut keys, &request)));
         }
         self.refuse_on_a_replica()?;
-        self.node.release(&mut keys, &request, ctx.connection(), &mut self.clock).map(Answer::Reply)
+        self.node.release(&mut keys, &request, &mut self.clock).map(Answer::Reply)
     }
 
     #[inline(never)]

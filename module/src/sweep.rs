@@ -33,7 +33,7 @@ pub(crate) fn on_timer(ctx: Ctx<'_>) {
     sweep(ctx);
 }
 
-/// The server's cron: makes up for a timer that does not come.
+/// The server's cron: makes up for a timer that does not come, and for none at all.
 pub(crate) fn on_cron(ctx: Ctx<'_>) {
     let overdue = state::with(|state| {
         let now = state.clock.proven();
@@ -43,7 +43,13 @@ pub(crate) fn on_cron(ctx: Ctx<'_>) {
             ctx.stop_timer(timer);
             state.timer = None;
         }
-        state.timer.is_none() && state.node.next_sweep().is_some()
+        match state.node.next_sweep() {
+            Some(due) if due > now => {
+                arm(state, ctx, now, due);
+                false
+            }
+            due => due.is_some(),
+        }
     });
     if overdue == Some(true) {
         sweep(ctx);

@@ -13,6 +13,8 @@
 //! | `wire.rs`, `resp.rs`, `answer.rs` | a connection, the bytes on it, what came back |
 //! | `inspection.rs` | what a server tells about one lock |
 //! | `clock.rs`, `shim/clock.c` | the server's clocks, moved from outside |
+//! | `subject.rs` | the core and a real server, to be compared |
+//! | `cases.rs` | the contract of one node as a table |
 //! | `wait.rs` | the one way to wait |
 //! | `skip.rs` | a test that has nothing to test here says so |
 
@@ -21,6 +23,7 @@
 
 mod answer;
 mod builder;
+pub mod cases;
 mod clock;
 mod flavor;
 mod inspection;
@@ -29,6 +32,7 @@ mod resp;
 mod server;
 mod skip;
 mod spawn;
+pub mod subject;
 mod wait;
 mod wire;
 

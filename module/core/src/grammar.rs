@@ -93,11 +93,11 @@ pub struct Apply<'a> {
     pub fence: u64,
     /// Time until it is over.
     pub left_ms: u64,
-    /// Time since it was granted; absent: as known here, or now.
+    /// Time since it was granted; absent: it was granted now.
     pub held_ms: Option<u64>,
-    /// How often it was extended; absent: as known here, or never.
+    /// How often it was extended; absent: never.
     pub extensions: Option<u32>,
-    /// For people; absent: as known here, or none.
+    /// For people; absent: none, or that of the lock that goes on.
     pub label: Option<&'a [u8]>,
 }
 

@@ -22,6 +22,8 @@ pub enum Occupant {
 pub trait Keyspace {
     /// The database in which the keys are.
     fn database(&self) -> Database;
+    /// The connection that sent the command, if it is known: a script hides it.
+    fn connection(&self) -> Option<u64>;
     /// The name of a key.
     fn name(&self, key: usize) -> &[u8];
     /// What stands under a key.
@@ -60,6 +62,8 @@ pub enum Effect<'a> {
         fence: u64,
         /// Time until it is over.
         left_ms: u64,
+        /// Time since it was granted.
+        held_ms: u64,
         /// How often it was extended.
         extensions: u32,
     },

@@ -70,10 +70,16 @@ impl LateReleases {
         self.entries[place(digest)] = Entry { digest, connection, until };
     }
 
+    /// Whether any release is remembered.
+    #[must_use]
+    pub fn is_quiet(&self, now: Millis) -> bool {
+        self.entries.is_empty() || now >= self.quiet_after
+    }
+
     /// Whether an acquire of `key` by `owner` is one that its own release has overtaken.
     #[must_use]
     pub fn bars(&self, key: &[u8], owner: &[u8], connection: u64, now: Millis) -> bool {
-        if self.entries.is_empty() || now >= self.quiet_after {
+        if self.is_quiet(now) {
             return false;
         }
         let digest = digest(key, owner);

@@ -26,6 +26,7 @@ struct View<'a> {
     keys: &'a mut HashMap<Vec<u8>, Occupant>,
     argv: &'a [&'a [u8]],
     words: Keys,
+    connection: u64,
     gone: Vec<LockId>,
 }
 
@@ -45,6 +46,10 @@ impl View<'_> {
 impl Keyspace for View<'_> {
     fn database(&self) -> Database {
         0
+    }
+
+    fn connection(&self) -> Option<u64> {
+        Some(self.connection)
     }
 
     fn name(&self, key: usize) -> &[u8] {
@@ -96,23 +101,25 @@ impl MemoryNode {
         match verb {
             Verb::Acquire | Verb::Macquire => {
                 let request = grammar::acquire(verb, argv, max_ttl_ms)?;
-                self.on(argv, request.keys.clone(), |node, keys| {
-                    node.acquire(keys, &request, connection, clock)
+                self.on(argv, request.keys.clone(), connection, |node, keys| {
+                    node.acquire(keys, &request, clock)
                 })
             }
             Verb::Extend | Verb::Mextend => {
                 let request = grammar::extend(verb, argv, max_ttl_ms)?;
-                self.on(argv, request.keys.clone(), |node, keys| node.extend(keys, &request, clock))
+                self.on(argv, request.keys.clone(), connection, |node, keys| {
+                    node.extend(keys, &request, clock)
+                })
             }
             Verb::Release | Verb::Mrelease => {
                 let request = grammar::release(verb, argv)?;
-                self.on(argv, request.keys.clone(), |node, keys| {
-                    node.release(keys, &request, connection, clock)
+                self.on(argv, request.keys.clone(), connection, |node, keys| {
+                    node.release(keys, &request, clock)
                 })
             }
             Verb::Inspect => {
                 grammar::exactly(verb, argv)?;
-                self.on(argv, Keys::One, |node, keys| node.inspect(keys, clock))
+                self.on(argv, Keys::One, connection, |node, keys| node.inspect(keys, clock))
             }
             Verb::Node => {
                 grammar::exactly(verb, argv)?;
@@ -159,8 +166,14 @@ impl MemoryNode {
         }
     }
 
-    fn on<T>(&mut self, argv: &[&[u8]], words: Keys, run: impl FnOnce(&mut Node, &mut View<'_>) -> T) -> T {
-        let mut view = View { keys: &mut self.keys, argv, words, gone: Vec::new() };
+    fn on<T>(
+        &mut self,
+        argv: &[&[u8]],
+        words: Keys,
+        connection: u64,
+        run: impl FnOnce(&mut Node, &mut View<'_>) -> T,
+    ) -> T {
+        let mut view = View { keys: &mut self.keys, argv, words, connection, gone: Vec::new() };
         let answer = run(&mut self.node, &mut view);
         view.gone.into_iter().for_each(|lock| self.node.bury(lock));
         answer

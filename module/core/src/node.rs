@@ -80,7 +80,6 @@ impl Node {
         &mut self,
         keyspace: &mut impl Keyspace,
         request: &Acquire<'_>,
-        connection: u64,
         clock: &mut impl NodeClock,
     ) -> Result<Reply, Fault> {
         let now = clock.latest();
@@ -106,7 +105,7 @@ impl Node {
                 }
                 Ok(Reply::Integer(fence))
             }
-            Standing::Open => self.grant(keyspace, request, owner, connection, now, clock),
+            Standing::Open => self.grant(keyspace, request, owner, now, clock),
         }
     }
 
@@ -152,15 +151,16 @@ impl Node {
         &mut self,
         keyspace: &mut impl Keyspace,
         request: &Release<'_>,
-        connection: u64,
         clock: &mut impl NodeClock,
     ) -> Result<Reply, Fault> {
         let now = clock.latest();
         let owner = &request.owner.packed();
         if !self.owns_all(keyspace, request.keys.len(), owner, now, clock)? {
             self.counters.stale_releases += 1;
-            for key in 0..request.keys.len() {
-                self.late.remember(keyspace.name(key), request.owner.text(), connection, now);
+            if let Some(connection) = keyspace.connection() {
+                for key in 0..request.keys.len() {
+                    self.late.remember(keyspace.name(key), request.owner.text(), connection, now);
+                }
             }
             return Ok(Reply::Integer(0));
         }
@@ -200,16 +200,16 @@ impl Node {
         let owner = &request.owner.packed();
         self.stripes.raise(Stripe::of(keyspace.name(0)), request.fence);
         self.longest_ttl_ms = self.longest_ttl_ms.max(request.left_ms);
-        if let Occupant::Lock(id) = keyspace.occupant(0)
+        let granted = Millis(now.0.saturating_sub(request.held_ms.unwrap_or(0)));
+        // An extension says how many there were and leaves the label out; a grant does neither.
+        if let (Occupant::Lock(id), Some(extensions), None) =
+            (keyspace.occupant(0), request.extensions, request.label)
             && self.locks.is_owned_by(id, owner)
-            && request.label.is_none()
-            && request.held_ms.is_none()
         {
             self.locks.set_fence(id, request.fence);
+            self.locks.set_granted(id, granted);
+            self.locks.set_extensions(id, extensions);
             self.locks.prolong(id, now.deadline_after(request.left_ms));
-            if let Some(extensions) = request.extensions {
-                self.locks.set_extensions(id, extensions);
-            }
             return Ok(());
         }
         let lock = NewLock {
@@ -218,7 +218,7 @@ impl Node {
             owner,
             label: request.label.unwrap_or(&[]),
             fence: request.fence,
-            granted: Millis(now.0.saturating_sub(request.held_ms.unwrap_or(0))),
+            granted,
             deadline: now.deadline_after(request.left_ms),
             extensions: request.extensions.unwrap_or(0),
         };
@@ -232,7 +232,7 @@ impl Node {
     /// # Errors
     /// A key of another type.
     pub fn inspect(&self, keyspace: &impl Keyspace, clock: &mut impl NodeClock) -> Result<Reply, Fault> {
-        let now = clock.latest();
+        let now = clock.proven();
         match keyspace.occupant(0) {
             Occupant::OtherType => Err(Fault::WrongType),
             Occupant::Lock(id) if !self.has_expired(id, now, clock) => Ok(Reply::Map(vec![
@@ -486,7 +486,6 @@ impl Node {
         keyspace: &mut impl Keyspace,
         request: &Acquire<'_>,
         owner: &Packed<'_>,
-        connection: u64,
         now: Millis,
         clock: &mut impl NodeClock,
     ) -> Result<Reply, Fault> {
@@ -498,7 +497,7 @@ impl Node {
                 return Err(Fault::Quarantine { left_ms });
             }
         }
-        if (0..keys).any(|key| self.late.bars(keyspace.name(key), request.owner.text(), connection, now)) {
+        if self.comes_late(keyspace, request, now) {
             self.counters.late_refusals += 1;
             return Ok(Reply::Nil);
         }
@@ -542,6 +541,16 @@ impl Node {
         Ok(Reply::Integer(fence))
     }
 
+    /// Whether the request was overtaken by its own release, on another connection.
+    fn comes_late(&self, keyspace: &impl Keyspace, request: &Acquire<'_>, now: Millis) -> bool {
+        if self.late.is_quiet(now) {
+            return false;
+        }
+        let Some(connection) = keyspace.connection() else { return false };
+        (0..request.keys.len())
+            .any(|key| self.late.bars(keyspace.name(key), request.owner.text(), connection, now))
+    }
+
     /// Moves the deadline of a key's lock out and sets what `change` says; tells its fence.
     fn prolong(
         &mut self,
@@ -558,7 +567,8 @@ impl Node {
         self.locks.set_fence(id, fence);
         self.locks.set_extensions(id, extensions);
         let left_ms = now.left_until(self.locks.prolong(id, until));
-        keyspace.replicate(Effect::Prolonged { key, owner, fence, left_ms, extensions });
+        let held_ms = now.since(self.locks.granted(id));
+        keyspace.replicate(Effect::Prolonged { key, owner, fence, left_ms, held_ms, extensions });
         fence
     }
 

@@ -300,6 +300,11 @@ impl LockTable {
         self.slots.time(id.slot(), at::GRANTED)
     }
 
+    /// Sets when the lock was granted.
+    pub fn set_granted(&mut self, id: LockId, granted: Millis) {
+        self.slots.set_time(id.slot(), at::GRANTED, granted);
+    }
+
     /// How often the lock was extended.
     #[must_use]
     pub fn extensions(&self, id: LockId) -> u32 {

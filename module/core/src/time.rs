@@ -3,11 +3,15 @@
 //! A lock may end late, never early. So every rule here rounds towards holding longer, and the wall
 //! clock does not appear at all.
 
-/// A point in time on the node's own clock, in whole milliseconds since the node started.
+/// A point in time on the node's own clock, in whole milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Millis(pub u64);
 
 impl Millis {
+    /// When a node's clock starts: not at zero, so that a lock which is loaded can have been held
+    /// since before the start.
+    pub const START: Self = Self(366 * 24 * 3_600 * 1_000);
+
     /// The first moment at which a lock granted now for `ttl_ms` is over.
     ///
     /// One is added because "now" has lost its fraction of a millisecond: without it a lock could
@@ -65,10 +69,10 @@ pub struct SlowClock {
 }
 
 impl SlowClock {
-    /// A clock at zero.
+    /// A clock at [`Millis::START`].
     #[must_use]
     pub fn starting_at(mono_us: u64, raw_us: u64) -> Self {
-        Self { mono_us, raw_us, slow_us: 0 }
+        Self { mono_us, raw_us, slow_us: Millis::START.0 * 1_000 }
     }
 
     /// Takes a reading of both clocks and tells the proven time.
@@ -103,13 +107,18 @@ mod tests {
         assert_eq!(Millis(40).left_until(deadline), 0);
     }
 
+    /// Milliseconds since the start.
+    fn at(ms: u64) -> Millis {
+        Millis(Millis::START.0 + ms)
+    }
+
     #[test]
     fn the_slow_clock_follows_the_slower_of_two() {
         let mut clock = SlowClock::starting_at(1_000_000, 5_000_000);
-        assert_eq!(clock.sample(1_100_000, 5_090_000), Millis(90), "monotonic is slewed fast");
-        assert_eq!(clock.sample(1_190_000, 5_190_000), Millis(180), "now it is slewed slow");
-        assert_eq!(clock.sample(9_000_000, 5_190_000), Millis(180), "one clock alone proves nothing");
-        assert_eq!(clock.sample(9_000_000, 9_000_000), Millis(180), "nor does the other");
+        assert_eq!(clock.sample(1_100_000, 5_090_000), at(90), "monotonic is slewed fast");
+        assert_eq!(clock.sample(1_190_000, 5_190_000), at(180), "now it is slewed slow");
+        assert_eq!(clock.sample(9_000_000, 5_190_000), at(180), "one clock alone proves nothing");
+        assert_eq!(clock.sample(9_000_000, 9_000_000), at(180), "nor does the other");
     }
 
     #[test]
@@ -125,9 +134,9 @@ mod tests {
     #[test]
     fn a_clock_that_goes_back_stands_still() {
         let mut clock = SlowClock::starting_at(1_000, 1_000);
-        assert_eq!(clock.sample(9_000, 9_000), Millis(8));
-        assert_eq!(clock.sample(2_000, 2_000), Millis(8));
-        assert_eq!(clock.at_most(2_000), Millis(8));
-        assert_eq!(clock.sample(10_000, 10_000), Millis(9), "counted from where it had been, not twice");
+        assert_eq!(clock.sample(9_000, 9_000), at(8));
+        assert_eq!(clock.sample(2_000, 2_000), at(8));
+        assert_eq!(clock.at_most(2_000), at(8));
+        assert_eq!(clock.sample(10_000, 10_000), at(9), "counted from where it had been, not twice");
     }
 }

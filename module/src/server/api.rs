@@ -73,6 +73,11 @@ impl Circumstances {
         self.has(raw::REDISMODULE_CTX_FLAGS_AOF) || self.has(raw::REDISMODULE_CTX_FLAGS_CLUSTER)
     }
 
+    /// The command is part of a script.
+    pub(crate) fn is_script(&self) -> bool {
+        self.has(raw::REDISMODULE_CTX_FLAGS_LUA)
+    }
+
     /// The server is a replica.
     pub(crate) fn is_replica(&self) -> bool {
         self.has(raw::REDISMODULE_CTX_FLAGS_SLAVE)

@@ -9,9 +9,9 @@ pub(crate) struct MachineClock {
 }
 
 impl MachineClock {
-    /// A clock that starts at zero now.
+    /// A clock that starts now.
     pub(crate) fn start() -> Self {
-        Self { slow: SlowClock::starting_at(monotonic_us(), raw_us()), seen: Millis(0) }
+        Self { slow: SlowClock::starting_at(monotonic_us(), raw_us()), seen: Millis::START }
     }
 
     /// What [`latest`](NodeClock::latest) said last, without another reading.

@@ -160,6 +160,11 @@ impl Keyspace for CommandKeys<'_> {
         self.database
     }
 
+    fn connection(&self) -> Option<u64> {
+        // A script runs as a client of its own.
+        (!self.ctx.circumstances().is_script()).then(|| self.ctx.connection())
+    }
+
     fn name(&self, key: usize) -> &[u8] {
         self.words.word(self.keys.word(key))
     }
@@ -219,10 +224,13 @@ impl CommandKeys<'_> {
                         label.len(),
                     );
                 }
-                Effect::Prolonged { key, owner, fence, left_ms, extensions } => {
-                    let (format, key, token) = (c"sbllcl".as_ptr(), self.raw_name(key), c"EXT".as_ptr());
-                    let (fence, left, count) = (long(fence), long(left_ms), c_longlong::from(extensions));
-                    send(to, name, format, key, owner.as_ptr(), owner.len(), fence, left, token, count);
+                Effect::Prolonged { key, owner, fence, left_ms, held_ms, extensions } => {
+                    let (format, key) = (c"sbllclcl".as_ptr(), self.raw_name(key));
+                    let (fence, left, held) = (long(fence), long(left_ms), long(held_ms));
+                    let (owner, owner_len, count) =
+                        (owner.as_ptr(), owner.len(), c_longlong::from(extensions));
+                    let (since, times) = (c"HELD".as_ptr(), c"EXT".as_ptr());
+                    send(to, name, format, key, owner, owner_len, fence, left, since, held, times, count);
                 }
                 Effect::Released => {}
             }

@@ -6,13 +6,16 @@ use redlock_tests::{Answer, Wire};
 const SCRIPT: &str =
     "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
 
+/// Makes a command of a key and an owner.
+type Spell = Box<dyn Fn(&str, &str) -> Vec<String>>;
+
 /// A way to take and free a lock.
 pub(crate) struct Contender {
     pub(crate) name: &'static str,
     /// Whether it runs on the server that has the module.
     pub(crate) with_module: bool,
     pub(crate) acquire: fn(&str, &str) -> Vec<String>,
-    pub(crate) release: Box<dyn Fn(&str, &str) -> Vec<String>>,
+    pub(crate) release: Spell,
 }
 
 fn set_nx_px(key: &str, owner: &str) -> Vec<String> {
