@@ -5,7 +5,6 @@ use redlock_core::grammar::{self, Keys};
 use redlock_core::{Fault, Reply};
 
 use crate::server::api::Ctx;
-use crate::server::cache::fetch_soon;
 use crate::server::edge::{Outcome, Words};
 use crate::server::keys::{CommandKeys, Intent};
 use crate::state::{self, State};
@@ -45,7 +44,6 @@ impl State {
     }
 
     fn acquire(&mut self, ctx: Ctx<'_>, verb: Verb, words: &Words<'_>) -> Outcome {
-        fetch_soon(self.node.number_of(words.word(1)));
         let request = grammar::acquire(verb, words.all(), self.node.max_ttl_ms())?;
         self.refuse_on_a_replica()?;
         let mut keys = self.open(ctx, words, &request.keys, Intent::Change)?;

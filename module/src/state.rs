@@ -1,14 +1,14 @@
 //! What the module knows between two calls.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use redlock_core::{LockId, Millis, Node};
 
 use crate::search::Search;
 use crate::server::api::Timer;
 use crate::server::clock::MachineClock;
-use crate::server::confined::{Confined, on_main_thread};
+use crate::server::confined::Confined;
 use crate::server::keys::Audience;
 
 /// How many freed locks are forgotten after a command. A flush frees them by the million, and no
@@ -32,16 +32,17 @@ pub(crate) struct State {
 
 static STATE: Confined<State> = Confined::empty();
 
-/// Locks whose values the main thread has freed while the state was open.
-static FREED_HERE: Confined<Vec<LockId>> = Confined::empty();
+/// Locks whose values the server has freed by itself, perhaps on a background thread, and whose records
+/// are still there.
+static FREED: Mutex<Vec<LockId>> = Mutex::new(Vec::new());
+static ANY_FREED: AtomicBool = AtomicBool::new(false);
 
-/// Locks whose values a background thread of the server has freed.
-static FREED_ELSEWHERE: Mutex<Vec<LockId>> = Mutex::new(Vec::new());
-static ANY_ELSEWHERE: AtomicBool = AtomicBool::new(false);
+/// The lock whose value the module is about to remove; 0 for none, and again when the value is gone.
+static LEAVING: AtomicU32 = AtomicU32::new(0);
 
 /// Fills in the state when the module is loaded.
 pub(crate) fn begin(state: State) -> bool {
-    STATE.fill(state) && FREED_HERE.fill(Vec::new())
+    STATE.fill(state)
 }
 
 /// Works on the state; `None` if it is open further up the stack.
@@ -49,40 +50,46 @@ pub(crate) fn with<R>(run: impl FnOnce(&mut State) -> R) -> Option<R> {
     STATE.with(run)
 }
 
-/// Notes that the server has freed a lock's value. The record follows soon: the server may be in the
-/// middle of a command of ours, or on another thread.
+/// Removes the value of a lock by `remove`. Tells the lock if the server has freed the value meanwhile:
+/// then the record can go as well. Otherwise it follows later.
+pub(crate) fn see_off(lock: LockId, remove: impl FnOnce()) -> Option<LockId> {
+    LEAVING.store(lock.to_bits(), Ordering::Relaxed);
+    remove();
+    (LEAVING.swap(0, Ordering::Relaxed) == 0).then_some(lock)
+}
+
+/// Notes that the server has freed a lock's value.
 pub(crate) fn note_freed(lock: LockId) {
-    if on_main_thread() {
-        FREED_HERE.with(|freed| freed.push(lock));
+    if LEAVING.load(Ordering::Relaxed) == lock.to_bits() {
+        LEAVING.store(0, Ordering::Relaxed);
     } else {
-        FREED_ELSEWHERE.lock().unwrap_or_else(PoisonError::into_inner).push(lock);
-        ANY_ELSEWHERE.store(true, Ordering::Release);
+        freed().push(lock);
+        ANY_FREED.store(true, Ordering::Release);
     }
+}
+
+fn freed() -> MutexGuard<'static, Vec<LockId>> {
+    FREED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl State {
     /// Forgets locks whose values are gone, a bounded number of them.
     pub(crate) fn bury_some(&mut self) {
-        if ANY_ELSEWHERE.load(Ordering::Relaxed) && ANY_ELSEWHERE.swap(false, Ordering::Acquire) {
-            let moved = std::mem::take(&mut *FREED_ELSEWHERE.lock().unwrap_or_else(PoisonError::into_inner));
-            FREED_HERE.with(|freed| freed.extend(moved));
-        }
-        FREED_HERE.with(|freed| {
+        if ANY_FREED.load(Ordering::Acquire) {
+            let mut freed = freed();
             let kept = freed.len().saturating_sub(BURIALS_PER_CALL);
             freed.drain(kept..).for_each(|lock| self.node.bury(lock));
-        });
+            ANY_FREED.store(kept > 0, Ordering::Release);
+        }
     }
 
     /// Whether a lock's value is gone and its record is not yet.
     pub(crate) fn is_freed(lock: LockId) -> bool {
-        let elsewhere = || FREED_ELSEWHERE.lock().unwrap_or_else(PoisonError::into_inner).contains(&lock);
-        FREED_HERE.with(|freed| freed.contains(&lock)) == Some(true) || elsewhere()
+        ANY_FREED.load(Ordering::Acquire) && freed().contains(&lock)
     }
 
     /// How many locks are so.
     pub(crate) fn unburied() -> u64 {
-        let here = FREED_HERE.with(|freed| freed.len()).unwrap_or(0);
-        let elsewhere = FREED_ELSEWHERE.lock().unwrap_or_else(PoisonError::into_inner).len();
-        (here + elsewhere) as u64
+        freed().len() as u64
     }
 }

@@ -99,19 +99,16 @@ enum Next {
 /// Deletes the key of a lock that has run out. If the lock is not there it was renamed or moved, or its
 /// value is gone already and its record is about to follow.
 fn delete(ctx: Ctx<'_>, lock: LockId, database: u16, key: &[u8]) {
-    let there = ctx.select(database) && {
+    if ctx.select(database) {
         let key = NamedKey::open(ctx, key, Intent::Change);
-        let there = key.occupant() == Occupant::Lock(lock);
-        if there {
-            key.delete();
+        if key.occupant() == Occupant::Lock(lock) {
+            let gone = key.delete();
+            state::with(|state| state.node.expired(gone));
+            return;
         }
-        there
-    };
+    }
     state::with(|state| {
-        if there {
-            state.node.note_expired();
-            state.bury_some();
-        } else if !State::is_freed(lock) {
+        if !State::is_freed(lock) {
             search::look_for(state, lock);
         }
     });

@@ -75,10 +75,18 @@ impl Wire {
         resp::decode(&mut self.stream)
     }
 
-    fn batch<A: AsRef<[u8]>>(&mut self, commands: &[Vec<A>]) -> Vec<Answer> {
+    /// Sends several commands in one write and does not wait; [`Wire::receive`] reads what comes.
+    ///
+    /// # Errors
+    /// When the connection breaks.
+    pub fn send_all<A: AsRef<[u8]>>(&mut self, commands: &[Vec<A>]) -> io::Result<()> {
         let mut bytes = Vec::new();
         commands.iter().for_each(|command| resp::encode(command, &mut bytes));
-        self.stream.get_mut().write_all(&bytes).expect("the server reads what a pipeline sends");
+        self.stream.get_mut().write_all(&bytes)
+    }
+
+    fn batch<A: AsRef<[u8]>>(&mut self, commands: &[Vec<A>]) -> Vec<Answer> {
+        self.send_all(commands).expect("the server reads what a pipeline sends");
         commands.iter().map(|_| self.receive().expect("an answer to every command of a pipeline")).collect()
     }
 }

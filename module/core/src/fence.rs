@@ -4,6 +4,8 @@
 //! leaves the numbers of nearly all other keys alone, so nodes that saw the same work on a key agree
 //! on its next number without talking to each other.
 
+use std::collections::HashMap;
+
 use xxhash_rust::xxh3::xxh3_64;
 
 /// How many stripes a node keeps. Part of the persisted format.
@@ -31,15 +33,24 @@ impl Stripe {
 }
 
 /// All stripes of a node. None ever shrinks.
+///
+/// A node that works on many keys touches stripes all over, so they are kept small: half the memory is
+/// half the cache misses, which are the dearest part of a grant.
 #[derive(Clone, Debug)]
 pub struct Stripes {
-    values: Box<[u64]>,
+    /// The last number of each stripe, or [`FAR`].
+    near: Box<[u32]>,
+    /// The last numbers that do not fit.
+    far: HashMap<Stripe, u64>,
     largest: u64,
 }
 
+/// The number is elsewhere.
+const FAR: u32 = u32::MAX;
+
 impl Default for Stripes {
     fn default() -> Self {
-        Self { values: vec![0; STRIPES].into_boxed_slice(), largest: 0 }
+        Self { near: vec![0; STRIPES].into_boxed_slice(), far: HashMap::new(), largest: 0 }
     }
 }
 
@@ -47,13 +58,10 @@ impl Stripes {
     /// The last number given out on a stripe, 0 if none was.
     #[must_use]
     pub fn last(&self, stripe: Stripe) -> u64 {
-        *self.place(stripe)
-    }
-
-    /// Where the last number of a stripe is kept.
-    #[must_use]
-    pub fn place(&self, stripe: Stripe) -> &u64 {
-        &self.values[usize::from(stripe.0)]
+        match self.near[usize::from(stripe.0)] {
+            FAR => self.far.get(&stripe).copied().unwrap_or(MAX_FENCE),
+            near => u64::from(near),
+        }
     }
 
     /// The largest number on any stripe.
@@ -72,14 +80,20 @@ impl Stripes {
 
     /// Makes sure that every later number on this stripe is larger than `fence`.
     pub fn raise(&mut self, stripe: Stripe, fence: u64) {
-        let value = &mut self.values[usize::from(stripe.0)];
-        *value = (*value).max(fence.min(MAX_FENCE));
-        self.largest = self.largest.max(*value);
+        let last = self.last(stripe).max(fence.min(MAX_FENCE));
+        self.largest = self.largest.max(last);
+        self.near[usize::from(stripe.0)] = match u32::try_from(last) {
+            Ok(near) if near != FAR => near,
+            _ => {
+                self.far.insert(stripe, last);
+                FAR
+            }
+        };
     }
 
     /// Stripes in use, as `(index, last number)`.
     pub fn used(&self) -> impl Iterator<Item = (u16, u64)> + '_ {
-        (0..=u16::MAX).zip(self.values.iter().copied()).filter(|(_, last)| *last > 0)
+        (0..=u16::MAX).map(|index| (index, self.last(Stripe(index)))).filter(|(_, last)| *last > 0)
     }
 
     /// Takes over a saved stripe, unless it is behind.
@@ -119,6 +133,19 @@ mod tests {
         assert_eq!(lifted(7, MAX_FENCE), 7 + MAX_LIFT);
         assert_eq!(lifted(7, 3), 7);
         assert_eq!(lifted(MAX_FENCE, u64::MAX), MAX_FENCE);
+    }
+
+    #[test]
+    fn large_numbers_are_kept_like_small_ones() {
+        let mut stripes = Stripes::default();
+        let stripe = Stripe::of(b"job");
+        let edge = u64::from(u32::MAX);
+        for fence in [edge - 2, edge - 1, edge, edge + 1, 1 << 50] {
+            stripes.raise(stripe, fence);
+            stripes.raise(stripe, 5);
+            assert_eq!((stripes.last(stripe), stripes.next(stripe, 0)), (fence, Some(fence + 1)));
+            assert_eq!((stripes.largest(), stripes.used().count()), (fence, 1));
+        }
     }
 
     #[test]

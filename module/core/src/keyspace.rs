@@ -17,8 +17,8 @@ pub enum Occupant {
 
 /// The keys that one command names, by their number in the command.
 ///
-/// Values leave the keyspace by `put` (the old one) and `delete`; whoever implements it tells the node
-/// of each lock that left, by [`Node::bury`](crate::Node::bury), after the command.
+/// A lock's record outlives its value in the keyspace. Where `put` and `delete` can tell that the old
+/// value is gone they say so; of all others the node is told later, by [`Node::bury`](crate::Node::bury).
 pub trait Keyspace {
     /// The database in which the keys are.
     fn database(&self) -> Database;
@@ -28,10 +28,10 @@ pub trait Keyspace {
     fn name(&self, key: usize) -> &[u8];
     /// What stands under a key.
     fn occupant(&self, key: usize) -> Occupant;
-    /// Puts a lock under a key, in place of whatever is there.
-    fn put(&mut self, key: usize, lock: LockId);
-    /// Removes what is under a key.
-    fn delete(&mut self, key: usize);
+    /// Puts a lock under a key, in place of whatever is there; tells the lock that is gone by that.
+    fn put(&mut self, key: usize, lock: LockId) -> Option<LockId>;
+    /// Removes what is under a key; tells the lock that is gone by that.
+    fn delete(&mut self, key: usize) -> Option<LockId>;
     /// Hands an effect on to replicas and the AOF.
     fn replicate(&mut self, effect: Effect<'_>);
 }

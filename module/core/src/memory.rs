@@ -27,19 +27,13 @@ struct View<'a> {
     argv: &'a [&'a [u8]],
     words: Keys,
     connection: u64,
-    gone: Vec<LockId>,
 }
 
-impl View<'_> {
-    fn replace(&mut self, key: usize, with: Option<Occupant>) {
-        let name = self.name(key).to_vec();
-        let old = match with {
-            Some(occupant) => self.keys.insert(name, occupant),
-            None => self.keys.remove(&name),
-        };
-        if let Some(Occupant::Lock(id)) = old {
-            self.gone.push(id);
-        }
+/// The lock that an occupant is.
+fn lock_of(occupant: Option<Occupant>) -> Option<LockId> {
+    match occupant {
+        Some(Occupant::Lock(lock)) => Some(lock),
+        _ => None,
     }
 }
 
@@ -60,12 +54,14 @@ impl Keyspace for View<'_> {
         self.keys.get(self.name(key)).copied().unwrap_or(Occupant::Empty)
     }
 
-    fn put(&mut self, key: usize, lock: LockId) {
-        self.replace(key, Some(Occupant::Lock(lock)));
+    fn put(&mut self, key: usize, lock: LockId) -> Option<LockId> {
+        let name = self.name(key).to_vec();
+        lock_of(self.keys.insert(name, Occupant::Lock(lock)))
     }
 
-    fn delete(&mut self, key: usize) {
-        self.replace(key, None);
+    fn delete(&mut self, key: usize) -> Option<LockId> {
+        let name = self.name(key).to_vec();
+        lock_of(self.keys.remove(&name))
     }
 
     fn replicate(&mut self, _: Effect<'_>) {}
@@ -156,8 +152,8 @@ impl MemoryNode {
                     let (_, key) = self.node.place(lock);
                     if self.keys.get(key) == Some(&Occupant::Lock(lock)) {
                         let key = key.to_vec();
-                        self.delete(&key);
-                        self.node.note_expired();
+                        self.keys.remove(&key);
+                        self.node.expired(Some(lock));
                     }
                 }
                 Sweep::Busy => {}
@@ -173,14 +169,12 @@ impl MemoryNode {
         connection: u64,
         run: impl FnOnce(&mut Node, &mut View<'_>) -> T,
     ) -> T {
-        let mut view = View { keys: &mut self.keys, argv, words, connection, gone: Vec::new() };
-        let answer = run(&mut self.node, &mut view);
-        view.gone.into_iter().for_each(|lock| self.node.bury(lock));
-        answer
+        let mut view = View { keys: &mut self.keys, argv, words, connection };
+        run(&mut self.node, &mut view)
     }
 
     fn forget(&mut self, occupant: Option<Occupant>) {
-        if let Some(Occupant::Lock(lock)) = occupant {
+        if let Some(lock) = lock_of(occupant) {
             self.node.bury(lock);
         }
     }

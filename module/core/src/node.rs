@@ -223,7 +223,8 @@ impl Node {
             extensions: request.extensions.unwrap_or(0),
         };
         let id = self.locks.insert(&lock).ok_or(FULL)?;
-        keyspace.put(0, id);
+        let gone = keyspace.put(0, id);
+        self.bury_if(gone);
         Ok(())
     }
 
@@ -262,7 +263,7 @@ impl Node {
     }
 
     /// Does one lock's worth of sweeping. Whoever sweeps deletes the key of an expired lock, if the
-    /// lock still stands there, and calls [`note_expired`](Self::note_expired).
+    /// lock still stands there, and calls [`expired`](Self::expired).
     pub fn sweep(&mut self, clock: &mut impl NodeClock) -> Sweep {
         match self.locks.step(clock.proven()) {
             Step::Due(entry) => Sweep::Expired(LockId::from_bits(entry)),
@@ -278,9 +279,10 @@ impl Node {
         self.locks.next_deadline()
     }
 
-    /// Counts a lock that the sweep has deleted.
-    pub fn note_expired(&mut self) {
+    /// Counts a lock that the sweep has deleted, and forgets it if its value is gone.
+    pub fn expired(&mut self, gone: Option<LockId>) {
         self.counters.expirations += 1;
+        self.bury_if(gone);
     }
 
     /// Forgets a lock whose value has left the keyspace.
@@ -368,13 +370,6 @@ impl Node {
     #[must_use]
     pub fn stripes(&self) -> &Stripes {
         &self.stripes
-    }
-
-    /// Where the number of a key is kept. Reading it early hides how far away it is: stripes are many,
-    /// and a node that works on many keys finds few of them in its nearest cache.
-    #[must_use]
-    pub fn number_of(&self, key: &[u8]) -> &u64 {
-        self.stripes.place(Stripe::of(key))
     }
 
     /// The numbers given out, to take saved ones over.
@@ -502,8 +497,11 @@ impl Node {
             return Ok(Reply::Nil);
         }
         let mut fence = 0;
+        let mut stripe = Stripe::of(keyspace.name(0));
         for key in 0..keys {
-            let stripe = Stripe::of(keyspace.name(key));
+            if key > 0 {
+                stripe = Stripe::of(keyspace.name(key));
+            }
             fence = fence.max(self.stripes.next(stripe, request.floor).ok_or(Fault::FenceExhausted)?);
         }
         if !self.locks.has_room_for(keys) {
@@ -530,8 +528,12 @@ impl Node {
                 extensions: 0,
             };
             let id = self.locks.insert(&lock).ok_or(FULL)?;
-            self.stripes.raise(Stripe::of(keyspace.name(key)), fence);
-            keyspace.put(key, id);
+            if keys > 1 {
+                stripe = Stripe::of(keyspace.name(key));
+            }
+            self.stripes.raise(stripe, fence);
+            let gone = keyspace.put(key, id);
+            self.bury_if(gone);
             let left_ms = now.left_until(deadline);
             let owner = request.owner.text();
             keyspace.replicate(Effect::Granted { key, owner, fence, left_ms, label: request.label });
@@ -578,7 +580,14 @@ impl Node {
             let last = self.stripes.last(stripe);
             self.stripes.raise(stripe, fence::lifted(last, floor));
         }
-        keyspace.delete(key);
+        let gone = keyspace.delete(key);
+        self.bury_if(gone);
+    }
+
+    fn bury_if(&mut self, gone: Option<LockId>) {
+        if let Some(lock) = gone {
+            self.locks.remove(lock);
+        }
     }
 }
 

@@ -117,12 +117,16 @@ fn as_uuid(text: &[u8]) -> Option<[u8; 16]> {
     if HYPHENS.iter().any(|at| text[*at] != b'-') {
         return None;
     }
-    let mut digits = [0; 32];
-    for (from, to, at) in [(0, 8, 0), (9, 13, 8), (14, 18, 12), (19, 23, 16), (24, 36, 20)] {
-        digits[at..at + to - from].copy_from_slice(&text[from..to]);
-    }
+    let four =
+        |at: usize| u64::from(u32::from_le_bytes([text[at], text[at + 1], text[at + 2], text[at + 3]]));
+    let eight = |low: usize, high: usize| decode_eight(four(low) | four(high) << 32);
+    let [(a, a_sound), (b, b_sound), (c, c_sound), (d, d_sound)] =
+        [eight(0, 4), eight(9, 14), eight(19, 24), eight(28, 32)];
     let mut bytes = [0; 16];
-    decode(&digits, &mut bytes).then_some(bytes)
+    for (part, word) in bytes.as_chunks_mut().0.iter_mut().zip([a, b, c, d]) {
+        *part = word.to_le_bytes();
+    }
+    (a_sound & b_sound & c_sound & d_sound).then_some(bytes)
 }
 
 /// Decodes lower-case hexadecimal; false if some digit is none.

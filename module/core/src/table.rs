@@ -126,83 +126,94 @@ pub struct LockTable {
 #[derive(Debug, Default)]
 struct Slots(Slab);
 
-impl Slots {
-    fn field<const N: usize>(&self, id: SlotId, at: usize) -> [u8; N] {
-        let mut bytes = [0; N];
-        if let Some(field) = self.0.get(id).get(at..at + N) {
-            bytes.copy_from_slice(field);
-        }
-        bytes
+/// A record, found once and then read field by field.
+#[derive(Clone, Copy)]
+struct Record<'a> {
+    header: &'a [u8; at::BODY],
+    body: &'a [u8],
+}
+
+impl<'a> Record<'a> {
+    fn number<const N: usize>(&self, at: usize) -> u64 {
+        let mut bytes = [0; 8];
+        bytes[..N].copy_from_slice(&self.header[at..at + N]);
+        u64::from_le_bytes(bytes)
     }
 
-    fn set_field<const N: usize>(&mut self, id: SlotId, at: usize, bytes: [u8; N]) {
-        if let Some(field) = self.0.get_mut(id).get_mut(at..at + N) {
-            field.copy_from_slice(&bytes);
-        }
+    fn time(&self, at: usize) -> Millis {
+        Millis(self.number::<6>(at))
     }
 
-    fn time(&self, id: SlotId, at: usize) -> Millis {
-        let [a, b, c, d, e, f] = self.field(id, at);
-        Millis(u64::from_le_bytes([a, b, c, d, e, f, 0, 0]))
+    fn flags(&self) -> u8 {
+        self.header[at::FLAGS]
     }
 
-    fn set_time(&mut self, id: SlotId, at: usize, time: Millis) {
-        self.set_field(id, at, time_bytes(time));
-    }
-
-    fn flags(&self, id: SlotId) -> u8 {
-        let [flags] = self.field(id, at::FLAGS);
-        flags
-    }
-
-    fn form(&self, id: SlotId) -> Form {
-        Form::from_bits(self.flags(id) & FORM_BITS)
+    fn form(&self) -> Form {
+        Form::from_bits(self.flags() & FORM_BITS)
     }
 
     /// The lengths of the owner as stored and of the label.
-    fn lengths(&self, id: SlotId) -> (usize, usize) {
-        let [owner, label] = self.field(id, at::OWNER_LEN);
-        let label = if self.flags(id) & LABEL_256 == 0 { usize::from(label) } else { 256 };
-        (pack::stored_len(self.form(id), usize::from(owner) + 1), label)
+    fn lengths(&self) -> (usize, usize) {
+        let owner = usize::from(self.header[at::OWNER_LEN]) + 1;
+        let label = if self.flags() & LABEL_256 == 0 { usize::from(self.header[at::LABEL_LEN]) } else { 256 };
+        (pack::stored_len(self.form(), owner), label)
     }
 
-    fn body(&self, id: SlotId, from: usize, len: usize) -> &[u8] {
-        self.0.get(id).get(at::BODY + from..at::BODY + from + len).unwrap_or(&[])
+    fn part(&self, from: usize, len: usize) -> &'a [u8] {
+        self.body.get(from..from + len).unwrap_or(&[])
     }
 
-    fn owner(&self, id: SlotId) -> &[u8] {
-        let (owner, _) = self.lengths(id);
-        self.body(id, 0, owner)
+    fn owner(&self) -> &'a [u8] {
+        let (owner, _) = self.lengths();
+        self.part(0, owner)
     }
 
-    fn label(&self, id: SlotId) -> &[u8] {
-        let (owner, label) = self.lengths(id);
-        self.body(id, owner, label)
+    fn label(&self) -> &'a [u8] {
+        let (owner, label) = self.lengths();
+        self.part(owner, label)
     }
 
-    fn key(&self, id: SlotId) -> &[u8] {
-        let (owner, label) = self.lengths(id);
-        match usize::from(u16::from_le_bytes(self.field(id, at::KEY_LEN))) {
-            LONG_KEY => self.0.get(id).get(at::BODY + owner + label..).unwrap_or(&[]),
-            len => self.body(id, owner + label, len),
+    fn key(&self) -> &'a [u8] {
+        let (owner, label) = self.lengths();
+        match usize::from(u16::from_le_bytes([self.header[at::KEY_LEN], self.header[at::KEY_LEN + 1]])) {
+            LONG_KEY => self.body.get(owner + label..).unwrap_or(&[]),
+            len => self.part(owner + label, len),
+        }
+    }
+
+    fn database(&self) -> Database {
+        u16::from_le_bytes([self.header[at::DATABASE], self.header[at::DATABASE + 1]])
+    }
+}
+
+impl Slots {
+    /// The record with this name; one of zeros if there is none.
+    fn record(&self, id: LockId) -> Record<'_> {
+        let (header, body) = self.0.get(id.slot()).split_first_chunk().unwrap_or((&[0; at::BODY], &[]));
+        Record { header, body }
+    }
+
+    fn set<const N: usize>(&mut self, id: LockId, at: usize, bytes: [u8; N]) {
+        if let Some(header) = self.0.get_mut(id.slot()).first_chunk_mut::<{ at::BODY }>() {
+            header[at..at + N].copy_from_slice(&bytes);
         }
     }
 }
 
 impl Links for Slots {
     fn due(&self, entry: u32) -> Millis {
-        self.time(SlotId::from_bits(entry), at::DEADLINE)
+        self.record(LockId(entry)).time(at::DEADLINE)
     }
 
     fn links(&self, entry: u32) -> (u32, u32) {
-        let id = SlotId::from_bits(entry);
-        (u32::from_le_bytes(self.field(id, at::BEFORE)), u32::from_le_bytes(self.field(id, at::AFTER)))
+        let record = self.record(LockId(entry));
+        let link = |at| u32::try_from(record.number::<4>(at)).unwrap_or(0);
+        (link(at::BEFORE), link(at::AFTER))
     }
 
     fn set_links(&mut self, entry: u32, before: u32, after: u32) {
-        let id = SlotId::from_bits(entry);
-        self.set_field(id, at::BEFORE, before.to_le_bytes());
-        self.set_field(id, at::AFTER, after.to_le_bytes());
+        let both = u64::from(before) | u64::from(after) << 32;
+        self.set(LockId(entry), at::BEFORE, both.to_le_bytes());
     }
 }
 
@@ -243,8 +254,8 @@ impl LockTable {
         let owner = lock.owner.bytes();
         let bytes = at::BODY + owner.len() + lock.label.len() + lock.key.len();
         let id = self.slots.0.insert(bytes)?;
-        let (header, body) = self.slots.0.get_mut(id).split_at_mut(at::BODY);
-        header.copy_from_slice(&lock.header(database));
+        let (header, body) = self.slots.0.get_mut(id).split_first_chunk_mut()?;
+        *header = lock.header(database);
         let (owner_part, rest) = body.split_at_mut(owner.len());
         owner_part.copy_from_slice(owner);
         let (label_part, rest) = rest.split_at_mut(lock.label.len());
@@ -256,7 +267,7 @@ impl LockTable {
 
     /// Removes a record.
     pub fn remove(&mut self, id: LockId) {
-        if self.slots.flags(id.slot()) & MOVED != 0 {
+        if self.slots.record(id).flags() & MOVED != 0 {
             self.moved.remove(&id);
         }
         self.wheel.remove(&mut self.slots, id.0);
@@ -266,72 +277,73 @@ impl LockTable {
     /// Whether `owner` is the owner of the lock.
     #[must_use]
     pub fn is_owned_by(&self, id: LockId, owner: &Packed<'_>) -> bool {
-        self.slots.form(id.slot()) == owner.form() && self.slots.owner(id.slot()) == owner.bytes()
+        let record = self.slots.record(id);
+        record.form() == owner.form() && record.owner() == owner.bytes()
     }
 
     /// The lock's fence.
     #[must_use]
     pub fn fence(&self, id: LockId) -> u64 {
-        u64::from_le_bytes(self.slots.field(id.slot(), at::FENCE))
+        self.slots.record(id).number::<8>(at::FENCE)
     }
 
     /// Sets the lock's fence.
     pub fn set_fence(&mut self, id: LockId, fence: u64) {
-        self.slots.set_field(id.slot(), at::FENCE, fence.to_le_bytes());
+        self.slots.set(id, at::FENCE, fence.to_le_bytes());
     }
 
     /// When the lock is over.
     #[must_use]
     pub fn deadline(&self, id: LockId) -> Millis {
-        self.slots.time(id.slot(), at::DEADLINE)
+        self.slots.record(id).time(at::DEADLINE)
     }
 
     /// Moves the deadline out, never in: what was promised stays promised. Tells the deadline in
     /// force. The wheel finds out when the old one comes up.
     pub fn prolong(&mut self, id: LockId, deadline: Millis) -> Millis {
         let deadline = deadline.max(self.deadline(id));
-        self.slots.set_time(id.slot(), at::DEADLINE, deadline);
+        self.slots.set(id, at::DEADLINE, time_bytes(deadline));
         deadline
     }
 
     /// When the lock was granted.
     #[must_use]
     pub fn granted(&self, id: LockId) -> Millis {
-        self.slots.time(id.slot(), at::GRANTED)
+        self.slots.record(id).time(at::GRANTED)
     }
 
     /// Sets when the lock was granted.
     pub fn set_granted(&mut self, id: LockId, granted: Millis) {
-        self.slots.set_time(id.slot(), at::GRANTED, granted);
+        self.slots.set(id, at::GRANTED, time_bytes(granted));
     }
 
     /// How often the lock was extended.
     #[must_use]
     pub fn extensions(&self, id: LockId) -> u32 {
-        u32::from_le_bytes(self.slots.field(id.slot(), at::EXTENSIONS))
+        u32::try_from(self.slots.record(id).number::<4>(at::EXTENSIONS)).unwrap_or(0)
     }
 
     /// Sets how often the lock was extended.
     pub fn set_extensions(&mut self, id: LockId, extensions: u32) {
-        self.slots.set_field(id.slot(), at::EXTENSIONS, extensions.to_le_bytes());
+        self.slots.set(id, at::EXTENSIONS, extensions.to_le_bytes());
     }
 
     /// The lock's label, empty if it has none.
     #[must_use]
     pub fn label(&self, id: LockId) -> &[u8] {
-        self.slots.label(id.slot())
+        self.slots.record(id).label()
     }
 
     /// The database and key under which the lock stands, as far as the table was told.
     #[must_use]
     pub fn place(&self, id: LockId) -> (Database, &[u8]) {
-        if self.slots.flags(id.slot()) & MOVED != 0
+        let record = self.slots.record(id);
+        if record.flags() & MOVED != 0
             && let Some((database, key)) = self.moved.get(&id)
         {
             return (self.swapped(*database), key);
         }
-        let database = u16::from_le_bytes(self.slots.field(id.slot(), at::DATABASE));
-        (self.swapped(database), self.slots.key(id.slot()))
+        (self.swapped(record.database()), record.key())
     }
 
     /// Notes that a lock stands under another key than the one it was granted for, and puts it back
@@ -339,8 +351,8 @@ impl LockTable {
     pub fn found_at(&mut self, id: LockId, database: Database, key: &[u8]) {
         self.wheel.remove(&mut self.slots, id.0);
         self.wheel.insert(&mut self.slots, id.0);
-        let flags = self.slots.flags(id.slot());
-        self.slots.set_field(id.slot(), at::FLAGS, [flags | MOVED]);
+        let flags = self.slots.record(id).flags();
+        self.slots.set(id, at::FLAGS, [flags | MOVED]);
         self.moved.insert(id, (self.swapped_back(database), key.into()));
     }
 
@@ -354,9 +366,10 @@ impl LockTable {
     /// All that is to be saved of a lock.
     #[must_use]
     pub fn image(&self, id: LockId, now: Millis) -> LockImage {
+        let record = self.slots.record(id);
         LockImage {
-            owner: pack::unpack(self.slots.form(id.slot()), self.slots.owner(id.slot())),
-            label: self.label(id).to_vec(),
+            owner: pack::unpack(record.form(), record.owner()),
+            label: record.label().to_vec(),
             fence: self.fence(id),
             left_ms: now.left_until(self.deadline(id)),
             held_ms: now.since(self.granted(id)),

@@ -13,7 +13,7 @@ pub(crate) fn this_is_the_main_thread() {
 }
 
 /// Whether the calling thread is the main one.
-pub(crate) fn on_main_thread() -> bool {
+fn on_main_thread() -> bool {
     IS_MAIN.get()
 }
 

@@ -10,6 +10,7 @@ use redlock_core::{Effect, Keyspace, LockId, Occupant};
 use super::api::{Ctx, server};
 use super::edge::Words;
 use super::register::lock_type;
+use crate::state::see_off;
 
 const READ: c_int = raw::REDISMODULE_READ as c_int;
 const READ_WRITE: c_int = (raw::REDISMODULE_READ | raw::REDISMODULE_WRITE) as c_int;
@@ -57,14 +58,30 @@ impl OpenKey {
         unsafe { lock_of_key(self.0) }
     }
 
-    fn put(&self, lock: LockId) {
-        // SAFETY: the key is open for writing. The value is a number that only this module reads.
-        unsafe { server!(RedisModule_ModuleTypeSetValue)(self.0, lock_type(), value_of_lock(lock)) };
+    /// Puts a lock under the key; tells the lock that is gone by that.
+    fn put(&self, lock: LockId) -> Option<LockId> {
+        self.replace(|| {
+            // SAFETY: the key is open for writing. The value is a number that only this module reads.
+            unsafe { server!(RedisModule_ModuleTypeSetValue)(self.0, lock_type(), value_of_lock(lock)) };
+        })
     }
 
-    fn delete(&self) {
-        // SAFETY: the key is open for writing.
-        unsafe { server!(RedisModule_DeleteKey)(self.0) };
+    /// Deletes the key; tells the lock that is gone by that.
+    fn delete(&self) -> Option<LockId> {
+        self.replace(|| {
+            // SAFETY: the key is open for writing.
+            unsafe { server!(RedisModule_DeleteKey)(self.0) };
+        })
+    }
+
+    fn replace(&self, change: impl FnOnce()) -> Option<LockId> {
+        match self.lock() {
+            Some(old) => see_off(old, change),
+            None => {
+                change();
+                None
+            }
+        }
     }
 }
 
@@ -173,14 +190,16 @@ impl Keyspace for CommandKeys<'_> {
         self.key(key).occupant()
     }
 
-    fn put(&mut self, key: usize, lock: LockId) {
-        self.key(key).put(lock);
+    fn put(&mut self, key: usize, lock: LockId) -> Option<LockId> {
+        let gone = self.key(key).put(lock);
         self.changed(key);
+        gone
     }
 
-    fn delete(&mut self, key: usize) {
-        self.key(key).delete();
+    fn delete(&mut self, key: usize) -> Option<LockId> {
+        let gone = self.key(key).delete();
         self.changed(key);
+        gone
     }
 
     fn replicate(&mut self, effect: Effect<'_>) {
@@ -259,16 +278,17 @@ impl<'a> NamedKey<'a> {
         self.open.as_ref().map_or(Occupant::Empty, OpenKey::occupant)
     }
 
-    /// Deletes the key, here and on replicas.
-    pub(crate) fn delete(&self) {
-        if let Some(open) = &self.open {
-            open.delete();
+    /// Deletes the key, here and on replicas; tells the lock that is gone by that.
+    pub(crate) fn delete(&self) -> Option<LockId> {
+        self.open.as_ref().and_then(|open| {
+            let gone = open.delete();
             // SAFETY: the context is alive; `s` takes a string of the server.
             unsafe {
                 server!(RedisModule_SignalModifiedKey)(self.ctx.raw, self.name);
                 server!(RedisModule_Replicate)(self.ctx.raw, c"DEL".as_ptr(), c"s".as_ptr(), self.name);
             };
-        }
+            gone
+        })
     }
 }
 

@@ -10,15 +10,17 @@ use crate::figures::{median, spread, table, verdict};
 /// Many short rounds: whatever disturbs the machine hits a few of them, and neighbours alike.
 const ROUNDS: usize = 41;
 const PAIRS_PER_ROUND: usize = 6_000;
-/// Commands in flight at a time.
+/// Commands in flight at a time on a connection.
 const PIPELINE: usize = 16;
+/// So many connections keep the server at work: it is the server that is measured, not its naps.
+const CONNECTIONS: usize = 16;
 /// Locks cycle over so many keys.
 const KEYS: usize = 10_000;
 
 pub(crate) fn measure(plain: &Server, locks: &Server) {
-    let mut to_plain = plain.connect();
-    let mut to_locks = locks.connect();
-    let contenders = contenders::all(&mut to_plain);
+    let connect = |server: &Server| -> Vec<Wire> { (0..CONNECTIONS).map(|_| server.connect()).collect() };
+    let (mut to_plain, mut to_locks) = (connect(plain), connect(locks));
+    let contenders = contenders::all(&mut to_plain[0]);
     let mut cpu_us: Vec<Vec<f64>> = contenders.iter().map(|_| Vec::new()).collect();
     let mut wall_us = cpu_us.clone();
     // The first round warms up and does not count.
@@ -26,8 +28,8 @@ pub(crate) fn measure(plain: &Server, locks: &Server) {
         for turn in 0..contenders.len() {
             let which = (turn + round) % contenders.len();
             let contender = &contenders[which];
-            let wire = if contender.with_module { &mut to_locks } else { &mut to_plain };
-            let (cpu, wall) = one_round(wire, contender);
+            let wires = if contender.with_module { &mut to_locks } else { &mut to_plain };
+            let (cpu, wall) = one_round(wires, contender);
             if round > 0 {
                 cpu_us[which].push(cpu);
                 wall_us[which].push(wall);
@@ -62,7 +64,7 @@ fn report(contenders: &[Contender], cpu_us: &[Vec<f64>], wall_us: &[Vec<f64>]) {
         })
         .collect();
     println!(
-        "One acquire and release: {ROUNDS} rounds of {PAIRS_PER_ROUND} pairs, {PIPELINE} commands in flight, medians"
+        "One acquire and release: {ROUNDS} rounds of {PAIRS_PER_ROUND} pairs, {CONNECTIONS} connections, {PIPELINE} commands in flight on each, medians"
     );
     table(&["", "server CPU us", "min-max", "x Lua", "x DEL", "wall us"], &rows);
     let module = contenders.len() - 1;
@@ -71,7 +73,7 @@ fn report(contenders: &[Contender], cpu_us: &[Vec<f64>], wall_us: &[Vec<f64>]) {
 }
 
 /// CPU time and wall time of one pair in microseconds.
-fn one_round(wire: &mut Wire, contender: &Contender) -> (f64, f64) {
+fn one_round(wires: &mut [Wire], contender: &Contender) -> (f64, f64) {
     let batches: Vec<Vec<Vec<String>>> = (0..PAIRS_PER_ROUND)
         .map(|pair| (contenders::key(pair % KEYS), contenders::owner(pair)))
         .map(|(key, owner)| [(contender.acquire)(&key, &owner), (contender.release)(&key, &owner)])
@@ -79,18 +81,24 @@ fn one_round(wire: &mut Wire, contender: &Contender) -> (f64, f64) {
         .chunks(PIPELINE / 2)
         .map(|pairs| pairs.concat())
         .collect();
-    let before = cpu_us(wire);
+    let before = cpu_us(&mut wires[0]);
     let start = Instant::now();
-    for batch in batches {
-        for answers in wire.pipeline(batch).chunks(2) {
-            // A measurement of refusals would be worth nothing.
-            let granted = matches!(&answers[0], Answer::Int(1..) | Answer::Status(_));
-            assert!(granted && answers[1] == Answer::Int(1), "{}: {answers:?}", contender.name);
+    for turn in batches.chunks(wires.len()) {
+        for (wire, batch) in wires.iter_mut().zip(turn) {
+            wire.send_all(batch).expect("the server reads");
+        }
+        for (wire, batch) in wires.iter_mut().zip(turn) {
+            for _ in 0..batch.len() / 2 {
+                let answers = [0, 1].map(|_| wire.receive().expect("the server answers"));
+                // A measurement of refusals would be worth nothing.
+                let granted = matches!(&answers[0], Answer::Int(1..) | Answer::Status(_));
+                assert!(granted && answers[1] == Answer::Int(1), "{}: {answers:?}", contender.name);
+            }
         }
     }
     let wall = start.elapsed().as_secs_f64() * 1e6;
     let pairs = PAIRS_PER_ROUND as f64;
-    ((cpu_us(wire) - before) / pairs, wall / pairs)
+    ((cpu_us(&mut wires[0]) - before) / pairs, wall / pairs)
 }
 
 /// CPU time that the server has used so far.
