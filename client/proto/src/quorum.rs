@@ -1,0 +1,70 @@
+//! How many nodes are enough.
+
+use std::num::NonZeroUsize;
+
+/// A majority of the nodes that are configured, whether they can be reached or not.
+///
+/// Any two majorities share a node; that node is what keeps two clients from holding one lock. Counting
+/// only the nodes that answer would lose it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quorum {
+    nodes: NonZeroUsize,
+}
+
+impl Quorum {
+    /// The quorum of so many nodes; `None` for no node at all.
+    #[must_use]
+    pub fn of(nodes: usize) -> Option<Self> {
+        NonZeroUsize::new(nodes).map(|nodes| Self { nodes })
+    }
+
+    /// How many nodes are configured.
+    #[must_use]
+    pub fn nodes(self) -> usize {
+        self.nodes.get()
+    }
+
+    /// How many grants it takes. Half of an even number is not enough: a tie is a refusal.
+    #[must_use]
+    pub fn needed(self) -> usize {
+        self.nodes.get() / 2 + 1
+    }
+
+    /// Whether so many grants are enough.
+    #[must_use]
+    pub fn is_reached_by(self, grants: usize) -> bool {
+        grants >= self.needed()
+    }
+
+    /// Whether a quorum can no longer be reached, so that waiting for more answers is in vain.
+    #[must_use]
+    pub fn is_lost_by(self, refusals: usize) -> bool {
+        self.nodes.get().saturating_sub(refusals) < self.needed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_majority_of_the_configured_nodes() {
+        for (nodes, needed) in [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3), (6, 4), (7, 4), (9, 5)] {
+            let quorum = Quorum::of(nodes).unwrap();
+            assert_eq!(quorum.needed(), needed, "{nodes} nodes");
+            assert!(2 * quorum.needed() > nodes, "two majorities of {nodes} share a node");
+        }
+        assert_eq!(Quorum::of(0), None);
+    }
+
+    #[test]
+    fn every_count_of_answers_settles_one_way() {
+        for nodes in 1..=12 {
+            let quorum = Quorum::of(nodes).unwrap();
+            for grants in 0..=nodes {
+                let settled = (quorum.is_reached_by(grants), quorum.is_lost_by(nodes - grants));
+                assert!(settled.0 != settled.1, "{grants} of {nodes}: a tie must not hang");
+            }
+        }
+    }
+}
