@@ -5,14 +5,14 @@
 //!
 //! | to find | look in |
 //! |---|---|
-//! | what happens when the module is loaded | [`load`] |
-//! | how a command runs | [`commands`] |
-//! | how locks are saved and loaded | [`persist`] |
-//! | when locks that ran out are deleted | [`sweep`] |
-//! | how a renamed lock is found | [`search`] |
-//! | what the server tells the module | [`events`] |
-//! | settings | [`config`] |
-//! | everything `unsafe` | [`server`] |
+//! | what happens when the module is loaded | `load.rs` |
+//! | how a command runs | `commands.rs` |
+//! | how locks are saved and loaded | `persist.rs` |
+//! | when locks that ran out are deleted | `sweep.rs` |
+//! | how a renamed lock is found | `search.rs` |
+//! | what the server tells the module | `events.rs` |
+//! | settings | `config.rs` |
+//! | everything `unsafe` | `server/` |
 
 // Rust's memory is the server's: it shows in `used_memory` and obeys `maxmemory`.
 #[global_allocator]
