@@ -84,7 +84,7 @@ impl Node {
     ) -> Result<Reply, Fault> {
         let now = clock.latest();
         let owner = &request.owner.packed();
-        match self.standing(keyspace, request.keys.len(), owner, now, clock)? {
+        match self.standing(keyspace, request.keys.len(), owner, clock)? {
             Standing::Held => {
                 self.counters.refusals += 1;
                 Ok(Reply::Nil)
@@ -120,7 +120,7 @@ impl Node {
         clock: &mut impl NodeClock,
     ) -> Result<Reply, Fault> {
         let now = clock.latest();
-        if !self.owns_all(keyspace, request.keys.len(), &request.owner.packed(), now, clock)? {
+        if !self.owns_all(keyspace, request.keys.len(), &request.owner.packed(), clock)? {
             self.counters.stale_extensions += 1;
             return Ok(Reply::Nil);
         }
@@ -153,10 +153,9 @@ impl Node {
         request: &Release<'_>,
         clock: &mut impl NodeClock,
     ) -> Result<Reply, Fault> {
-        let now = clock.latest();
-        let owner = &request.owner.packed();
-        if !self.owns_all(keyspace, request.keys.len(), owner, now, clock)? {
+        if !self.owns_all(keyspace, request.keys.len(), &request.owner.packed(), clock)? {
             self.counters.stale_releases += 1;
+            let now = clock.latest();
             if let Some(connection) = keyspace.connection() {
                 for key in 0..request.keys.len() {
                     self.late.remember(keyspace.name(key), request.owner.text(), connection, now);
@@ -236,7 +235,7 @@ impl Node {
         let now = clock.proven();
         match keyspace.occupant(0) {
             Occupant::OtherType => Err(Fault::WrongType),
-            Occupant::Lock(id) if !self.has_expired(id, now, clock) => Ok(Reply::Map(vec![
+            Occupant::Lock(id) if !self.has_expired(id, clock) => Ok(Reply::Map(vec![
                 ("fence", self.locks.fence(id).into()),
                 ("label", self.locks.label(id).into()),
                 ("pttl", now.left_until(self.locks.deadline(id)).into()),
@@ -422,7 +421,6 @@ impl Node {
         keyspace: &impl Keyspace,
         keys: usize,
         owner: &Packed<'_>,
-        now: Millis,
         clock: &mut impl NodeClock,
     ) -> Result<Standing, Fault> {
         let mut held = false;
@@ -433,7 +431,7 @@ impl Node {
                 Occupant::OtherType => return Err(Fault::WrongType),
                 Occupant::ForeignString => held = true,
                 Occupant::Empty => open = true,
-                Occupant::Lock(id) if self.has_expired(id, now, clock) => open = true,
+                Occupant::Lock(id) if self.has_expired(id, clock) => open = true,
                 Occupant::Lock(id) if self.locks.is_owned_by(id, owner) => {
                     let fence = self.locks.fence(id);
                     let (least, most) = fences.unwrap_or((fence, fence));
@@ -456,24 +454,21 @@ impl Node {
         keyspace: &impl Keyspace,
         keys: usize,
         owner: &Packed<'_>,
-        now: Millis,
         clock: &mut impl NodeClock,
     ) -> Result<bool, Fault> {
         let mut all = true;
         for key in 0..keys {
             all &= match keyspace.occupant(key) {
                 Occupant::OtherType => return Err(Fault::WrongType),
-                Occupant::Lock(id) => self.locks.is_owned_by(id, owner) && !self.has_expired(id, now, clock),
+                Occupant::Lock(id) => self.locks.is_owned_by(id, owner) && !self.has_expired(id, clock),
                 Occupant::Empty | Occupant::ForeignString => false,
             };
         }
         Ok(all)
     }
 
-    /// Whether a lock has run out. `now` may be ahead of what is proven; only then the clock is asked.
-    fn has_expired(&self, lock: LockId, now: Millis, clock: &mut impl NodeClock) -> bool {
-        let deadline = self.locks.deadline(lock);
-        deadline <= now && deadline <= clock.proven()
+    fn has_expired(&self, lock: LockId, clock: &mut impl NodeClock) -> bool {
+        clock.has_passed(self.locks.deadline(lock))
     }
 
     fn grant(
@@ -510,7 +505,7 @@ impl Node {
         for key in 0..keys {
             let mut deadline = now.deadline_after(request.ttl.ms());
             if let Occupant::Lock(old) = keyspace.occupant(key) {
-                if self.has_expired(old, now, clock) {
+                if self.has_expired(old, clock) {
                     self.counters.expirations += 1;
                 } else {
                     // The owner's own, taken apart from the others: what was promised stays promised.

@@ -34,7 +34,7 @@ impl Millis {
     }
 }
 
-/// The two questions that a node asks its clock.
+/// The questions that a node asks its clock.
 ///
 /// They differ only where a clock is expensive or unsure. Each errs to the side on which a lock is
 /// held longer.
@@ -43,9 +43,13 @@ pub trait NodeClock {
     fn latest(&mut self) -> Millis;
     /// Not later than the present: only this may declare a deadline passed.
     fn proven(&mut self) -> Millis;
+    /// Whether a deadline has passed for certain. Most have not by far, which a rough look can tell.
+    fn has_passed(&mut self, deadline: Millis) -> bool {
+        deadline <= self.proven()
+    }
 }
 
-/// Virtual time answers both questions alike.
+/// Virtual time answers all questions alike.
 impl NodeClock for Millis {
     fn latest(&mut self) -> Millis {
         *self
