@@ -5,9 +5,9 @@ use redlock_core::grammar::{self, Keys};
 use redlock_core::{Fault, Reply};
 
 use crate::server::api::Ctx;
-use crate::server::edge::{Outcome, Words};
+use crate::server::edge::Words;
 use crate::server::keys::{CommandKeys, Intent};
-use crate::state::{self, State};
+use crate::state::{self, BURIALS_PER_COMMAND, State};
 use crate::sweep;
 
 /// What a command answers.
@@ -18,11 +18,14 @@ pub(crate) enum Answer {
     Done,
 }
 
+/// What a command comes to.
+pub(crate) type Outcome = Result<Answer, Fault>;
+
 /// Runs a command. The words are the server's, the answer goes back to it.
 pub(crate) fn run(ctx: Ctx<'_>, verb: Verb, words: &Words<'_>) -> Outcome {
     state::with(|state| {
         let answer = state.execute(ctx, verb, words);
-        state.bury_some();
+        state.bury(BURIALS_PER_COMMAND);
         answer
     })
     .unwrap_or(Err(Fault::Arg("a command cannot run inside another one of this module")))
@@ -37,7 +40,7 @@ impl State {
             Verb::Inspect => self.inspect(ctx, words),
             Verb::Node => {
                 grammar::exactly(verb, words.all())?;
-                Ok(Answer::Reply(self.node.describe(&mut self.clock)))
+                Ok(Answer::Reply(self.node.describe(state::unburied(), &mut self.clock)))
             }
             Verb::Apply => self.apply(ctx, words),
         }

@@ -3,9 +3,14 @@
 //! An argument is the default of its setting. So a value that `CONFIG REWRITE` has stored wins over an
 //! argument that still stands in the `loadmodule` line.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
 use redlock_core::late::DEFAULT_WINDOW_MS;
 use redlock_core::request::{self, DEFAULT_MAX_TTL_MS, MAX_TTL_LIMIT_MS};
 
+use crate::restart::Grace;
 use crate::state::{self, State};
 
 /// A setting that is a number.
@@ -47,26 +52,68 @@ pub(crate) fn set(which: usize, value: u64) {
     }
 }
 
-/// The default of each setting, after the module's arguments: names and values in turn.
+/// When to wait after a start.
+pub(crate) fn grace() -> Grace {
+    state::with(|state| state.grace).unwrap_or_default()
+}
+
+/// Sets when to wait after a start. The present start is decided.
+pub(crate) fn set_grace(grace: Grace) {
+    state::with(|state| state.grace = grace);
+}
+
+/// What the module's arguments say.
+#[derive(Debug)]
+pub(crate) struct Arguments {
+    /// The default of each setting.
+    pub(crate) defaults: [u64; SETTINGS.len()],
+    /// The default of `redlock.restart-grace`.
+    pub(crate) grace: Grace,
+    /// Where the ledger is kept, if not in its usual place.
+    pub(crate) state_file: Option<PathBuf>,
+}
+
+/// Reads the module's arguments: names and values in turn.
 ///
 /// # Errors
 /// Which argument is not understood, and what would be.
-pub(crate) fn defaults(arguments: &[&[u8]]) -> Result<[u64; SETTINGS.len()], String> {
-    let mut defaults = SETTINGS.each_ref().map(|setting| setting.default);
-    for pair in arguments.chunks(2) {
-        let shown = pair[0].escape_ascii();
-        let Some(which) =
-            SETTINGS.iter().position(|setting| setting.name.as_bytes().eq_ignore_ascii_case(pair[0]))
-        else {
-            let known: Vec<_> = SETTINGS.iter().map(|setting| setting.name).collect();
-            return Err(format!("unknown module argument '{shown}'; known are {}", known.join(", ")));
-        };
-        let (least, most) = SETTINGS[which].range;
-        defaults[which] = pair
-            .get(1)
-            .and_then(|value| request::integer(value))
-            .filter(|value| (least..=most).contains(value))
-            .ok_or_else(|| format!("module argument '{shown}' needs an integer from {least} to {most}"))?;
+pub(crate) fn arguments(words: &[&[u8]]) -> Result<Arguments, String> {
+    let mut read = Arguments {
+        defaults: SETTINGS.each_ref().map(|setting| setting.default),
+        grace: Grace::Auto,
+        state_file: None,
+    };
+    for pair in words.chunks(2) {
+        let value = pair.get(1).copied().unwrap_or_default();
+        read.take(pair[0], value)
+            .map_err(|why| format!("module argument '{}' {why}", pair[0].escape_ascii()))?;
     }
-    Ok(defaults)
+    Ok(read)
+}
+
+impl Arguments {
+    fn take(&mut self, name: &[u8], value: &[u8]) -> Result<(), String> {
+        let is = |known: &str| known.as_bytes().eq_ignore_ascii_case(name);
+        if let Some(which) = SETTINGS.iter().position(|setting| is(setting.name)) {
+            let (least, most) = SETTINGS[which].range;
+            self.defaults[which] = request::integer(value)
+                .filter(|value| (least..=most).contains(value))
+                .ok_or_else(|| format!("needs an integer from {least} to {most}"))?;
+        } else if is("restart-grace") {
+            let which = Grace::NAMES.iter().position(|known| known.as_bytes().eq_ignore_ascii_case(value));
+            self.grace = which
+                .map(Grace::from_number)
+                .ok_or_else(|| format!("needs one of {}", Grace::NAMES.join(", ")))?;
+        } else if is("state-file") {
+            if value.is_empty() {
+                return Err("needs the name of a file".to_owned());
+            }
+            self.state_file = Some(PathBuf::from(OsStr::from_bytes(value)));
+        } else {
+            let known: Vec<_> =
+                SETTINGS.iter().map(|setting| setting.name).chain(["restart-grace", "state-file"]).collect();
+            return Err(format!("is unknown; known are {}", known.join(", ")));
+        }
+        Ok(())
+    }
 }

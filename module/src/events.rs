@@ -2,7 +2,7 @@
 
 use crate::server::api::Ctx;
 use crate::server::keys::Audience;
-use crate::{search, state, sweep};
+use crate::{restart, search, state, sweep};
 
 /// The server has become a replica or a master.
 pub(crate) fn role_changed(ctx: Ctx<'_>, is_replica: bool) {
@@ -16,16 +16,17 @@ pub(crate) fn role_changed(ctx: Ctx<'_>, is_replica: bool) {
 /// The server begins or ends loading a dataset.
 pub(crate) fn loading(ctx: Ctx<'_>, is_loading: bool) {
     state::with(|state| state.is_loading = is_loading);
+    restart::settle(ctx);
     sweep::on_cron(ctx);
 }
 
 /// About ten times a second, whatever the wall clock does.
 pub(crate) fn cron(ctx: Ctx<'_>) {
     let nobody = !ctx.circumstances().keeps_effects() && !ctx.has_replicas();
-    state::with(|state| {
-        state.audience = if nobody { Audience::Nobody } else { Audience::Somebody };
-        state.bury_some();
-    });
+    state::with(|state| state.audience = if nobody { Audience::Nobody } else { Audience::Somebody });
+    // A server without a dataset loads none: then this is the first occasion.
+    restart::settle(ctx);
+    restart::announce(ctx);
     sweep::on_cron(ctx);
     search::on_cron(ctx);
 }

@@ -3,14 +3,13 @@
 use redlock_core::node::VERSION;
 
 use crate::server::edge::InfoWriter;
-use crate::state::{self, State};
+use crate::state;
 
 /// Writes the section. The server puts `redlock_` before each name.
 pub(crate) fn write(section: &InfoWriter) {
     state::with(|state| {
-        state.bury_some();
         section.text("version", VERSION);
-        section.number("locks", state.node.held().saturating_sub(State::unburied()));
+        section.number("locks", state.node.held().saturating_sub(state::unburied()));
         section.number("waiters", 0);
         section.number("largest_fence", state.node.largest_fence());
         section.number("longest_ttl_ms", state.node.longest_ttl_ms());

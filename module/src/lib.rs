@@ -11,6 +11,7 @@
 //! | when locks that ran out are deleted | `sweep.rs` |
 //! | how a renamed lock is found | `search.rs` |
 //! | what the server tells the module | `events.rs` |
+//! | what survives a crash, and what a start does | `vault.rs`, `restart.rs` |
 //! | settings | `config.rs` |
 //! | everything `unsafe` | `server/` |
 
@@ -24,7 +25,9 @@ mod events;
 mod info;
 mod load;
 mod persist;
+mod restart;
 mod search;
 mod server;
 mod state;
 mod sweep;
+mod vault;

@@ -1,25 +1,38 @@
 //! Loading the module: all of it, or none with a reason.
 
 use std::ffi::c_int;
+use std::path::PathBuf;
 
 use redlock_core::Node;
+use redlock_core::ledger::{ID_DIGITS, Ledger};
 
 use crate::config::{self, SETTINGS};
+use crate::restart;
+use crate::search::Search;
 use crate::server::api::{self, Ctx, Level};
 use crate::server::clock::MachineClock;
 use crate::server::confined::this_is_the_main_thread;
 use crate::server::keys::Audience;
 use crate::server::register;
 use crate::state::{self, State};
+use crate::vault::{self, Vault};
 
 /// The module's version as `MODULE LIST` shows it: 0.1.0 is 100.
-pub(crate) const MODULE_VERSION: c_int = 100;
+pub(crate) const MODULE_VERSION: c_int = digits(env!("CARGO_PKG_VERSION_MAJOR")) * 10_000
+    + digits(env!("CARGO_PKG_VERSION_MINOR")) * 100
+    + digits(env!("CARGO_PKG_VERSION_PATCH"));
+
+const fn digits(text: &str) -> c_int {
+    let (mut value, mut at) = (0, 0);
+    while at < text.len() {
+        value = value * 10 + (text.as_bytes()[at] - b'0') as c_int;
+        at += 1;
+    }
+    value
+}
 
 /// The oldest server that has what the module needs, settings and key specifications above all.
 const OLDEST_SERVER: u32 = 0x07_00_00;
-
-/// How long a node's identity is, in hexadecimal digits.
-const ID_DIGITS: usize = 40;
 
 /// Loads the module into the server.
 ///
@@ -34,31 +47,55 @@ pub(crate) fn load(ctx: Ctx<'_>, arguments: &[&[u8]]) -> Result<(), String> {
         ));
     }
     api::require_all().map_err(|missing| format!("this server lacks {missing}"))?;
-    let defaults = config::defaults(arguments)?;
+    let arguments = config::arguments(arguments)?;
 
     this_is_the_main_thread();
-    let began = state::begin(State {
-        node: Node::new(ctx.random_hex::<ID_DIGITS>()),
-        clock: MachineClock::start(),
-        is_replica: ctx.circumstances().is_replica(),
-        is_loading: false,
-        audience: Audience::Somebody,
-        search: None,
-        timer: None,
-    });
+    let (mut vault, before) = Vault::open(&state_file(ctx, arguments.state_file)?)?;
+    let (ledger, above) = match &before {
+        Some(ledger) => ledger.reborn(),
+        None => Ledger::new(ctx.random_hex::<ID_DIGITS>()).reborn(),
+    };
+    // Nothing is granted on what cannot be stored: better to know it now.
+    vault.store(&ledger).map_err(|error| {
+        format!("{} cannot be written: {error}; the server needs to write to its dir", vault.path().display())
+    })?;
+    let began = vault::keep(vault)
+        && state::begin(State {
+            node: Node::new(ledger, above),
+            clock: MachineClock::start(),
+            is_replica: ctx.circumstances().is_replica(),
+            is_loading: false,
+            grace: arguments.grace,
+            expected: None,
+            is_announced: false,
+            audience: Audience::Somebody,
+            search: Search::default(),
+            timer: None,
+        });
     if !began {
-        return Err("it is loaded already".to_owned());
+        return Err("the server does not load it on its main thread".to_owned());
     }
     register::options(ctx);
     register::data_type(ctx)?;
     register::commands(ctx)?;
-    for (which, (setting, default)) in SETTINGS.iter().zip(defaults).enumerate() {
+    for (which, (setting, default)) in SETTINGS.iter().zip(arguments.defaults).enumerate() {
         config::set(which, default);
         register::number_setting(ctx, which, setting.name, default, setting.range)?;
     }
+    register::grace_setting(ctx, arguments.grace)?;
     register::load_settings(ctx)?;
     register::subscriptions(ctx)?;
     register::acl_categories(ctx);
+    state::with(|state| restart::begin(state, ctx, before.as_ref()));
     ctx.log(Level::Notice, &format!("version {} is ready", redlock_core::node::VERSION));
     Ok(())
+}
+
+/// The ledger is in the server's dir, which is its working directory, under a name that tells servers in
+/// one dir apart.
+fn state_file(ctx: Ctx<'_>, asked_for: Option<PathBuf>) -> Result<PathBuf, String> {
+    let name = asked_for.unwrap_or_else(|| format!("redlock-{}.state", ctx.port()).into());
+    let dir =
+        std::env::current_dir().map_err(|error| format!("the server's dir cannot be found: {error}"))?;
+    Ok(dir.join(name))
 }

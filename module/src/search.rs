@@ -2,7 +2,10 @@
 //!
 //! The sweep knows a lock by the key under which it was granted. When it is not there although the
 //! server still has it, somebody has renamed or moved it. That is rare, so nothing is paid for it
-//! beforehand: only then the keyspace is searched, a little at each turn of the server's cron.
+//! beforehand: only then the keyspace is searched, a little at each turn of the server's cron, over and
+//! over until every such lock is found or gone.
+
+use std::collections::HashSet;
 
 use redlock_core::LockId;
 
@@ -10,71 +13,79 @@ use crate::server::api::Ctx;
 use crate::server::scan::Scan;
 use crate::state::{self, State};
 
-/// How many steps one turn takes: a fraction of a millisecond's work.
-const STEPS_PER_TURN: usize = 256;
+/// How many steps one turn takes: a millisecond's work or two, ten times a second.
+const STEPS_PER_TURN: usize = 4_096;
 
-/// A search through all databases.
+/// A search through all databases, again and again.
+#[derive(Default)]
 pub(crate) struct Search {
-    astray: Vec<LockId>,
-    database: u16,
-    scan: Scan,
-}
-
-/// Looks for a lock, from now on.
-pub(crate) fn look_for(state: &mut State, lock: LockId) {
-    match &mut state.search {
-        // One that is under way may have passed the lock: begin again.
-        Some(search) => {
-            search.astray.push(lock);
-            (search.database, search.scan) = (0, Scan::begin());
-        }
-        None => state.search = Some(Search { astray: vec![lock], database: 0, scan: Scan::begin() }),
-    }
-}
-
-/// Goes on with a search, if there is one.
-pub(crate) fn on_cron(ctx: Ctx<'_>) {
-    // The state is closed while the server scans: it calls back.
-    let Some(mut search) = state::with(|state| state.search.take()).flatten() else { return };
-    let here = ctx.database();
-    let mut found = Vec::new();
-    let mut more = true;
-    for _ in 0..STEPS_PER_TURN {
-        if !ctx.select(search.database) {
-            more = false;
-            break;
-        }
-        let before = found.len();
-        let at_end = !search.scan.step(ctx, &mut found);
-        let database = search.database;
-        state::with(|state| search.settle(state, database, &found[before..]));
-        if search.astray.is_empty() {
-            more = false;
-            break;
-        }
-        if at_end {
-            search.scan = Scan::begin();
-            match search.database.checked_add(1) {
-                Some(next) => search.database = next,
-                None => more = false,
-            }
-        }
-    }
-    if let Ok(here) = u16::try_from(here) {
-        ctx.select(here);
-    }
-    if more {
-        state::with(|state| state.search = Some(search));
-    }
+    /// Locks that are looked for in the present pass.
+    astray: HashSet<LockId>,
+    /// Locks that are looked for from the next pass on: this one may have gone past them.
+    next: HashSet<LockId>,
+    /// Where the present pass is, if there is one.
+    pass: Option<(u16, Scan)>,
 }
 
 impl Search {
-    fn settle(&mut self, state: &mut State, database: u16, found: &[(LockId, Vec<u8>)]) {
-        for (lock, key) in found {
-            if let Some(place) = self.astray.iter().position(|astray| astray == lock) {
-                self.astray.swap_remove(place);
+    /// Looks for a lock, from now on.
+    pub(crate) fn look_for(&mut self, lock: LockId) {
+        self.next.insert(lock);
+    }
+
+    /// Stops looking for a lock: it is no more.
+    pub(crate) fn forget(&mut self, lock: LockId) {
+        self.astray.remove(&lock);
+        self.next.remove(&lock);
+    }
+
+    fn found(&mut self, state: &mut State, database: u16, locks: &[(LockId, Vec<u8>)]) {
+        for (lock, key) in locks {
+            if self.astray.remove(lock) {
+                self.next.remove(lock);
                 state.node.found_at(*lock, database, key);
             }
         }
     }
+
+    /// Looks at a few keys. False when there is nothing left to look for.
+    fn step(&mut self, ctx: Ctx<'_>) -> bool {
+        if self.astray.is_empty() {
+            self.pass = None;
+            std::mem::swap(&mut self.astray, &mut self.next);
+            if self.astray.is_empty() {
+                return false;
+            }
+        }
+        let (database, mut scan) = self.pass.take().unwrap_or_else(|| (0, Scan::begin()));
+        if !ctx.select(database) {
+            // The last database is behind us: whatever was missed is looked for again.
+            self.next.extend(self.astray.drain());
+            return true;
+        }
+        let mut locks = Vec::new();
+        let more = scan.step(ctx, &mut locks);
+        state::with(|state| self.found(state, database, &locks));
+        self.pass = if more {
+            Some((database, scan))
+        } else {
+            database.checked_add(1).map(|next| (next, Scan::begin()))
+        };
+        true
+    }
+}
+
+/// Goes on with the search, if there is something to look for.
+pub(crate) fn on_cron(ctx: Ctx<'_>) {
+    // The state is closed while the server scans: it calls back.
+    let Some(mut search) = state::with(|state| std::mem::take(&mut state.search)) else { return };
+    let here = ctx.database();
+    let mut steps = 0;
+    while steps < STEPS_PER_TURN && search.step(ctx) {
+        steps += 1;
+    }
+    if let Ok(here) = u16::try_from(here) {
+        ctx.select(here);
+    }
+    state::with(|state| state.search = search);
 }

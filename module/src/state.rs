@@ -3,8 +3,10 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use redlock_core::ledger::Seal;
 use redlock_core::{LockId, Millis, Node};
 
+use crate::restart::Grace;
 use crate::search::Search;
 use crate::server::api::Timer;
 use crate::server::clock::MachineClock;
@@ -13,7 +15,10 @@ use crate::server::keys::Audience;
 
 /// How many freed locks are forgotten after a command. A flush frees them by the million, and no
 /// single caller should pay for that.
-const BURIALS_PER_CALL: usize = 256;
+pub(crate) const BURIALS_PER_COMMAND: usize = 64;
+
+/// How many the sweep forgets at a time: about half a millisecond's work.
+pub(crate) const BURIALS_PER_SWEEP: usize = 4_096;
 
 /// The node and what surrounds it.
 pub(crate) struct State {
@@ -22,10 +27,16 @@ pub(crate) struct State {
     /// A replica, or a server that loads its dataset, grants and sweeps nothing.
     pub(crate) is_replica: bool,
     pub(crate) is_loading: bool,
+    /// When to wait after a start, for the next one.
+    pub(crate) grace: Grace,
+    /// The locks that must be here for the wait after a start to end at once.
+    pub(crate) expected: Option<Seal>,
+    /// The log knows about the wait.
+    pub(crate) is_announced: bool,
     /// Whether effects have to be spelled out.
     pub(crate) audience: Audience,
     /// Locks that are not where they were granted.
-    pub(crate) search: Option<Search>,
+    pub(crate) search: Search,
     /// The timer of the sweep, and when it should fire.
     pub(crate) timer: Option<(Timer, Millis)>,
 }
@@ -72,24 +83,24 @@ fn freed() -> MutexGuard<'static, Vec<LockId>> {
     FREED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// How many locks have left the keyspace and are not forgotten yet.
+pub(crate) fn unburied() -> u64 {
+    if ANY_FREED.load(Ordering::Acquire) { freed().len() as u64 } else { 0 }
+}
+
 impl State {
-    /// Forgets locks whose values are gone, a bounded number of them.
-    pub(crate) fn bury_some(&mut self) {
-        if ANY_FREED.load(Ordering::Acquire) {
-            let mut freed = freed();
-            let kept = freed.len().saturating_sub(BURIALS_PER_CALL);
-            freed.drain(kept..).for_each(|lock| self.node.bury(lock));
-            ANY_FREED.store(kept > 0, Ordering::Release);
+    /// Forgets locks whose values are gone, so many of them at most. True when none is left.
+    pub(crate) fn bury(&mut self, at_most: usize) -> bool {
+        if !ANY_FREED.load(Ordering::Acquire) {
+            return true;
         }
-    }
-
-    /// Whether a lock's value is gone and its record is not yet.
-    pub(crate) fn is_freed(lock: LockId) -> bool {
-        ANY_FREED.load(Ordering::Acquire) && freed().contains(&lock)
-    }
-
-    /// How many locks are so.
-    pub(crate) fn unburied() -> u64 {
-        freed().len() as u64
+        let mut freed = freed();
+        let kept = freed.len().saturating_sub(at_most);
+        for lock in freed.drain(kept..) {
+            self.search.forget(lock);
+            self.node.bury(lock);
+        }
+        ANY_FREED.store(kept > 0, Ordering::Release);
+        kept == 0
     }
 }

@@ -7,15 +7,14 @@
 use redlock_core::node::Sweep;
 use redlock_core::{LockId, Millis, NodeClock, Occupant};
 
-use crate::search;
 use crate::server::api::Ctx;
 use crate::server::keys::{Intent, NamedKey};
-use crate::state::{self, State};
+use crate::state::{self, BURIALS_PER_SWEEP, State};
 
 /// How much one call does: about a tenth of a millisecond's work.
 const STEPS_PER_CALL: usize = 256;
 
-/// When there is more to do, the next call comes after this time: others get their turn.
+/// When there is more to do, the next call comes after this time.
 const PAUSE_MS: u64 = 1;
 
 /// A timer that is so much too late will not come: the wall clock was set back.
@@ -43,6 +42,9 @@ pub(crate) fn on_cron(ctx: Ctx<'_>) {
             ctx.stop_timer(timer);
             state.timer = None;
         }
+        if state::unburied() > 0 {
+            return true;
+        }
         match state.node.next_sweep() {
             Some(due) if due > now => {
                 arm(state, ctx, now, due);
@@ -57,33 +59,41 @@ pub(crate) fn on_cron(ctx: Ctx<'_>) {
 }
 
 fn sweep(ctx: Ctx<'_>) {
+    // What the server has freed by itself goes first: those locks are not to be looked for.
+    if state::with(|state| state.bury(BURIALS_PER_SWEEP)) != Some(true) {
+        return pause(ctx);
+    }
+    // A copy leaves it to its master, and a server that holds writes back must not be given any. The cron
+    // comes back to it.
+    if state::with(|state| state.is_replica || state.is_loading) != Some(false) || ctx.is_paused() {
+        return;
+    }
     for _ in 0..STEPS_PER_CALL {
         // The state is closed while a key is deleted: the server calls back.
-        let step = state::with(|state| {
-            if state.is_replica || state.is_loading {
-                // The master deletes; a copy that becomes a master starts again.
-                return None;
+        let step = state::with(|state| match state.node.sweep(&mut state.clock) {
+            Sweep::Expired(lock) => {
+                let (database, key) = state.node.place(lock);
+                Next::Delete(lock, database, key.to_vec())
             }
-            Some(match state.node.sweep(&mut state.clock) {
-                Sweep::Expired(lock) => {
-                    let (database, key) = state.node.place(lock);
-                    Next::Delete(lock, database, key.to_vec())
-                }
-                Sweep::Busy => Next::Again,
-                Sweep::Until(due) => {
-                    let now = state.clock.latest();
-                    arm(state, ctx, now, due);
-                    Next::Rest
-                }
-                Sweep::Idle => Next::Rest,
-            })
+            Sweep::Busy => Next::Again,
+            Sweep::Until(due) => {
+                let now = state.clock.latest();
+                arm(state, ctx, now, due);
+                Next::Rest
+            }
+            Sweep::Idle => Next::Rest,
         });
-        match step.flatten() {
+        match step {
             Some(Next::Delete(lock, database, key)) => delete(ctx, lock, database, &key),
             Some(Next::Again) => {}
             Some(Next::Rest) | None => return,
         }
     }
+    pause(ctx);
+}
+
+/// Goes on in a moment: others get their turn.
+fn pause(ctx: Ctx<'_>) {
     state::with(|state| {
         let now = state.clock.latest();
         arm(state, ctx, now, Millis(now.0 + PAUSE_MS));
@@ -97,7 +107,7 @@ enum Next {
 }
 
 /// Deletes the key of a lock that has run out. If the lock is not there it was renamed or moved, or its
-/// value is gone already and its record is about to follow.
+/// value is about to be freed by a background thread of the server.
 fn delete(ctx: Ctx<'_>, lock: LockId, database: u16, key: &[u8]) {
     if ctx.select(database) {
         let key = NamedKey::open(ctx, key, Intent::Change);
@@ -107,11 +117,7 @@ fn delete(ctx: Ctx<'_>, lock: LockId, database: u16, key: &[u8]) {
             return;
         }
     }
-    state::with(|state| {
-        if !State::is_freed(lock) {
-            search::look_for(state, lock);
-        }
-    });
+    state::with(|state| state.search.look_for(lock));
 }
 
 /// Sets the timer, unless it is set to come as early.

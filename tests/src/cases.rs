@@ -242,13 +242,15 @@ pub const CASES: &[Case] = &[
         ],
     ),
     (
-        "extending keys with different fences tells the largest",
+        "extending keys with different fences gives all of them the largest",
         &[
             "0> REDLOCK.ACQUIRE a m 1000 FENCE 3 = 3",
             "0> REDLOCK.ACQUIRE b m 1000 = 1",
             "0> REDLOCK.MEXTEND 2 a b m 1000 = 3",
-            "0> REDLOCK.MEXTEND 2 a b m 1000 FENCE 2 = 3",
-            "0> REDLOCK.EXTEND b m 1000 = 2",
+            "0> REDLOCK.RELEASE a m = 1",
+            "0> REDLOCK.EXTEND b m 1000 FENCE 2 = 3",
+            "0> REDLOCK.RELEASE b m = 1",
+            "0> REDLOCK.ACQUIRE b x 1000 = 4",
         ],
     ),
     (

@@ -332,6 +332,32 @@ fn several_keys_arrive_in_one_step() {
 }
 
 #[test]
+fn locks_extended_together_have_the_largest_fence_everywhere() {
+    let pair = Pair::start();
+    for (key, fence) in [("a", 10), ("b", 70), ("c", 30)] {
+        assert_eq!(pair.grant(&format!("REDLOCK.ACQUIRE {key} me 60000 FENCE {fence}")), fence);
+    }
+    assert_eq!(pair.grant("REDLOCK.MEXTEND 3 a b c me 60000"), 70);
+    for server in [&pair.master, &pair.replica] {
+        let mut wire = server.connect();
+        let fences = ["a", "b", "c"].map(|key| wire.inspect(key).map(|lock| lock.fence));
+        assert_eq!(fences, [Some(70); 3]);
+    }
+    assert_eq!(pair.grant("REDLOCK.MRELEASE 3 a b c me"), 1);
+    let mut last = ["a", "b", "c"].map(|key| pair.grant(&format!("REDLOCK.ACQUIRE {key} other 60000")));
+    assert!(last.iter().all(|fence| *fence > 70), "{last:?}");
+    assert_eq!(pair.grant("REDLOCK.MEXTEND 2 a c other 60000 FENCE 200"), 200);
+    (last[0], last[2]) = (200, 200);
+
+    let mut promoted = pair.promote();
+    for (key, last) in ["a", "b", "c"].into_iter().zip(last) {
+        assert_eq!(promoted.call(&["REDLOCK.EXTEND", key, "other", "60000"]), Answer::Int(last), "{key}");
+        assert_eq!(promoted.call(&["REDLOCK.RELEASE", key, "other"]), Answer::Int(1), "{key}");
+        assert!(promoted.call(&["REDLOCK.ACQUIRE", key, "third", "60000"]).int() > last, "{key}");
+    }
+}
+
+#[test]
 fn both_sides_have_the_same_digest() {
     let (master, _clock) = {
         let clock = frozen();

@@ -1,6 +1,8 @@
 //! A lock whose time is over leaves the keyspace by itself, so that commands which know nothing of locks
 //! find the key gone.
 
+#![allow(clippy::expect_used, reason = "helpers of tests")]
+
 use redlock_tests::{Answer, Clock, SOON, Server, Wire, eventually};
 use std::time::{Duration, Instant};
 
@@ -172,20 +174,94 @@ fn an_extended_lock_is_swept_at_its_new_deadline() {
     wait_for_keys(&mut wire, &clock, 0);
 }
 
+/// Takes `lock:0` to `lock:{count - 1}`, for five to ten seconds.
+fn acquire_many(wire: &mut Wire, count: i64) {
+    let command = |number: i64| {
+        let ttl = 5_000 + number % 5_000;
+        ["REDLOCK.ACQUIRE".into(), format!("lock:{number}"), "me".into(), ttl.to_string()].to_vec()
+    };
+    let answers = wire.pipeline((0..count).map(command).collect());
+    assert!(answers.iter().all(|answer| matches!(answer, Answer::Int(1..))));
+}
+
 #[test]
 fn twenty_thousand_locks_go() {
     const LOCKS: i64 = 20_000;
     let (server, clock) = Server::start_frozen();
     let mut wire = server.connect();
-    let command = |number: i64| {
-        let ttl = 5_000 + number % 5_000;
-        ["REDLOCK.ACQUIRE".into(), format!("lock:{number}"), "me".into(), ttl.to_string()].to_vec()
-    };
-    let answers = wire.pipeline((0..LOCKS).map(command).collect());
-    assert!(answers.iter().all(|answer| matches!(answer, Answer::Int(1..))));
+    acquire_many(&mut wire, LOCKS);
     assert_eq!(wire.call_strs("DBSIZE"), Answer::Int(LOCKS));
     clock.advance_module(OVER);
     wait_for_keys(&mut wire, &clock, 0);
     assert_eq!(server.info("redlock", "redlock_expirations"), Some(LOCKS.to_string()));
     assert_eq!(server.info("redlock", "redlock_locks"), Some("0".into()));
+}
+
+/// How many locks there are, by both accounts of it.
+fn counted(server: &Server, wire: &mut Wire) -> (Option<Answer>, Option<String>) {
+    (wire.call_strs("REDLOCK.NODE").field("locks").cloned(), server.info("redlock", "redlock_locks"))
+}
+
+fn memory_bytes(server: &Server) -> i64 {
+    let field = server.info("redlock", "redlock_memory_bytes");
+    field.and_then(|digits| digits.parse().ok()).expect("a number of bytes")
+}
+
+#[test]
+fn flushed_locks_are_forgotten_at_once_and_for_good() {
+    const LOCKS: i64 = 50_000;
+    for flush in ["FLUSHALL SYNC", "FLUSHALL ASYNC", "FLUSHDB SYNC", "FLUSHDB ASYNC"] {
+        let (server, clock) = Server::start_frozen();
+        let mut wire = server.connect();
+        let empty = memory_bytes(&server);
+        acquire_many(&mut wire, LOCKS);
+        let full = memory_bytes(&server);
+        assert!(full > empty + LOCKS * 32, "{full} bytes for {LOCKS} locks");
+        assert_eq!(wire.call_strs(flush), Answer::ok());
+        let none = (Some(Answer::Int(0)), Some("0".to_string()));
+        assert_eq!(counted(&server, &mut wire), none, "{flush}");
+        // Of the same names, and to outlive the old deadlines.
+        acquire(&mut wire, "lock:1 other 60000");
+        acquire(&mut wire, "lock:2 other 60000");
+        acquire(&mut wire, "witness me 10000");
+        clock.advance_module(OVER);
+        wait_for_keys(&mut wire, &clock, 2);
+        eventually("the memory of the flushed locks is free", SOON, || {
+            (memory_bytes(&server) < empty + (full - empty) / 50).then_some(())
+        });
+        assert_eq!(counted(&server, &mut wire), (Some(Answer::Int(2)), Some("2".into())), "{flush}");
+        assert_eq!(server.info("redlock", "redlock_expirations"), Some("1".into()), "{flush}: the witness");
+        for key in ["lock:1", "lock:2"] {
+            assert_eq!(wire.call(&["REDLOCK.RELEASE", key, "other"]), Answer::Int(1), "{flush}: {key}");
+        }
+        acquire(&mut wire, "lock:3 me 10000");
+    }
+}
+
+#[test]
+fn a_lock_that_never_stands_still_is_swept_all_the_same() {
+    const OTHERS: i64 = 20_000;
+    // A quick cron searches quickly, so that a few searches go by while the lock moves.
+    let clock = Clock::new();
+    clock.freeze_module();
+    let server = Server::builder().arg("hz", "100").clock(&clock).start();
+    let mut wire = server.connect();
+    let other = |number| ["SET".to_string(), format!("other:{number}"), "value".into()].to_vec();
+    assert!(wire.pipeline((0..OTHERS).map(other).collect()).iter().all(|answer| *answer == Answer::ok()));
+    acquire(&mut wire, "name:0 me 10000");
+    // Not where it was granted when its time is over, so that the sweep has to look for it.
+    assert_eq!(wire.call_strs("RENAME name:0 name:1"), Answer::ok());
+    clock.advance_module(OVER);
+    // A search sees keys that stay where they are, and this one does not.
+    let mut number = 0;
+    eventually("the lock has been renamed often enough", SOON, || {
+        number += 1;
+        let answer = wire.call_strs(&format!("RENAME name:{number} name:{}", number + 1));
+        let swept = answer == Answer::Error("ERR no such key".into());
+        assert!(swept || answer == Answer::ok(), "{answer:?}");
+        (swept || number == 1_500).then_some(())
+    });
+    wait_for_keys(&mut wire, &clock, OTHERS);
+    assert_eq!(server.info("redlock", "redlock_locks"), Some("0".into()));
+    assert_eq!(server.info("redlock", "redlock_expirations"), Some("1".into()));
 }

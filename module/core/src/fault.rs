@@ -29,6 +29,8 @@ pub enum Fault {
     },
     /// The number space of this key's stripe is used up.
     FenceExhausted,
+    /// What must survive a crash cannot be stored.
+    NotStored,
     /// A replica grants nothing; only its master does.
     Replica,
     /// A command that only replication and AOF loading may send.
@@ -56,6 +58,9 @@ impl fmt::Display for Fault {
             Self::FenceExhausted => {
                 f.write_str("ERR the fence numbers of this key are used up; nothing was granted")
             }
+            Self::NotStored => f.write_str(
+                "REDLOCKSTATE this node cannot store what it must remember and grants nothing; see the server's log",
+            ),
             Self::Replica => f.write_str("READONLY a replica grants no locks; ask its master"),
             Self::Internal => f.write_str("ERR this command is for replication and AOF loading only"),
         }

@@ -38,7 +38,9 @@ impl Stripe {
 /// half the cache misses, which are the dearest part of a grant.
 #[derive(Clone, Debug)]
 pub struct Stripes {
-    /// The last number of each stripe, or [`FAR`].
+    /// Where all stripes began.
+    base: u64,
+    /// How far each stripe has come from there, or [`FAR`].
     near: Box<[u32]>,
     /// The last numbers that do not fit.
     far: HashMap<Stripe, u64>,
@@ -50,17 +52,24 @@ const FAR: u32 = u32::MAX;
 
 impl Default for Stripes {
     fn default() -> Self {
-        Self { near: vec![0; STRIPES].into_boxed_slice(), far: HashMap::new(), largest: 0 }
+        Self::starting_at(0)
     }
 }
 
 impl Stripes {
-    /// The last number given out on a stripe, 0 if none was.
+    /// Stripes of which the first number will be larger than `base`.
+    #[must_use]
+    pub fn starting_at(base: u64) -> Self {
+        let base = base.min(MAX_FENCE);
+        Self { base, near: vec![0; STRIPES].into_boxed_slice(), far: HashMap::new(), largest: base }
+    }
+
+    /// The last number given out on a stripe, or where it began.
     #[must_use]
     pub fn last(&self, stripe: Stripe) -> u64 {
         match self.near[usize::from(stripe.0)] {
             FAR => self.far.get(&stripe).copied().unwrap_or(MAX_FENCE),
-            near => u64::from(near),
+            near => self.base + u64::from(near),
         }
     }
 
@@ -82,7 +91,7 @@ impl Stripes {
     pub fn raise(&mut self, stripe: Stripe, fence: u64) {
         let last = self.last(stripe).max(fence.min(MAX_FENCE));
         self.largest = self.largest.max(last);
-        self.near[usize::from(stripe.0)] = match u32::try_from(last) {
+        self.near[usize::from(stripe.0)] = match u32::try_from(last - self.base) {
             Ok(near) if near != FAR => near,
             _ => {
                 self.far.insert(stripe, last);
@@ -91,9 +100,9 @@ impl Stripes {
         };
     }
 
-    /// Stripes in use, as `(index, last number)`.
+    /// Stripes that are past the beginning, as `(index, last number)`.
     pub fn used(&self) -> impl Iterator<Item = (u16, u64)> + '_ {
-        (0..=u16::MAX).map(|index| (index, self.last(Stripe(index)))).filter(|(_, last)| *last > 0)
+        (0..=u16::MAX).map(|index| (index, self.last(Stripe(index)))).filter(|(_, last)| *last > self.base)
     }
 
     /// Takes over a saved stripe, unless it is behind.
@@ -146,6 +155,17 @@ mod tests {
             assert_eq!((stripes.last(stripe), stripes.next(stripe, 0)), (fence, Some(fence + 1)));
             assert_eq!((stripes.largest(), stripes.used().count()), (fence, 1));
         }
+    }
+
+    #[test]
+    fn stripes_that_begin_anew_begin_above_all_others() {
+        let mut stripes = Stripes::starting_at(1 << 40);
+        let stripe = Stripe::of(b"job");
+        assert_eq!(stripes.next(stripe, 7), Some((1 << 40) + 1));
+        stripes.raise(stripe, 9);
+        assert_eq!((stripes.last(stripe), stripes.largest(), stripes.used().count()), (1 << 40, 1 << 40, 0));
+        stripes.raise(stripe, (1 << 40) + 1);
+        assert_eq!(stripes.used().collect::<Vec<_>>(), [(52_697, (1 << 40) + 1)]);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! The seam between a node's decisions and the place where keys live.
 
+use crate::fault::Fault;
+use crate::ledger::Ledger;
 use crate::table::{Database, LockId};
 
 /// What stands under a key.
@@ -32,6 +34,11 @@ pub trait Keyspace {
     fn put(&mut self, key: usize, lock: LockId) -> Option<LockId>;
     /// Removes what is under a key; tells the lock that is gone by that.
     fn delete(&mut self, key: usize) -> Option<LockId>;
+    /// Stores the ledger so that it survives a crash, before it returns.
+    ///
+    /// # Errors
+    /// [`Fault::NotStored`].
+    fn store(&mut self, ledger: &Ledger) -> Result<(), Fault>;
     /// Hands an effect on to replicas and the AOF.
     fn replicate(&mut self, effect: Effect<'_>);
 }

@@ -12,6 +12,7 @@
 //! | why a wall clock cannot end a lock | [`time`] |
 //! | how a held lock is kept in memory | [`table`] over [`slab`], [`wheel`] and [`pack`] |
 //! | why a late request leaves no ghost | [`late`] |
+//! | what survives a crash | [`ledger`] |
 //! | what is saved and replicated | [`image`] |
 
 #![forbid(unsafe_code)]
@@ -24,6 +25,7 @@ pub mod grammar;
 pub mod image;
 pub mod keyspace;
 pub mod late;
+pub mod ledger;
 pub mod memory;
 pub mod node;
 pub mod pack;

@@ -9,6 +9,7 @@ use crate::catalog::Verb;
 use crate::fault::Fault;
 use crate::grammar::{self, Keys};
 use crate::keyspace::{Effect, Keyspace, Occupant};
+use crate::ledger::Ledger;
 use crate::node::{Node, Sweep};
 use crate::reply::Reply;
 use crate::table::{Database, LockId};
@@ -64,6 +65,11 @@ impl Keyspace for View<'_> {
         lock_of(self.keys.remove(&name))
     }
 
+    /// Memory is all there is.
+    fn store(&mut self, _: &Ledger) -> Result<(), Fault> {
+        Ok(())
+    }
+
     fn replicate(&mut self, _: Effect<'_>) {}
 }
 
@@ -71,7 +77,7 @@ impl MemoryNode {
     /// A node with this identity that holds nothing.
     #[must_use]
     pub fn new(id: &str) -> Self {
-        Self { node: Node::new(id.to_owned()), keys: HashMap::new() }
+        Self { node: Node::new(Ledger::new(id.to_owned()), 0), keys: HashMap::new() }
     }
 
     /// The node itself.
@@ -119,7 +125,7 @@ impl MemoryNode {
             }
             Verb::Node => {
                 grammar::exactly(verb, argv)?;
-                Ok(self.node.describe(clock))
+                Ok(self.node.describe(0, clock))
             }
             Verb::Apply => Err(Fault::Internal),
         }

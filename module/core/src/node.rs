@@ -10,9 +10,10 @@ use crate::grammar::{Acquire, Apply, Extend, Release};
 use crate::image::LockImage;
 use crate::keyspace::{Effect, Keyspace, Occupant};
 use crate::late::LateReleases;
+use crate::ledger::{Ledger, Seal};
 use crate::pack::Packed;
-use crate::reply::{Reply, Value};
-use crate::request::DEFAULT_MAX_TTL_MS;
+use crate::reply::Reply;
+use crate::request::{DEFAULT_MAX_TTL_MS, Ttl};
 use crate::table::{Database, LockId, LockTable, NewLock};
 use crate::time::{Millis, NodeClock};
 use crate::wheel::Step;
@@ -23,7 +24,7 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// A node: the locks it holds and the numbers it has given out.
 #[derive(Debug)]
 pub struct Node {
-    id: String,
+    ledger: Ledger,
     locks: LockTable,
     stripes: Stripes,
     late: LateReleases,
@@ -57,18 +58,18 @@ pub enum Sweep {
 }
 
 impl Node {
-    /// A node with this identity that holds nothing and has given out nothing.
+    /// A node that holds nothing. Its numbers are larger than `above`, which its ledger covers.
     #[must_use]
-    pub fn new(id: String) -> Self {
+    pub fn new(ledger: Ledger, above: u64) -> Self {
         Self {
-            id,
             locks: LockTable::default(),
-            stripes: Stripes::default(),
+            stripes: Stripes::starting_at(above),
             late: LateReleases::default(),
             counters: Counters::default(),
             max_ttl_ms: DEFAULT_MAX_TTL_MS,
-            longest_ttl_ms: 0,
+            longest_ttl_ms: ledger.longest_ttl_ms,
             quarantine_until: Millis(0),
+            ledger,
         }
     }
 
@@ -91,17 +92,11 @@ impl Node {
             }
             Standing::Mine { fence } => {
                 // The same request again: the same lock, the same fence, at least as long.
+                self.cover(keyspace, fence, request.ttl.ms())?;
                 self.counters.refreshes += 1;
-                self.longest_ttl_ms = self.longest_ttl_ms.max(request.ttl.ms());
                 for key in 0..request.keys.len() {
-                    self.prolong(
-                        keyspace,
-                        key,
-                        request.owner.text(),
-                        now.deadline_after(request.ttl.ms()),
-                        now,
-                        |lock| (lock.fence, lock.extensions),
-                    );
+                    let as_many = |count| count;
+                    self.prolong(keyspace, key, fence, as_many, request.owner.text(), request.ttl, now);
                 }
                 Ok(Reply::Integer(fence))
             }
@@ -124,21 +119,17 @@ impl Node {
             self.counters.stale_extensions += 1;
             return Ok(Reply::Nil);
         }
+        // One number for all keys: the next holder of any of them gets a larger one.
+        let lifted = |key| match keyspace.occupant(key) {
+            Occupant::Lock(id) => fence::lifted(self.locks.fence(id), request.floor),
+            _ => 0,
+        };
+        let largest = (0..request.keys.len()).map(lifted).max().unwrap_or(0);
+        self.cover(keyspace, largest, request.ttl.ms())?;
         self.counters.extensions += 1;
-        self.longest_ttl_ms = self.longest_ttl_ms.max(request.ttl.ms());
-        let mut largest = 0;
         for key in 0..request.keys.len() {
-            let floor = request.floor;
-            let fence = self.prolong(
-                keyspace,
-                key,
-                request.owner.text(),
-                now.deadline_after(request.ttl.ms()),
-                now,
-                |lock| (fence::lifted(lock.fence, floor), lock.extensions.saturating_add(1)),
-            );
-            self.stripes.raise(Stripe::of(keyspace.name(key)), fence);
-            largest = largest.max(fence);
+            let one_more = |count: u32| count.saturating_add(1);
+            self.prolong(keyspace, key, largest, one_more, request.owner.text(), request.ttl, now);
         }
         Ok(Reply::Integer(largest))
     }
@@ -197,8 +188,10 @@ impl Node {
     ) -> Result<(), Fault> {
         let now = clock.latest();
         let owner = &request.owner.packed();
+        // What the master did is done: a copy that cannot store it follows all the same, and says so when
+        // it is to grant by itself.
+        let _ = self.cover(keyspace, request.fence, request.left_ms);
         self.stripes.raise(Stripe::of(keyspace.name(0)), request.fence);
-        self.longest_ttl_ms = self.longest_ttl_ms.max(request.left_ms);
         let granted = Millis(now.0.saturating_sub(request.held_ms.unwrap_or(0)));
         // An extension says how many there were and leaves the label out; a grant does neither.
         if let (Occupant::Lock(id), Some(extensions), None) =
@@ -247,14 +240,14 @@ impl Node {
         }
     }
 
-    /// Tells about this node.
+    /// Tells about this node. `unburied` locks have left the keyspace and are about to be forgotten.
     #[must_use]
-    pub fn describe(&self, clock: &mut impl NodeClock) -> Reply {
+    pub fn describe(&self, unburied: u64, clock: &mut impl NodeClock) -> Reply {
         Reply::Map(vec![
-            ("node-id", Value::Bytes(self.id.clone().into_bytes())),
+            ("node-id", self.ledger.node_id.as_bytes().into()),
             ("fence", self.largest_fence().into()),
             ("quarantine-ms", self.quarantine_left_ms(clock).into()),
-            ("locks", self.held().into()),
+            ("locks", self.held().saturating_sub(unburied).into()),
             ("waiters", 0.into()),
             ("longest-ttl-ms", self.longest_ttl_ms.into()),
             ("version", VERSION.as_bytes().into()),
@@ -382,6 +375,33 @@ impl Node {
         self.stripes.largest()
     }
 
+    /// What this node must not forget, as it was stored last.
+    #[must_use]
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// Notes that another ledger was stored.
+    pub fn set_ledger(&mut self, ledger: Ledger) {
+        self.ledger = ledger;
+    }
+
+    /// All locks in brief.
+    #[must_use]
+    pub fn seal(&self) -> Seal {
+        self.locks.seal()
+    }
+
+    /// Grants nothing for so long: locks may have been forgotten. A longer wait that is under way stays.
+    pub fn quarantine(&mut self, for_ms: u64, clock: &mut impl NodeClock) {
+        self.quarantine_until = self.quarantine_until.max(clock.latest().deadline_after(for_ms));
+    }
+
+    /// Grants again: nothing was forgotten after all.
+    pub fn end_quarantine(&mut self) {
+        self.quarantine_until = Millis(0);
+    }
+
     /// The longest time to live granted.
     #[must_use]
     pub fn longest_ttl_ms(&self) -> u64 {
@@ -502,6 +522,7 @@ impl Node {
         if !self.locks.has_room_for(keys) {
             return Err(FULL);
         }
+        self.cover(keyspace, fence, request.ttl.ms())?;
         for key in 0..keys {
             let mut deadline = now.deadline_after(request.ttl.ms());
             if let Occupant::Lock(old) = keyspace.occupant(key) {
@@ -534,7 +555,6 @@ impl Node {
             keyspace.replicate(Effect::Granted { key, owner, fence, left_ms, label: request.label });
         }
         self.counters.grants += 1;
-        self.longest_ttl_ms = self.longest_ttl_ms.max(request.ttl.ms());
         Ok(Reply::Integer(fence))
     }
 
@@ -548,35 +568,52 @@ impl Node {
             .any(|key| self.late.bars(keyspace.name(key), request.owner.text(), connection, now))
     }
 
-    /// Moves the deadline of a key's lock out and sets what `change` says; tells its fence.
+    /// Lets a key's lock go on with this fence: its deadline moves out, its extensions are counted.
+    #[allow(clippy::too_many_arguments, reason = "one step of two commands, nothing to group")]
     fn prolong(
         &mut self,
         keyspace: &mut impl Keyspace,
         key: usize,
+        fence: u64,
+        count: impl FnOnce(u32) -> u32,
         owner: &[u8],
-        until: Millis,
+        ttl: Ttl,
         now: Millis,
-        change: impl FnOnce(Numbers) -> (u64, u32),
-    ) -> u64 {
-        let Occupant::Lock(id) = keyspace.occupant(key) else { return 0 };
-        let (fence, extensions) =
-            change(Numbers { fence: self.locks.fence(id), extensions: self.locks.extensions(id) });
+    ) {
+        let Occupant::Lock(id) = keyspace.occupant(key) else { return };
+        let extensions = count(self.locks.extensions(id));
         self.locks.set_fence(id, fence);
         self.locks.set_extensions(id, extensions);
-        let left_ms = now.left_until(self.locks.prolong(id, until));
+        // The lock may have come here from another name, whose stripe counted for it so far.
+        self.stripes.raise(Stripe::of(keyspace.name(key)), fence);
+        let left_ms = now.left_until(self.locks.prolong(id, now.deadline_after(ttl.ms())));
         let held_ms = now.since(self.locks.granted(id));
         keyspace.replicate(Effect::Prolonged { key, owner, fence, left_ms, held_ms, extensions });
-        fence
     }
 
     fn free(&mut self, keyspace: &mut impl Keyspace, key: usize, floor: u64) {
-        if floor > 0 {
+        let Occupant::Lock(id) = keyspace.occupant(key) else { return };
+        let renamed = self.locks.place(id).1 != keyspace.name(key);
+        if floor > 0 || renamed {
             let stripe = Stripe::of(keyspace.name(key));
-            let last = self.stripes.last(stripe);
-            self.stripes.raise(stripe, fence::lifted(last, floor));
+            let last = self.stripes.last(stripe).max(self.locks.fence(id));
+            let raised = fence::lifted(last, floor);
+            // The floor is a wish: when it cannot be stored the lock is freed all the same.
+            let stored = self.cover(keyspace, raised, 0).is_ok();
+            self.stripes.raise(stripe, if stored { raised } else { last });
         }
         let gone = keyspace.delete(key);
         self.bury_if(gone);
+    }
+
+    /// Makes sure that a crash from now on forgets neither this fence nor this time to live.
+    fn cover(&mut self, keyspace: &mut impl Keyspace, fence: u64, ttl_ms: u64) -> Result<(), Fault> {
+        if let Some(next) = self.ledger.covering(fence, ttl_ms) {
+            keyspace.store(&next)?;
+            self.ledger = next;
+        }
+        self.longest_ttl_ms = self.longest_ttl_ms.max(ttl_ms);
+        Ok(())
     }
 
     fn bury_if(&mut self, gone: Option<LockId>) {
@@ -584,12 +621,6 @@ impl Node {
             self.locks.remove(lock);
         }
     }
-}
-
-/// The numbers of a held lock.
-struct Numbers {
-    fence: u64,
-    extensions: u32,
 }
 
 const FULL: Fault = Fault::Arg("this node can hold no more locks");

@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 
 use crate::image::LockImage;
+use crate::ledger::Seal;
 use crate::pack::{self, Form, Packed};
 use crate::slab::{Slab, SlotId};
 use crate::time::Millis;
@@ -375,6 +376,19 @@ impl LockTable {
             held_ms: now.since(self.granted(id)),
             extensions: self.extensions(id),
         }
+    }
+
+    /// All locks in brief.
+    #[must_use]
+    pub fn seal(&self) -> Seal {
+        let mut seal = Seal::default();
+        self.wheel.for_each(&self.slots, |entry| {
+            let id = LockId(entry);
+            let record = self.slots.record(id);
+            let (database, key) = self.place(id);
+            seal.add(database, key, &pack::unpack(record.form(), record.owner()), self.fence(id));
+        });
+        seal
     }
 
     /// Does one lock's worth of work towards `now`; see [`Wheel::step`].

@@ -122,6 +122,17 @@ impl Wheel {
         Step::Moved
     }
 
+    /// Visits every entry, in no particular order.
+    pub fn for_each(&self, links: &impl Links, mut visit: impl FnMut(u32)) {
+        for head in self.heads.iter().flatten() {
+            let mut entry = *head;
+            while entry != NONE {
+                visit(entry);
+                (_, entry) = links.links(entry);
+            }
+        }
+    }
+
     /// The time of the first slot that has entries: nothing is due before it.
     #[must_use]
     pub fn next(&self) -> Option<Millis> {
@@ -266,6 +277,10 @@ mod tests {
                         over.iter().for_each(|name| { model.remove(name); });
                     }
                 }
+                let mut all = Vec::new();
+                wheel.for_each(&entries, |entry| all.push(entry));
+                all.sort_unstable();
+                prop_assert!(all.iter().eq(model.keys()));
                 if let Some(next) = wheel.next() {
                     let first = model.values().min().copied();
                     prop_assert!(first.is_some_and(|first| next.0 <= first), "{next:?} against {first:?}");

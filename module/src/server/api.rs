@@ -1,6 +1,6 @@
 //! Calls from the module into the server.
 
-use std::ffi::{CStr, CString, c_int, c_longlong, c_void};
+use std::ffi::{CStr, CString, c_int, c_longlong};
 use std::marker::PhantomData;
 
 use redis_module::raw;
@@ -23,7 +23,7 @@ pub(crate) fn require_all() -> Result<(), &'static str> {
         };
     }
     require! {
-        RedisModule_CloseKey RedisModule_CreateCommand RedisModule_CreateDataType RedisModule_CreateString
+        RedisModule_AvoidReplicaTraffic RedisModule_CloseKey RedisModule_CreateCommand RedisModule_CreateDataType RedisModule_CreateString
         RedisModule_CreateTimer RedisModule_DeleteKey RedisModule_DigestAddLongLong
         RedisModule_DigestAddStringBuffer RedisModule_DigestEndSequence RedisModule_EmitAOF
         RedisModule_Free RedisModule_FreeString RedisModule_GetClientId RedisModule_GetCommand
@@ -33,8 +33,8 @@ pub(crate) fn require_all() -> Result<(), &'static str> {
         RedisModule_IsKeysPositionRequest RedisModule_KeyAtPosWithFlags
         RedisModule_KeyType RedisModule_LoadConfigs RedisModule_LoadStringBuffer RedisModule_LoadUnsigned
         RedisModule_Log RedisModule_ModuleTypeGetType RedisModule_ModuleTypeGetValue
-        RedisModule_ModuleTypeSetValue RedisModule_OpenKey RedisModule_RegisterInfoFunc
-        RedisModule_RegisterNumericConfig RedisModule_Replicate RedisModule_ReplicateVerbatim
+        RedisModule_ModuleTypeSetValue RedisModule_OpenKey RedisModule_RegisterEnumConfig
+        RedisModule_RegisterInfoFunc RedisModule_RegisterNumericConfig RedisModule_Replicate RedisModule_ReplicateVerbatim
         RedisModule_ReplyWithError RedisModule_ReplyWithLongLong
         RedisModule_ReplyWithMap RedisModule_ReplyWithNull RedisModule_ReplyWithSimpleString
         RedisModule_ReplyWithStringBuffer
@@ -88,6 +88,22 @@ impl Circumstances {
     }
 }
 
+/// Writes a line to the server's log where no call of the server is at hand.
+pub(crate) fn log_line(level: Level, line: &str) {
+    log(std::ptr::null_mut(), level, line);
+}
+
+fn log(ctx: *mut raw::RedisModuleCtx, level: Level, line: &str) {
+    let level = match level {
+        Level::Notice => c"notice",
+        Level::Warning => c"warning",
+    };
+    let line = text(line);
+    // The line goes as an argument, never as the format: it may contain anything.
+    // SAFETY: the context is alive or null, all strings end with NUL and outlive the call.
+    unsafe { server!(RedisModule_Log)(ctx, level.as_ptr(), c"%s".as_ptr(), line.as_ptr()) };
+}
+
 /// The server, for the length of one call.
 #[derive(Clone, Copy)]
 pub(crate) struct Ctx<'a> {
@@ -104,24 +120,12 @@ impl Ctx<'_> {
 
     /// Writes a line to the server's log.
     pub(crate) fn log(self, level: Level, line: &str) {
-        let level = match level {
-            Level::Notice => c"notice",
-            Level::Warning => c"warning",
-        };
-        let line = text(line);
-        // The line goes as an argument, never as the format: it may contain anything.
-        // SAFETY: the context is alive, all strings end with NUL and outlive the call.
-        unsafe { server!(RedisModule_Log)(self.raw, level.as_ptr(), c"%s".as_ptr(), line.as_ptr()) };
+        log(self.raw, level, line);
     }
 
     pub(crate) fn reply_integer(self, number: u64) {
         // SAFETY: the context is alive.
-        unsafe {
-            server!(RedisModule_ReplyWithLongLong)(
-                self.raw,
-                c_longlong::try_from(number).unwrap_or(c_longlong::MAX),
-            )
-        };
+        unsafe { server!(RedisModule_ReplyWithLongLong)(self.raw, long(number)) };
     }
 
     pub(crate) fn reply_nil(self) {
@@ -195,23 +199,41 @@ impl Ctx<'_> {
         unsafe { server!(RedisModule_ReplicateVerbatim)(self.raw) };
     }
 
+    /// Whether the server holds writes back at present: during `CLIENT PAUSE` and failovers. A change
+    /// that is replicated then stops the server.
+    pub(crate) fn is_paused(self) -> bool {
+        // SAFETY: takes nothing.
+        unsafe { server!(RedisModule_AvoidReplicaTraffic)() != 0 }
+    }
+
     /// Whether the server has replicas, or keeps a backlog for one that may come back.
     pub(crate) fn has_replicas(self) -> bool {
-        let field = |info, name: &CStr| {
-            let mut failed = 0;
-            // SAFETY: the information was just made, the name ends with NUL.
-            let value = unsafe {
-                server!(RedisModule_ServerInfoGetFieldUnsigned)(info, name.as_ptr(), &raw mut failed)
-            };
-            // What cannot be read counts as yes: then effects are sent in vain, never missed.
-            failed != 0 || value > 0
-        };
-        // SAFETY: the context is alive; the information is freed once, by the server that made it.
+        // What cannot be read counts as yes: then effects are sent in vain, never missed.
+        self.info(c"replication", [c"connected_slaves", c"repl_backlog_active"])
+            .into_iter()
+            .any(|value| value.is_none_or(|value| value > 0))
+    }
+
+    /// The port that the server listens on; 0 if it has none.
+    pub(crate) fn port(self) -> u64 {
+        let [port] = self.info(c"server", [c"tcp_port"]);
+        port.unwrap_or(0)
+    }
+
+    /// Numbers that `INFO` tells; `None` for each that it does not.
+    fn info<const N: usize>(self, section: &CStr, fields: [&CStr; N]) -> [Option<u64>; N] {
+        // SAFETY: the context is alive, the names end with NUL; the information is freed once, by the server
+        // that made it, after the last look at it.
         unsafe {
-            let info = server!(RedisModule_GetServerInfo)(self.raw, c"replication".as_ptr());
-            let has = field(info, c"connected_slaves") || field(info, c"repl_backlog_active");
+            let info = server!(RedisModule_GetServerInfo)(self.raw, section.as_ptr());
+            let values = fields.map(|field| {
+                let mut failed = 0;
+                let value =
+                    server!(RedisModule_ServerInfoGetFieldUnsigned)(info, field.as_ptr(), &raw mut failed);
+                (failed == 0).then_some(value)
+            });
             server!(RedisModule_FreeServerInfo)(self.raw, info);
-            has
+            values
         }
     }
 
@@ -226,7 +248,7 @@ impl Ctx<'_> {
     /// Starts a timer of the sweep. It follows the wall clock: it may fire early or late.
     pub(crate) fn start_sweep_timer(self, after_ms: u64) -> Timer {
         let after = after_ms.try_into().unwrap_or(i64::MAX / 1_000_000);
-        let callback = Some(super::edge::sweep_timer as raw_timer::Proc);
+        let callback: raw::RedisModuleTimerProc = Some(super::edge::sweep_timer);
         // SAFETY: the context is alive; the callback is a function and takes no data.
         Timer(unsafe { server!(RedisModule_CreateTimer)(self.raw, after, callback, std::ptr::null_mut()) })
     }
@@ -236,12 +258,6 @@ impl Ctx<'_> {
         // SAFETY: the context is alive; the server checks the number.
         unsafe { server!(RedisModule_StopTimer)(self.raw, timer.0, std::ptr::null_mut()) };
     }
-}
-
-/// The type of a timer's callback.
-mod raw_timer {
-    use super::{c_void, raw};
-    pub(super) type Proc = unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut c_void);
 }
 
 /// A timer that was started.
@@ -261,6 +277,11 @@ pub(super) unsafe fn bytes<'a>(string: *const raw::RedisModuleString) -> &'a [u8
     }
     // SAFETY: the server says that so many bytes are there, for as long as the string is.
     unsafe { std::slice::from_raw_parts(start.cast(), len) }
+}
+
+/// A number for the server.
+pub(super) fn long(number: u64) -> c_longlong {
+    c_longlong::try_from(number).unwrap_or(c_longlong::MAX)
 }
 
 /// A text for the server; it cannot have a NUL in it.

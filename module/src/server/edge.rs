@@ -7,13 +7,14 @@ use redis_module::raw;
 use redlock_core::catalog::Verb;
 use redlock_core::grammar::counted_keys;
 use redlock_core::reply::Value;
-use redlock_core::{Fault, LockId, Reply};
+use redlock_core::{LockId, Reply};
 
-use super::api::{Ctx, ERR, Level, OK, bytes, server};
+use super::api::{Ctx, ERR, Level, OK, bytes, log_line, long, server};
 use super::io::Io;
 use super::keys::{lock_of_key, lock_of_value, value_of_lock};
 use super::register::key_flags;
-use crate::{commands, config, events, info, load, persist, state, sweep};
+use crate::restart::Grace;
+use crate::{commands, config, events, info, load, persist, restart, state, sweep};
 
 /// A command with at most so many words needs no allocation for them.
 const USUAL_WORDS: usize = 8;
@@ -66,17 +67,16 @@ impl<'a> Words<'a> {
 }
 
 /// Runs `body`; a panic becomes `None` and a line in the log.
-fn guarded<R>(ctx: Option<Ctx<'_>>, what: &str, body: impl FnOnce() -> R) -> Option<R> {
+fn guarded<R>(what: &str, body: impl FnOnce() -> R) -> Option<R> {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(value) => Some(value),
         Err(panic) => {
             let said = panic
                 .downcast_ref::<&str>()
                 .copied()
-                .or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-            if let Some(ctx) = ctx {
-                ctx.log(Level::Warning, &format!("internal error in {what}: {}", said.unwrap_or("unknown")));
-            }
+                .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+                .unwrap_or("unknown");
+            log_line(Level::Warning, &format!("internal error in {what}: {said}"));
             None
         }
     }
@@ -92,14 +92,12 @@ unsafe fn command(
     let ctx = unsafe { Ctx::new(ctx) };
     if verb.counts_its_keys() && ctx.asks_for_keys() {
         // SAFETY: so are its words.
-        guarded(Some(ctx), "finding keys", || unsafe {
-            Words::read(argv, argc, |words| tell_keys(ctx, verb, words))
-        });
+        guarded("finding keys", || unsafe { Words::read(argv, argc, |words| tell_keys(ctx, verb, words)) });
         return OK;
     }
     // SAFETY: so are its words.
     let run = || unsafe { Words::read(argv, argc, |words| commands::run(ctx, verb, words)) };
-    let answer = guarded(Some(ctx), verb.name(), run);
+    let answer = guarded(verb.name(), run);
     // The reply comes last and cannot fail, so a command is answered exactly once.
     match answer {
         Some(Ok(commands::Answer::Reply(Reply::Integer(number)))) => ctx.reply_integer(number),
@@ -172,8 +170,7 @@ pub(crate) unsafe extern "C" fn RedisModule_OnLoad(
             return ERR;
         }
         let ctx = Ctx::new(ctx);
-        match guarded(Some(ctx), "loading", || Words::read(argv, argc, |words| load::load(ctx, words.all())))
-        {
+        match guarded("loading", || Words::read(argv, argc, |words| load::load(ctx, words.all()))) {
             Some(Ok(())) => OK,
             Some(Err(why)) => {
                 ctx.log(Level::Warning, &format!("not loaded: {why}"));
@@ -187,20 +184,20 @@ pub(crate) unsafe extern "C" fn RedisModule_OnLoad(
 pub(super) unsafe extern "C" fn sweep_timer(ctx: *mut raw::RedisModuleCtx, _: *mut c_void) {
     // SAFETY: called by the server with a live context.
     let ctx = unsafe { Ctx::new(ctx) };
-    guarded(Some(ctx), "the sweep", || sweep::on_timer(ctx));
+    guarded("the sweep", || sweep::on_timer(ctx));
 }
 
 pub(super) unsafe extern "C" fn rdb_load(io: *mut raw::RedisModuleIO, version: c_int) -> *mut c_void {
     // SAFETY: called by the server with a live handle.
     let io = unsafe { Io::new(io) };
-    let lock: Option<LockId> = guarded(None, "loading a lock", || persist::load_lock(io, version)).flatten();
+    let lock: Option<LockId> = guarded("loading a lock", || persist::load_lock(io, version)).flatten();
     lock.map_or(std::ptr::null_mut(), value_of_lock)
 }
 
 pub(super) unsafe extern "C" fn rdb_save(io: *mut raw::RedisModuleIO, value: *mut c_void) {
     // SAFETY: called by the server with a live handle.
     let io = unsafe { Io::new(io) };
-    guarded(None, "saving a lock", || lock_of_value(value).map(|lock| persist::save_lock(io, lock)));
+    guarded("saving a lock", || lock_of_value(value).map(|lock| persist::save_lock(io, lock)));
 }
 
 pub(super) unsafe extern "C" fn aof_rewrite(
@@ -210,7 +207,7 @@ pub(super) unsafe extern "C" fn aof_rewrite(
 ) {
     // SAFETY: called by the server with a live handle.
     let io = unsafe { Io::new(io) };
-    guarded(None, "rewriting a lock", || {
+    guarded("rewriting a lock", || {
         if let Some(image) = lock_of_value(value).and_then(persist::image_of) {
             io.emit_lock(key, &image);
         }
@@ -219,15 +216,15 @@ pub(super) unsafe extern "C" fn aof_rewrite(
 
 /// The one callback that the server may make on a background thread.
 pub(super) unsafe extern "C" fn free(value: *mut c_void) {
-    guarded(None, "freeing a lock", || lock_of_value(value).map(state::note_freed));
+    guarded("freeing a lock", || lock_of_value(value).map(state::note_freed));
 }
 
 pub(super) unsafe extern "C" fn mem_usage(value: *const c_void) -> usize {
-    guarded(None, "measuring a lock", || lock_of_value(value).map_or(0, persist::bytes_of)).unwrap_or(0)
+    guarded("measuring a lock", || lock_of_value(value).map_or(0, persist::bytes_of)).unwrap_or(0)
 }
 
 pub(super) unsafe extern "C" fn digest(digest: *mut raw::RedisModuleDigest, value: *mut c_void) {
-    guarded(None, "digesting a lock", || {
+    guarded("digesting a lock", || {
         let Some(image) = lock_of_value(value).and_then(persist::image_of) else { return };
         // SAFETY: called by the server with a live handle; the bytes outlive the calls. Time is left
         // out: it differs between copies of one dataset.
@@ -235,10 +232,7 @@ pub(super) unsafe extern "C" fn digest(digest: *mut raw::RedisModuleDigest, valu
             for part in [&image.owner, &image.label] {
                 server!(RedisModule_DigestAddStringBuffer)(digest, part.as_ptr().cast(), part.len());
             }
-            server!(RedisModule_DigestAddLongLong)(
-                digest,
-                c_longlong::try_from(image.fence).unwrap_or(c_longlong::MAX),
-            );
+            server!(RedisModule_DigestAddLongLong)(digest, long(image.fence));
             server!(RedisModule_DigestEndSequence)(digest);
         }
     });
@@ -248,14 +242,14 @@ pub(super) unsafe extern "C" fn digest(digest: *mut raw::RedisModuleDigest, valu
 pub(super) unsafe extern "C" fn aux_save(io: *mut raw::RedisModuleIO, _: c_int) {
     // SAFETY: called by the server with a live handle.
     let io = unsafe { Io::new(io) };
-    guarded(None, "saving the fences", || persist::save_fences(io));
+    guarded("saving the fences", || persist::save_fences(io));
 }
 
 /// What later servers call: a dataset that never had a lock is left without a trace of the module.
 pub(super) unsafe extern "C" fn aux_save_if_any(io: *mut raw::RedisModuleIO, _: c_int) {
     // SAFETY: called by the server with a live handle.
     let io = unsafe { Io::new(io) };
-    guarded(None, "saving the fences", || {
+    guarded("saving the fences", || {
         if persist::has_fences() {
             persist::save_fences(io)
         }
@@ -265,7 +259,7 @@ pub(super) unsafe extern "C" fn aux_save_if_any(io: *mut raw::RedisModuleIO, _: 
 pub(super) unsafe extern "C" fn aux_load(io: *mut raw::RedisModuleIO, version: c_int, _: c_int) -> c_int {
     // SAFETY: called by the server with a live handle.
     let io = unsafe { Io::new(io) };
-    match guarded(None, "loading the fences", || persist::load_fences(io, version)) {
+    match guarded("loading the fences", || persist::load_fences(io, version)) {
         Some(true) => OK,
         _ => ERR,
     }
@@ -293,7 +287,7 @@ pub(super) unsafe extern "C" fn info_section(ctx: *mut raw::RedisModuleInfoCtx, 
     if for_crash_report != 0 {
         return;
     }
-    guarded(None, "INFO", || {
+    guarded("INFO", || {
         // SAFETY: called by the server with a live handle; the section takes the module's name.
         if unsafe { server!(RedisModule_InfoAddSection)(ctx, std::ptr::null()) } == OK {
             info::write(&InfoWriter(ctx));
@@ -302,9 +296,7 @@ pub(super) unsafe extern "C" fn info_section(ctx: *mut raw::RedisModuleInfoCtx, 
 }
 
 pub(super) unsafe extern "C" fn get_number(_: *const c_char, which: *mut c_void) -> c_longlong {
-    guarded(None, "CONFIG GET", || config::get(which.addr()))
-        .and_then(|value| value.try_into().ok())
-        .unwrap_or(0)
+    guarded("CONFIG GET", || config::get(which.addr())).and_then(|value| value.try_into().ok()).unwrap_or(0)
 }
 
 pub(super) unsafe extern "C" fn set_number(
@@ -315,7 +307,22 @@ pub(super) unsafe extern "C" fn set_number(
 ) -> c_int {
     // The server has checked the range.
     let value = u64::try_from(value).unwrap_or(0);
-    if guarded(None, "CONFIG SET", || config::set(which.addr(), value)).is_some() { OK } else { ERR }
+    if guarded("CONFIG SET", || config::set(which.addr(), value)).is_some() { OK } else { ERR }
+}
+
+pub(super) unsafe extern "C" fn get_grace(_: *const c_char, _: *mut c_void) -> c_int {
+    let grace = guarded("CONFIG GET", config::grace).unwrap_or_default();
+    c_int::try_from(grace as usize).unwrap_or(0)
+}
+
+pub(super) unsafe extern "C" fn set_grace(
+    _: *const c_char,
+    value: c_int,
+    _: *mut c_void,
+    _: *mut *mut raw::RedisModuleString,
+) -> c_int {
+    let grace = Grace::from_number(usize::try_from(value).unwrap_or(0));
+    if guarded("CONFIG SET", || config::set_grace(grace)).is_some() { OK } else { ERR }
 }
 
 pub(super) unsafe extern "C" fn server_event(
@@ -326,7 +333,7 @@ pub(super) unsafe extern "C" fn server_event(
 ) {
     // SAFETY: called by the server with a live context.
     let ctx = unsafe { Ctx::new(ctx) };
-    guarded(Some(ctx), "a server event", || match event.id {
+    guarded("a server event", || match event.id {
         raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED => {
             events::role_changed(ctx, sub == raw::REDISMODULE_EVENT_REPLROLECHANGED_NOW_REPLICA);
         }
@@ -338,6 +345,7 @@ pub(super) unsafe extern "C" fn server_event(
         },
         raw::REDISMODULE_EVENT_CRON_LOOP => events::cron(ctx),
         raw::REDISMODULE_EVENT_FORK_CHILD => events::forked(),
+        raw::REDISMODULE_EVENT_SHUTDOWN => restart::shut_down(),
         raw::REDISMODULE_EVENT_SWAPDB if !data.is_null() => {
             // SAFETY: for this event the server passes this structure.
             let swap = unsafe { &*data.cast::<raw::RedisModuleSwapDbInfo>() };
@@ -353,7 +361,7 @@ pub(super) unsafe extern "C" fn scanned_key(
     key: *mut raw::RedisModuleKey,
     found: *mut c_void,
 ) {
-    guarded(None, "a search", || {
+    guarded("a search", || {
         // SAFETY: called by the server, during `Scan::step`, with a live key (or none), its name, and
         // the list that `step` has passed.
         unsafe {
@@ -363,6 +371,3 @@ pub(super) unsafe extern "C" fn scanned_key(
         }
     });
 }
-
-/// So that a fault at the edge has the same words as one of the core.
-pub(crate) type Outcome = Result<commands::Answer, Fault>;

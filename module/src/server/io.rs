@@ -1,12 +1,12 @@
 //! Reading and writing the dataset.
 
-use std::ffi::{c_longlong, c_void};
+use std::ffi::c_void;
 use std::marker::PhantomData;
 
 use redis_module::raw;
 use redlock_core::image::LockImage;
 
-use super::api::{bytes, server};
+use super::api::{bytes, long, server};
 
 /// A dataset being loaded, saved or rewritten, for the length of one call.
 #[derive(Clone, Copy)]
@@ -78,7 +78,6 @@ impl<'a> Io<'a> {
 
     /// Writes a lock to the AOF as the command that brings it back.
     pub(super) fn emit_lock(self, key: *mut raw::RedisModuleString, lock: &LockImage) {
-        let long = |number: u64| c_longlong::try_from(number).unwrap_or(c_longlong::MAX);
         // SAFETY: the handle is alive; `s` takes a string of the server, `b` bytes and their length, `l`
         // a long long, `c` a C string, in the order of the format.
         unsafe {

@@ -4,13 +4,15 @@ use std::ffi::{c_int, c_longlong, c_void};
 
 use redis_module::raw;
 use redlock_core::grammar::Keys;
+use redlock_core::ledger::Ledger;
 use redlock_core::table::Database;
-use redlock_core::{Effect, Keyspace, LockId, Occupant};
+use redlock_core::{Effect, Fault, Keyspace, LockId, Occupant};
 
-use super::api::{Ctx, server};
+use super::api::{Ctx, long, server};
 use super::edge::Words;
 use super::register::lock_type;
 use crate::state::see_off;
+use crate::vault;
 
 const READ: c_int = raw::REDISMODULE_READ as c_int;
 const READ_WRITE: c_int = (raw::REDISMODULE_READ | raw::REDISMODULE_WRITE) as c_int;
@@ -202,6 +204,10 @@ impl Keyspace for CommandKeys<'_> {
         gone
     }
 
+    fn store(&mut self, ledger: &Ledger) -> Result<(), Fault> {
+        vault::store(ledger)
+    }
+
     fn replicate(&mut self, effect: Effect<'_>) {
         if let Effect::Prolonged { key, .. } = effect {
             self.changed(key);
@@ -260,46 +266,45 @@ impl CommandKeys<'_> {
 /// A key outside of a command, by its name.
 pub(crate) struct NamedKey<'a> {
     ctx: Ctx<'a>,
-    name: *mut raw::RedisModuleString,
-    // Dropped by hand, before the name.
-    open: Option<OpenKey>,
+    // Closed before its name is freed: fields are dropped in this order.
+    open: OpenKey,
+    name: OwnedName<'a>,
+}
+
+/// A string that the module has made.
+struct OwnedName<'a> {
+    ctx: Ctx<'a>,
+    raw: *mut raw::RedisModuleString,
+}
+
+impl Drop for OwnedName<'_> {
+    fn drop(&mut self) {
+        // SAFETY: the string was made by `NamedKey::open` and is freed once.
+        unsafe { server!(RedisModule_FreeString)(self.ctx.raw, self.raw) };
+    }
 }
 
 impl<'a> NamedKey<'a> {
     pub(crate) fn open(ctx: Ctx<'a>, name: &[u8], intent: Intent) -> Self {
         // SAFETY: the context is alive, the bytes outlive the call, which copies them.
-        let name = unsafe { server!(RedisModule_CreateString)(ctx.raw, name.as_ptr().cast(), name.len()) };
+        let raw = unsafe { server!(RedisModule_CreateString)(ctx.raw, name.as_ptr().cast(), name.len()) };
         // SAFETY: the string was just made.
-        let open = Some(unsafe { OpenKey::open(ctx, name, intent) });
-        Self { ctx, name, open }
+        let open = unsafe { OpenKey::open(ctx, raw, intent) };
+        Self { ctx, open, name: OwnedName { ctx, raw } }
     }
 
     pub(crate) fn occupant(&self) -> Occupant {
-        self.open.as_ref().map_or(Occupant::Empty, OpenKey::occupant)
+        self.open.occupant()
     }
 
     /// Deletes the key, here and on replicas; tells the lock that is gone by that.
     pub(crate) fn delete(&self) -> Option<LockId> {
-        self.open.as_ref().and_then(|open| {
-            let gone = open.delete();
-            // SAFETY: the context is alive; `s` takes a string of the server.
-            unsafe {
-                server!(RedisModule_SignalModifiedKey)(self.ctx.raw, self.name);
-                server!(RedisModule_Replicate)(self.ctx.raw, c"DEL".as_ptr(), c"s".as_ptr(), self.name);
-            };
-            gone
-        })
+        let gone = self.open.delete();
+        // SAFETY: the context is alive; `s` takes a string of the server.
+        unsafe {
+            server!(RedisModule_SignalModifiedKey)(self.ctx.raw, self.name.raw);
+            server!(RedisModule_Replicate)(self.ctx.raw, c"DEL".as_ptr(), c"s".as_ptr(), self.name.raw);
+        };
+        gone
     }
-}
-
-impl Drop for NamedKey<'_> {
-    fn drop(&mut self) {
-        self.open = None;
-        // SAFETY: the string was made by `open` and is freed once, after the key that uses it.
-        unsafe { server!(RedisModule_FreeString)(self.ctx.raw, self.name) };
-    }
-}
-
-fn long(number: u64) -> c_longlong {
-    c_longlong::try_from(number).unwrap_or(c_longlong::MAX)
 }

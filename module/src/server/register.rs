@@ -1,14 +1,15 @@
 //! What the module registers with the server when it is loaded.
 
-use std::ffi::{CString, c_char, c_int, c_longlong, c_void};
+use std::ffi::{CString, c_char, c_int, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use redis_module::raw;
 use redlock_core::catalog::{Access, Arg, ArgKind, COMMANDS, KeyWords, SINCE, Spec};
 
-use super::api::{Ctx, OK, server, text};
+use super::api::{Ctx, OK, long, server, text};
 use super::edge;
+use crate::restart::Grace;
 
 /// The type of lock keys, as `TYPE key` shows it. Nine letters, by the server's rule.
 pub(crate) const TYPE_NAME: &str = "redlock-1";
@@ -103,7 +104,6 @@ pub(crate) fn number_setting(
     default: u64,
     range: (u64, u64),
 ) -> Result<(), String> {
-    let long = |number: u64| c_longlong::try_from(number).unwrap_or(c_longlong::MAX);
     let c_name = text(name);
     // SAFETY: the context is alive, the name outlives the call; the last argument is a number that
     // comes back to the callbacks and is never followed.
@@ -124,6 +124,30 @@ pub(crate) fn number_setting(
     if done == OK { Ok(()) } else { Err(format!("the server refused the setting redlock.{name}")) }
 }
 
+/// Registers the setting `redlock.restart-grace`.
+pub(crate) fn grace_setting(ctx: Ctx<'_>, default: Grace) -> Result<(), String> {
+    let names = Grace::NAMES.map(text);
+    let mut name_starts = names.each_ref().map(|name| name.as_ptr());
+    let numbers: [c_int; Grace::NAMES.len()] = [0, 1, 2];
+    // SAFETY: the context is alive; names and numbers outlive the call, which copies them.
+    let done = unsafe {
+        server!(RedisModule_RegisterEnumConfig)(
+            ctx.raw,
+            c"restart-grace".as_ptr(),
+            c_int::try_from(default as usize).unwrap_or(0),
+            raw::REDISMODULE_CONFIG_DEFAULT,
+            name_starts.as_mut_ptr(),
+            numbers.as_ptr(),
+            c_int::try_from(numbers.len()).unwrap_or(0),
+            Some(edge::get_grace),
+            Some(edge::set_grace),
+            None,
+            ptr::null_mut(),
+        )
+    };
+    if done == OK { Ok(()) } else { Err("the server refused the setting redlock.restart-grace".to_owned()) }
+}
+
 /// Takes the values that the server's configuration has for the settings.
 pub(crate) fn load_settings(ctx: Ctx<'_>) -> Result<(), String> {
     // SAFETY: the context is alive.
@@ -141,6 +165,7 @@ pub(crate) fn subscriptions(ctx: Ctx<'_>) -> Result<(), String> {
         raw::REDISMODULE_EVENT_CRON_LOOP,
         raw::REDISMODULE_EVENT_SWAPDB,
         raw::REDISMODULE_EVENT_FORK_CHILD,
+        raw::REDISMODULE_EVENT_SHUTDOWN,
     ] {
         let event = raw::RedisModuleEvent { id, dataver: 1 };
         // SAFETY: the context is alive; the callback is a function.

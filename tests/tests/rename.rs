@@ -1,0 +1,78 @@
+//! A lock that is renamed takes its fence along: the key that it comes to goes on counting from there.
+
+use redlock_tests::{Answer, Server, Wire};
+
+fn fence(wire: &mut Wire, line: &str) -> i64 {
+    let answer = wire.call_strs(line);
+    assert!(matches!(answer, Answer::Int(1..)), "{line} answered {answer:?}");
+    answer.int()
+}
+
+/// A lock with a large fence, under a name that has never been locked.
+fn rename_a_lock(wire: &mut Wire) {
+    assert_eq!(wire.call_strs("REDLOCK.ACQUIRE a first 60000 FENCE 50"), Answer::Int(50));
+    assert_eq!(wire.call_strs("RENAME a b"), Answer::ok());
+}
+
+/// What may happen to the lock under its new name before it is free again.
+const HISTORIES: [&[&str]; 5] = [
+    &["REDLOCK.ACQUIRE b first 60000", "REDLOCK.RELEASE b first"],
+    &["REDLOCK.EXTEND b first 60000", "REDLOCK.RELEASE b first"],
+    &["REDLOCK.RELEASE b first"],
+    &["REDLOCK.MEXTEND 1 b first 60000", "REDLOCK.MRELEASE 1 b first"],
+    &["REDLOCK.MRELEASE 1 b first"],
+];
+
+#[test]
+fn the_new_name_has_the_fence_and_the_next_holder_the_next() {
+    let server = Server::start();
+    let mut wire = server.connect();
+    rename_a_lock(&mut wire);
+    assert_eq!(wire.call_strs("REDLOCK.ACQUIRE b first 60000"), Answer::Int(50), "the same lock");
+    assert_eq!(wire.call_strs("REDLOCK.RELEASE b first"), Answer::Int(1));
+    assert_eq!(wire.call_strs("REDLOCK.ACQUIRE b second 60000"), Answer::Int(51));
+}
+
+#[test]
+fn however_the_lock_ends_the_next_fence_is_larger() {
+    for history in HISTORIES {
+        let server = Server::start();
+        let mut wire = server.connect();
+        rename_a_lock(&mut wire);
+        for line in history {
+            fence(&mut wire, line);
+        }
+        assert!(fence(&mut wire, "REDLOCK.ACQUIRE b second 60000") > 50, "{history:?}");
+        assert!(fence(&mut wire, "REDLOCK.ACQUIRE a second 60000") > 50, "{history:?}: the old name");
+    }
+}
+
+#[test]
+fn a_replica_goes_on_counting_too() {
+    for history in HISTORIES {
+        let master = Server::builder().tcp().start();
+        let replica = Server::builder().replica_of(&master).start();
+        replica.catch_up(&master);
+        let mut wire = master.connect();
+        rename_a_lock(&mut wire);
+        for line in history {
+            fence(&mut wire, line);
+        }
+        replica.catch_up(&master);
+        let mut promoted = replica.connect();
+        assert_eq!(promoted.call_strs("REPLICAOF NO ONE"), Answer::ok());
+        assert!(fence(&mut promoted, "REDLOCK.ACQUIRE b second 60000") > 50, "{history:?}");
+    }
+}
+
+#[test]
+fn a_lock_renamed_over_another_never_lowers_a_fence() {
+    let server = Server::start();
+    let mut wire = server.connect();
+    assert_eq!(wire.call_strs("REDLOCK.ACQUIRE a first 60000 FENCE 50"), Answer::Int(50));
+    assert_eq!(wire.call_strs("REDLOCK.ACQUIRE b loser 60000 FENCE 900"), Answer::Int(900));
+    assert_eq!(wire.call_strs("RENAME a b"), Answer::ok());
+    assert_eq!(wire.call_strs("REDLOCK.RELEASE b loser"), Answer::Int(0));
+    assert_eq!(wire.call_strs("REDLOCK.RELEASE b first"), Answer::Int(1));
+    assert!(fence(&mut wire, "REDLOCK.ACQUIRE b second 60000") > 900);
+}
