@@ -8,7 +8,7 @@ use crate::server::api::Ctx;
 use crate::server::edge::Words;
 use crate::server::keys::{CommandKeys, Intent};
 use crate::state::{self, BURIALS_PER_COMMAND, State};
-use crate::sweep;
+use crate::{restart, sweep};
 
 /// What a command answers.
 pub(crate) enum Answer {
@@ -43,6 +43,7 @@ impl State {
                 Ok(Answer::Reply(self.node.describe(state::unburied(), &mut self.clock)))
             }
             Verb::Apply => self.apply(ctx, words),
+            Verb::Mark => self.mark(ctx, words),
         }
     }
 
@@ -91,6 +92,17 @@ impl State {
         let mut keys = self.open(ctx, words, &Keys::One, Intent::Change)?;
         self.node.apply(&mut keys, &request, &mut self.clock)?;
         // A replica of this replica gets the same words.
+        ctx.replicate_verbatim();
+        Ok(Answer::Done)
+    }
+
+    #[inline(never)]
+    fn mark(&mut self, ctx: Ctx<'_>, words: &Words<'_>) -> Outcome {
+        if !ctx.circumstances().is_replay() {
+            return Err(Fault::Internal);
+        }
+        let (mark, longest_ttl_ms) = grammar::mark(words.all())?;
+        restart::learn(self, mark, longest_ttl_ms);
         ctx.replicate_verbatim();
         Ok(Answer::Done)
     }

@@ -6,10 +6,13 @@ use crate::{restart, search, state, sweep};
 
 /// The server has become a replica or a master.
 pub(crate) fn role_changed(ctx: Ctx<'_>, is_replica: bool) {
-    state::with(|state| {
-        state.is_replica = is_replica;
+    let was_replica = state::with(|state| {
         state.audience = Audience::Somebody;
+        std::mem::replace(&mut state.is_replica, is_replica)
     });
+    if was_replica == Some(true) && !is_replica {
+        restart::promoted(ctx);
+    }
     sweep::on_cron(ctx);
 }
 

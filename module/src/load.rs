@@ -87,6 +87,12 @@ pub(crate) fn load(ctx: Ctx<'_>, arguments: &[&[u8]]) -> Result<(), String> {
     register::subscriptions(ctx)?;
     register::acl_categories(ctx);
     state::with(|state| restart::begin(state, ctx, before.as_ref()));
+    if ctx.may_evict_locks() {
+        ctx.log(
+            Level::Warning,
+            "maxmemory-policy allows the server to evict locks; set it to noeviction or volatile-*",
+        );
+    }
     ctx.log(Level::Notice, &format!("version {} is ready", redlock_core::node::VERSION));
     Ok(())
 }

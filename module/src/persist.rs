@@ -8,7 +8,7 @@ use redlock_core::image::{LockImage, encode_stripes, restore_stripes};
 
 use crate::server::io::Io;
 use crate::server::register::ENCODING;
-use crate::state;
+use crate::{restart, state};
 
 /// Saves a lock.
 pub(crate) fn save_lock(io: Io<'_>, lock: LockId) {
@@ -50,20 +50,23 @@ pub(crate) fn bytes_of(lock: LockId) -> usize {
 
 /// Whether any fence was given out.
 pub(crate) fn has_fences() -> bool {
-    state::with(|state| state.node.largest_fence() > 0).unwrap_or(true)
+    state::with(|state| state.node.longest_ttl_ms() > 0).unwrap_or(true)
 }
 
 /// Saves the fences given out.
 pub(crate) fn save_fences(io: Io<'_>) {
-    if let Some(stripes) = state::with(|state| encode_stripes(state.node.stripes())) {
+    if let Some(stripes) = state::with(|state| encode_stripes(state.node.stripes(), state.node.ledger())) {
         io.save_bytes(&stripes);
     }
 }
 
 /// Loads fences; none is lowered. False stops the load.
 pub(crate) fn load_fences(io: Io<'_>, version: c_int) -> bool {
-    version == ENCODING
-        && io.load_bytes().is_some_and(|stripes| {
-            state::with(|state| restore_stripes(state.node.stripes_mut(), &stripes)).unwrap_or(false)
-        })
+    let Some(bytes) = io.load_bytes().filter(|_| version == ENCODING) else { return false };
+    let saved = state::with(|state| {
+        let (mark, longest_ttl_ms) = restore_stripes(state.node.stripes_mut(), &bytes)?;
+        restart::learn(state, mark, longest_ttl_ms);
+        Some(())
+    });
+    saved.flatten().is_some()
 }

@@ -1,8 +1,8 @@
-//! Whether a node that starts may have forgotten locks.
+//! When a node may have forgotten locks, and what it does then: it waits until they are over.
 //!
-//! It has not if the server was shut down in order and the locks that were loaded are the ones that there
-//! were: their seal is in the ledger. In every other case the node waits until all locks that it may have
-//! forgotten are over.
+//! A node that starts has forgotten nothing if the server was shut down in order and the locks that were
+//! loaded are the ones that there were: their seal is in the ledger. A copy that becomes a master may lack
+//! its master's last grants. A flush throws locks away that somebody relies on, and so does eviction.
 
 use redlock_core::ledger::{Ledger, Seal};
 
@@ -42,6 +42,9 @@ pub(crate) fn begin(state: &mut State, ctx: Ctx<'_>, before: Option<&Ledger>) {
     if wait_ms > 0 {
         state.node.quarantine(wait_ms, &mut state.clock);
     }
+    if before.is_some() {
+        state.node.set_resumed();
+    }
     // Whether the locks are all there is known once the dataset is loaded.
     state.expected =
         before.and_then(|ledger| ledger.seal).filter(|_| wait_ms > 0 && state.grace == Grace::Auto);
@@ -58,17 +61,77 @@ pub(crate) fn begin(state: &mut State, ctx: Ctx<'_>, before: Option<&Ledger>) {
     }
 }
 
-/// Ends the wait if the locks that are here now are the ones there were at the end of the last life.
+/// Ends the wait if the locks that are here now are the ones that must be. Asked once the dataset is there.
 pub(crate) fn settle(ctx: Ctx<'_>) {
     state::with(|state| {
-        if state.is_loading {
-            return;
-        }
-        if state.expected.take_if(|expected| state.node.seal() == *expected).is_some() {
+        if !state.is_loading
+            && let Some(expected) = state.expected.take()
+            && state.node.seal() == expected
+        {
             state.node.end_quarantine();
             ctx.log(Level::Notice, "every lock is here: no quarantine");
         }
     });
+}
+
+/// The server is about to throw away the keys of a database, or all.
+pub(crate) fn flushed(ctx: Ctx<'_>, database: Option<u16>) {
+    state::with(|state| {
+        // A copy follows its master, and a server that loads is not yet asked for locks.
+        if state.is_replica || state.is_loading || state.grace == Grace::Off {
+            return;
+        }
+        // `DEBUG RELOAD` flushes, too, and has every lock back a moment later.
+        let all = state.node.seal();
+        let was_waiting = state.node.quarantine_left_ms(&mut state.clock) > 0;
+        state.node.quarantine_for_locks_of(database, &mut state.clock);
+        let left_ms = state.node.quarantine_left_ms(&mut state.clock);
+        if left_ms > 0 && !was_waiting {
+            state.expected = Some(all);
+            ctx.log(
+                Level::Warning,
+                &format!("quarantine: held locks are flushed, nothing is granted for {left_ms} ms"),
+            );
+        }
+    });
+}
+
+/// The server has evicted a key to make room. If it was a lock, somebody may still rely on it.
+pub(crate) fn evicted(ctx: Ctx<'_>, database: u16, key: &[u8]) {
+    state::with(|state| {
+        let evicted = state::last_freed().filter(|lock| state.node.place(*lock) == (database, key));
+        if let (Some(lock), false) = (evicted, state.is_replica || state.grace == Grace::Off) {
+            state.node.quarantine_for(lock, &mut state.clock);
+            ctx.log(Level::Warning, "quarantine: the server has evicted a held lock; set maxmemory-policy to noeviction or volatile-*");
+        }
+    });
+}
+
+/// This server was a copy and is a master now.
+pub(crate) fn promoted(ctx: Ctx<'_>) {
+    state::with(|state| {
+        let ledger = state.node.take_over();
+        if vault::store(&ledger).is_ok() {
+            state.node.set_ledger(ledger);
+        }
+        if state.grace == Grace::Off {
+            return;
+        }
+        let wait_ms = state.node.ledger().quarantine_ms();
+        if wait_ms > 0 {
+            state.node.quarantine(wait_ms, &mut state.clock);
+            ctx.log(Level::Warning, &format!("quarantine: the old master may have granted locks that never arrived, nothing is granted for {wait_ms} ms"));
+        }
+    });
+}
+
+/// Takes over what the ledger of another copy of this dataset says.
+pub(crate) fn learn(state: &mut State, mark: u64, longest_ttl_ms: u64) {
+    if let Some(ledger) = state.node.joined_with(mark, longest_ttl_ms)
+        && vault::store(&ledger).is_ok()
+    {
+        state.node.set_ledger(ledger);
+    }
 }
 
 /// Says how long nothing is granted, once the dataset is there.

@@ -83,6 +83,11 @@ fn freed() -> MutexGuard<'static, Vec<LockId>> {
     FREED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The lock whose value the server has freed last, if its record is still there.
+pub(crate) fn last_freed() -> Option<LockId> {
+    freed().last().copied()
+}
+
 /// How many locks have left the keyspace and are not forgotten yet.
 pub(crate) fn unburied() -> u64 {
     if ANY_FREED.load(Ordering::Acquire) { freed().len() as u64 } else { 0 }

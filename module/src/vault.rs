@@ -8,6 +8,7 @@ use redlock_core::Fault;
 use redlock_core::ledger::Ledger;
 
 use crate::server::api::{Level, log_line};
+use crate::server::claim::claim;
 use crate::server::confined::Confined;
 
 /// Where the ledger is kept.
@@ -29,15 +30,17 @@ impl Vault {
     pub(crate) fn open(path: &Path) -> Result<(Self, Option<Ledger>), String> {
         let shown = path.display();
         let claim_path = beside(path, "lock");
-        let claim = File::create(&claim_path).map_err(|error| {
+        let claim_file = File::create(&claim_path).map_err(|error| {
             format!(
                 "{} cannot be written: {error}; the server needs to write to its dir",
                 claim_path.display()
             )
         })?;
-        claim.try_lock().map_err(|_| {
-            format!("{shown} is in use by another server; give each server a dir of its own, or a module argument state-file")
-        })?;
+        if !claim(&claim_file) {
+            return Err(format!(
+                "{shown} is in use by another server; give each server a dir of its own, or a module argument state-file"
+            ));
+        }
         let ledger = match fs::read(path) {
             Ok(bytes) => Some(Ledger::decode(&bytes).map_err(|why| {
                 format!(
@@ -49,7 +52,7 @@ impl Vault {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(format!("{shown} cannot be read: {error}")),
         };
-        Ok((Self { path: path.to_path_buf(), _claim: claim, is_broken: false }, ledger))
+        Ok((Self { path: path.to_path_buf(), _claim: claim_file, is_broken: false }, ledger))
     }
 
     /// Stores a ledger for good.

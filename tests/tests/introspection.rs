@@ -4,7 +4,7 @@ use redlock_tests::{Answer, Server, Wire};
 use std::collections::BTreeSet;
 
 /// Every command with the flags that it must have and those that it must not have.
-const COMMANDS: [(&str, &[&str], &[&str]); 9] = [
+const COMMANDS: [(&str, &[&str], &[&str]); 10] = [
     ("REDLOCK.ACQUIRE", &["write", "denyoom", "fast", "module"], &["readonly"]),
     // Freeing memory must work when there is none left, and so must keeping what is held.
     ("REDLOCK.EXTEND", &["write", "fast", "module"], &["readonly", "denyoom"]),
@@ -15,6 +15,7 @@ const COMMANDS: [(&str, &[&str], &[&str]); 9] = [
     ("REDLOCK.MRELEASE", &["write", "module"], &["readonly", "denyoom"]),
     ("REDLOCK.NODE", &["readonly", "fast", "module"], &["write", "denyoom"]),
     ("REDLOCK.APPLY", &["write", "module"], &["readonly", "denyoom"]),
+    ("REDLOCK.MARK", &["write", "module"], &["readonly", "denyoom"]),
 ];
 
 fn info(wire: &mut Wire, command: &str) -> Vec<Answer> {
@@ -140,7 +141,8 @@ fn replies_are_maps_where_the_protocol_has_them() {
     assert_eq!(wire.call_strs("REDLOCK.INSPECT free"), Answer::Nil);
     assert_eq!(flat.call_strs("REDLOCK.INSPECT free"), Answer::Nil);
 
-    let fields = ["node-id", "fence", "quarantine-ms", "locks", "waiters", "longest-ttl-ms", "version"];
+    let fields =
+        ["node-id", "fence", "quarantine-ms", "locks", "waiters", "longest-ttl-ms", "started", "version"];
     for answer in [wire.call_strs("REDLOCK.NODE"), flat.call_strs("REDLOCK.NODE")] {
         assert_eq!(answer.pairs().iter().map(|(key, _)| key.string()).collect::<Vec<_>>(), fields);
         assert_eq!(answer.field("locks"), Some(&Answer::Int(1)));

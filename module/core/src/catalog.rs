@@ -22,6 +22,8 @@ pub enum Verb {
     Node,
     /// Copy a lock from the master or the AOF.
     Apply,
+    /// Copy what must be remembered.
+    Mark,
 }
 
 /// How a command names its keys.
@@ -127,7 +129,7 @@ const WAIT: Arg = option(
 );
 
 /// All commands.
-pub const COMMANDS: [Spec; 9] = [
+pub const COMMANDS: [Spec; 10] = [
     Spec {
         verb: Verb::Acquire,
         name: "REDLOCK.ACQUIRE",
@@ -243,6 +245,18 @@ pub const COMMANDS: [Spec; 9] = [
             option("EXT", "count", ArgKind::Integer),
             LABEL,
         ],
+    },
+    Spec {
+        verb: Verb::Mark,
+        name: "REDLOCK.MARK",
+        summary: "Copies what a node must remember from the master or the AOF; refused from ordinary clients.",
+        complexity: "O(1)",
+        flags: "write fast",
+        acl: "write fast dangerous",
+        keys: KeyWords::None,
+        access: Access::Update,
+        arity: 3,
+        args: &[plain("mark", ArgKind::Integer), plain("longest-ttl-ms", ArgKind::Integer)],
     },
 ];
 

@@ -23,12 +23,14 @@ pub struct Counters {
     pub stale_releases: u64,
     /// Locks that ran out, one for each key.
     pub expirations: u64,
+    /// How often the node began to wait because it may have forgotten locks.
+    pub quarantines: u64,
 }
 
 impl Counters {
     /// Every counter with the name that `INFO redlock` gives it.
     #[must_use]
-    pub fn named(&self) -> [(&'static str, u64); 10] {
+    pub fn named(&self) -> [(&'static str, u64); 11] {
         [
             ("grants", self.grants),
             ("refreshes", self.refreshes),
@@ -40,6 +42,7 @@ impl Counters {
             ("releases", self.releases),
             ("stale_releases", self.stale_releases),
             ("expirations", self.expirations),
+            ("quarantines", self.quarantines),
         ]
     }
 }

@@ -100,6 +100,11 @@ impl Stripes {
         };
     }
 
+    /// Makes sure that every later number on any stripe is larger than `above`.
+    pub fn raise_all(&mut self, above: u64) {
+        *self = Self::starting_at(self.largest.max(above));
+    }
+
     /// Stripes that are past the beginning, as `(index, last number)`.
     pub fn used(&self) -> impl Iterator<Item = (u16, u64)> + '_ {
         (0..=u16::MAX).map(|index| (index, self.last(Stripe(index)))).filter(|(_, last)| *last > self.base)

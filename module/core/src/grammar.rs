@@ -154,7 +154,6 @@ pub fn release<'a>(verb: Verb, argv: &[&'a [u8]]) -> Result<Release<'a>, Fault> 
 /// # Errors
 /// What is wrong with the words.
 pub fn apply<'a>(argv: &[&'a [u8]]) -> Result<Apply<'a>, Fault> {
-    const NUMBER: Fault = Fault::Arg("a number is none, or is out of range");
     let verb = Verb::Apply;
     let mut words = Words::begin(verb, argv)?;
     words.keys(verb)?;
@@ -180,13 +179,23 @@ pub fn apply<'a>(argv: &[&'a [u8]]) -> Result<Apply<'a>, Fault> {
     Ok(apply)
 }
 
-/// Reads a command that has no arguments but perhaps one key.
+/// Reads `MARK`: the mark and the longest time to live.
+///
+/// # Errors
+/// What is wrong with the words.
+pub fn mark(argv: &[&[u8]]) -> Result<(u64, u64), Fault> {
+    exactly(Verb::Mark, argv)?;
+    let number =
+        |word: usize| request::integer(argv[word]).filter(|number| *number <= MAX_FENCE).ok_or(NUMBER);
+    Ok((number(1)?, number(2)?))
+}
+
+/// Reads a command that has no options.
 ///
 /// # Errors
 /// [`Fault::WrongArity`] for more or fewer.
 pub fn exactly(verb: Verb, argv: &[&[u8]]) -> Result<(), Fault> {
-    let expected = 1 + usize::from(verb == Verb::Inspect);
-    if argv.len() == expected { Ok(()) } else { Err(Fault::WrongArity(verb.name())) }
+    if argv.len() == verb.least_words() { Ok(()) } else { Err(Fault::WrongArity(verb.name())) }
 }
 
 /// The words that are keys, in a command whose first argument counts them. Repeated keys are repeated.
@@ -207,6 +216,7 @@ pub fn counted_keys(argv: &[&[u8]]) -> Result<Range<usize>, Fault> {
     Ok(words)
 }
 
+const NUMBER: Fault = Fault::Arg("a number is none, or is out of range");
 const UNKNOWN_OPTION: Fault = Fault::Arg("unknown option");
 
 fn set_once<T>(option: &mut Option<T>, value: T) -> Result<(), Fault> {

@@ -4,6 +4,7 @@
 //! remaining time anew in full, whatever any wall clock says meanwhile.
 
 use crate::fence::{MAX_FENCE, Stripes};
+use crate::ledger::Ledger;
 
 /// The version of what [`encode_stripes`] writes.
 const STRIPES_VERSION: u8 = 1;
@@ -25,10 +26,12 @@ pub struct LockImage {
     pub extensions: u32,
 }
 
-/// The stripes in use, as bytes.
+/// The stripes in use, and what the ledger says, as bytes.
 #[must_use]
-pub fn encode_stripes(stripes: &Stripes) -> Vec<u8> {
+pub fn encode_stripes(stripes: &Stripes, ledger: &Ledger) -> Vec<u8> {
     let mut bytes = vec![STRIPES_VERSION];
+    bytes.extend_from_slice(&ledger.mark.to_le_bytes());
+    bytes.extend_from_slice(&ledger.longest_ttl_ms.to_le_bytes());
     for (index, last) in stripes.used() {
         bytes.extend_from_slice(&index.to_le_bytes());
         bytes.extend_from_slice(&last.to_le_bytes());
@@ -36,19 +39,21 @@ pub fn encode_stripes(stripes: &Stripes) -> Vec<u8> {
     bytes
 }
 
-/// Takes saved stripes over. False, with nothing changed, if the bytes are not what
-/// [`encode_stripes`] writes.
+/// Takes saved stripes over, and tells the mark and the longest time to live that were saved with them.
+/// `None`, with nothing changed, if the bytes are not what [`encode_stripes`] writes.
 #[must_use]
-pub fn restore_stripes(stripes: &mut Stripes, bytes: &[u8]) -> bool {
-    let Some((&STRIPES_VERSION, entries)) = bytes.split_first() else { return false };
-    let (entries, rest) = entries.as_chunks::<10>();
+pub fn restore_stripes(stripes: &mut Stripes, bytes: &[u8]) -> Option<(u64, u64)> {
+    let (&STRIPES_VERSION, bytes) = bytes.split_first()? else { return None };
+    let (mark, bytes) = bytes.split_first_chunk()?;
+    let (longest_ttl_ms, bytes) = bytes.split_first_chunk()?;
+    let (entries, rest) = bytes.as_chunks::<10>();
     let entries =
         entries.iter().map(|[a, b, last @ ..]| (u16::from_le_bytes([*a, *b]), u64::from_le_bytes(*last)));
     if !rest.is_empty() || entries.clone().any(|(_, last)| last > MAX_FENCE) {
-        return false;
+        return None;
     }
     entries.for_each(|(index, last)| stripes.restore(index, last));
-    true
+    Some((u64::from_le_bytes(*mark), u64::from_le_bytes(*longest_ttl_ms)))
 }
 
 #[cfg(test)]
@@ -61,23 +66,26 @@ mod tests {
         let mut stripes = Stripes::default();
         stripes.raise(Stripe::of(b"a"), 5);
         stripes.raise(Stripe::of(b"b"), MAX_FENCE);
-        let bytes = encode_stripes(&stripes);
+        let ledger = Ledger { mark: 77, longest_ttl_ms: 30_000, ..Ledger::new(String::new()) };
+        let bytes = encode_stripes(&stripes, &ledger);
         let mut loaded = Stripes::default();
-        assert!(restore_stripes(&mut loaded, &bytes));
+        assert_eq!(restore_stripes(&mut loaded, &bytes), Some((77, 30_000)));
         assert!(loaded.used().eq(stripes.used()));
     }
 
     #[test]
     fn what_is_not_ours_is_refused_whole() {
         let mut stripes = Stripes::default();
-        let good = [1, 3, 0, 9, 0, 0, 0, 0, 0, 0, 0];
-        let mut too_large = good;
-        too_large[10] = 0xff;
-        for bad in [&[][..], &[2], &good[..10], &too_large] {
-            assert!(!restore_stripes(&mut stripes, bad), "{bad:?}");
+        let mut good = vec![1];
+        good.extend_from_slice(&[0; 16]);
+        good.extend_from_slice(&[3, 0, 9, 0, 0, 0, 0, 0, 0, 0]);
+        let mut too_large = good.clone();
+        too_large[26] = 0xff;
+        for bad in [&[][..], &[2], &good[..10], &good[..26], &too_large] {
+            assert_eq!(restore_stripes(&mut stripes, bad), None, "{bad:?}");
         }
         assert_eq!(stripes.largest(), 0);
-        assert!(restore_stripes(&mut stripes, &good));
+        assert_eq!(restore_stripes(&mut stripes, &good), Some((0, 0)));
         assert_eq!(stripes.largest(), 9);
     }
 }

@@ -74,6 +74,13 @@ pub enum Effect<'a> {
         /// How often it was extended.
         extensions: u32,
     },
+    /// Copies must remember this, before it is used.
+    Covered {
+        /// Not below any fence that was or will be given out.
+        mark: u64,
+        /// Not below any time to live.
+        longest_ttl_ms: u64,
+    },
     /// The command's keys are free. The same words do the same on a copy, without a clock.
     Released,
 }

@@ -18,6 +18,10 @@ use crate::fence::MAX_FENCE;
 /// How far the mark is put ahead of the fence that reached it.
 pub const MARK_STEP: u64 = 1 << 20;
 
+/// How far a copy that becomes a master jumps ahead of the mark it knows: further than the old master can
+/// have come in what had not yet arrived.
+const PROMOTION_LEAP: u64 = 1 << 40;
+
 /// The first line of a ledger, and its version.
 const TITLE: &str = "redlock-ledger";
 const VERSION: u32 = 1;
@@ -94,11 +98,13 @@ impl Ledger {
     /// the present one covers them.
     #[must_use]
     pub fn covering(&self, fence: u64, ttl_ms: u64) -> Option<Self> {
-        if fence <= self.mark && ttl_ms <= self.longest_ttl_ms {
+        // Half a step early, so that copies have the mark long before it is reached.
+        let is_near = fence > self.mark.saturating_sub(MARK_STEP / 2) && self.mark < MAX_FENCE;
+        if !is_near && ttl_ms <= self.longest_ttl_ms {
             return None;
         }
         let mut next = self.clone();
-        if fence > self.mark {
+        if is_near {
             next.mark = fence.saturating_add(MARK_STEP).min(MAX_FENCE);
         }
         if ttl_ms > self.longest_ttl_ms {
@@ -113,6 +119,25 @@ impl Ledger {
     pub fn reborn(&self) -> (Self, u64) {
         let mark = self.mark.saturating_add(MARK_STEP).min(MAX_FENCE);
         (Self { mark, seal: None, ..self.clone() }, self.mark)
+    }
+
+    /// The ledger of a copy that becomes a master, and the number to start above.
+    #[must_use]
+    pub fn promoted(&self) -> (Self, u64) {
+        let above = self.mark.saturating_add(PROMOTION_LEAP).min(MAX_FENCE);
+        let mark = above.saturating_add(MARK_STEP).min(MAX_FENCE);
+        (Self { mark, seal: None, ..self.clone() }, above)
+    }
+
+    /// The ledger with what another one of the same dataset says; `None` if it says nothing new.
+    #[must_use]
+    pub fn joined_with(&self, mark: u64, longest_ttl_ms: u64) -> Option<Self> {
+        if mark <= self.mark && longest_ttl_ms <= self.longest_ttl_ms {
+            return None;
+        }
+        let (mark, longest_ttl_ms) =
+            (self.mark.max(mark.min(MAX_FENCE)), self.longest_ttl_ms.max(longest_ttl_ms));
+        Some(Self { mark, longest_ttl_ms, ..self.clone() })
     }
 
     /// How long a node that may have forgotten locks waits: the longest time to live, and what two clocks
@@ -247,7 +272,7 @@ mod tests {
             }
             assert!(fence <= ledger.mark);
         }
-        assert_eq!(stored, 3, "one in a million");
+        assert!(stored <= 6, "about two in a million: {stored}");
         let mut stored = 0;
         for ttl_ms in 1..=2_000_000 {
             if let Some(next) = ledger.covering(1, ttl_ms) {

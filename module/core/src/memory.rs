@@ -127,7 +127,7 @@ impl MemoryNode {
                 grammar::exactly(verb, argv)?;
                 Ok(self.node.describe(0, clock))
             }
-            Verb::Apply => Err(Fault::Internal),
+            Verb::Apply | Verb::Mark => Err(Fault::Internal),
         }
     }
 

@@ -32,6 +32,7 @@ pub struct Node {
     max_ttl_ms: u64,
     longest_ttl_ms: u64,
     quarantine_until: Millis,
+    is_resumed: bool,
 }
 
 /// How the keys of a command stand towards its owner.
@@ -69,6 +70,7 @@ impl Node {
             max_ttl_ms: DEFAULT_MAX_TTL_MS,
             longest_ttl_ms: ledger.longest_ttl_ms,
             quarantine_until: Millis(0),
+            is_resumed: false,
             ledger,
         }
     }
@@ -250,6 +252,7 @@ impl Node {
             ("locks", self.held().saturating_sub(unburied).into()),
             ("waiters", 0.into()),
             ("longest-ttl-ms", self.longest_ttl_ms.into()),
+            ("started", if self.is_resumed { &b"resumed"[..] } else { b"new" }.into()),
             ("version", VERSION.as_bytes().into()),
         ])
     }
@@ -383,7 +386,13 @@ impl Node {
 
     /// Notes that another ledger was stored.
     pub fn set_ledger(&mut self, ledger: Ledger) {
+        self.longest_ttl_ms = self.longest_ttl_ms.max(ledger.longest_ttl_ms);
         self.ledger = ledger;
+    }
+
+    /// Notes that this node has been here before.
+    pub fn set_resumed(&mut self) {
+        self.is_resumed = true;
     }
 
     /// All locks in brief.
@@ -394,7 +403,43 @@ impl Node {
 
     /// Grants nothing for so long: locks may have been forgotten. A longer wait that is under way stays.
     pub fn quarantine(&mut self, for_ms: u64, clock: &mut impl NodeClock) {
-        self.quarantine_until = self.quarantine_until.max(clock.latest().deadline_after(for_ms));
+        let until = clock.latest().deadline_after(for_ms);
+        self.quarantine_until_past(until, clock);
+    }
+
+    /// Grants nothing until the locks of a database, or all, would have run out: they are about to be
+    /// thrown away while somebody may rely on them.
+    pub fn quarantine_for_locks_of(&mut self, database: Option<Database>, clock: &mut impl NodeClock) {
+        if let Some(last) = self.locks.last_deadline(database) {
+            self.quarantine_until_past(last, clock);
+        }
+    }
+
+    /// Grants nothing until a lock would have run out that the server has thrown away.
+    pub fn quarantine_for(&mut self, lock: LockId, clock: &mut impl NodeClock) {
+        self.quarantine_until_past(self.locks.deadline(lock), clock);
+    }
+
+    fn quarantine_until_past(&mut self, deadline: Millis, clock: &mut impl NodeClock) {
+        if !clock.has_passed(deadline) {
+            self.counters.quarantines += 1;
+            self.quarantine_until = self.quarantine_until.max(deadline);
+        }
+    }
+
+    /// Begins to grant where another node has granted before: numbers jump past all that it can have given
+    /// out. The ledger that says so is to be stored; until it is, nothing is granted.
+    #[must_use]
+    pub fn take_over(&mut self) -> Ledger {
+        let (ledger, above) = self.ledger.promoted();
+        self.stripes.raise_all(above);
+        ledger
+    }
+
+    /// Takes over what the ledger of another copy says. The result is to be stored, if there is one.
+    #[must_use]
+    pub fn joined_with(&self, mark: u64, longest_ttl_ms: u64) -> Option<Ledger> {
+        self.ledger.joined_with(mark, longest_ttl_ms)
     }
 
     /// Grants again: nothing was forgotten after all.
@@ -610,6 +655,7 @@ impl Node {
     fn cover(&mut self, keyspace: &mut impl Keyspace, fence: u64, ttl_ms: u64) -> Result<(), Fault> {
         if let Some(next) = self.ledger.covering(fence, ttl_ms) {
             keyspace.store(&next)?;
+            keyspace.replicate(Effect::Covered { mark: next.mark, longest_ttl_ms: next.longest_ttl_ms });
             self.ledger = next;
         }
         self.longest_ttl_ms = self.longest_ttl_ms.max(ttl_ms);

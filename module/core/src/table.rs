@@ -378,6 +378,19 @@ impl LockTable {
         }
     }
 
+    /// When the last of the locks in a database, or in all, is over.
+    #[must_use]
+    pub fn last_deadline(&self, database: Option<Database>) -> Option<Millis> {
+        let mut last = None;
+        self.wheel.for_each(&self.slots, |entry| {
+            let id = LockId(entry);
+            if database.is_none_or(|database| self.place(id).0 == database) {
+                last = last.max(Some(self.deadline(id)));
+            }
+        });
+        last
+    }
+
     /// All locks in brief.
     #[must_use]
     pub fn seal(&self) -> Seal {

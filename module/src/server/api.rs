@@ -40,7 +40,8 @@ pub(crate) fn require_all() -> Result<(), &'static str> {
         RedisModule_ReplyWithStringBuffer
         RedisModule_SaveStringBuffer RedisModule_SaveUnsigned RedisModule_SelectDb
         RedisModule_SetCommandInfo RedisModule_SetModuleOptions RedisModule_SignalModifiedKey
-        RedisModule_StopTimer RedisModule_StringPtrLen RedisModule_SubscribeToServerEvent
+        RedisModule_StopTimer RedisModule_StringPtrLen RedisModule_SubscribeToKeyspaceEvents
+        RedisModule_SubscribeToServerEvent RedisModule_ServerInfoGetFieldC
         RedisModule_FreeServerInfo RedisModule_GetServerInfo RedisModule_Scan RedisModule_ScanCursorCreate
         RedisModule_ScanCursorDestroy RedisModule_ServerInfoGetFieldUnsigned
     }
@@ -218,6 +219,19 @@ impl Ctx<'_> {
     pub(crate) fn port(self) -> u64 {
         let [port] = self.info(c"server", [c"tcp_port"]);
         port.unwrap_or(0)
+    }
+
+    /// Whether the server may throw away keys without a TTL of its own, and so locks, to make room.
+    pub(crate) fn may_evict_locks(self) -> bool {
+        // SAFETY: the context is alive, the names end with NUL; the text lives as long as the information,
+        // which is freed once, after the last look at it.
+        unsafe {
+            let info = server!(RedisModule_GetServerInfo)(self.raw, c"memory".as_ptr());
+            let policy = server!(RedisModule_ServerInfoGetFieldC)(info, c"maxmemory_policy".as_ptr());
+            let may = !policy.is_null() && CStr::from_ptr(policy).to_bytes().starts_with(b"allkeys");
+            server!(RedisModule_FreeServerInfo)(self.raw, info);
+            may
+        }
     }
 
     /// Numbers that `INFO` tells; `None` for each that it does not.

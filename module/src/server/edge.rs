@@ -144,7 +144,7 @@ macro_rules! commands {
 
 commands! {
     acquire => Acquire, extend => Extend, release => Release, inspect => Inspect, macquire => Macquire,
-    mextend => Mextend, mrelease => Mrelease, node => Node, apply => Apply,
+    mextend => Mextend, mrelease => Mrelease, node => Node, apply => Apply, mark => Mark,
 }
 
 /// The server loads the module.
@@ -346,6 +346,13 @@ pub(super) unsafe extern "C" fn server_event(
         raw::REDISMODULE_EVENT_CRON_LOOP => events::cron(ctx),
         raw::REDISMODULE_EVENT_FORK_CHILD => events::forked(),
         raw::REDISMODULE_EVENT_SHUTDOWN => restart::shut_down(),
+        raw::REDISMODULE_EVENT_FLUSHDB
+            if sub == raw::REDISMODULE_SUBEVENT_FLUSHDB_START && !data.is_null() =>
+        {
+            // SAFETY: for this event the server passes this structure.
+            let flush = unsafe { &*data.cast::<raw::RedisModuleFlushInfo>() };
+            restart::flushed(ctx, u16::try_from(flush.dbnum).ok());
+        }
         raw::REDISMODULE_EVENT_SWAPDB if !data.is_null() => {
             // SAFETY: for this event the server passes this structure.
             let swap = unsafe { &*data.cast::<raw::RedisModuleSwapDbInfo>() };
@@ -353,6 +360,18 @@ pub(super) unsafe extern "C" fn server_event(
         }
         _ => {}
     });
+}
+
+pub(super) unsafe extern "C" fn key_evicted(
+    ctx: *mut raw::RedisModuleCtx,
+    _: c_int,
+    _: *const c_char,
+    key: *mut raw::RedisModuleString,
+) -> c_int {
+    // SAFETY: called by the server with a live context and a string of its own.
+    let (ctx, key) = unsafe { (Ctx::new(ctx), bytes(key)) };
+    guarded("an eviction", || restart::evicted(ctx, u16::try_from(ctx.database()).unwrap_or(0), key));
+    OK
 }
 
 pub(super) unsafe extern "C" fn scanned_key(

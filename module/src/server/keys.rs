@@ -213,6 +213,7 @@ impl Keyspace for CommandKeys<'_> {
             self.changed(key);
         }
         match (self.audience, effect) {
+            (Audience::Nobody, Effect::Covered { .. }) => {}
             // With nobody there to hear it, this only counts the change towards the next save.
             (Audience::Nobody, _) | (_, Effect::Released) => self.ctx.replicate_verbatim(),
             (Audience::Somebody, effect) => self.spell_out(effect),
@@ -256,6 +257,10 @@ impl CommandKeys<'_> {
                         (owner.as_ptr(), owner.len(), c_longlong::from(extensions));
                     let (since, times) = (c"HELD".as_ptr(), c"EXT".as_ptr());
                     send(to, name, format, key, owner, owner_len, fence, left, since, held, times, count);
+                }
+                Effect::Covered { mark, longest_ttl_ms } => {
+                    let name = c"REDLOCK.MARK".as_ptr();
+                    send(to, name, c"ll".as_ptr(), long(mark), long(longest_ttl_ms));
                 }
                 Effect::Released => {}
             }

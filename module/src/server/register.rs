@@ -157,13 +157,13 @@ pub(crate) fn load_settings(ctx: Ctx<'_>) -> Result<(), String> {
 
 /// Asks to be told what happens in the server.
 pub(crate) fn subscriptions(ctx: Ctx<'_>) -> Result<(), String> {
-    // Each in its first version. Events of single keys are not among them: the server would pay for
-    // them at every `DEL` and `EXPIRE` of any key.
+    // Each in its first version.
     for id in [
         raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED,
         raw::REDISMODULE_EVENT_LOADING,
         raw::REDISMODULE_EVENT_CRON_LOOP,
         raw::REDISMODULE_EVENT_SWAPDB,
+        raw::REDISMODULE_EVENT_FLUSHDB,
         raw::REDISMODULE_EVENT_FORK_CHILD,
         raw::REDISMODULE_EVENT_SHUTDOWN,
     ] {
@@ -176,7 +176,12 @@ pub(crate) fn subscriptions(ctx: Ctx<'_>) -> Result<(), String> {
         }
     }
     // SAFETY: as above.
-    unsafe { server!(RedisModule_RegisterInfoFunc)(ctx.raw, Some(edge::info_section)) };
+    unsafe {
+        // Of single keys only evictions: for more the server would pay at every `DEL` and `EXPIRE`.
+        let evictions = raw::REDISMODULE_NOTIFY_EVICTED;
+        server!(RedisModule_SubscribeToKeyspaceEvents)(ctx.raw, evictions, Some(edge::key_evicted));
+        server!(RedisModule_RegisterInfoFunc)(ctx.raw, Some(edge::info_section));
+    }
     Ok(())
 }
 

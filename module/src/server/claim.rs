@@ -1,0 +1,20 @@
+//! A file that one process has for itself.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+
+/// Claims a file for this process, until it ends. False if another process has it.
+///
+/// The claim is the process's own: unlike one made with `flock` it is not shared with children that the
+/// server forks to save its dataset and that may outlive it.
+pub(crate) fn claim(file: &File) -> bool {
+    let whole = libc::flock {
+        l_type: libc::F_WRLCK as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: 0,
+        l_len: 0,
+        l_pid: 0,
+    };
+    // SAFETY: the file is open, and the description of the lock outlives the call.
+    unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLK, &raw const whole) == 0 }
+}
