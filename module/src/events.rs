@@ -23,6 +23,12 @@ pub(crate) fn loading(ctx: Ctx<'_>, is_loading: bool) {
     sweep::on_cron(ctx);
 }
 
+/// The server begins to load an AOF.
+pub(crate) fn loading_aof(ctx: Ctx<'_>) {
+    state::with(|state| state.has_loaded_aof = true);
+    loading(ctx, true);
+}
+
 /// About ten times a second, whatever the wall clock does.
 pub(crate) fn cron(ctx: Ctx<'_>) {
     let nobody = !ctx.circumstances().keeps_effects() && !ctx.has_replicas();
@@ -30,6 +36,9 @@ pub(crate) fn cron(ctx: Ctx<'_>) {
     // A server without a dataset loads none: then this is the first occasion.
     restart::settle(ctx);
     restart::announce(ctx);
+    if state::with(|state| std::mem::replace(&mut state.is_storage_watched, true)) == Some(false) {
+        restart::watch_storage(ctx);
+    }
     sweep::on_cron(ctx);
     search::on_cron(ctx);
 }

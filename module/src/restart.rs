@@ -1,7 +1,8 @@
 //! When a node may have forgotten locks, and what it does then: it waits until they are over.
 //!
 //! A node that starts has forgotten nothing if the server was shut down in order and the locks that were
-//! loaded are the ones that there were: their seal is in the ledger. A copy that becomes a master may lack
+//! loaded are the ones that there were: their seal is in the ledger. Nor if every grant was stored in the
+//! AOF before it was answered, and that AOF was loaded. A copy that becomes a master may lack
 //! its master's last grants. A flush throws locks away that somebody relies on, and so does eviction.
 
 use redlock_core::ledger::{Ledger, Seal};
@@ -31,6 +32,15 @@ impl Grace {
     }
 }
 
+/// What shows that no lock was forgotten.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Proof {
+    /// These locks are here.
+    Seal(Seal),
+    /// An AOF was loaded that had every grant.
+    Aof,
+}
+
 /// Decides about waiting when the module is loaded. `before` is what the node remembers of its last life.
 pub(crate) fn begin(state: &mut State, ctx: Ctx<'_>, before: Option<&Ledger>) {
     let wait_ms = match (state.grace, before) {
@@ -46,8 +56,9 @@ pub(crate) fn begin(state: &mut State, ctx: Ctx<'_>, before: Option<&Ledger>) {
         state.node.set_resumed();
     }
     // Whether the locks are all there is known once the dataset is loaded.
-    state.expected =
-        before.and_then(|ledger| ledger.seal).filter(|_| wait_ms > 0 && state.grace == Grace::Auto);
+    state.expected = before
+        .and_then(|ledger| ledger.seal.map(Proof::Seal).or(ledger.grants_are_stored.then_some(Proof::Aof)))
+        .filter(|_| wait_ms > 0 && state.grace == Grace::Auto);
     match before {
         None => ctx
             .log(Level::Notice, "this node is new: it has given out no fence and can have forgotten no lock"),
@@ -64,12 +75,39 @@ pub(crate) fn begin(state: &mut State, ctx: Ctx<'_>, before: Option<&Ledger>) {
 /// Ends the wait if the locks that are here now are the ones that must be. Asked once the dataset is there.
 pub(crate) fn settle(ctx: Ctx<'_>) {
     state::with(|state| {
-        if !state.is_loading
-            && let Some(expected) = state.expected.take()
-            && state.node.seal() == expected
-        {
+        if state.is_loading {
+            return;
+        }
+        let is_proven = match state.expected.take() {
+            Some(Proof::Seal(seal)) => state.node.seal() == seal,
+            Some(Proof::Aof) => state.has_loaded_aof,
+            None => false,
+        };
+        if is_proven {
             state.node.end_quarantine();
             ctx.log(Level::Notice, "every lock is here: no quarantine");
+        }
+    });
+}
+
+/// Notes in the ledger whether a crash from now on can forget a grant. Asked after the start and whenever a
+/// setting changes; before it can, the ledger says so.
+pub(crate) fn watch_storage(ctx: Ctx<'_>) {
+    let stores = ctx.stores_every_command();
+    let has_aof = stores || ctx.setting(c"appendonly") == "yes";
+    state::with(|state| {
+        // An AOF that is turned on later has everything only once it was rewritten: not before a restart.
+        state.had_aof_throughout &= has_aof;
+        let grants_are_stored = stores && state.had_aof_throughout;
+        if state.node.ledger().grants_are_stored == grants_are_stored || state.is_loading {
+            return;
+        }
+        let ledger = Ledger { grants_are_stored, ..state.node.ledger().clone() };
+        if vault::store(&ledger).is_ok() {
+            state.node.set_ledger(ledger);
+        } else if !grants_are_stored {
+            // The ledger on disk promises what is no longer so: nothing is granted on it.
+            state.node.distrust_ledger();
         }
     });
 }
@@ -87,7 +125,7 @@ pub(crate) fn flushed(ctx: Ctx<'_>, database: Option<u16>) {
         state.node.quarantine_for_locks_of(database, &mut state.clock);
         let left_ms = state.node.quarantine_left_ms(&mut state.clock);
         if left_ms > 0 && !was_waiting {
-            state.expected = Some(all);
+            state.expected = Some(Proof::Seal(all));
             ctx.log(
                 Level::Warning,
                 &format!("quarantine: held locks are flushed, nothing is granted for {left_ms} ms"),

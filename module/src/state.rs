@@ -3,10 +3,9 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use redlock_core::ledger::Seal;
 use redlock_core::{LockId, Millis, Node};
 
-use crate::restart::Grace;
+use crate::restart::{Grace, Proof};
 use crate::search::Search;
 use crate::server::api::Timer;
 use crate::server::clock::MachineClock;
@@ -29,8 +28,14 @@ pub(crate) struct State {
     pub(crate) is_loading: bool,
     /// When to wait after a start, for the next one.
     pub(crate) grace: Grace,
-    /// The locks that must be here for the wait after a start to end at once.
-    pub(crate) expected: Option<Seal>,
+    /// What ends the wait after a start at once.
+    pub(crate) expected: Option<Proof>,
+    /// An AOF is being loaded, or was.
+    pub(crate) has_loaded_aof: bool,
+    /// The server has had an AOF since it started.
+    pub(crate) had_aof_throughout: bool,
+    /// The settings of the AOF were looked at since the start.
+    pub(crate) is_storage_watched: bool,
     /// The log knows about the wait.
     pub(crate) is_announced: bool,
     /// Whether effects have to be spelled out.

@@ -40,6 +40,8 @@ pub struct Ledger {
     pub longest_ttl_ms: u64,
     /// The locks as they were when the server was shut down in order; none while it runs.
     pub seal: Option<Seal>,
+    /// Every grant is in the AOF, safe from a power cut, before it is answered: then a crash forgets none.
+    pub grants_are_stored: bool,
 }
 
 /// All locks of a node in brief: two tables with the same seal are the same.
@@ -91,7 +93,7 @@ impl Ledger {
     /// The ledger of a node that has just come into being.
     #[must_use]
     pub fn new(node_id: String) -> Self {
-        Self { node_id, mark: 0, longest_ttl_ms: 0, seal: None }
+        Self { node_id, mark: 0, longest_ttl_ms: 0, seal: None, grants_are_stored: false }
     }
 
     /// The ledger that must be stored before this fence and this time to live are granted; `None` if
@@ -118,7 +120,7 @@ impl Ledger {
     #[must_use]
     pub fn reborn(&self) -> (Self, u64) {
         let mark = self.mark.saturating_add(MARK_STEP).min(MAX_FENCE);
-        (Self { mark, seal: None, ..self.clone() }, self.mark)
+        (Self { mark, seal: None, grants_are_stored: false, ..self.clone() }, self.mark)
     }
 
     /// The ledger of a copy that becomes a master, and the number to start above.
@@ -153,8 +155,9 @@ impl Ledger {
         let seal = self
             .seal
             .map_or_else(|| "none".to_owned(), |seal| format!("{} {:016x}", seal.locks, seal.digest));
+        let stored = if self.grants_are_stored { "yes" } else { "no" };
         let text = format!(
-            "{TITLE} {VERSION}\nnode-id {}\nmark {}\nlongest-ttl-ms {}\nseal {seal}\n",
+            "{TITLE} {VERSION}\nnode-id {}\nmark {}\nlongest-ttl-ms {}\nseal {seal}\ngrants-stored {stored}\n",
             self.node_id, self.mark, self.longest_ttl_ms
         );
         let digest = xxh3_64(text.as_bytes());
@@ -195,7 +198,8 @@ impl Ledger {
                 Some(Seal { locks: locks.parse().ok()?, digest: u64::from_str_radix(digest, 16).ok()? })
             }
         };
-        Some(Self { node_id: node_id.to_owned(), mark, longest_ttl_ms, seal })
+        let grants_are_stored = value("grants-stored")? == "yes";
+        Some(Self { node_id: node_id.to_owned(), mark, longest_ttl_ms, seal, grants_are_stored })
     }
 }
 
@@ -225,6 +229,7 @@ mod tests {
             mark: 1_048_577,
             longest_ttl_ms: 30_000,
             seal: Some(Seal { locks: 2, digest: 0xfeed }),
+            grants_are_stored: true,
         }
     }
 

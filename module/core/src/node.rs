@@ -390,6 +390,12 @@ impl Node {
         self.ledger = ledger;
     }
 
+    /// Notes that what is stored is not true any more: the next grant must store it anew.
+    pub fn distrust_ledger(&mut self) {
+        self.ledger.grants_are_stored = false;
+        self.ledger.mark = 0;
+    }
+
     /// Notes that this node has been here before.
     pub fn set_resumed(&mut self) {
         self.is_resumed = true;

@@ -23,7 +23,8 @@ pub(crate) fn require_all() -> Result<(), &'static str> {
         };
     }
     require! {
-        RedisModule_AvoidReplicaTraffic RedisModule_CloseKey RedisModule_CreateCommand RedisModule_CreateDataType RedisModule_CreateString
+        RedisModule_AvoidReplicaTraffic RedisModule_Call RedisModule_CallReplyArrayElement
+        RedisModule_CallReplyStringPtr RedisModule_CloseKey RedisModule_FreeCallReply RedisModule_CreateCommand RedisModule_CreateDataType RedisModule_CreateString
         RedisModule_CreateTimer RedisModule_DeleteKey RedisModule_DigestAddLongLong
         RedisModule_DigestAddStringBuffer RedisModule_DigestEndSequence RedisModule_EmitAOF
         RedisModule_Free RedisModule_FreeString RedisModule_GetClientId RedisModule_GetCommand
@@ -41,7 +42,7 @@ pub(crate) fn require_all() -> Result<(), &'static str> {
         RedisModule_SaveStringBuffer RedisModule_SaveUnsigned RedisModule_SelectDb
         RedisModule_SetCommandInfo RedisModule_SetModuleOptions RedisModule_SignalModifiedKey
         RedisModule_StopTimer RedisModule_StringPtrLen RedisModule_SubscribeToKeyspaceEvents
-        RedisModule_SubscribeToServerEvent RedisModule_ServerInfoGetFieldC
+        RedisModule_SubscribeToServerEvent
         RedisModule_FreeServerInfo RedisModule_GetServerInfo RedisModule_Scan RedisModule_ScanCursorCreate
         RedisModule_ScanCursorDestroy RedisModule_ServerInfoGetFieldUnsigned
     }
@@ -221,17 +222,42 @@ impl Ctx<'_> {
         port.unwrap_or(0)
     }
 
+    /// The value of a setting of the server; empty if it has none of that name.
+    pub(crate) fn setting(self, name: &CStr) -> String {
+        // SAFETY: the context is alive, the strings end with NUL; the text is copied before the reply is
+        // freed, once.
+        unsafe {
+            let get = c"GET".as_ptr();
+            let reply =
+                server!(RedisModule_Call)(self.raw, c"CONFIG".as_ptr(), c"cc".as_ptr(), get, name.as_ptr());
+            if reply.is_null() {
+                return String::new();
+            }
+            let mut value = String::new();
+            let element = server!(RedisModule_CallReplyArrayElement)(reply, 1);
+            if !element.is_null() {
+                let mut len = 0;
+                let start = server!(RedisModule_CallReplyStringPtr)(element, &raw mut len);
+                if !start.is_null() {
+                    value =
+                        String::from_utf8_lossy(std::slice::from_raw_parts(start.cast(), len)).into_owned();
+                }
+            }
+            server!(RedisModule_FreeCallReply)(reply);
+            value
+        }
+    }
+
     /// Whether the server may throw away keys without a TTL of its own, and so locks, to make room.
     pub(crate) fn may_evict_locks(self) -> bool {
-        // SAFETY: the context is alive, the names end with NUL; the text lives as long as the information,
-        // which is freed once, after the last look at it.
-        unsafe {
-            let info = server!(RedisModule_GetServerInfo)(self.raw, c"memory".as_ptr());
-            let policy = server!(RedisModule_ServerInfoGetFieldC)(info, c"maxmemory_policy".as_ptr());
-            let may = !policy.is_null() && CStr::from_ptr(policy).to_bytes().starts_with(b"allkeys");
-            server!(RedisModule_FreeServerInfo)(self.raw, info);
-            may
-        }
+        self.setting(c"maxmemory-policy").starts_with("allkeys")
+    }
+
+    /// Whether everything is in the AOF, safe from a power cut, before a command is answered.
+    pub(crate) fn stores_every_command(self) -> bool {
+        self.setting(c"appendonly") == "yes"
+            && self.setting(c"appendfsync") == "always"
+            && self.setting(c"no-appendfsync-on-rewrite") == "no"
     }
 
     /// Numbers that `INFO` tells; `None` for each that it does not.

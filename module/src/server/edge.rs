@@ -341,10 +341,12 @@ pub(super) unsafe extern "C" fn server_event(
             raw::REDISMODULE_SUBEVENT_LOADING_ENDED | raw::REDISMODULE_SUBEVENT_LOADING_FAILED => {
                 events::loading(ctx, false)
             }
+            raw::REDISMODULE_SUBEVENT_LOADING_AOF_START => events::loading_aof(ctx),
             _ => events::loading(ctx, true),
         },
         raw::REDISMODULE_EVENT_CRON_LOOP => events::cron(ctx),
         raw::REDISMODULE_EVENT_FORK_CHILD => events::forked(),
+        raw::REDISMODULE_EVENT_CONFIG => restart::watch_storage(ctx),
         raw::REDISMODULE_EVENT_SHUTDOWN => restart::shut_down(),
         raw::REDISMODULE_EVENT_FLUSHDB
             if sub == raw::REDISMODULE_SUBEVENT_FLUSHDB_START && !data.is_null() =>
