@@ -3,7 +3,7 @@
 use redlock_core::node::VERSION;
 
 use crate::server::edge::InfoWriter;
-use crate::state;
+use crate::{state, vault};
 
 /// Writes the section. The server puts `redlock_` before each name.
 pub(crate) fn write(section: &InfoWriter) {
@@ -14,6 +14,7 @@ pub(crate) fn write(section: &InfoWriter) {
         section.number("largest_fence", state.node.largest_fence());
         section.number("longest_ttl_ms", state.node.longest_ttl_ms());
         section.number("quarantine_ms", state.node.quarantine_left_ms(&mut state.clock));
+        section.number("ledger_writes", vault::writes());
         section.number("memory_bytes", state.node.held_bytes() as u64);
         for (name, value) in state.node.counters().named() {
             section.number(name, value);

@@ -18,6 +18,8 @@ pub(crate) struct Vault {
     _claim: File,
     /// The last attempt failed, and the log says so.
     is_broken: bool,
+    /// How often the ledger was written.
+    writes: u64,
 }
 
 static VAULT: Confined<Vault> = Confined::empty();
@@ -45,18 +47,19 @@ impl Vault {
             Ok(bytes) => Some(Ledger::decode(&bytes).map_err(|why| {
                 format!(
                     "{shown} cannot be used: {why}. Without it this node cannot know which fences it has given out. \
-                     Restore it from a copy, or treat the node as a new one: remove the file and wait, before it is used \
-                     again, for the longest time to live in use"
+                     Restore it from a copy, or let a new node take its place: remove the file and start the server with \
+                     the module argument restart-grace always"
                 )
             })?),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(format!("{shown} cannot be read: {error}")),
         };
-        Ok((Self { path: path.to_path_buf(), _claim: claim_file, is_broken: false }, ledger))
+        Ok((Self { path: path.to_path_buf(), _claim: claim_file, is_broken: false, writes: 0 }, ledger))
     }
 
     /// Stores a ledger for good.
     pub(crate) fn store(&mut self, ledger: &Ledger) -> io::Result<()> {
+        self.writes += 1;
         let draft = beside(&self.path, "new");
         let mut file = File::create(&draft)?;
         file.write_all(ledger.encode().as_bytes())?;
@@ -75,6 +78,11 @@ impl Vault {
 /// Keeps the vault open from now on.
 pub(crate) fn keep(vault: Vault) -> bool {
     VAULT.fill(vault)
+}
+
+/// How often the ledger was written since the server started.
+pub(crate) fn writes() -> u64 {
+    VAULT.with(|vault| vault.writes).unwrap_or(0)
 }
 
 /// Stores a ledger for good. The first failure of a row is logged, with what can be done.
