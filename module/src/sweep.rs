@@ -113,7 +113,7 @@ fn delete(ctx: Ctx<'_>, lock: LockId, database: u16, key: &[u8]) {
         let key = NamedKey::open(ctx, key, Intent::Change);
         if key.occupant() == Occupant::Lock(lock) {
             let gone = key.delete();
-            state::with(|state| state.node.expired(gone));
+            state::with(|state| state.node.expired(lock, gone));
             return;
         }
     }

@@ -14,7 +14,7 @@ build_module() {
         module=$REDLOCK_MODULE
         return
     fi
-    (cd "$root" && cargo build --release --package redlock-module </dev/null)
+    (cd "$root" && cargo build --locked --release --package redlock-module </dev/null)
     module="$target/release/libredlock.so"
 }
 

@@ -23,7 +23,7 @@ fn moved(wire: &mut Wire, line: &str) -> Vec<(String, i64)> {
     let after = numbers(wire);
     assert_eq!(before.len(), after.len());
     let difference = |(name, value): (&String, &i64)| Some((name.clone(), value - before.get(name)?));
-    let gauges = ["memory_bytes", "largest_fence", "longest_ttl_ms"];
+    let gauges = ["memory_bytes", "largest_fence", "longest_ttl_ms", "ledger_writes"];
     let counted = |(name, change): &(String, i64)| *change != 0 && !gauges.contains(&name.as_str());
     after.iter().filter_map(difference).filter(counted).collect()
 }

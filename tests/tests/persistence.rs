@@ -77,7 +77,7 @@ fn verify_released_number(wire: &mut Wire) {
 
 #[test]
 fn a_snapshot_keeps_locks_and_numbers() {
-    // Nothing was granted after the snapshot; the node cannot know that and would wait.
+    // Nothing was granted after the snapshot, but the node cannot know that and would wait.
     let (mut server, clock) = frozen(Server::builder().module_args(["restart-grace", "off"]));
     let before = prepare(&mut server.connect(), &clock);
     clock.advance_module(Duration::from_secs(2));

@@ -1,6 +1,8 @@
 //! A lock that is renamed takes its fence along: the key that it comes to goes on counting from there.
 
-use redlock_tests::{Answer, Server, Wire};
+use std::time::Duration;
+
+use redlock_tests::{Answer, SOON, Server, Wire, eventually};
 
 fn fence(wire: &mut Wire, line: &str) -> i64 {
     let answer = wire.call_strs(line);
@@ -48,10 +50,31 @@ fn however_the_lock_ends_the_next_fence_is_larger() {
 }
 
 #[test]
+fn a_lock_that_runs_out_under_its_new_name_counts_too() {
+    let (server, clock) = Server::start_frozen();
+    let mut wire = server.connect();
+    rename_a_lock(&mut wire);
+    clock.advance_module(Duration::from_millis(60_001));
+    assert!(fence(&mut wire, "REDLOCK.ACQUIRE b second 60000") > 50, "taken over");
+
+    let (server, clock) = Server::start_frozen();
+    let mut wire = server.connect();
+    rename_a_lock(&mut wire);
+    clock.advance_module(Duration::from_millis(60_001));
+    eventually("the sweep has found it", SOON, || {
+        clock.advance_module(Duration::from_millis(1));
+        (wire.call_strs("EXISTS b") == Answer::Int(0)).then_some(())
+    });
+    assert!(fence(&mut wire, "REDLOCK.ACQUIRE b second 60000") > 50, "swept");
+}
+
+#[test]
 fn a_replica_goes_on_counting_too() {
     for history in HISTORIES {
         let master = Server::builder().tcp().start();
-        let replica = Server::builder().replica_of(&master).start();
+        // Grants at once when it is promoted.
+        let grace = ["restart-grace", "off"];
+        let replica = Server::builder().module_args(grace).replica_of(&master).start();
         replica.catch_up(&master);
         let mut wire = master.connect();
         rename_a_lock(&mut wire);

@@ -159,7 +159,7 @@ impl MemoryNode {
                     if self.keys.get(key) == Some(&Occupant::Lock(lock)) {
                         let key = key.to_vec();
                         self.keys.remove(&key);
-                        self.node.expired(Some(lock));
+                        self.node.expired(lock, Some(lock));
                     }
                 }
                 Sweep::Busy => {}

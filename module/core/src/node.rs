@@ -275,8 +275,11 @@ impl Node {
     }
 
     /// Counts a lock that the sweep has deleted, and forgets it if its value is gone.
-    pub fn expired(&mut self, gone: Option<LockId>) {
+    pub fn expired(&mut self, lock: LockId, gone: Option<LockId>) {
         self.counters.expirations += 1;
+        // A lock that came here from another name has the numbers of that name.
+        let stripe = Stripe::of(self.locks.place(lock).1);
+        self.stripes.raise(stripe, self.locks.fence(lock));
         self.bury_if(gone);
     }
 
@@ -569,6 +572,13 @@ impl Node {
                 stripe = Stripe::of(keyspace.name(key));
             }
             fence = fence.max(self.stripes.next(stripe, request.floor).ok_or(Fault::FenceExhausted)?);
+            // A lock that came here from another name has the numbers of that name.
+            if let Occupant::Lock(old) = keyspace.occupant(key) {
+                fence = fence.max(self.locks.fence(old) + 1);
+            }
+        }
+        if fence > fence::MAX_FENCE {
+            return Err(Fault::FenceExhausted);
         }
         if !self.locks.has_room_for(keys) {
             return Err(FULL);

@@ -1,0 +1,64 @@
+//! A server that throws locks away to make room must not grant them again while they are relied on.
+
+#![allow(clippy::expect_used)]
+
+use redlock_tests::{Answer, Server, Wire};
+
+const LOCKS: usize = 200;
+
+fn key(number: usize) -> String {
+    format!("lock:{number}")
+}
+
+/// A server that holds locks and is then made to evict whatever it likes, until some of them are gone.
+fn evict_some(server: &Server) -> Wire {
+    let mut wire = server.connect();
+    for number in 0..LOCKS {
+        assert!(matches!(wire.call(&["REDLOCK.ACQUIRE", &key(number), "holder", "60000"]), Answer::Int(1..)));
+    }
+    let used: u64 =
+        server.info("memory", "used_memory").and_then(|used| used.parse().ok()).expect("used_memory");
+    wire.call(&["CONFIG", "SET", "maxmemory-policy", "allkeys-random"]);
+    wire.call(&["CONFIG", "SET", "maxmemory", &(used + 256 * 1024).to_string()]);
+    let filler = "x".repeat(1_000);
+    for number in 0..20_000 {
+        wire.call(&["SET", &format!("filler:{number}"), &filler]);
+        if number % 50 == 0 && gone(&mut wire).is_some() {
+            return wire;
+        }
+    }
+    panic!("the server evicted no lock");
+}
+
+fn gone(wire: &mut Wire) -> Option<String> {
+    (0..LOCKS).map(key).find(|key| wire.call(&["EXISTS", key]) == Answer::Int(0))
+}
+
+#[test]
+fn an_evicted_lock_is_not_granted_again_before_its_time() {
+    let server = Server::start();
+    let mut wire = evict_some(&server);
+    let evicted = gone(&mut wire).expect("a lock is gone");
+    let answer = wire.call(&["REDLOCK.ACQUIRE", &evicted, "thief", "60000"]);
+    assert_eq!(answer.error_word(), Some("REDLOCKQUARANTINE"), "{answer:?}");
+    let count = server.info("redlock", "redlock_quarantines").expect("a counter");
+    assert_ne!(count, "0");
+    assert!(server.log().contains("evicted a held lock"), "{}", server.log());
+}
+
+/// The same without the protection: the check can fail.
+#[test]
+fn without_the_wait_an_evicted_lock_is_granted_at_once() {
+    let server = Server::builder().module_args(["restart-grace", "off"]).start();
+    let mut wire = evict_some(&server);
+    let evicted = gone(&mut wire).expect("a lock is gone");
+    assert!(matches!(wire.call(&["REDLOCK.ACQUIRE", &evicted, "thief", "60000"]), Answer::Int(1..)));
+}
+
+#[test]
+fn a_policy_that_may_evict_locks_is_warned_of() {
+    for (policy, warns) in [("allkeys-lru", true), ("volatile-lru", false), ("noeviction", false)] {
+        let server = Server::builder().arg("maxmemory-policy", policy).start();
+        assert_eq!(server.log().contains("allows the server to evict locks"), warns, "{policy}");
+    }
+}
