@@ -1,13 +1,17 @@
 //! What the server tells the module.
 
+use crate::restart::{self, Occasion};
 use crate::server::api::Ctx;
 use crate::server::keys::Audience;
-use crate::{restart, search, state, sweep};
+use crate::state::{self, State};
+use crate::{search, sweep};
 
 /// The server has become a replica or a master.
 pub(crate) fn role_changed(ctx: Ctx<'_>, is_replica: bool) {
     let was_replica = state::with(|state| {
         state.audience = Audience::Somebody;
+        // A copy writes its AOF anew, and has not all in it until that is done.
+        state.had_aof_throughout &= !is_replica;
         std::mem::replace(&mut state.is_replica, is_replica)
     });
     if was_replica == Some(true) && !is_replica {
@@ -19,13 +23,16 @@ pub(crate) fn role_changed(ctx: Ctx<'_>, is_replica: bool) {
 /// The server begins or ends loading a dataset.
 pub(crate) fn loading(ctx: Ctx<'_>, is_loading: bool) {
     state::with(|state| state.is_loading = is_loading);
-    restart::settle(ctx);
+    if !is_loading {
+        restart::settle(ctx, Occasion::Loaded);
+    }
     sweep::on_cron(ctx);
 }
 
 /// The server begins to load an AOF.
 pub(crate) fn loading_aof(ctx: Ctx<'_>) {
-    state::with(|state| state.has_loaded_aof = true);
+    let bytes = restart::aof_bytes(ctx);
+    state::with(|state| state.loaded_aof_bytes = bytes);
     loading(ctx, true);
 }
 
@@ -34,9 +41,11 @@ pub(crate) fn cron(ctx: Ctx<'_>) {
     let nobody = !ctx.circumstances().keeps_effects() && !ctx.has_replicas();
     state::with(|state| state.audience = if nobody { Audience::Nobody } else { Audience::Somebody });
     // A server without a dataset loads none: then this is the first occasion.
-    restart::settle(ctx);
+    restart::settle(ctx, Occasion::Running);
     restart::announce(ctx);
-    if state::with(|state| std::mem::replace(&mut state.is_storage_watched, true)) == Some(false) {
+    let is_due =
+        |state: &mut State| !state.is_storage_watched && state.node.quarantine_left_ms(&mut state.clock) == 0;
+    if state::with(is_due) == Some(true) {
         restart::watch_storage(ctx);
     }
     sweep::on_cron(ctx);

@@ -5,6 +5,8 @@
 //! AOF before it was answered, and that AOF was loaded. A copy that becomes a master may lack
 //! its master's last grants. A flush throws locks away that somebody relies on, and so does eviction.
 
+use std::fs;
+
 use redlock_core::ledger::{Ledger, Seal};
 
 use crate::server::api::{Ctx, Level};
@@ -35,8 +37,10 @@ impl Grace {
 /// What shows that no lock was forgotten.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Proof {
-    /// These locks are here.
+    /// These locks are here, once the dataset is loaded.
     Seal(Seal),
+    /// These locks are here again, if the server loads them at once after it has thrown them away.
+    Reload(Seal),
     /// An AOF was loaded that had every grant.
     Aof,
 }
@@ -72,22 +76,39 @@ pub(crate) fn begin(state: &mut State, ctx: Ctx<'_>, before: Option<&Ledger>) {
     }
 }
 
-/// Ends the wait if the locks that are here now are the ones that must be. Asked once the dataset is there.
-pub(crate) fn settle(ctx: Ctx<'_>) {
+/// When to look whether every lock is here.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Occasion {
+    /// A dataset was loaded.
+    Loaded,
+    /// The server goes about its work; if it had a dataset, it was loaded before.
+    Running,
+}
+
+/// Ends the wait if the locks that are here now are the ones that must be. Asked once.
+pub(crate) fn settle(ctx: Ctx<'_>, occasion: Occasion) {
+    let Some(proof) = state::with(|state| state.expected.take()).flatten() else { return };
+    // A server that finds the end of its AOF torn cuts it off, and may lose a grant that way.
+    let aof_bytes = aof_bytes(ctx);
     state::with(|state| {
-        if state.is_loading {
-            return;
-        }
-        let is_proven = match state.expected.take() {
-            Some(Proof::Seal(seal)) => state.node.seal() == seal,
-            Some(Proof::Aof) => state.has_loaded_aof,
-            None => false,
+        // Records of locks that are gone would count.
+        state.bury(usize::MAX);
+        let is_proven = match (proof, occasion) {
+            (Proof::Seal(seal), _) | (Proof::Reload(seal), Occasion::Loaded) => state.node.seal() == seal,
+            (Proof::Reload(_), Occasion::Running) => false,
+            (Proof::Aof, _) => state.loaded_aof_bytes.is_some() && state.loaded_aof_bytes == aof_bytes,
         };
         if is_proven {
             state.node.end_quarantine();
             ctx.log(Level::Notice, "every lock is here: no quarantine");
         }
     });
+}
+
+/// How large the AOF is, in all its parts; `None` if it cannot be told.
+pub(crate) fn aof_bytes(ctx: Ctx<'_>) -> Option<u64> {
+    let parts = fs::read_dir(ctx.setting(c"appenddirname")).ok()?;
+    parts.map(|part| Some(part.ok()?.metadata().ok()?.len())).sum()
 }
 
 /// Notes in the ledger whether a crash from now on can forget a grant. Asked after the start and whenever a
@@ -98,18 +119,31 @@ pub(crate) fn watch_storage(ctx: Ctx<'_>) {
     state::with(|state| {
         // An AOF that is turned on later has everything only once it was rewritten: not before a restart.
         state.had_aof_throughout &= has_aof;
-        let grants_are_stored = stores && state.had_aof_throughout;
-        if state.node.ledger().grants_are_stored == grants_are_stored || state.is_loading {
-            return;
-        }
-        let ledger = Ledger { grants_are_stored, ..state.node.ledger().clone() };
-        if vault::store(&ledger).is_ok() {
-            state.node.set_ledger(ledger);
-        } else if !grants_are_stored {
-            // The ledger on disk promises what is no longer so: nothing is granted on it.
-            state.node.distrust_ledger();
-        }
+        // What was forgotten before is in no AOF.
+        let is_whole = state.node.quarantine_left_ms(&mut state.clock) == 0 && !state.is_loading;
+        let grants_are_stored = stores && state.had_aof_throughout && is_whole;
+        state.is_storage_watched = is_whole;
+        note_storage(state, grants_are_stored);
     });
+}
+
+fn note_storage(state: &mut State, grants_are_stored: bool) {
+    if state.node.ledger().grants_are_stored == grants_are_stored {
+        return;
+    }
+    let ledger = Ledger { grants_are_stored, ..state.node.ledger().clone() };
+    if vault::store(&ledger).is_ok() {
+        state.node.set_ledger(ledger);
+    } else if !grants_are_stored {
+        // The ledger on disk promises what is no longer so: nothing is granted on it.
+        state.node.distrust_ledger();
+    }
+}
+
+/// The node has begun to wait: until that is over, no crash is harmless.
+fn waits(state: &mut State) {
+    state.is_storage_watched = false;
+    note_storage(state, false);
 }
 
 /// The server is about to throw away the keys of a database, or all.
@@ -124,8 +158,11 @@ pub(crate) fn flushed(ctx: Ctx<'_>, database: Option<u16>) {
         let was_waiting = state.node.quarantine_left_ms(&mut state.clock) > 0;
         state.node.quarantine_for_locks_of(database, &mut state.clock);
         let left_ms = state.node.quarantine_left_ms(&mut state.clock);
+        if left_ms > 0 {
+            waits(state);
+        }
         if left_ms > 0 && !was_waiting {
-            state.expected = Some(Proof::Seal(all));
+            state.expected = Some(Proof::Reload(all));
             ctx.log(
                 Level::Warning,
                 &format!("quarantine: held locks are flushed, nothing is granted for {left_ms} ms"),
@@ -140,6 +177,7 @@ pub(crate) fn evicted(ctx: Ctx<'_>, database: u16, key: &[u8]) {
         let evicted = state::last_freed().filter(|lock| state.node.place(*lock) == (database, key));
         if let (Some(lock), false) = (evicted, state.is_replica || state.grace == Grace::Off) {
             state.node.quarantine_for(lock, &mut state.clock);
+            waits(state);
             ctx.log(Level::Warning, "quarantine: the server has evicted a held lock; set maxmemory-policy to noeviction or volatile-*");
         }
     });
@@ -158,6 +196,7 @@ pub(crate) fn promoted(ctx: Ctx<'_>) {
         let wait_ms = state.node.ledger().quarantine_ms();
         if wait_ms > 0 {
             state.node.quarantine(wait_ms, &mut state.clock);
+            waits(state);
             ctx.log(Level::Warning, &format!("quarantine: the old master may have granted locks that never arrived, nothing is granted for {wait_ms} ms"));
         }
     });

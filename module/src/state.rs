@@ -30,8 +30,8 @@ pub(crate) struct State {
     pub(crate) grace: Grace,
     /// What ends the wait after a start at once.
     pub(crate) expected: Option<Proof>,
-    /// An AOF is being loaded, or was.
-    pub(crate) has_loaded_aof: bool,
+    /// How large the AOF was before it was loaded, if it was.
+    pub(crate) loaded_aof_bytes: Option<u64>,
     /// The server has had an AOF since it started.
     pub(crate) had_aof_throughout: bool,
     /// The settings of the AOF were looked at since the start.

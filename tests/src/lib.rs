@@ -15,6 +15,7 @@
 //! | `clock.rs`, `shim/clock.c` | the server's clocks, moved from outside |
 //! | `subject.rs` | the core and a real server, to be compared |
 //! | `cases.rs` | the contract of one node as a table |
+//! | `history.rs` | what clients saw, and whether it can be true |
 //! | `wait.rs` | the one way to wait |
 //! | `skip.rs` | a test that has nothing to test here says so |
 
@@ -26,6 +27,7 @@ mod builder;
 pub mod cases;
 mod clock;
 mod flavor;
+pub mod history;
 mod inspection;
 mod locate;
 mod resp;

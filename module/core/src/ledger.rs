@@ -54,11 +54,13 @@ pub struct Seal {
 }
 
 impl Seal {
-    /// Takes a lock in.
-    pub fn add(&mut self, database: u16, key: &[u8], owner: &[u8], fence: u64) {
-        let mut bytes = Vec::with_capacity(key.len() + owner.len() + 18);
+    /// Takes a lock in. `span_ms` is the time from its grant to its deadline: it changes whenever the lock is
+    /// prolonged, and with nothing else.
+    pub fn add(&mut self, database: u16, key: &[u8], owner: &[u8], fence: u64, span_ms: u64) {
+        let mut bytes = Vec::with_capacity(key.len() + owner.len() + 26);
         bytes.extend_from_slice(&database.to_le_bytes());
         bytes.extend_from_slice(&fence.to_le_bytes());
+        bytes.extend_from_slice(&span_ms.to_le_bytes());
         bytes.extend_from_slice(&(key.len() as u64).to_le_bytes());
         bytes.extend_from_slice(key);
         bytes.extend_from_slice(owner);
@@ -291,21 +293,24 @@ mod tests {
 
     #[test]
     fn a_seal_knows_every_lock() {
-        type Lock = (u16, &'static [u8], &'static [u8], u64);
+        type Lock = (u16, &'static [u8], &'static [u8], u64, u64);
         let seal = |locks: &[Lock]| {
             let mut seal = Seal::default();
-            locks.iter().for_each(|(database, key, owner, fence)| seal.add(*database, key, owner, *fence));
+            locks.iter().for_each(|(database, key, owner, fence, span)| {
+                seal.add(*database, key, owner, *fence, *span)
+            });
             seal
         };
-        let (a, b): (Lock, Lock) = ((0, b"k", b"a", 1), (0, b"j", b"a", 2));
+        let (a, b): (Lock, Lock) = ((0, b"k", b"a", 1, 9), (0, b"j", b"a", 2, 9));
         assert_eq!(seal(&[a, b]), seal(&[b, a]), "in any order");
         for other in [
             &[a][..],
             &[a, a],
-            &[a, (0, b"j", b"a", 3)],
-            &[a, (0, b"j", b"b", 2)],
-            &[a, (1, b"j", b"a", 2)],
-            &[a, (0, b"ja", b"", 2)],
+            &[a, (0, b"j", b"a", 3, 9)],
+            &[a, (0, b"j", b"b", 2, 9)],
+            &[a, (1, b"j", b"a", 2, 9)],
+            &[a, (0, b"ja", b"", 2, 9)],
+            &[a, (0, b"j", b"a", 2, 10)],
         ] {
             assert_ne!(seal(other), seal(&[a, b]));
         }

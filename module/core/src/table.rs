@@ -399,7 +399,8 @@ impl LockTable {
             let id = LockId(entry);
             let record = self.slots.record(id);
             let (database, key) = self.place(id);
-            seal.add(database, key, &pack::unpack(record.form(), record.owner()), self.fence(id));
+            let span_ms = self.deadline(id).since(self.granted(id));
+            seal.add(database, key, &pack::unpack(record.form(), record.owner()), self.fence(id), span_ms);
         });
         seal
     }

@@ -1,0 +1,454 @@
+//! Which ends of a server its locks survive for certain, and the wait after every other one.
+
+#![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
+
+use redlock_tests::{Answer, Builder, Clock, SOON, Server, Wire, eventually};
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+
+const TTL_MS: i64 = 60_000;
+
+/// A frozen clock stands still over a restart too.
+fn frozen(builder: Builder) -> (Server, Clock) {
+    let clock = Clock::new();
+    clock.freeze_module();
+    (builder.clock(&clock).start(), clock)
+}
+
+fn append_only(fsync: &str) -> Builder {
+    Server::builder().arg("appendonly", "yes").arg("appendfsync", fsync)
+}
+
+fn snapshots() -> Builder {
+    Server::builder().arg("save", "3600 1")
+}
+
+fn grace(builder: Builder, grace: &str) -> Builder {
+    builder.module_args(["restart-grace", grace])
+}
+
+fn granted(answer: &Answer) -> i64 {
+    assert!(matches!(answer, Answer::Int(1..)), "expected a fence, got {answer:?}");
+    answer.int()
+}
+
+fn take(server: &Server, key: &str) -> i64 {
+    granted(&server.connect().call(&["REDLOCK.ACQUIRE", key, "me", &TTL_MS.to_string()]))
+}
+
+fn node(wire: &mut Wire, field: &str) -> Answer {
+    let node = wire.call_strs("REDLOCK.NODE");
+    node.field(field).unwrap_or_else(|| panic!("no {field} in {node:?}")).clone()
+}
+
+fn left_ms(server: &Server) -> i64 {
+    node(&mut server.connect(), "quarantine-ms").int()
+}
+
+/// Ends a server by a command, or as a crash does, and starts it again.
+fn end_and_restart(server: &mut Server, end: &str) {
+    match end {
+        "crash" => server.kill(),
+        "SIGTERM" => {
+            let pid = server.pid().to_string();
+            assert!(Command::new("kill").arg(&pid).status().expect("a program named kill").success());
+        }
+        _ => {
+            if let Ok(answer) = server.connect().try_call(&end.split(' ').collect::<Vec<_>>()) {
+                panic!("{end}: {answer:?}");
+            }
+        }
+    }
+    eventually("the server has ended", SOON, || (!server.is_running()).then_some(()));
+    server.kill();
+    server.restart();
+}
+
+/// The node grants nothing for the longest time to live, and does the rest of its work meanwhile.
+fn verify_wait(server: &Server, clock: &Clock, case: &str) {
+    let mut wire = server.connect();
+    let left = left_ms(server);
+    assert!((TTL_MS + TTL_MS / 100 + 2..=TTL_MS * 9 / 8).contains(&left), "{case}: {left} ms");
+    let answer = wire.call_strs("REDLOCK.ACQUIRE fresh other 1000");
+    assert_eq!(answer.error_word(), Some("REDLOCKQUARANTINE"), "{case}: {answer:?}");
+    assert_eq!(answer.string().split(' ').next_back(), Some(left.to_string().as_str()), "{case}: {answer:?}");
+    let answer = wire.call_strs("REDLOCK.MACQUIRE 2 fresh new other 1000");
+    assert_eq!(answer.error_word(), Some("REDLOCKQUARANTINE"), "{case}: {answer:?}");
+    assert_eq!(wire.call_strs("REDLOCK.EXTEND fresh other 1000"), Answer::Nil, "{case}");
+    assert_eq!(wire.call_strs("REDLOCK.RELEASE fresh other"), Answer::Int(0), "{case}");
+    assert_eq!(wire.call_strs("REDLOCK.INSPECT fresh"), Answer::Nil, "{case}");
+
+    clock.advance_module(Duration::from_millis(left.unsigned_abs() - 1));
+    let answer = wire.call_strs("REDLOCK.ACQUIRE fresh third 1000");
+    assert_eq!(answer.error_word(), Some("REDLOCKQUARANTINE"), "{case}, to the last: {answer:?}");
+    clock.advance_module(Duration::from_millis(2));
+    granted(&wire.call_strs("REDLOCK.ACQUIRE fresh third 1000"));
+    assert_eq!(left_ms(server), 0, "{case}");
+}
+
+fn verify_no_wait(server: &Server, case: &str) {
+    assert_eq!(left_ms(server), 0, "{case}");
+    granted(&server.connect().call_strs("REDLOCK.ACQUIRE fresh other 1000"));
+}
+
+type Keep = fn() -> Builder;
+
+/// Ways to keep data.
+const KEEPS: [(&str, Keep); 4] = [
+    ("nothing", Server::builder),
+    ("RDB", snapshots),
+    ("AOF everysec", || append_only("everysec")),
+    ("AOF always", || append_only("always")),
+];
+
+#[test]
+fn a_node_with_locks_waits_unless_they_were_all_kept_in_order() {
+    for (keep, builder) in KEEPS {
+        for end in ["crash", "SHUTDOWN", "SIGTERM", "SHUTDOWN NOSAVE", "SHUTDOWN SAVE"] {
+            let case = format!("keeping {keep}, {end}");
+            let (mut server, clock) = frozen(builder());
+            let fence = take(&server, "lock");
+            end_and_restart(&mut server, end);
+            // An append only file is complete after any shutdown, or always; a snapshot if one was made.
+            let kept = match (keep, end) {
+                ("AOF always", _) => true,
+                (_, "crash") => false,
+                ("nothing", _) => end == "SHUTDOWN SAVE",
+                ("RDB", _) => end != "SHUTDOWN NOSAVE",
+                _ => true,
+            };
+            if kept {
+                verify_no_wait(&server, &case);
+                let mut wire = server.connect();
+                assert_eq!(wire.call_strs("REDLOCK.ACQUIRE lock other 1000"), Answer::Nil, "{case}");
+                assert_eq!(wire.call_strs("REDLOCK.EXTEND lock me 1000"), Answer::Int(fence), "{case}");
+            } else {
+                verify_wait(&server, &clock, &case);
+                assert!(server.log().contains("quarantine"), "{case}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_node_without_locks_waits_only_after_a_crash_that_may_have_cost_some() {
+    for (keep, builder) in KEEPS {
+        for end in ["crash", "SHUTDOWN", "SHUTDOWN NOSAVE"] {
+            let case = format!("keeping {keep}, {end}");
+            let (mut server, clock) = frozen(builder());
+            let fence = take(&server, "lock");
+            assert_eq!(server.connect().call_strs("REDLOCK.RELEASE lock me"), Answer::Int(1));
+            end_and_restart(&mut server, end);
+            // It cannot know that nothing was granted after what it has loaded.
+            if end == "crash" && keep != "AOF always" {
+                verify_wait(&server, &clock, &case);
+            } else {
+                verify_no_wait(&server, &case);
+            }
+            clock.advance_module(Duration::from_secs(100));
+            assert!(take(&server, "lock") > fence, "{case}");
+        }
+    }
+}
+
+#[test]
+fn locks_known_after_a_crash_can_be_kept_or_given_back_during_the_wait() {
+    let (mut server, _clock) = frozen(append_only("everysec"));
+    let fences = ["kept", "refreshed", "released"].map(|key| take(&server, key));
+    server.kill();
+    server.restart();
+    let mut wire = server.connect();
+    assert!(left_ms(&server) > 0);
+    assert_eq!(wire.call_strs("REDLOCK.EXTEND kept me 60000"), Answer::Int(fences[0]));
+    assert_eq!(wire.call_strs("REDLOCK.ACQUIRE refreshed me 60000"), Answer::Int(fences[1]));
+    assert_eq!(wire.call_strs("REDLOCK.ACQUIRE kept other 60000"), Answer::Nil);
+    assert_eq!(wire.call_strs("REDLOCK.RELEASE released me"), Answer::Int(1));
+    let answer = wire.call_strs("REDLOCK.ACQUIRE released other 60000");
+    assert_eq!(answer.error_word(), Some("REDLOCKQUARANTINE"), "{answer:?}");
+    assert_eq!(wire.inspect("kept").map(|lock| lock.fence), Some(fences[0]));
+}
+
+#[test]
+fn a_second_end_during_the_wait_does_not_shorten_it() {
+    for end in ["crash", "SHUTDOWN", "SHUTDOWN NOSAVE", "SHUTDOWN SAVE"] {
+        for (keep, builder) in &KEEPS[..3] {
+            let (mut server, clock) = frozen(builder());
+            take(&server, "lock");
+            server.kill();
+            server.restart();
+            clock.advance_module(Duration::from_secs(1));
+            end_and_restart(&mut server, end);
+            verify_wait(&server, &clock, &format!("keeping {keep}, {end} in quarantine"));
+        }
+    }
+}
+
+#[test]
+fn a_file_that_keeps_every_grant_from_now_on_does_not_know_those_before() {
+    for end in ["crash", "SHUTDOWN"] {
+        let (mut server, clock) = frozen(Server::builder());
+        take(&server, "lost");
+        server.kill();
+        let folder = tempfile::tempdir().expect("a folder for data");
+        let name = "redlock-0.state";
+        fs::copy(server.data_dir().join(name), folder.path().join(name)).expect("a file can be copied");
+        drop(server);
+        // The same node, kept better from now on.
+        let mut server = append_only("always").data_dir(folder.path()).clock(&clock).start();
+        assert!(left_ms(&server) >= TTL_MS);
+        end_and_restart(&mut server, end);
+        verify_wait(&server, &clock, &format!("{end} of a server that has begun to keep every grant"));
+    }
+}
+
+#[test]
+fn a_file_that_has_not_kept_every_grant_is_not_trusted() {
+    // Each leaves a time in which a grant was answered and not stored.
+    let changes: [&[&str]; 6] = [
+        &["CONFIG SET appendfsync everysec"],
+        &["CONFIG SET appendfsync no"],
+        &["CONFIG SET appendonly no"],
+        &["CONFIG SET no-appendfsync-on-rewrite yes"],
+        &[
+            "CONFIG SET appendfsync everysec",
+            "REDLOCK.ACQUIRE between me 60000",
+            "CONFIG SET appendfsync always",
+        ],
+        &["CONFIG SET appendonly no", "REDLOCK.ACQUIRE between me 60000", "CONFIG SET appendonly yes"],
+    ];
+    for lines in changes {
+        let (mut server, clock) = frozen(append_only("always"));
+        take(&server, "lock");
+        let mut wire = server.connect();
+        for line in lines {
+            let answer = wire.call_strs(line);
+            assert!(matches!(answer, Answer::Status(_) | Answer::Int(1..)), "{line}: {answer:?}");
+        }
+        take(&server, "another");
+        server.kill();
+        server.restart();
+        // A file that was synced all the time again by the end may be trusted, if all the locks are in it.
+        let mut wire = server.connect();
+        let all_here = lines.len() == 3
+            && left_ms(&server) == 0
+            && ["lock", "between", "another"].iter().all(|key| wire.inspect(key).is_some());
+        if !all_here {
+            verify_wait(&server, &clock, &format!("{lines:?}"));
+        }
+    }
+}
+
+#[test]
+fn a_file_whose_end_is_cut_off_is_not_trusted() {
+    let (mut server, clock) = frozen(append_only("always"));
+    take(&server, "first");
+    take(&server, "second");
+    server.kill();
+    let folder = server.data_dir().join("appendonlydir");
+    let files =
+        fs::read_dir(folder).expect("the append only folder").map(|file| file.expect("a file").path());
+    let file = files.into_iter().find(|path| path.to_string_lossy().ends_with(".incr.aof")).expect("a file");
+    let bytes = fs::read(&file).expect("a readable file");
+    fs::write(&file, &bytes[..bytes.len() - 10]).expect("a file can be written");
+    server.restart();
+    assert_eq!(server.connect().call_strs("DBSIZE"), Answer::Int(1), "the server takes what is left");
+    verify_wait(&server, &clock, "the last grant is cut off");
+}
+
+#[test]
+fn a_server_that_stops_keeping_every_grant_is_not_trusted_for_what_it_was() {
+    let folder = tempfile::tempdir().expect("a folder for data");
+    let clock = Clock::new();
+    clock.freeze_module();
+    let kept = || append_only("always").data_dir(folder.path()).clock(&clock).start();
+    take(&kept(), "kept");
+    let careless = Server::builder().data_dir(folder.path()).clock(&clock).start();
+    assert!(left_ms(&careless) >= TTL_MS, "it has not read the file");
+    clock.advance_module(Duration::from_secs(100));
+    take(&careless, "lost");
+    drop(careless);
+    let server = kept();
+    assert_eq!(server.connect().call_strs("EXISTS kept lost"), Answer::Int(1));
+    verify_wait(&server, &clock, "a life without the file in between");
+}
+
+#[test]
+fn an_order_of_the_past_says_nothing_about_a_crash() {
+    let (mut server, clock) = frozen(snapshots());
+    take(&server, "lock");
+    server.restart();
+    verify_no_wait(&server, "in order");
+    server.kill();
+    server.restart();
+    verify_wait(&server, &clock, "a crash after a start in order");
+}
+
+#[test]
+fn an_older_snapshot_is_not_taken_for_the_last_one() {
+    // What was changed after the snapshot, all of it lost by the shutdown without saving.
+    let changes: [&[&str]; 5] = [
+        &["REDLOCK.ACQUIRE another me 60000"],
+        &["REDLOCK.RELEASE lock me", "REDLOCK.ACQUIRE lock other 60000"],
+        &["REDLOCK.RELEASE lock me", "REDLOCK.ACQUIRE lock me 60000"],
+        &["REDLOCK.EXTEND lock me 60000 FENCE 500"],
+        &["REDLOCK.RELEASE lock me", "REDLOCK.ACQUIRE another me 60000"],
+    ];
+    for lines in changes {
+        let (mut server, clock) = frozen(snapshots());
+        take(&server, "lock");
+        assert_eq!(server.connect().call_strs("SAVE"), Answer::ok());
+        for line in lines {
+            granted(&server.connect().call_strs(line));
+        }
+        end_and_restart(&mut server, "SHUTDOWN NOSAVE");
+        verify_wait(&server, &clock, &format!("{lines:?}"));
+    }
+}
+
+#[test]
+fn a_snapshot_from_before_an_extension_does_not_end_the_lock_early() {
+    for line in
+        ["REDLOCK.EXTEND lock me 60000", "REDLOCK.ACQUIRE lock me 60000", "REDLOCK.MEXTEND 1 lock me 60000"]
+    {
+        let (mut server, clock) = frozen(snapshots());
+        granted(&server.connect().call_strs("REDLOCK.ACQUIRE lock me 1000"));
+        assert_eq!(server.connect().call_strs("SAVE"), Answer::ok());
+        granted(&server.connect().call_strs(line));
+        end_and_restart(&mut server, "SHUTDOWN NOSAVE");
+        // The snapshot knows of a second. The holder was promised a minute.
+        clock.advance_module(Duration::from_millis(59_000));
+        let answer = server.connect().call_strs("REDLOCK.ACQUIRE lock other 1000");
+        let refused = answer == Answer::Nil || answer.error_word() == Some("REDLOCKQUARANTINE");
+        assert!(refused, "{line}: a second holder, {answer:?}");
+    }
+}
+
+#[test]
+fn a_shutdown_that_failed_is_no_end_in_order() {
+    let (mut server, clock) = frozen(snapshots());
+    take(&server, "lock");
+    let mut wire = server.connect();
+    assert_eq!(wire.call_strs("SAVE"), Answer::ok());
+    // Something in the way of the snapshot makes the server stay.
+    let (snapshot, aside) = (server.data_dir().join("dump.rdb"), server.data_dir().join("aside"));
+    fs::rename(&snapshot, &aside).expect("a file can be renamed");
+    fs::create_dir_all(snapshot.join("in the way")).expect("a folder can be made");
+    let answer = wire.call_strs("SHUTDOWN SAVE");
+    assert!(matches!(answer, Answer::Error(_)), "{answer:?}");
+    assert!(server.is_running());
+    fs::remove_dir_all(&snapshot).expect("a folder can be removed");
+    fs::rename(&aside, &snapshot).expect("a file can be renamed");
+    take(&server, "granted after the snapshot");
+    server.kill();
+    server.restart();
+    verify_wait(&server, &clock, "a crash after a shutdown that failed");
+}
+
+#[test]
+fn a_data_set_that_was_taken_away_is_missed() {
+    for (keep, builder) in [KEEPS[1], KEEPS[2]] {
+        let (mut server, clock) = frozen(builder());
+        take(&server, "lock");
+        server.shutdown();
+        for entry in fs::read_dir(server.data_dir()).expect("the server's dir") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                fs::remove_dir_all(path).expect("a folder can be removed");
+            } else if path.extension().is_some_and(|kind| kind == "rdb") {
+                fs::remove_file(path).expect("a file can be removed");
+            }
+        }
+        server.restart();
+        verify_wait(&server, &clock, keep);
+    }
+}
+
+#[test]
+fn a_new_node_grants_at_once_and_says_that_it_is_new() {
+    let (mut server, _clock) = frozen(Server::builder());
+    verify_no_wait(&server, "a new node");
+    assert_eq!(node(&mut server.connect(), "started"), Answer::text("new"));
+    assert!(server.log().lines().any(|line| line.contains("redlock") && line.contains("new")));
+    let id = node(&mut server.connect(), "node-id");
+    assert_eq!(id.string().len(), 40, "{id:?}");
+    for end in ["crash", "SHUTDOWN", "SHUTDOWN NOSAVE", "crash"] {
+        end_and_restart(&mut server, end);
+        let mut wire = server.connect();
+        assert_eq!(node(&mut wire, "started"), Answer::text("resumed"), "{end}");
+        assert_eq!(node(&mut wire, "node-id"), id, "{end}: still the same node");
+    }
+    let another = Server::start();
+    assert_ne!(node(&mut another.connect(), "node-id"), id);
+}
+
+#[test]
+fn a_node_that_never_granted_has_nothing_to_wait_for() {
+    let (mut server, _clock) = frozen(Server::builder());
+    server.kill();
+    server.restart();
+    verify_no_wait(&server, "a crash of a node that never granted");
+}
+
+#[test]
+fn a_node_told_to_always_waits_after_any_start() {
+    let (mut server, clock) = frozen(grace(snapshots(), "always"));
+    // A new one may stand in for a node that has granted: as long as any lock can last.
+    let left = left_ms(&server);
+    assert!(left >= 86_400_000, "{left}");
+    let answer = server.connect().call_strs("REDLOCK.ACQUIRE lock me 60000");
+    assert_eq!(answer.error_word(), Some("REDLOCKQUARANTINE"), "{answer:?}");
+    clock.advance_module(Duration::from_millis(left.unsigned_abs() + 1));
+    take(&server, "lock");
+    for end in ["SHUTDOWN", "crash"] {
+        end_and_restart(&mut server, end);
+        verify_wait(&server, &clock, end);
+        clock.advance_module(Duration::from_secs(100));
+    }
+}
+
+#[test]
+fn a_new_node_told_to_always_wait_waits_as_long_as_a_lock_may_last() {
+    let builder = Server::builder().module_args(["restart-grace", "always", "max-ttl", "5000"]);
+    let (server, clock) = frozen(builder);
+    assert!((5_000..=5_100).contains(&left_ms(&server)), "{}", left_ms(&server));
+    clock.advance_module(Duration::from_millis(5_101));
+    granted(&server.connect().call_strs("REDLOCK.ACQUIRE lock me 5000"));
+}
+
+#[test]
+fn a_node_told_never_to_wait_gives_a_held_lock_away_but_no_number_twice() {
+    for (keep, builder) in KEEPS {
+        let (mut server, _clock) = frozen(grace(builder(), "off"));
+        let fence = take(&server, "lock");
+        server.kill();
+        server.restart();
+        verify_no_wait(&server, keep);
+        let answer = server.connect().call_strs("REDLOCK.ACQUIRE lock other 1000");
+        if keep == "nothing" || keep == "RDB" {
+            assert!(granted(&answer) > fence, "{keep}: this is what is given up");
+        }
+    }
+}
+
+#[test]
+fn the_wait_can_be_set_while_the_server_runs() {
+    let (mut server, clock) = frozen(Server::builder());
+    let mut wire = server.connect();
+    let get = |wire: &mut Wire| wire.call_strs("CONFIG GET redlock.restart-grace").list()[1].string();
+    assert_eq!(get(&mut wire), "auto");
+    take(&server, "lock");
+    assert_eq!(wire.call_strs("CONFIG SET redlock.restart-grace off"), Answer::ok());
+    assert_eq!(get(&mut wire), "off");
+    assert_eq!(wire.call_strs("CONFIG REWRITE"), Answer::ok());
+    server.kill();
+    server.restart();
+    verify_no_wait(&server, "off");
+    let mut wire = server.connect();
+    assert_eq!(wire.call_strs("CONFIG SET redlock.restart-grace always"), Answer::ok());
+    assert_eq!(left_ms(&server), 0, "about the next start, not this one");
+    assert_eq!(wire.call_strs("CONFIG REWRITE"), Answer::ok());
+    assert!(matches!(wire.call_strs("CONFIG SET redlock.restart-grace sometimes"), Answer::Error(_)));
+    server.restart();
+    verify_wait(&server, &clock, "always");
+}
