@@ -1,10 +1,12 @@
 //! How a command runs: words to request, request to decision, decision to answer.
 
 use redlock_core::catalog::Verb;
+use redlock_core::fence::Stripe;
 use redlock_core::grammar::{self, Keys};
 use redlock_core::{Fault, Reply};
 
 use crate::server::api::Ctx;
+use crate::server::cache::fetch_soon;
 use crate::server::edge::Words;
 use crate::server::keys::{CommandKeys, Intent};
 use crate::state::{self, BURIALS_PER_COMMAND, State};
@@ -48,6 +50,8 @@ impl State {
     }
 
     fn acquire(&mut self, ctx: Ctx<'_>, verb: Verb, words: &Words<'_>) -> Outcome {
+        // Stripes are many and far away; fetched now, the key's is here when its number is asked for.
+        fetch_soon(self.node.stripes().near(Stripe::of(words.word(1))));
         let request = grammar::acquire(verb, words.all(), self.node.max_ttl_ms())?;
         self.refuse_on_a_replica()?;
         let mut keys = self.open(ctx, words, &request.keys, Intent::Change)?;

@@ -73,6 +73,12 @@ impl Stripes {
         }
     }
 
+    /// Where the number of a stripe is kept, for whoever wants to fetch it ahead of time.
+    #[must_use]
+    pub fn near(&self, stripe: Stripe) -> &u32 {
+        &self.near[usize::from(stripe.0)]
+    }
+
     /// The largest number on any stripe.
     #[must_use]
     pub fn largest(&self) -> u64 {

@@ -40,7 +40,10 @@ enum Standing {
     /// The owner holds them all, as one lock with this fence.
     Mine { fence: u64 },
     /// Nobody else holds any of them.
-    Open,
+    Open {
+        /// Locks stand there that have run out, or the owner's own.
+        has_locks: bool,
+    },
     /// Somebody else holds at least one.
     Held,
 }
@@ -102,7 +105,7 @@ impl Node {
                 }
                 Ok(Reply::Integer(fence))
             }
-            Standing::Open => self.grant(keyspace, request, owner, now, clock),
+            Standing::Open { has_locks } => self.grant(keyspace, request, owner, has_locks, now, clock),
         }
     }
 
@@ -499,14 +502,16 @@ impl Node {
     ) -> Result<Standing, Fault> {
         let mut held = false;
         let mut open = false;
+        let mut has_locks = false;
         let mut fences = None::<(u64, u64)>;
         for key in 0..keys {
             match keyspace.occupant(key) {
                 Occupant::OtherType => return Err(Fault::WrongType),
                 Occupant::ForeignString => held = true,
                 Occupant::Empty => open = true,
-                Occupant::Lock(id) if self.has_expired(id, clock) => open = true,
+                Occupant::Lock(id) if self.has_expired(id, clock) => (open, has_locks) = (true, true),
                 Occupant::Lock(id) if self.locks.is_owned_by(id, owner) => {
+                    has_locks = true;
                     let fence = self.locks.fence(id);
                     let (least, most) = fences.unwrap_or((fence, fence));
                     fences = Some((least.min(fence), most.max(fence)));
@@ -519,7 +524,7 @@ impl Node {
             Some((least, most)) if !open && least == most => Standing::Mine { fence: most },
             // Keys of which only some are held, or that were taken one by one, get a new number
             // together: an old one could be confirmed for a key that somebody held in between.
-            _ => Standing::Open,
+            _ => Standing::Open { has_locks },
         })
     }
 
@@ -550,6 +555,7 @@ impl Node {
         keyspace: &mut impl Keyspace,
         request: &Acquire<'_>,
         owner: &Packed<'_>,
+        has_locks: bool,
         now: Millis,
         clock: &mut impl NodeClock,
     ) -> Result<Reply, Fault> {
@@ -573,7 +579,7 @@ impl Node {
             }
             fence = fence.max(self.stripes.next(stripe, request.floor).ok_or(Fault::FenceExhausted)?);
             // A lock that came here from another name has the numbers of that name.
-            if let Occupant::Lock(old) = keyspace.occupant(key) {
+            if has_locks && let Occupant::Lock(old) = keyspace.occupant(key) {
                 fence = fence.max(self.locks.fence(old) + 1);
             }
         }
@@ -586,7 +592,7 @@ impl Node {
         self.cover(keyspace, fence, request.ttl.ms())?;
         for key in 0..keys {
             let mut deadline = now.deadline_after(request.ttl.ms());
-            if let Occupant::Lock(old) = keyspace.occupant(key) {
+            if has_locks && let Occupant::Lock(old) = keyspace.occupant(key) {
                 if self.has_expired(old, clock) {
                     self.counters.expirations += 1;
                 } else {

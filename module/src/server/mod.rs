@@ -13,6 +13,7 @@
 #![allow(clippy::expect_used, reason = "functions of the server are checked when the module is loaded")]
 
 pub(crate) mod api;
+pub(crate) mod cache;
 pub(crate) mod claim;
 pub(crate) mod clock;
 pub(crate) mod confined;
