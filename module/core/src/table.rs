@@ -14,26 +14,7 @@ use crate::time::Millis;
 use crate::wheel::{Links, Step, Wheel};
 
 /// The name of a held lock on this node; what the keyspace keeps as the key's value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct LockId(u32);
-
-impl LockId {
-    /// The name as a number; never 0.
-    #[must_use]
-    pub fn to_bits(self) -> u32 {
-        self.0
-    }
-
-    /// The name with this number.
-    #[must_use]
-    pub fn from_bits(bits: u32) -> Self {
-        Self(bits)
-    }
-
-    fn slot(self) -> SlotId {
-        SlotId::from_bits(self.0)
-    }
-}
+pub type LockId = SlotId;
 
 /// A database number, as far as the table has to know it.
 pub type Database = u16;
@@ -190,12 +171,12 @@ impl<'a> Record<'a> {
 impl Slots {
     /// The record with this name; one of zeros if there is none.
     fn record(&self, id: LockId) -> Record<'_> {
-        let (header, body) = self.0.get(id.slot()).split_first_chunk().unwrap_or((&[0; at::BODY], &[]));
+        let (header, body) = self.0.get(id).split_first_chunk().unwrap_or((&[0; at::BODY], &[]));
         Record { header, body }
     }
 
     fn set<const N: usize>(&mut self, id: LockId, at: usize, bytes: [u8; N]) {
-        if let Some(header) = self.0.get_mut(id.slot()).first_chunk_mut::<{ at::BODY }>() {
+        if let Some(header) = self.0.get_mut(id).first_chunk_mut::<{ at::BODY }>() {
             header[at..at + N].copy_from_slice(&bytes);
         }
     }
@@ -203,18 +184,18 @@ impl Slots {
 
 impl Links for Slots {
     fn due(&self, entry: u32) -> Millis {
-        self.record(LockId(entry)).time(at::DEADLINE)
+        self.record(LockId::from_bits(entry)).time(at::DEADLINE)
     }
 
     fn links(&self, entry: u32) -> (u32, u32) {
-        let record = self.record(LockId(entry));
+        let record = self.record(LockId::from_bits(entry));
         let link = |at| u32::try_from(record.number::<4>(at)).unwrap_or(0);
         (link(at::BEFORE), link(at::AFTER))
     }
 
     fn set_links(&mut self, entry: u32, before: u32, after: u32) {
         let both = u64::from(before) | u64::from(after) << 32;
-        self.set(LockId(entry), at::BEFORE, both.to_le_bytes());
+        self.set(LockId::from_bits(entry), at::BEFORE, both.to_le_bytes());
     }
 }
 
@@ -240,7 +221,7 @@ impl LockTable {
     /// Memory of one record.
     #[must_use]
     pub fn bytes_of(&self, id: LockId) -> usize {
-        self.slots.0.get(id.slot()).len()
+        self.slots.0.get(id).len()
     }
 
     /// Whether so many more records can be added for certain.
@@ -263,7 +244,7 @@ impl LockTable {
         label_part.copy_from_slice(lock.label);
         rest[..lock.key.len()].copy_from_slice(lock.key);
         self.wheel.insert(&mut self.slots, id.to_bits());
-        Some(LockId(id.to_bits()))
+        Some(id)
     }
 
     /// Removes a record.
@@ -271,8 +252,8 @@ impl LockTable {
         if self.slots.record(id).flags() & MOVED != 0 {
             self.moved.remove(&id);
         }
-        self.wheel.remove(&mut self.slots, id.0);
-        self.slots.0.remove(id.slot());
+        self.wheel.remove(&mut self.slots, id.to_bits());
+        self.slots.0.remove(id);
     }
 
     /// Whether `owner` is the owner of the lock.
@@ -350,8 +331,8 @@ impl LockTable {
     /// Notes that a lock stands under another key than the one it was granted for, and puts it back
     /// into the order in which locks run out.
     pub fn found_at(&mut self, id: LockId, database: Database, key: &[u8]) {
-        self.wheel.remove(&mut self.slots, id.0);
-        self.wheel.insert(&mut self.slots, id.0);
+        self.wheel.remove(&mut self.slots, id.to_bits());
+        self.wheel.insert(&mut self.slots, id.to_bits());
         let flags = self.slots.record(id).flags();
         self.slots.set(id, at::FLAGS, [flags | MOVED]);
         self.moved.insert(id, (self.swapped_back(database), key.into()));
@@ -383,7 +364,7 @@ impl LockTable {
     pub fn last_deadline(&self, database: Option<Database>) -> Option<Millis> {
         let mut last = None;
         self.wheel.for_each(&self.slots, |entry| {
-            let id = LockId(entry);
+            let id = LockId::from_bits(entry);
             if database.is_none_or(|database| self.place(id).0 == database) {
                 last = last.max(Some(self.deadline(id)));
             }
@@ -396,7 +377,7 @@ impl LockTable {
     pub fn seal(&self) -> Seal {
         let mut seal = Seal::default();
         self.wheel.for_each(&self.slots, |entry| {
-            let id = LockId(entry);
+            let id = LockId::from_bits(entry);
             let record = self.slots.record(id);
             let (database, key) = self.place(id);
             let span_ms = self.deadline(id).since(self.granted(id));
@@ -495,7 +476,7 @@ mod tests {
             }
         };
         assert!(due_at <= Millis(900) && steps < 10);
-        while table.step(Millis(900)) != Step::Due(id.0) {
+        while table.step(Millis(900)) != Step::Due(id.to_bits()) {
             steps += 1;
             assert!(steps < 20);
         }

@@ -1,0 +1,261 @@
+//! What goes on around commands: locks that run out, are saved and loaded, or may have been forgotten;
+//! what is counted and set.
+
+use super::{FULL, Node};
+use crate::counters::Counters;
+use crate::fault::Fault;
+use crate::fence::{Stripe, Stripes};
+use crate::image::LockImage;
+use crate::ledger::{Ledger, Seal};
+use crate::request::{self, Owner};
+use crate::table::{Database, LockId, NewLock};
+use crate::time::{Millis, NodeClock};
+use crate::wheel::Step;
+
+/// What one step of the sweep came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sweep {
+    /// This lock has run out: its key is to be deleted.
+    Expired(LockId),
+    /// There may be more to do; ask again.
+    Busy,
+    /// Nothing runs out before this time.
+    Until(Millis),
+    /// Nothing is held.
+    Idle,
+}
+
+impl Node {
+    /// Does one lock's worth of sweeping. Whoever sweeps deletes the key of an expired lock, if the
+    /// lock still stands there, and calls [`expired`](Self::expired).
+    pub fn sweep(&mut self, clock: &mut impl NodeClock) -> Sweep {
+        match self.locks.step(clock.proven()) {
+            Step::Due(entry) => Sweep::Expired(LockId::from_bits(entry)),
+            Step::Moved => Sweep::Busy,
+            Step::Later(at) => Sweep::Until(at),
+            Step::Idle => Sweep::Idle,
+        }
+    }
+
+    /// When the sweep has something to do next.
+    #[must_use]
+    pub fn next_sweep(&self) -> Option<Millis> {
+        self.locks.next_deadline()
+    }
+
+    /// Counts a lock that the sweep has deleted, and forgets it if its value is gone.
+    pub fn expired(&mut self, lock: LockId, gone: Option<LockId>) {
+        self.counters.expirations += 1;
+        // A lock that came here from another name has the numbers of that name.
+        let stripe = Stripe::of(self.locks.place(lock).1);
+        self.stripes.raise(stripe, self.locks.fence(lock));
+        self.bury_if(gone);
+    }
+
+    /// Forgets a lock whose value has left the keyspace.
+    pub fn bury(&mut self, lock: LockId) {
+        self.locks.remove(lock);
+    }
+
+    /// Takes over a saved lock; whoever loads it puts the lock under its key.
+    ///
+    /// # Errors
+    /// No more locks can be held, or the image is not of a lock.
+    pub fn load(
+        &mut self,
+        database: Database,
+        key: &[u8],
+        image: &LockImage,
+        clock: &mut impl NodeClock,
+    ) -> Result<LockId, Fault> {
+        let owner = Owner::parse(&image.owner)?;
+        let now = clock.latest();
+        self.stripes.raise(Stripe::of(key), image.fence);
+        self.longest_ttl_ms = self.longest_ttl_ms.max(image.left_ms);
+        self.locks
+            .insert(&NewLock {
+                database,
+                key,
+                owner: &owner.packed(),
+                label: request::label(&image.label)?,
+                fence: image.fence,
+                granted: Millis(now.0.saturating_sub(image.held_ms)),
+                deadline: now.deadline_after(image.left_ms),
+                extensions: image.extensions,
+            })
+            .ok_or(FULL)
+    }
+
+    /// A lock as it is to be saved.
+    #[must_use]
+    pub fn image(&self, lock: LockId, clock: &mut impl NodeClock) -> LockImage {
+        self.locks.image(lock, clock.proven())
+    }
+
+    /// Where a lock stands.
+    #[must_use]
+    pub fn place(&self, lock: LockId) -> (Database, &[u8]) {
+        self.locks.place(lock)
+    }
+
+    /// Notes that a lock stands under another key than the one it was granted for. The sweep, which did
+    /// not find it, will look at it again.
+    pub fn found_at(&mut self, lock: LockId, database: Database, key: &[u8]) {
+        self.locks.found_at(lock, database, key);
+    }
+
+    /// Notes that two databases changed places.
+    pub fn databases_swapped(&mut self, one: Database, other: Database) {
+        self.locks.databases_swapped(one, other);
+    }
+
+    /// Memory of one lock.
+    #[must_use]
+    pub fn bytes_of(&self, lock: LockId) -> usize {
+        self.locks.bytes_of(lock)
+    }
+
+    /// Memory of all locks.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        self.locks.held_bytes()
+    }
+
+    /// How many locks are held.
+    #[must_use]
+    pub fn held(&self) -> u64 {
+        self.locks.len() as u64
+    }
+
+    /// The counters.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// The numbers given out.
+    #[must_use]
+    pub fn stripes(&self) -> &Stripes {
+        &self.stripes
+    }
+
+    /// The numbers given out, to take saved ones over.
+    pub fn stripes_mut(&mut self) -> &mut Stripes {
+        &mut self.stripes
+    }
+
+    /// The largest number given out.
+    #[must_use]
+    pub fn largest_fence(&self) -> u64 {
+        self.stripes.largest()
+    }
+
+    /// What this node must not forget, as it was stored last.
+    #[must_use]
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// Notes that another ledger was stored.
+    pub fn set_ledger(&mut self, ledger: Ledger) {
+        self.longest_ttl_ms = self.longest_ttl_ms.max(ledger.longest_ttl_ms);
+        self.ledger = ledger;
+    }
+
+    /// Notes that what is stored is not true any more: the next grant must store it anew.
+    pub fn distrust_ledger(&mut self) {
+        self.ledger.grants_are_stored = false;
+        self.ledger.mark = 0;
+    }
+
+    /// Notes that this node has been here before.
+    pub fn set_resumed(&mut self) {
+        self.is_resumed = true;
+    }
+
+    /// All locks in brief.
+    #[must_use]
+    pub fn seal(&self) -> Seal {
+        self.locks.seal()
+    }
+
+    /// Grants nothing for so long: locks may have been forgotten. A longer wait that is under way stays.
+    pub fn quarantine(&mut self, for_ms: u64, clock: &mut impl NodeClock) {
+        let until = clock.latest().deadline_after(for_ms);
+        self.quarantine_until_past(until, clock);
+    }
+
+    /// Grants nothing until the locks of a database, or all, would have run out: they are about to be
+    /// thrown away while somebody may rely on them.
+    pub fn quarantine_for_locks_of(&mut self, database: Option<Database>, clock: &mut impl NodeClock) {
+        if let Some(last) = self.locks.last_deadline(database) {
+            self.quarantine_until_past(last, clock);
+        }
+    }
+
+    /// Grants nothing until a lock would have run out that the server has thrown away.
+    pub fn quarantine_for(&mut self, lock: LockId, clock: &mut impl NodeClock) {
+        self.quarantine_until_past(self.locks.deadline(lock), clock);
+    }
+
+    fn quarantine_until_past(&mut self, deadline: Millis, clock: &mut impl NodeClock) {
+        if !clock.has_passed(deadline) {
+            self.counters.quarantines += 1;
+            self.quarantine_until = self.quarantine_until.max(deadline);
+        }
+    }
+
+    /// Begins to grant where another node has granted before: numbers jump past all that it can have given
+    /// out. The ledger that says so is to be stored; until it is, nothing is granted.
+    #[must_use]
+    pub fn take_over(&mut self) -> Ledger {
+        let (ledger, above) = self.ledger.promoted();
+        self.stripes.raise_all(above);
+        ledger
+    }
+
+    /// Takes over what the ledger of another copy says. The result is to be stored, if there is one.
+    #[must_use]
+    pub fn joined_with(&self, mark: u64, longest_ttl_ms: u64) -> Option<Ledger> {
+        self.ledger.joined_with(mark, longest_ttl_ms)
+    }
+
+    /// Grants again: nothing was forgotten after all.
+    pub fn end_quarantine(&mut self) {
+        self.quarantine_until = Millis(0);
+    }
+
+    /// The longest time to live granted.
+    #[must_use]
+    pub fn longest_ttl_ms(&self) -> u64 {
+        self.longest_ttl_ms
+    }
+
+    /// Time until this node grants again; 0 if it does.
+    #[must_use]
+    pub fn quarantine_left_ms(&self, clock: &mut impl NodeClock) -> u64 {
+        self.quarantine_until.since(clock.proven())
+    }
+
+    /// The largest time to live that a request may ask for.
+    #[must_use]
+    pub fn max_ttl_ms(&self) -> u64 {
+        self.max_ttl_ms
+    }
+
+    /// Sets the largest time to live. Locks that are held keep theirs.
+    pub fn set_max_ttl_ms(&mut self, max_ttl_ms: u64) {
+        self.max_ttl_ms = max_ttl_ms;
+    }
+
+    /// How long a release bars its late acquire.
+    #[must_use]
+    pub fn late_window_ms(&self) -> u64 {
+        self.late.window_ms()
+    }
+
+    /// Sets how long a release bars its late acquire; 0: not at all.
+    pub fn set_late_window_ms(&mut self, window_ms: u64) {
+        self.late.set_window_ms(window_ms);
+    }
+}
