@@ -125,6 +125,8 @@ pub(crate) struct CommandKeys<'a> {
     database: Database,
     open: Open,
     audience: Audience,
+    /// The command itself was handed on; once is enough, however many keys it has.
+    is_handed_on: bool,
 }
 
 /// Who hears of effects.
@@ -152,7 +154,7 @@ impl<'a> CommandKeys<'a> {
             Keys::One => Open::One(open_word(1)),
             Keys::Many(_) => Open::Many(keys.words().map(open_word).collect()),
         };
-        Self { ctx, words, keys, database, open, audience }
+        Self { ctx, words, keys, database, open, audience, is_handed_on: false }
     }
 
     fn key(&self, key: usize) -> &OpenKey {
@@ -215,7 +217,11 @@ impl Keyspace for CommandKeys<'_> {
         match (self.audience, effect) {
             (Audience::Nobody, Effect::Covered { .. }) => {}
             // With nobody there to hear it, this only counts the change towards the next save.
-            (Audience::Nobody, _) | (_, Effect::Released) => self.ctx.replicate_verbatim(),
+            (Audience::Nobody, _) | (_, Effect::Released) => {
+                if !std::mem::replace(&mut self.is_handed_on, true) {
+                    self.ctx.replicate_verbatim();
+                }
+            }
             (Audience::Somebody, effect) => self.spell_out(effect),
         }
     }
