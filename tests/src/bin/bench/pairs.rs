@@ -41,7 +41,7 @@ pub(crate) fn measure(plain: &Server, locks: &Server) {
     report(&contenders, &cpu_us, &wall_us);
     let told = |field: &str| locks.info("redlock", field).unwrap_or_default();
     println!(
-        "the ledger was written {} times for {} grants, its creation included: what it costs is below what can be measured",
+        "the ledger was written {} times for {} grants, its creation included",
         told("redlock_ledger_writes"),
         told("redlock_grants")
     );
