@@ -131,6 +131,19 @@ impl MemoryNode {
         }
     }
 
+    /// Goes through a crash and starts again at `now`: what was in memory is gone, what is in the ledger is
+    /// not. So its numbers go on above the mark, and it waits for the locks that it has forgotten.
+    pub fn crash(&mut self, mut now: Millis) {
+        let (ledger, above) = self.node.ledger().reborn();
+        let wait_ms = self.node.ledger().quarantine_ms();
+        self.node = Node::new(ledger, above);
+        self.keys.clear();
+        if wait_ms > 0 {
+            self.node.quarantine(wait_ms, &mut now);
+        }
+        self.node.set_resumed();
+    }
+
     /// Deletes a key as an administrator's `DEL` does; true if there was one.
     pub fn delete(&mut self, key: &[u8]) -> bool {
         let old = self.keys.remove(key);
