@@ -1,9 +1,169 @@
-//! The async client of Redlock, to be: locks with fences over a majority of independent masters.
+//! Distributed locks with fences over a majority of independent Redis or Valkey masters.
 //!
-//! This crate is at its beginning and takes no locks yet. What it has is the pure part that will decide
-//! ([`redlock_proto`]); the connections and the `LockManager` around it are the next step. Until then the
-//! module's commands can be used from any Redis client; see `module/COMMANDS.md`.
+//! The nodes are servers with the module `libredlock.so` loaded; three or five of them, independent of one
+//! another. A lock is held when a majority of them holds it, so that no single server is a point of failure.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), redlock_client::Error> {
+//! use redlock_client::LockManager;
+//! use std::time::Duration;
+//!
+//! # let real = || -> Result<LockManager, redlock_client::Error> {
+//! let locks = LockManager::builder()
+//!     .nodes(["redis://one:6379", "redis://two:6379", "redis://three:6379"])
+//!     .build()?;
+//! # Ok(locks) };
+//! # let locks = LockManager::in_memory(3);
+//!
+//! let guard = locks.acquire("orders:42", Duration::from_secs(30)).await?;
+//! // Work, and hand guard.fence() to every storage that the work writes to.
+//! guard.release().await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # The model
+//!
+//! A lock is a **lease**: it is yours for its time to live, counted from before the request was sent, less an
+//! allowance for clocks that run at different rates. [`Guard::remaining`] tells what is left. Within that time
+//! nobody else holds the lock, if every clock involved keeps its rate within the allowance ([`Drift`]); what
+//! the clocks *show* never matters.
+//!
+//! A process can be paused at any moment, for longer than any lease, and go on as if nothing had happened. No
+//! lock service can prevent that. So every lock comes with a **fence**, a number that only grows from holder
+//! to holder whatever clocks and pauses do, and a storage that is shown the fence with every write can turn a
+//! holder of the past away. [`FenceGate`] is such a check for things in memory; the examples show one
+//! statement each for SQL and for Redis.
+//!
+//! # Which call?
+//!
+//! | you want | call |
+//! |---|---|
+//! | to run some work under a lock, however long it takes | [`LockManager::with_lock`] |
+//! | a lock to hold on to yourself | [`LockManager::acquire`], [`LockManager::acquire_timeout`] |
+//! | to do something only if nobody else is at it | [`LockManager::try_acquire`] |
+//! | several resources at once, without deadlock | [`LockManager::acquire_many`] |
+//! | to go on holding in the background, up to a bound | [`Guard::keep_alive`] |
+//! | to know who holds a lock | [`LockManager::inspect`] |
+//! | to know whether the nodes are well | [`LockManager::health`] |
+//! | to end a program without leaving locks behind | [`Guard::release`], or drop and [`LockManager::close`] |
+//! | locks in your own tests, without a server | [`LockManager::in_memory`], [`memory::Nodes`] |
+//! | locks in a program without async | the module `blocking`, with the feature of that name |
+//!
+//! # Losing a lock
+//!
+//! A lock is lost when its time runs out and nobody extended it, or when a majority of the nodes says that it
+//! is gone. [`Guard::lost`] and [`Guard::cancellation_token`] tell, in the first case a little *before* the
+//! time is up and whatever the network does: the signal is a timer on the client's own clock, not the failure
+//! of a request. Ask [`Guard::is_valid`] before a step that must not be taken without the lock; it costs
+//! nothing. [`LockManager::with_lock`] drops the work when the lock is lost.
+//!
+//! What is over stays over: a late answer never revives a lock. A failed [`Guard::extend`] takes nothing away
+//! either: the lock is held for as long as it was.
+//!
+//! # Errors
+//!
+//! | error | meaning | again? |
+//! |---|---|---|
+//! | [`Error::Contended`] | somebody else holds it | yes |
+//! | [`Error::NoQuorum`] | too few nodes gave a usable answer | yes, unless a majority turned the request down |
+//! | [`Error::Quarantined`] | nodes may have forgotten locks and wait | yes, after the time it names |
+//! | [`Error::Expired`] | granted too late to be of use, and given back | yes |
+//! | [`Error::Timeout`] | the time that you allowed is up | as you like |
+//! | [`Error::Lost`] | it was held and is no longer | not blindly |
+//! | [`Error::Invalid`], [`Error::Config`], [`Error::NoRuntime`] | the call or the set-up is wrong | no |
+//!
+//! The first six name the resource and what every node answered. [`Error::is_retryable`] is the last column.
+//!
+//! # Cancelling
+//!
+//! Every future of this crate can be dropped at any moment. A dropped acquire frees whatever the nodes may have
+//! granted; a dropped extension or release takes its course. Dropping a [`Guard`] frees the lock in the
+//! background and never blocks. Each method says so again.
+//!
+//! # Rights
+//!
+//! A user on the nodes needs no more than this (`app:*` being the manager's key prefix):
+//!
+//! ```text
+//! ACL SETUSER locks on >password resetkeys ~app:* resetchannels -@all +redlock.acquire +redlock.extend
+//!     +redlock.release +redlock.macquire +redlock.mextend +redlock.mrelease +redlock.inspect +redlock.node
+//! ```
+//!
+//! and `+select` for another database than 0, `+cluster|slots +asking` on a Redis Cluster.
+//!
+//! # Observing
+//!
+//! With the features `metrics` and `tracing`:
+//!
+#![doc = include_str!("../OBSERVING.md")]
+//!
+//! # How it works
+//!
+//! One task per manager talks to all nodes over one connection each. Commands of concurrent callers to one node
+//! share a write, and an acquire is one request to each node and done at the third answer of five. A node that
+//! does not answer is not waited for again until it does. The deciding code is
+//! [`redlock_proto`], without sockets or clocks, so that it runs in simulations as well.
+//!
+//! # Features
+//!
+//! | feature | what for |
+//! |---|---|
+//! | `tls` | `rediss://` addresses, own certificate authority and client certificate |
+//! | `sentinel` | a node may be a master that Sentinel watches |
+//! | `cluster` | a node may be a Redis Cluster |
+//! | `tracing` | spans and events |
+//! | `metrics` | counters and histograms through the `metrics` facade |
+//! | `blocking` | the same for programs without async |
 
 #![forbid(unsafe_code)]
 
-pub use redlock_proto::{Drift, Quorum};
+#[cfg(feature = "blocking")]
+pub mod blocking;
+mod builder;
+mod clock;
+mod connect;
+mod driver;
+mod error;
+mod extender;
+mod fence_gate;
+mod guard;
+mod health;
+mod held;
+mod hold;
+mod inspect;
+mod keep_alive;
+mod keys;
+mod lease;
+mod manager;
+pub mod memory;
+mod node;
+mod observe;
+mod owner;
+mod report;
+mod settings;
+mod wire;
+
+pub use builder::Builder;
+pub use error::{Error, Evidence, NodeAnswer};
+pub use fence_gate::{FenceGate, FenceGates, StaleFence};
+pub use guard::{Detached, Guard};
+pub use health::{Health, NodeHealth, NodeState};
+pub use held::Held;
+pub use inspect::{Inspection, NodeSighting};
+pub use lease::Loss;
+pub use manager::LockManager;
+pub use node::Node;
+#[cfg(feature = "tls")]
+pub use node::Tls;
+pub use owner::Owner;
+pub use redlock_proto::census::{Holding, Record};
+pub use redlock_proto::retry::RetryContext;
+pub use redlock_proto::{Drift, Failure, FailureKind, Freed, Retry, Vote};
+pub use report::{NodeRelease, ReleaseReport};
+
+/// The README's code, compiled with the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;

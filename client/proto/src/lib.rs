@@ -1,13 +1,43 @@
 //! What one Redlock client does, as pure code.
 //!
-//! There are no sockets, no clock and no randomness in this crate: time comes in as an argument,
-//! decisions go out as values. So far it has the two rules on which everything else stands: how many
-//! nodes are enough ([`quorum`]) and for how long a lock may be believed ([`validity`]).
+//! There are no sockets, no clock and no randomness in this crate: time comes in as an argument, requests
+//! and decisions go out as values. The same code runs in the client and under a simulator.
+//!
+//! | file | subject |
+//! |---|---|
+//! | [`quorum`] | how many nodes are enough |
+//! | [`moment`] | time as one client sees it |
+//! | [`validity`] | for how long a lock may be believed |
+//! | [`answer`] | what a node can say |
+//! | [`ballot`] | who won: one number from a majority |
+//! | [`session`] | one lock, from the first request to the last answer |
+//! | [`hint`] | what to ask the nodes to count from |
+//! | [`pace`] | when a holder extends, and when it must stop |
+//! | [`retry`] | whether and when to try again |
+//! | [`decimal`] | numbers as text |
+//! | [`census`] | what the nodes together say about a lock |
 
 #![forbid(unsafe_code)]
 
+pub mod answer;
+pub mod ballot;
+pub mod census;
+pub mod decimal;
+pub mod hint;
+pub mod moment;
+pub mod nodes;
+pub mod pace;
 pub mod quorum;
+pub mod retry;
+pub mod session;
 pub mod validity;
 
+pub use answer::{Failure, FailureKind, Reply, Vote};
+pub use ballot::{Ballot, Refusal, Verdict};
+pub use decimal::Decimal;
+pub use moment::Moment;
+pub use nodes::{MAX_NODES, NodeSet};
 pub use quorum::Quorum;
+pub use retry::Retry;
+pub use session::{Ask, Event, Freed, Freeing, Request, Session};
 pub use validity::Drift;

@@ -1,0 +1,70 @@
+//! Work of unknown length under a lock: `with_lock` extends the lock while the work goes on, stops the work
+//! if the lock is lost, and frees it at the end.
+//!
+//! ```text
+//! cargo run --example with_lock
+//! ```
+
+use redlock_client::{Error, Held, LockManager};
+use std::fmt;
+use std::time::Duration;
+use tokio::time::sleep;
+
+/// The program's own error. The work returns it as it is; what the lock has to say is converted into it.
+#[derive(Debug)]
+enum ReportError {
+    Lock(Error),
+    PrinterOnFire,
+}
+
+impl From<Error> for ReportError {
+    fn from(error: Error) -> Self {
+        Self::Lock(error)
+    }
+}
+
+impl fmt::Display for ReportError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lock(error) => write!(f, "the lock: {error}"),
+            Self::PrinterOnFire => f.write_str("the printer is on fire"),
+        }
+    }
+}
+
+/// Takes more than twice as long as the lock would live without being extended.
+async fn write_report(held: Held) -> Result<usize, ReportError> {
+    let mut pages = 0;
+    for _ in 0..5 {
+        // If the lock is lost, the work is dropped at one of its `await`s, like this one. What has to be
+        // tidied up in that case belongs into a `Drop`.
+        sleep(Duration::from_millis(500)).await;
+        pages += 1;
+        println!("page {pages}, fence {}, valid for {:?}", held.fence(), held.remaining());
+    }
+    Ok(pages)
+}
+
+async fn print_report(_held: Held) -> Result<(), ReportError> {
+    Err(ReportError::PrinterOnFire)
+}
+
+#[tokio::main]
+async fn main() -> Result<(), ReportError> {
+    let locks = LockManager::in_memory(5);
+    // A short time to live costs some requests, and frees the resource soon after a crash.
+    let ttl = Duration::from_secs(1);
+
+    let pages = locks.with_lock("report:november", ttl, write_report).await?;
+    println!("{pages} pages under one lock");
+
+    // A closure does as well. An error of the work comes back as it is, and the lock is freed all the same.
+    let printed = locks.with_lock("report:november", ttl, async |held| print_report(held).await).await;
+    assert!(matches!(printed, Err(ReportError::PrinterOnFire)));
+    println!("the work's own error comes back");
+
+    let guard = locks.try_acquire("report:november", ttl).await?;
+    println!("and the lock is free again, fence {}", guard.fence());
+    guard.release().await;
+    Ok(())
+}

@@ -1,0 +1,274 @@
+//! Who won: one number from a majority.
+//!
+//! **A client holds a lock with fence F when a majority of the nodes have answered exactly F, each while
+//! holding the lock for its owner.** Any two majorities share a node; that node held the lock for one of
+//! them first, counted on, and gave the other more. So two holders never have the same number, and the
+//! later one has the larger, whatever clocks and pauses do.
+//!
+//! Only equal answers count. "The largest of what the nodes said" gives two holders one number within ten
+//! steps: the largest may be known to one node only.
+
+use crate::{NodeSet, Quorum, Vote};
+use std::time::Duration;
+
+/// The votes of one attempt.
+#[derive(Clone, Debug)]
+pub struct Ballot {
+    quorum: Quorum,
+    votes: Vec<Vote>,
+}
+
+/// What the votes amount to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is not decided: more answers can come.
+    Open,
+    /// A majority has answered this number.
+    Agreed {
+        /// The fence of the lock.
+        fence: u64,
+    },
+    /// A majority has granted, with different numbers.
+    Split {
+        /// A number to which a majority can be raised: the smallest such, so that one node that is far ahead
+        /// is left alone.
+        goal: u64,
+        /// Whether an answer that is still to come could make a majority of one number.
+        may_settle: bool,
+    },
+    /// A majority can no longer be had.
+    Lost(Refusal),
+}
+
+/// Why an attempt failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// Somebody else holds the lock on some nodes, and without them there is no majority.
+    Contended,
+    /// Too few nodes gave a usable answer.
+    NoQuorum,
+    /// Too many nodes may have forgotten locks and wait.
+    Quarantined {
+        /// After so long a majority may grant again.
+        left: Duration,
+    },
+    /// A majority granted too late: nothing of the time to live was left.
+    Expired,
+}
+
+impl Ballot {
+    /// A ballot on which nobody has voted.
+    #[must_use]
+    pub fn new(quorum: Quorum) -> Self {
+        Self { quorum, votes: vec![Vote::Pending; quorum.nodes()] }
+    }
+
+    /// What every node has answered, in their order.
+    #[must_use]
+    pub fn votes(&self) -> &[Vote] {
+        &self.votes
+    }
+
+    /// How one node stands.
+    #[must_use]
+    pub fn vote(&self, node: usize) -> &Vote {
+        self.votes.get(node).unwrap_or(&Vote::Pending)
+    }
+
+    /// Enters a vote; a later one of the same node replaces it.
+    pub fn enter(&mut self, node: usize, vote: Vote) {
+        if let Some(place) = self.votes.get_mut(node) {
+            *place = vote;
+        }
+    }
+
+    /// The nodes whose vote passes a test.
+    pub fn nodes(&self, test: impl Fn(&Vote) -> bool) -> NodeSet {
+        let matching = self.votes.iter().enumerate().filter(|(_, vote)| test(vote));
+        matching.map(|(node, _)| node).collect()
+    }
+
+    /// The largest fence that any node has answered.
+    #[must_use]
+    pub fn highest(&self) -> Option<u64> {
+        self.votes.iter().filter_map(Vote::fence).max()
+    }
+
+    /// The smallest number that a majority has not gone beyond.
+    fn goal(&self) -> Option<u64> {
+        let fences = self.votes.iter().filter_map(Vote::fence);
+        fences.filter(|fence| self.quorum.is_reached_by(self.within(*fence))).min()
+    }
+
+    /// How many nodes have granted with this number or a smaller one: those that can be raised to it.
+    #[must_use]
+    pub fn within(&self, fence: u64) -> usize {
+        self.count(|vote| vote.fence().is_some_and(|said| said <= fence))
+    }
+
+    /// Whether the nodes that granted said different numbers.
+    #[must_use]
+    pub fn disagrees(&self) -> bool {
+        let mut fences = self.votes.iter().filter_map(Vote::fence);
+        let first = fences.next();
+        fences.any(|fence| Some(fence) != first)
+    }
+
+    /// How many nodes have granted.
+    #[must_use]
+    pub fn granted(&self) -> usize {
+        self.count(|vote| matches!(vote, Vote::Granted { .. }))
+    }
+
+    /// How many nodes have not answered.
+    #[must_use]
+    pub fn pending(&self) -> usize {
+        self.count(|vote| matches!(vote, Vote::Pending))
+    }
+
+    /// What the votes amount to now.
+    #[must_use]
+    pub fn verdict(&self) -> Verdict {
+        let (granted, pending) = (self.granted(), self.pending());
+        if self.quorum.is_reached_by(granted) {
+            let (fence, said_by) = self.most_common();
+            if self.quorum.is_reached_by(said_by) {
+                return Verdict::Agreed { fence };
+            }
+            let may_settle = self.quorum.is_reached_by(said_by + pending);
+            return Verdict::Split { goal: self.goal().unwrap_or(fence), may_settle };
+        }
+        if self.quorum.is_reached_by(granted + pending) {
+            Verdict::Open
+        } else {
+            Verdict::Lost(self.refusal())
+        }
+    }
+
+    /// Why no majority can be had, in the words that help most: somebody holds the lock, or the nodes wait,
+    /// or they are not there. It is somebody's holding if without it a majority could have granted.
+    fn refusal(&self) -> Refusal {
+        let fit = self.count(|vote| matches!(vote, Vote::Granted { .. } | Vote::Refused | Vote::Pending));
+        if self.quorum.is_reached_by(fit) {
+            return Refusal::Contended;
+        }
+        let mut waits: Vec<Duration> = self.votes.iter().filter_map(quarantine).collect();
+        waits.sort_unstable();
+        // The shortest wait after which the nodes that answered are a majority again.
+        let missing = self.quorum.needed() - fit;
+        waits.get(missing - 1).map_or(Refusal::NoQuorum, |left| Refusal::Quarantined { left: *left })
+    }
+
+    /// The number that most nodes have answered, and how many.
+    fn most_common(&self) -> (u64, usize) {
+        let fences = self.votes.iter().filter_map(Vote::fence);
+        let counted = fences.map(|fence| (fence, self.count(|vote| vote.fence() == Some(fence))));
+        counted.max_by_key(|(_, count)| *count).unwrap_or_default()
+    }
+
+    fn count(&self, test: impl Fn(&Vote) -> bool) -> usize {
+        self.votes.iter().filter(|vote| test(vote)).count()
+    }
+}
+
+fn quarantine(vote: &Vote) -> Option<Duration> {
+    match vote {
+        Vote::Quarantined { left } => Some(*left),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Failure, FailureKind};
+
+    /// Votes in short: `g7` granted with 7, `r` refused, `q9` quarantined for 9 ms, `x` failed, `.` pending.
+    fn ballot(votes: &str) -> Ballot {
+        let votes: Vec<&str> = votes.split(' ').collect();
+        let mut ballot = Ballot::new(Quorum::of(votes.len()).unwrap());
+        for (node, vote) in votes.iter().enumerate() {
+            let number = vote[1..].parse().unwrap_or(0);
+            let vote = match &vote[..1] {
+                "g" => Vote::Granted { fence: number },
+                "r" => Vote::Refused,
+                "q" => Vote::Quarantined { left: Duration::from_millis(number) },
+                "x" => Vote::Failed(Failure::new(FailureKind::Silent, "")),
+                _ => Vote::Pending,
+            };
+            ballot.enter(node, vote);
+        }
+        ballot
+    }
+
+    #[test]
+    fn every_ballot_has_its_verdict() {
+        use Refusal::{Contended, NoQuorum};
+        use Verdict::{Agreed, Lost, Open, Split};
+        let quarantined = |ms| Lost(Refusal::Quarantined { left: Duration::from_millis(ms) });
+        let table = [
+            (". . . . .", Open),
+            ("g1 g1 . . .", Open),
+            ("g1 g1 g1 . .", Agreed { fence: 1 }),
+            ("g1 g1 g1 r x", Agreed { fence: 1 }),
+            // The number need not be the largest that was said.
+            ("g9 g4 g4 g4 g8", Agreed { fence: 4 }),
+            ("g1 g2 g2 . .", Split { goal: 2, may_settle: true }),
+            ("g1 g2 g3 . .", Split { goal: 3, may_settle: true }),
+            ("g1 g2 g3 . x", Split { goal: 3, may_settle: false }),
+            ("g1 g2 g2 r x", Split { goal: 2, may_settle: false }),
+            // One that is far ahead is left alone.
+            ("g1 g2 g3 g900 x", Split { goal: 3, may_settle: false }),
+            ("g900 g800 g3 g2 g1", Split { goal: 3, may_settle: false }),
+            ("g1 g1 r r .", Open),
+            ("g1 g1 r r r", Lost(Contended)),
+            ("r r r . .", Lost(Contended)),
+            // Two granted, one refused: a majority answered, and somebody is in the way.
+            ("g1 g1 r x x", Lost(Contended)),
+            ("g1 g1 x x x", Lost(NoQuorum)),
+            ("r x x x .", Lost(NoQuorum)),
+            ("x x x . .", Lost(NoQuorum)),
+            ("g1 g1 q50 x x", quarantined(50)),
+            ("g1 g1 q50 q20 x", quarantined(20)),
+            ("g1 q90 q50 q20 x", quarantined(50)),
+            ("q90 q50 q20 . .", quarantined(20)),
+            ("g1 r x x .", Lost(Contended)),
+            ("q1 x x x .", Lost(NoQuorum)),
+            // Even numbers: half is not enough, and a tie is a refusal.
+            ("g1 g1 r r", Lost(Contended)),
+            ("g1 g1 x x", Lost(NoQuorum)),
+            ("g1 g1 g1 r", Agreed { fence: 1 }),
+            ("g1 r", Lost(Contended)),
+            ("g1 g1", Agreed { fence: 1 }),
+            ("g3", Agreed { fence: 3 }),
+            ("r", Lost(Contended)),
+            ("x", Lost(NoQuorum)),
+        ];
+        for (votes, verdict) in table {
+            assert_eq!(ballot(votes).verdict(), verdict, "{votes}");
+        }
+    }
+
+    #[test]
+    fn when_everybody_has_answered_it_is_decided() {
+        for nodes in 1..=5_u32 {
+            for code in 0..4_u32.pow(nodes) {
+                let votes: Vec<&str> = (0..nodes)
+                    .map(|node| ["g1", "g2", "r", "x"][(code / 4_u32.pow(node) % 4) as usize])
+                    .collect();
+                let verdict = ballot(&votes.join(" ")).verdict();
+                assert_ne!(verdict, Verdict::Open, "{votes:?}");
+                assert!(!matches!(verdict, Verdict::Split { may_settle: true, .. }), "{votes:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn disagreement_is_seen() {
+        assert!(ballot("g1 g2 r").disagrees());
+        assert!(!ballot("g2 g2 x").disagrees());
+        assert!(!ballot("r x .").disagrees());
+        assert_eq!(ballot("g1 g7 r").highest(), Some(7));
+    }
+}

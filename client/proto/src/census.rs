@@ -1,0 +1,103 @@
+//! What the nodes together say about a lock.
+
+use crate::Quorum;
+use std::time::Duration;
+
+/// What one node knows of a lock that is held there. Never its owner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Record {
+    /// The number it was granted with there.
+    pub fence: u64,
+    /// What its holder said about itself; empty if nothing.
+    pub label: String,
+    /// How long it lasts if nobody extends it.
+    pub left: Duration,
+    /// For how long it has been held.
+    pub held: Duration,
+    /// How often it was extended.
+    pub extensions: u64,
+    /// How many wait for it.
+    pub waiters: u64,
+}
+
+impl Record {
+    /// What a node said.
+    #[must_use]
+    pub fn new(fence: u64, label: String, left: Duration) -> Self {
+        Self { fence, label, left, held: Duration::ZERO, extensions: 0, waiters: 0 }
+    }
+}
+
+/// What a node said about a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Sighting {
+    /// It is held there.
+    Held(Record),
+    /// It is free there.
+    Free,
+    /// The node did not say.
+    Unknown,
+}
+
+/// What a majority makes of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Holding {
+    /// A majority holds it under one number: somebody has the lock.
+    Held(Record),
+    /// A majority has it free: anybody could take it.
+    Free,
+    /// Neither: an attempt is under way or was given up, nodes are away, or a lock is running out.
+    Unclear,
+}
+
+/// What the nodes together say about a lock.
+#[must_use]
+pub fn holding(quorum: Quorum, sightings: &[Sighting]) -> Holding {
+    let records = || {
+        sightings.iter().filter_map(|sighting| match sighting {
+            Sighting::Held(record) => Some(record),
+            _ => None,
+        })
+    };
+    let free = sightings.iter().filter(|sighting| **sighting == Sighting::Free).count();
+    if quorum.is_reached_by(free) {
+        return Holding::Free;
+    }
+    for candidate in records() {
+        let mut alike: Vec<&Record> = records().filter(|record| record.fence == candidate.fence).collect();
+        if quorum.is_reached_by(alike.len()) {
+            // It is held for as long as a majority holds it.
+            alike.sort_unstable_by_key(|record| std::cmp::Reverse(record.left));
+            if let Some(last_of_majority) = alike.get(quorum.needed() - 1) {
+                return Holding::Held((*last_of_majority).clone());
+            }
+        }
+    }
+    Holding::Unclear
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn held(fence: u64, left_ms: u64) -> Sighting {
+        Sighting::Held(Record::new(fence, "worker".into(), Duration::from_millis(left_ms)))
+    }
+
+    #[test]
+    fn a_majority_decides() {
+        use Sighting::{Free, Unknown};
+        let five = Quorum::of(5).unwrap();
+        let view = |sightings: [Sighting; 5]| holding(five, &sightings);
+        let Holding::Held(record) = view([held(7, 50), held(7, 90), held(7, 70), held(7, 80), Free]) else {
+            panic!("four nodes hold it");
+        };
+        assert_eq!((record.fence, record.left.as_millis()), (7, 70), "for as long as three hold it");
+        assert_eq!(view([Free, Free, Free, held(1, 9), Unknown]), Holding::Free);
+        assert_eq!(view([held(1, 9), held(1, 9), Free, Free, Unknown]), Holding::Unclear);
+        assert_eq!(view([held(1, 9), held(1, 9), held(2, 9), Free, Free]), Holding::Unclear);
+        assert_eq!(view([Unknown, Unknown, Unknown, Unknown, Unknown]), Holding::Unclear);
+    }
+}

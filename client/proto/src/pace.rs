@@ -1,0 +1,105 @@
+//! When a holder extends, and when it must count the lock as lost.
+
+use crate::Moment;
+use std::time::Duration;
+
+/// How long before the end of validity the holder is told: long enough for a timer that is late and a
+/// task that must stop, a small share of the whole.
+///
+/// A fiftieth of the lease, from 2 ms to 250 ms; never more than a quarter of a very short one.
+#[must_use]
+pub fn notice(lease: Duration) -> Duration {
+    (lease / 50).clamp(Duration::from_millis(2), Duration::from_millis(250)).min(lease / 4)
+}
+
+/// A bounded wish to go on holding: extends in time, and stops for good at its end.
+#[derive(Clone, Copy, Debug)]
+pub struct KeepAlive {
+    lease: Duration,
+    ends: Moment,
+}
+
+/// What a keep-alive does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Extend, after so long.
+    ExtendIn(Duration),
+    /// Extend no more: the lock runs out by itself.
+    Stop,
+}
+
+impl KeepAlive {
+    /// Keeps a lock of this lease alive until `ends`.
+    #[must_use]
+    pub fn new(lease: Duration, ends: Moment) -> Self {
+        Self { lease, ends }
+    }
+
+    /// What to do after an acquire or a successful extension: extend when a third of the lease is gone, so
+    /// that two thirds are left for nodes that are slow, fail, or come back.
+    ///
+    /// Extending stops once the lock reaches beyond `ends` without help.
+    #[must_use]
+    pub fn after_success(&self, valid_until: Moment, now: Moment) -> Next {
+        if valid_until.has_reached(self.ends) {
+            return Next::Stop;
+        }
+        Next::ExtendIn(now.until(valid_until).saturating_sub(self.lease * 2 / 3))
+    }
+
+    /// What to do after an extension that failed: try again soon, more often as the end comes near.
+    #[must_use]
+    pub fn after_failure(&self, valid_until: Moment, now: Moment) -> Next {
+        let left = now.until(valid_until);
+        if left.is_zero() || now.has_reached(self.ends) {
+            return Next::Stop;
+        }
+        Next::ExtendIn((left / 8).max(Duration::from_millis(1)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Moment {
+        Moment::on_one_clock(ms * 1_000_000)
+    }
+
+    const fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn notice_comes_early_enough_and_not_too_early() {
+        for (lease, expected) in [(30_000, 250), (10_000, 200), (1_000, 20), (50, 2), (4, 1)] {
+            assert_eq!(notice(ms(lease)), ms(expected), "{lease} ms");
+        }
+        assert_eq!(notice(Duration::ZERO), Duration::ZERO);
+    }
+
+    #[test]
+    fn extends_when_a_third_is_gone() {
+        let keep = KeepAlive::new(ms(900), at(100_000));
+        assert_eq!(keep.after_success(at(900), at(0)), Next::ExtendIn(ms(300)));
+        assert_eq!(keep.after_success(at(900), at(250)), Next::ExtendIn(ms(50)));
+        assert_eq!(keep.after_success(at(900), at(800)), Next::ExtendIn(Duration::ZERO));
+    }
+
+    #[test]
+    fn stops_at_its_end() {
+        let keep = KeepAlive::new(ms(900), at(2_000));
+        assert_ne!(keep.after_success(at(1_900), at(1_000)), Next::Stop);
+        assert_eq!(keep.after_success(at(2_000), at(1_100)), Next::Stop);
+        assert_eq!(keep.after_failure(at(2_500), at(2_000)), Next::Stop);
+    }
+
+    #[test]
+    fn tries_again_more_often_as_the_end_comes_near() {
+        let keep = KeepAlive::new(ms(900), at(100_000));
+        assert_eq!(keep.after_failure(at(900), at(100)), Next::ExtendIn(ms(100)));
+        assert_eq!(keep.after_failure(at(900), at(880)), Next::ExtendIn(Duration::from_micros(2_500)));
+        assert_eq!(keep.after_failure(at(900), at(899)), Next::ExtendIn(ms(1)));
+        assert_eq!(keep.after_failure(at(900), at(900)), Next::Stop);
+    }
+}

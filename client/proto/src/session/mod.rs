@@ -1,0 +1,367 @@
+//! One lock, from the first request to the last answer.
+//!
+//! A session is what a client knows of one attempt to hold one lock (or several keys as one): it counts
+//! votes, chooses the fence, keeps the lease of every node, and decides when the lock is held, extended,
+//! lost and free. Whoever drives it sends what it asks for and brings back the answers, however late.
+
+mod release;
+mod request;
+#[cfg(test)]
+mod tests;
+mod words;
+
+pub use release::{Freed, Freeing};
+pub use request::{Ask, Request};
+
+use crate::ballot::{Ballot, Refusal, Verdict};
+use crate::{Drift, Failure, FailureKind, Moment, NodeSet, Quorum, Reply, Vote};
+use std::time::Duration;
+
+/// How far a node may have to be raised. A replica that becomes a master leaps ahead by 2^40, and a node raises its
+/// number by at most 2^32 at a time; what is further away is nobody's honest number.
+const FURTHEST_GOAL: u64 = 1 << 41;
+
+/// One lock, or an attempt at it.
+#[derive(Clone, Debug)]
+pub struct Session {
+    quorum: Quorum,
+    drift: Drift,
+    begun: Request,
+    /// The longest time to live that was asked for: a node may hold the lock for as long.
+    longest_ttl: Duration,
+    phase: Phase,
+    ballot: Ballot,
+    /// Until when each node that holds the lock can be counted on.
+    leases: Vec<Option<Moment>>,
+    /// The nodes that hold the lock, or may.
+    may_hold: NodeSet,
+    promotion: Option<Promotion>,
+    /// Until when to wait for an answer that may spare a second round.
+    patience: Option<Moment>,
+    extension: Option<Extension>,
+    freeing: Option<Freeing>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Acquiring,
+    Held {
+        fence: u64,
+    },
+    /// Failed, lost or released: nothing that comes in now revives it.
+    Over,
+}
+
+/// A second round: raising the nodes that answered less.
+#[derive(Clone, Copy, Debug)]
+struct Promotion {
+    fence: u64,
+    in_flight: NodeSet,
+}
+
+#[derive(Clone, Debug)]
+struct Extension {
+    request: Request,
+    ballot: Ballot,
+}
+
+/// What an answer has led to.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// Send this to these nodes.
+    Promote(Request, NodeSet),
+    /// The lock is held.
+    Held {
+        /// The number that a majority has answered.
+        fence: u64,
+    },
+    /// The attempt has failed; release what it may have got.
+    Failed(Refusal),
+    /// The lock is held for longer.
+    Extended,
+    /// It is not held for longer, and still held for as long as it was; with what the nodes said.
+    NotExtended(Ballot),
+    /// The lock is no longer held; with what the nodes said to the extension, if that told.
+    Lost(Ballot),
+    /// The release need not be waited for any longer.
+    Released,
+}
+
+/// The lock is over, so nothing can be extended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Over;
+
+impl Session {
+    /// An attempt, and the request that goes to every node.
+    #[must_use]
+    pub fn begin(
+        quorum: Quorum,
+        drift: Drift,
+        ttl: Duration,
+        hint: Option<u64>,
+        now: Moment,
+    ) -> (Self, Request) {
+        let begun = Request { ask: Ask::Acquire { hint }, ttl, sent: now };
+        let session = Self {
+            quorum,
+            drift,
+            begun,
+            longest_ttl: ttl,
+            phase: Phase::Acquiring,
+            ballot: Ballot::new(quorum),
+            leases: vec![None; quorum.nodes()],
+            may_hold: NodeSet::first(quorum.nodes()),
+            promotion: None,
+            patience: None,
+            extension: None,
+            freeing: None,
+        };
+        (session, begun)
+    }
+
+    /// How every node stands.
+    #[must_use]
+    pub fn ballot(&self) -> &Ballot {
+        &self.ballot
+    }
+
+    /// The fence, while the lock is held.
+    #[must_use]
+    pub fn fence(&self) -> Option<u64> {
+        match self.phase {
+            Phase::Held { fence } => Some(fence),
+            _ => None,
+        }
+    }
+
+    /// Until when a majority of the nodes can be counted on; `None` if no majority can.
+    #[must_use]
+    pub fn valid_until(&self) -> Option<Moment> {
+        Moment::held_by(self.leases.iter().flatten().copied(), self.quorum.needed())
+    }
+
+    /// Whether no majority of the nodes can be counted on any more.
+    fn has_lapsed(&self, now: Moment) -> bool {
+        self.valid_until().is_none_or(|until| now.has_reached(until))
+    }
+
+    /// When to call [`Session::woken`], if no answer comes first.
+    #[must_use]
+    pub fn wake_at(&self) -> Option<Moment> {
+        self.patience.filter(|_| self.phase == Phase::Acquiring && self.promotion.is_none())
+    }
+
+    /// Goes on without the answers that were worth a short wait.
+    pub fn woken(&mut self, now: Moment) -> Option<Event> {
+        self.decide(now)
+    }
+
+    /// Takes in what a node replied to a request, or that it did not. A late answer may follow the news
+    /// that there was none.
+    pub fn answered(&mut self, node: usize, request: &Request, reply: Reply, now: Moment) -> Option<Event> {
+        // No node counts from nothing: whoever says so is no node.
+        let reply = match reply {
+            Reply::Number(0) if !request.is_release() => {
+                Reply::Failed(Failure::new(FailureKind::Cut, "a fence of 0"))
+            }
+            reply => reply,
+        };
+        match request.ask {
+            Ask::Acquire { .. } => self.voted(node, request, reply, now),
+            Ask::Promote { fence } => self.promoted(node, fence, request, reply, now),
+            Ask::Extend => self.extended(node, request, reply, now),
+            Ask::Release { .. } => {
+                let freeing = self.freeing.as_mut()?;
+                let was_settled = freeing.is_settled();
+                freeing.enter(node, reply);
+                (!was_settled && freeing.is_settled()).then_some(Event::Released)
+            }
+        }
+    }
+
+    fn voted(&mut self, node: usize, request: &Request, reply: Reply, now: Moment) -> Option<Event> {
+        match &reply {
+            Reply::Number(_) => self.may_hold.insert(node),
+            Reply::Failed(failure) if failure.may_have_happened() => {}
+            _ => self.may_hold.remove(node),
+        }
+        self.enter(node, request, reply);
+        self.decide(now)
+    }
+
+    fn promoted(
+        &mut self,
+        node: usize,
+        fence: u64,
+        request: &Request,
+        mut reply: Reply,
+        now: Moment,
+    ) -> Option<Event> {
+        if let Some(promotion) = self.promotion.as_mut().filter(|promotion| promotion.fence == fence) {
+            promotion.in_flight.remove(node);
+        }
+        // A node lifts a number only so far at a time, so it may take several rounds; it must get on.
+        if let Reply::Number(now_at) = reply
+            && now_at < fence
+            && self.ballot.vote(node).fence().is_some_and(|before| now_at <= before)
+        {
+            reply = Reply::Failed(Failure::new(FailureKind::Rejected, "did not raise the fence"));
+        }
+        self.enter(node, request, reply);
+        self.decide(now)
+    }
+
+    /// Notes how a node stands, unless all is over: then no answer changes anything.
+    fn enter(&mut self, node: usize, request: &Request, reply: Reply) {
+        if self.phase == Phase::Over {
+            return;
+        }
+        self.renew(node, request, &reply);
+        self.ballot.enter(node, Vote::from(reply));
+    }
+
+    /// A node that did as asked holds the lock from then on; one that says it does not, does not.
+    fn renew(&mut self, node: usize, request: &Request, reply: &Reply) {
+        let lease_end = request.lease_end(self.drift);
+        if let Some(lease) = self.leases.get_mut(node) {
+            match reply {
+                // A shorter extension takes nothing away: a node never shortens.
+                Reply::Number(_) => *lease = Some(lease.map_or(lease_end, |old| old.later_of(lease_end))),
+                Reply::Nil => *lease = None,
+                Reply::Quarantined { .. } | Reply::Failed(_) => {}
+            }
+        }
+    }
+
+    fn decide(&mut self, now: Moment) -> Option<Event> {
+        if self.phase != Phase::Acquiring {
+            return None;
+        }
+        match self.ballot.verdict() {
+            Verdict::Open => {
+                self.patience = None;
+                None
+            }
+            Verdict::Agreed { fence } => {
+                if self.has_lapsed(now) {
+                    return self.fail(Refusal::Expired);
+                }
+                self.phase = Phase::Held { fence };
+                Some(Event::Held { fence })
+            }
+            Verdict::Split { goal, may_settle } => self.promote(goal, may_settle, now),
+            Verdict::Lost(refusal) => self.fail(refusal),
+        }
+    }
+
+    fn fail(&mut self, refusal: Refusal) -> Option<Event> {
+        self.phase = Phase::Over;
+        Some(Event::Failed(refusal))
+    }
+
+    /// Raises the nodes that answered less than the goal, after waiting at most as long again as the majority
+    /// took for an answer that would make it needless.
+    fn promote(&mut self, goal: u64, may_settle: bool, now: Moment) -> Option<Event> {
+        if now.has_reached(self.begun.lease_end(self.drift)) {
+            return self.fail(Refusal::Expired);
+        }
+        if may_settle && self.promotion.is_none() {
+            let patience = *self.patience.get_or_insert(now.plus(now.since(self.begun.sent)));
+            if !now.has_reached(patience) {
+                return None;
+            }
+        }
+        // A goal that can still be reached is kept, whatever else is answered meanwhile.
+        let kept = self.promotion.filter(|old| self.quorum.is_reached_by(self.ballot.within(old.fence)));
+        let goal = kept.map_or(goal, |promotion| promotion.fence);
+        let is_out_of_reach =
+            |vote: &Vote| vote.fence().is_some_and(|fence| goal.saturating_sub(fence) > FURTHEST_GOAL);
+        if !self.ballot.nodes(is_out_of_reach).is_empty() {
+            // Another answer may bring a goal that is nearer.
+            return if self.ballot.pending() > 0 { None } else { self.fail(Refusal::NoQuorum) };
+        }
+        let promotion =
+            self.promotion.insert(kept.unwrap_or(Promotion { fence: goal, in_flight: NodeSet::EMPTY }));
+        let below = self.ballot.nodes(|vote| vote.fence().is_some_and(|fence| fence < goal));
+        let to: NodeSet = below.iter().filter(|node| !promotion.in_flight.contains(*node)).collect();
+        if to.is_empty() {
+            return None;
+        }
+        to.iter().for_each(|node| promotion.in_flight.insert(node));
+        let ask = Ask::Promote { fence: goal };
+        Some(Event::Promote(Request { ask, ttl: self.begun.ttl, sent: now }, to))
+    }
+
+    /// Starts an extension, and says what goes to which nodes. One that is still under way goes on giving
+    /// leases, but no more news.
+    ///
+    /// # Errors
+    /// When the lock is over: an extension never revives it.
+    pub fn extend(&mut self, ttl: Duration, now: Moment) -> Result<(Request, NodeSet), Over> {
+        let held = matches!(self.phase, Phase::Held { .. });
+        if !held || self.has_lapsed(now) {
+            self.phase = Phase::Over;
+            return Err(Over);
+        }
+        let request = Request { ask: Ask::Extend, ttl, sent: now };
+        self.longest_ttl = self.longest_ttl.max(ttl);
+        let mut ballot = Ballot::new(self.quorum);
+        // Nodes that are not asked keep saying what they said.
+        for (node, vote) in self.ballot.votes().iter().enumerate() {
+            if !self.may_hold.contains(node) {
+                ballot.enter(node, vote.clone());
+            }
+        }
+        self.extension = Some(Extension { request, ballot });
+        Ok((request, self.may_hold))
+    }
+
+    fn extended(&mut self, node: usize, request: &Request, reply: Reply, now: Moment) -> Option<Event> {
+        let Phase::Held { .. } = self.phase else { return None };
+        let of_this_round = self.extension.as_mut().filter(|extension| extension.request == *request);
+        if let Some(extension) = of_this_round {
+            extension.ballot.enter(node, Vote::from(reply.clone()));
+        }
+        // What had lapsed before the answer came stays over, whatever it says.
+        let had_lapsed = self.has_lapsed(now);
+        if reply == Reply::Nil {
+            self.ballot.enter(node, Vote::Refused);
+        }
+        self.renew(node, request, &reply);
+        if had_lapsed || self.has_lapsed(now) {
+            self.phase = Phase::Over;
+            let said =
+                self.extension.take().map_or_else(|| self.ballot.clone(), |extension| extension.ballot);
+            return Some(Event::Lost(said));
+        }
+        let extension = self.extension.take_if(|extension| extension.request == *request)?;
+        let (granted, pending) = (extension.ballot.granted(), extension.ballot.pending());
+        if self.quorum.is_reached_by(granted) {
+            Some(Event::Extended)
+        } else if self.quorum.is_reached_by(granted + pending) {
+            self.extension = Some(extension);
+            None
+        } else {
+            Some(Event::NotExtended(extension.ballot))
+        }
+    }
+
+    /// Ends the session, and says what goes to which nodes: all that hold the lock, or may.
+    ///
+    /// Asked twice, the second time answers nobody: the first is under way.
+    pub fn release(&mut self, now: Moment) -> (Request, NodeSet) {
+        self.phase = Phase::Over;
+        self.extension = None;
+        let floor = self.ballot.highest().filter(|_| self.ballot.disagrees());
+        let request = Request { ask: Ask::Release { floor }, ttl: self.longest_ttl, sent: now };
+        let to = if self.freeing.is_some() { NodeSet::EMPTY } else { self.may_hold };
+        self.freeing.get_or_insert_with(|| Freeing::of(self.quorum, to));
+        (request, to)
+    }
+
+    /// What became of the release so far, once there was one.
+    #[must_use]
+    pub fn freeing(&self) -> Option<&Freeing> {
+        self.freeing.as_ref()
+    }
+}

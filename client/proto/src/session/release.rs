@@ -1,0 +1,73 @@
+//! What became of a release, node by node.
+
+use crate::{Failure, NodeSet, Quorum, Reply};
+use std::fmt;
+
+/// What one node made of a release.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Freed {
+    /// It has not answered yet.
+    Pending,
+    /// The lock is free there.
+    Freed,
+    /// The lock was not ours there: it had run out, or was never granted.
+    NotHeld,
+    /// It gave no usable answer; the lock there ends by itself.
+    Failed(Failure),
+    /// It never had the lock, so it was not asked.
+    NotAsked,
+}
+
+impl fmt::Display for Freed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pending => f.write_str("no answer yet"),
+            Self::Freed => f.write_str("freed"),
+            Self::NotHeld => f.write_str("was not held"),
+            Self::Failed(failure) => failure.fmt(f),
+            Self::NotAsked => f.write_str("not asked"),
+        }
+    }
+}
+
+/// The answers to a release.
+#[derive(Clone, Debug)]
+pub struct Freeing {
+    quorum: Quorum,
+    nodes: Vec<Freed>,
+}
+
+impl Freeing {
+    pub(crate) fn of(quorum: Quorum, asked: NodeSet) -> Self {
+        let asked = |node| if asked.contains(node) { Freed::Pending } else { Freed::NotAsked };
+        Self { quorum, nodes: (0..quorum.nodes()).map(asked).collect() }
+    }
+
+    pub(crate) fn enter(&mut self, node: usize, reply: Reply) {
+        let freed = match reply {
+            Reply::Number(0) | Reply::Nil | Reply::Quarantined { .. } => Freed::NotHeld,
+            Reply::Number(_) => Freed::Freed,
+            Reply::Failed(failure) => Freed::Failed(failure),
+        };
+        if let Some(place) = self.nodes.get_mut(node) {
+            *place = freed;
+        }
+    }
+
+    /// Whether the caller need not wait any more: a majority is free, or everybody has answered.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.quorum.is_reached_by(self.count(&Freed::Freed)) || self.count(&Freed::Pending) == 0
+    }
+
+    /// What every node has answered, in their order.
+    #[must_use]
+    pub fn nodes(&self) -> &[Freed] {
+        &self.nodes
+    }
+
+    fn count(&self, what: &Freed) -> usize {
+        self.nodes.iter().filter(|freed| *freed == what).count()
+    }
+}

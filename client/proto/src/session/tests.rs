@@ -1,0 +1,411 @@
+//! Sessions driven by hand: each line of a history is an answer.
+
+use super::*;
+
+const TTL: Duration = Duration::from_millis(10_000);
+/// What is left of it with the default drift, counted from the send.
+const LEASE_MS: u64 = 9_898;
+
+fn at(ms: u64) -> Moment {
+    Moment::on_one_clock(ms * 1_000_000)
+}
+
+/// A session, what it asked last, and a clock to move.
+struct Run {
+    session: Session,
+    acquire: Request,
+    now_ms: u64,
+}
+
+impl Run {
+    fn of(nodes: usize) -> Self {
+        let (session, acquire) =
+            Session::begin(Quorum::of(nodes).unwrap(), Drift::default(), TTL, None, at(0));
+        Self { session, acquire, now_ms: 0 }
+    }
+
+    /// Five nodes hold the lock with fence 7, granted one millisecond after it was asked for.
+    fn held() -> Self {
+        let mut run = Self::of(5);
+        run.now_ms = 1;
+        for node in 0..5 {
+            run.voted(node, Reply::Number(7));
+        }
+        assert_eq!(run.session.fence(), Some(7));
+        run
+    }
+
+    fn voted(&mut self, node: usize, reply: Reply) -> Option<Event> {
+        let acquire = self.acquire;
+        self.session.answered(node, &acquire, reply, at(self.now_ms))
+    }
+
+    fn answered(&mut self, node: usize, request: &Request, reply: Reply) -> Option<Event> {
+        self.session.answered(node, request, reply, at(self.now_ms))
+    }
+
+    fn extend(&mut self) -> Request {
+        self.session.extend(TTL, at(self.now_ms)).expect("the lock is held").0
+    }
+
+    fn valid_until_ms(&self) -> Option<u64> {
+        self.session.valid_until().map(|until| until.nanoseconds().0 / 1_000_000)
+    }
+}
+
+fn silent() -> Reply {
+    Reply::Failed(Failure::new(FailureKind::Silent, ""))
+}
+
+fn down() -> Reply {
+    Reply::Failed(Failure::new(FailureKind::Down, ""))
+}
+
+#[test]
+fn one_round_when_a_majority_agrees() {
+    let mut run = Run::of(5);
+    assert!(run.voted(0, Reply::Number(7)).is_none());
+    assert!(run.voted(1, Reply::Number(7)).is_none());
+    assert!(matches!(run.voted(2, Reply::Number(7)), Some(Event::Held { fence: 7 })));
+    // Stragglers change nothing, whatever they say.
+    assert!(run.voted(3, Reply::Number(99)).is_none());
+    assert!(run.voted(4, Reply::Nil).is_none());
+    assert_eq!(run.session.fence(), Some(7));
+}
+
+#[test]
+fn validity_counts_from_before_the_request_was_sent() {
+    let mut run = Run::of(3);
+    run.now_ms = 4_000;
+    run.voted(0, Reply::Number(1));
+    run.voted(1, Reply::Number(1));
+    assert_eq!(run.valid_until_ms(), Some(LEASE_MS), "not from the answer, 4 s later");
+}
+
+#[test]
+fn a_lock_granted_too_late_is_not_held() {
+    let mut run = Run::of(3);
+    run.now_ms = LEASE_MS;
+    run.voted(0, Reply::Number(1));
+    assert!(matches!(run.voted(1, Reply::Number(1)), Some(Event::Failed(Refusal::Expired))));
+    // And it is given back, also where no answer has come.
+    assert_eq!(run.session.release(at(run.now_ms)).1, NodeSet::first(3));
+}
+
+#[test]
+fn different_numbers_are_raised_to_one() {
+    let mut run = Run::of(3);
+    run.now_ms = 2;
+    run.voted(0, Reply::Number(4));
+    // The third node may still make a majority of one number: it gets as long again.
+    assert!(run.voted(1, Reply::Number(9)).is_none());
+    assert_eq!(run.session.wake_at(), Some(at(4)));
+    run.now_ms = 4;
+    let Some(Event::Promote(request, to)) = run.session.woken(at(4)) else { panic!("a second round") };
+    assert_eq!(request.ask, Ask::Promote { fence: 9 });
+    assert_eq!(to.iter().collect::<Vec<_>>(), [0]);
+    assert_eq!(run.session.wake_at(), None);
+    let held = run.answered(0, &request, Reply::Number(9));
+    assert!(matches!(held, Some(Event::Held { fence: 9 })));
+    // Two nodes are counted on: one from the first round, one from the second.
+    assert_eq!(run.valid_until_ms(), Some(LEASE_MS));
+}
+
+#[test]
+fn a_late_number_settles_without_a_second_round() {
+    let mut run = Run::of(3);
+    run.now_ms = 1;
+    run.voted(0, Reply::Number(4));
+    run.voted(1, Reply::Number(9));
+    assert!(matches!(run.voted(2, Reply::Number(4)), Some(Event::Held { fence: 4 })));
+}
+
+#[test]
+fn a_node_that_answers_during_the_second_round_is_raised_too() {
+    let mut run = Run::of(5);
+    run.now_ms = 1;
+    for (node, fence) in [(0, 1), (1, 2), (2, 3)] {
+        run.voted(node, Reply::Number(fence));
+    }
+    let Some(Event::Promote(first, to)) = run.session.woken(at(2)) else { panic!("a second round") };
+    assert_eq!(to.iter().collect::<Vec<_>>(), [0, 1]);
+    let Some(Event::Promote(second, to)) = run.voted(3, Reply::Number(2)) else { panic!("raised too") };
+    assert_eq!((second.ask, to.iter().collect::<Vec<_>>()), (Ask::Promote { fence: 3 }, vec![3]));
+    run.answered(0, &first, Reply::Number(3));
+    assert!(matches!(run.answered(3, &second, Reply::Number(3)), Some(Event::Held { fence: 3 })));
+}
+
+#[test]
+fn only_answers_equal_to_the_fence_count() {
+    let mut run = Run::of(3);
+    run.voted(0, Reply::Number(1));
+    run.voted(2, silent());
+    let Some(Event::Promote(request, _)) = run.voted(1, Reply::Number(2)) else { panic!("a second round") };
+    // The node was granted to us anew meanwhile, with more than we asked to raise it to.
+    let next = run.answered(0, &request, Reply::Number(5));
+    let Some(Event::Promote(request, to)) = next else { panic!("5 and 2 are no majority: {next:?}") };
+    assert_eq!((request.ask, to.iter().collect::<Vec<_>>()), (Ask::Promote { fence: 5 }, vec![1]));
+    assert!(matches!(run.answered(1, &request, Reply::Number(5)), Some(Event::Held { fence: 5 })));
+}
+
+#[test]
+fn a_number_that_is_lifted_in_steps_is_followed() {
+    let mut run = Run::of(1 + 1);
+    run.voted(0, Reply::Number(1 << 40));
+    let Some(Event::Promote(mut request, _)) = run.voted(1, Reply::Number(1)) else {
+        panic!("a second round")
+    };
+    let mut number = 1_u64;
+    let mut rounds = 0;
+    loop {
+        rounds += 1;
+        number = (number + (1 << 38)).min(1 << 40);
+        match run.answered(1, &request, Reply::Number(number)) {
+            Some(Event::Promote(next, _)) => request = next,
+            Some(Event::Held { fence }) => break assert_eq!(fence, 1 << 40),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(rounds, 4);
+}
+
+#[test]
+fn a_node_that_does_not_raise_its_number_is_not_asked_for_ever() {
+    let mut run = Run::of(2);
+    run.voted(0, Reply::Number(9));
+    let Some(Event::Promote(request, _)) = run.voted(1, Reply::Number(1)) else { panic!("a second round") };
+    let failed = run.answered(1, &request, Reply::Number(1));
+    assert!(matches!(failed, Some(Event::Failed(Refusal::NoQuorum))), "{failed:?}");
+}
+
+#[test]
+fn a_refused_attempt_releases_what_it_may_have_got() {
+    let mut run = Run::of(5);
+    run.voted(0, Reply::Number(1));
+    run.voted(1, silent());
+    run.voted(2, down());
+    assert!(matches!(run.voted(3, Reply::Nil), Some(Event::Failed(Refusal::Contended))));
+    run.voted(4, Reply::Nil);
+    let (request, to) = run.session.release(at(1));
+    assert_eq!(request.ask, Ask::Release { floor: None });
+    assert_eq!(to.iter().collect::<Vec<_>>(), [0, 1], "granted, and may have granted");
+}
+
+#[test]
+fn an_answer_after_the_timeout_still_counts() {
+    let mut run = Run::of(3);
+    run.voted(0, Reply::Number(3));
+    assert!(run.voted(1, silent()).is_none());
+    assert!(matches!(run.voted(1, Reply::Number(3)), Some(Event::Held { fence: 3 })));
+}
+
+#[test]
+fn an_answer_after_the_end_changes_nothing() {
+    let mut run = Run::of(3);
+    run.voted(0, Reply::Nil);
+    assert!(matches!(run.voted(1, Reply::Nil), Some(Event::Failed(Refusal::Contended))));
+    assert!(run.voted(2, Reply::Number(5)).is_none());
+    assert_eq!((run.session.fence(), run.session.valid_until()), (None, None));
+    // But the node has the lock, and is asked to free it.
+    assert!(run.session.release(at(0)).1.contains(2));
+}
+
+#[test]
+fn an_extension_needs_a_majority_and_counts_from_its_own_request() {
+    let mut run = Run::held();
+    run.now_ms = 5_000;
+    let extend = run.extend();
+    run.now_ms = 6_000;
+    assert!(run.answered(0, &extend, Reply::Number(7)).is_none());
+    assert!(run.answered(1, &extend, Reply::Number(7)).is_none());
+    assert_eq!(run.valid_until_ms(), Some(LEASE_MS), "two of five are not enough");
+    assert!(matches!(run.answered(2, &extend, Reply::Number(7)), Some(Event::Extended)));
+    assert_eq!(run.valid_until_ms(), Some(5_000 + LEASE_MS));
+}
+
+#[test]
+fn a_failed_extension_changes_nothing() {
+    let mut run = Run::held();
+    run.now_ms = 5_000;
+    let extend = run.extend();
+    run.answered(0, &extend, silent());
+    run.answered(1, &extend, silent());
+    let failed = run.answered(2, &extend, silent());
+    assert!(matches!(failed, Some(Event::NotExtended(_))), "{failed:?}");
+    assert_eq!((run.session.fence(), run.valid_until_ms()), (Some(7), Some(LEASE_MS)));
+    // The next one may succeed.
+    run.now_ms = 6_000;
+    let extend = run.extend();
+    run.answered(0, &extend, Reply::Number(7));
+    run.answered(1, &extend, Reply::Number(7));
+    assert!(matches!(run.answered(2, &extend, Reply::Number(7)), Some(Event::Extended)));
+}
+
+#[test]
+fn an_extension_that_comes_too_late_does_not_revive() {
+    let mut run = Run::held();
+    run.now_ms = LEASE_MS - 1;
+    let extend = run.extend();
+    run.answered(0, &extend, Reply::Number(7));
+    run.answered(1, &extend, Reply::Number(7));
+    run.now_ms = LEASE_MS;
+    assert!(matches!(run.answered(2, &extend, Reply::Number(7)), Some(Event::Lost(_))));
+    assert_eq!(run.session.fence(), None);
+    assert_eq!(run.session.extend(TTL, at(run.now_ms)).unwrap_err(), Over);
+}
+
+#[test]
+fn no_extension_is_sent_once_validity_is_over() {
+    let mut run = Run::held();
+    run.now_ms = LEASE_MS;
+    assert_eq!(run.session.extend(TTL, at(run.now_ms)).unwrap_err(), Over);
+}
+
+#[test]
+fn a_majority_that_no_longer_has_the_lock_is_a_loss_at_once() {
+    let mut run = Run::held();
+    run.now_ms = 100;
+    let extend = run.extend();
+    assert!(run.answered(0, &extend, Reply::Nil).is_none());
+    assert!(run.answered(1, &extend, Reply::Nil).is_none());
+    assert!(matches!(run.answered(2, &extend, Reply::Nil), Some(Event::Lost(_))));
+    assert!(run.answered(3, &extend, Reply::Number(7)).is_none());
+    assert_eq!(run.session.fence(), None);
+}
+
+#[test]
+fn a_shorter_extension_takes_nothing_away() {
+    let mut run = Run::held();
+    run.now_ms = 100;
+    let (extend, _) = run.session.extend(Duration::from_millis(50), at(100)).unwrap();
+    for node in 0..5 {
+        run.answered(node, &extend, Reply::Number(7));
+    }
+    assert_eq!(run.valid_until_ms(), Some(LEASE_MS));
+}
+
+#[test]
+fn a_release_is_settled_by_a_majority_or_by_everybody() {
+    let mut run = Run::held();
+    let (release, to) = run.session.release(at(10));
+    assert_eq!(to, NodeSet::first(5));
+    assert!(run.answered(0, &release, Reply::Number(1)).is_none());
+    assert!(run.answered(1, &release, silent()).is_none());
+    assert!(run.answered(2, &release, Reply::Number(1)).is_none());
+    assert!(matches!(run.answered(3, &release, Reply::Number(1)), Some(Event::Released)));
+    assert!(run.answered(4, &release, Reply::Number(0)).is_none(), "the news comes once");
+    let nodes = run.session.freeing().unwrap().nodes();
+    assert_eq!((&nodes[0], &nodes[4]), (&Freed::Freed, &Freed::NotHeld));
+    // A second release has nobody to ask.
+    assert!(run.session.release(at(11)).1.is_empty());
+}
+
+#[test]
+fn a_release_of_an_expired_lock_is_settled_too() {
+    let mut run = Run::held();
+    let (release, _) = run.session.release(at(60_000));
+    for node in 0..4 {
+        assert!(run.answered(node, &release, Reply::Number(0)).is_none());
+    }
+    assert!(matches!(run.answered(4, &release, Reply::Number(0)), Some(Event::Released)));
+}
+
+#[test]
+fn an_extension_answered_after_the_release_is_ignored() {
+    let mut run = Run::held();
+    let extend = run.extend();
+    run.session.release(at(10));
+    for node in 0..5 {
+        assert!(run.answered(node, &extend, Reply::Number(7)).is_none());
+    }
+    assert_eq!(run.session.fence(), None);
+}
+
+#[test]
+fn a_release_levels_the_nodes_that_fell_apart() {
+    let mut run = Run::of(3);
+    run.voted(0, Reply::Number(4));
+    run.voted(1, Reply::Number(4));
+    run.voted(2, Reply::Number(9));
+    assert_eq!(run.session.fence(), Some(4));
+    assert_eq!(run.session.release(at(1)).0.ask, Ask::Release { floor: Some(9) });
+}
+
+#[test]
+fn half_of_an_even_number_is_a_refusal() {
+    let mut run = Run::of(4);
+    run.voted(0, Reply::Number(1));
+    run.voted(1, Reply::Number(1));
+    run.voted(2, Reply::Nil);
+    assert!(matches!(run.voted(3, Reply::Nil), Some(Event::Failed(Refusal::Contended))));
+}
+
+#[test]
+fn patience_ends_with_what_it_was_for() {
+    let mut run = Run::of(3);
+    run.now_ms = 5;
+    run.voted(0, Reply::Number(4));
+    run.voted(1, Reply::Number(9));
+    assert_eq!(run.session.wake_at(), Some(at(10)));
+    // The answer is taken back: the node has failed since. Nothing is split any more.
+    run.voted(1, silent());
+    assert_eq!(run.session.wake_at(), None);
+}
+
+#[test]
+fn a_lease_that_is_taken_away_can_end_the_lock_at_once() {
+    let mut run = Run::of(3);
+    for node in 0..3 {
+        run.voted(node, Reply::Number(7));
+    }
+    // Nodes 1 and 2 are extended; node 0 is cut off and runs out.
+    run.now_ms = 5_000;
+    let extend = run.extend();
+    run.answered(0, &extend, silent());
+    run.answered(1, &extend, Reply::Number(7));
+    assert!(matches!(run.answered(2, &extend, Reply::Number(7)), Some(Event::Extended)));
+    // Now node 2 says that it does not have the lock: of three leases one is left that has not run out.
+    run.now_ms = LEASE_MS + 1_000;
+    let extend = run.extend();
+    run.answered(0, &extend, down());
+    run.answered(1, &extend, down());
+    assert!(matches!(run.answered(2, &extend, Reply::Nil), Some(Event::Lost(_))));
+}
+
+#[test]
+fn a_release_knows_how_long_the_lock_may_be_held() {
+    let mut run = Run::held();
+    let hour = Duration::from_secs(3600);
+    run.session.extend(hour, at(2)).unwrap();
+    assert_eq!(run.session.release(at(4)).0.ttl, hour);
+}
+
+#[test]
+fn one_node_with_an_absurd_number_is_left_alone() {
+    let mut run = Run::of(5);
+    run.voted(0, Reply::Number(u64::MAX));
+    run.voted(1, Reply::Number(1));
+    run.voted(2, silent());
+    run.now_ms = 1;
+    run.voted(3, Reply::Number(2));
+    let Some(Event::Promote(request, to)) = run.voted(4, Reply::Number(3)) else { panic!("a second round") };
+    assert_eq!((request.ask, to.iter().collect::<Vec<_>>()), (Ask::Promote { fence: 3 }, vec![1, 3]));
+    run.answered(1, &request, Reply::Number(3));
+    assert!(matches!(run.answered(3, &request, Reply::Number(3)), Some(Event::Held { fence: 3 })));
+}
+
+#[test]
+fn a_number_out_of_reach_is_not_chased() {
+    let mut run = Run::of(2);
+    run.voted(0, Reply::Number(u64::MAX));
+    let failed = run.voted(1, Reply::Number(1));
+    assert!(matches!(failed, Some(Event::Failed(Refusal::NoQuorum))), "{failed:?}");
+}
+
+#[test]
+fn a_fence_of_zero_is_no_vote() {
+    let mut run = Run::of(1);
+    let failed = run.voted(0, Reply::Number(0));
+    assert!(matches!(failed, Some(Event::Failed(Refusal::NoQuorum))), "{failed:?}");
+    assert!(run.session.release(at(0)).1.contains(0), "but who knows what it did");
+}

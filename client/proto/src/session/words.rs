@@ -1,0 +1,92 @@
+//! A request as the words of a command.
+
+use super::{Ask, Request};
+use crate::Decimal;
+
+impl Request {
+    /// The words of the command that a node gets, on the stack for one key, which is the usual case.
+    ///
+    /// The label goes with an acquire, if it is not empty.
+    pub fn with_words<T>(
+        &self,
+        keys: &[impl AsRef<[u8]>],
+        owner: &[u8],
+        label: &[u8],
+        run: impl FnOnce(&[&[u8]]) -> T,
+    ) -> T {
+        let ttl = Decimal::new(u64::try_from(self.ttl.as_millis()).unwrap_or(u64::MAX));
+        let (one, many, number, wants_ttl) = match self.ask {
+            Ask::Acquire { hint } => (&b"REDLOCK.ACQUIRE"[..], &b"REDLOCK.MACQUIRE"[..], hint, true),
+            Ask::Promote { fence } => (&b"REDLOCK.EXTEND"[..], &b"REDLOCK.MEXTEND"[..], Some(fence), true),
+            Ask::Extend => (&b"REDLOCK.EXTEND"[..], &b"REDLOCK.MEXTEND"[..], None, true),
+            Ask::Release { floor } => (&b"REDLOCK.RELEASE"[..], &b"REDLOCK.MRELEASE"[..], floor, false),
+        };
+        let number = number.map(Decimal::new);
+        let mut tail: [&[u8]; 6] = [&[]; 6];
+        let mut length = 0;
+        let mut push = |word| {
+            if let Some(place) = tail.get_mut(length) {
+                *place = word;
+                length += 1;
+            }
+        };
+        push(owner);
+        if wants_ttl {
+            push(ttl.as_bytes());
+        }
+        if let Some(number) = &number {
+            push(b"FENCE");
+            push(number.as_bytes());
+        }
+        if matches!(self.ask, Ask::Acquire { .. }) && !label.is_empty() {
+            push(b"LABEL");
+            push(label);
+        }
+        let tail = tail.get(..length).unwrap_or_default();
+        if let [key] = keys {
+            let mut words: [&[u8]; 8] = [&[]; 8];
+            words[0] = one;
+            words[1] = key.as_ref();
+            words[2..2 + length].copy_from_slice(tail);
+            return run(&words[..2 + length]);
+        }
+        let count = Decimal::new(keys.len() as u64);
+        let mut words: Vec<&[u8]> = Vec::with_capacity(keys.len() + 8);
+        words.extend([many, count.as_bytes()]);
+        words.extend(keys.iter().map(AsRef::as_ref));
+        words.extend_from_slice(tail);
+        run(&words)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Moment;
+    use std::time::Duration;
+
+    fn spelled(keys: &[&str], label: &str, ask: Ask) -> String {
+        let request = Request { ask, ttl: Duration::from_millis(30_000), sent: Moment::default() };
+        request.with_words(keys, b"OWNER", label.as_bytes(), |words| {
+            let words: Vec<_> = words.iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect();
+            words.join(" ")
+        })
+    }
+
+    #[test]
+    fn every_request_has_its_words() {
+        let table: [(&[&str], &str, Ask, &str); 8] = [
+            (&["a"], "", Ask::Acquire { hint: None }, "REDLOCK.ACQUIRE a OWNER 30000"),
+            (&["a"], "me", Ask::Acquire { hint: Some(7) }, "REDLOCK.ACQUIRE a OWNER 30000 FENCE 7 LABEL me"),
+            (&["a"], "me", Ask::Promote { fence: 9 }, "REDLOCK.EXTEND a OWNER 30000 FENCE 9"),
+            (&["a"], "me", Ask::Extend, "REDLOCK.EXTEND a OWNER 30000"),
+            (&["a"], "me", Ask::Release { floor: None }, "REDLOCK.RELEASE a OWNER"),
+            (&["a"], "", Ask::Release { floor: Some(3) }, "REDLOCK.RELEASE a OWNER FENCE 3"),
+            (&["a", "b"], "me", Ask::Acquire { hint: None }, "REDLOCK.MACQUIRE 2 a b OWNER 30000 LABEL me"),
+            (&["a", "b"], "", Ask::Release { floor: None }, "REDLOCK.MRELEASE 2 a b OWNER"),
+        ];
+        for (keys, label, ask, words) in table {
+            assert_eq!(spelled(keys, label, ask), words);
+        }
+    }
+}

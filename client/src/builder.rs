@@ -1,0 +1,214 @@
+//! A manager before it is built.
+
+use crate::Error;
+use crate::clock::Clock;
+use crate::manager::LockManager;
+use crate::memory::Nodes;
+use crate::node::Node;
+use crate::settings::{Places, Settings};
+use redlock_proto::{Drift, MAX_NODES, Quorum, Retry};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The longest label that a node takes.
+const LONGEST_LABEL: usize = 256;
+
+/// Describes a [`LockManager`].
+///
+/// ```
+/// use redlock_client::{LockManager, Retry};
+/// use std::time::Duration;
+///
+/// let locks = LockManager::builder()
+///     .nodes(["redis://one:6379", "redis://two:6379", "redis://three:6379"])
+///     .retry(Retry::exponential(Duration::from_millis(10), Duration::from_millis(500)))
+///     .key_prefix("shop:")
+///     .label("checkout on web-3")
+///     .build()?;
+/// # Ok::<(), redlock_client::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "nothing is built before build()"]
+pub struct Builder {
+    nodes: Vec<Node>,
+    memory: Option<Nodes>,
+    node_timeout: Duration,
+    connect_timeout: Duration,
+    retry: Retry,
+    drift: Drift,
+    max_hold: Duration,
+    key_prefix: Vec<u8>,
+    label: Vec<u8>,
+    #[cfg(feature = "tls")]
+    tls: Option<crate::Tls>,
+}
+
+impl Builder {
+    pub(crate) fn new() -> Self {
+        Self {
+            nodes: Vec::new(),
+            memory: None,
+            node_timeout: Duration::from_millis(250),
+            connect_timeout: Duration::from_secs(1),
+            retry: Retry::default(),
+            drift: Drift::default(),
+            max_hold: Duration::from_secs(3600),
+            key_prefix: Vec::new(),
+            label: Vec::new(),
+            #[cfg(feature = "tls")]
+            tls: None,
+        }
+    }
+
+    /// The nodes: independent masters, an odd number of them, at best three or five. A majority of those
+    /// named here must be up, whether the others can be reached or not.
+    ///
+    /// Everything that can be turned into a [`Node`] will do, a URL above all. Adds to those named before.
+    pub fn nodes<N: Into<Node>>(mut self, nodes: impl IntoIterator<Item = N>) -> Self {
+        self.nodes.extend(nodes.into_iter().map(Into::into));
+        self
+    }
+
+    /// Uses nodes in memory instead of servers, for tests.
+    pub fn memory(mut self, nodes: &Nodes) -> Self {
+        self.memory = Some(nodes.clone());
+        self
+    }
+
+    /// How long a node may take to answer a request. One that takes longer has not voted, and until it
+    /// answers again nobody waits for it. Default: 250 ms.
+    pub fn node_timeout(mut self, timeout: Duration) -> Self {
+        self.node_timeout = timeout;
+        self
+    }
+
+    /// How long connecting to a node may take, with TLS and login. Default: 1 s.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// When an acquire that was refused is tried again. Default: after 5 ms, then twice as long each time up
+    /// to 250 ms, with jitter, for at most 10 s.
+    pub fn retry(mut self, retry: Retry) -> Self {
+        self.retry = retry;
+        self
+    }
+
+    /// How far the clocks of this machine and of the nodes may drift apart while a lock is held; taken off
+    /// every validity. Default: 1 % of the time to live and 2 ms.
+    pub fn drift(mut self, drift: Drift) -> Self {
+        self.drift = drift;
+        self
+    }
+
+    /// How long [`LockManager::with_lock`] goes on extending. Default: one hour.
+    pub fn max_hold(mut self, max_hold: Duration) -> Self {
+        self.max_hold = max_hold;
+        self
+    }
+
+    /// What every resource's key starts with on the nodes. Default: nothing.
+    pub fn key_prefix(mut self, prefix: impl Into<Vec<u8>>) -> Self {
+        self.key_prefix = prefix.into();
+        self
+    }
+
+    /// What this client says about itself to those who inspect its locks; at most 256 bytes. Default:
+    /// nothing.
+    pub fn label(mut self, label: impl Into<Vec<u8>>) -> Self {
+        self.label = label.into();
+        self
+    }
+
+    /// The certificates for every `rediss://` node that has none of its own. Default: the authorities that
+    /// the system trusts, and no client certificate.
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, tls: crate::Tls) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
+    /// Builds the manager. Needs no runtime and touches no network: connections are made at the first use.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for addresses that cannot be read, no node, too many of them, the same address
+    /// twice, a label that is too long, or a timeout of nothing.
+    pub fn build(self) -> Result<LockManager, Error> {
+        let config = |what: String| Error::Config(what.into());
+        if self.node_timeout.is_zero() || self.connect_timeout.is_zero() {
+            return Err(config("a timeout must be longer than nothing".into()));
+        }
+        if self.label.len() > LONGEST_LABEL {
+            return Err(config(format!("the label is longer than {LONGEST_LABEL} bytes")));
+        }
+        let (places, names, clock) = match &self.memory {
+            Some(_) if !self.nodes.is_empty() => {
+                return Err(config("nodes are either servers or in memory".into()));
+            }
+            Some(nodes) => (Places::Memory(nodes.clone()), memory_names(nodes), memory_clock()),
+            None => {
+                let (places, names) = self.servers().map_err(config)?;
+                (places, names, Clock::System)
+            }
+        };
+        let quorum = match names.len() {
+            0 => Err("no node is named".to_owned()),
+            count if count > MAX_NODES => {
+                Err(format!("{count} nodes are named, at most {MAX_NODES} are possible"))
+            }
+            count => Quorum::of(count).ok_or_else(String::new),
+        };
+        Ok(self.assemble(quorum.map_err(config)?, places, names, clock))
+    }
+
+    fn assemble(self, quorum: Quorum, places: Places, names: Vec<Arc<str>>, clock: Clock) -> LockManager {
+        LockManager::new(Settings {
+            quorum,
+            places,
+            names,
+            node_timeout: self.node_timeout,
+            connect_timeout: self.connect_timeout,
+            retry: self.retry,
+            drift: self.drift,
+            max_hold: self.max_hold,
+            key_prefix: self.key_prefix,
+            label: self.label,
+            clock,
+        })
+    }
+
+    fn servers(&self) -> Result<(Places, Vec<Arc<str>>), String> {
+        #[cfg(feature = "tls")]
+        let tls = self.tls.as_ref();
+        #[cfg(not(feature = "tls"))]
+        let tls = None;
+        let mut targets = Vec::with_capacity(self.nodes.len());
+        let mut names: Vec<Arc<str>> = Vec::with_capacity(self.nodes.len());
+        for node in &self.nodes {
+            let name: Arc<str> = node.to_string().into();
+            let target = node.target(tls).map_err(|why| format!("{name}: {why}"))?;
+            if names.contains(&name) {
+                return Err(format!("{name} is named twice: one node has one vote"));
+            }
+            targets.push(Arc::new(target));
+            names.push(name);
+        }
+        Ok((Places::Servers(targets), names))
+    }
+
+    /// A manager over nodes in memory, of which there are neither none nor too many.
+    pub(crate) fn over_memory(self, nodes: &Nodes) -> LockManager {
+        let quorum = Quorum::of(nodes.len()).unwrap_or(Quorum::SINGLE);
+        self.assemble(quorum, Places::Memory(nodes.clone()), memory_names(nodes), memory_clock())
+    }
+}
+
+fn memory_names(nodes: &Nodes) -> Vec<Arc<str>> {
+    (0..nodes.len()).map(|node| format!("memory-{node}").into()).collect()
+}
+
+/// Nodes in memory live on the runtime's clock, and so do the locks on them.
+fn memory_clock() -> Clock {
+    Clock::Runtime(tokio::time::Instant::now())
+}

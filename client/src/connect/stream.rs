@@ -1,0 +1,79 @@
+//! TCP, Unix sockets and TLS as one kind of stream.
+
+use super::{Address, ConnectFailure, tls};
+use socket2::{SockRef, TcpKeepalive};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+
+/// Bytes to a node and back, whatever carries them.
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> Stream for S {}
+
+/// After so much silence the kernel asks whether the node is still there. A connection that is idle between
+/// two locks is then known to be dead before the next one needs it.
+const KEEPALIVE_AFTER: Duration = Duration::from_secs(15);
+/// How long the kernel waits before it asks again.
+const KEEPALIVE_EVERY: Duration = Duration::from_secs(5);
+
+/// Opens a stream to an address.
+pub(super) async fn open(address: &Address) -> Result<Box<dyn Stream>, ConnectFailure> {
+    match address {
+        Address::Tcp { host, port, tls } => {
+            let stream = TcpStream::connect((host.as_str(), *port)).await;
+            let stream = stream.map_err(|error| ConnectFailure::of_stream(&error))?;
+            tune(&stream);
+            match tls {
+                None => Ok(Box::new(stream)),
+                Some(settings) => tls::secure(stream, host, settings).await,
+            }
+        }
+        #[cfg(unix)]
+        Address::Unix(path) => match tokio::net::UnixStream::connect(path).await {
+            Ok(stream) => Ok(Box::new(stream)),
+            Err(error) => Err(ConnectFailure::of_stream(&error)),
+        },
+        #[cfg(not(unix))]
+        Address::Unix(_) => Err(ConnectFailure::Unreachable("there are no Unix sockets here".to_owned())),
+    }
+}
+
+/// Sends small commands at once, and notices when the other side is gone.
+///
+/// A system that will not do either is slower to use, not wrong to use: its refusal is ignored.
+fn tune(stream: &TcpStream) {
+    let _ = stream.set_nodelay(true);
+    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_AFTER).with_interval(KEEPALIVE_EVERY);
+    let _ = SockRef::from(stream).set_tcp_keepalive(&keepalive);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::net::TcpListener;
+
+    #[tokio::test]
+    async fn small_commands_leave_at_once_and_silence_is_noticed() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
+        let address = listener.local_addr().expect("its address");
+        let stream = TcpStream::connect(address).await.expect("a connection");
+        assert!(!SockRef::from(&stream).keepalive().expect("an answer"), "nothing was tuned yet");
+        tune(&stream);
+        assert!(stream.nodelay().expect("an answer"));
+        assert!(SockRef::from(&stream).keepalive().expect("an answer"));
+    }
+
+    #[tokio::test]
+    async fn nobody_there_is_unreachable() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
+        let port = listener.local_addr().expect("its address").port();
+        drop(listener);
+        let tcp = Address::Tcp { host: "127.0.0.1".into(), port, tls: None };
+        let folder = std::env::temp_dir();
+        for address in [tcp, Address::Unix(folder.join("redlock-no-such-socket"))] {
+            let failure = open(&address).await.err();
+            assert!(matches!(failure, Some(ConnectFailure::Unreachable(_))), "{address}: {failure:?}");
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! TLS: whom to trust, and who one is oneself.
+
+use super::{ConnectFailure, Stream};
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
+
+/// How `rediss://` connections are secured: whom to trust, and who one is oneself.
+///
+/// Without any setting the certificate authorities of the system are trusted, and no client certificate is
+/// shown. Certificates are always verified, and always have to be for the host that was asked for.
+///
+/// Bytes that are no certificate or no key are found by `build()`, which makes no connection.
+///
+/// ```
+/// # fn certificates(ca: Vec<u8>, certificate: Vec<u8>, key: Vec<u8>) {
+/// let tls = redlock_client::Tls::new().ca_pem(ca).client_identity_pem(certificate, key);
+/// let node = redlock_client::Node::new("rediss://redis-1.example:6380").tls(tls);
+/// # }
+/// ```
+#[derive(Clone, Default)]
+pub struct Tls {
+    authorities: Vec<Vec<u8>>,
+    identity: Option<Identity>,
+}
+
+#[derive(Clone)]
+struct Identity {
+    certificates: Vec<u8>,
+    key: Vec<u8>,
+}
+
+impl Tls {
+    /// Trusts whom the system trusts, and shows no certificate.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Trusts the authorities in these PEM bytes, and no longer those of the system.
+    ///
+    /// Called again, it adds to them.
+    #[must_use]
+    pub fn ca_pem(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.authorities.push(pem.into());
+        self
+    }
+
+    /// Shows this certificate to servers that ask for one; `key` is its private key. Both are PEM bytes.
+    ///
+    /// Intermediate certificates follow the client's own. Default: none is shown.
+    #[must_use]
+    pub fn client_identity_pem(mut self, certificates: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
+        self.identity = Some(Identity { certificates: certificates.into(), key: key.into() });
+        self
+    }
+
+    fn roots(&self) -> Result<RootCertStore, String> {
+        let mut roots = RootCertStore::empty();
+        if self.authorities.is_empty() {
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+            if roots.is_empty() {
+                return Err(
+                    "the system trusts no certificate authority; name one with `Tls::ca_pem`".to_owned()
+                );
+            }
+        }
+        for pem in &self.authorities {
+            for certificate in certificates(pem).map_err(|why| format!("the certificate authority: {why}"))? {
+                let added = roots.add(certificate);
+                added.map_err(|error| format!("the certificate authority: {error}"))?;
+            }
+        }
+        Ok(roots)
+    }
+
+    fn config(&self) -> Result<ClientConfig, String> {
+        // Named here, so that it does not matter what else the program links.
+        let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| error.to_string())?
+            .with_root_certificates(self.roots()?);
+        let Some(identity) = &self.identity else { return Ok(builder.with_no_client_auth()) };
+        let about = |why: &dyn fmt::Display| format!("the client certificate: {why}");
+        let chain = certificates(&identity.certificates).map_err(|why| about(&why))?;
+        // The parser's error may quote what it stumbled over.
+        let key = PrivateKeyDer::from_pem_slice(&identity.key)
+            .map_err(|_| "the client key is no private key in PEM form".to_owned())?;
+        builder.with_client_auth_cert(chain, key).map_err(|error| about(&error))
+    }
+}
+
+fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, &'static str> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    match found {
+        Ok(found) if !found.is_empty() => Ok(found),
+        _ => Err("no certificate in PEM form"),
+    }
+}
+
+/// Says how much there is of what, and nothing of the key.
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tls")
+            .field("authorities", &self.authorities.len())
+            .field("client_identity", &self.identity.is_some())
+            .finish()
+    }
+}
+
+/// Certificates that have been read and found good.
+#[derive(Clone)]
+pub(crate) struct Settings(Arc<ClientConfig>);
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Settings")
+    }
+}
+
+/// What is needed to reach `host` securely, or why it cannot be had.
+pub(crate) fn settings(tls: Option<&Tls>, host: &str) -> Result<Settings, String> {
+    server_name(host)?;
+    let config = tls.map_or_else(|| Tls::new().config(), Tls::config)?;
+    Ok(Settings(Arc::new(config)))
+}
+
+/// Secures a stream, and makes sure that it leads to `host`.
+pub(super) async fn secure(
+    stream: TcpStream,
+    host: &str,
+    settings: &Settings,
+) -> Result<Box<dyn Stream>, ConnectFailure> {
+    let name = server_name(host).map_err(ConnectFailure::Tls)?;
+    match TlsConnector::from(Arc::clone(&settings.0)).connect(name, stream).await {
+        Ok(stream) => Ok(Box::new(stream)),
+        Err(error) => Err(ConnectFailure::of_stream(&error)),
+    }
+}
+
+fn server_name(host: &str) -> Result<ServerName<'static>, String> {
+    ServerName::try_from(host.to_owned()).map_err(|_| "no certificate can be for such a host name".to_owned())
+}
+
+/// Whether an error of a stream is about TLS, and not about the network.
+///
+/// A server may refuse the client's certificate as late as in its first reply.
+pub(super) fn is_at_fault(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECRET: &str = "-----BEGIN PRIVATE KEY-----\nhush\n-----END PRIVATE KEY-----\n";
+
+    #[test]
+    fn bad_certificates_are_told_apart_and_not_quoted() {
+        const AUTHORITY: &str = include_str!("../node/tests/authority.pem");
+        let junk = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        let shown =
+            |certificate: &str, key: &str| Tls::new().ca_pem(AUTHORITY).client_identity_pem(certificate, key);
+        assert!(settings(Some(&Tls::new().ca_pem(AUTHORITY)), "localhost").is_ok());
+        let cases = [
+            (Tls::new().ca_pem(""), "certificate authority"),
+            (Tls::new().ca_pem("hush"), "certificate authority"),
+            (Tls::new().ca_pem(junk), "certificate authority"),
+            (Tls::new().ca_pem(AUTHORITY).ca_pem("hush"), "certificate authority"),
+            (shown("", SECRET), "client certificate"),
+            (shown(AUTHORITY, "hush"), "client key"),
+            (shown(AUTHORITY, SECRET), "client certificate"),
+        ];
+        for (tls, about) in cases {
+            let why = settings(Some(&tls), "localhost").expect_err("no settings");
+            assert!(why.contains(about) && !why.contains("hush"), "{why}");
+            assert!(!format!("{tls:?}").contains("hush"));
+        }
+    }
+
+    #[test]
+    fn names_that_no_certificate_can_have() {
+        for host in ["localhost", "redis-1.example", "127.0.0.1", "::1"] {
+            assert!(server_name(host).is_ok(), "{host}");
+        }
+        for host in ["", "a b", "under score..", "one/two"] {
+            assert!(server_name(host).is_err(), "{host}");
+        }
+    }
+
+    #[test]
+    fn tells_tls_from_the_network() {
+        let tls = io::Error::new(io::ErrorKind::InvalidData, rustls::Error::DecryptError);
+        assert!(is_at_fault(&tls));
+        assert!(!is_at_fault(&io::Error::from(io::ErrorKind::ConnectionReset)));
+        assert!(!is_at_fault(&io::Error::other("something else")));
+    }
+}

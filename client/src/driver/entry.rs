@@ -1,0 +1,80 @@
+//! A request on its way to one node, and what came of it.
+
+use super::message::SessionId;
+use crate::wire::Frame;
+use bytes::Bytes;
+use redlock_proto::{Failure, Moment, Request};
+use std::fmt;
+
+/// A request that waits for its reply. Replies come in the order of the requests.
+#[derive(Clone, Debug)]
+pub(super) enum Entry {
+    /// Part of a session.
+    Vote { session: SessionId, request: Request },
+    /// A release that nobody waits for.
+    Owed(Owed),
+    /// Part of a survey.
+    Survey { place: usize, serial: u64, sent: Moment },
+}
+
+impl Entry {
+    /// When it was handed over to be sent.
+    pub(super) fn sent(&self) -> Moment {
+        match self {
+            Self::Vote { request, .. } => request.sent,
+            Self::Owed(owed) => owed.sent,
+            Self::Survey { sent, .. } => *sent,
+        }
+    }
+
+    /// Whether it must reach the node even if nobody can wait for the reply.
+    pub(super) fn frees(&self) -> bool {
+        match self {
+            Self::Vote { request, .. } => request.is_release(),
+            Self::Owed(_) => true,
+            Self::Survey { .. } => false,
+        }
+    }
+}
+
+/// A release that a node shall get when it can be reached again.
+#[derive(Clone)]
+pub(super) struct Owed {
+    pub(super) command: Bytes,
+    pub(super) sent: Moment,
+    /// By then the lock has run out, and a release has nothing left to free.
+    pub(super) pointless_from: Moment,
+}
+
+/// The command has the owner in it, which nobody shall read.
+impl fmt::Debug for Owed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Owed").field("sent", &self.sent).finish_non_exhaustive()
+    }
+}
+
+/// What came of a request.
+#[derive(Debug)]
+pub(super) struct Arrival {
+    pub(super) node: usize,
+    pub(super) entry: Entry,
+    pub(super) outcome: Result<Frame, Failure>,
+    pub(super) stage: Stage,
+}
+
+/// How far a request has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// It is overdue; a reply may still come.
+    Overdue,
+    /// This is the end of it.
+    Settled,
+    /// This is the end of it, and it was overdue.
+    SettledLate,
+}
+
+impl Stage {
+    pub(super) fn settled(was_overdue: bool) -> Self {
+        if was_overdue { Self::SettledLate } else { Self::Settled }
+    }
+}

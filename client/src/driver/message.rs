@@ -1,0 +1,53 @@
+//! What callers ask of the driver.
+
+use super::survey::{Question, Sighted};
+use crate::hold::Hold;
+use redlock_proto::{Ballot, Freeing, Refusal};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
+
+/// The way to a driver. Never blocks: what is sent is small, and the caller waits for the answer.
+pub(crate) type Inbox = mpsc::UnboundedSender<Message>;
+
+/// A lock that a driver keeps, by its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SessionId {
+    pub(super) place: usize,
+    pub(super) serial: u64,
+}
+
+/// One call.
+#[derive(Debug)]
+pub(crate) enum Message {
+    /// Try once to take a lock. If nobody waits for the answer any more, it is given back.
+    Acquire { hold: Arc<Hold>, ttl: Duration, answer: oneshot::Sender<Acquired> },
+    /// Extend a lock that is held.
+    Extend { session: SessionId, ttl: Duration, answer: oneshot::Sender<Extended> },
+    /// Free a lock; the answer may be of no interest.
+    Release { session: SessionId, answer: Option<oneshot::Sender<Freeing>> },
+    /// Forget a lock without freeing it.
+    Detach { session: SessionId },
+    /// Free a lock that no driver keeps: its own has ended with its runtime.
+    Free { hold: Arc<Hold>, ttl: Duration },
+    /// Ask every node something that is no vote.
+    Survey { question: Question, answer: oneshot::Sender<Vec<Sighted>> },
+    /// Say when nothing is left to be freed.
+    Close { answer: oneshot::Sender<()> },
+}
+
+/// What became of an attempt: the lock, or why it is not held and what the nodes said.
+pub(crate) type Acquired = Result<SessionId, (Refusal, Ballot)>;
+
+/// What became of an extension.
+#[derive(Debug)]
+pub(crate) enum Extended {
+    /// Held for longer.
+    Yes,
+    /// Held for as long as before.
+    No(Ballot),
+    /// No longer held.
+    Lost(Ballot),
+    /// It was over before anybody was asked.
+    Over,
+}

@@ -1,0 +1,441 @@
+//! The one loop that talks to the nodes.
+//!
+//! All calls of a manager come in here and all replies too. One task for everything, because then the
+//! commands of concurrent callers to one node share a write, their replies share a read, and a decision needs
+//! no lock: it is made where the last vote arrives. The loop decides nothing itself; sessions do
+//! ([`redlock_proto::Session`]).
+
+mod entry;
+mod link;
+mod message;
+mod record;
+mod survey;
+mod wires;
+
+pub(crate) use message::{Acquired, Extended, Inbox, Message, SessionId};
+pub(crate) use survey::{Question, Sighted};
+
+use crate::clock::Clock;
+use crate::settings::Settings;
+use crate::wire;
+use bytes::BytesMut;
+use entry::{Arrival, Entry, Owed, Stage};
+use link::sooner;
+use record::{Record, reply_of};
+use redlock_proto::hint::Hints;
+use redlock_proto::{Moment, NodeSet, Request};
+use slab::Slab;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use survey::Survey;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Sleep;
+use wires::Wires;
+
+/// How many calls are taken in before the nodes are looked after again.
+const CALLS_AT_ONCE: usize = 256;
+
+/// Up to so many callers at a time nobody is made to wait for company.
+const FEW_CALLERS: usize = 2;
+
+/// How much longer than its time to live a lock may linger on a node that we could not reach: as long as a
+/// node bars late requests.
+const OWED_BEYOND_TTL: Duration = Duration::from_secs(10);
+
+/// The task that serves a manager.
+pub(crate) struct Driver {
+    settings: Arc<Settings>,
+    clock: Clock,
+    calls: mpsc::UnboundedReceiver<Message>,
+    /// Whether anybody is left who could call.
+    is_wanted: bool,
+    taken: Vec<Message>,
+    wires: Wires,
+    records: Slab<Record>,
+    surveys: Slab<(u64, Survey)>,
+    /// Sessions that wait a moment for an answer that may spare a second round. Hardly ever any.
+    patient: Vec<SessionId>,
+    /// Requests of sessions whose fate is not known, and not yet overdue.
+    awaited: usize,
+    serial: u64,
+    hints: Hints,
+    arrivals: Vec<Arrival>,
+    scratch: BytesMut,
+    timer: Pin<Box<Sleep>>,
+    armed: Option<Moment>,
+    /// Those who want to go, and what the newest session was when they said so.
+    closing: Vec<(u64, Option<oneshot::Sender<()>>)>,
+    has_lingered: bool,
+}
+
+/// Starts a driver on the current runtime.
+pub(crate) fn start(settings: &Arc<Settings>, runtime: &tokio::runtime::Handle) -> Inbox {
+    let (inbox, calls) = mpsc::unbounded_channel();
+    let settings = Arc::clone(settings);
+    runtime.spawn(async move { Driver::new(settings, calls).await });
+    inbox
+}
+
+impl Driver {
+    fn new(settings: Arc<Settings>, calls: mpsc::UnboundedReceiver<Message>) -> Self {
+        Self {
+            clock: settings.clock,
+            wires: Wires::new(&settings),
+            settings,
+            calls,
+            is_wanted: true,
+            taken: Vec::new(),
+            records: Slab::new(),
+            surveys: Slab::new(),
+            patient: Vec::new(),
+            awaited: 0,
+            serial: 0,
+            hints: Hints::default(),
+            arrivals: Vec::new(),
+            scratch: BytesMut::new(),
+            timer: Box::pin(tokio::time::sleep(Duration::ZERO)),
+            armed: None,
+            closing: Vec::new(),
+            has_lingered: false,
+        }
+    }
+
+    /// Takes in what callers ask; true if there was anything.
+    fn take_calls(&mut self, cx: &mut Context<'_>, now: Moment) -> bool {
+        if !self.is_wanted {
+            return false;
+        }
+        let mut taken = std::mem::take(&mut self.taken);
+        if let Poll::Ready(0) = self.calls.poll_recv_many(cx, &mut taken, CALLS_AT_ONCE) {
+            self.is_wanted = false;
+        }
+        let any = !taken.is_empty();
+        for message in taken.drain(..) {
+            self.call(message, now);
+        }
+        self.taken = taken;
+        any
+    }
+
+    fn call(&mut self, message: Message, now: Moment) {
+        match message {
+            Message::Acquire { hold, ttl, answer } => {
+                let hint = self.hints.for_next_acquire();
+                self.serial += 1;
+                let (record, request) =
+                    Record::begin(&self.settings, self.serial, hold, ttl, hint, now, answer);
+                let id = SessionId { place: self.records.insert(record), serial: self.serial };
+                self.send(id, request, NodeSet::first(self.settings.quorum.nodes()), now);
+            }
+            Message::Extend { session, ttl, answer } => {
+                let Some(record) = self.record(session) else { return };
+                if let Some((request, to)) = record.extend(ttl, now, answer) {
+                    self.send(session, request, to, now);
+                }
+            }
+            Message::Release { session, answer } => {
+                if let Some(record) = self.record(session) {
+                    record.on_released = answer;
+                    self.release(session, now);
+                }
+            }
+            Message::Detach { session } => {
+                if let Some(record) = self.record(session) {
+                    record.is_over = true;
+                }
+                self.forget_if_done(session);
+            }
+            Message::Free { hold, ttl } => self.free_unkept(&hold, ttl, now),
+            Message::Survey { question, answer } => self.ask_everybody(&question, answer, now),
+            Message::Close { answer } => self.closing.push((self.serial, Some(answer))),
+        }
+    }
+
+    fn record(&mut self, id: SessionId) -> Option<&mut Record> {
+        self.records.get_mut(id.place).filter(|record| record.serial == id.serial)
+    }
+
+    /// Sends a session's request to some nodes.
+    fn send(&mut self, session: SessionId, request: Request, to: NodeSet, now: Moment) {
+        let Some(record) = self.records.get_mut(session.place) else { return };
+        record.sent(to.len());
+        self.awaited += to.len();
+        let (wires, arrivals, scratch) = (&mut self.wires, &mut self.arrivals, &mut self.scratch);
+        let hold = &record.hold;
+        request.with_words(hold.keys.names(), hold.owner.as_bytes(), &self.settings.label, |words| {
+            scratch.clear();
+            wire::command(scratch, words);
+            for node in to.iter() {
+                wires.submit(node, words, scratch, Entry::Vote { session, request }, now, arrivals);
+            }
+        });
+    }
+
+    /// Ends a session: frees the lock wherever it may be held.
+    fn release(&mut self, session: SessionId, now: Moment) {
+        let Some(record) = self.record(session) else { return };
+        let disagreed = record.session.ballot().disagrees();
+        let (request, to) = record.release(now);
+        if disagreed {
+            self.hints.saw_disagreement();
+        }
+        self.send(session, request, to, now);
+        self.forget_if_done(session);
+    }
+
+    /// Frees a lock that this driver does not know.
+    fn free_unkept(&mut self, hold: &crate::hold::Hold, ttl: Duration, now: Moment) {
+        let request = Request { ask: redlock_proto::Ask::Release { floor: None }, ttl, sent: now };
+        for node in 0..self.settings.quorum.nodes() {
+            let owed = owed_release(hold.keys.names(), hold, &request, &mut self.scratch);
+            let command = owed.command.clone();
+            let (wires, arrivals) = (&mut self.wires, &mut self.arrivals);
+            request.with_words(hold.keys.names(), hold.owner.as_bytes(), &[], |words| {
+                wires.submit(node, words, &command, Entry::Owed(owed), now, arrivals);
+            });
+        }
+    }
+
+    fn ask_everybody(&mut self, question: &Question, answer: oneshot::Sender<Vec<Sighted>>, now: Moment) {
+        self.serial += 1;
+        let nodes = self.settings.quorum.nodes();
+        let serial = self.serial;
+        let place = self.surveys.insert((serial, Survey::new(nodes, now, answer)));
+        let words = question.words();
+        self.scratch.clear();
+        wire::command(&mut self.scratch, &words);
+        for node in 0..nodes {
+            let entry = Entry::Survey { place, serial, sent: now };
+            self.wires.submit(node, &words, &self.scratch, entry, now, &mut self.arrivals);
+        }
+    }
+
+    /// Works off what has come of earlier requests; true if there was anything.
+    fn settle(&mut self, now: Moment) -> bool {
+        let any = !self.arrivals.is_empty();
+        // What is settled may send more, and in memory that arrives at once.
+        while !self.arrivals.is_empty() {
+            let mut arrivals = std::mem::take(&mut self.arrivals);
+            for arrival in arrivals.drain(..) {
+                self.arrived(arrival, now);
+            }
+            if self.arrivals.is_empty() {
+                self.arrivals = arrivals;
+            }
+        }
+        any
+    }
+
+    fn arrived(&mut self, arrival: Arrival, now: Moment) {
+        let Arrival { node, entry, outcome, stage } = arrival;
+        match entry {
+            Entry::Vote { session, request } => {
+                let Some(record) = self.records.get_mut(session.place) else { return };
+                record.settled(stage);
+                if stage != Stage::SettledLate {
+                    self.awaited = self.awaited.saturating_sub(1);
+                }
+                if stage != Stage::Overdue && request.is_release() {
+                    let hold = Arc::clone(&record.hold);
+                    self.see_to_release(node, &hold, &request, &outcome, now);
+                }
+                let Some(record) = self.records.get_mut(session.place) else { return };
+                let reply = reply_of(outcome);
+                let event = record.session.answered(node, &request, reply, now);
+                if let Some(redlock_proto::Event::Held { fence }) = event {
+                    self.hints.held(fence);
+                }
+                self.happened(session, event, now);
+            }
+            Entry::Survey { place, serial, .. } => {
+                let Some((of, survey)) = self.surveys.get_mut(place) else { return };
+                if *of == serial && survey.said(node, outcome, now) {
+                    self.surveys.remove(place).1.report();
+                }
+            }
+            // Nobody waits for it, but it is owed until the node has it.
+            Entry::Owed(owed) if stage != Stage::Overdue && is_to_be_repeated(&outcome) => {
+                self.wires.owe(node, owed, now);
+            }
+            Entry::Owed(_) => {}
+        }
+    }
+
+    /// Makes sure that a release does what it is for, whatever the node has said to it.
+    fn see_to_release(
+        &mut self,
+        node: usize,
+        hold: &crate::hold::Hold,
+        request: &Request,
+        outcome: &Result<wire::Frame, redlock_proto::Failure>,
+        now: Moment,
+    ) {
+        let keys = hold.keys.names();
+        if is_to_be_repeated(outcome) {
+            let owed = owed_release(keys, hold, request, &mut self.scratch);
+            self.wires.owe(node, owed, now);
+        } else if keys.len() > 1 && matches!(outcome, Ok(wire::Frame::Integer(0))) {
+            // Several keys are freed together or not at all. If one of them is gone, the others are freed one
+            // by one.
+            for key in keys.chunks(1) {
+                let owed = owed_release(key, hold, request, &mut self.scratch);
+                let command = owed.command.clone();
+                let (wires, arrivals) = (&mut self.wires, &mut self.arrivals);
+                request.with_words(key, hold.owner.as_bytes(), &[], |words| {
+                    wires.submit(node, words, &command, Entry::Owed(owed), now, arrivals);
+                });
+            }
+        }
+    }
+
+    /// Carries out what a session has decided.
+    fn happened(&mut self, session: SessionId, event: Option<redlock_proto::Event>, now: Moment) {
+        let Some(record) = self.records.get_mut(session.place) else { return };
+        match record.carry_out(event, session) {
+            record::Duty::None => {}
+            record::Duty::Send(request, to) => self.send(session, request, to, now),
+            record::Duty::Free => self.release(session, now),
+            record::Duty::Wake if self.patient.contains(&session) => {}
+            record::Duty::Wake => self.patient.push(session),
+        }
+        self.forget_if_done(session);
+    }
+
+    fn forget_if_done(&mut self, session: SessionId) {
+        if self.record(session).is_some_and(|record| record.is_done()) {
+            self.records.remove(session.place);
+        }
+    }
+
+    /// Does what is due by now; true if there was anything.
+    fn tick(&mut self, now: Moment) -> bool {
+        self.wires.tick(now, &mut self.arrivals);
+        let waiting = std::mem::take(&mut self.patient);
+        let mut woke_any = false;
+        for session in waiting {
+            let Some(record) = self.record(session) else { continue };
+            match record.session.wake_at() {
+                Some(at) if !now.has_reached(at) => self.patient.push(session),
+                Some(_) => {
+                    woke_any = true;
+                    let event = record.session.woken(now);
+                    self.happened(session, event, now);
+                }
+                None => {}
+            }
+        }
+        woke_any || !self.arrivals.is_empty()
+    }
+
+    /// Arms the timer for what is due next. It may go off too early, never too late: under load the next
+    /// deadline moves all the time, and to move the timer with it would cost more than the rest.
+    fn arm(&mut self, cx: &mut Context<'_>, now: Moment) -> Poll<()> {
+        let patient = self.patient.iter().map(|session| self.records.get(session.place)?.session.wake_at());
+        let Some(next) = sooner(patient.fold(None, sooner), self.wires.wake_at(now)) else {
+            return Poll::Pending;
+        };
+        if self.armed.is_none_or(|armed| next.nanoseconds() < armed.nanoseconds()) {
+            self.timer.as_mut().reset(tokio::time::Instant::now() + now.until(next));
+            self.armed = Some(next);
+        }
+        let fired = self.timer.as_mut().poll(cx);
+        if fired.is_ready() {
+            self.armed = None;
+        }
+        fired
+    }
+
+    /// Whether to let other tasks run before anything is written: with many callers about, more of them are
+    /// just about to ask, and what they ask can share a write. One caller alone never waits.
+    fn lingers(&mut self) -> bool {
+        let callers = self.awaited / self.settings.quorum.nodes();
+        self.has_lingered = !self.has_lingered && callers > FEW_CALLERS;
+        self.has_lingered
+    }
+
+    /// Tells those who want to go that nothing is left to be freed; true if the driver itself can go.
+    fn is_done(&mut self, now: Moment) -> bool {
+        if (self.closing.is_empty() && self.is_wanted) || !self.wires.are_at_rest(now) {
+            return false;
+        }
+        let under_way = self.records.iter().filter(|(_, record)| record.is_being_freed());
+        let oldest = under_way.map(|(_, record)| record.serial).min().unwrap_or(u64::MAX);
+        // Whoever wants to go waits for what was begun before, not for what others have begun since.
+        self.closing.retain_mut(|(asked_at, closer)| {
+            let must_wait = oldest <= *asked_at;
+            if !must_wait && let Some(closer) = closer.take() {
+                let _ = closer.send(());
+            }
+            must_wait
+        });
+        !self.is_wanted && oldest == u64::MAX && self.surveys.is_empty()
+    }
+}
+
+impl Future for Driver {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = self.get_mut();
+        loop {
+            let now = this.clock.now();
+            let mut busy = this.take_calls(cx, now);
+            if busy && this.lingers() {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            busy |= this.wires.poll(cx, now, &mut this.arrivals);
+            // What has arrived is judged by the time it was read at, not by that of the last look at the clock.
+            busy |= !this.arrivals.is_empty() && this.settle(this.clock.now());
+            if busy {
+                continue;
+            }
+            // Only now, when everything that has come is read, can anything be called overdue.
+            if this.tick(now) {
+                this.settle(now);
+                continue;
+            }
+            if this.is_done(now) {
+                return Poll::Ready(());
+            }
+            if this.arm(cx, now).is_pending() {
+                return Poll::Pending;
+            }
+        }
+    }
+}
+
+/// Whether a release has to be sent again: the node did not get it, or could not do it just then.
+fn is_to_be_repeated(outcome: &Result<wire::Frame, redlock_proto::Failure>) -> bool {
+    const PASSING: [&[u8]; 8] = [
+        b"BUSY ",
+        b"LOADING ",
+        b"MASTERDOWN ",
+        b"READONLY ",
+        b"TRYAGAIN ",
+        b"CLUSTERDOWN ",
+        b"MISCONF ",
+        b"NOREPLICAS ",
+    ];
+    match outcome {
+        Err(_) => true,
+        Ok(wire::Frame::Error(text)) => PASSING.iter().any(|word| text.starts_with(word)),
+        Ok(_) => false,
+    }
+}
+
+/// A release as a node shall get it when it is back.
+fn owed_release(
+    keys: &[Box<[u8]>],
+    hold: &crate::hold::Hold,
+    request: &Request,
+    scratch: &mut BytesMut,
+) -> Owed {
+    scratch.clear();
+    request.with_words(keys, hold.owner.as_bytes(), &[], |words| wire::command(scratch, words));
+    let pointless_from = request.sent.plus(request.ttl.saturating_add(OWED_BEYOND_TTL));
+    Owed { command: scratch.clone().freeze(), sent: request.sent, pointless_from }
+}

@@ -1,0 +1,214 @@
+//! A session and those who wait for it.
+
+use super::entry::Stage;
+use super::message::{Acquired, Extended, SessionId};
+use crate::hold::Hold;
+use crate::lease::Loss;
+use crate::settings::Settings;
+use crate::wire::Frame;
+use redlock_proto::{Event, Failure, FailureKind, Freeing, Moment, NodeSet, Reply, Request, Session};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// A lock that the driver looks after, from the attempt to the last answer.
+pub(super) struct Record {
+    pub(super) serial: u64,
+    pub(super) session: Session,
+    pub(super) hold: Arc<Hold>,
+    on_acquired: Option<oneshot::Sender<Acquired>>,
+    on_extended: Option<oneshot::Sender<Extended>>,
+    pub(super) on_released: Option<oneshot::Sender<Freeing>>,
+    /// Released, or given away: only answers are still to come.
+    pub(super) is_over: bool,
+    /// Requests whose fate is not known, and not yet overdue.
+    awaited: usize,
+    /// Requests that a link still has, overdue ones too.
+    in_links: usize,
+}
+
+/// What a driver has to do next for a session.
+pub(super) enum Duty {
+    None,
+    Send(Request, NodeSet),
+    /// Free the lock everywhere.
+    Free,
+    /// Wake the session at its time.
+    Wake,
+}
+
+impl Record {
+    pub(super) fn begin(
+        settings: &Settings,
+        serial: u64,
+        hold: Arc<Hold>,
+        ttl: Duration,
+        hint: Option<u64>,
+        now: Moment,
+        answer: oneshot::Sender<Acquired>,
+    ) -> (Self, Request) {
+        let (session, request) = Session::begin(settings.quorum, settings.drift, ttl, hint, now);
+        let record = Self {
+            serial,
+            session,
+            hold,
+            on_acquired: Some(answer),
+            on_extended: None,
+            on_released: None,
+            is_over: false,
+            awaited: 0,
+            in_links: 0,
+        };
+        (record, request)
+    }
+
+    pub(super) fn sent(&mut self, requests: usize) {
+        self.awaited += requests;
+        self.in_links += requests;
+    }
+
+    pub(super) fn settled(&mut self, stage: Stage) {
+        if stage != Stage::SettledLate {
+            self.awaited = self.awaited.saturating_sub(1);
+        }
+        if stage != Stage::Overdue {
+            self.in_links = self.in_links.saturating_sub(1);
+        }
+    }
+
+    /// Whether nobody needs it any more.
+    pub(super) fn is_done(&self) -> bool {
+        self.is_over && self.in_links == 0
+    }
+
+    /// Whether a release is under way that can still be waited for.
+    pub(super) fn is_being_freed(&self) -> bool {
+        self.awaited > 0 && (self.is_over || self.on_acquired.is_some())
+    }
+
+    /// Begins an extension. One that was under way before answers nobody any more.
+    pub(super) fn extend(
+        &mut self,
+        ttl: Duration,
+        now: Moment,
+        answer: oneshot::Sender<Extended>,
+    ) -> Option<(Request, NodeSet)> {
+        match self.session.extend(ttl, now) {
+            Ok(wanted) => {
+                self.on_extended = Some(answer);
+                Some(wanted)
+            }
+            Err(_) => {
+                self.hold.lease.end(Loss::Expired);
+                let _ = answer.send(Extended::Over);
+                None
+            }
+        }
+    }
+
+    pub(super) fn release(&mut self, now: Moment) -> (Request, NodeSet) {
+        self.is_over = true;
+        self.hold.lease.end(Loss::Released);
+        let wanted = self.session.release(now);
+        // With nobody to ask it is settled before it began.
+        if self.session.freeing().is_some_and(Freeing::is_settled) {
+            self.report_release();
+        }
+        wanted
+    }
+
+    fn report_release(&mut self) {
+        if let (Some(answer), Some(freeing)) = (self.on_released.take(), self.session.freeing()) {
+            let _ = answer.send(freeing.clone());
+        }
+    }
+
+    fn report_extension(&mut self, extended: Extended) {
+        if let Some(answer) = self.on_extended.take() {
+            let _ = answer.send(extended);
+        }
+    }
+
+    /// Tells those who wait what has happened, and the driver what is to be done.
+    pub(super) fn carry_out(&mut self, event: Option<Event>, id: SessionId) -> Duty {
+        // Any answer may move the end of a lock that is held, in either direction.
+        if let (Some(_), Some(until)) = (self.session.fence(), self.session.valid_until()) {
+            self.hold.lease.set_until(until);
+        }
+        let Some(event) = event else { return self.while_nothing_happens() };
+        match event {
+            Event::Promote(request, to) => return Duty::Send(request, to),
+            Event::Held { fence } => {
+                self.hold.granted(fence);
+                let answer = self.on_acquired.take();
+                // Nobody there to take it: a cancelled call leaves no lock behind.
+                if answer.is_none_or(|answer| answer.send(Ok(id)).is_err()) {
+                    return Duty::Free;
+                }
+            }
+            Event::Failed(refusal) => {
+                if let Some(answer) = self.on_acquired.take() {
+                    let _ = answer.send(Err((refusal, self.session.ballot().clone())));
+                }
+                return Duty::Free;
+            }
+            Event::Extended => self.report_extension(Extended::Yes),
+            Event::NotExtended(ballot) => self.report_extension(Extended::No(ballot)),
+            Event::Lost(ballot) => {
+                // Unless its time was up before, it is the nodes that have let go of it.
+                let _ = self.hold.lease.remaining();
+                self.hold.lease.end(Loss::Gone);
+                self.report_extension(Extended::Lost(ballot));
+            }
+            Event::Released => self.report_release(),
+        }
+        Duty::None
+    }
+
+    fn while_nothing_happens(&mut self) -> Duty {
+        // A cancelled call is given up as soon as anything comes in for it.
+        if !self.is_over && self.on_acquired.as_ref().is_some_and(oneshot::Sender::is_closed) {
+            return Duty::Free;
+        }
+        if self.session.wake_at().is_some() { Duty::Wake } else { Duty::None }
+    }
+}
+
+/// What a node's reply means to a session.
+pub(super) fn reply_of(outcome: Result<Frame, Failure>) -> Reply {
+    let frame = match outcome {
+        Ok(frame) => frame,
+        Err(failure) => return Reply::Failed(failure),
+    };
+    match &frame {
+        Frame::Integer(number) => match u64::try_from(*number) {
+            Ok(number) => Reply::Number(number),
+            Err(_) => garbled("a negative number"),
+        },
+        Frame::Nil => Reply::Nil,
+        Frame::Error(_) => {
+            let complaint = frame.complaint().unwrap_or_default();
+            match quarantine(&complaint) {
+                Some(left) => Reply::Quarantined { left },
+                None => rejected(&complaint),
+            }
+        }
+        _ => garbled("a reply of a kind that the command does not have"),
+    }
+}
+
+/// A reply that makes no sense says nothing about what the node did.
+fn garbled(why: &str) -> Reply {
+    Reply::Failed(Failure::new(FailureKind::Cut, why))
+}
+
+fn rejected(why: &str) -> Reply {
+    Reply::Failed(Failure::new(FailureKind::Rejected, why))
+}
+
+/// How long a node waits, if that is what it complains of: `REDLOCKQUARANTINE … <ms left>`.
+fn quarantine(complaint: &str) -> Option<Duration> {
+    complaint.strip_prefix("REDLOCKQUARANTINE")?;
+    let left = complaint.rsplit(|c: char| !c.is_ascii_digit()).find(|word| !word.is_empty())?;
+    left.parse().ok().map(Duration::from_millis)
+}

@@ -1,0 +1,156 @@
+//! The ways to the nodes: connections, or nodes in memory.
+
+use super::entry::{Arrival, Entry, Owed, Stage};
+use super::link::{Link, Patience, Progress, sooner};
+use crate::connect::Identity;
+use crate::memory::Nodes;
+use crate::settings::{Places, Settings};
+use redlock_proto::{Failure, FailureKind, Moment};
+use std::sync::Arc;
+use std::task::Context;
+
+/// All nodes of a manager.
+pub(super) enum Wires {
+    Links { links: Vec<Link>, names: Vec<Arc<str>> },
+    Memory { nodes: Nodes, connection: u64 },
+}
+
+impl Wires {
+    pub(super) fn new(settings: &Settings) -> Self {
+        let patience =
+            Patience { node_timeout: settings.node_timeout, connect_timeout: settings.connect_timeout };
+        match &settings.places {
+            Places::Memory(nodes) => Self::Memory { nodes: nodes.clone(), connection: nodes.connect() },
+            Places::Servers(targets) => {
+                let link = |(node, target): (usize, &Arc<_>)| Link::new(node, Arc::clone(target), patience);
+                let links = targets.iter().enumerate().map(link).collect();
+                Self::Links { links, names: settings.names.clone() }
+            }
+        }
+    }
+
+    /// Takes a command to be sent to a node, or says why it cannot be.
+    pub(super) fn submit(
+        &mut self,
+        node: usize,
+        words: &[&[u8]],
+        command: &[u8],
+        entry: Entry,
+        now: Moment,
+        arrivals: &mut Vec<Arrival>,
+    ) {
+        let refused = match self {
+            Self::Links { links, .. } => match links.get_mut(node) {
+                Some(link) => link.submit(command, entry.clone(), now).err(),
+                None => None,
+            },
+            Self::Memory { nodes, connection } => match nodes.execute(node, words, *connection) {
+                Some(frame) => {
+                    arrivals.push(Arrival { node, entry, outcome: Ok(frame), stage: Stage::Settled });
+                    return;
+                }
+                None => {
+                    if entry.frees() {
+                        nodes.owe(node, words, *connection);
+                    }
+                    Some(Failure::new(FailureKind::Down, "silenced"))
+                }
+            },
+        };
+        if let Some(failure) = refused {
+            arrivals.push(Arrival { node, entry, outcome: Err(failure), stage: Stage::Settled });
+        }
+    }
+
+    /// Keeps a release for when a node is back.
+    pub(super) fn owe(&mut self, node: usize, owed: Owed, now: Moment) {
+        if let Self::Links { links, .. } = self
+            && let Some(link) = links.get_mut(node)
+        {
+            link.owe(owed, now);
+        }
+    }
+
+    /// Moves bytes as far as they go now; true if anything happened.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>, now: Moment, arrivals: &mut Vec<Arrival>) -> bool {
+        let Self::Links { links, names } = self else { return false };
+        let mut happened = false;
+        for node in 0..links.len() {
+            let Some(link) = links.get_mut(node) else { continue };
+            match link.poll(cx, now, arrivals) {
+                Progress::Idle => {}
+                Progress::Some => happened = true,
+                Progress::Connected(ready) => {
+                    happened = true;
+                    let same = |link: &Link| {
+                        link.identity().is_some_and(|identity| are_twins(identity, &ready.identity))
+                    };
+                    let others = links.iter().enumerate().filter(|(other, _)| *other != node);
+                    let twin = others.into_iter().find(|(_, link)| same(link)).map(|(twin, _)| twin);
+                    let Some(link) = links.get_mut(node) else { continue };
+                    // Two names for one node would be two votes of one witness.
+                    match twin.and_then(|twin| names.get(twin)) {
+                        Some(twin) => link.refuse(&format!("the same node as {twin}"), now, arrivals),
+                        None => link.open(ready, now),
+                    }
+                }
+            }
+        }
+        happened
+    }
+
+    /// Reports what is overdue.
+    pub(super) fn tick(&mut self, now: Moment, arrivals: &mut Vec<Arrival>) {
+        if let Self::Links { links, .. } = self {
+            links.iter_mut().for_each(|link| link.tick(now, arrivals));
+        }
+    }
+
+    /// When to look again, if nothing comes.
+    pub(super) fn wake_at(&self, now: Moment) -> Option<Moment> {
+        match self {
+            Self::Links { links, .. } => links.iter().map(|link| link.wake_at(now)).fold(None, sooner),
+            Self::Memory { .. } => None,
+        }
+    }
+
+    /// Whether no release is on its way that is worth waiting for.
+    pub(super) fn are_at_rest(&self, now: Moment) -> bool {
+        match self {
+            Self::Links { links, .. } => links.iter().all(|link| link.is_at_rest(now)),
+            Self::Memory { .. } => true,
+        }
+    }
+}
+
+/// Whether two nodes have a server in common. The identity of a cluster is that of all its masters.
+fn are_twins(one: &Identity, other: &Identity) -> bool {
+    let has_server = |id: &str| other.node_id.split(',').any(|other| other == id);
+    one.node_id.split(',').any(has_server)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_that_share_a_server_are_twins() {
+        let identity = |node_id: &str| Identity {
+            node_id: node_id.to_owned(),
+            version: "0.1.0".to_owned(),
+            quarantine_ms: 0,
+        };
+        let cases = [
+            ("a", "a", true),
+            ("a", "b", false),
+            ("a,b,c", "c", true),
+            ("c", "a,b,c", true),
+            ("a,b", "b,d", true),
+            ("a,b", "c,d", false),
+            ("ab", "a,b", false),
+        ];
+        for (one, other, twins) in cases {
+            assert_eq!(are_twins(&identity(one), &identity(other)), twins, "{one} and {other}");
+        }
+    }
+}

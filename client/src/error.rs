@@ -1,0 +1,240 @@
+//! Why a call failed, with what every node had to say.
+
+use crate::keys::Keys;
+use crate::lease::Loss;
+use redlock_proto::{Ballot, FailureKind, Quorum, Refusal, Vote};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Why a lock is not held.
+///
+/// The variants tell contention from outage from a lock that was lost. Each but the last three names the
+/// resource and what every node answered ([`Error::nodes`]); none ever contains an owner or a password.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// Somebody else holds the lock.
+    Contended(Box<Evidence>),
+    /// Too few nodes gave a usable answer. After a failed [`extend`](crate::Guard::extend) the lock is still
+    /// held for as long as it was.
+    NoQuorum(Box<Evidence>),
+    /// Too many nodes may have forgotten locks and wait until those are over.
+    Quarantined {
+        /// After so long a majority may grant again.
+        left: Duration,
+        /// What the nodes said.
+        evidence: Box<Evidence>,
+    },
+    /// A majority granted, but so late that nothing of the time to live was left. All of it was given back.
+    Expired(Box<Evidence>),
+    /// The lock was not had within the time allowed.
+    Timeout {
+        /// How long that was.
+        waited: Duration,
+        /// What the nodes said to the last attempt that came to an end.
+        evidence: Box<Evidence>,
+    },
+    /// The lock was held and is no longer.
+    Lost {
+        /// How it was lost.
+        loss: Loss,
+        /// What the nodes said last.
+        evidence: Box<Evidence>,
+    },
+    /// The call cannot be carried out as it was made; nothing was sent.
+    Invalid(Arc<str>),
+    /// The manager cannot be built like this.
+    Config(Arc<str>),
+    /// There is no tokio runtime here, or the one that served the manager has shut down.
+    NoRuntime,
+}
+
+/// What was tried, and what every node answered.
+#[derive(Clone, Debug)]
+pub struct Evidence {
+    resource: String,
+    nodes: Vec<NodeAnswer>,
+    attempts: u32,
+}
+
+/// What one node answered.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct NodeAnswer {
+    /// The node's address, as in [`Node`](crate::Node)'s `Display`.
+    pub node: Arc<str>,
+    /// How it stands.
+    pub vote: Vote,
+}
+
+impl Evidence {
+    pub(crate) fn new(keys: &Keys, names: &[Arc<str>], ballot: Option<&Ballot>) -> Self {
+        let votes = ballot.map(Ballot::votes).unwrap_or_default();
+        let answer =
+            |(name, vote): (&Arc<str>, &Vote)| NodeAnswer { node: Arc::clone(name), vote: vote.clone() };
+        Self { resource: keys.to_string(), nodes: names.iter().zip(votes).map(answer).collect(), attempts: 1 }
+    }
+
+    /// The same after so many attempts.
+    pub(crate) fn after(mut self, attempts: u32) -> Self {
+        self.attempts = attempts;
+        self
+    }
+
+    /// The resource, or all of them, as the caller named them; bytes that are no text are escaped.
+    #[must_use]
+    pub fn resource(&self) -> &str {
+        &self.resource
+    }
+
+    /// What every node answered to the last attempt, in the order in which they were configured. Empty if it
+    /// did not come to an answer.
+    #[must_use]
+    pub fn nodes(&self) -> &[NodeAnswer] {
+        &self.nodes
+    }
+
+    /// How many attempts were made.
+    #[must_use]
+    pub fn attempts(&self) -> u32 {
+        self.attempts
+    }
+
+    /// Whether so many nodes turned the request itself down that asking again would be no use.
+    fn is_turned_down(&self) -> bool {
+        let turned_down = self.nodes.iter().filter(|answer| is_the_requests_fault(&answer.vote)).count();
+        Quorum::of(self.nodes.len()).is_some_and(|quorum| quorum.is_reached_by(turned_down))
+    }
+}
+
+/// The errors that say that the request is wrong, and will be tomorrow. Others pass: a server that loads, is
+/// busy with a script, has no memory left or is a replica.
+const FAULTS_OF_THE_REQUEST: [&str; 9] = [
+    "REDLOCKTTL",
+    "REDLOCKOWNER",
+    "REDLOCKARG",
+    "WRONGTYPE",
+    "NOPERM",
+    "NOAUTH",
+    "WRONGPASS",
+    "CROSSSLOT",
+    "ERR",
+];
+
+fn is_the_requests_fault(vote: &Vote) -> bool {
+    let Vote::Failed(failure) = vote else { return false };
+    let word = failure.detail.split(' ').next().unwrap_or_default();
+    failure.kind == FailureKind::Rejected && FAULTS_OF_THE_REQUEST.contains(&word)
+}
+
+impl fmt::Display for Evidence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let gap = |place| if place == 0 { " (" } else { "; " };
+        for (place, answer) in self.nodes.iter().enumerate() {
+            write!(f, "{}{}: {}", gap(place), answer.node, answer.vote)?;
+        }
+        if self.nodes.is_empty() { Ok(()) } else { f.write_str(")") }
+    }
+}
+
+impl Error {
+    pub(crate) fn refused(refusal: Refusal, evidence: Evidence) -> Self {
+        let evidence = Box::new(evidence);
+        match refusal {
+            Refusal::Contended => Self::Contended(evidence),
+            Refusal::Quarantined { left } => Self::Quarantined { left, evidence },
+            Refusal::Expired => Self::Expired(evidence),
+            _ => Self::NoQuorum(evidence),
+        }
+    }
+
+    pub(crate) fn invalid(what: impl Into<Arc<str>>) -> Self {
+        Self::Invalid(what.into())
+    }
+
+    /// The same as the last word when the time allowed is up.
+    pub(crate) fn timed_out(waited: Duration, evidence: Evidence) -> Self {
+        Self::Timeout { waited, evidence: Box::new(evidence) }
+    }
+
+    /// What the nodes said, if it came to asking them.
+    #[must_use]
+    pub fn evidence(&self) -> Option<&Evidence> {
+        match self {
+            Self::Contended(evidence) | Self::NoQuorum(evidence) | Self::Expired(evidence) => Some(evidence),
+            Self::Quarantined { evidence, .. }
+            | Self::Timeout { evidence, .. }
+            | Self::Lost { evidence, .. } => Some(evidence),
+            Self::Invalid(_) | Self::Config(_) | Self::NoRuntime => None,
+        }
+    }
+
+    /// The resource that was asked for, or all of them; empty if it did not come to asking.
+    #[must_use]
+    pub fn resource(&self) -> &str {
+        self.evidence().map(Evidence::resource).unwrap_or_default()
+    }
+
+    /// What every node answered; empty if it did not come to asking.
+    #[must_use]
+    pub fn nodes(&self) -> &[NodeAnswer] {
+        self.evidence().map(Evidence::nodes).unwrap_or_default()
+    }
+
+    /// Whether the same call may succeed later.
+    ///
+    /// Not if the request itself is at fault: a majority of the nodes turned it down (a time to live beyond
+    /// their limit, a key of another type, missing rights), or it never left. A lock that was lost may be
+    /// taken again, but what was done under it may have to be undone first: not by trying again blindly.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Contended(_) | Self::Quarantined { .. } | Self::Expired(_) | Self::Timeout { .. } => true,
+            Self::NoQuorum(evidence) => !evidence.is_turned_down(),
+            Self::Lost { .. } | Self::Invalid(_) | Self::Config(_) | Self::NoRuntime => false,
+        }
+    }
+
+    /// A short, stable name of the variant, for metrics and logs.
+    #[must_use]
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Contended(_) => "contended",
+            Self::NoQuorum(_) => "no_quorum",
+            Self::Quarantined { .. } => "quarantined",
+            Self::Expired(_) => "expired",
+            Self::Timeout { .. } => "timeout",
+            Self::Lost { .. } => "lost",
+            Self::Invalid(_) => "invalid",
+            Self::Config(_) => "config",
+            Self::NoRuntime => "no_runtime",
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let resource = self.resource();
+        match self {
+            Self::Contended(evidence) => write!(f, "{resource} is held by another{evidence}"),
+            Self::NoQuorum(evidence) => write!(f, "too few nodes answered for {resource}{evidence}"),
+            Self::Quarantined { left, evidence } => {
+                write!(
+                    f,
+                    "too many nodes wait for {} ms before they grant {resource}{evidence}",
+                    left.as_millis()
+                )
+            }
+            Self::Expired(evidence) => write!(f, "{resource} was granted too late to be of use{evidence}"),
+            Self::Timeout { waited, evidence } => {
+                write!(f, "{resource} was not had within {} ms{evidence}", waited.as_millis())
+            }
+            Self::Lost { loss, evidence } => write!(f, "{resource} is no longer held: {loss}{evidence}"),
+            Self::Invalid(what) | Self::Config(what) => f.write_str(what),
+            Self::NoRuntime => f.write_str("no tokio runtime serves this lock manager"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}

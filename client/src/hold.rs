@@ -1,0 +1,123 @@
+//! One lock, as its guard, its views and the driver share it.
+
+use crate::Error;
+use crate::keys::Keys;
+use crate::lease::{Lease, Loss};
+use crate::observe;
+use crate::owner::Owner;
+use crate::settings::Settings;
+use redlock_proto::{Ballot, Drift};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// What belongs to one attempt to hold a lock.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    pub(crate) keys: Keys,
+    pub(crate) owner: Owner,
+    pub(crate) lease: Lease,
+    fence: AtomicU64,
+    ttl_ms: AtomicU64,
+    is_loss_told: AtomicBool,
+    /// Extensions of one lock go one after the other.
+    pub(crate) extending: tokio::sync::Mutex<()>,
+    extras: Mutex<Extras>,
+}
+
+/// What most locks never need.
+#[derive(Debug, Default)]
+struct Extras {
+    token: Option<CancellationToken>,
+    /// What the nodes said to an extension that failed.
+    last_words: Option<Ballot>,
+}
+
+impl Hold {
+    /// An attempt, with an owner of its own: what an earlier one left behind is neither taken for it nor
+    /// freed by it.
+    pub(crate) fn new(keys: Keys, ttl: Duration, settings: &Settings) -> Self {
+        let lease = Lease::new(settings.clock);
+        lease.give_notice_for(settings.drift.lease(ttl));
+        Self {
+            keys,
+            owner: Owner::random(),
+            lease,
+            fence: AtomicU64::new(0),
+            ttl_ms: AtomicU64::new(millis(ttl)),
+            is_loss_told: AtomicBool::new(false),
+            extending: tokio::sync::Mutex::new(()),
+            extras: Mutex::default(),
+        }
+    }
+
+    /// The lock is held under this number.
+    pub(crate) fn granted(&self, fence: u64) {
+        self.fence.store(fence, Ordering::Release);
+    }
+
+    /// The number it is held under; 0 before it is held.
+    pub(crate) fn fence(&self) -> u64 {
+        self.fence.load(Ordering::Acquire)
+    }
+
+    /// The time to live that was asked for last.
+    pub(crate) fn ttl(&self) -> Duration {
+        Duration::from_millis(self.ttl_ms.load(Ordering::Relaxed))
+    }
+
+    /// An extension by another time to live has succeeded.
+    pub(crate) fn set_ttl(&self, ttl: Duration, drift: Drift) {
+        self.ttl_ms.store(millis(ttl), Ordering::Relaxed);
+        self.lease.give_notice_for(drift.lease(ttl));
+    }
+
+    /// Resolves when the lock is no longer held, a little before its time is up. Needs no network.
+    pub(crate) async fn lost(&self) -> Loss {
+        let loss = self.lease.lost().await;
+        self.tell_loss();
+        loss
+    }
+
+    /// Tells whoever observes, once, that the lock is over and was not released, if it is so. To be called where
+    /// that may be found out.
+    pub(crate) fn tell_loss(&self) {
+        if let Some(loss @ (Loss::Expired | Loss::Gone)) = self.lease.ended()
+            && !self.is_loss_told.swap(true, Ordering::Relaxed)
+        {
+            observe::lost(&self.keys, self.fence(), loss);
+        }
+    }
+
+    /// A token that is cancelled when the lock is no longer held. The same one for everybody who asks.
+    pub(crate) fn token(self: &Arc<Self>) -> Result<CancellationToken, Error> {
+        let mut extras = self.extras.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(token) = &extras.token {
+            return Ok(token.clone());
+        }
+        let runtime = tokio::runtime::Handle::try_current().map_err(|_| Error::NoRuntime)?;
+        let token = CancellationToken::new();
+        let (hold, cancel) = (Arc::clone(self), token.clone());
+        runtime.spawn(async move {
+            hold.lost().await;
+            cancel.cancel();
+        });
+        extras.token = Some(token.clone());
+        Ok(token)
+    }
+
+    /// Keeps what the nodes said to a failed extension, for the error that may follow; nothing after one that
+    /// succeeded.
+    pub(crate) fn remember(&self, said: Option<Ballot>) {
+        self.extras.lock().unwrap_or_else(PoisonError::into_inner).last_words = said;
+    }
+
+    pub(crate) fn last_words(&self) -> Option<Ballot> {
+        self.extras.lock().unwrap_or_else(PoisonError::into_inner).last_words.clone()
+    }
+}
+
+fn millis(ttl: Duration) -> u64 {
+    u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX)
+}

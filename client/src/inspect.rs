@@ -1,0 +1,98 @@
+//! Who holds a lock, as the nodes see it.
+
+use crate::Error;
+use crate::driver::{Message, Question, Sighted};
+use crate::manager::LockManager;
+use crate::wire::Frame;
+use redlock_proto::census::{Holding, Record, Sighting, holding};
+use redlock_proto::{Failure, FailureKind};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What the nodes know of one lock.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Inspection {
+    /// What a majority makes of it.
+    pub holding: Holding,
+    /// What every node said, in the order in which they were configured.
+    pub nodes: Vec<NodeSighting>,
+}
+
+/// What one node knows of a lock.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct NodeSighting {
+    /// The node's address.
+    pub node: Arc<str>,
+    /// The lock as it is held there, `None` if it is free there; or why the node did not say.
+    pub lock: Result<Option<Record>, Failure>,
+}
+
+impl Inspection {
+    /// Whether a majority of the nodes holds the lock for one owner.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        matches!(self.holding, Holding::Held(_))
+    }
+
+    /// The lock as a majority holds it.
+    #[must_use]
+    pub fn lock(&self) -> Option<&Record> {
+        match &self.holding {
+            Holding::Held(record) => Some(record),
+            _ => None,
+        }
+    }
+}
+
+impl LockManager {
+    /// Asks every node about a lock: whether it is held, under which label, for how long. Changes nothing.
+    ///
+    /// What it says may be over by the time it is read: it is for people, never a reason to write. Cancel
+    /// safe.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a resource without a name. Nodes that do not answer are part of the report.
+    pub async fn inspect(&self, resource: impl AsRef<[u8]>) -> Result<Inspection, Error> {
+        let keys = self.key(resource.as_ref())?;
+        let key = keys.names().first().cloned().unwrap_or_default();
+        let question = Question::Inspect(key);
+        let said = self.shared().call(|answer| Message::Survey { question, answer }).await?;
+        let settings = &self.shared().settings;
+        let named = settings.names.iter().zip(said);
+        let nodes: Vec<NodeSighting> =
+            named.map(|(name, said)| NodeSighting { node: Arc::clone(name), lock: sighting(said) }).collect();
+        let sightings: Vec<Sighting> = nodes
+            .iter()
+            .map(|node| match &node.lock {
+                Ok(Some(record)) => Sighting::Held(record.clone()),
+                Ok(None) => Sighting::Free,
+                Err(_) => Sighting::Unknown,
+            })
+            .collect();
+        Ok(Inspection { holding: holding(settings.quorum, &sightings), nodes })
+    }
+}
+
+fn sighting(said: Sighted) -> Result<Option<Record>, Failure> {
+    let frame = said.said?;
+    if let Some(complaint) = frame.complaint() {
+        return Err(Failure::new(FailureKind::Rejected, complaint));
+    }
+    if matches!(frame, Frame::Nil) {
+        return Ok(None);
+    }
+    let number = |name| u64::try_from(frame.field(name)?.as_integer()?).ok();
+    let milliseconds = |name| number(name).map(Duration::from_millis);
+    let record = || {
+        let label = frame.field("label").and_then(Frame::as_bytes).unwrap_or_default();
+        let label = String::from_utf8_lossy(label).into_owned();
+        let mut record = Record::new(number("fence")?, label, milliseconds("pttl")?);
+        record.held = milliseconds("held-ms").unwrap_or_default();
+        record.extensions = number("extensions").unwrap_or_default();
+        record.waiters = number("waiters").unwrap_or_default();
+        Some(record)
+    };
+    record().map(Some).ok_or_else(|| Failure::new(FailureKind::Rejected, "a reply that makes no sense"))
+}

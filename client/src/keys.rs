@@ -1,0 +1,119 @@
+//! What is locked: one resource, or several as one.
+
+use std::fmt;
+
+/// The most resources that one lock can span: what a node takes in one command.
+pub(crate) const MAX_KEYS: usize = 1024;
+
+/// The longest key: commands of all callers share a connection, and one must not hold up the others.
+const LONGEST_KEY: usize = 64 * 1024;
+
+/// The keys of one lock, in order and without repetition.
+///
+/// Each resource is a key of its own, so that no two sets of resources can be taken for one another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Keys {
+    prefix_len: usize,
+    names: Names,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Names {
+    One(Box<[u8]>),
+    Many(Vec<Box<[u8]>>),
+}
+
+impl Keys {
+    /// One resource.
+    pub(crate) fn one(prefix: &[u8], resource: &[u8]) -> Result<Self, String> {
+        Ok(Self { prefix_len: prefix.len(), names: Names::One(key(prefix, resource)?) })
+    }
+
+    /// Several resources, given in any order. Every client asks in the same order, so that none waits for
+    /// another in a circle.
+    pub(crate) fn many<R: AsRef<[u8]>>(
+        prefix: &[u8],
+        resources: impl IntoIterator<Item = R>,
+    ) -> Result<Self, String> {
+        let keys: Result<Vec<Box<[u8]>>, String> =
+            resources.into_iter().map(|resource| key(prefix, resource.as_ref())).collect();
+        let mut keys = keys?;
+        keys.sort_unstable();
+        keys.dedup();
+        match keys.len() {
+            0 => Err("no resource is named".into()),
+            1 => Ok(Self { prefix_len: prefix.len(), names: Names::One(keys.swap_remove(0)) }),
+            2..=MAX_KEYS => Ok(Self { prefix_len: prefix.len(), names: Names::Many(keys) }),
+            count => Err(format!("{count} resources are named, at most {MAX_KEYS} make one lock")),
+        }
+    }
+
+    /// The keys as the nodes know them.
+    pub(crate) fn names(&self) -> &[Box<[u8]>] {
+        match &self.names {
+            Names::One(key) => std::slice::from_ref(key),
+            Names::Many(keys) => keys,
+        }
+    }
+
+    /// The resources as the caller named them.
+    pub(crate) fn resources(&self) -> impl Iterator<Item = &[u8]> {
+        self.names().iter().map(|key| key.get(self.prefix_len..).unwrap_or_default())
+    }
+}
+
+fn key(prefix: &[u8], resource: &[u8]) -> Result<Box<[u8]>, String> {
+    if resource.is_empty() {
+        return Err("a resource must have a name".into());
+    }
+    if prefix.len() + resource.len() > LONGEST_KEY {
+        return Err(format!("a resource is named with more than {LONGEST_KEY} bytes"));
+    }
+    Ok([prefix, resource].concat().into())
+}
+
+/// For people: readable, whatever bytes a resource is named with.
+impl fmt::Display for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, resource) in self.resources().enumerate() {
+            let gap = if place == 0 { "" } else { ", " };
+            write!(f, "{gap}{}", resource.escape_ascii())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn resources_that_read_alike_when_joined_stay_apart() {
+        let one = Keys::many(b"", ["ab", "c"]).unwrap();
+        let other = Keys::many(b"", ["a", "bc"]).unwrap();
+        assert_ne!(one.names(), other.names());
+    }
+
+    #[test]
+    fn order_and_repetition_do_not_matter() {
+        let one = Keys::many(b"app:", ["b", "a", "b"]).unwrap();
+        assert_eq!(one.names(), [Box::from(*b"app:a"), Box::from(*b"app:b")]);
+        assert_eq!(one, Keys::many(b"app:", ["a", "b"]).unwrap());
+        assert_eq!(one.to_string(), "a, b");
+    }
+
+    #[test]
+    fn a_set_of_one_is_one() {
+        assert_eq!(Keys::many(b"", ["a", "a"]).unwrap(), Keys::one(b"", b"a").unwrap());
+    }
+
+    #[test]
+    fn nothing_and_too_much_are_refused() {
+        assert!(Keys::one(b"app:", b"").is_err());
+        assert!(Keys::many(b"", [""; 1]).is_err());
+        assert!(Keys::one(b"", &vec![b'x'; LONGEST_KEY]).is_ok());
+        assert!(Keys::one(b"app:", &vec![b'x'; LONGEST_KEY]).is_err());
+        assert!(Keys::many::<&str>(b"", []).is_err());
+        assert!(Keys::many(b"", (0..=MAX_KEYS).map(|key| key.to_string())).is_err());
+    }
+}

@@ -1,0 +1,401 @@
+//! The lock manager: where locks come from.
+
+use crate::builder::Builder;
+use crate::driver::{self, Acquired, Inbox, Message};
+use crate::error::Evidence;
+use crate::guard::Guard;
+use crate::held::Held;
+use crate::hold::Hold;
+use crate::keys::Keys;
+use crate::memory::Nodes;
+use crate::owner::random;
+use crate::settings::Settings;
+use crate::{Error, observe};
+use redlock_proto::{Ballot, MAX_NODES, Retry};
+use std::fmt;
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+/// Takes locks on a majority of independent nodes.
+///
+/// Cheap to clone; clones share connections. One manager serves any number of tasks, and the more of them
+/// there are, the less each costs: their commands travel together. See the [crate documentation](crate) for
+/// how to choose between its methods.
+#[derive(Clone)]
+pub struct LockManager {
+    shared: Arc<Shared>,
+}
+
+/// What clones, guards and background tasks share.
+pub(crate) struct Shared {
+    pub(crate) settings: Arc<Settings>,
+    /// The way to the driver, once there is one.
+    inbox: Mutex<Option<Inbox>>,
+}
+
+impl Shared {
+    /// The way to a driver that lives. Starts one on the current runtime if there is none, or if the
+    /// runtime of the last one has shut down.
+    pub(crate) fn inbox(&self) -> Result<Inbox, Error> {
+        let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(inbox) = inbox.as_ref().filter(|inbox| !inbox.is_closed()) {
+            return Ok(inbox.clone());
+        }
+        let runtime = tokio::runtime::Handle::try_current().map_err(|_| Error::NoRuntime)?;
+        let fresh = driver::start(&self.settings, &runtime);
+        *inbox = Some(fresh.clone());
+        Ok(fresh)
+    }
+
+    /// Sends a call to the driver and waits for the answer.
+    pub(crate) async fn call<T>(
+        &self,
+        message: impl FnOnce(oneshot::Sender<T>) -> Message,
+    ) -> Result<T, Error> {
+        let (answer, answered) = oneshot::channel();
+        self.inbox()?.send(message(answer)).map_err(|_| Error::NoRuntime)?;
+        answered.await.map_err(|_| Error::NoRuntime)
+    }
+
+    /// Frees a lock that no driver keeps any more, if there is a runtime to do it.
+    pub(crate) fn free(&self, hold: Arc<Hold>, ttl: Duration) {
+        if let Ok(inbox) = self.inbox() {
+            let _ = inbox.send(Message::Free { hold, ttl });
+        }
+    }
+
+    pub(crate) fn evidence(&self, keys: &Keys, ballot: Option<&Ballot>) -> Evidence {
+        Evidence::new(keys, &self.settings.names, ballot)
+    }
+}
+
+impl LockManager {
+    /// Describes a manager before it is built.
+    pub fn builder() -> Builder {
+        Builder::new()
+    }
+
+    /// A manager over so many nodes in memory: no server, for examples and tests.
+    ///
+    /// Its clones share the nodes. For several managers over the same nodes, and for nodes that fail, see
+    /// [`memory::Nodes`](crate::memory::Nodes). There is at least one node, and at most 63.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redlock_client::Error> {
+    /// use redlock_client::LockManager;
+    /// use std::time::Duration;
+    ///
+    /// let locks = LockManager::in_memory(5);
+    /// let guard = locks.acquire("orders:42", Duration::from_secs(30)).await?;
+    /// assert_eq!(guard.fence(), 1);
+    /// guard.release().await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn in_memory(nodes: usize) -> Self {
+        Builder::new().over_memory(&Nodes::new(nodes.clamp(1, MAX_NODES)))
+    }
+
+    pub(crate) fn new(settings: Settings) -> Self {
+        Self { shared: Arc::new(Shared { settings: Arc::new(settings), inbox: Mutex::new(None) }) }
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    fn settings(&self) -> &Settings {
+        &self.shared.settings
+    }
+
+    pub(crate) fn key(&self, resource: &[u8]) -> Result<Keys, Error> {
+        Keys::one(&self.settings().key_prefix, resource).map_err(Error::invalid)
+    }
+
+    fn keys<R: AsRef<[u8]>>(&self, resources: impl IntoIterator<Item = R>) -> Result<Keys, Error> {
+        Keys::many(&self.settings().key_prefix, resources).map_err(Error::invalid)
+    }
+
+    /// Takes a lock, trying again as the manager's [`Retry`] says.
+    ///
+    /// Cancel safe: if the future is dropped, everything that the nodes may have granted is freed.
+    ///
+    /// # Errors
+    /// That of the last attempt, when the policy gives up or trying again is no use.
+    pub async fn acquire(&self, resource: impl AsRef<[u8]>, ttl: Duration) -> Result<Guard, Error> {
+        let keys = self.key(resource.as_ref())?;
+        self.acquire_keys(keys, ttl, &self.settings().retry).await
+    }
+
+    /// Tries once to take a lock.
+    ///
+    /// Cancel safe, as [`LockManager::acquire`].
+    ///
+    /// # Errors
+    /// [`Error::Contended`] if somebody else holds it, and all others.
+    pub async fn try_acquire(&self, resource: impl AsRef<[u8]>, ttl: Duration) -> Result<Guard, Error> {
+        let keys = self.key(resource.as_ref())?;
+        self.acquire_keys(keys, ttl, &Retry::none()).await
+    }
+
+    /// Takes a lock, trying again for at most `wait`, whatever the manager's policy says about giving up.
+    ///
+    /// Cancel safe, as [`LockManager::acquire`].
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] when the time is up, with what the nodes said last.
+    pub async fn acquire_timeout(
+        &self,
+        resource: impl AsRef<[u8]>,
+        ttl: Duration,
+        wait: Duration,
+    ) -> Result<Guard, Error> {
+        let keys = self.key(resource.as_ref())?;
+        self.acquire_within(keys, ttl, wait).await
+    }
+
+    /// Takes several locks as one: all of them or none, in any order given, without deadlock.
+    ///
+    /// The guard has one fence for all. On a Redis Cluster all resources must share a hash tag. Cancel
+    /// safe, as [`LockManager::acquire`].
+    ///
+    /// # Errors
+    /// As [`LockManager::acquire`].
+    pub async fn acquire_many<R: AsRef<[u8]>>(
+        &self,
+        resources: impl IntoIterator<Item = R>,
+        ttl: Duration,
+    ) -> Result<Guard, Error> {
+        let keys = self.keys(resources)?;
+        self.acquire_keys(keys, ttl, &self.settings().retry).await
+    }
+
+    /// Tries once to take several locks as one. Cancel safe, as [`LockManager::acquire`].
+    ///
+    /// # Errors
+    /// As [`LockManager::try_acquire`].
+    pub async fn try_acquire_many<R: AsRef<[u8]>>(
+        &self,
+        resources: impl IntoIterator<Item = R>,
+        ttl: Duration,
+    ) -> Result<Guard, Error> {
+        let keys = self.keys(resources)?;
+        self.acquire_keys(keys, ttl, &Retry::none()).await
+    }
+
+    /// Takes several locks as one, trying again for at most `wait`. Cancel safe, as
+    /// [`LockManager::acquire`].
+    ///
+    /// # Errors
+    /// As [`LockManager::acquire_timeout`].
+    pub async fn acquire_many_timeout<R: AsRef<[u8]>>(
+        &self,
+        resources: impl IntoIterator<Item = R>,
+        ttl: Duration,
+        wait: Duration,
+    ) -> Result<Guard, Error> {
+        let keys = self.keys(resources)?;
+        self.acquire_within(keys, ttl, wait).await
+    }
+
+    /// Runs `work` while holding a lock, and frees it afterwards.
+    ///
+    /// The lock is extended for as long as the work goes on, up to the manager's `max_hold`. If it is lost,
+    /// the work is dropped where it stands, and the result is [`Error::Lost`]; if the lock's time ran out, that
+    /// is before somebody else can hold it. If the work fails, its own error is returned, whatever happened to
+    /// the lock.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use redlock_client::{Error, LockManager};
+    /// # use std::time::Duration;
+    /// # let locks = LockManager::in_memory(5);
+    /// let total = locks
+    ///     .with_lock("orders:42", Duration::from_secs(10), async |held| {
+    ///         // Hand held.fence() to the storage with every write.
+    ///         Ok::<_, Error>(40 + held.fence())
+    ///     })
+    ///     .await?;
+    /// assert_eq!(total, 41);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Cancel safe: if the future is dropped, so is the work, and the lock is freed.
+    ///
+    /// # Errors
+    /// The work's own, or why the lock was not had or not kept.
+    pub async fn with_lock<T, E, W>(
+        &self,
+        resource: impl AsRef<[u8]>,
+        ttl: Duration,
+        work: impl FnOnce(Held) -> W,
+    ) -> Result<T, E>
+    where
+        W: Future<Output = Result<T, E>>,
+        E: From<Error>,
+    {
+        let mut guard = self.acquire(resource, ttl).await?;
+        guard.keep_alive(self.settings().max_hold)?;
+        let outcome = {
+            let work = std::pin::pin!(work(guard.held()));
+            tokio::select! {
+                biased;
+                loss = guard.lost() => Err(guard.lost_error(loss)),
+                done = work => Ok(done),
+            }
+        };
+        // Work that blocked its thread may have finished late: then its success is not to be believed.
+        let lost_meanwhile = (!guard.is_valid()).then(|| guard.lost_error(crate::Loss::Expired));
+        guard.release().await;
+        match outcome {
+            Ok(Err(error)) => Err(error),
+            Ok(Ok(value)) => lost_meanwhile.map_or(Ok(value), |lost| Err(lost.into())),
+            Err(lost) => Err(lost.into()),
+        }
+    }
+
+    /// Waits until nothing is left to be freed of what was begun before: every release has been answered, or has
+    /// waited for its node in vain. For the end of a program, after the last guard is gone.
+    ///
+    /// Takes a node timeout at the most, or the time to connect if the nodes were never reached. The manager
+    /// can still be used afterwards. Cancel safe.
+    pub async fn close(&self) {
+        // With no driver there is nothing under way.
+        let running = {
+            let inbox = self.shared.inbox.lock().unwrap_or_else(PoisonError::into_inner);
+            inbox.clone()
+        };
+        if let Some(inbox) = running {
+            let (answer, at_rest) = oneshot::channel();
+            if inbox.send(Message::Close { answer }).is_ok() {
+                let _ = at_rest.await;
+            }
+        }
+    }
+
+    async fn acquire_within(&self, keys: Keys, ttl: Duration, wait: Duration) -> Result<Guard, Error> {
+        observe::in_acquire_span(&keys, self.attempts_within(&keys, ttl, wait)).await
+    }
+
+    /// Tries until the lock is held or the time is up.
+    async fn attempts_within(&self, keys: &Keys, ttl: Duration, wait: Duration) -> Result<Guard, Error> {
+        tokio::runtime::Handle::try_current().map_err(|_| Error::NoRuntime)?;
+        let policy = self.settings().retry.clone().give_up_after(Duration::MAX);
+        // The caller has said how long to go on; a policy that gives up before does not.
+        let on_and_on = Retry::exponential(Duration::from_millis(5), Duration::from_millis(250));
+        let pause = |attempts, elapsed, at_least| {
+            let pause = policy.next_at_least(attempts, elapsed, random(), at_least);
+            pause.or_else(|| on_and_on.next_at_least(attempts, elapsed, random(), at_least))
+        };
+        let mut last_words = None;
+        let attempts = self.attempts(keys, ttl, pause, &mut last_words);
+        match tokio::time::timeout(wait, attempts).await {
+            Ok(outcome) => outcome,
+            Err(_) => {
+                let evidence = last_words.unwrap_or_else(|| self.shared.evidence(keys, None));
+                let error = Error::timed_out(wait, evidence);
+                observe::failed(keys, &error);
+                Err(error)
+            }
+        }
+    }
+
+    async fn acquire_keys(&self, keys: Keys, ttl: Duration, retry: &Retry) -> Result<Guard, Error> {
+        let pause = |attempts, elapsed, at_least| retry.next_at_least(attempts, elapsed, random(), at_least);
+        observe::in_acquire_span(&keys, self.attempts(&keys, ttl, pause, &mut None)).await
+    }
+
+    /// Tries until the lock is held, trying again is no use, or `pause` says that it is enough: it is told how
+    /// many attempts were made, how long they took and how long the nodes want to be left alone.
+    async fn attempts(
+        &self,
+        keys: &Keys,
+        ttl: Duration,
+        pause: impl Fn(u32, Duration, Duration) -> Option<Duration>,
+        last_words: &mut Option<Evidence>,
+    ) -> Result<Guard, Error> {
+        let ttl = self.settings().check_ttl(ttl)?;
+        // Pauses between attempts need a timer: better no attempt at all than a panic at the second.
+        tokio::runtime::Handle::try_current().map_err(|_| Error::NoRuntime)?;
+        let started = Instant::now();
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            observe::attempt(keys);
+            let error = match self.attempt(keys, ttl, attempts).await {
+                Ok(guard) => {
+                    observe::acquired(keys, guard.fence(), started.elapsed(), attempts);
+                    return Ok(guard);
+                }
+                Err(error) => error,
+            };
+            let at_least = match &error {
+                Error::Quarantined { left, .. } => *left,
+                _ => Duration::ZERO,
+            };
+            let pause = pause(attempts, started.elapsed(), at_least).filter(|_| error.is_retryable());
+            let Some(pause) = pause else {
+                observe::failed(keys, &error);
+                return Err(error);
+            };
+            *last_words = error.evidence().cloned();
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// Tries once, with an owner of its own.
+    async fn attempt(&self, keys: &Keys, ttl: Duration, attempts: u32) -> Result<Guard, Error> {
+        let settings = self.settings();
+        let hold = Arc::new(Hold::new(keys.clone(), ttl, settings));
+        let inbox = self.shared.inbox()?;
+        let (answer, acquired) = oneshot::channel();
+        let call = Message::Acquire { hold: Arc::clone(&hold), ttl, answer };
+        inbox.send(call).map_err(|_| Error::NoRuntime)?;
+        let mut awaited = Awaited { acquired, inbox: &inbox };
+        let acquired = (&mut awaited.acquired).await;
+        drop(awaited);
+        match acquired {
+            Ok(Ok(session)) => {
+                let guard = Guard::new(Arc::clone(&self.shared), inbox, session, hold);
+                // This task may have been held up on its way here.
+                if guard.is_valid() {
+                    return Ok(guard);
+                }
+                Err(Error::Expired(Box::new(self.shared.evidence(keys, None).after(attempts))))
+            }
+            Ok(Err((refusal, ballot))) => {
+                Err(Error::refused(refusal, self.shared.evidence(keys, Some(&ballot)).after(attempts)))
+            }
+            Err(_) => Err(Error::NoRuntime),
+        }
+    }
+}
+
+/// An attempt that somebody waits for. If nobody does any more and the lock was granted meanwhile, it is given
+/// back: the answer may lie there unread.
+struct Awaited<'a> {
+    acquired: oneshot::Receiver<Acquired>,
+    inbox: &'a Inbox,
+}
+
+impl Drop for Awaited<'_> {
+    fn drop(&mut self) {
+        self.acquired.close();
+        if let Ok(Ok(session)) = self.acquired.try_recv() {
+            let _ = self.inbox.send(Message::Release { session, answer: None });
+        }
+    }
+}
+
+impl fmt::Debug for LockManager {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockManager").field("nodes", &self.settings().names).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,154 @@
+//! Nodes in memory: locks without a server, for examples and tests.
+//!
+//! They decide with the same code as the server module, and their time is the runtime's: a test that pauses
+//! tokio's clock can let a lock run out without waiting for it. Two managers over the same [`Nodes`] compete
+//! as two processes would.
+
+use crate::wire::Frame;
+use bytes::Bytes;
+use redlock_core::reply::Value;
+use redlock_core::{Fault, MemoryNode, Millis, Reply};
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use tokio::time::Instant;
+
+/// Some nodes in memory, to be shared by managers and told to misbehave.
+#[derive(Clone)]
+pub struct Nodes {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    nodes: Vec<Mutex<Memory>>,
+    connections: AtomicU64,
+    /// A paused clock belongs to one runtime: time starts with the first command inside it.
+    start: OnceLock<Instant>,
+}
+
+struct Memory {
+    node: MemoryNode,
+    silent: bool,
+    /// Releases that wait until the node can be reached again, each with its connection.
+    owed: Vec<(Vec<Vec<u8>>, u64)>,
+}
+
+impl Nodes {
+    /// So many nodes that hold nothing.
+    #[must_use]
+    pub fn new(count: usize) -> Self {
+        let node = |place| {
+            Mutex::new(Memory {
+                node: MemoryNode::new(&format!("memory-{place}")),
+                silent: false,
+                owed: Vec::new(),
+            })
+        };
+        let nodes = (0..count).map(node).collect();
+        let connections = AtomicU64::new(0);
+        Self { shared: Arc::new(Shared { nodes, connections, start: OnceLock::new() }) }
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.shared.nodes.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.shared.nodes.is_empty()
+    }
+
+    /// Cuts a node off, until [`Nodes::revive`]. Its locks run on, as they do on a server that cannot be
+    /// reached.
+    pub fn silence(&self, node: usize) {
+        self.with(node, |memory| memory.silent = true);
+    }
+
+    /// Makes a node answer again. Releases that it has missed reach it first, as they do over a new connection.
+    pub fn revive(&self, node: usize) {
+        let now = self.now();
+        self.with(node, |memory| {
+            memory.silent = false;
+            for (words, connection) in std::mem::take(&mut memory.owed) {
+                let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+                // What it says is of no interest: nobody waits for it.
+                let _ = memory.node.execute(&words, connection, now);
+            }
+        });
+    }
+
+    /// Keeps a release for when a node can be reached again.
+    pub(crate) fn owe(&self, node: usize, words: &[&[u8]], connection: u64) {
+        let words = words.iter().map(|word| word.to_vec()).collect();
+        self.with(node, |memory| memory.owed.push((words, connection)));
+    }
+
+    /// Deletes a key on a node, as an administrator's `DEL` does; true if there was one.
+    pub fn delete(&self, node: usize, key: impl AsRef<[u8]>) -> bool {
+        self.with(node, |memory| memory.node.delete(key.as_ref())).unwrap_or(false)
+    }
+
+    /// Whether a node holds a lock on a key now.
+    #[must_use]
+    pub fn holds(&self, node: usize, key: impl AsRef<[u8]>) -> bool {
+        let now = self.now();
+        self.with(node, |memory| memory.node.exists(key.as_ref(), now)).unwrap_or(false)
+    }
+
+    /// A connection's number: a node tells the requests of two connections apart.
+    pub(crate) fn connect(&self) -> u64 {
+        self.shared.connections.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Runs a command on a node; `None` if it is cut off.
+    pub(crate) fn execute(&self, node: usize, words: &[&[u8]], connection: u64) -> Option<Frame> {
+        let now = self.now();
+        self.with(node, |memory| {
+            (!memory.silent).then(|| frame(memory.node.execute(words, connection, now)))
+        })?
+    }
+
+    fn now(&self) -> Millis {
+        let start = self.shared.start.get_or_init(Instant::now);
+        Millis(Millis::START.0.saturating_add(u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX)))
+    }
+
+    fn with<T>(&self, node: usize, run: impl FnOnce(&mut Memory) -> T) -> Option<T> {
+        let memory = self.shared.nodes.get(node)?;
+        // A panic in a user's test does not spoil the node: its state changes in whole steps.
+        let mut memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(run(&mut memory))
+    }
+}
+
+/// What the nodes hold is not printed: owners are part of it.
+impl fmt::Debug for Nodes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Nodes").field("len", &self.len()).finish_non_exhaustive()
+    }
+}
+
+/// What the node said, as a server would have sent it.
+fn frame(said: Result<Reply, Fault>) -> Frame {
+    match said {
+        Ok(Reply::Integer(number)) => integer(number),
+        Ok(Reply::Nil) => Frame::Nil,
+        Ok(Reply::Map(fields)) => Frame::Map(fields.into_iter().map(field).collect()),
+        Err(fault) => Frame::Error(fault.to_string().into()),
+    }
+}
+
+fn field((name, value): (&'static str, Value)) -> (Frame, Frame) {
+    let value = match value {
+        Value::Integer(number) => integer(number),
+        Value::Bytes(bytes) => Frame::Bulk(bytes.into()),
+    };
+    (Frame::Bulk(Bytes::from_static(name.as_bytes())), value)
+}
+
+fn integer(number: u64) -> Frame {
+    Frame::Integer(i64::try_from(number).unwrap_or(i64::MAX))
+}

@@ -1,0 +1,316 @@
+//! Where the nodes are.
+
+mod location;
+
+#[cfg(feature = "tls")]
+pub use crate::connect::Tls;
+
+#[cfg(not(feature = "tls"))]
+use crate::connect::Tls;
+use crate::connect::{Address, Login, Protocol, Server, Settings, Target, tls_settings};
+use location::{Location, Security};
+use std::fmt;
+
+/// Where one node is, and how one logs in there.
+///
+/// | form | meaning |
+/// |---|---|
+/// | `redis://host:6379` | TCP; without a port 6379 |
+/// | `redis://:password@host`, `redis://user:password@host` | with a login; characters such as `/ ? # @` are written `%2F %3F %23 %40` |
+/// | `redis://host/2` | database 2 |
+/// | `redis://host?protocol=resp3` | replies in RESP3 |
+/// | `rediss://host:6380` | TLS, with the feature `tls`; see `Node::tls` |
+/// | `redis+unix:///run/redis.sock?db=2&user=u&pass=p` | a Unix socket |
+///
+/// `valkey://`, `valkeys://` and `valkey+unix://` mean the same. A `redis::ConnectionInfo` will do as well; of
+/// its settings for sockets none is used.
+///
+/// Making a `Node` never fails: an address that cannot be read is found when the manager is built. `Display`
+/// and `Debug` show the address alone, never a user or a password.
+///
+/// ```
+/// use redlock_client::Node;
+///
+/// let node = Node::new("redis://app:secret@redis-1.example:6379/2");
+/// assert_eq!(node.to_string(), "redis-1.example:6379");
+/// ```
+#[derive(Clone)]
+pub struct Node {
+    place: Place,
+    login: LoginWishes,
+    tls: Option<Tls>,
+}
+
+#[derive(Clone)]
+enum Place {
+    Server(Result<Location, String>),
+    #[cfg(feature = "sentinel")]
+    Watched {
+        sentinels: Result<Vec<Location>, String>,
+        master: String,
+    },
+    #[cfg(feature = "cluster")]
+    Cluster {
+        seeds: Result<Vec<Location>, String>,
+    },
+}
+
+/// What was asked for beside the URL; it goes before what the URL says.
+#[derive(Clone, Default)]
+struct LoginWishes {
+    credentials: Option<(String, String)>,
+    database: Option<u64>,
+    protocol: Option<Protocol>,
+}
+
+impl LoginWishes {
+    fn over(&self, mut login: Login) -> Login {
+        if let Some((user, password)) = &self.credentials {
+            login.user = Some(user.clone());
+            login.password = Some(password.clone());
+        }
+        login.database = self.database.unwrap_or(login.database);
+        login.protocol = self.protocol.unwrap_or(login.protocol);
+        login
+    }
+}
+
+impl Node {
+    /// The server at this URL.
+    #[must_use]
+    pub fn new(url: impl AsRef<str>) -> Self {
+        Self::at(Place::Server(Location::parse(url.as_ref())))
+    }
+
+    /// The master of this name, wherever the sentinels at these URLs see it.
+    ///
+    /// They are asked for every new connection, in the order given; the next one is asked as soon as the one
+    /// before has failed, or has not led to a master within a tenth of a second. The URLs say how to log in at
+    /// the sentinels; the login at the master is given with [`Node::login`]. If the sentinels are reached over
+    /// TLS, so is the master.
+    ///
+    /// A failover is a risk of its own: the new master may lack the old one's last grants. The module then
+    /// grants nothing until they have run out. And the old master, if it lives, goes on granting to those who
+    /// are still connected until it is told. A connection is given up within about a second after Sentinel
+    /// names another master, and at once when the old one says that it is a replica; set
+    /// `min-replicas-to-write 1` on the servers, so that a master without its replica grants nothing.
+    #[cfg(feature = "sentinel")]
+    #[must_use]
+    pub fn sentinel<U: AsRef<str>>(
+        sentinels: impl IntoIterator<Item = U>,
+        master: impl Into<String>,
+    ) -> Self {
+        Self::at(Place::Watched { sentinels: locations(sentinels), master: master.into() })
+    }
+
+    /// The cluster that the servers at these URLs belong to. It is one node and has one vote.
+    ///
+    /// The masters are found through any of the servers, with the login and the certificates given here, and a
+    /// lock is followed when its slot moves. All masters have to be there: while one of them is away, so is
+    /// the node. Resources that are [taken together](crate::LockManager::acquire_many) must share a hash tag,
+    /// as in `{orders}:1` and `{orders}:2`. Users with few rights also need `+cluster|slots +asking`.
+    ///
+    /// What a master forgets when a replica takes its place, and the numbers that do not move with a slot, are
+    /// risks of this kind of node: a server on its own has neither.
+    #[cfg(feature = "cluster")]
+    #[must_use]
+    pub fn cluster<U: AsRef<str>>(seeds: impl IntoIterator<Item = U>) -> Self {
+        Self::at(Place::Cluster { seeds: locations(seeds) })
+    }
+
+    fn at(place: Place) -> Self {
+        Self { place, login: LoginWishes::default(), tls: None }
+    }
+
+    /// Logs in with this name and password, whatever the URL says. A password without a name is that of the
+    /// user `default`.
+    ///
+    /// Default: what the URL says; for a master that Sentinel watches, no login.
+    #[must_use]
+    pub fn login(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
+        self.login.credentials = Some((user.into(), password.into()));
+        self
+    }
+
+    /// Keeps locks in this database, whatever the URL says.
+    ///
+    /// Default: what the URL says, or 0.
+    #[must_use]
+    pub fn database(mut self, number: u32) -> Self {
+        self.login.database = Some(u64::from(number));
+        self
+    }
+
+    /// Asks for replies in RESP3, whatever the URL says.
+    ///
+    /// Default: what the URL says, or RESP2.
+    #[must_use]
+    pub fn resp3(mut self) -> Self {
+        self.login.protocol = Some(Protocol::Resp3);
+        self
+    }
+
+    /// Secures this node's connections with these certificates, in place of the manager's.
+    ///
+    /// Only for `rediss://` addresses: with any other, building the manager fails, because a connection that
+    /// was meant to be secret would not be.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
+    /// What to connect to, or why that cannot be told. The words quote no URL.
+    ///
+    /// `default_tls` serves the nodes that have no certificates of their own.
+    pub(crate) fn target(&self, default_tls: Option<&Tls>) -> Result<Target, String> {
+        match &self.place {
+            Place::Server(location) => {
+                let location = location.clone()?;
+                let settings = self.settings(&location, default_tls)?;
+                let login = self.login.over(location.login.clone());
+                Ok(Target::Server(server(location, settings, login)))
+            }
+            #[cfg(feature = "sentinel")]
+            Place::Watched { sentinels, master } => self.watched(sentinels.clone()?, master, default_tls),
+            #[cfg(feature = "cluster")]
+            Place::Cluster { seeds } => {
+                let (seeds, settings) = self.alike(seeds.clone()?, default_tls)?;
+                let seeds = seeds.into_iter().map(|seed| {
+                    let login = self.login.over(seed.login.clone());
+                    server(seed, settings.clone(), login)
+                });
+                Ok(Target::Cluster(seeds.collect()))
+            }
+        }
+    }
+
+    #[cfg(feature = "sentinel")]
+    fn watched(
+        &self,
+        sentinels: Vec<Location>,
+        master: &str,
+        default_tls: Option<&Tls>,
+    ) -> Result<Target, String> {
+        if master.is_empty() {
+            return Err("Sentinel knows no master without a name".to_owned());
+        }
+        if sentinels.iter().any(|sentinel| sentinel.login.database != 0) {
+            return Err(
+                "a sentinel has no databases; the master's is chosen with `Node::database`".to_owned()
+            );
+        }
+        let (sentinels, tls) = self.alike(sentinels, default_tls)?;
+        let sentinels = sentinels.into_iter().map(|sentinel| {
+            let login = sentinel.login.clone();
+            server(sentinel, tls.clone(), login)
+        });
+        Ok(Target::Watched(crate::connect::Watched {
+            sentinels: sentinels.collect(),
+            master: master.to_owned(),
+            login: self.login.over(Login::default()),
+            tls,
+        }))
+    }
+
+    /// Several servers that are one node are all secured, or none is.
+    #[cfg(any(feature = "sentinel", feature = "cluster"))]
+    fn alike(
+        &self,
+        locations: Vec<Location>,
+        default_tls: Option<&Tls>,
+    ) -> Result<(Vec<Location>, Option<Settings>), String> {
+        let Some(first) = locations.first() else {
+            return Err("a list of addresses is empty".to_owned());
+        };
+        if locations.iter().any(|location| location.security != first.security) {
+            return Err("some addresses of one node ask for TLS, and some do not".to_owned());
+        }
+        let settings = self.settings(first, default_tls)?;
+        Ok((locations, settings))
+    }
+
+    fn settings(&self, location: &Location, default_tls: Option<&Tls>) -> Result<Option<Settings>, String> {
+        match (&location.address, location.security) {
+            (Address::Tcp { host, .. }, Security::Tls) => {
+                tls_settings(self.tls.as_ref().or(default_tls), host).map(Some)
+            }
+            _ if self.tls.is_some() => {
+                Err("there are certificates for an address that does not ask for TLS; rediss:// does"
+                    .to_owned())
+            }
+            _ => Ok(None),
+        }
+    }
+}
+
+fn server(location: Location, settings: Option<Settings>, login: Login) -> Server {
+    let address = match location.address {
+        Address::Tcp { host, port, .. } => Address::Tcp { host, port, tls: settings },
+        Address::Unix(path) => Address::Unix(path),
+    };
+    Server { address, login }
+}
+
+#[cfg(any(feature = "sentinel", feature = "cluster"))]
+fn locations<U: AsRef<str>>(urls: impl IntoIterator<Item = U>) -> Result<Vec<Location>, String> {
+    urls.into_iter().map(|url| Location::parse(url.as_ref())).collect()
+}
+
+impl From<&str> for Node {
+    fn from(url: &str) -> Self {
+        Self::new(url)
+    }
+}
+
+impl From<String> for Node {
+    fn from(url: String) -> Self {
+        Self::new(url)
+    }
+}
+
+impl From<&String> for Node {
+    fn from(url: &String) -> Self {
+        Self::new(url)
+    }
+}
+
+impl From<redis::ConnectionInfo> for Node {
+    fn from(info: redis::ConnectionInfo) -> Self {
+        Self::at(Place::Server(Location::from_info(&info)))
+    }
+}
+
+/// The address, without a user or a password; of an unreadable one nothing, because it may hold either.
+impl fmt::Display for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNREADABLE: &str = "an unreadable address";
+        match &self.place {
+            Place::Server(Ok(location)) => write!(f, "{}", location.address),
+            Place::Server(Err(_)) => f.write_str(UNREADABLE),
+            #[cfg(feature = "sentinel")]
+            Place::Watched { master, .. } => write!(f, "sentinel {master}"),
+            #[cfg(feature = "cluster")]
+            Place::Cluster { seeds: Ok(seeds) } => {
+                f.write_str("cluster ")?;
+                for (place, seed) in seeds.iter().enumerate() {
+                    let comma = if place == 0 { "" } else { "," };
+                    write!(f, "{comma}{}", seed.address)?;
+                }
+                Ok(())
+            }
+            #[cfg(feature = "cluster")]
+            Place::Cluster { seeds: Err(_) } => write!(f, "cluster {UNREADABLE}"),
+        }
+    }
+}
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Node({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests;

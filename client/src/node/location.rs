@@ -1,0 +1,175 @@
+//! Reading the address of one server.
+
+use crate::connect::{Address, Login, Protocol};
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
+
+/// Where one server is, as its URL says it; no certificate has been looked at yet.
+#[derive(Clone)]
+pub(super) struct Location {
+    pub(super) address: Address,
+    pub(super) security: Security,
+    pub(super) login: Login,
+}
+
+/// Whether the URL asks for TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Security {
+    Plain,
+    Tls,
+}
+
+const UNVERIFIED: &str = "`#insecure` is not supported: certificates are always verified; name the authority \
+                          to trust with `Tls::ca_pem`";
+
+impl Location {
+    /// Reads a URL. What is said about a bad one quotes nothing of it: any part may be a piece of a password.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let Some(mut url) = redis::parse_redis_url(text) else {
+            return Err("the address is no URL such as redis://host:6379".to_owned());
+        };
+        let (security, options): (_, &[&str]) = match url.scheme() {
+            "rediss" | "valkeys" => (Security::Tls, &["protocol"]),
+            "redis" | "valkey" => (Security::Plain, &["protocol"]),
+            _ => (Security::Plain, &["protocol", "db", "user", "pass"]),
+        };
+        // A character with a meaning of its own, left bare in a password, cuts the password in two: the first
+        // piece passes for a host and the second for one of these.
+        match url.fragment() {
+            None => {}
+            Some("insecure") if security == Security::Tls => return Err(UNVERIFIED.to_owned()),
+            Some(_) => return Err("the URL has a `#` in it; in a password it is written %23".to_owned()),
+        }
+        if url.query_pairs().any(|(name, _)| !options.contains(&name.as_ref())) {
+            return Err("the URL has an unknown option after `?`; in a password it is written %3F".to_owned());
+        }
+        let is_socket = !matches!(url.scheme(), "redis" | "rediss" | "valkey" | "valkeys");
+        if is_socket && (!url.username().is_empty() || url.password().is_some()) {
+            return Err("the login for a Unix socket is written ?user=…&pass=…".to_owned());
+        }
+        // What is behind the scheme reads the same, but only a build with TLS of its own would read it.
+        if security == Security::Tls && url.set_scheme("redis").is_err() {
+            return Err("the address is no URL such as rediss://host:6380".to_owned());
+        }
+        match url.into_connection_info() {
+            Ok(info) => Self::from_info(&info).map(|location| Self { security, ..location }),
+            // The reason comes first, the details may quote the URL.
+            Err(error) => Err(error.to_string().split(" - ").next().unwrap_or_default().to_owned()),
+        }
+    }
+
+    /// Takes over what the `redis` crate has read.
+    pub(super) fn from_info(info: &ConnectionInfo) -> Result<Self, String> {
+        let tcp = |host: &String, port: &u16| Address::Tcp { host: host.clone(), port: *port, tls: None };
+        let (address, security) = match info.addr() {
+            ConnectionAddr::Tcp(host, port) => (tcp(host, port), Security::Plain),
+            ConnectionAddr::TcpTls { insecure: true, .. } => return Err(UNVERIFIED.to_owned()),
+            ConnectionAddr::TcpTls { tls_params: Some(_), .. } => {
+                return Err(
+                    "certificates inside a ConnectionInfo cannot be read; give them with `Node::tls`"
+                        .to_owned(),
+                );
+            }
+            ConnectionAddr::TcpTls { host, port, .. } => (tcp(host, port), Security::Tls),
+            ConnectionAddr::Unix(path) => (Address::Unix(path.clone()), Security::Plain),
+            _ => return Err("the address is of a kind that is not supported".to_owned()),
+        };
+        let redis = info.redis_settings();
+        let login = Login {
+            user: redis.username().map(str::to_owned),
+            password: redis.password().map(str::to_owned),
+            database: u64::try_from(redis.db())
+                .map_err(|_| "a database number is not negative".to_owned())?,
+            protocol: match redis.protocol() {
+                ProtocolVersion::RESP3 => Protocol::Resp3,
+                _ => Protocol::Resp2,
+            },
+        };
+        Ok(Self { address, security, login })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn login(user: Option<&str>, password: Option<&str>, database: u64, protocol: Protocol) -> Login {
+        Login { user: user.map(str::to_owned), password: password.map(str::to_owned), database, protocol }
+    }
+
+    #[test]
+    fn reads_what_people_write() {
+        use Protocol::{Resp2, Resp3};
+        let cases = [
+            ("redis://localhost", "localhost:6379", Security::Plain, login(None, None, 0, Resp2)),
+            ("valkey://[::1]:7000/", "[::1]:7000", Security::Plain, login(None, None, 0, Resp2)),
+            ("redis://:pw@h:1/3", "h:1", Security::Plain, login(None, Some("pw"), 3, Resp2)),
+            (
+                "redis://u:p%40%2F@h?protocol=resp3",
+                "h:6379",
+                Security::Plain,
+                login(Some("u"), Some("p@/"), 0, Resp3),
+            ),
+            ("redis://u@h", "h:6379", Security::Plain, login(Some("u"), None, 0, Resp2)),
+            ("rediss://u:pw@h:6380/2", "h:6380", Security::Tls, login(Some("u"), Some("pw"), 2, Resp2)),
+            ("REDISS://h", "h:6379", Security::Tls, login(None, None, 0, Resp2)),
+            ("valkeys://h?protocol=3", "h:6379", Security::Tls, login(None, None, 0, Resp3)),
+            ("redis+unix:///a/b.sock", "/a/b.sock", Security::Plain, login(None, None, 0, Resp2)),
+            (
+                "unix:///a%20b?db=1&user=u&pass=p&protocol=resp3",
+                "/a b",
+                Security::Plain,
+                login(Some("u"), Some("p"), 1, Resp3),
+            ),
+        ];
+        for (url, shown, security, login) in cases {
+            let location = Location::parse(url).unwrap_or_else(|why| panic!("{url}: {why}"));
+            assert_eq!(location.address.to_string(), shown, "{url}");
+            assert_eq!(location.security, security, "{url}");
+            assert!(location.login == login, "{url}");
+        }
+    }
+
+    /// Peers' bug 10: a bad URL panics. Here it is an error, and one that keeps the password to itself.
+    #[test]
+    fn a_bad_url_is_told_without_quoting_it() {
+        let bad = [
+            "",
+            "hush",
+            "hush:6379",
+            "http://hush",
+            "redis://",
+            "redis://:hush@",
+            "redis://h:hush",
+            "redis://h/hush",
+            "redis://h/-1",
+            "redis://h:99999",
+            "redis://0.0.0.0",
+            "redis://:hush@h?protocol=hush",
+            "redis://u:12?hush@h",
+            "redis://u:12#hush@h",
+            "redis://u:12/hush@h",
+            "redis://h#insecure",
+            "redis://h?db=1",
+            "rediss://h#insecure",
+            "rediss://h/#hush",
+            "redis+unix://",
+            "redis+unix://u:hush@/a.sock",
+            "redis+unix:///a.sock?db=hush",
+            "redis+unix:///a.sock?password=hush",
+        ];
+        for url in bad {
+            let why = Location::parse(url).map(|location| location.address).expect_err(url);
+            assert!(!why.is_empty() && !why.contains("hush"), "{url}: {why}");
+        }
+    }
+
+    #[test]
+    fn unverified_certificates_are_refused() {
+        for insecure in [true, false] {
+            let address = ConnectionAddr::TcpTls { host: "h".into(), port: 6380, insecure, tls_params: None };
+            let info = address.into_connection_info().expect("an address is enough");
+            let read = Location::from_info(&info).map(|location| location.security);
+            assert_eq!(read, if insecure { Err(UNVERIFIED.to_owned()) } else { Ok(Security::Tls) });
+        }
+    }
+}

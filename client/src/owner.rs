@@ -1,0 +1,55 @@
+//! The secret that proves who holds a lock.
+
+use std::fmt;
+use uuid::Uuid;
+use uuid::fmt::Simple;
+
+/// An unguessable value, new for every attempt to take a lock.
+///
+/// Whoever knows it can extend and free the lock: it is never printed. [`Owner::expose`] hands it out on
+/// purpose, for a lock that another process shall free.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Owner([u8; Simple::LENGTH]);
+
+impl Owner {
+    /// 122 random bits, as 32 hexadecimal digits.
+    pub(crate) fn random() -> Self {
+        let mut text = [0; Simple::LENGTH];
+        Uuid::new_v4().simple().encode_lower(&mut text);
+        Self(text)
+    }
+
+    /// The value itself, as it stands in `REDLOCK.ACQUIRE key owner …`.
+    #[must_use]
+    pub fn expose(&self) -> &str {
+        std::str::from_utf8(&self.0).unwrap_or_default()
+    }
+
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Owner(secret)")
+    }
+}
+
+/// A random number for jitter; nothing secret depends on it.
+pub(crate) fn random() -> u64 {
+    Uuid::new_v4().as_u64_pair().0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_one_is_new_and_none_is_printed() {
+        let (one, other) = (Owner::random(), Owner::random());
+        assert_ne!(one, other);
+        assert_eq!(one.expose().len(), 32);
+        assert!(!format!("{one:?}").contains(one.expose()));
+    }
+}

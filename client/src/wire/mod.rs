@@ -1,0 +1,13 @@
+//! The bytes between client and node: commands go out, frames come in.
+//!
+//! Nothing here reads a socket or a clock; the same bytes give the same frames, however they were cut up on
+//! their way.
+
+mod decode;
+mod encode;
+mod frame;
+
+pub(crate) use decode::{Garbled, decode};
+pub(crate) use encode::command;
+pub(crate) use frame::Frame;
+pub(crate) use redlock_proto::Decimal;

@@ -1,0 +1,275 @@
+//! What the types promise about threads and runtimes, and what they never print.
+
+#![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
+
+use redlock_client::memory::Nodes;
+use redlock_client::{
+    Builder, Detached, Drift, Error, Evidence, FenceGate, FenceGates, Guard, Health, Held, Inspection,
+    LockManager, Loss, Node, NodeAnswer, NodeHealth, NodeRelease, NodeSighting, NodeState, Owner,
+    ReleaseReport, Retry, StaleFence,
+};
+use static_assertions::{assert_impl_all, assert_not_impl_any};
+use std::fmt::Debug;
+use std::future::Future;
+use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+use tokio::runtime::Runtime;
+
+const TTL: Duration = Duration::from_secs(600);
+
+trait Portable: Send + Sync + Unpin + 'static {}
+impl<T: Send + Sync + Unpin + 'static> Portable for T {}
+
+assert_impl_all!(LockManager: Portable, Clone, Debug);
+assert_impl_all!(Builder: Portable, Clone, Debug);
+assert_impl_all!(Node: Portable, Clone, Debug);
+assert_impl_all!(Guard: Portable, Debug);
+assert_impl_all!(Held: Portable, Clone, Debug);
+assert_impl_all!(Detached: Portable, Clone, Debug);
+assert_impl_all!(Owner: Portable, Clone, Debug);
+assert_impl_all!(Error: Portable, Clone, Debug, std::error::Error);
+assert_impl_all!(Evidence: Portable, Clone, Debug);
+assert_impl_all!(NodeAnswer: Portable, Clone, Debug);
+assert_impl_all!(ReleaseReport: Portable, Clone, Debug);
+assert_impl_all!(NodeRelease: Portable, Clone, Debug);
+assert_impl_all!(Inspection: Portable, Clone, Debug);
+assert_impl_all!(NodeSighting: Portable, Clone, Debug);
+assert_impl_all!(Health: Portable, Clone, Debug);
+assert_impl_all!(NodeHealth: Portable, Clone, Debug);
+assert_impl_all!(NodeState: Portable, Clone, Debug);
+assert_impl_all!(Loss: Portable, Copy, Debug);
+assert_impl_all!(Nodes: Portable, Clone, Debug);
+assert_impl_all!(Retry: Portable, Clone, Debug);
+assert_impl_all!(Drift: Portable, Clone, Debug);
+assert_impl_all!(FenceGate: Portable, Debug, UnwindSafe, RefUnwindSafe);
+assert_impl_all!(FenceGates<String>: Portable, Debug);
+assert_impl_all!(StaleFence: Portable, Debug, std::error::Error);
+
+// One lock has one guard, and who cannot print an owner cannot print it by accident.
+assert_not_impl_any!(Guard: Clone, Copy);
+assert_not_impl_any!(Owner: std::fmt::Display, AsRef<str>, AsRef<[u8]>);
+
+#[cfg(feature = "blocking")]
+mod blocking {
+    use super::*;
+    use redlock_client::blocking;
+
+    assert_impl_all!(blocking::LockManager: Portable, Clone, Debug);
+    assert_impl_all!(blocking::Guard: Portable, Debug);
+    assert_not_impl_any!(blocking::Guard: Clone);
+}
+
+#[cfg(feature = "tls")]
+assert_impl_all!(redlock_client::Tls: Portable, Clone, Debug);
+
+/// A future that a runtime of many threads can run.
+fn sent<F: Future + Send>(future: F) -> F {
+    future
+}
+
+#[tokio::test]
+async fn every_future_can_go_to_another_thread() {
+    let locks = LockManager::in_memory(3);
+    let mut guard = sent(locks.acquire("a", TTL)).await.expect("free");
+    drop(sent(locks.try_acquire("a", TTL)).await);
+    drop(sent(locks.acquire_timeout("b", TTL, TTL)).await);
+    drop(sent(locks.acquire_many(["b", "c"], TTL)).await);
+    drop(sent(locks.try_acquire_many(vec!["b".to_owned()], TTL)).await);
+    drop(sent(locks.acquire_many_timeout(["b"], TTL, TTL)).await);
+    sent(guard.extend()).await.expect("held");
+    sent(guard.extend_to(TTL)).await.expect("held");
+    guard.keep_alive(TTL).expect("a runtime");
+    let held = guard.held();
+    drop(sent(guard.lost()));
+    drop(sent(held.lost()));
+    drop(sent(locks.inspect("a")).await);
+    drop(sent(locks.health()).await);
+    sent(guard.release()).await;
+    sent(locks.close()).await;
+}
+
+#[tokio::test]
+async fn work_under_a_lock_can_go_to_another_thread() {
+    let locks = LockManager::in_memory(3);
+    let as_closure = sent(locks.with_lock("a", TTL, async |held: Held| Ok::<_, Error>(held.fence()))).await;
+    assert_eq!(as_closure.expect("free"), 1);
+    let as_block = sent(locks.with_lock("a", TTL, |held| async move { Ok::<_, Error>(held.fence()) })).await;
+    assert_eq!(as_block.expect("free"), 2);
+    let spawned = tokio::spawn(async move {
+        // What the work borrows from its task goes along.
+        let added = String::from("40");
+        locks
+            .with_lock("a", TTL, async |held: Held| {
+                tokio::task::yield_now().await;
+                let added: u64 = added.parse().map_err(|_| Error::NoRuntime)?;
+                Ok::<_, Error>(held.fence() + added)
+            })
+            .await
+    });
+    assert_eq!(spawned.await.expect("no panic").expect("free"), 43);
+}
+
+fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
+}
+
+#[test]
+fn a_manager_is_built_anywhere_and_used_in_any_runtime() {
+    let nodes = Nodes::new(3);
+    let locks = LockManager::builder().memory(&nodes).build().expect("needs no runtime");
+    LockManager::builder().nodes(["redis://localhost"]).build().expect("needs no runtime either");
+    for fence in 1..=3 {
+        // The driver of the last one has died with it, and is started anew.
+        runtime().block_on(async {
+            let guard = locks.acquire("a", TTL).await.expect("free");
+            assert_eq!(guard.fence(), fence);
+            guard.release().await;
+        });
+    }
+    let threads = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    threads.expect("a runtime").block_on(async {
+        let task = tokio::spawn(async move { locks.acquire("a", TTL).await.map(|guard| guard.fence()) });
+        assert_eq!(task.await.expect("no panic").expect("free"), 4);
+    });
+}
+
+#[test]
+fn a_guard_of_a_dead_runtime_is_freed_through_a_living_one() {
+    let nodes = Nodes::new(3);
+    let locks = LockManager::builder().memory(&nodes).build().expect("fine");
+    let first = runtime();
+    let (dropped, released, kept) = first.block_on(async {
+        let guards =
+            (locks.acquire("a", TTL).await, locks.acquire("b", TTL).await, locks.acquire("c", TTL).await);
+        (guards.0.expect("free"), guards.1.expect("free"), guards.2.expect("free"))
+    });
+    drop(first);
+    assert!(dropped.is_valid(), "the lock itself does not need a runtime");
+    // Nobody is there to free it: no panic, and it ends by itself.
+    drop(kept);
+    runtime().block_on(async {
+        let lost = dropped.extend().await;
+        assert!(lost.is_err(), "who kept it is gone: {lost:?}");
+        drop(dropped);
+        let report = released.release().await;
+        assert!(report.was_held(), "{report}");
+        locks.close().await;
+    });
+    let is_free = |key: &str| (0..3).all(|node| !nodes.holds(node, key));
+    assert!(is_free("a") && is_free("b"));
+    assert!(!is_free("c"), "where there was no runtime, nothing could be done");
+}
+
+/// Polls a future outside of any runtime, as often as it can get on by itself.
+fn by_hand<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    let mut cx = Context::from_waker(Waker::noop());
+    match future.as_mut().poll(&mut cx) {
+        Poll::Ready(output) => output,
+        Poll::Pending => panic!("it waits for a runtime that is not there"),
+    }
+}
+
+#[test]
+fn without_a_runtime_there_is_an_error_and_no_panic() {
+    let locks = LockManager::in_memory(3);
+    let is_told = |outcome: Result<Guard, Error>| matches!(outcome, Err(Error::NoRuntime));
+    assert!(is_told(by_hand(locks.acquire("a", TTL))));
+    assert!(is_told(by_hand(locks.try_acquire("a", TTL))));
+    assert!(is_told(by_hand(locks.acquire_timeout("a", TTL, TTL))));
+    assert!(is_told(by_hand(locks.acquire_many(["a", "b"], TTL))));
+    assert!(is_told(by_hand(locks.try_acquire_many(["a", "b"], TTL))));
+    assert!(is_told(by_hand(locks.acquire_many_timeout(["a", "b"], TTL, TTL))));
+    assert!(matches!(by_hand(locks.inspect("a")), Err(Error::NoRuntime)));
+    assert!(matches!(by_hand(locks.health()), Err(Error::NoRuntime)));
+    let work = locks.with_lock("a", TTL, async |_| Ok::<_, Error>(()));
+    assert!(matches!(by_hand(work), Err(Error::NoRuntime)));
+    by_hand(locks.close());
+}
+
+#[test]
+fn a_guard_outside_of_its_runtime_answers_or_says_what_is_missing() {
+    let nodes = Nodes::new(3);
+    let locks = LockManager::builder().memory(&nodes).build().expect("fine");
+    let background = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let background = background.expect("a runtime");
+    let mut guard = background.block_on(locks.acquire("a", TTL)).expect("free");
+    assert!(guard.is_valid() && guard.held().is_valid());
+    assert!(matches!(guard.keep_alive(TTL), Err(Error::NoRuntime)));
+    assert!(matches!(guard.cancellation_token(), Err(Error::NoRuntime)));
+    // A refused attempt would be tried again after a pause, and nothing here can pause.
+    let (refused, is_refused) = std::sync::mpsc::channel();
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            let waker = Waker::from(std::sync::Arc::new(Unpark(std::thread::current())));
+            let mut cx = Context::from_waker(&waker);
+            let mut acquire = pin!(locks.acquire("a", TTL));
+            let outcome = loop {
+                match acquire.as_mut().poll(&mut cx) {
+                    Poll::Ready(outcome) => break outcome,
+                    Poll::Pending => std::thread::park_timeout(Duration::from_secs(20)),
+                }
+            };
+            refused.send(outcome.map(drop)).expect("somebody listens");
+        });
+    });
+    let refused = is_refused.recv().expect("an answer");
+    assert!(matches!(refused, Err(Error::NoRuntime)), "{refused:?}");
+    drop(guard);
+    background.block_on(locks.close());
+    assert!((0..3).all(|node| !nodes.holds(node, "a")), "a drop needs only the way to its driver");
+}
+
+struct Unpark(std::thread::Thread);
+
+impl std::task::Wake for Unpark {
+    fn wake(self: std::sync::Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+#[tokio::test]
+async fn two_managers_are_two_clients() {
+    let nodes = Nodes::new(5);
+    let manager = || LockManager::builder().memory(&nodes).build().expect("fine");
+    let (alice, bob) = (manager(), manager());
+    let guard = alice.acquire("a", TTL).await.expect("free");
+    assert!(matches!(bob.try_acquire("a", TTL).await, Err(Error::Contended(_))));
+    drop(bob.acquire("b", TTL).await.expect("another lock"));
+    guard.release().await;
+    assert_eq!(bob.try_acquire("a", TTL).await.expect("free").fence(), 2);
+}
+
+#[tokio::test]
+async fn no_owner_is_printed() {
+    let nodes = Nodes::new(3);
+    let builder = LockManager::builder().memory(&nodes).label("me");
+    let locks = builder.clone().build().expect("fine");
+    let guard = locks.acquire("a", TTL).await.expect("free");
+    let refused = locks.try_acquire("a", TTL).await.expect_err("held");
+    let mut printed = format!("{builder:?} {locks:?} {guard:?} {:?} {refused:?} {refused}", guard.held());
+    printed += &format!("{:?} {:?}", locks.inspect("a").await, locks.health().await);
+    printed += &format!("{nodes:?}");
+    // A lock that is lost has more to say.
+    (0..2).for_each(|node| assert!(nodes.delete(node, "a")));
+    let lost = guard.extend().await.expect_err("lost");
+    printed += &format!("{lost:?} {lost}");
+    let detached = guard.detach();
+    printed += &format!("{detached:?} {:?}", detached.owner);
+    let report = locks.acquire("b", TTL).await.expect("free").release().await;
+    printed += &format!("{report:?} {report}");
+    let owner = detached.owner.expose();
+    assert_eq!(owner.len(), 32);
+    assert!(!printed.contains(owner), "{printed}");
+    // Nor in another guise: as numbers, one for each byte of the text or of what the text spells.
+    let spelled: Vec<u8> = (0..owner.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(&owner[at..at + 2], 16).expect("hexadecimal"))
+        .collect();
+    for bytes in [owner.as_bytes(), &spelled] {
+        let numbers = format!("{bytes:?}");
+        assert!(!printed.contains(numbers.trim_matches(['[', ']'])), "printed as numbers");
+    }
+}

@@ -1,0 +1,397 @@
+//! The same locks for programs without an async runtime, also where there is one.
+
+#![cfg(feature = "blocking")]
+#![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
+
+use redlock_client::blocking::{Guard, LockManager};
+use redlock_client::memory::Nodes;
+use redlock_client::{Error, Held, Loss, Retry, Vote};
+use std::cell::RefCell;
+use std::net::TcpListener;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Longer than any test: a lock that ends does not end by itself.
+const TTL: Duration = Duration::from_secs(600);
+/// Time enough for anything on a busy machine; a deadline, never a delay.
+const SOON: Duration = Duration::from_secs(20);
+
+fn manager(nodes: &Nodes) -> LockManager {
+    redlock_client::LockManager::builder().memory(nodes).build_blocking().expect("nodes in memory are enough")
+}
+
+fn is_free(nodes: &Nodes, key: &str) -> bool {
+    (0..nodes.len()).all(|node| !nodes.holds(node, key))
+}
+
+/// Asks again until it is so.
+fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let end = Instant::now() + SOON;
+    while !is_so() {
+        assert!(Instant::now() < end, "waited in vain until {what}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Deletes a lock on a majority, as an administrator would.
+fn break_open(nodes: &Nodes, key: &str) {
+    for node in 0..nodes.len() / 2 + 1 {
+        assert!(nodes.delete(node, key));
+    }
+}
+
+#[test]
+fn a_lock_is_held_by_one_at_a_time() {
+    let nodes = Nodes::new(5);
+    let (alice, bob) = (manager(&nodes), manager(&nodes));
+    let guard = alice.acquire("job", TTL).expect("free");
+    assert_eq!((guard.fence(), guard.ttl()), (1, TTL));
+    assert_eq!(guard.resources().collect::<Vec<_>>(), [b"job"]);
+    assert!(guard.is_valid() && guard.held().is_valid() && guard.remaining() <= TTL);
+    let refused = bob.try_acquire("job", TTL).expect_err("it is held");
+    assert!(matches!(refused, Error::Contended(_)), "{refused}");
+    let report = guard.release();
+    assert!(report.was_held() && report.is_free_on_a_majority(), "{report}");
+    assert_eq!(bob.try_acquire("job", TTL).expect("free again").fence(), 2);
+}
+
+#[test]
+fn a_dropped_guard_is_out_of_the_way_of_what_follows() {
+    let locks = manager(&Nodes::new(3));
+    for _ in 0..100 {
+        drop(locks.try_acquire("job", TTL).expect("freed by the drop before"));
+    }
+}
+
+#[test]
+fn acquire_waits_for_another_thread() {
+    let locks = manager(&Nodes::new(5));
+    let guard = locks.acquire("job", TTL).expect("free");
+    let (tried, was_tried) = mpsc::channel();
+    thread::scope(|threads| {
+        let waiting = threads.spawn(|| {
+            tried.send(locks.try_acquire("job", TTL).is_err()).expect("somebody listens");
+            locks.acquire_timeout("job", TTL, SOON)
+        });
+        assert!(was_tried.recv_timeout(SOON).expect("tried"));
+        guard.release();
+        assert_eq!(waiting.join().expect("no panic").expect("had in the end").fence(), 2);
+    });
+}
+
+#[test]
+fn a_wait_ends_with_what_the_nodes_said() {
+    let locks = manager(&Nodes::new(3));
+    let _guard = locks.acquire("a", TTL).expect("free");
+    let wait = Duration::from_millis(50);
+    for error in [
+        locks.acquire_timeout("a", TTL, wait).expect_err("held"),
+        locks.acquire_many_timeout(["a", "b"], TTL, wait).expect_err("held"),
+    ] {
+        assert!(matches!(&error, Error::Timeout { waited, .. } if *waited == wait), "{error:?}");
+        assert!(error.nodes().iter().any(|answer| answer.vote == Vote::Refused), "{error}");
+    }
+}
+
+#[test]
+fn several_resources_are_taken_together_or_not_at_all() {
+    let nodes = Nodes::new(3);
+    let locks = manager(&nodes);
+    let one = locks.acquire("b", TTL).expect("free");
+    assert!(matches!(locks.try_acquire_many(["c", "b", "a"], TTL), Err(Error::Contended(_))));
+    locks.close();
+    assert!(is_free(&nodes, "a") && is_free(&nodes, "c"), "nothing is left behind");
+    one.release();
+    let all = locks.acquire_many(["c", "b", "a"], TTL).expect("all free");
+    assert_eq!(all.resources().collect::<Vec<_>>(), [b"a", b"b", b"c"]);
+    all.extend().expect("held");
+    all.release();
+    assert!(["a", "b", "c"].iter().all(|key| is_free(&nodes, key)));
+}
+
+#[test]
+fn bad_arguments_are_refused() {
+    let locks = manager(&Nodes::new(3));
+    assert!(matches!(locks.acquire("", TTL), Err(Error::Invalid(_))));
+    assert!(matches!(locks.acquire("job", Duration::ZERO), Err(Error::Invalid(_))));
+    assert!(matches!(locks.inspect(""), Err(Error::Invalid(_))));
+    let guard = locks.acquire("job", TTL).expect("free");
+    assert!(matches!(guard.extend_to(Duration::ZERO), Err(Error::Invalid(_))));
+    assert_eq!(guard.ttl(), TTL, "and nothing has changed");
+}
+
+#[test]
+fn an_extension_prolongs_or_says_why_not() {
+    let nodes = Nodes::new(3);
+    let guard = manager(&nodes).acquire("job", TTL).expect("free");
+    assert!(guard.extend_to(TTL * 2).expect("held") > TTL);
+    assert_eq!(guard.ttl(), TTL * 2);
+    assert!(guard.extend().expect("held") > TTL);
+    (0..2).for_each(|node| nodes.silence(node));
+    assert!(matches!(guard.extend(), Err(Error::NoQuorum(_))));
+    assert!(guard.is_valid(), "held for as long as it was");
+    (0..2).for_each(|node| nodes.revive(node));
+    break_open(&nodes, "job");
+    assert!(matches!(guard.extend(), Err(Error::Lost { loss: Loss::Gone, .. })));
+    assert!(!guard.is_valid());
+}
+
+#[test]
+fn a_loss_can_be_waited_for() {
+    let locks = manager(&Nodes::new(3));
+    let guard = locks.acquire("long", TTL).expect("free");
+    assert_eq!(guard.wait_lost(Duration::from_millis(10)), None);
+    assert!(guard.is_valid());
+    let guard = locks.acquire("short", Duration::from_millis(50)).expect("free");
+    assert_eq!(guard.wait_lost(SOON), Some(Loss::Expired));
+    assert!(!guard.is_valid() && !guard.release().was_held());
+}
+
+#[test]
+fn a_lock_is_kept_alive_in_the_background() {
+    let locks = manager(&Nodes::new(5));
+    let mut guard = locks.acquire("job", Duration::from_secs(3)).expect("free");
+    guard.keep_alive(TTL).expect("a thread");
+    let extensions = || locks.inspect("job").expect("asked").lock().map(|lock| lock.extensions);
+    eventually("it has been extended", || extensions().is_some_and(|extensions| extensions > 0));
+    assert!(guard.is_valid());
+}
+
+#[test]
+fn work_is_done_under_a_lock() {
+    let nodes = Nodes::new(5);
+    let locks = manager(&nodes);
+    let done = locks.with_lock("job", TTL, |held| {
+        assert!(held.is_valid() && nodes.holds(0, "job"));
+        Ok::<_, Error>(held.fence() + 41)
+    });
+    assert_eq!(done.expect("held"), 42);
+    assert!(is_free(&nodes, "job"));
+}
+
+/// What a piece of work may come to, beside its own mishaps.
+#[derive(Debug)]
+enum Outcome {
+    Lock(Error),
+    Own,
+}
+
+impl From<Error> for Outcome {
+    fn from(error: Error) -> Self {
+        Self::Lock(error)
+    }
+}
+
+#[test]
+fn work_that_outlives_its_lock_has_failed() {
+    let nodes = Nodes::new(5);
+    let locks = manager(&nodes);
+    let outlive = |held: &Held| {
+        break_open(&nodes, "job");
+        eventually("the loss shows", || !held.is_valid());
+    };
+    let ttl = Duration::from_secs(2);
+    let late = locks.with_lock("job", ttl, |held| {
+        outlive(&held);
+        Ok::<_, Outcome>(())
+    });
+    let is_lost = |outcome| matches!(outcome, Err(Outcome::Lock(Error::Lost { loss: Loss::Gone, .. })));
+    assert!(is_lost(late), "its success is not to be believed");
+    let failed = locks.with_lock("job", ttl, |held| {
+        outlive(&held);
+        Err::<(), _>(Outcome::Own)
+    });
+    assert!(matches!(failed, Err(Outcome::Own)), "its own error comes first");
+}
+
+#[test]
+fn work_that_panics_leaves_no_lock_behind() {
+    let nodes = Nodes::new(3);
+    let locks = manager(&nodes);
+    let work = || locks.with_lock("job", TTL, |_| -> Result<(), Error> { panic!("on purpose") });
+    assert!(catch_unwind(AssertUnwindSafe(work)).is_err());
+    locks.close();
+    assert!(is_free(&nodes, "job"));
+}
+
+#[test]
+fn a_detached_lock_stays() {
+    let nodes = Nodes::new(3);
+    let guard = manager(&nodes).acquire("job", TTL).expect("free");
+    let detached = guard.detach();
+    assert_eq!((detached.fence, detached.keys), (1, vec![b"job".to_vec()]));
+    assert!(nodes.holds(0, "job"));
+}
+
+#[test]
+fn health_and_inspection_are_told() {
+    let nodes = Nodes::new(3);
+    let locks = manager(&nodes);
+    let guard = locks.acquire("job", TTL).expect("free");
+    let inspection = locks.inspect("job").expect("asked");
+    assert_eq!(inspection.lock().map(|lock| lock.fence), Some(1));
+    assert!(locks.health().expect("asked").can_grant());
+    (0..2).for_each(|node| nodes.silence(node));
+    assert!(!locks.health().expect("asked").can_grant());
+    drop(guard);
+}
+
+#[test]
+fn the_last_manager_waits_until_what_was_freed_is_free() {
+    for _ in 0..50 {
+        let nodes = Nodes::new(5);
+        let locks = manager(&nodes);
+        let other = locks.clone();
+        drop(locks.acquire("job", TTL).expect("free"));
+        drop(locks);
+        drop(other);
+        assert!(is_free(&nodes, "job"));
+    }
+}
+
+/// A manager, and a witness whose other end is in the manager's settings.
+fn with_witness(nodes: &Nodes) -> (LockManager, Arc<()>) {
+    let witness = Arc::new(());
+    let inner = Arc::clone(&witness);
+    let retry = Retry::custom(move |_| {
+        let _inner = &inner;
+        None
+    });
+    let builder = redlock_client::LockManager::builder().memory(nodes).retry(retry);
+    (builder.build_blocking().expect("nodes in memory are enough"), witness)
+}
+
+#[test]
+fn a_guard_outlives_its_manager_and_nothing_outlives_both() {
+    let nodes = Nodes::new(5);
+    let (locks, witness) = with_witness(&nodes);
+    let mut guard = locks.acquire("job", TTL).expect("free");
+    drop(locks);
+    guard.keep_alive(TTL).expect("a thread");
+    guard.extend().expect("still served");
+    assert!(Arc::strong_count(&witness) > 1);
+    drop(guard);
+    eventually("the lock is free", || is_free(&nodes, "job"));
+    eventually("the background has ended", || Arc::strong_count(&witness) == 1);
+}
+
+/// Everything that blocks and everything that is dropped.
+fn use_everything(nodes: &Nodes) {
+    let locks = manager(nodes);
+    let mut guard = locks.acquire("job", TTL).expect("free");
+    guard.keep_alive(TTL).expect("a thread");
+    guard.extend().expect("held");
+    assert_eq!(guard.wait_lost(Duration::ZERO), None);
+    assert!(locks.try_acquire("job", TTL).is_err());
+    assert!(locks.acquire_timeout("job", TTL, Duration::from_millis(1)).is_err());
+    assert!(locks.inspect("job").expect("asked").is_held());
+    assert!(locks.health().expect("asked").can_grant());
+    guard.release();
+    locks.with_lock("job", TTL, |_| Ok::<_, Error>(())).expect("free");
+    drop(locks.acquire_many(["a", "b"], TTL).expect("free"));
+    locks.close();
+    let guard: Guard = locks.acquire("last", TTL).expect("free");
+    drop(locks);
+    drop(guard);
+}
+
+#[test]
+fn nothing_panics_inside_a_runtime_of_one_thread() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let nodes = Nodes::new(3);
+    runtime.block_on(async { use_everything(&nodes) });
+    eventually("the last lock is free", || is_free(&nodes, "last"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn nothing_panics_inside_tasks() {
+    for _ in 0..3 {
+        let nodes = Nodes::new(3);
+        let task = tokio::spawn(async move { use_everything(&nodes) });
+        task.await.expect("no panic in a task");
+        let nodes = Nodes::new(3);
+        let task = tokio::task::spawn_blocking(move || use_everything(&nodes));
+        task.await.expect("no panic where blocking is allowed");
+    }
+}
+
+/// The async manager's own task cannot go on while its only thread is blocked here.
+#[tokio::test]
+async fn a_manager_made_from_an_async_one_does_not_wait_for_it() {
+    let nodes = Nodes::new(3);
+    let locks =
+        redlock_client::LockManager::builder().memory(&nodes).key_prefix("app:").build().expect("fine");
+    let guard = locks.acquire("job", TTL).await.expect("free");
+    let blocking = LockManager::new(locks.clone()).expect("a thread");
+    assert!(matches!(blocking.try_acquire("job", TTL), Err(Error::Contended(_))));
+    let other = blocking.acquire("other", TTL).expect("free");
+    assert!(nodes.holds(0, "app:other"), "with the same settings");
+    other.release();
+    guard.release().await;
+}
+
+#[test]
+fn a_node_that_never_answers_keeps_nobody_from_leaving() {
+    let silent = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+    let port = silent.local_addr().expect("bound").port();
+    let (done, is_done) = mpsc::channel();
+    thread::spawn(move || {
+        let locks = redlock_client::LockManager::builder()
+            .nodes([format!("redis://127.0.0.1:{port}")])
+            .node_timeout(Duration::from_millis(20))
+            .connect_timeout(TTL)
+            .build_blocking()
+            .expect("fine");
+        // Connecting may take longer than anybody here can wait, and so may taking this attempt back.
+        let error = locks.acquire_timeout("job", TTL, Duration::from_millis(20)).expect_err("nobody answers");
+        drop(locks);
+        done.send(error).expect("somebody listens");
+    });
+    let error = is_done.recv_timeout(SOON).expect("gone, though the node hangs");
+    assert!(matches!(error, Error::Timeout { .. }), "{error}");
+}
+
+thread_local! {
+    static KEPT: RefCell<Option<(Guard, LockManager)>> = const { RefCell::new(None) };
+}
+
+#[test]
+fn a_thread_that_ends_frees_what_it_kept() {
+    let nodes = Nodes::new(3);
+    let locks = manager(&nodes);
+    let keeper = thread::spawn(move || {
+        let guard = locks.acquire("job", TTL).expect("free");
+        KEPT.with(|kept| kept.replace(Some((guard, locks))));
+    });
+    keeper.join().expect("no panic on the way out");
+    eventually("the lock is free", || is_free(&nodes, "job"));
+}
+
+#[test]
+fn many_threads_share_a_manager() {
+    let locks = manager(&Nodes::new(5));
+    let count = Mutex::new(0);
+    thread::scope(|threads| {
+        for _ in 0..8 {
+            threads.spawn(|| {
+                for _ in 0..5 {
+                    let guard = locks.acquire_timeout("count", TTL, SOON).expect("had in the end");
+                    *count.try_lock().expect("nobody else is in here") += 1;
+                    guard.release();
+                }
+            });
+        }
+    });
+    assert_eq!(count.into_inner().expect("no panic"), 40);
+}
+
+#[test]
+fn no_owner_is_printed() {
+    let locks = manager(&Nodes::new(3));
+    let guard = locks.acquire("job", TTL).expect("free");
+    let printed = format!("{guard:?} {locks:?}");
+    let owner = guard.detach().owner;
+    assert!(printed.contains("job") && !printed.contains(owner.expose()), "{printed}");
+}
