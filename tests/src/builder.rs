@@ -1,10 +1,11 @@
 //! What a server is started with.
 
 use crate::locate;
-use crate::{Clock, Server, StartFailure};
+use crate::port::Port;
+use crate::server::Access;
+use crate::{Certs, Clock, Server, StartFailure};
 use std::ffi::OsStr;
 use std::fmt::Write;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
@@ -18,10 +19,12 @@ pub struct Builder {
     data_dir: Option<PathBuf>,
     clock: Option<Clock>,
     tcp: bool,
+    tls: bool,
     cluster: bool,
+    password: Option<String>,
 }
 
-/// How many ports are tried. Between finding a free one and the server taking it, another process may.
+/// How many ports are tried: a reservation keeps out all but those who name the very same number.
 const PORTS_TRIED: usize = 10;
 
 impl Builder {
@@ -40,7 +43,9 @@ impl Builder {
             data_dir: None,
             clock: None,
             tcp: false,
+            tls: false,
             cluster: false,
+            password: None,
         }
     }
 
@@ -111,6 +116,33 @@ impl Builder {
         self
     }
 
+    /// Listens for TLS on a free loopback port too, with the server's certificate of `certs`.
+    ///
+    /// A server that was built without TLS refuses to start: see [`StartFailure::lacks_tls`].
+    #[must_use]
+    pub fn tls(mut self, certs: &Certs, clients: ClientCertificate) -> Self {
+        self.tls = true;
+        let quoted = |path: &Path| format!("\"{}\"", path.display());
+        self.arg("tls-cert-file", &quoted(&certs.server_cert()))
+            .arg("tls-key-file", &quoted(&certs.server_key()))
+            .arg("tls-ca-cert-file", &quoted(&certs.ca_cert()))
+            .arg("tls-auth-clients", clients.setting())
+    }
+
+    /// Asks everybody who names no user for this password; the harness knows it.
+    #[must_use]
+    pub fn password(mut self, password: &str) -> Self {
+        self.password = Some(password.into());
+        self.arg("requirepass", password)
+    }
+
+    /// One more user, with rules as `ACL SETUSER` takes them. The user of the harness stays as it is.
+    #[must_use]
+    pub fn user(mut self, name: &str, rules: &str) -> Self {
+        self.settings.push(("user".into(), format!("{name} {rules}")));
+        self
+    }
+
     /// Starts in Cluster mode, as a node that does not serve any slot yet.
     #[must_use]
     pub fn cluster(mut self) -> Self {
@@ -136,7 +168,7 @@ impl Builder {
         loop {
             let last = attempts.next().is_none_or(|attempt| attempt == PORTS_TRIED);
             match self.start_on_some_port() {
-                Err(failure) if self.tcp && !last && failure.port_was_taken() => {}
+                Err(failure) if (self.tcp || self.tls) && !last && failure.port_was_taken() => {}
                 outcome => return outcome,
             }
         }
@@ -145,16 +177,20 @@ impl Builder {
     fn start_on_some_port(&self) -> Result<Server, StartFailure> {
         // A short name under a short folder: the path of a Unix socket has 107 bytes at most.
         let home = tempfile::Builder::new().prefix("rl-").tempdir().expect("a folder for the server");
-        let port = self.tcp.then(free_port);
+        let access = Access {
+            tcp: self.tcp.then(Port::reserve),
+            tls: self.tls.then(Port::reserve),
+            password: self.password.clone(),
+        };
         let data = self.data_dir.clone().unwrap_or_else(|| home.path().join("data"));
         std::fs::create_dir_all(&data).expect("a folder for the server's data");
-        let config = self.config(&home, &data, port);
+        let config = self.config(&home, &data, &access);
         std::fs::write(home.path().join("server.conf"), config).expect("the server's folder is writable");
-        Server::launch(home, data, &self.binary, self.clock.clone(), port)
+        Server::launch(home, data, &self.binary, self.clock.clone(), access)
     }
 
     /// Everything goes into a file, so that `CONFIG REWRITE` has something to rewrite.
-    fn config(&self, home: &TempDir, data: &Path, port: Option<u16>) -> String {
+    fn config(&self, home: &TempDir, data: &Path, access: &Access) -> String {
         let mut lines = String::new();
         let mut line = |text: std::fmt::Arguments<'_>| writeln!(lines, "{text}").expect("a string grows");
         line(format_args!("dir \"{}\"", data.display()));
@@ -162,11 +198,14 @@ impl Builder {
         for (name, value) in &self.settings {
             line(format_args!("{name} {value}"));
         }
-        if let Some(port) = port {
-            line(format_args!("bind 127.0.0.1\nport {port}"));
+        if let Some(port) = &access.tcp {
+            line(format_args!("bind 127.0.0.1\nport {}", port.number()));
+        }
+        if let Some(port) = &access.tls {
+            line(format_args!("bind 127.0.0.1\ntls-port {}", port.number()));
         }
         if self.cluster {
-            line(format_args!("cluster-port {}", free_port()));
+            line(format_args!("cluster-port {}", Port::reserve().number()));
         }
         if let Some(arguments) = &self.module {
             let quoted: String = arguments.iter().map(|argument| format!(" \"{argument}\"")).collect();
@@ -176,8 +215,20 @@ impl Builder {
     }
 }
 
-/// A port that was free a moment ago.
-fn free_port() -> u16 {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free loopback port");
-    listener.local_addr().expect("a bound socket has an address").port()
+/// Whether a server asks those who come over TLS for a certificate of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClientCertificate {
+    /// Whoever shows none is turned away.
+    Required,
+    /// Nobody is asked.
+    NotAsked,
+}
+
+impl ClientCertificate {
+    fn setting(self) -> &'static str {
+        match self {
+            Self::Required => "yes",
+            Self::NotAsked => "no",
+        }
+    }
 }

@@ -1,7 +1,8 @@
 //! Real servers, faults and checks for Redlock.
 //!
 //! A test starts a [`Server`], talks to it over a [`Wire`], reads [`Answer`]s and waits only with
-//! [`eventually`]. Where time itself is under test, a [`Clock`] stands between the server and the kernel.
+//! [`eventually`]. Where time itself is under test, a [`Clock`] stands between the server and the kernel;
+//! where the network is, a [`Proxy`] stands before each server of a [`Fleet`].
 //!
 //! | file | subject |
 //! |---|---|
@@ -9,12 +10,20 @@
 //! | `spawn.rs` | child processes that cannot outlive the test |
 //! | `server.rs` | one running server: start, stop, restart, log, INFO |
 //! | `builder.rs` | what a server is started with |
+//! | `fleet.rs` | several independent servers |
+//! | `cluster.rs` | servers that share the keys out among themselves |
+//! | `sentinel.rs` | who watches masters and puts replicas in their place |
+//! | `proxy.rs`, `proxy/` | a bad network in front of a server, on command |
+//! | `port.rs` | loopback ports that stay with whoever got them |
+//! | `certs.rs` | certificates for TLS |
 //! | `flavor.rs` | Redis or Valkey, and which version |
 //! | `wire.rs`, `resp.rs`, `answer.rs` | a connection, the bytes on it, what came back |
+//! | `ease.rs` | what many tests do first |
 //! | `inspection.rs` | what a server tells about one lock |
 //! | `clock.rs`, `shim/clock.c` | the server's clocks, moved from outside |
 //! | `subject.rs` | the core and a real server, to be compared |
 //! | `cases.rs` | the contract of one node as a table |
+//! | `sim/` | histories on virtual time |
 //! | `history.rs` | what clients saw, and whether it can be true |
 //! | `wait.rs` | the one way to wait |
 //! | `skip.rs` | a test that has nothing to test here says so |
@@ -25,13 +34,21 @@
 mod answer;
 mod builder;
 pub mod cases;
+mod certs;
 mod clock;
+mod cluster;
+mod ease;
 mod flavor;
+mod fleet;
 pub mod history;
 mod inspection;
 mod locate;
+mod port;
+mod proxy;
 mod resp;
+mod sentinel;
 mod server;
+pub mod sim;
 mod skip;
 mod spawn;
 pub mod subject;
@@ -39,12 +56,18 @@ mod wait;
 mod wire;
 
 pub use answer::Answer;
-pub use builder::Builder;
+pub use builder::{Builder, ClientCertificate};
+pub use certs::Certs;
 pub use clock::Clock;
+pub use cluster::Cluster;
+pub use ease::{frozen, granted};
 pub use flavor::{Brand, Flavor};
+pub use fleet::Fleet;
 pub use inspection::Inspection;
 pub use locate::module_path;
+pub use proxy::{Deed, Proxy, Way};
+pub use sentinel::Sentinel;
 pub use server::{Server, StartFailure};
 pub use skip::skip;
-pub use wait::{SOON, eventually, within};
+pub use wait::{SOON, eventually, eventually_async, in_time, within};
 pub use wire::Wire;

@@ -1,9 +1,11 @@
 //! One running server, which ends with the value that stands for it.
 
+use crate::port::Port;
 use crate::spawn;
 use crate::{Answer, Builder, Clock, Flavor, SOON, Wire, eventually, within};
 use std::fmt;
 use std::fs::{self, OpenOptions};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -20,7 +22,16 @@ pub struct Server {
     data_dir: PathBuf,
     binary: PathBuf,
     clock: Option<Clock>,
-    port: Option<u16>,
+    access: Access,
+}
+
+/// How a server is reached, apart from its Unix socket.
+#[derive(Debug)]
+pub(crate) struct Access {
+    pub(crate) tcp: Option<Port>,
+    pub(crate) tls: Option<Port>,
+    /// Asked of everybody who names no user.
+    pub(crate) password: Option<String>,
 }
 
 /// A server that did not come up, with what it had to say about it.
@@ -63,9 +74,9 @@ impl Server {
         data_dir: PathBuf,
         binary: &Path,
         clock: Option<Clock>,
-        port: Option<u16>,
+        access: Access,
     ) -> Result<Self, StartFailure> {
-        let mut server = Self { child: None, home, data_dir, binary: binary.to_path_buf(), clock, port };
+        let mut server = Self { child: None, home, data_dir, binary: binary.to_path_buf(), clock, access };
         server.bring_up()?;
         Ok(server)
     }
@@ -87,7 +98,15 @@ impl Server {
     /// When the server does not take it.
     #[must_use]
     pub fn connect(&self) -> Wire {
-        Wire::connect(&Self::socket_in(self.home.path())).expect("a running server takes connections")
+        self.try_connect().expect("a running server takes connections")
+    }
+
+    fn try_connect(&self) -> io::Result<Wire> {
+        let mut wire = Wire::connect(&self.socket())?;
+        if let Some(password) = &self.access.password {
+            wire.try_call(&["AUTH", password])?;
+        }
+        Ok(wire)
     }
 
     /// Opens a connection that speaks RESP3.
@@ -114,7 +133,34 @@ impl Server {
     /// The loopback port, of a server that was asked to have one.
     #[must_use]
     pub fn port(&self) -> Option<u16> {
-        self.port
+        self.access.tcp.as_ref().map(Port::number)
+    }
+
+    /// The address on TCP, as a client is given it.
+    ///
+    /// # Panics
+    /// When the server was not asked to listen there.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port().expect("a server on TCP is started with .tcp()"))
+    }
+
+    /// The address of the Unix socket, as a client is given it.
+    #[must_use]
+    pub fn unix_url(&self) -> String {
+        format!("redis+unix://{}", self.socket().display())
+    }
+
+    /// The loopback port for TLS, of a server that was asked to have one.
+    #[must_use]
+    pub fn tls_port(&self) -> Option<u16> {
+        self.access.tls.as_ref().map(Port::number)
+    }
+
+    /// The Unix socket, which every server has.
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
+        Self::socket_in(self.home.path())
     }
 
     /// Whether the process still runs, without asking it anything.
@@ -145,6 +191,18 @@ impl Server {
     pub fn info(&self, section: &str, field: &str) -> Option<String> {
         let text = self.connect().call(&["INFO", section]).string();
         text.lines().find_map(|line| Some(line.strip_prefix(field)?.strip_prefix(':')?.trim().to_string()))
+    }
+
+    /// How often clients have called a command, since the start or the last `CONFIG RESETSTAT`.
+    ///
+    /// # Panics
+    /// When the server does not tell.
+    #[must_use]
+    pub fn calls(&self, command: &str) -> u64 {
+        let info = self.connect().call(&["INFO", "commandstats"]).string().to_lowercase();
+        let field = format!("cmdstat_{}:calls=", command.to_lowercase());
+        let count = info.lines().find_map(|line| line.strip_prefix(&field)?.split(',').next());
+        count.map_or(0, |digits| digits.parse().expect("a count of calls"))
     }
 
     /// Redis or Valkey, and which version.
@@ -228,9 +286,8 @@ impl Server {
     }
 
     fn bring_up(&mut self) -> Result<(), StartFailure> {
-        let socket = Self::socket_in(self.home.path());
         // Left behind by a killed server; a probe must not wait on it.
-        let _ = fs::remove_file(&socket);
+        let _ = fs::remove_file(self.socket());
         let log = OpenOptions::new().create(true).append(true).open(self.home.path().join("log"));
         let log = log.expect("the server's log can be written");
         let mut command = Command::new(&self.binary);
@@ -248,7 +305,7 @@ impl Server {
             if !self.is_running() {
                 return Some(Err("it ended"));
             }
-            let answer = Wire::connect(&socket).ok()?.try_call(&["PING"]).ok()?;
+            let answer = self.try_connect().ok()?.try_call(&["PING"]).ok()?;
             (answer == Answer::Status("PONG".into())).then_some(Ok(()))
         });
         outcome.unwrap_or(Err("it did not answer in time")).map_err(|reason| {
@@ -270,6 +327,14 @@ impl Drop for Server {
 impl StartFailure {
     pub(crate) fn port_was_taken(&self) -> bool {
         self.log.contains("Address already in use")
+    }
+
+    /// Whether the server was built without TLS, so that there is nothing to test.
+    #[must_use]
+    pub fn lacks_tls(&self) -> bool {
+        // Older servers do not know the settings at all, newer ones look for the code behind them.
+        let unknown = self.log.contains("'tls-cert-file") && self.log.contains("Bad directive");
+        unknown || self.log.contains("Failed finding TLS support")
     }
 }
 

@@ -31,6 +31,37 @@ pub fn within<T>(deadline: Duration, mut probe: impl FnMut() -> Option<T>) -> Op
     }
 }
 
+/// As [`eventually`], without keeping the thread from the tasks that the answer depends on.
+///
+/// # Panics
+/// When `deadline` passes first.
+pub async fn eventually_async<T>(
+    what: &str,
+    deadline: Duration,
+    mut probe: impl AsyncFnMut() -> Option<T>,
+) -> T {
+    let end = Instant::now() + deadline;
+    loop {
+        let late = Instant::now() >= end;
+        if let Some(found) = probe().await {
+            return found;
+        }
+        assert!(!late, "waited in vain for {deadline:?} until {what}");
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Waits for something that ends by itself; ends the test when `deadline` passes first.
+///
+/// `what` completes the sentence "waited in vain until …".
+///
+/// # Panics
+/// When `deadline` passes first.
+pub async fn in_time<T>(what: &str, deadline: Duration, future: impl Future<Output = T>) -> T {
+    let outcome = tokio::time::timeout(deadline, future).await;
+    outcome.unwrap_or_else(|_| panic!("waited in vain for {deadline:?} until {what}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -48,5 +79,20 @@ mod tests {
     #[test]
     fn gives_up_at_the_deadline() {
         assert_eq!(within(Duration::ZERO, || None::<()>), None);
+    }
+
+    #[tokio::test]
+    async fn lets_other_tasks_bring_the_answer() {
+        let (sender, mut receiver) = tokio::sync::mpsc::channel(1);
+        tokio::spawn(async move { sender.send(7).await });
+        let found = eventually_async("another task has sent", SOON, async || receiver.try_recv().ok()).await;
+        assert_eq!(found, 7);
+        assert_eq!(in_time("a future ends", SOON, async { 7 }).await, 7);
+    }
+
+    #[tokio::test]
+    #[should_panic(expected = "until pigs fly")]
+    async fn gives_up_at_the_deadline_without_blocking() {
+        eventually_async("pigs fly", Duration::ZERO, async || None::<()>).await;
     }
 }

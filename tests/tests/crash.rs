@@ -5,23 +5,11 @@
 mod traffic;
 
 use redlock_tests::history::{Breach, Event, History, Promise, What};
-use redlock_tests::{Answer, Builder, Clock, SOON, Server, Wire, eventually};
+use redlock_tests::{Answer, Builder, SOON, Server, Wire, eventually, frozen, granted};
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::{Duration, Instant};
 use traffic::{Progress, Traffic};
-
-/// A frozen clock stands still over a crash too.
-fn frozen(builder: Builder) -> (Server, Clock) {
-    let clock = Clock::new();
-    clock.freeze_module();
-    (builder.clock(&clock).start(), clock)
-}
-
-fn granted(answer: &Answer) -> i64 {
-    assert!(matches!(answer, Answer::Int(1..)), "expected a fence, got {answer:?}");
-    answer.int()
-}
 
 /// Grants again at once after a crash, whatever it may have forgotten.
 fn forgetful() -> Builder {

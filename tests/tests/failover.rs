@@ -5,7 +5,7 @@
 mod traffic;
 
 use redlock_tests::history::Breach;
-use redlock_tests::{Answer, Brand, Builder, Clock, SOON, Server, Wire, eventually, skip};
+use redlock_tests::{Answer, Brand, Builder, Clock, SOON, Server, Wire, eventually, granted, skip};
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -22,11 +22,6 @@ fn frozen() -> Clock {
     let clock = Clock::new();
     clock.freeze_module();
     clock
-}
-
-fn granted(answer: &Answer) -> i64 {
-    assert!(matches!(answer, Answer::Int(1..)), "expected a fence, got {answer:?}");
-    answer.int()
 }
 
 fn left_ms(wire: &mut Wire) -> i64 {

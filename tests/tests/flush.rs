@@ -2,24 +2,13 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
-use redlock_tests::{Answer, Builder, Clock, Server, Wire};
+use redlock_tests::{Answer, Builder, Clock, Server, Wire, frozen, granted};
 use std::thread;
 use std::time::Duration;
 
 /// Every command that empties a database, with those that free memory behind the scenes.
 const FLUSHES: [&str; 6] =
     ["FLUSHALL", "FLUSHALL SYNC", "FLUSHALL ASYNC", "FLUSHDB", "FLUSHDB SYNC", "FLUSHDB ASYNC"];
-
-fn frozen(builder: Builder) -> (Server, Clock) {
-    let clock = Clock::new();
-    clock.freeze_module();
-    (builder.clock(&clock).start(), clock)
-}
-
-fn granted(answer: &Answer) -> i64 {
-    assert!(matches!(answer, Answer::Int(1..)), "expected a fence, got {answer:?}");
-    answer.int()
-}
 
 fn refused(wire: &mut Wire, line: &str, case: &str) {
     let answer = wire.call_strs(line);

@@ -4,7 +4,7 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
-use redlock_tests::{Answer, Builder, Clock, Server, Wire, skip};
+use redlock_tests::{Answer, Builder, Clock, Server, Wire, granted, skip};
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -81,11 +81,6 @@ fn fill(folder: &Path) -> PathBuf {
     while file.write_all(&[0; 512]).is_ok() {}
     while file.write_all(&[0]).is_ok() {}
     path
-}
-
-fn granted(answer: &Answer) -> i64 {
-    assert!(matches!(answer, Answer::Int(1..)), "expected a fence, got {answer:?}");
-    answer.int()
 }
 
 /// All that a client can tell of a node and two of its keys.

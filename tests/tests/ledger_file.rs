@@ -2,7 +2,7 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
-use redlock_tests::{Answer, Server, StartFailure, Wire};
+use redlock_tests::{Answer, Server, StartFailure, Wire, granted};
 use std::fs;
 use std::path::Path;
 use tempfile::TempDir;
@@ -19,11 +19,6 @@ fn folder() -> TempDir {
 
 fn start_in(folder: &Path) -> Server {
     Server::builder().data_dir(folder).start()
-}
-
-fn granted(answer: &Answer) -> i64 {
-    assert!(matches!(answer, Answer::Int(1..)), "expected a fence, got {answer:?}");
-    answer.int()
 }
 
 fn node(wire: &mut Wire, field: &str) -> Answer {

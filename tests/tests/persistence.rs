@@ -2,7 +2,7 @@
 
 #![allow(clippy::expect_used, reason = "helpers of tests")]
 
-use redlock_tests::{Answer, Builder, Clock, Inspection, SOON, Server, Wire, eventually};
+use redlock_tests::{Answer, Builder, Clock, Inspection, SOON, Server, Wire, eventually, frozen, granted};
 use std::fs;
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -12,24 +12,12 @@ const KEY: &[u8] = b"job \0\r\n\xff";
 const OWNER: &[u8] = b"\0owner\r\n\xfe\"";
 const LABEL: &[u8] = b"night\0ly \xff\r\n";
 
-/// A frozen clock makes every number exact, also over a restart.
-fn frozen(builder: Builder) -> (Server, Clock) {
-    let clock = Clock::new();
-    clock.freeze_module();
-    (builder.clock(&clock).start(), clock)
-}
-
 fn aof(fsync: &str) -> Builder {
     Server::builder().arg("appendonly", "yes").arg("appendfsync", fsync)
 }
 
 fn call(wire: &mut Wire, name: &str, rest: &[&[u8]]) -> Answer {
     wire.call(&[&[name.as_bytes(), KEY, OWNER], rest].concat())
-}
-
-fn granted(answer: &Answer) -> i64 {
-    assert!(matches!(answer, Answer::Int(1..)), "expected a fence, got {answer:?}");
-    answer.int()
 }
 
 /// A lock with a history, and a released key whose number must not be forgotten.

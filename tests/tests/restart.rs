@@ -2,19 +2,12 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
-use redlock_tests::{Answer, Builder, Clock, SOON, Server, Wire, eventually};
+use redlock_tests::{Answer, Builder, Clock, SOON, Server, Wire, eventually, frozen, granted};
 use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
 const TTL_MS: i64 = 60_000;
-
-/// A frozen clock stands still over a restart too.
-fn frozen(builder: Builder) -> (Server, Clock) {
-    let clock = Clock::new();
-    clock.freeze_module();
-    (builder.clock(&clock).start(), clock)
-}
 
 fn append_only(fsync: &str) -> Builder {
     Server::builder().arg("appendonly", "yes").arg("appendfsync", fsync)
@@ -26,11 +19,6 @@ fn snapshots() -> Builder {
 
 fn grace(builder: Builder, grace: &str) -> Builder {
     builder.module_args(["restart-grace", grace])
-}
-
-fn granted(answer: &Answer) -> i64 {
-    assert!(matches!(answer, Answer::Int(1..)), "expected a fence, got {answer:?}");
-    answer.int()
 }
 
 fn take(server: &Server, key: &str) -> i64 {

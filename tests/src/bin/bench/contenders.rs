@@ -3,7 +3,7 @@
 use redlock_tests::{Answer, Wire};
 
 /// Compare and delete, as every Redlock library does it.
-const SCRIPT: &str =
+pub(crate) const SCRIPT: &str =
     "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
 
 /// Makes a command of a key and an owner.

@@ -51,3 +51,9 @@ pub(crate) fn verdict(what: &str, figure: f64, at_most: f64) {
     let word = if figure <= at_most { "reached" } else { "MISSED" };
     println!("{word}: {what} {figure:.3}, to be at most {at_most:.2}");
 }
+
+/// As [`verdict`], for a figure that should be large.
+pub(crate) fn verdict_at_least(what: &str, figure: f64, at_least: f64) {
+    let word = if figure >= at_least { "reached" } else { "MISSED" };
+    println!("{word}: {what} {figure:.3}, to be at least {at_least:.2}");
+}

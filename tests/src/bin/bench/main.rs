@@ -1,4 +1,4 @@
-//! Figures, not tests: `scripts/bench module`.
+//! Figures, not tests: `scripts/bench module` and `scripts/bench client`.
 //!
 //! Everything is measured as a ratio within one run: contenders take turns, in an order that rotates,
 //! and medians are compared. Server CPU time is the server's own count, so that a busy machine disturbs
@@ -6,6 +6,7 @@
 
 #![allow(clippy::expect_used, clippy::cast_precision_loss, reason = "a program that measures")]
 
+mod client;
 mod contenders;
 mod figures;
 mod memory;
@@ -14,10 +15,13 @@ mod pairs;
 use redlock_tests::Server;
 
 fn main() {
-    match std::env::args().nth(1).as_deref() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.first().map(String::as_str) {
         Some("module") => module(),
+        Some("client") => client::measure(&arguments[1..]),
+        Some(client::DELAYS) => client::serve_delays(&arguments[1..]),
         _ => {
-            eprintln!("usage: bench module");
+            eprintln!("usage: bench module, or bench client [part...]");
             std::process::exit(2);
         }
     }

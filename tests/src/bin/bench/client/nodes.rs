@@ -1,0 +1,50 @@
+//! The servers that contenders take their locks on.
+
+use redlock_tests::Server;
+
+use super::contender::Contender;
+
+/// Two sets of servers: plain ones, and as many with the module.
+pub(crate) struct Nodes {
+    plain: Vec<Server>,
+    with_module: Vec<Server>,
+}
+
+impl Nodes {
+    /// Starts `count` servers of each kind, all at once.
+    pub(crate) fn start(count: usize) -> Self {
+        std::thread::scope(|scope| {
+            let start = |module: bool| {
+                let builder = Server::builder().tcp();
+                let builder = if module { builder } else { builder.without_module() };
+                scope.spawn(|| builder.start())
+            };
+            let all = |module| (0..count).map(|_| start(module)).collect::<Vec<_>>();
+            let (plain, with_module) = (all(false), all(true));
+            let join = |started: Vec<std::thread::ScopedJoinHandle<'_, Server>>| {
+                started.into_iter().map(|server| server.join().expect("a server that starts")).collect()
+            };
+            Self { plain: join(plain), with_module: join(with_module) }
+        })
+    }
+
+    /// The servers of one contender.
+    pub(crate) fn of<C: Contender>(&self) -> &[Server] {
+        if C::WITH_MODULE { &self.with_module } else { &self.plain }
+    }
+
+    /// Both kinds of one node.
+    pub(crate) fn both(&mut self, number: usize) -> [&mut Server; 2] {
+        [&mut self.plain[number], &mut self.with_module[number]]
+    }
+
+    /// Loopback ports of both kinds of a node, plain first.
+    pub(crate) fn ports(&self, number: usize) -> [u16; 2] {
+        [&self.plain, &self.with_module].map(|servers| servers[number].port().expect("a server with a port"))
+    }
+}
+
+/// How a client is told of a server on this machine.
+pub(crate) fn url(port: u16) -> String {
+    format!("redis://127.0.0.1:{port}/")
+}

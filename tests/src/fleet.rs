@@ -1,0 +1,101 @@
+//! Several independent servers, as one quorum client sees them.
+
+use crate::{Builder, Inspection, Server};
+use std::ops::{Index, IndexMut};
+use std::thread;
+
+/// Masters that know nothing of each other, all with the module, on TCP and on Unix sockets.
+///
+/// `fleet[2]` is the third [`Server`]: kill it, pause it, restart it like any other.
+#[derive(Debug)]
+pub struct Fleet {
+    nodes: Vec<Server>,
+}
+
+impl Fleet {
+    /// Starts so many usual nodes.
+    ///
+    /// # Panics
+    /// When one of them does not come up.
+    #[must_use]
+    pub fn start(size: usize) -> Self {
+        Self::start_with(size, |_, node| node)
+    }
+
+    /// Starts so many nodes, each as `describe` changes the usual one; it is told the node's index.
+    ///
+    /// # Panics
+    /// When one of them does not come up.
+    #[must_use]
+    pub fn start_with(size: usize, describe: impl Fn(usize, Builder) -> Builder) -> Self {
+        let nodes: Vec<Builder> = (0..size).map(|index| describe(index, Server::builder().tcp())).collect();
+        // All at once: a server spends most of its start waiting.
+        let nodes = thread::scope(|scope| {
+            let starting: Vec<_> = nodes.into_iter().map(|node| scope.spawn(|| node.start())).collect();
+            starting.into_iter().map(|node| node.join().expect("a node that comes up")).collect()
+        });
+        Self { nodes }
+    }
+
+    /// The address of every node on TCP.
+    #[must_use]
+    pub fn urls(&self) -> Vec<String> {
+        self.nodes.iter().map(Server::url).collect()
+    }
+
+    /// The address of every node's Unix socket.
+    #[must_use]
+    pub fn unix_urls(&self) -> Vec<String> {
+        self.nodes.iter().map(Server::unix_url).collect()
+    }
+
+    /// The nodes in order.
+    pub fn iter(&self) -> impl Iterator<Item = &Server> {
+        self.nodes.iter()
+    }
+
+    /// How often clients have called a command, for every node; all of them must be able to answer.
+    #[must_use]
+    pub fn calls(&self, command: &str) -> Vec<u64> {
+        self.nodes.iter().map(|node| node.calls(command)).collect()
+    }
+
+    /// Starts all counts of calls anew.
+    pub fn reset_calls(&self) {
+        for node in &self.nodes {
+            node.connect().call_strs("CONFIG RESETSTAT");
+        }
+    }
+
+    /// What every node that runs says about a lock; a node that was killed holds none.
+    ///
+    /// A paused node would not answer: resume it first.
+    pub fn locks(&mut self, key: &str) -> Vec<Option<Inspection>> {
+        let look = |node: &mut Server| node.is_running().then(|| node.connect().inspect(key)).flatten();
+        self.nodes.iter_mut().map(look).collect()
+    }
+
+    /// The fence under which every node holds a lock, as [`Fleet::locks`].
+    pub fn fences(&mut self, key: &str) -> Vec<Option<i64>> {
+        self.locks(key).into_iter().map(|lock| lock.map(|lock| lock.fence)).collect()
+    }
+
+    /// Whether no node holds a lock, as [`Fleet::locks`].
+    pub fn is_free(&mut self, key: &str) -> bool {
+        self.locks(key).iter().all(Option::is_none)
+    }
+}
+
+impl Index<usize> for Fleet {
+    type Output = Server;
+
+    fn index(&self, index: usize) -> &Server {
+        &self.nodes[index]
+    }
+}
+
+impl IndexMut<usize> for Fleet {
+    fn index_mut(&mut self, index: usize) -> &mut Server {
+        &mut self.nodes[index]
+    }
+}

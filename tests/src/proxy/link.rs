@@ -1,0 +1,258 @@
+//! One connection through the proxy: two lanes, each of which carries whole commands or replies.
+
+use super::frames::{command, frame};
+use super::rules::{Deed, Rules, Way};
+use super::state::State;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+
+/// What both lanes of a connection know.
+#[derive(Debug, Default)]
+pub(super) struct Link {
+    /// Names of the commands that the server has got and not answered.
+    unanswered: Mutex<VecDeque<String>>,
+    /// The next reply is not passed on: it ends the connection.
+    ends_at_reply: AtomicBool,
+    /// The client is told that its connection is closed, while the way to the server stays open.
+    strand: Notify,
+    end: Notify,
+}
+
+/// A command, a reply, or some bytes that are neither, on their way.
+struct Item {
+    bytes: Vec<u8>,
+    name: Option<String>,
+    arrived: Instant,
+}
+
+/// What to do with the item at the head of a lane.
+enum Step {
+    /// Nothing, until something changes.
+    Wait,
+    /// Nothing, until this moment or until something changes.
+    WaitUntil(Instant),
+    Stick,
+    Strand,
+    Throw,
+    Deliver(Vec<u8>),
+    /// Deliver this and end the connection.
+    DeliverAndEnd(Vec<u8>),
+}
+
+/// Carries bytes both ways until both sides are done or a later cut than the one it was `born` after.
+pub(super) async fn serve(client: TcpStream, server: TcpStream, born: u64, state: &State) {
+    let mut rules = state.rules.subscribe();
+    let link = Link::default();
+    let _ = (client.set_nodelay(true), server.set_nodelay(true));
+    let (from_client, to_client) = client.into_split();
+    let (from_server, to_server) = server.into_split();
+    let there = Carrier::new(Way::There, &link, state).carry(from_client, to_server);
+    let back = Carrier::new(Way::Back, &link, state).carry(from_server, to_client);
+    tokio::select! {
+        _ = async { tokio::join!(there, back) } => {}
+        () = link.end.notified() => {}
+        _ = rules.wait_for(|rules| rules.cuts != born) => {}
+    }
+}
+
+/// One lane.
+struct Carrier<'a> {
+    way: Way,
+    link: &'a Link,
+    state: &'a State,
+    /// Bytes that are no whole item yet.
+    unread: Vec<u8>,
+    queue: VecDeque<Item>,
+    /// The count of `let_gos` at which an ambush stopped the item at the head.
+    stuck_at: Option<u64>,
+    /// Nobody takes what is carried: it is read and thrown away, so that the other side can go on.
+    in_vain: bool,
+}
+
+impl<'a> Carrier<'a> {
+    fn new(way: Way, link: &'a Link, state: &'a State) -> Self {
+        let (unread, queue) = (Vec::new(), VecDeque::new());
+        Self { way, link, state, unread, queue, stuck_at: None, in_vain: false }
+    }
+
+    async fn carry(mut self, mut from: OwnedReadHalf, mut to: OwnedWriteHalf) {
+        let mut rules = self.state.rules.subscribe();
+        let mut open = true;
+        let mut buffer = vec![0; 64 * 1024];
+        while open || !self.queue.is_empty() {
+            rules.borrow_and_update();
+            let step = self.step();
+            let until = match step {
+                Step::WaitUntil(moment) => Some(moment),
+                Step::Wait => None,
+                other => {
+                    // Whatever its sender still says does not come any more.
+                    open &= !matches!(other, Step::Strand);
+                    self.take(other, &mut to).await;
+                    continue;
+                }
+            };
+            tokio::select! {
+                read = from.read(&mut buffer), if open => match read {
+                    Ok(size @ 1..) => self.arrive(&buffer[..size]),
+                    Ok(0) | Err(_) => {
+                        self.flush_unread();
+                        open = false;
+                    }
+                },
+                () = sleep_until(until.unwrap_or_else(Instant::now)), if until.is_some() => {}
+                () = self.link.strand.notified(), if self.way == Way::Back && !self.in_vain => {
+                    let _ = to.shutdown().await;
+                    self.in_vain = true;
+                }
+                _ = rules.changed() => {}
+            }
+        }
+        // The other side learns that nothing more comes; what it still has to say goes its own way.
+        let _ = to.shutdown().await;
+    }
+
+    /// Cuts what has arrived into items.
+    fn arrive(&mut self, bytes: &[u8]) {
+        self.unread.extend_from_slice(bytes);
+        while !self.unread.is_empty() {
+            let (length, name) = match self.way {
+                Way::There if self.unread[0] == b'*' => match command(&self.unread) {
+                    Some(found) => (found.length, Some(found.name)),
+                    None => return,
+                },
+                Way::Back if self.awaits_reply() => match frame(&self.unread) {
+                    // A push answers nobody.
+                    Some(length) if self.unread[0] == b'>' => (length, None),
+                    Some(length) => (length, self.unanswered(VecDeque::pop_front)),
+                    None => return,
+                },
+                // Another protocol, as inside TLS.
+                _ => (self.unread.len(), None),
+            };
+            if self.way == Way::There
+                && let Some(name) = &name
+            {
+                self.state.note(name);
+            }
+            let rest = self.unread.split_off(length);
+            let bytes = std::mem::replace(&mut self.unread, rest);
+            self.queue.push_back(Item { bytes, name, arrived: Instant::now() });
+        }
+    }
+
+    /// The sender is gone: what it left unfinished goes on as it is.
+    fn flush_unread(&mut self) {
+        if !self.unread.is_empty() {
+            let bytes = std::mem::take(&mut self.unread);
+            self.queue.push_back(Item { bytes, name: None, arrived: Instant::now() });
+        }
+    }
+
+    /// What happens to the item at the head, by the rules of this moment.
+    fn step(&mut self) -> Step {
+        let Some(item) = self.queue.front() else { return Step::Wait };
+        let mut step = Step::Wait;
+        self.state.rules.send_if_modified(|rules| {
+            let waiting = |rules: &Rules| (rules.ambush.is_some(), rules.lane(self.way).fuse);
+            let before = waiting(rules);
+            step = self.decide(item, rules);
+            waiting(rules) != before
+        });
+        step
+    }
+
+    fn decide(&self, item: &Item, rules: &mut Rules) -> Step {
+        let lane = rules.lane(self.way);
+        let due = item.arrived + lane.delay;
+        if lane.hold || self.stuck_at == Some(rules.let_gos) {
+            return Step::Wait;
+        }
+        if lane.lose || self.in_vain {
+            return Step::Throw;
+        }
+        if due > Instant::now() {
+            return Step::WaitUntil(due);
+        }
+        let mut bytes = item.bytes.clone();
+        if self.way == Way::Back {
+            if self.link.ends_at_reply.load(Relaxed) {
+                return Step::DeliverAndEnd(Vec::new());
+            }
+            if let Some(forged) = rules.forged(item.name.as_deref()) {
+                bytes = forged.to_vec();
+            }
+        } else {
+            match rules.spring(item.name.as_deref()) {
+                Some(Deed::Hold) => return Step::Stick,
+                Some(Deed::Strand) => return Step::Strand,
+                Some(Deed::CutBefore) => return Step::DeliverAndEnd(Vec::new()),
+                Some(Deed::CutInside) => {
+                    bytes.truncate(bytes.len() / 2);
+                    return Step::DeliverAndEnd(bytes);
+                }
+                Some(Deed::LoseReply) => self.link.ends_at_reply.store(true, Relaxed),
+                None => {}
+            }
+        }
+        let fuse = &mut rules.lane_mut(self.way).fuse;
+        match *fuse {
+            Some(left) if left <= bytes.len() => {
+                *fuse = None;
+                bytes.truncate(left);
+                Step::DeliverAndEnd(bytes)
+            }
+            Some(left) => {
+                *fuse = Some(left - bytes.len());
+                Step::Deliver(bytes)
+            }
+            None => Step::Deliver(bytes),
+        }
+    }
+
+    async fn take(&mut self, step: Step, to: &mut OwnedWriteHalf) {
+        let ends = matches!(step, Step::DeliverAndEnd(_));
+        match step {
+            Step::Wait | Step::WaitUntil(_) => {}
+            Step::Stick => self.stuck_at = Some(self.state.rules.borrow().let_gos),
+            Step::Strand => {
+                self.stuck_at = Some(self.state.rules.borrow().let_gos);
+                self.queue.truncate(1);
+                self.link.strand.notify_one();
+            }
+            Step::Throw => {
+                self.queue.pop_front();
+                if !self.in_vain {
+                    self.state.sights.send_modify(|sights| sights.lost += 1);
+                }
+            }
+            Step::Deliver(bytes) | Step::DeliverAndEnd(bytes) => {
+                let item = self.queue.pop_front();
+                // Before the bytes: the reply may be here as soon as they are there.
+                if self.way == Way::There
+                    && let Some(name) = item.and_then(|item| item.name)
+                {
+                    self.unanswered(|names| names.push_back(name));
+                }
+                self.in_vain = to.write_all(&bytes).await.is_err();
+            }
+        }
+        if ends {
+            self.link.end.notify_one();
+        }
+    }
+
+    fn awaits_reply(&self) -> bool {
+        !self.unanswered(|names| names.is_empty())
+    }
+
+    fn unanswered<T>(&self, with: impl FnOnce(&mut VecDeque<String>) -> T) -> T {
+        with(&mut self.link.unanswered.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}

@@ -1,0 +1,40 @@
+//! What a proxy's tasks and the test share.
+
+use super::rules::{Door, Rules};
+use std::collections::HashMap;
+use tokio::sync::watch;
+
+/// What is in force, and what has been seen.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) rules: watch::Sender<Rules>,
+    pub(super) sights: watch::Sender<Sights>,
+}
+
+/// What has come by so far.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Sights {
+    /// How often each command has reached the proxy, by name.
+    pub(super) commands: HashMap<String, usize>,
+    /// How many commands and replies were thrown away because a rule says so.
+    pub(super) lost: usize,
+    /// How many have connected.
+    pub(super) accepted: usize,
+    /// The connections of this moment, by the count of cuts at which they began.
+    pub(super) live: Vec<u64>,
+    /// How many cuts have been made.
+    pub(super) cuts: u64,
+    /// How the door really stands.
+    pub(super) door: Option<Door>,
+}
+
+impl State {
+    pub(super) fn new() -> Self {
+        Self { rules: watch::Sender::new(Rules::default()), sights: watch::Sender::new(Sights::default()) }
+    }
+
+    /// Counts a command that has arrived.
+    pub(super) fn note(&self, name: &str) {
+        self.sights.send_modify(|sights| *sights.commands.entry(name.to_string()).or_default() += 1);
+    }
+}

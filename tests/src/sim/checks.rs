@@ -1,0 +1,174 @@
+//! What must be true of every history, whoever makes it.
+//!
+//! Nothing here knows how locks are taken. It is told what clients and the storage saw, in true order.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+
+/// One attempt to hold a lock.
+pub type SessionId = u64;
+
+/// Something that must never be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Violation {
+    /// Two clients believed in one lock at the same time, though all clocks kept their rates.
+    Overlap {
+        /// Which key.
+        key: usize,
+        /// Who held it.
+        holder: SessionId,
+        /// Who held it too.
+        newcomer: SessionId,
+    },
+    /// Two holders of one key had the same number.
+    FenceRepeated {
+        /// Which key.
+        key: usize,
+        /// The number in question.
+        fence: u64,
+    },
+    /// A holder that asked after another one held had a number that is not larger.
+    FenceNotLarger {
+        /// Which key.
+        key: usize,
+        /// The number in question.
+        fence: u64,
+        /// The number that was held before.
+        before: u64,
+    },
+    /// The storage took a write with a smaller number than one it had taken before.
+    StaleWrite {
+        /// Which key.
+        key: usize,
+        /// The number in question.
+        fence: u64,
+        /// The newest number that the storage had.
+        newest: u64,
+    },
+    /// The storage turned a holder away that was valid at that moment.
+    ValidWriteRefused {
+        /// Which key.
+        key: usize,
+        /// The number in question.
+        fence: u64,
+        /// The newest number that the storage had.
+        newest: u64,
+    },
+    /// The holder was told of its loss when it was over already, though it did not sleep.
+    LossToldLate {
+        /// Which session.
+        session: SessionId,
+    },
+    /// A session that was over came back.
+    Revived {
+        /// Which session.
+        session: SessionId,
+    },
+    /// When all was quiet for longer than any lock lasts, a node still had one.
+    Ghost {
+        /// Which node.
+        node: usize,
+        /// Which key.
+        key: usize,
+    },
+    /// When all was well again, a lock could not be had.
+    NotFreeAgain {
+        /// Which key.
+        key: usize,
+    },
+    /// It took more than one request to each node although nothing was wrong.
+    MoreThanOneRound {
+        /// How many requests it took.
+        requests: usize,
+        /// How many nodes there are.
+        nodes: usize,
+    },
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self:?}")
+    }
+}
+
+/// Reads a history as it happens.
+#[derive(Debug, Default)]
+pub struct Checks {
+    /// The largest number that was held under each key.
+    largest: HashMap<usize, u64>,
+    held: HashSet<(usize, u64)>,
+    /// What the largest number of each key was when a session began.
+    began_above: HashMap<(SessionId, usize), u64>,
+    newest_write: HashMap<usize, u64>,
+    over: HashSet<SessionId>,
+    /// Whether validity can be relied on in this history.
+    clocks_hold: bool,
+    /// What was found.
+    pub violations: Vec<Violation>,
+}
+
+impl Checks {
+    /// The checks of a history in which clocks keep their rates, or do not.
+    #[must_use]
+    pub fn new(clocks_hold: bool) -> Self {
+        Self { clocks_hold, ..Self::default() }
+    }
+
+    /// A session begins to ask for some keys.
+    pub fn began(&mut self, session: SessionId, keys: &[usize]) {
+        for key in keys {
+            let above = self.largest.get(key).copied().unwrap_or(0);
+            self.began_above.insert((session, *key), above);
+        }
+    }
+
+    /// A session holds its keys. `believers` tells who else believes to hold one of them at this moment.
+    pub fn held(&mut self, session: SessionId, keys: &[usize], fence: u64, believers: &[(SessionId, usize)]) {
+        if self.over.contains(&session) {
+            self.violations.push(Violation::Revived { session });
+        }
+        for key in keys {
+            let before = self.began_above.get(&(session, *key)).copied().unwrap_or(0);
+            if fence <= before {
+                self.violations.push(Violation::FenceNotLarger { key: *key, fence, before });
+            }
+            if !self.held.insert((*key, fence)) {
+                self.violations.push(Violation::FenceRepeated { key: *key, fence });
+            }
+            let largest = self.largest.entry(*key).or_default();
+            *largest = fence.max(*largest);
+        }
+        if self.clocks_hold {
+            for (holder, key) in believers {
+                let (holder, newcomer) = (*holder, session);
+                self.violations.push(Violation::Overlap { key: *key, holder, newcomer });
+            }
+        }
+    }
+
+    /// A session is over: released, lost or given up.
+    pub fn ended(&mut self, session: SessionId) {
+        self.over.insert(session);
+    }
+
+    /// A session was extended.
+    pub fn extended(&mut self, session: SessionId) {
+        if self.over.contains(&session) {
+            self.violations.push(Violation::Revived { session });
+        }
+    }
+
+    /// The storage was asked to write, by a holder that was valid at that moment or was not.
+    pub fn wrote(&mut self, key: usize, fence: u64, was_taken: bool, was_valid: bool) {
+        let newest = self.newest_write.entry(key).or_default();
+        if was_taken && fence < *newest {
+            self.violations.push(Violation::StaleWrite { key, fence, newest: *newest });
+        }
+        if !was_taken && was_valid && self.clocks_hold {
+            self.violations.push(Violation::ValidWriteRefused { key, fence, newest: *newest });
+        }
+        if was_taken {
+            *newest = fence.max(*newest);
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! A client of a history: its clocks, its connections, and the lock it is after.
+
+use super::checks::SessionId;
+use super::clocks::{ClientClock, True};
+use super::network::Connection;
+use super::plan::Plan;
+use fastrand::Rng;
+use redlock_proto::hint::Hints;
+use redlock_proto::pace::KeepAlive;
+use redlock_proto::{Moment, Session};
+
+/// One process that wants locks, one after the other.
+pub(super) struct Client {
+    pub(super) clock: ClientClock,
+    pub(super) hints: Hints,
+    pub(super) connections: Vec<Connection>,
+    /// Until then it neither reads nor writes.
+    pub(super) paused_until: True,
+    pub(super) active: Option<Active>,
+    pub(super) refusals: u32,
+}
+
+/// The lock that a client is after, or holds.
+pub(super) struct Active {
+    pub(super) id: SessionId,
+    pub(super) owner: String,
+    pub(super) keys: Vec<usize>,
+    pub(super) session: Session,
+    /// The number it holds the lock under, once it does.
+    pub(super) fence: Option<u64>,
+    pub(super) keep_alive: Option<KeepAlive>,
+    /// It has stood still since it held the lock: nobody can tell it anything in time.
+    pub(super) has_paused: bool,
+}
+
+impl Client {
+    pub(super) fn new(number: usize, plan: &Plan, chance: &mut Rng) -> Self {
+        let connection = |node| Connection::new((number * plan.nodes + node) as u64);
+        Self {
+            clock: ClientClock::any(chance, plan.clock_ppm),
+            hints: Hints::default(),
+            connections: (0..plan.nodes).map(connection).collect(),
+            paused_until: 0,
+            active: None,
+            refusals: 0,
+        }
+    }
+
+    /// Whether it believes to hold a lock on a key.
+    pub(super) fn believes_in(&self, key: usize, now: True) -> Option<SessionId> {
+        let active = self.active.as_ref().filter(|active| active.keys.contains(&key))?;
+        active.is_valid(self.clock.at(now)).then_some(active.id)
+    }
+}
+
+impl Active {
+    /// What its guard would say at this moment.
+    pub(super) fn is_valid(&self, now: Moment) -> bool {
+        self.fence.is_some() && self.session.valid_until().is_some_and(|until| !now.has_reached(until))
+    }
+}
+
+/// The name of a key.
+pub(super) fn name(key: usize) -> [u8; 1] {
+    [b'a' + u8::try_from(key % 26).unwrap_or(0)]
+}

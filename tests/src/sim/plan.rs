@@ -1,0 +1,159 @@
+//! What a seed stands for: how many take part, and what goes wrong.
+
+use super::Weakness;
+use fastrand::Rng;
+use std::fmt;
+
+/// Everything that is decided before a history begins. Its seed decides the rest.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Where all chance comes from.
+    pub seed: u64,
+    /// How many nodes there are.
+    pub nodes: usize,
+    /// How many clients compete.
+    pub clients: usize,
+    /// For how many keys.
+    pub keys: usize,
+    /// How long they want the lock, in milliseconds.
+    pub ttl_ms: u64,
+    /// How long new locks are asked for, in milliseconds.
+    pub horizon_ms: u64,
+    /// How often a message is lost, in a thousand.
+    pub lost: u32,
+    /// How often a message arrives again, in a thousand.
+    pub repeated: u32,
+    /// How often a message is late by up to three times the time to live, in a thousand.
+    pub late: u32,
+    /// How many times a node loses its memory.
+    pub crashes: u32,
+    /// How many times a node stands still.
+    pub stalls: u32,
+    /// How many times a client and a node are cut off from each other, in one direction or both.
+    pub cuts: u32,
+    /// How many times a connection breaks and is made anew, with what is on its way still to come.
+    pub breaks: u32,
+    /// How many times a client stands still, or its whole machine sleeps.
+    pub pauses: u32,
+    /// How far clocks run off, in parts per million to either side.
+    pub clock_ppm: u32,
+    /// A rule that is left out on purpose.
+    pub weakness: Weakness,
+}
+
+/// What one percent and two milliseconds must cover, half of it on each side.
+const WITHIN_DRIFT_PPM: u32 = 4_900;
+
+impl Plan {
+    /// The plan of a seed. Most have a few kinds of trouble, some all of them, some none.
+    #[must_use]
+    pub fn of(seed: u64) -> Self {
+        let mut chance = Rng::with_seed(seed ^ 0x9e37_79b9_7f4a_7c15);
+        let mut some = |most: u32| if chance.bool() { chance.u32(0..=most) } else { 0 };
+        let (lost, repeated, late) = (some(100), some(50), some(50));
+        let (crashes, stalls, cuts, breaks, pauses) = (some(4), some(3), some(6), some(6), some(4));
+        let wild = chance.u32(0..8) == 0;
+        Self {
+            seed,
+            nodes: [1, 2, 3, 3, 3, 3, 4, 5, 5, 7][chance.usize(0..10)],
+            clients: chance.usize(2..=4),
+            keys: chance.usize(1..=2),
+            ttl_ms: [50, 200, 1_000][chance.usize(0..3)],
+            horizon_ms: 0,
+            lost,
+            repeated,
+            late,
+            crashes,
+            stalls,
+            cuts,
+            breaks,
+            pauses,
+            clock_ppm: if wild { 200_000 } else { WITHIN_DRIFT_PPM },
+            weakness: Weakness::None,
+        }
+        .with_horizon()
+    }
+
+    fn with_horizon(mut self) -> Self {
+        self.horizon_ms = self.ttl_ms * 5;
+        self
+    }
+
+    /// The same with a rule left out.
+    #[must_use]
+    pub fn with(mut self, weakness: Weakness) -> Self {
+        self.weakness = weakness;
+        self
+    }
+
+    /// Whether every clock keeps its rate within what the drift allows for.
+    #[must_use]
+    pub fn clocks_are_within_bounds(&self) -> bool {
+        self.clock_ppm <= WITHIN_DRIFT_PPM
+    }
+
+    /// The same history with less going wrong, in all the ways in which there can be less by one step.
+    #[must_use]
+    pub fn simpler(&self) -> Vec<Self> {
+        type Knob = fn(&mut Plan) -> &mut u32;
+        let knobs: [Knob; 8] = [
+            |plan| &mut plan.lost,
+            |plan| &mut plan.repeated,
+            |plan| &mut plan.late,
+            |plan| &mut plan.crashes,
+            |plan| &mut plan.stalls,
+            |plan| &mut plan.cuts,
+            |plan| &mut plan.breaks,
+            |plan| &mut plan.pauses,
+        ];
+        let mut simpler = Vec::new();
+        for knob in knobs {
+            let mut without = self.clone();
+            if *knob(&mut without) > 0 {
+                let half = *knob(&mut without) / 2;
+                *knob(&mut without) = 0;
+                let mut less = self.clone();
+                *knob(&mut less) = half;
+                simpler.extend([without, less]);
+            }
+        }
+        if self.clients > 2 {
+            simpler.push(Self { clients: self.clients - 1, ..self.clone() });
+        }
+        if self.keys > 1 {
+            simpler.push(Self { keys: 1, ..self.clone() });
+        }
+        if self.horizon_ms > self.ttl_ms {
+            simpler.push(Self { horizon_ms: self.horizon_ms / 2, ..self.clone() });
+        }
+        simpler
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "seed {}: {} nodes, {} clients, {} keys, ttl {} ms, clocks off by {} ppm; lost {}, repeated {}, late {} in \
+             a thousand; {} crashes, {} stalls, {} cuts, {} breaks, {} pauses",
+            self.seed,
+            self.nodes,
+            self.clients,
+            self.keys,
+            self.ttl_ms,
+            self.clock_ppm,
+            self.lost,
+            self.repeated,
+            self.late,
+            self.crashes,
+            self.stalls,
+            self.cuts,
+            self.breaks,
+            self.pauses,
+        )?;
+        match self.weakness {
+            Weakness::None => Ok(()),
+            weakness => write!(f, "; left out: {weakness:?}"),
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! A fleet, a proxy before each of its nodes, and clients of both.
+
+#![allow(clippy::expect_used, clippy::panic, dead_code, reason = "helpers of tests, not all used by each")]
+
+use redlock_client::{Builder, LockManager, Retry};
+use redlock_tests::{Fleet, Proxy, SOON, Way, eventually_async};
+use std::time::Duration;
+
+/// Longer than any test: what is freed before was freed by somebody.
+pub(crate) const TTL: Duration = Duration::from_secs(600);
+
+/// Long enough for a healthy node on a busy machine, short enough to wait for a few times.
+pub(crate) const NODE_TIMEOUT: Duration = Duration::from_millis(1500);
+
+/// A client with the patience of these tests. Most calls are single attempts: what they need, they must
+/// get at once.
+pub(crate) fn builder() -> Builder {
+    LockManager::builder()
+        .node_timeout(NODE_TIMEOUT)
+        .connect_timeout(SOON)
+        .retry(Retry::fixed(Duration::from_millis(20)).give_up_after(SOON))
+}
+
+/// A client of these addresses.
+pub(crate) fn manager<U: AsRef<str>>(urls: impl IntoIterator<Item = U>) -> LockManager {
+    let urls = urls.into_iter().map(|url| url.as_ref().to_string());
+    builder().nodes(urls).build().expect("addresses of nodes")
+}
+
+/// A fleet with a proxy before each node.
+pub(crate) struct Network {
+    pub(crate) fleet: Fleet,
+    pub(crate) proxies: Vec<Proxy>,
+}
+
+impl Network {
+    pub(crate) fn start(size: usize) -> Self {
+        Self::before(Fleet::start(size))
+    }
+
+    /// Nodes that grant at once after a crash: for tests in which a lock that was forgotten is the point, or
+    /// none is held when a node dies.
+    pub(crate) fn without_grace(size: usize) -> Self {
+        Self::before(Fleet::start_with(size, |_, node| node.module_args(["restart-grace", "off"])))
+    }
+
+    pub(crate) fn before(fleet: Fleet) -> Self {
+        let proxies = fleet.iter().map(Proxy::to).collect();
+        Self { fleet, proxies }
+    }
+
+    pub(crate) fn urls(&self) -> Vec<String> {
+        self.proxies.iter().map(Proxy::url).collect()
+    }
+
+    /// A client that is connected to every node.
+    pub(crate) async fn manager(&self) -> LockManager {
+        let manager = manager(self.urls());
+        until_all_answer(&manager).await;
+        manager
+    }
+
+    pub(crate) fn hold(&self, way: Way) {
+        self.proxies.iter().for_each(|proxy| proxy.hold(way));
+    }
+
+    pub(crate) fn let_go(&self) {
+        self.proxies.iter().for_each(Proxy::let_go);
+    }
+
+    /// Waits until every proxy has seen so many commands of a name.
+    pub(crate) async fn until_all_seen(&self, command: &str, times: usize) {
+        for proxy in &self.proxies {
+            proxy.until_seen(command, times).await;
+        }
+    }
+
+    /// Waits until every acquire has been followed by a release on every node, and none holds the lock.
+    ///
+    /// A lock that is not there yet is free too; counting both sides tells it from one that was freed.
+    pub(crate) async fn until_given_back(&mut self, key: &str) {
+        eventually_async("everything that was taken has been given back", SOON, async || {
+            let acquired = self.fleet.calls("redlock.acquire");
+            let released = self.fleet.calls("redlock.release");
+            let settled = acquired.iter().zip(released).all(|(acquired, released)| *acquired <= released);
+            (settled && self.fleet.is_free(key)).then_some(())
+        })
+        .await;
+    }
+
+    /// Waits until no node that runs holds the lock.
+    pub(crate) async fn until_free(&mut self, key: &str) {
+        until_free(&mut self.fleet, key).await;
+    }
+}
+
+/// Waits until no node that runs holds the lock.
+pub(crate) async fn until_free(fleet: &mut Fleet, key: &str) {
+    let what = format!("no node holds {key}");
+    eventually_async(&what, SOON, async || fleet.is_free(key).then_some(())).await;
+}
+
+/// Waits until every node answers a client, so that the next call finds all connections made.
+pub(crate) async fn until_all_answer(manager: &LockManager) {
+    eventually_async("every node answers", SOON, async || {
+        let health = manager.health().await.expect("a runtime");
+        health.nodes.iter().all(|node| node.state.is_ok()).then_some(())
+    })
+    .await;
+}

@@ -1,0 +1,232 @@
+//! The ways to a node: Unix sockets, databases, RESP3, users and passwords, TLS.
+
+#![allow(clippy::expect_used, clippy::panic, reason = "tests, and helpers of tests")]
+
+mod client;
+
+use client::{TTL, manager, until_all_answer};
+use redlock_client::{Error, LockManager, Node, Tls};
+use redlock_tests::{
+    Certs, ClientCertificate, Fleet, Proxy, SOON, Server, Way, eventually_async, in_time, skip,
+};
+use std::time::Duration;
+
+/// The rules that `module/COMMANDS.md` advises for an application.
+const APP: &str = "on >secret resetkeys ~lock:* resetchannels -@all +redlock.acquire +redlock.extend \
+                   +redlock.release +redlock.inspect +redlock.macquire +redlock.mextend +redlock.mrelease \
+                   +redlock.node";
+
+/// Everything that a client asks of its nodes.
+async fn works(manager: &LockManager) {
+    until_all_answer(manager).await;
+    let guard = in_time("an acquire ends", SOON, manager.try_acquire("lock:1", TTL)).await.expect("a lock");
+    in_time("an extension ends", SOON, guard.extend()).await.expect("a lock that is held");
+    let seen = in_time("an inspection ends", SOON, manager.inspect("lock:1")).await.expect("a runtime");
+    assert_eq!(seen.lock().map(|lock| lock.fence), Some(guard.fence()), "{seen:?}");
+    let report = in_time("a release ends", SOON, guard.release()).await;
+    assert!(report.is_free_on_a_majority(), "{report}");
+    let many = manager.try_acquire_many(["lock:2", "lock:3"], TTL);
+    let many = in_time("an acquire ends", SOON, many).await.expect("two locks");
+    in_time("an extension ends", SOON, many.extend()).await.expect("locks that are held");
+    let report = in_time("a release ends", SOON, many.release()).await;
+    assert!(report.is_free_on_a_majority(), "{report}");
+    assert!(manager.health().await.expect("a runtime").can_grant());
+}
+
+/// What every node has against this client.
+async fn complaint(manager: &LockManager) -> String {
+    let refused = in_time("an acquire ends", SOON, manager.try_acquire("lock:1", TTL)).await;
+    let error = refused.expect_err("no node lets it in");
+    assert!(matches!(error, Error::NoQuorum(_)), "{error:?}");
+    error.to_string()
+}
+
+#[tokio::test]
+async fn unix_sockets() {
+    let fleet = Fleet::start(3);
+    works(&manager(fleet.unix_urls())).await;
+}
+
+#[tokio::test]
+async fn resp3() {
+    let fleet = Fleet::start_with(3, |_, node| node.user("app", APP));
+    works(&manager(fleet.urls().iter().map(|url| format!("{url}?protocol=resp3")))).await;
+    let logged_in = |url: &String| format!("{}?protocol=resp3", url.replace("://", "://app:secret@"));
+    works(&manager(fleet.urls().iter().map(logged_in))).await;
+}
+
+#[tokio::test]
+async fn a_database_of_its_own() {
+    let fleet = Fleet::start(3);
+    let (first, third) = (manager(fleet.urls()), manager(fleet.urls().iter().map(|url| format!("{url}/3"))));
+    works(&third).await;
+    let there = third.try_acquire("lock:1", TTL).await.expect("a free lock");
+    third.health().await.expect("a runtime");
+    let mut wire = fleet[0].connect();
+    assert_eq!(wire.inspect("lock:1"), None);
+    wire.call_strs("SELECT 3");
+    assert_eq!(wire.inspect("lock:1").map(|lock| lock.fence), i64::try_from(there.fence()).ok());
+    let here = first.try_acquire("lock:1", TTL).await.expect("another lock");
+    assert!(here.is_valid() && there.is_valid());
+    let beyond = manager(fleet.urls().iter().map(|url| format!("{url}/9999")));
+    let complaint = complaint(&beyond).await;
+    assert!(complaint.contains("DB index"), "{complaint}");
+}
+
+#[tokio::test]
+async fn users_with_no_more_rights_than_advised() {
+    let fleet = Fleet::start_with(3, |_, node| node.user("app", APP));
+    works(&manager(fleet.urls().iter().map(|url| url.replace("://", "://app:secret@")))).await;
+    let by_socket = fleet.unix_urls();
+    works(&manager(by_socket.iter().map(|url| format!("{url}?user=app&pass=secret")))).await;
+}
+
+#[tokio::test]
+async fn a_user_without_the_right_is_told() {
+    let fleet = Fleet::start_with(3, |_, node| node.user("watcher", "on >secret ~* -@all +redlock.node"));
+    let watcher = manager(fleet.urls().iter().map(|url| url.replace("://", "://watcher:secret@")));
+    let complaint = complaint(&watcher).await;
+    assert!(complaint.contains("NOPERM"), "{complaint}");
+    let elsewhere = Fleet::start_with(3, |_, node| node.user("app", APP));
+    let app = manager(elsewhere.urls().iter().map(|url| url.replace("://", "://app:secret@")));
+    let error = app.try_acquire("other:1", TTL).await.expect_err("not its keys");
+    assert!(error.to_string().contains("NOPERM") && !error.is_retryable(), "{error}");
+}
+
+#[tokio::test]
+async fn passwords_right_wrong_and_missing() {
+    let fleet = Fleet::start_with(3, |_, node| node.password("sesame"));
+    works(&manager(fleet.urls().iter().map(|url| url.replace("://", "://:sesame@")))).await;
+    let wrong = manager(fleet.urls().iter().map(|url| url.replace("://", "://:simsim@")));
+    let wrong = complaint(&wrong).await;
+    assert!(wrong.contains("WRONGPASS") && !wrong.contains("simsim"), "{wrong}");
+    let missing = complaint(&manager(fleet.urls())).await;
+    assert!(missing.contains("NOAUTH"), "{missing}");
+}
+
+#[tokio::test]
+async fn a_password_that_is_set_right_later_lets_the_client_in() {
+    let fleet = Fleet::start_with(3, |_, node| node.user("app", "on >old ~* +@all"));
+    let app = manager(fleet.urls().iter().map(|url| url.replace("://", "://app:new@")));
+    assert!(complaint(&app).await.contains("WRONGPASS"));
+    for node in fleet.iter() {
+        node.connect().call_strs("ACL SETUSER app >new");
+    }
+    works(&app).await;
+}
+
+/// Nodes that listen for TLS; nothing if this server cannot.
+fn start_with_tls(certs: &Certs, clients: ClientCertificate) -> Option<Fleet> {
+    if let Err(failure) = Server::builder().tls(certs, clients).try_start() {
+        assert!(failure.lacks_tls(), "{failure}");
+        skip("this server was built without TLS");
+        return None;
+    }
+    Some(Fleet::start_with(3, |_, node| node.tls(certs, clients)))
+}
+
+fn tls_urls(fleet: &Fleet, host: &str) -> Vec<String> {
+    let port = |node: &Server| node.tls_port().expect("a node with TLS");
+    fleet.iter().map(|node| format!("rediss://{host}:{}", port(node))).collect()
+}
+
+fn tls_manager(urls: Vec<String>, tls: Tls) -> LockManager {
+    client::builder().nodes(urls).tls(tls).build().expect("certificates that can be read")
+}
+
+#[tokio::test]
+async fn tls_with_an_authority_of_ones_own() {
+    let certs = Certs::new();
+    let Some(fleet) = start_with_tls(&certs, ClientCertificate::NotAsked) else { return };
+    for host in ["127.0.0.1", "localhost"] {
+        works(&tls_manager(tls_urls(&fleet, host), Tls::new().ca_pem(certs.ca_pem()))).await;
+    }
+    // For each node by itself, and with RESP3 on top.
+    let node =
+        |url: String| Node::new(format!("{url}?protocol=resp3")).tls(Tls::new().ca_pem(certs.ca_pem()));
+    let nodes = tls_urls(&fleet, "127.0.0.1").into_iter().map(node);
+    works(&client::builder().nodes(nodes).build().expect("certificates that can be read")).await;
+}
+
+#[tokio::test]
+async fn tls_to_a_server_of_another_authority_is_refused() {
+    let (certs, other) = (Certs::new(), Certs::new());
+    let Some(fleet) = start_with_tls(&certs, ClientCertificate::NotAsked) else { return };
+    let stranger = tls_manager(tls_urls(&fleet, "127.0.0.1"), Tls::new().ca_pem(other.ca_pem()));
+    let complaint = complaint(&stranger).await;
+    assert!(complaint.to_lowercase().contains("certificate"), "{complaint}");
+    assert_eq!(fleet.calls("redlock.node"), [0; 3], "nothing was said to it");
+}
+
+#[tokio::test]
+async fn tls_to_a_server_of_another_name_is_refused() {
+    let certs = Certs::for_hosts(&["elsewhere.example"]);
+    let Some(fleet) = start_with_tls(&certs, ClientCertificate::NotAsked) else { return };
+    let client = tls_manager(tls_urls(&fleet, "127.0.0.1"), Tls::new().ca_pem(certs.ca_pem()));
+    let complaint = complaint(&client).await;
+    assert!(complaint.to_lowercase().contains("certificate"), "{complaint}");
+    assert_eq!(fleet.calls("redlock.node"), [0; 3], "nothing was said to it");
+}
+
+#[tokio::test]
+async fn tls_both_ways() {
+    let (certs, other) = (Certs::new(), Certs::new());
+    let Some(fleet) = start_with_tls(&certs, ClientCertificate::Required) else { return };
+    let urls = || tls_urls(&fleet, "127.0.0.1");
+    let trusting = || Tls::new().ca_pem(certs.ca_pem());
+    let own = trusting().client_identity_pem(certs.client_cert_pem(), certs.client_key_pem());
+    works(&tls_manager(urls(), own)).await;
+    complaint(&tls_manager(urls(), trusting())).await;
+    let foreign = trusting().client_identity_pem(other.client_cert_pem(), other.client_key_pem());
+    complaint(&tls_manager(urls(), foreign)).await;
+}
+
+#[tokio::test]
+async fn tls_that_breaks_off_anywhere_is_begun_again() {
+    let certs = Certs::new();
+    let Some(fleet) = start_with_tls(&certs, ClientCertificate::NotAsked) else { return };
+    let proxies: Vec<Proxy> = fleet.iter().map(Proxy::to_tls).collect();
+    let urls = proxies.iter().map(|proxy| format!("rediss://127.0.0.1:{}", proxy.port())).collect();
+    let manager = tls_manager(urls, Tls::new().ca_pem(certs.ca_pem()));
+    works(&manager).await;
+    for bytes in [1, 5, 100, 700, 1500] {
+        for way in [Way::There, Way::Back] {
+            proxies[0].cut();
+            proxies[0].cut_after(way, bytes);
+            let refused = in_time("an acquire ends", SOON, manager.try_acquire("lock:1", TTL)).await;
+            drop(refused.expect("two of three are enough"));
+            // The fuse may not have burnt yet: then it does while this goes on.
+            eventually_async("the node is back", SOON, async || {
+                let health = manager.health().await.expect("a runtime");
+                health.nodes[0].can_grant().then_some(())
+            })
+            .await;
+        }
+    }
+    proxies[0].pass();
+    works(&manager).await;
+}
+
+#[tokio::test]
+async fn tls_where_there_is_none_is_an_error_in_time() {
+    let certs = Certs::new();
+    let fleet = Fleet::start(3);
+    let urls = fleet.urls().iter().map(|url| url.replace("redis://", "rediss://")).collect::<Vec<_>>();
+    let tls = Tls::new().ca_pem(certs.ca_pem());
+    let brisk = client::builder().connect_timeout(Duration::from_secs(1)).nodes(urls).tls(tls);
+    complaint(&brisk.build().expect("certificates that can be read")).await;
+}
+
+#[test]
+fn certificates_that_cannot_be_read_are_found_before_anything_is_sent() {
+    let certs = Certs::new();
+    let unreadable = [
+        Tls::new().ca_pem("no certificate"),
+        Tls::new().ca_pem(certs.ca_pem()).client_identity_pem("no certificate", "no key"),
+        Tls::new().ca_pem(certs.ca_pem()).client_identity_pem(certs.client_cert_pem(), "no key"),
+    ];
+    for tls in unreadable {
+        let built = client::builder().nodes(["rediss://127.0.0.1:1"]).tls(tls).build();
+        assert!(matches!(built, Err(Error::Config(_))), "{built:?}");
+    }
+}

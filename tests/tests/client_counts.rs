@@ -1,0 +1,231 @@
+//! How much a lock costs in messages, counted on the nodes, and what numbers come with it.
+
+#![allow(clippy::expect_used, clippy::panic, reason = "tests, and helpers of tests")]
+
+mod client;
+
+use client::{Network, TTL, manager, until_all_answer, until_free};
+use redlock_client::LockManager;
+use redlock_core::fence::Stripe;
+use redlock_tests::{Answer, Fleet, SOON, Way, in_time};
+use std::collections::HashSet;
+
+/// Keys whose numbers do not depend on each other: two that share a counter may be counted in another order
+/// on every node.
+fn independent_keys(count: usize) -> Vec<String> {
+    let mut stripes = HashSet::new();
+    let keys = (0..).map(|number| format!("lock:{number}"));
+    keys.filter(|key| stripes.insert(Stripe::of(key.as_bytes()))).take(count).collect()
+}
+
+/// Waits until the nodes have done what was sent before: questions travel behind it.
+async fn settle(manager: &LockManager) {
+    manager.health().await.expect("a runtime");
+}
+
+/// A client of five nodes that is connected to all of them, and counts that start from nothing.
+async fn start() -> (Fleet, LockManager) {
+    let fleet = Fleet::start(5);
+    let manager = manager(fleet.urls());
+    until_all_answer(&manager).await;
+    fleet.reset_calls();
+    (fleet, manager)
+}
+
+fn calls(fleet: &Fleet) -> [Vec<u64>; 3] {
+    ["redlock.acquire", "redlock.extend", "redlock.release"].map(|command| fleet.calls(command))
+}
+
+#[tokio::test]
+async fn one_task_sends_one_request_to_each_node_for_an_acquire_and_one_for_a_release() {
+    let (fleet, manager) = start().await;
+    for _ in 0..50 {
+        manager.try_acquire("lock", TTL).await.expect("a free lock").release().await;
+    }
+    for key in independent_keys(50) {
+        manager.try_acquire(key, TTL).await.expect("a free lock").release().await;
+    }
+    assert_eq!(fleet.calls("redlock.node"), [0; 5], "and nothing else");
+    settle(&manager).await;
+    assert_eq!(calls(&fleet), [vec![100; 5], vec![0; 5], vec![100; 5]]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn so_do_64_tasks() {
+    let (fleet, manager) = start().await;
+    let tasks: Vec<_> = independent_keys(64)
+        .into_iter()
+        .map(|key| {
+            let manager = manager.clone();
+            tokio::spawn(async move {
+                for _ in 0..20 {
+                    manager.try_acquire(&key, TTL).await.expect("a free lock").release().await;
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        in_time("a task ends", SOON, task).await.expect("no panic");
+    }
+    settle(&manager).await;
+    assert_eq!(calls(&fleet), [vec![64 * 20; 5], vec![0; 5], vec![64 * 20; 5]]);
+}
+
+#[tokio::test]
+async fn an_extension_is_one_request_to_each_node() {
+    let (fleet, manager) = start().await;
+    let guard = manager.try_acquire("lock", TTL).await.expect("a free lock");
+    for _ in 0..10 {
+        guard.extend().await.expect("a lock that is held");
+    }
+    guard.release().await;
+    settle(&manager).await;
+    assert_eq!(calls(&fleet), [vec![1; 5], vec![10; 5], vec![1; 5]]);
+}
+
+#[tokio::test]
+async fn peers_19_one_connection_serves_everything() {
+    let network = Network::start(5);
+    let manager = network.manager().await;
+    let tasks: Vec<_> = independent_keys(32)
+        .into_iter()
+        .map(|key| {
+            let manager = manager.clone();
+            tokio::spawn(
+                async move { manager.try_acquire(key, TTL).await.expect("a free lock").release().await },
+            )
+        })
+        .collect();
+    for task in tasks {
+        in_time("a task ends", SOON, task).await.expect("no panic");
+    }
+    for proxy in &network.proxies {
+        assert_eq!(proxy.accepted(), 1);
+    }
+}
+
+#[tokio::test]
+async fn peers_17_numbers_start_at_one_and_rise_by_one_on_every_node_alike() {
+    let (mut fleet, manager) = start().await;
+    let other = client::manager(fleet.urls());
+    for round in 1..=10 {
+        let who = if round % 2 == 0 { &manager } else { &other };
+        let guard = who.acquire("lock", TTL).await.expect("a lock that is soon free");
+        assert_eq!(guard.fence(), round);
+        settle(who).await;
+        assert_eq!(fleet.fences("lock"), [i64::try_from(round).ok(); 5]);
+        guard.extend().await.expect("a lock that is held");
+        assert_eq!(guard.fence(), round, "an extension keeps the number");
+        guard.release().await;
+        settle(who).await;
+    }
+    assert_eq!(manager.try_acquire("another", TTL).await.expect("a free lock").fence(), 1);
+}
+
+#[tokio::test]
+async fn peers_17_numbers_go_on_rising_when_every_node_has_crashed() {
+    // No lock is held when they crash: then there is nothing to wait for.
+    let mut fleet = Fleet::start_with(3, |_, node| node.module_args(["restart-grace", "off"]));
+    let manager = manager(fleet.urls());
+    let mut last = 0;
+    for _ in 0..3 {
+        let guard =
+            in_time("an acquire ends", SOON, manager.acquire("lock", TTL)).await.expect("a free lock");
+        assert!(guard.fence() > last, "{} after {last}", guard.fence());
+        last = guard.fence();
+        guard.release().await;
+        until_free(&mut fleet, "lock").await;
+        for node in 0..3 {
+            fleet[node].kill();
+            fleet[node].restart();
+        }
+        until_all_answer(&manager).await;
+    }
+}
+
+/// Lets some nodes count further than others, as they do when they were away.
+fn raise(fleet: &Fleet, fences: [u64; 5]) {
+    for (node, fence) in fences.iter().enumerate().filter(|(_, fence)| **fence > 0) {
+        let mut wire = fleet[node].connect();
+        let granted = wire.call_strs(&format!("REDLOCK.ACQUIRE lock elsewhere 60000 FENCE {fence}"));
+        assert_eq!(granted, Answer::Int(fence.cast_signed()));
+        assert_eq!(wire.call_strs("REDLOCK.RELEASE lock elsewhere"), Answer::Int(1));
+    }
+    fleet.reset_calls();
+}
+
+#[tokio::test]
+async fn nodes_that_differ_need_no_second_round_where_a_majority_agrees() {
+    // (how far each node has counted, those that answer last, the number of the next lock)
+    let agreed: [([u64; 5], [usize; 2], u64); 3] = [
+        ([0, 0, 0, 700, 0], [3, 4], 1),
+        ([900, 0, 0, 0, 700], [0, 4], 1),
+        // The number that most have said, and not the largest, is enough.
+        ([40, 40, 40, 41, 90], [3, 4], 41),
+    ];
+    for (counted, late, fence) in agreed {
+        let network = Network::start(5);
+        let manager = network.manager().await;
+        raise(&network.fleet, counted);
+        late.iter().for_each(|node| network.proxies[*node].hold(Way::Back));
+        let guard = manager.try_acquire("lock", TTL).await.expect("a free lock");
+        assert_eq!(guard.fence(), fence, "{counted:?}");
+        network.let_go();
+        settle(&manager).await;
+        assert_eq!(calls(&network.fleet), [vec![1; 5], vec![0; 5], vec![0; 5]], "{counted:?}");
+    }
+}
+
+#[tokio::test]
+async fn nodes_of_which_no_majority_agrees_are_brought_together_and_stay_so() {
+    for counted in [[100, 200, 300, 400, 500], [0, 0, 70, 70, 90], [5, 0, 0, 9, 9]] {
+        let (mut fleet, manager) = start().await;
+        raise(&fleet, counted);
+        let guard = manager.try_acquire("lock", TTL).await.expect("a free lock");
+        let largest = counted.iter().max().copied().unwrap_or_default() + 1;
+        assert!(guard.fence() <= largest, "{counted:?}: {}", guard.fence());
+        settle(&manager).await;
+        // A majority said this number; a larger one that came in late may have lifted some of them further.
+        let held = fleet.fences("lock");
+        let own = i64::try_from(guard.fence()).ok();
+        assert!(held.iter().filter(|fence| **fence >= own).count() >= 3, "{counted:?}: {own:?} of {held:?}");
+        let extends: u64 = fleet.calls("redlock.extend").iter().sum();
+        assert!(extends > 0, "{counted:?}: a second round");
+        let before = guard.fence();
+        guard.release().await;
+        settle(&manager).await;
+
+        // From then on one round is enough, for this client and for any other.
+        fleet.reset_calls();
+        let other = client::manager(fleet.urls());
+        until_all_answer(&other).await;
+        let mut last = before;
+        for who in [&manager, &other, &manager] {
+            let guard = who.try_acquire("lock", TTL).await.expect("a free lock");
+            assert!(guard.fence() > last, "{counted:?}: {} after {last}", guard.fence());
+            last = guard.fence();
+            guard.release().await;
+            settle(who).await;
+        }
+        assert_eq!(calls(&fleet)[..2], [vec![3; 5], vec![0; 5]], "{counted:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_was_away_is_brought_along() {
+    let mut network = Network::without_grace(3);
+    let manager = network.manager().await;
+    network.proxies[0].close_door();
+    let mut last = 0;
+    for _ in 0..5 {
+        let guard = manager.try_acquire("lock", TTL).await.expect("two of three are enough");
+        last = guard.fence();
+        guard.release().await;
+    }
+    network.proxies[0].pass();
+    until_all_answer(&manager).await;
+    // Now the one that kept up dies, and the one that was away must give a number that is large enough.
+    network.fleet[1].kill();
+    let guard = manager.try_acquire("lock", TTL).await.expect("two of three are enough");
+    assert!(guard.fence() > last, "{} after {last}", guard.fence());
+}

@@ -1,0 +1,345 @@
+//! No ghost locks: whatever becomes of a call, no node keeps a lock that nobody holds.
+
+#![allow(clippy::expect_used, clippy::panic, reason = "tests, and helpers of tests")]
+
+mod client;
+
+use client::{NODE_TIMEOUT, Network, TTL, manager, until_free};
+use redlock_client::{Error, Freed, LockManager, Loss};
+use redlock_tests::{Answer, Deed, Fleet, Proxy, SOON, Server, Way, eventually, eventually_async, in_time};
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+/// Polls a future until it is ready or was polled so many times, and hands over what there is.
+struct Polled<F> {
+    future: Pin<Box<F>>,
+    times_left: usize,
+}
+
+impl<F: Future> Future for Polled<F> {
+    type Output = Option<F::Output>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(left) = self.times_left.checked_sub(1) else { return Poll::Ready(None) };
+        self.times_left = left;
+        match self.future.as_mut().poll(cx) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending if left == 0 => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+fn polled<F: Future>(future: F, times: usize) -> Polled<F> {
+    Polled { future: Box::pin(future), times_left: times }
+}
+
+/// Waits until the nodes have worked off whatever a client has sent because of what is over now.
+///
+/// Questions travel behind what was sent before. When the first has been answered, the client has seen every
+/// grant and has sent what follows from it; when the second has, the nodes have done that too.
+async fn settle(manager: &LockManager) {
+    for _ in 0..2 {
+        manager.health().await.expect("a runtime");
+    }
+}
+
+#[tokio::test]
+async fn a_cancelled_acquire_leaves_nothing_wherever_it_stopped() {
+    let mut network = Network::start(5);
+    let manager = network.manager().await;
+    let mut finished = 0;
+    for times in 0..8 {
+        let outcome = polled(manager.acquire("lock", TTL), times).await;
+        finished += usize::from(outcome.is_some_and(|outcome| outcome.is_ok()));
+        settle(&manager).await;
+        assert_eq!(network.fleet.fences("lock"), [None; 5], "dropped after {times} polls");
+    }
+    assert!(finished > 0, "the last ones got as far as the lock");
+}
+
+#[tokio::test]
+async fn a_cancelled_acquire_leaves_nothing_between_two_attempts() {
+    let mut network = Network::start(5);
+    let manager = network.manager().await;
+    for times in 1..16 {
+        let blocker = manager.try_acquire("lock", TTL).await.expect("a free lock");
+        let acquire = polled(manager.acquire("lock", TTL), times);
+        assert!(in_time("so many polls", SOON, acquire).await.is_none(), "somebody else holds it");
+        blocker.release().await;
+        settle(&manager).await;
+        assert_eq!(network.fleet.fences("lock"), [None; 5], "dropped after {times} polls");
+    }
+}
+
+#[tokio::test]
+async fn an_acquire_that_is_cancelled_before_its_first_poll_asks_nobody() {
+    let network = Network::start(3);
+    let manager = network.manager().await;
+    drop(manager.acquire("lock", TTL));
+    manager.health().await.expect("a runtime");
+    assert_eq!(network.fleet.calls("redlock.acquire"), [0, 0, 0]);
+}
+
+#[tokio::test]
+async fn an_acquire_that_is_cancelled_with_the_lock_in_its_hands_frees_it() {
+    let mut network = Network::start(5);
+    let manager = network.manager().await;
+    let mut acquire = Box::pin(manager.acquire("lock", TTL));
+    assert!(polled(&mut acquire, 1).await.is_none(), "the nodes have not answered yet");
+    // Questions go the same way as the acquire, behind it: its answers are in when theirs are.
+    manager.health().await.expect("a runtime");
+    assert!(!network.fleet.is_free("lock"));
+    drop(acquire);
+    settle(&manager).await;
+    assert_eq!(network.fleet.fences("lock"), [None; 5]);
+}
+
+#[tokio::test]
+async fn peers_12_clean_up_does_not_depend_on_the_cancelled_call() {
+    // (where the bytes are when the caller goes, how many nodes are let answer before)
+    for (way, answered) in [(Way::There, 0), (Way::Back, 0), (Way::Back, 2), (Way::There, 2)] {
+        let mut network = Network::start(5);
+        let manager = network.manager().await;
+        network.proxies[answered..].iter().for_each(|proxy| proxy.hold(way));
+        let acquire = tokio::spawn({
+            let manager = manager.clone();
+            async move { manager.acquire("lock", TTL).await }
+        });
+        network.until_all_seen("REDLOCK.ACQUIRE", 1).await;
+        acquire.abort();
+        assert!(acquire.await.expect_err("it was stopped").is_cancelled());
+        network.let_go();
+        network.until_given_back("lock").await;
+    }
+}
+
+#[tokio::test]
+async fn a_promotion_that_is_cancelled_leaves_nothing() {
+    let mut network = Network::start(5);
+    let manager = network.manager().await;
+    for (node, fence) in [100, 200, 300, 400, 500].iter().enumerate() {
+        let mut wire = network.fleet[node].connect();
+        wire.call_strs(&format!("REDLOCK.ACQUIRE lock other 60000 FENCE {fence}"));
+        wire.call_strs("REDLOCK.RELEASE lock other");
+    }
+    network.fleet.reset_calls();
+    network.proxies.iter().for_each(|proxy| proxy.ambush("REDLOCK.EXTEND", Deed::Hold));
+    let acquire = tokio::spawn({
+        let manager = manager.clone();
+        async move { manager.acquire("lock", TTL).await }
+    });
+    // The node with the largest number needs no promotion.
+    for proxy in &network.proxies[..4] {
+        proxy.until_seen("REDLOCK.EXTEND", 1).await;
+    }
+    acquire.abort();
+    network.let_go();
+    network.until_given_back("lock").await;
+}
+
+#[tokio::test]
+async fn an_acquire_that_ran_out_of_time_leaves_nothing() {
+    let mut network = Network::start(5);
+    let manager = network.manager().await;
+    network.proxies[..3].iter().for_each(|proxy| proxy.hold(Way::Back));
+    let wait = Duration::from_millis(100);
+    let error = manager.acquire_timeout("lock", TTL, wait).await.expect_err("three do not answer");
+    assert!(matches!(error, Error::Timeout { .. }), "{error:?}");
+    network.let_go();
+    network.until_given_back("lock").await;
+}
+
+#[tokio::test]
+async fn peers_6_a_lock_that_came_too_late_is_given_back() {
+    let mut network = Network::start(3);
+    let manager = network.manager().await;
+    let ttl = Duration::from_millis(200);
+    network.proxies.iter().for_each(|proxy| proxy.delay(Way::Back, ttl * 2));
+    let error = manager.try_acquire("lock", ttl).await.expect_err("its time is up when it comes");
+    assert!(matches!(error, Error::Expired(_)), "{error:?}");
+    // It would end by itself; what counts is that everybody was told.
+    network.until_given_back("lock").await;
+}
+
+/// What a node says about acquires that came after their own release.
+fn late_refusals(node: &Server) -> u64 {
+    let count = node.info("redlock", "redlock_late_refusals").expect("the module counts them");
+    count.parse().expect("a count")
+}
+
+/// Lets an acquire hang on its way to the first node while its connection is closed. The client tells the
+/// node over a new one that the lock is free; then the acquire arrives.
+async fn let_an_acquire_arrive_after_its_release(network: &mut Network) {
+    let manager = network.manager().await;
+    network.proxies[0].ambush("REDLOCK.ACQUIRE", Deed::Strand);
+    let guard = manager.try_acquire("lock", TTL).await.expect("two of three are enough");
+    network.proxies[0].until_struck().await;
+    guard.release().await;
+    let told = async || (network.fleet[0].calls("redlock.release") > 0).then_some(());
+    eventually_async("the node is told over a new connection", SOON, told).await;
+    assert_eq!(network.fleet[0].calls("redlock.acquire"), 0);
+    network.proxies[0].let_go();
+    let arrived = || (network.fleet[0].calls("redlock.acquire") > 0).then_some(());
+    eventually("the acquire has arrived", SOON, arrived);
+}
+
+#[tokio::test]
+async fn peers_11_an_acquire_that_lands_after_its_own_release_is_refused() {
+    let mut network = Network::start(3);
+    let_an_acquire_arrive_after_its_release(&mut network).await;
+    assert_eq!(late_refusals(&network.fleet[0]), 1);
+    network.until_free("lock").await;
+}
+
+#[tokio::test]
+async fn control_without_the_late_window_that_acquire_is_a_ghost() {
+    let fleet = Fleet::start_with(3, |_, node| node.module_args(["late-window", "0"]));
+    let mut network = Network::before(fleet);
+    let_an_acquire_arrive_after_its_release(&mut network).await;
+    assert!(network.fleet[0].connect().inspect("lock").is_some(), "a ghost");
+}
+
+#[tokio::test]
+async fn a_slow_node_whose_grant_comes_after_the_release_is_freed() {
+    let mut network = Network::start(5);
+    let manager = network.manager().await;
+    // Slower than the client waits, and on the connection that it keeps.
+    for proxy in &network.proxies[..2] {
+        proxy.delay(Way::There, NODE_TIMEOUT + Duration::from_millis(200));
+    }
+    let guard = manager.try_acquire("lock", TTL).await.expect("three of five are enough");
+    let report = guard.release().await;
+    assert!(report.is_free_on_a_majority(), "{report}");
+    let arrived = async || (network.fleet.calls("redlock.acquire") == [1; 5]).then_some(());
+    eventually_async("the slow nodes have heard of it", SOON, arrived).await;
+    network.until_given_back("lock").await;
+}
+
+#[tokio::test]
+async fn peers_9_dropping_a_guard_frees_the_lock_without_waiting() {
+    let mut network = Network::start(5);
+    let manager = network.manager().await;
+    let guard = manager.try_acquire("lock", TTL).await.expect("a free lock");
+    network.hold(Way::There);
+    // On this runtime of one thread nothing else could run if it waited.
+    drop(guard);
+    network.let_go();
+    network.until_free("lock").await;
+}
+
+#[tokio::test]
+async fn a_guard_may_be_dropped_where_there_is_no_runtime() {
+    let mut network = Network::start(3);
+    let manager = network.manager().await;
+    let guard = manager.try_acquire("lock", TTL).await.expect("a free lock");
+    std::thread::spawn(move || drop(guard)).join().expect("dropping does not panic");
+    network.until_free("lock").await;
+}
+
+#[tokio::test]
+async fn peers_20_releasing_a_lock_that_ran_out_is_no_error() {
+    let mut fleet = Fleet::start(5);
+    let manager = manager(fleet.urls());
+    let guard = manager.try_acquire("lock", Duration::from_millis(300)).await.expect("a free lock");
+    assert_eq!(in_time("it runs out", SOON, guard.lost()).await, Loss::Expired);
+    assert!(!guard.is_valid());
+    until_free(&mut fleet, "lock").await;
+    let report = in_time("a release ends", SOON, guard.release()).await;
+    assert!(!report.was_held());
+    assert_eq!(report.freed(), 0, "{report}");
+    assert!(report.nodes().iter().any(|node| node.freed == Freed::NotHeld), "{report}");
+}
+
+#[tokio::test]
+async fn peers_5_extending_a_lock_that_ran_out_does_not_create_it_again() {
+    let mut fleet = Fleet::start(3);
+    let manager = manager(fleet.urls());
+    let guard = manager.try_acquire("lock", Duration::from_millis(300)).await.expect("a free lock");
+    until_free(&mut fleet, "lock").await;
+    let error = guard.extend().await.expect_err("it is over");
+    assert!(matches!(error, Error::Lost { loss: Loss::Expired, .. }), "{error:?}");
+    assert!(!guard.is_valid());
+    manager.health().await.expect("a runtime");
+    assert!(fleet.is_free("lock"));
+}
+
+#[tokio::test]
+async fn peers_5_extending_a_lock_that_was_broken_tells_so_and_does_not_create_it_again() {
+    let mut fleet = Fleet::start(3);
+    let manager = manager(fleet.urls());
+    let guard = manager.try_acquire("lock", TTL).await.expect("a free lock");
+    manager.health().await.expect("a runtime");
+    for node in fleet.iter() {
+        assert_eq!(node.connect().call_strs("DEL lock"), Answer::Int(1));
+    }
+    let error = guard.extend().await.expect_err("nobody has it");
+    assert!(matches!(error, Error::Lost { loss: Loss::Gone, .. }), "{error:?}");
+    assert!(!guard.is_valid());
+    assert_eq!(in_time("the holder is told", SOON, guard.lost()).await, Loss::Gone);
+    assert!(fleet.is_free("lock"));
+}
+
+#[tokio::test]
+async fn peers_13_an_extension_under_way_does_not_revive_a_released_lock() {
+    let mut network = Network::start(5);
+    let manager = network.manager().await;
+    let guard = manager.try_acquire("lock", TTL).await.expect("a free lock");
+    network.hold(Way::There);
+    {
+        let mut extend = pin!(guard.extend());
+        assert!(polled(&mut extend, 1).await.is_none(), "the nodes have not heard of it");
+        network.until_all_seen("REDLOCK.EXTEND", 1).await;
+    }
+    let release = tokio::spawn(guard.release());
+    network.until_all_seen("REDLOCK.RELEASE", 1).await;
+    network.let_go();
+    let report = release.await.expect("a release ends");
+    assert!(report.is_free_on_a_majority(), "{report}");
+    network.until_given_back("lock").await;
+    assert!(network.fleet.calls("redlock.extend").iter().all(|calls| *calls == 1));
+}
+
+#[test]
+fn nothing_is_left_after_close_even_if_the_runtime_ends_at_once() {
+    let mut fleet = Fleet::start(5);
+    let urls = fleet.urls();
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(async {
+        let manager = manager(&urls);
+        let mut guards = Vec::new();
+        for lock in 0..50 {
+            guards.push(manager.try_acquire(format!("lock:{lock}"), TTL).await.expect("a free lock"));
+        }
+        drop(guards);
+        in_time("closing ends", SOON, manager.close()).await;
+    });
+    runtime.shutdown_background();
+    for lock in 0..50 {
+        let key = format!("lock:{lock}");
+        eventually(&format!("{key} is free"), SOON, || fleet.is_free(&key).then_some(()));
+    }
+}
+
+#[tokio::test]
+async fn close_does_not_wait_for_nodes_that_hang() {
+    let network = Network::start(5);
+    let manager = network.manager().await;
+    let guard = manager.try_acquire("lock", TTL).await.expect("a free lock");
+    network.proxies.iter().for_each(|proxy: &Proxy| proxy.hold(Way::There));
+    drop(guard);
+    in_time("closing ends", SOON, manager.close()).await;
+}
+
+#[tokio::test]
+async fn a_manager_that_is_dropped_first_still_frees() {
+    let mut network = Network::start(5);
+    let manager = network.manager().await;
+    let guard = manager.try_acquire("lock", TTL).await.expect("a free lock");
+    drop(manager);
+    assert!(guard.is_valid());
+    drop(guard);
+    network.until_free("lock").await;
+}

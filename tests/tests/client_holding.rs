@@ -1,0 +1,137 @@
+//! Holding on to a lock on real nodes: kept alive through faults, lost in time, work that stops with it.
+
+#![allow(clippy::expect_used, clippy::panic, reason = "tests, and helpers of tests")]
+
+mod client;
+
+use client::{Network, TTL, builder, until_all_answer};
+use redlock_client::{Error, LockManager, Loss};
+use redlock_tests::{SOON, eventually_async, in_time};
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Short enough to see it run out, long enough for a busy machine to extend in time.
+const SHORT: Duration = Duration::from_secs(3);
+
+/// A client that does not wait for a node as long as a short lock lasts.
+async fn brisk(network: &Network) -> LockManager {
+    let brisk = builder().node_timeout(Duration::from_millis(500)).nodes(network.urls());
+    let manager = brisk.build().expect("addresses");
+    until_all_answer(&manager).await;
+    manager
+}
+
+/// How often the holder has moved the deadline on a node.
+fn extensions(network: &mut Network, node: usize) -> i64 {
+    network.fleet.locks("lock")[node].as_ref().map_or(0, |lock| lock.extensions)
+}
+
+#[tokio::test]
+async fn a_lock_is_kept_alive_while_a_minority_is_away_and_comes_back() {
+    let mut network = Network::start(5);
+    let manager = brisk(&network).await;
+    let mut guard = manager.try_acquire("lock", SHORT).await.expect("a free lock");
+    guard.keep_alive(TTL).expect("a runtime");
+    network.proxies[..2].iter().for_each(redlock_tests::Proxy::slam_door);
+    let kept = async |network: &mut Network, times| {
+        let enough = async || (extensions(network, 4) >= times).then_some(());
+        eventually_async("the lock is extended", SOON, enough).await;
+    };
+    kept(&mut network, 2).await;
+    network.proxies[..2].iter().for_each(redlock_tests::Proxy::pass);
+    until_all_answer(&manager).await;
+    kept(&mut network, 4).await;
+    assert!(guard.is_valid());
+    guard.release().await;
+    network.until_free("lock").await;
+}
+
+#[tokio::test]
+async fn a_lock_is_kept_alive_no_longer_than_it_may_be() {
+    let mut network = Network::start(3);
+    let manager = brisk(&network).await;
+    let mut guard = manager.try_acquire("lock", SHORT / 3).await.expect("a free lock");
+    guard.keep_alive(SHORT / 2).expect("a runtime");
+    assert_eq!(in_time("it runs out in the end", SOON, guard.lost()).await, Loss::Expired);
+    assert!(!guard.is_valid());
+    network.until_free("lock").await;
+}
+
+#[tokio::test]
+async fn peers_15_a_lost_lock_is_noticed_without_any_answer() {
+    let network = Network::start(3);
+    let manager = brisk(&network).await;
+    let mut guard = manager.try_acquire("lock", SHORT).await.expect("a free lock");
+    guard.keep_alive(TTL).expect("a runtime");
+    let token = guard.cancellation_token().expect("a runtime");
+    network.fleet.iter().for_each(redlock_tests::Server::pause);
+    assert_eq!(in_time("the holder is told", SOON, guard.lost()).await, Loss::Expired);
+    in_time("so is its work", SOON, token.cancelled()).await;
+    assert!(!guard.is_valid());
+    network.fleet.iter().for_each(redlock_tests::Server::resume);
+    // Nothing that comes in late brings it back.
+    until_all_answer(&manager).await;
+    assert!(!guard.is_valid());
+    let error = guard.extend().await.expect_err("it is over");
+    assert!(matches!(error, Error::Lost { loss: Loss::Expired, .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn work_stops_when_its_lock_is_lost() {
+    let mut network = Network::start(3);
+    let manager = brisk(&network).await;
+    let inside = Arc::new(());
+    let work = tokio::spawn({
+        let (manager, inside) = (manager.clone(), Arc::clone(&inside));
+        async move {
+            let forever = async |_| {
+                let _inside = inside;
+                pending::<Result<(), Error>>().await
+            };
+            manager.with_lock("lock", SHORT, forever).await
+        }
+    });
+    eventually_async("the work has begun", SOON, async || (!network.fleet.is_free("lock")).then_some(()))
+        .await;
+    network.fleet.iter().for_each(redlock_tests::Server::pause);
+    let outcome = in_time("the work ends", SOON, work).await.expect("no panic");
+    network.fleet.iter().for_each(redlock_tests::Server::resume);
+    assert!(matches!(outcome, Err(Error::Lost { .. })), "{outcome:?}");
+    assert_eq!(Arc::strong_count(&inside), 1, "nothing of it is left");
+    network.until_free("lock").await;
+}
+
+#[tokio::test]
+async fn work_longer_than_the_lock_is_done_under_it_and_its_own_error_comes_first() {
+    let mut network = Network::start(3);
+    let manager = brisk(&network).await;
+    let looking = network.fleet[0].connect();
+    let done = manager.with_lock("lock", SHORT, async |held| {
+        let mut looking = looking;
+        eventually_async("the lock is extended twice", SOON, async || {
+            looking.inspect("lock").filter(|lock| lock.extensions >= 2)
+        })
+        .await;
+        Ok::<_, Error>(held.fence())
+    });
+    assert_eq!(in_time("the work ends", SOON, done).await.expect("a lock that is kept"), 1);
+    network.until_free("lock").await;
+
+    let failed = manager.with_lock("lock", SHORT, async |_| Err::<(), _>(Failed::Work));
+    assert!(matches!(in_time("the work ends", SOON, failed).await, Err(Failed::Work)));
+    network.until_free("lock").await;
+}
+
+/// What can go wrong with work under a lock.
+#[derive(Debug)]
+enum Failed {
+    Work,
+    Lock,
+}
+
+impl From<Error> for Failed {
+    fn from(_: Error) -> Self {
+        Self::Lock
+    }
+}

@@ -1,0 +1,362 @@
+//! What happens in the middle of a command: nodes restart, connections end, replies make no sense.
+
+#![allow(clippy::expect_used, clippy::panic, reason = "tests, and helpers of tests")]
+
+mod client;
+
+use client::{Network, TTL, until_all_answer};
+use redlock_client::{Error, FailureKind, Freed, Loss, Vote};
+use redlock_tests::{Answer, Deed, SOON, Server, eventually_async, in_time};
+
+const ACQUIRE: &str = "REDLOCK.ACQUIRE";
+const EXTEND: &str = "REDLOCK.EXTEND";
+const RELEASE: &str = "REDLOCK.RELEASE";
+
+/// A minority and a majority of five.
+const TWO: &[usize] = &[0, 3];
+const THREE: &[usize] = &[0, 3, 4];
+
+impl Network {
+    fn ambush(&self, nodes: &[usize], command: &str, deed: Deed) {
+        nodes.iter().for_each(|node| self.proxies[*node].ambush(command, deed));
+    }
+
+    async fn until_struck(&self, nodes: &[usize]) {
+        for node in nodes {
+            self.proxies[*node].until_struck().await;
+        }
+    }
+}
+
+/// How a node loses a command that is on its way to it.
+#[derive(Clone, Copy, Debug)]
+enum Blow {
+    /// It crashes and is started again.
+    Crash,
+    /// It is shut down and started again.
+    Restart,
+    /// An administrator ends its connections.
+    KillClients,
+}
+
+impl Blow {
+    fn strike(self, network: &mut Network, nodes: &[usize]) {
+        for node in nodes {
+            let node = &mut network.fleet[*node];
+            match self {
+                Self::Crash => {
+                    node.kill();
+                    node.restart();
+                }
+                Self::Restart => node.restart(),
+                Self::KillClients => kill_clients(node),
+            }
+        }
+    }
+
+    /// Whether a node knows afterwards what it held before; nothing is saved here.
+    fn forgets(self) -> bool {
+        !matches!(self, Self::KillClients)
+    }
+}
+
+const BLOWS: [Blow; 3] = [Blow::Crash, Blow::Restart, Blow::KillClients];
+
+fn kill_clients(node: &Server) {
+    let killed = node.connect().call_strs("CLIENT KILL TYPE normal SKIPME yes");
+    assert!(matches!(killed, Answer::Int(1..)), "{killed:?}");
+}
+
+#[tokio::test]
+async fn struck_during_an_acquire() {
+    for blow in BLOWS {
+        let mut network = Network::without_grace(5);
+        let manager = network.manager().await;
+        network.ambush(TWO, ACQUIRE, Deed::Hold);
+        let guard = in_time("an acquire ends", SOON, manager.try_acquire("lock", TTL)).await;
+        let guard = guard.unwrap_or_else(|error| panic!("{blow:?}: {error}"));
+        network.until_struck(TWO).await;
+        blow.strike(&mut network, TWO);
+        network.let_go();
+        let report = in_time("a release ends", SOON, guard.release()).await;
+        assert!(report.is_free_on_a_majority(), "{blow:?}: {report}");
+        network.until_free("lock").await;
+
+        network.ambush(THREE, ACQUIRE, Deed::Hold);
+        let acquire = tokio::spawn({
+            let manager = manager.clone();
+            async move { manager.acquire("lock", TTL).await }
+        });
+        network.until_struck(THREE).await;
+        blow.strike(&mut network, THREE);
+        network.let_go();
+        let guard = in_time("it is tried again", SOON, acquire).await.expect("no panic");
+        let guard = guard.unwrap_or_else(|error| panic!("{blow:?}: {error}"));
+        assert!(guard.is_valid());
+        drop(guard);
+        network.until_free("lock").await;
+    }
+}
+
+#[tokio::test]
+async fn struck_during_an_extension() {
+    for blow in BLOWS {
+        let mut network = Network::without_grace(5);
+        let manager = network.manager().await;
+        let guard = manager.try_acquire("lock", TTL).await.expect("a free lock");
+        network.ambush(TWO, EXTEND, Deed::Hold);
+        in_time("an extension ends", SOON, guard.extend()).await.expect("three are enough");
+        network.until_struck(TWO).await;
+        blow.strike(&mut network, TWO);
+        network.let_go();
+        in_time("an extension ends", SOON, guard.extend()).await.expect("three are enough");
+        assert!(in_time("a release ends", SOON, guard.release()).await.is_free_on_a_majority());
+        until_all_answer(&manager).await;
+
+        let guard = manager.try_acquire("lock", TTL).await.expect("a free lock");
+        let fence = guard.fence();
+        network.ambush(THREE, EXTEND, Deed::Hold);
+        let extended = {
+            let strike = async {
+                network.until_struck(THREE).await;
+                blow.strike(&mut network, THREE);
+                network.let_go();
+            };
+            in_time("an extension ends", SOON, async { tokio::join!(guard.extend(), strike).0 }).await
+        };
+        let error = extended.expect_err("two are too few");
+        assert!(matches!(error, Error::NoQuorum(_)), "{blow:?}: {error:?}");
+        assert!(guard.is_valid(), "what was promised before still holds");
+        until_all_answer(&manager).await;
+        let again = in_time("an extension ends", SOON, guard.extend()).await;
+        if blow.forgets() {
+            let error = again.expect_err("a majority has forgotten it");
+            assert!(matches!(error, Error::Lost { loss: Loss::Gone, .. }), "{blow:?}: {error:?}");
+            assert_eq!(in_time("the holder is told", SOON, guard.lost()).await, Loss::Gone);
+        } else {
+            again.expect("all have it");
+            assert_eq!(guard.fence(), fence);
+        }
+        drop(guard);
+        network.until_free("lock").await;
+    }
+}
+
+#[tokio::test]
+async fn struck_during_a_release() {
+    for blow in BLOWS {
+        for nodes in [TWO, THREE] {
+            let mut network = Network::without_grace(5);
+            let manager = network.manager().await;
+            let guard = manager.try_acquire("lock", TTL).await.expect("a free lock");
+            network.ambush(nodes, RELEASE, Deed::Hold);
+            let release = tokio::spawn(guard.release());
+            network.until_struck(nodes).await;
+            blow.strike(&mut network, nodes);
+            network.let_go();
+            let report = in_time("a release ends", SOON, release).await.expect("no panic");
+            assert!(report.was_held());
+            assert_eq!(report.is_free_on_a_majority(), nodes.len() < 3, "{blow:?}: {report}");
+            // Where nothing was forgotten, the release comes again over a new connection.
+            network.until_free("lock").await;
+        }
+    }
+}
+
+/// How a connection can end in a command's neighbourhood.
+const CUTS: [Deed; 3] = [Deed::CutBefore, Deed::CutInside, Deed::LoseReply];
+
+#[tokio::test]
+async fn connections_that_end_in_an_acquire() {
+    let mut network = Network::start(5);
+    let manager = network.manager().await;
+    for cut in CUTS {
+        network.ambush(TWO, ACQUIRE, cut);
+        let guard = in_time("an acquire ends", SOON, manager.try_acquire("lock", TTL)).await;
+        let guard = guard.unwrap_or_else(|error| panic!("{cut:?}: {error}"));
+        network.until_struck(TWO).await;
+        drop(guard);
+        network.until_free("lock").await;
+        until_all_answer(&manager).await;
+
+        network.ambush(THREE, ACQUIRE, cut);
+        let refused = in_time("an acquire ends", SOON, manager.try_acquire("lock", TTL)).await;
+        let error = refused.expect_err("two are too few");
+        assert!(matches!(error, Error::NoQuorum(_)), "{cut:?}: {error:?}");
+        let was_cut = |vote: &Vote| matches!(vote, Vote::Failed(why) if why.kind == FailureKind::Cut);
+        assert!(THREE.iter().all(|node| was_cut(&error.nodes()[*node].vote)), "{cut:?}: {error}");
+        network.until_free("lock").await;
+        until_all_answer(&manager).await;
+    }
+}
+
+#[tokio::test]
+async fn connections_that_end_in_an_extension() {
+    let mut network = Network::start(5);
+    let manager = network.manager().await;
+    let guard = manager.try_acquire("lock", TTL).await.expect("a free lock");
+    let fence = guard.fence();
+    for cut in CUTS {
+        network.ambush(TWO, EXTEND, cut);
+        in_time("an extension ends", SOON, guard.extend()).await.expect("three are enough");
+        network.until_struck(TWO).await;
+        until_all_answer(&manager).await;
+
+        network.ambush(THREE, EXTEND, cut);
+        let refused = in_time("an extension ends", SOON, guard.extend()).await;
+        assert!(matches!(refused, Err(Error::NoQuorum(_))), "{cut:?}: {refused:?}");
+        assert!(guard.is_valid());
+        until_all_answer(&manager).await;
+        in_time("an extension ends", SOON, guard.extend()).await.expect("everybody is back");
+    }
+    assert_eq!(guard.fence(), fence);
+    assert!(in_time("a release ends", SOON, guard.release()).await.is_free_on_a_majority());
+    network.until_free("lock").await;
+}
+
+#[tokio::test]
+async fn connections_that_end_in_a_release() {
+    let mut network = Network::start(5);
+    let manager = network.manager().await;
+    for cut in CUTS {
+        for nodes in [TWO, THREE] {
+            let guard = manager.try_acquire("lock", TTL).await.expect("a free lock");
+            network.ambush(nodes, RELEASE, cut);
+            let report = in_time("a release ends", SOON, guard.release()).await;
+            assert_eq!(report.is_free_on_a_majority(), nodes.len() < 3, "{cut:?}: {report}");
+            if nodes.len() == 3 {
+                let failed = |node: &usize| matches!(report.nodes()[*node].freed, Freed::Failed(_));
+                assert!(nodes.iter().all(failed), "{cut:?}: {report}");
+            }
+            network.until_struck(nodes).await;
+            // What could not be told is told as soon as there is a connection.
+            network.until_free("lock").await;
+            until_all_answer(&manager).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn peers_3_an_acquire_is_not_voted_down_by_what_its_last_attempt_left_behind() {
+    let mut network = Network::start(5);
+    let manager = network.manager().await;
+    // Three nodes grant and cannot say so: the first attempt fails and leaves a lock on every node.
+    network.ambush(THREE, ACQUIRE, Deed::LoseReply);
+    let guard = in_time("the next attempt succeeds", SOON, manager.acquire("lock", TTL)).await;
+    let guard = guard.expect("nobody else wants it");
+    network.until_struck(THREE).await;
+    let asked_again = network.fleet.calls("redlock.acquire").iter().filter(|calls| **calls >= 2).count();
+    assert!(asked_again >= 3, "a majority had granted before");
+    drop(guard);
+    network.until_free("lock").await;
+}
+
+/// Replies that no node should give to an acquire.
+const NONSENSE: [&str; 13] = [
+    "nonsense\r\n",
+    "\r\n",
+    ":\r\n",
+    ":twelve\r\n",
+    ":-1\r\n",
+    ":0\r\n",
+    ":99999999999999999999\r\n",
+    "+OK\r\n",
+    "$2\r\n17\r\n",
+    "*1\r\n:17\r\n",
+    "%1\r\n+fence\r\n:17\r\n",
+    "$99999999999\r\n",
+    "*1000000000\r\n",
+];
+
+#[tokio::test]
+async fn replies_that_make_no_sense_are_no_votes() {
+    let mut network = Network::start(5);
+    let manager = network.manager().await;
+    for nonsense in NONSENSE {
+        until_all_answer(&manager).await;
+        TWO.iter().for_each(|node| network.proxies[*node].forge(ACQUIRE, nonsense));
+        let guard = in_time("an acquire ends", SOON, manager.try_acquire("lock", TTL)).await;
+        let guard = guard.unwrap_or_else(|error| panic!("{nonsense:?} of two: {error}"));
+        assert!(guard.fence() > 0, "{nonsense:?}");
+        drop(guard);
+        network.until_free("lock").await;
+
+        until_all_answer(&manager).await;
+        THREE.iter().for_each(|node| network.proxies[*node].forge(ACQUIRE, nonsense));
+        let outcome = in_time("an acquire ends", SOON, manager.try_acquire("lock", TTL)).await;
+        let error = outcome.map(|guard| guard.fence()).expect_err(nonsense);
+        assert!(matches!(error, Error::NoQuorum(_)), "{nonsense:?} of three: {error:?}");
+        network.until_free("lock").await;
+        network.proxies.iter().for_each(redlock_tests::Proxy::pass);
+    }
+}
+
+#[tokio::test]
+async fn errors_that_make_no_sense_are_no_votes() {
+    // An error says that nothing was changed; here it is not true, so the locks are broken by hand.
+    let network = Network::start(5);
+    let manager = network.manager().await;
+    let break_locks = || network.fleet.iter().for_each(|node| drop(node.connect().call_strs("DEL lock")));
+    for complaint in ["-\r\n", "-REDLOCKQUARANTINE soon\r\n", "-\u{fffd}\r\n", "!5\r\nERR x\r\n"] {
+        TWO.iter().for_each(|node| network.proxies[*node].forge(ACQUIRE, complaint));
+        let guard = in_time("an acquire ends", SOON, manager.try_acquire("lock", TTL)).await;
+        assert!(guard.unwrap_or_else(|error| panic!("{complaint:?} of two: {error}")).is_valid());
+        break_locks();
+        THREE.iter().for_each(|node| network.proxies[*node].forge(ACQUIRE, complaint));
+        let refused = in_time("an acquire ends", SOON, manager.try_acquire("lock", TTL)).await;
+        assert!(matches!(refused, Err(Error::NoQuorum(_))), "{complaint:?} of three: {refused:?}");
+        network.proxies.iter().for_each(redlock_tests::Proxy::pass);
+        break_locks();
+    }
+}
+
+#[tokio::test]
+async fn one_node_with_an_absurd_number_spoils_nothing() {
+    for absurd in [i64::MAX, i64::MAX - 1, 1 << 40] {
+        let mut network = Network::start(5);
+        let manager = network.manager().await;
+        network.proxies[2].forge(ACQUIRE, format!(":{absurd}\r\n"));
+        let mut last = 0;
+        for round in 0..4 {
+            let guard = in_time("an acquire ends", SOON, manager.try_acquire("lock", TTL)).await;
+            let guard = guard.unwrap_or_else(|error| panic!("{absurd}, round {round}: {error}"));
+            assert!(guard.fence() > last, "{} after {last}", guard.fence());
+            last = guard.fence();
+            assert!(guard.release().await.is_free_on_a_majority());
+            if round == 1 {
+                network.proxies[2].pass();
+            }
+        }
+        network.until_free("lock").await;
+    }
+}
+
+#[tokio::test]
+async fn a_number_that_the_others_cannot_reach_is_not_chased_for_ever() {
+    let mut network = Network::start(5);
+    let manager = network.manager().await;
+    for node in [3, 4] {
+        network.fleet[node].kill();
+    }
+    network.proxies[2].forge(ACQUIRE, format!(":{}\r\n", i64::MAX));
+    let refused = in_time("an acquire ends", SOON, manager.try_acquire("lock", TTL)).await;
+    let error = refused.expect_err("there are not three of one number");
+    assert!(matches!(error, Error::NoQuorum(_)), "{error:?}");
+    network.proxies[2].pass();
+    network.until_free("lock").await;
+}
+
+#[tokio::test]
+async fn a_greeting_that_makes_no_sense_makes_a_node_unfit() {
+    let network = Network::start(3);
+    network.proxies[0].forge("REDLOCK.NODE", ":1\r\n");
+    let manager = client::manager(network.urls());
+    let guard = in_time("an acquire ends", SOON, manager.try_acquire("lock", TTL)).await;
+    assert!(guard.expect("two of three are enough").is_valid());
+    network.proxies[0].pass();
+    let repaired = async || {
+        let health = manager.health().await.expect("a runtime");
+        health.nodes[0].can_grant().then_some(())
+    };
+    eventually_async("it is used when it makes sense", SOON, repaired).await;
+}

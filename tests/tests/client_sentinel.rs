@@ -1,0 +1,191 @@
+//! Nodes that Sentinel watches: the master of the moment has the vote, and a new one waits before it uses it.
+
+#![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
+
+mod client;
+
+use client::{TTL, builder, until_all_answer};
+use redlock_client::{Error, Freed, LockManager, Node, Vote};
+use redlock_tests::{Answer, Fleet, SOON, Sentinel, Server, eventually_async};
+use std::time::Duration;
+
+/// Longer than a failover takes here, short enough to be waited out.
+const SHORT: Duration = Duration::from_secs(6);
+
+/// A master and its replica.
+struct Pair {
+    master: Server,
+    replica: Server,
+}
+
+impl Pair {
+    fn start() -> Self {
+        let master = Server::builder().tcp().start();
+        let replica = Server::builder().replica_of(&master).start();
+        replica.catch_up(&master);
+        Self { master, replica }
+    }
+}
+
+/// A manager whose only node is this one: what the node does not grant, nobody does.
+async fn alone(node: Node) -> LockManager {
+    let manager = builder().nodes([node]).build().expect("an address");
+    until_all_answer(&manager).await;
+    manager
+}
+
+fn node_id(server: &Server) -> String {
+    server.connect().call_strs("REDLOCK.NODE").field("node-id").expect("an id").string()
+}
+
+/// Why the first node is not fit.
+async fn complaint(manager: &LockManager) -> String {
+    let health = manager.health().await.expect("a runtime");
+    health.nodes[0].state.as_ref().expect_err("a node that is not fit").detail.to_string()
+}
+
+#[tokio::test]
+async fn every_node_may_be_a_watched_master() {
+    let (sentinel, mut fleet) = (Sentinel::start(), Fleet::start(3));
+    let names = ["one", "two", "three"];
+    names.iter().zip(fleet.iter()).for_each(|(name, master)| sentinel.watch(name, master));
+    let nodes = names.map(|name| Node::sentinel([sentinel.url()], name));
+    let manager = builder().nodes(nodes).build().expect("addresses");
+    until_all_answer(&manager).await;
+    let guard = manager.try_acquire("lock", TTL).await.expect("a free lock");
+    eventually_async("all three masters hold the lock", SOON, async || {
+        let fence = i64::try_from(guard.fence()).ok();
+        fleet.fences("lock").iter().all(|held| *held == fence).then_some(())
+    })
+    .await;
+    guard.extend().await.expect("a lock that is held");
+    assert!(manager.inspect("lock").await.expect("a runtime").is_held());
+    let health = manager.health().await.expect("a runtime");
+    for (told, master) in health.nodes.iter().zip(fleet.iter()) {
+        assert_eq!(told.state.as_ref().expect("a master").id, node_id(master));
+    }
+    assert!(guard.release().await.is_free_on_a_majority());
+    eventually_async("the lock is free", SOON, async || fleet.is_free("lock").then_some(())).await;
+}
+
+#[tokio::test]
+async fn after_a_failover_the_new_master_votes_once_its_quarantine_is_over() {
+    let (sentinel, pair, fleet) = (Sentinel::start(), Pair::start(), Fleet::start(2));
+    sentinel.watch("orders", &pair.master);
+    let watched = || Node::sentinel([sentinel.url()], "orders");
+    let nodes = [watched()].into_iter().chain(fleet.urls().into_iter().map(Node::from));
+    let manager = builder().nodes(nodes).build().expect("addresses");
+    until_all_answer(&manager).await;
+    let single = alone(watched()).await;
+    // What a master grants last, a replica may lack: it waits for the longest time that it knows of.
+    let held = single.try_acquire("held", SHORT).await.expect("a free lock");
+    pair.replica.catch_up(&pair.master);
+    sentinel.fail_over("orders");
+    let quarantine = eventually_async("the new master is found", SOON, async || {
+        let health = manager.health().await.expect("a runtime");
+        assert!(health.can_grant(), "two of three nodes have nothing to do with it");
+        let state = health.nodes[0].state.as_ref().ok()?;
+        (state.id == node_id(&pair.replica)).then_some(state.quarantine)
+    })
+    .await;
+    assert!(!quarantine.is_zero(), "the new master is in quarantine and says so");
+    until_all_answer(&single).await;
+    let error = single.try_acquire("other", SHORT).await.expect_err("the new master grants nothing");
+    assert!(matches!(error, Error::Quarantined { .. }), "{error}");
+    assert!(error.is_retryable());
+    manager.try_acquire("other", SHORT).await.expect("two of three nodes").release().await;
+    let wait = quarantine + SOON;
+    let guard =
+        single.acquire_timeout("other", SHORT, wait).await.expect("a new master after its quarantine");
+    assert!(pair.replica.connect().inspect("other").is_some());
+    guard.release().await;
+    drop(held);
+}
+
+/// Swaps master and replica without Sentinel's help, so that nobody closes the connections to the old master.
+fn swap(pair: &Pair) {
+    let port = pair.replica.port().expect("a port");
+    assert_eq!(pair.replica.connect().call_strs("REPLICAOF NO ONE"), Answer::ok());
+    assert_eq!(pair.master.connect().call_strs(&format!("REPLICAOF 127.0.0.1 {port}")), Answer::ok());
+}
+
+#[tokio::test]
+async fn a_master_that_became_a_replica_is_left() {
+    let (sentinel, pair) = (Sentinel::start(), Pair::start());
+    sentinel.watch("orders", &pair.master);
+    let manager = alone(Node::sentinel([sentinel.url()], "orders")).await;
+    swap(&pair);
+    let error = manager.try_acquire("lock", TTL).await.expect_err("a replica grants nothing");
+    let vote = &error.nodes()[0].vote;
+    assert!(matches!(vote, Vote::Failed(failure) if failure.detail.starts_with("READONLY")), "{error}");
+    // Sentinel still names it, but nobody goes by that name alone.
+    let said = complaint(&manager).await;
+    assert!(said.contains("is a replica now") || said.contains("is no master"), "{said}");
+    sentinel.watch("orders", &pair.replica);
+    until_all_answer(&manager).await;
+    let health = manager.health().await.expect("a runtime");
+    assert_eq!(health.nodes[0].state.as_ref().expect("a master").id, node_id(&pair.replica));
+}
+
+#[tokio::test]
+async fn a_release_that_a_replica_refused_is_sent_to_the_new_master() {
+    let (sentinel, pair) = (Sentinel::start(), Pair::start());
+    sentinel.watch("orders", &pair.master);
+    let manager = alone(Node::sentinel([sentinel.url()], "orders")).await;
+    let guard = manager.try_acquire("lock", TTL).await.expect("a free lock");
+    pair.replica.catch_up(&pair.master);
+    swap(&pair);
+    let report = guard.release().await;
+    assert!(matches!(report.nodes()[0].freed, Freed::Failed(_)), "{report}");
+    assert!(pair.replica.connect().inspect("lock").is_some(), "the new master has the lock as well");
+    sentinel.watch("orders", &pair.replica);
+    eventually_async("the new master has freed the lock", SOON, async || {
+        pair.replica.connect().inspect("lock").is_none().then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_master_has_a_login_of_its_own() {
+    const RULES: &str =
+        "on >hush resetkeys ~* resetchannels -@all +redlock.acquire +redlock.release +redlock.node";
+    let sentinel = Sentinel::start();
+    let master = Server::builder().tcp().password("harness").user("app", RULES).start();
+    sentinel.watch("orders", &master);
+    let node = || Node::sentinel([sentinel.url()], "orders");
+    for node in [node().login("app", "hush"), node().login("app", "hush").resp3()] {
+        let manager = alone(node).await;
+        manager.try_acquire("lock", TTL).await.expect("a free lock").release().await;
+    }
+    for (node, expected) in [(node(), "NOAUTH"), (node().login("app", "wrong"), "WRONGPASS")] {
+        let manager = builder().nodes([node]).build().expect("an address");
+        let said = complaint(&manager).await;
+        assert!(said.contains(expected) && !said.contains("wrong"), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn a_sentinel_that_is_gone_or_hangs_is_passed_over() {
+    let (gone, hanging, sentinel) = (Sentinel::start(), Sentinel::start(), Sentinel::start());
+    let master = Server::builder().tcp().start();
+    sentinel.watch("orders", &master);
+    hanging.pause();
+    let urls = [gone.url(), hanging.url(), sentinel.url()];
+    drop(gone);
+    let manager = alone(Node::sentinel(urls, "orders")).await;
+    manager.try_acquire("lock", TTL).await.expect("a free lock").release().await;
+}
+
+#[tokio::test]
+async fn a_master_that_nobody_watches_is_told() {
+    let sentinel = Sentinel::start();
+    let nodes = [Node::sentinel([sentinel.url()], "orders")];
+    let manager = builder().nodes(nodes).build().expect("an address");
+    let said = complaint(&manager).await;
+    assert!(said.contains("knows no master \"orders\""), "{said}");
+    // As soon as somebody does, it is used.
+    let master = Server::builder().tcp().start();
+    sentinel.watch("orders", &master);
+    until_all_answer(&manager).await;
+    manager.try_acquire("lock", TTL).await.expect("a free lock").release().await;
+}

@@ -1,0 +1,154 @@
+//! How many nodes, and which: any number from 1 to 9, even ones too, none of them twice, all with the module.
+
+#![allow(clippy::expect_used, clippy::panic, reason = "tests, and helpers of tests")]
+
+mod client;
+
+use client::{TTL, manager, until_all_answer, until_free};
+use redlock_client::{Error, LockManager, Vote};
+use redlock_tests::{Answer, Fleet, SOON, in_time};
+
+/// One lock from beginning to end.
+async fn works(manager: &LockManager) {
+    let guard =
+        in_time("an acquire ends", SOON, manager.try_acquire("lock", TTL)).await.expect("a free lock");
+    in_time("an extension ends", SOON, guard.extend()).await.expect("a lock that is held");
+    let report = in_time("a release ends", SOON, guard.release()).await;
+    assert!(report.is_free_on_a_majority(), "{report}");
+}
+
+#[tokio::test]
+async fn any_minority_may_be_missing_and_no_more() {
+    for size in [1, 2, 3, 4, 5, 7, 9] {
+        let mut fleet = Fleet::start(size);
+        let manager = manager(fleet.urls());
+        until_all_answer(&manager).await;
+        works(&manager).await;
+        until_free(&mut fleet, "lock").await;
+        let spare = (size - 1) / 2;
+        for node in 0..spare {
+            fleet[node].kill();
+        }
+        works(&manager).await;
+        until_free(&mut fleet, "lock").await;
+        fleet[spare].kill();
+        let refused = in_time("an acquire ends", SOON, manager.try_acquire("lock", TTL)).await;
+        let error = refused.expect_err("a majority of all nodes, not of those that are left");
+        assert!(matches!(error, Error::NoQuorum(_)), "{size} nodes: {error:?}");
+        assert_eq!(error.nodes().len(), size);
+        until_free(&mut fleet, "lock").await;
+    }
+}
+
+#[tokio::test]
+async fn peers_2_a_tie_is_a_refusal() {
+    for size in [2, 4, 6] {
+        let mut fleet = Fleet::start(size);
+        let manager = manager(fleet.urls());
+        for node in 0..size / 2 {
+            let taken = fleet[node].connect().call_strs("REDLOCK.ACQUIRE lock other 600000");
+            assert_eq!(taken, Answer::Int(1));
+        }
+        let refused = in_time("a tie ends", SOON, manager.try_acquire("lock", TTL)).await;
+        let error = refused.expect_err("half of the nodes are no majority");
+        assert!(matches!(error, Error::Contended(_)), "{size} nodes: {error:?}");
+        // What it was granted it gives back; the other half is not its own.
+        for node in 0..size / 2 {
+            assert_eq!(fleet[node].connect().call_strs("REDLOCK.RELEASE lock other"), Answer::Int(1));
+        }
+        until_free(&mut fleet, "lock").await;
+        works(&manager).await;
+    }
+}
+
+#[tokio::test]
+async fn one_node_under_two_names_has_one_vote() {
+    let mut fleet = Fleet::start(2);
+    // The same server by TCP, by its socket, and by another name.
+    let aliases = [fleet[0].url(), fleet[0].unix_url(), fleet[0].url().replace("127.0.0.1", "localhost")];
+    let alone = manager(&aliases);
+    let refused = in_time("an acquire ends", SOON, alone.try_acquire("lock", TTL)).await;
+    let error = refused.expect_err("one witness is no majority of three");
+    assert!(matches!(error, Error::NoQuorum(_)), "{error:?}");
+    let failures = error.nodes().iter().filter(|answer| matches!(answer.vote, Vote::Failed(_))).count();
+    assert_eq!(failures, 2, "{error}");
+    assert!(error.to_string().contains("the same node as"), "{error}");
+    until_free(&mut fleet, "lock").await;
+
+    let pair = manager([&aliases[0], &aliases[1], &fleet[1].url()]);
+    works(&pair).await;
+    fleet[1].kill();
+    let refused = in_time("an acquire ends", SOON, pair.try_acquire("lock", TTL)).await;
+    assert!(matches!(refused, Err(Error::NoQuorum(_))), "{refused:?}");
+}
+
+#[test]
+fn the_same_address_twice_is_found_at_once() {
+    let url = "redis://127.0.0.1:6379";
+    let built = client::builder().nodes([url, "redis://127.0.0.1:6380", url]).build();
+    assert!(matches!(built, Err(Error::Config(_))), "{built:?}");
+}
+
+#[tokio::test]
+async fn nodes_without_the_module_do_not_vote() {
+    let plain_below = |count: usize| {
+        move |index: usize, node: redlock_tests::Builder| {
+            if index < count { node.without_module() } else { node }
+        }
+    };
+    let two = Fleet::start_with(5, plain_below(2));
+    works(&manager(two.urls())).await;
+
+    let three = Fleet::start_with(5, plain_below(3));
+    let refused = in_time("an acquire ends", SOON, manager(three.urls()).try_acquire("lock", TTL)).await;
+    let error = refused.expect_err("two are too few");
+    assert!(matches!(error, Error::NoQuorum(_)), "{error:?}");
+    for answer in &error.nodes()[..3] {
+        let Vote::Failed(why) = &answer.vote else { panic!("{error}") };
+        assert!(why.to_string().contains("module"), "{why}");
+    }
+    for plain in 0..3 {
+        assert_eq!(three[plain].connect().call_strs("DBSIZE"), Answer::Int(0));
+    }
+}
+
+#[tokio::test]
+async fn peers_7_resources_that_read_alike_when_joined_stay_apart() {
+    let fleet = Fleet::start(3);
+    let manager = manager(fleet.urls());
+    let one = manager.try_acquire_many(["ab", "c"], TTL).await.expect("free locks");
+    let other = manager.try_acquire_many(["a", "bc"], TTL).await.expect("other locks");
+    assert!(one.is_valid() && other.is_valid());
+    let overlapping = manager.try_acquire_many(["bc", "c"], TTL).await;
+    assert!(matches!(overlapping, Err(Error::Contended(_))), "{overlapping:?}");
+}
+
+#[tokio::test]
+async fn several_resources_in_any_order_never_deadlock() {
+    let mut fleet = Fleet::start(5);
+    let manager = manager(fleet.urls());
+    let orders = [["a", "b", "c"], ["c", "b", "a"], ["b", "c", "a"], ["c", "a", "b"]];
+    let tasks: Vec<_> = (0..16)
+        .map(|task: usize| {
+            let manager = manager.clone();
+            tokio::spawn(async move {
+                let guard =
+                    manager.acquire_many(orders[task % orders.len()], TTL).await.expect("its turn comes");
+                assert_eq!(guard.resources().collect::<Vec<_>>(), [b"a", b"b", b"c"]);
+                let fence = guard.fence();
+                guard.release().await;
+                fence
+            })
+        })
+        .collect();
+    let mut fences = Vec::new();
+    for task in tasks {
+        fences.push(in_time("everybody has its turn", SOON * 3, task).await.expect("no panic"));
+    }
+    fences.sort_unstable();
+    fences.dedup();
+    assert_eq!(fences.len(), 16, "every holder has a number of its own");
+    for key in ["a", "b", "c"] {
+        until_free(&mut fleet, key).await;
+    }
+}

@@ -1,0 +1,293 @@
+//! What stands between a client and its servers: fleets, the proxy and certificates, on real servers.
+
+#![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
+
+use redlock_tests::{
+    Answer, Certs, ClientCertificate, Deed, Fleet, Proxy, SOON, Server, Way, eventually, skip, within,
+};
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+/// Long enough that nothing which is waited for ends by it.
+const FOR_EVER: Duration = Duration::from_secs(600);
+
+fn connect(port: u16) -> TcpStream {
+    let stream = TcpStream::connect(("127.0.0.1", port)).expect("somebody listens");
+    stream.set_read_timeout(Some(SOON)).expect("a timeout can be set");
+    stream
+}
+
+/// Sends a command that is written as on a terminal.
+fn send(stream: &mut TcpStream, line: &str) {
+    let words: Vec<&str> = line.split(' ').collect();
+    let bulks: String = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len())).collect();
+    stream.write_all(format!("*{}\r\n{bulks}", words.len()).as_bytes()).expect("a connection takes bytes");
+}
+
+/// Reads exactly this, or says what came.
+#[track_caller]
+fn expect(stream: &mut TcpStream, reply: &str) {
+    let mut bytes = vec![0; reply.len()];
+    stream.read_exact(&mut bytes).expect("a reply");
+    assert_eq!(String::from_utf8_lossy(&bytes), reply);
+}
+
+/// Reads until the other side closes, and hands over what came before.
+fn rest(stream: &mut TcpStream) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    match stream.read_to_end(&mut bytes) {
+        Ok(_) => {}
+        Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}"),
+    }
+    bytes
+}
+
+/// A plain server behind a proxy, and a connection through it.
+fn behind_proxy() -> (Server, Proxy, TcpStream) {
+    let server = Server::builder().without_module().tcp().start();
+    let proxy = Proxy::to(&server);
+    let stream = connect(proxy.port());
+    (server, proxy, stream)
+}
+
+fn value(server: &Server, key: &str) -> Answer {
+    server.connect().call(&["GET", key])
+}
+
+#[test]
+fn a_fleet_is_several_servers_that_know_nothing_of_each_other() {
+    let mut fleet = Fleet::start(3);
+    assert_eq!(fleet.urls().len(), 3);
+    let ids: Vec<Answer> = fleet
+        .iter()
+        .map(|node| node.connect().call_strs("REDLOCK.NODE").field("node-id").cloned())
+        .map(Option::unwrap)
+        .collect();
+    assert!(ids[0] != ids[1] && ids[1] != ids[2] && ids[0] != ids[2], "{ids:?}");
+    assert!(fleet.is_free("a"));
+    assert_eq!(fleet[1].connect().call_strs("REDLOCK.ACQUIRE a me 60000 FENCE 5"), Answer::Int(5));
+    assert_eq!(fleet.fences("a"), [None, Some(5), None]);
+    assert_eq!(fleet.calls("redlock.acquire"), [0, 1, 0]);
+    fleet.reset_calls();
+    assert_eq!(fleet.calls("redlock.acquire"), [0, 0, 0]);
+    fleet[1].kill();
+    assert!(fleet.is_free("a"));
+    let url = fleet[1].url();
+    fleet[1].restart();
+    assert_eq!(fleet[1].url(), url, "a node comes back where it was");
+}
+
+#[test]
+fn a_proxy_passes_and_counts() {
+    let (server, proxy, mut stream) = behind_proxy();
+    send(&mut stream, "SET a 1");
+    send(&mut stream, "GET a");
+    expect(&mut stream, "+OK\r\n$1\r\n1\r\n");
+    assert_eq!((proxy.seen("set"), proxy.seen("GET"), proxy.seen("DEL")), (1, 1, 0));
+    assert_eq!(proxy.accepted(), 1);
+    drop(stream);
+    let clients = || server.info("clients", "connected_clients").filter(|count| count == "1");
+    eventually("a connection that its client closed is closed behind the proxy", SOON, clients);
+}
+
+#[test]
+fn a_held_request_waits_and_arrives_even_after_its_sender() {
+    let (server, proxy, mut stream) = behind_proxy();
+    proxy.hold(Way::There);
+    send(&mut stream, "SET a 1");
+    eventually("the proxy has the command", SOON, || (proxy.seen("SET") == 1).then_some(()));
+    assert_eq!(value(&server, "a"), Answer::Nil);
+    drop(stream);
+    proxy.let_go();
+    eventually("it arrives", SOON, || (value(&server, "a") == Answer::text("1")).then_some(()));
+}
+
+#[test]
+fn a_held_reply_comes_later() {
+    let (server, proxy, mut stream) = behind_proxy();
+    proxy.hold(Way::Back);
+    send(&mut stream, "SET a 1");
+    eventually("it was done", SOON, || (value(&server, "a") == Answer::text("1")).then_some(()));
+    stream.set_nonblocking(true).expect("a mode can be set");
+    assert_eq!(stream.read(&mut [0]).expect_err("nothing yet").kind(), ErrorKind::WouldBlock);
+    stream.set_nonblocking(false).expect("a mode can be set");
+    proxy.pass();
+    expect(&mut stream, "+OK\r\n");
+}
+
+#[test]
+fn what_is_lost_never_arrives() {
+    let (server, proxy, mut stream) = behind_proxy();
+    proxy.lose(Way::Back);
+    send(&mut stream, "SET a 1");
+    eventually("the reply is lost", SOON, || (proxy.lost() == 1).then_some(()));
+    assert_eq!(value(&server, "a"), Answer::text("1"));
+    proxy.pass();
+    send(&mut stream, "GET a");
+    expect(&mut stream, "$1\r\n1\r\n");
+    proxy.lose(Way::There);
+    send(&mut stream, "SET a 2");
+    eventually("the command is lost", SOON, || (proxy.lost() == 2).then_some(()));
+    proxy.pass();
+    send(&mut stream, "GET a");
+    expect(&mut stream, "$1\r\n1\r\n");
+}
+
+#[test]
+fn a_delay_is_as_long_as_it_says_and_can_be_ended() {
+    let (_server, proxy, mut stream) = behind_proxy();
+    for way in [Way::There, Way::Back] {
+        proxy.delay(way, Duration::from_millis(30));
+        let sent = Instant::now();
+        send(&mut stream, "PING");
+        expect(&mut stream, "+PONG\r\n");
+        assert!(sent.elapsed() >= Duration::from_millis(30));
+        proxy.delay(way, FOR_EVER);
+        send(&mut stream, "PING");
+        proxy.pass();
+        expect(&mut stream, "+PONG\r\n");
+    }
+}
+
+#[test]
+fn a_cut_ends_old_connections_and_takes_new_ones() {
+    let (_server, proxy, mut stream) = behind_proxy();
+    proxy.hold(Way::There);
+    send(&mut stream, "SET a 1");
+    proxy.cut();
+    assert_eq!(rest(&mut stream), b"");
+    proxy.pass();
+    let mut again = connect(proxy.port());
+    send(&mut again, "GET a");
+    expect(&mut again, "$-1\r\n");
+}
+
+#[test]
+fn a_door_is_slammed_closed_and_open_again() {
+    let (_server, proxy, mut stream) = behind_proxy();
+    proxy.slam_door();
+    assert_eq!(rest(&mut stream), b"");
+    assert_eq!(rest(&mut connect(proxy.port())), b"");
+    proxy.close_door();
+    let refused = TcpStream::connect(("127.0.0.1", proxy.port())).expect_err("nobody listens");
+    assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+    proxy.pass();
+    let mut again = connect(proxy.port());
+    send(&mut again, "PING");
+    expect(&mut again, "+PONG\r\n");
+}
+
+#[test]
+fn a_fuse_cuts_after_so_many_bytes() {
+    let (server, proxy, mut stream) = behind_proxy();
+    send(&mut stream, "SET a 1234567890");
+    expect(&mut stream, "+OK\r\n");
+    proxy.cut_after(Way::Back, 12);
+    send(&mut stream, "PING");
+    expect(&mut stream, "+PONG\r\n");
+    send(&mut stream, "GET a");
+    assert_eq!(rest(&mut stream), b"$10\r\n");
+    let mut again = connect(proxy.port());
+    proxy.cut_after(Way::There, 10);
+    send(&mut again, "SET a 2");
+    assert_eq!(rest(&mut again), b"");
+    assert_eq!(value(&server, "a"), Answer::text("1234567890"));
+}
+
+#[test]
+fn an_ambush_meets_the_next_command_of_a_name_and_no_other() {
+    let (server, proxy, mut stream) = behind_proxy();
+    for (deed, done) in [(Deed::CutBefore, false), (Deed::CutInside, false), (Deed::LoseReply, true)] {
+        server.connect().call_strs("DEL a");
+        proxy.ambush("SET", deed);
+        send(&mut stream, "PING");
+        expect(&mut stream, "+PONG\r\n");
+        send(&mut stream, "SET a 1");
+        assert_eq!(rest(&mut stream), b"", "{deed:?}");
+        assert_eq!(value(&server, "a") == Answer::text("1"), done, "{deed:?}");
+        stream = connect(proxy.port());
+        send(&mut stream, "SET b 1");
+        expect(&mut stream, "+OK\r\n");
+    }
+}
+
+#[tokio::test]
+async fn an_ambush_holds_one_connection_and_lets_others_pass() {
+    let (server, proxy, mut stream) = behind_proxy();
+    proxy.ambush("SET", Deed::Hold);
+    send(&mut stream, "SET a 1");
+    send(&mut stream, "GET a");
+    proxy.until_struck().await;
+    proxy.until_seen("get", 1).await;
+    let mut other = connect(proxy.port());
+    send(&mut other, "SET b 1");
+    expect(&mut other, "+OK\r\n");
+    assert_eq!(value(&server, "a"), Answer::Nil);
+    proxy.let_go();
+    expect(&mut stream, "+OK\r\n$1\r\n1\r\n");
+}
+
+#[test]
+fn a_stranded_command_arrives_long_after_its_connection() {
+    let (server, proxy, mut stream) = behind_proxy();
+    proxy.ambush("SET", Deed::Strand);
+    send(&mut stream, "SET a 1");
+    send(&mut stream, "SET b 1");
+    assert_eq!(rest(&mut stream), b"");
+    drop(stream);
+    let mut again = connect(proxy.port());
+    send(&mut again, "GET a");
+    expect(&mut again, "$-1\r\n");
+    proxy.let_go();
+    eventually("it arrives", SOON, || (value(&server, "a") == Answer::text("1")).then_some(()));
+    assert_eq!(value(&server, "b"), Answer::Nil, "what came after it is lost");
+}
+
+#[test]
+fn a_forged_reply_replaces_just_its_own() {
+    let (server, proxy, mut stream) = behind_proxy();
+    proxy.forge("SET", "!nonsense");
+    send(&mut stream, "PING");
+    send(&mut stream, "SET a 1");
+    send(&mut stream, "GET a");
+    expect(&mut stream, "+PONG\r\n!nonsense$1\r\n1\r\n");
+    assert_eq!(value(&server, "a"), Answer::text("1"));
+}
+
+#[test]
+fn a_server_asks_for_its_password_and_the_harness_knows_it() {
+    let mut server = Server::builder().password("sesame").user("app", "on >secret ~* +get").tcp().start();
+    assert_eq!(server.connect().call_strs("PING"), Answer::Status("PONG".into()));
+    let mut stream = connect(server.port().expect("a port"));
+    send(&mut stream, "PING");
+    assert!(
+        within(SOON, || {
+            let mut first = [0];
+            stream.read_exact(&mut first).ok().map(|()| first == *b"-")
+        })
+        .is_some_and(|refused| refused)
+    );
+    let mut user = connect(server.port().expect("a port"));
+    send(&mut user, "AUTH app secret");
+    expect(&mut user, "+OK\r\n");
+    server.restart();
+    assert_eq!(server.connect().call_strs("PING"), Answer::Status("PONG".into()));
+}
+
+#[test]
+fn a_server_speaks_tls() {
+    let certs = Certs::new();
+    let server = Server::builder().tls(&certs, ClientCertificate::Required);
+    let server = match server.try_start() {
+        Ok(server) => server,
+        Err(failure) if failure.lacks_tls() => return skip("this server was built without TLS"),
+        Err(failure) => panic!("{failure}"),
+    };
+    let proxy = Proxy::to_tls(&server);
+    let mut stream = connect(proxy.port());
+    // Not a greeting of TLS: the server says so in an alert, which the proxy passes on.
+    stream.write_all(b"hello, is anybody there?").expect("a connection takes bytes");
+    assert_ne!(rest(&mut stream).first(), Some(&b'-'), "no server without TLS answers here");
+    assert!(server.tls_port().is_some());
+}
