@@ -36,8 +36,7 @@ pub struct Session {
     /// The nodes that hold the lock, or may.
     may_hold: NodeSet,
     promotion: Option<Promotion>,
-    /// Until when to wait for an answer that may spare a second round.
-    patience: Option<Moment>,
+    patience: Patience,
     extension: Option<Extension>,
     freeing: Option<Freeing>,
 }
@@ -50,6 +49,16 @@ enum Phase {
     },
     /// Failed, lost or released: nothing that comes in now revives it.
     Over,
+}
+
+/// How long to wait for an answer that may spare a second round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Patience {
+    /// Nothing has called for it.
+    Unused,
+    Until(Moment),
+    /// It is over, and does not begin anew: whoever waits on waits for an answer.
+    Spent,
 }
 
 /// A second round: raising the nodes that answered less.
@@ -112,7 +121,7 @@ impl Session {
             leases: vec![None; quorum.nodes()],
             may_hold: NodeSet::first(quorum.nodes()),
             promotion: None,
-            patience: None,
+            patience: Patience::Unused,
             extension: None,
             freeing: None,
         };
@@ -148,7 +157,10 @@ impl Session {
     /// When to call [`Session::woken`], if no answer comes first.
     #[must_use]
     pub fn wake_at(&self) -> Option<Moment> {
-        self.patience.filter(|_| self.phase == Phase::Acquiring && self.promotion.is_none())
+        match self.patience {
+            Patience::Until(moment) if self.phase == Phase::Acquiring => Some(moment),
+            _ => None,
+        }
     }
 
     /// Goes on without the answers that were worth a short wait.
@@ -239,7 +251,9 @@ impl Session {
         }
         match self.ballot.verdict() {
             Verdict::Open => {
-                self.patience = None;
+                if let Patience::Until(_) = self.patience {
+                    self.patience = Patience::Unused;
+                }
                 None
             }
             Verdict::Agreed { fence } => {
@@ -265,11 +279,12 @@ impl Session {
         if now.has_reached(self.begun.lease_end(self.drift)) {
             return self.fail(Refusal::Expired);
         }
-        if may_settle && self.promotion.is_none() {
-            let patience = *self.patience.get_or_insert(now.plus(now.since(self.begun.sent)));
-            if !now.has_reached(patience) {
-                return None;
-            }
+        if self.patience == Patience::Unused {
+            self.patience = Patience::Until(now.plus(now.since(self.begun.sent)));
+        }
+        match self.patience {
+            Patience::Until(moment) if may_settle && !now.has_reached(moment) => return None,
+            _ => self.patience = Patience::Spent,
         }
         // A goal that can still be reached is kept, whatever else is answered meanwhile.
         let kept = self.promotion.filter(|old| self.quorum.is_reached_by(self.ballot.within(old.fence)));

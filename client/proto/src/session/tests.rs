@@ -403,6 +403,20 @@ fn a_number_out_of_reach_is_not_chased() {
 }
 
 #[test]
+fn patience_that_is_spent_wakes_nobody() {
+    let mut run = Run::of(5);
+    run.now_ms = 2;
+    for (node, fence) in [(0, 1), (1, 1), (2, u64::MAX)] {
+        run.voted(node, Reply::Number(fence));
+    }
+    assert_eq!(run.session.wake_at(), Some(at(4)));
+    // No goal is within reach, so it is worth waiting for an answer; not for a moment that has passed.
+    assert!(run.session.woken(at(4)).is_none());
+    assert_eq!(run.session.wake_at(), None);
+    assert!(matches!(run.voted(3, Reply::Number(1)), Some(Event::Held { fence: 1 })));
+}
+
+#[test]
 fn a_fence_of_zero_is_no_vote() {
     let mut run = Run::of(1);
     let failed = run.voted(0, Reply::Number(0));
