@@ -23,7 +23,6 @@
 //! | `clock.rs`, `shim/clock.c` | the server's clocks, moved from outside |
 //! | `subject.rs` | the core and a real server, to be compared |
 //! | `cases.rs` | the contract of one node as a table |
-//! | `sim/` | histories on virtual time |
 //! | `history.rs` | what clients saw, and whether it can be true |
 //! | `wait.rs` | the one way to wait |
 //! | `skip.rs` | a test that has nothing to test here says so |
@@ -48,7 +47,6 @@ mod proxy;
 mod resp;
 mod sentinel;
 mod server;
-pub mod sim;
 mod skip;
 mod spawn;
 pub mod subject;

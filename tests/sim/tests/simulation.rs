@@ -2,7 +2,7 @@
 
 #![allow(clippy::expect_used, clippy::panic)]
 
-use redlock_tests::sim::{self, Outcome, Plan, Violation, Weakness};
+use redlock_sim::{self as sim, Outcome, Plan, Violation, Weakness};
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, Ordering};
 

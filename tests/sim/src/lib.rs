@@ -15,6 +15,9 @@
 //! | `storage.rs` | a storage that turns stale holders away |
 //! | `checks.rs` | what must be true of every history |
 
+// This crate is test code throughout: a broken expectation ends the test, with a message that says which.
+#![allow(clippy::expect_used, clippy::panic)]
+
 mod checks;
 mod client;
 mod clocks;

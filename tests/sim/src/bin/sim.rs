@@ -1,6 +1,6 @@
 //! Replays one simulated history and tells it, line by line.
 
-use redlock_tests::sim::{self, Plan};
+use redlock_sim::{self as sim, Plan};
 use std::process::ExitCode;
 
 const USAGE: &str = "usage: sim SEED [--simplest]    --simplest looks for less trouble that still goes wrong";

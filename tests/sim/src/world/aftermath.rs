@@ -1,8 +1,8 @@
 //! When all is quiet again: nothing may be left, and everything must be had.
 
 use super::{World, reply_of};
-use crate::sim::checks::Violation;
-use crate::sim::client::name;
+use crate::checks::Violation;
+use crate::client::name;
 use redlock_proto::{Drift, Event, Moment, NodeSet, Session};
 use std::time::Duration;
 

@@ -1,10 +1,10 @@
 //! What a client does with its locks: the driver's part, and a workload that holds, extends, writes, forgets.
 
 use super::{Coming, Wake, World};
-use crate::sim::Weakness;
-use crate::sim::checks::{SessionId, Violation};
-use crate::sim::client::{Active, Client};
-use crate::sim::network::delay;
+use crate::Weakness;
+use crate::checks::{SessionId, Violation};
+use crate::client::{Active, Client};
+use crate::network::delay;
 use redlock_proto::pace::{self, KeepAlive, Next};
 use redlock_proto::{Event, FailureKind, Moment, NodeSet, Reply, Request, Retry, Session};
 use std::time::Duration;
