@@ -197,6 +197,9 @@ impl Session {
             Reply::Failed(failure) if failure.may_have_happened() => {}
             _ => self.may_hold.remove(node),
         }
+        if let Some(lost) = self.lapse(now) {
+            return Some(lost);
+        }
         self.enter(node, request, reply);
         self.decide(now)
     }
@@ -212,6 +215,9 @@ impl Session {
         if let Some(promotion) = self.promotion.as_mut().filter(|promotion| promotion.fence == fence) {
             promotion.in_flight.remove(node);
         }
+        if let Some(lost) = self.lapse(now) {
+            return Some(lost);
+        }
         // A node lifts a number only so far at a time, so it may take several rounds; it must get on.
         if let Reply::Number(now_at) = reply
             && now_at < fence
@@ -221,6 +227,16 @@ impl Session {
         }
         self.enter(node, request, reply);
         self.decide(now)
+    }
+
+    /// Ends a hold whose time is up: what had lapsed before an answer came stays over, whatever it says.
+    fn lapse(&mut self, now: Moment) -> Option<Event> {
+        if !matches!(self.phase, Phase::Held { .. }) || !self.has_lapsed(now) {
+            return None;
+        }
+        self.phase = Phase::Over;
+        let said = self.extension.take().map_or_else(|| self.ballot.clone(), |extension| extension.ballot);
+        Some(Event::Lost(said))
     }
 
     /// Notes how a node stands, unless all is over: then no answer changes anything.

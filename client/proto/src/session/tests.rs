@@ -211,6 +211,34 @@ fn an_answer_after_the_end_changes_nothing() {
 }
 
 #[test]
+fn grants_that_come_after_the_end_make_no_holder() {
+    let mut run = Run::of(3);
+    run.voted(0, silent());
+    assert!(matches!(run.voted(1, silent()), Some(Event::Failed(Refusal::NoQuorum))));
+    for node in 0..3 {
+        assert!(run.voted(node, Reply::Number(5)).is_none());
+    }
+    assert_eq!((run.session.fence(), run.session.valid_until()), (None, None));
+    assert_eq!(run.session.release(at(1)).1, NodeSet::first(3), "and all of them are given back");
+}
+
+#[test]
+fn an_answer_to_a_second_round_does_not_revive_what_has_lapsed() {
+    let mut run = Run::of(3);
+    run.now_ms = 1;
+    run.voted(0, Reply::Number(4));
+    run.voted(1, Reply::Number(9));
+    run.now_ms = 9_000;
+    let Some(Event::Promote(raise, _)) = run.session.woken(at(9_000)) else { panic!("a second round") };
+    // A slow third answer makes the majority first, and time runs out before the raised node is heard.
+    assert!(matches!(run.voted(2, Reply::Number(9)), Some(Event::Held { fence: 9 })));
+    run.now_ms = LEASE_MS;
+    let lost = run.answered(0, &raise, Reply::Number(9));
+    assert!(matches!(lost, Some(Event::Lost(_))), "{lost:?}");
+    assert_eq!(run.session.fence(), None);
+}
+
+#[test]
 fn an_extension_needs_a_majority_and_counts_from_its_own_request() {
     let mut run = Run::held();
     run.now_ms = 5_000;
