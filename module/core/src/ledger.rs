@@ -148,7 +148,8 @@ impl Ledger {
     /// may drift apart meanwhile.
     #[must_use]
     pub fn quarantine_ms(&self) -> u64 {
-        if self.longest_ttl_ms == 0 { 0 } else { self.longest_ttl_ms + self.longest_ttl_ms / 100 + 2 }
+        let longest = self.longest_ttl_ms;
+        if longest == 0 { 0 } else { longest.saturating_add(longest / 100).saturating_add(2) }
     }
 
     /// The ledger as text.
@@ -218,7 +219,8 @@ fn has_its_digest(text: &str) -> bool {
 /// A little more than asked for, so that times that creep up are stored a few hundred times at most.
 fn rounded_up(ttl_ms: u64) -> u64 {
     let grain = 1_u64 << ttl_ms.max(1).ilog2().saturating_sub(4);
-    ttl_ms.next_multiple_of(grain)
+    // Time left comes from a master or a file as well, and may be any number: it must not wrap around to none.
+    ttl_ms.checked_next_multiple_of(grain).unwrap_or(ttl_ms)
 }
 
 #[cfg(test)]
@@ -289,6 +291,14 @@ mod tests {
             assert!(ledger.longest_ttl_ms >= ttl_ms && ledger.longest_ttl_ms <= ttl_ms.max(30_000) * 9 / 8);
         }
         assert!(stored < 200, "{stored}");
+    }
+
+    #[test]
+    fn no_time_is_too_long_to_be_remembered() {
+        for ttl_ms in [u64::MAX, u64::MAX - 1, u64::MAX / 101 * 100] {
+            let ledger = Ledger::new("f".repeat(40)).covering(1, ttl_ms).unwrap();
+            assert!(ledger.longest_ttl_ms >= ttl_ms && ledger.quarantine_ms() >= ttl_ms, "{ttl_ms}");
+        }
     }
 
     #[test]
