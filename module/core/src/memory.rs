@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use crate::catalog::Verb;
 use crate::fault::Fault;
 use crate::grammar::{self, Keys};
+use crate::image::LockImage;
 use crate::keyspace::{Effect, Keyspace, Occupant};
 use crate::ledger::Ledger;
 use crate::node::{Node, Sweep};
@@ -163,6 +164,14 @@ impl MemoryNode {
         self.keys.contains_key(key)
     }
 
+    /// The lock under a key as it would be saved at `now`, if there is one. One that has run out stands there
+    /// until the next sweep.
+    #[must_use]
+    pub fn image(&self, key: &[u8], mut now: Millis) -> Option<LockImage> {
+        let lock = lock_of(self.keys.get(key).copied())?;
+        Some(self.node.image(lock, &mut now))
+    }
+
     /// Deletes every lock that has run out.
     pub fn sweep(&mut self, mut now: Millis) {
         loop {
@@ -196,5 +205,22 @@ impl MemoryNode {
         if let Some(lock) = lock_of(occupant) {
             self.node.bury(lock);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_can_be_seen_as_it_would_be_saved() {
+        let mut memory = MemoryNode::new("me");
+        let argv: [&[u8]; 4] = [b"REDLOCK.ACQUIRE", b"job", b"mine", b"30"];
+        assert_eq!(memory.execute(&argv, 1, Millis(100)), Ok(Reply::Integer(1)));
+        let image = memory.image(b"job", Millis(110)).expect("it is held");
+        assert_eq!((&image.owner[..], image.fence, image.left_ms, image.held_ms), (&b"mine"[..], 1, 20, 10));
+        assert_eq!(memory.image(b"other", Millis(110)), None);
+        memory.sweep(Millis(131));
+        assert_eq!(memory.image(b"job", Millis(131)), None, "it has run out");
     }
 }

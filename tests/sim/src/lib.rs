@@ -14,6 +14,7 @@
 //! | `clocks.rs` | clocks that run at rates of their own |
 //! | `storage.rs` | a storage that turns stale holders away |
 //! | `checks.rs` | what must be true of every history |
+//! | [`model`] | everything that can happen on a small scale, one state after the other |
 
 // This crate is test code throughout: a broken expectation ends the test, with a message that says which.
 #![allow(clippy::expect_used, clippy::panic)]
@@ -21,6 +22,7 @@
 mod checks;
 mod client;
 mod clocks;
+pub mod model;
 mod network;
 mod plan;
 mod storage;

@@ -3,6 +3,8 @@
 //! Every command first looks at all of its keys and changes nothing until it knows its answer, so a
 //! refusal leaves no trace and several keys are taken in one step or not at all.
 
+#[cfg(test)]
+mod tests;
 mod upkeep;
 
 pub use upkeep::Sweep;

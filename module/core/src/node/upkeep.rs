@@ -6,6 +6,7 @@ use crate::counters::Counters;
 use crate::fault::Fault;
 use crate::fence::{Stripe, Stripes};
 use crate::image::LockImage;
+use crate::late::LateReleases;
 use crate::ledger::{Ledger, Seal};
 use crate::request::{self, Owner};
 use crate::table::{Database, LockId, NewLock};
@@ -246,6 +247,12 @@ impl Node {
     /// Sets the largest time to live. Locks that are held keep theirs.
     pub fn set_max_ttl_ms(&mut self, max_ttl_ms: u64) {
         self.max_ttl_ms = max_ttl_ms;
+    }
+
+    /// The releases that came before their acquire.
+    #[must_use]
+    pub fn late_releases(&self) -> &LateReleases {
+        &self.late
     }
 
     /// How long a release bars its late acquire.

@@ -1,0 +1,381 @@
+//! The clients: every distinct state of a production session once, with what its driver and its holder do.
+//!
+//! A session knows only differences of time, so each lives on a clock of its own that starts when it begins. That
+//! makes two sessions that began at different times and have come to the same the same state. What a session
+//! comes to is told by its `Debug` form, which leaves nothing out.
+
+use super::bounds::{Bounds, Mistake, TICK_MS};
+use super::speech::{ReplyId, RequestId, Speech};
+use hashbrown::HashMap;
+use redlock_proto::{
+    Ask, Drift, Event, Failure, FailureKind, Moment, NodeSet, Quorum, Reply, Request, Session,
+};
+use std::time::Duration;
+
+/// A state of a client.
+pub(super) type ClientId = u32;
+
+/// Something that happens to a client, or that it does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Acts {
+    /// It asks for the lock, when `above` was the largest number that was ever held.
+    Begin {
+        above: u64,
+        hint: Option<u64>,
+    },
+    Tick,
+    Hears {
+        node: usize,
+        request: RequestId,
+        reply: ReplyId,
+    },
+    /// It has waited long enough for a node.
+    FindsSilent {
+        node: usize,
+        request: RequestId,
+    },
+    /// The connection broke on which it had asked.
+    FindsCut {
+        node: usize,
+        request: RequestId,
+    },
+    /// It goes on without answers that were worth a short wait.
+    Wakes,
+    Extends,
+    /// It frees the lock, or gives up.
+    Releases,
+}
+
+/// What came of it.
+#[derive(Clone, Debug)]
+pub(super) struct Acted {
+    pub(super) client: ClientId,
+    /// What goes to which nodes.
+    pub(super) sends: Option<(RequestId, NodeSet)>,
+    pub(super) wrong: Option<Wrong>,
+}
+
+/// What must not come of it, as far as one client can tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wrong {
+    NotLarger { fence: u64, before: u64 },
+    Revived,
+}
+
+/// What others can see of a client.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Facts {
+    pub(super) has_begun: bool,
+    pub(super) has_ended: bool,
+    /// The number under which it holds the lock, or did.
+    pub(super) fence: Option<u64>,
+    /// Whether it believes to hold the lock at this moment.
+    pub(super) is_valid: bool,
+    pub(super) may_extend: bool,
+    pub(super) may_wake: bool,
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    /// It has not asked yet.
+    Idle,
+    Active(Box<Active>),
+    /// It has freed the lock, or was told that it is lost. Answers change nothing any more.
+    Ended {
+        fence: Option<u64>,
+    },
+}
+
+#[derive(Clone, Debug)]
+struct Active {
+    session: Session,
+    /// How many ticks ago it began, until all of its time is over.
+    age: u64,
+    /// How old it was when it last asked for time.
+    asked_at: u64,
+    /// What the largest number was when it began, until it has one itself.
+    above: u64,
+    fence: Option<u64>,
+    extensions: u8,
+    /// It has held the lock and its time was up.
+    has_lapsed: bool,
+    /// Until when it believes, where it believes what the session does not say.
+    mistaken_until: Option<Moment>,
+}
+
+struct Known {
+    state: State,
+    facts: Facts,
+    came_from: Option<(ClientId, Acts)>,
+    /// The same state with the nodes in another order, by the number of that order.
+    reordered: Vec<Option<ClientId>>,
+}
+
+/// All states of clients that were seen.
+pub(super) struct Clients {
+    bounds: Bounds,
+    states: Vec<Known>,
+    ids: HashMap<String, ClientId>,
+    steps: HashMap<(ClientId, Acts), Acted>,
+    orders: Vec<Vec<usize>>,
+}
+
+impl Clients {
+    /// The client that has not asked yet.
+    pub(super) const IDLE: ClientId = 0;
+
+    /// `orders` are all orders of the nodes.
+    pub(super) fn new(bounds: &Bounds, orders: Vec<Vec<usize>>) -> Self {
+        let (states, ids, steps) = (Vec::new(), HashMap::new(), HashMap::new());
+        let mut clients = Self { bounds: *bounds, states, ids, steps, orders };
+        clients.id(State::Idle, None);
+        clients
+    }
+
+    /// How many states were seen.
+    pub(super) fn len(&self) -> usize {
+        self.states.len()
+    }
+
+    /// What others can see.
+    pub(super) fn facts(&self, client: ClientId) -> &Facts {
+        &self.states[client as usize].facts
+    }
+
+    /// What becomes of a client when it acts.
+    pub(super) fn step(&mut self, client: ClientId, acts: Acts, speech: &mut Speech) -> Acted {
+        if let Some(known) = self.steps.get(&(client, acts)) {
+            return known.clone();
+        }
+        let state = self.states[client as usize].state.clone();
+        let (next, sends, wrong) = self.act(state, acts, speech);
+        let sends = sends.map(|(request, to)| (speech.request(request), to));
+        let acted = Acted { client: self.id(next, Some((client, acts))), sends, wrong };
+        self.steps.insert((client, acts), acted.clone());
+        acted
+    }
+
+    /// The same state with the nodes in another order: where each of them goes is `orders[order]`.
+    pub(super) fn reordered(&mut self, client: ClientId, order: usize, speech: &mut Speech) -> ClientId {
+        if let Some(known) = self.states[client as usize].reordered[order] {
+            return known;
+        }
+        let reordered = match self.states[client as usize].came_from {
+            None => client,
+            Some((before, acts)) => {
+                let before = self.reordered(before, order, speech);
+                let to = |node: usize| self.orders[order][node];
+                let acts = match acts {
+                    Acts::Hears { node, request, reply } => Acts::Hears { node: to(node), request, reply },
+                    Acts::FindsSilent { node, request } => Acts::FindsSilent { node: to(node), request },
+                    Acts::FindsCut { node, request } => Acts::FindsCut { node: to(node), request },
+                    _ => acts,
+                };
+                self.step(before, acts, speech).client
+            }
+        };
+        self.states[client as usize].reordered[order] = Some(reordered);
+        reordered
+    }
+
+    fn id(&mut self, state: State, came_from: Option<(ClientId, Acts)>) -> ClientId {
+        let spelled = format!("{state:?}");
+        if let Some(known) = self.ids.get(&spelled) {
+            return *known;
+        }
+        let id = ClientId::try_from(self.states.len()).expect("few states of a client");
+        let facts = self.facts_of(&state);
+        let reordered = vec![None; self.orders.len()];
+        self.states.push(Known { state, facts, came_from, reordered });
+        self.ids.insert(spelled, id);
+        id
+    }
+
+    fn facts_of(&self, state: &State) -> Facts {
+        match state {
+            State::Idle => Facts::default(),
+            State::Ended { fence } => {
+                Facts { has_begun: true, has_ended: true, fence: *fence, ..Facts::default() }
+            }
+            State::Active(active) => Facts {
+                has_begun: true,
+                has_ended: false,
+                fence: active.fence,
+                is_valid: active.is_valid(),
+                may_extend: active.session.fence().is_some() && active.extensions < self.bounds.extensions,
+                may_wake: active.session.wake_at().is_some_and(|at| active.now().has_reached(at)),
+            },
+        }
+    }
+
+    fn act(
+        &self,
+        state: State,
+        acts: Acts,
+        speech: &Speech,
+    ) -> (State, Option<(Request, NodeSet)>, Option<Wrong>) {
+        let mut active = match (state, acts) {
+            (State::Idle, Acts::Begin { above, hint }) => {
+                let (active, request) = self.begin(above, hint);
+                let to = NodeSet::first(self.bounds.nodes);
+                return (State::Active(Box::new(active)), Some((request, to)), None);
+            }
+            (State::Active(active), _) => *active,
+            (other, _) => return (other, None, None),
+        };
+        let was_valid = active.is_valid();
+        let now = active.now();
+        let failed = |kind| Reply::Failed(Failure::new(kind, ""));
+        let event = match acts {
+            Acts::Begin { .. } => None,
+            Acts::Tick => {
+                active.grow_older(self.bounds.ttl_ticks);
+                None
+            }
+            Acts::Hears { node, request, reply } => {
+                let mut request = *speech.request_of(request);
+                if self.bounds.mistake == Mistake::ValidityFromAnswer {
+                    request.sent = now;
+                    active.asked_at = active.age;
+                }
+                let event = active.session.answered(node, &request, speech.reply_of(reply).clone(), now);
+                self.half_is_enough(&mut active).or(event)
+            }
+            Acts::FindsSilent { node, request } => {
+                let request = speech.request_of(request);
+                active.session.answered(node, request, failed(FailureKind::Silent), now)
+            }
+            Acts::FindsCut { node, request } => {
+                let request = speech.request_of(request);
+                active.session.answered(node, request, failed(FailureKind::Cut), now)
+            }
+            Acts::Wakes => active.session.woken(now),
+            Acts::Extends => {
+                active.extensions += 1;
+                match active.session.extend(self.ttl(), now) {
+                    Ok((request, to)) => {
+                        active.asked_at = active.age;
+                        return (State::Active(Box::new(active)), Some((request, to)), None);
+                    }
+                    Err(_) => return self.end(active, speech),
+                }
+            }
+            Acts::Releases => return self.end(active, speech),
+        };
+        let mut sends = None;
+        let mut wrong = None;
+        match event {
+            Some(Event::Promote(request, to)) => {
+                active.asked_at = active.age;
+                match request.ask {
+                    Ask::Promote { fence } if self.bounds.mistake == Mistake::LargestFenceTaken => {
+                        wrong = active.holds(fence);
+                    }
+                    _ => sends = Some((request, to)),
+                }
+            }
+            Some(Event::Held { fence }) => wrong = active.holds(fence),
+            Some(Event::Failed(_) | Event::Lost(_)) => return self.end(active, speech),
+            Some(Event::Extended | Event::NotExtended(_) | Event::Released) | None => {}
+        }
+        let is_valid = active.is_valid();
+        if is_valid && active.has_lapsed {
+            wrong = Some(Wrong::Revived);
+        }
+        active.has_lapsed |= was_valid && !is_valid;
+        (State::Active(Box::new(active)), sends, wrong)
+    }
+
+    fn begin(&self, above: u64, hint: Option<u64>) -> (Active, Request) {
+        let quorum = Quorum::of(self.bounds.nodes).expect("there are nodes");
+        let (session, request) = Session::begin(quorum, Drift::default(), self.ttl(), hint, at(0));
+        let active = Active {
+            session,
+            age: 0,
+            asked_at: 0,
+            above,
+            fence: None,
+            extensions: 0,
+            has_lapsed: false,
+            mistaken_until: None,
+        };
+        (active, request)
+    }
+
+    /// Ends what a client has: it tells the nodes, and whatever they say from then on must not matter.
+    fn end(&self, mut active: Active, speech: &Speech) -> (State, Option<(Request, NodeSet)>, Option<Wrong>) {
+        let now = active.now();
+        let (mut request, to) = active.session.release(now);
+        let wrong = self.comes_back(&active.session, now, speech).then_some(Wrong::Revived);
+        // Its answer is not listened to, so it does not matter when it was sent.
+        request.sent = at(0);
+        (State::Ended { fence: active.fence }, (!to.is_empty()).then_some((request, to)), wrong)
+    }
+
+    /// Whether any answer to any request would bring a session back that is over.
+    fn comes_back(&self, over: &Session, now: Moment, speech: &Speech) -> bool {
+        let ttl = self.ttl();
+        let asks = [Ask::Acquire { hint: None }, Ask::Extend, Ask::Release { floor: None }];
+        let promotions = over.ballot().highest().map(|fence| Ask::Promote { fence });
+        let requests = asks.into_iter().chain(promotions).map(|ask| Request { ask, ttl, sent: now });
+        let mut session = over.clone();
+        for request in requests {
+            for node in 0..self.bounds.nodes {
+                for reply in speech.replies() {
+                    let event = session.answered(node, &request, reply.clone(), now);
+                    let is_news = !matches!(event, None | Some(Event::Released));
+                    if is_news || session.fence().is_some() || session.wake_at().is_some() {
+                        return true;
+                    }
+                }
+            }
+        }
+        session.extend(ttl, now).is_ok() || session.woken(now).is_some()
+    }
+
+    fn half_is_enough(&self, active: &mut Active) -> Option<Event> {
+        let granted = active.session.ballot().granted();
+        if self.bounds.mistake != Mistake::HalfIsEnough || granted < self.bounds.nodes / 2 {
+            return None;
+        }
+        active.mistaken_until = Some(at(self.bounds.ttl_ticks));
+        active.session.ballot().highest().map(|fence| Event::Held { fence })
+    }
+
+    fn ttl(&self) -> Duration {
+        Duration::from_millis(self.bounds.ttl_ms())
+    }
+}
+
+impl Active {
+    fn now(&self) -> Moment {
+        at(self.age)
+    }
+
+    /// What its guard would say at this moment.
+    fn is_valid(&self) -> bool {
+        let until = self.mistaken_until.or(self.session.valid_until());
+        self.fence.is_some() && until.is_some_and(|until| !self.now().has_reached(until))
+    }
+
+    /// From some age on it makes no difference: all that it was promised is over, and a session to which that
+    /// has happened asks for nothing new.
+    fn grow_older(&mut self, ttl_ticks: u64) {
+        self.age = (self.age + 1).min(self.asked_at + ttl_ticks);
+    }
+
+    fn holds(&mut self, fence: u64) -> Option<Wrong> {
+        if self.fence.is_some() {
+            return None;
+        }
+        self.fence = Some(fence);
+        let before = std::mem::take(&mut self.above);
+        (fence <= before).then_some(Wrong::NotLarger { fence, before })
+    }
+}
+
+/// A moment on a session's own clock.
+fn at(age: u64) -> Moment {
+    const START_NS: u64 = 1 << 40;
+    Moment::on_one_clock(START_NS + age * TICK_MS * 1_000_000)
+}
