@@ -1,0 +1,152 @@
+//! Plants bugs in the pure crates, one at a time, and tells which layer of tests notices each.
+//!
+//! A test that has never failed may be one that cannot fail. Here every layer has to show that it can: the
+//! bugs are of the kind that is made at the end of a long day, each in a copy of the project, each changing
+//! one place. First all layers run without any bug; only what is green then can turn red because of one.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `planted/` | the bugs |
+//! | `mutant.rs` | what such a file says |
+//! | `workshop.rs` | the copy in which they are planted |
+//! | `layer.rs` | the layers of tests |
+//! | `report.rs` | what came of it |
+
+mod layer;
+mod mutant;
+mod report;
+mod workshop;
+
+use layer::{Layer, Trouble, Verdict};
+use mutant::{Home, Mutant};
+use report::{Finding, Report};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Instant;
+use workshop::Workshop;
+
+const USAGE: &str = "usage: scripts/mutants [--quick] [--model] [--histories N] [NAME...]
+       scripts/mutants --list
+
+Plants bugs in a copy of the pure crates, one at a time, and prints which layer of tests notices each.
+Fails if one goes unnoticed by a layer that its file in tests/mutants/planted names. With names: only
+these.
+
+--quick          asks only the layers that a bug's file names
+--model          asks the model checker as well, which takes minutes for every bug
+--histories N    how many histories the simulator may take to notice (20000 unless told)
+--list           the names, and what is wrong in each
+";
+
+/// What was asked for.
+struct Wish {
+    is_quick: bool,
+    wants_model: bool,
+    lists: bool,
+    histories: u64,
+    names: Vec<String>,
+}
+
+impl Wish {
+    /// Whether a layer is asked about a bug that some layers are expected to notice.
+    fn asks(&self, layer: Layer, expected: &[Layer]) -> bool {
+        (self.wants_model || layer != Layer::Model) && (!self.is_quick || expected.contains(&layer))
+    }
+}
+
+fn main() -> ExitCode {
+    if std::env::args().skip(1).any(|word| ["help", "--help", "-h"].contains(&word.as_str())) {
+        print!("{USAGE}");
+        return ExitCode::SUCCESS;
+    }
+    let Some(wish) = wish(std::env::args().skip(1)) else {
+        eprint!("{USAGE}");
+        return ExitCode::from(2);
+    };
+    match fulfil(&wish) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(why) => {
+            eprintln!("{why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn wish(mut words: impl Iterator<Item = String>) -> Option<Wish> {
+    let mut wish =
+        Wish { is_quick: false, wants_model: false, lists: false, histories: 20_000, names: Vec::new() };
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--quick" => wish.is_quick = true,
+            "--model" => wish.wants_model = true,
+            "--list" => wish.lists = true,
+            "--histories" => wish.histories = words.next()?.parse().ok()?,
+            option if option.starts_with('-') => return None,
+            _ => wish.names.push(word),
+        }
+    }
+    Some(wish)
+}
+
+/// Does as asked; whether every bug was noticed as it should be.
+fn fulfil(wish: &Wish) -> Result<bool, String> {
+    let project = Path::new(".");
+    let mut mutants = Mutant::all_in(&project.join("tests/mutants/planted"))?;
+    if let Some(unknown) = wish.names.iter().find(|name| mutants.iter().all(|mutant| mutant.name != **name)) {
+        return Err(format!("There is no planted bug {unknown}; scripts/mutants --list names them."));
+    }
+    mutants.retain(|mutant| wish.names.is_empty() || wish.names.contains(&mutant.name));
+    if wish.lists {
+        mutants.iter().for_each(|mutant| println!("{:36}{}", mutant.name, mutant.wrong));
+        return Ok(true);
+    }
+    let begun = Instant::now();
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
+    let place = std::path::absolute(target.join("mutants")).map_err(|error| error.to_string())?;
+    let workshop = Workshop::open(project, &place)?;
+    expect_all_quiet(&workshop, wish)?;
+    let mut report = Report::default();
+    for mutant in mutants {
+        let finding = workshop.with(&mutant, || find(&workshop, wish, mutant.home, &mutant.caught_by))?;
+        report.enter(mutant, finding);
+    }
+    report.print();
+    println!("{} s", begun.elapsed().as_secs());
+    Ok(report.is_good())
+}
+
+/// Without a bug every layer must be quiet, or its noise would mean nothing.
+fn expect_all_quiet(workshop: &Workshop, wish: &Wish) -> Result<(), String> {
+    for layer in Layer::ALL.into_iter().filter(|layer| wish.asks(*layer, &Layer::ALL)) {
+        let homes = Home::ALL.into_iter().filter(|home| layer.sees(*home, workshop));
+        // Only unit tests are others for another crate.
+        for home in homes.take(if layer == Layer::Unit { Home::ALL.len() } else { 1 }) {
+            let place = format!("{} tests of {}", layer.name(), home.package());
+            match layer.ask(workshop, home, wish.histories) {
+                Ok(Verdict::Caught(what)) => return Err(format!("Without a bug, {place} fail: {what}")),
+                Err(Trouble::Uncompiled(why) | Trouble::Other(why)) => {
+                    return Err(format!("Without a bug, {place} give no verdict:\n{why}"));
+                }
+                Ok(_) => {}
+            }
+        }
+    }
+    eprintln!("Without a bug every layer is quiet.");
+    Ok(())
+}
+
+/// What every layer says about the code as it is now.
+fn find(workshop: &Workshop, wish: &Wish, home: Home, expected: &[Layer]) -> Finding {
+    let mut verdicts = Vec::new();
+    for layer in Layer::ALL {
+        verdicts.push(if !wish.asks(layer, expected) {
+            Verdict::NotAsked
+        } else if layer.sees(home, workshop) {
+            layer.ask(workshop, home, wish.histories)?
+        } else {
+            Verdict::Blind
+        });
+    }
+    Ok(verdicts)
+}

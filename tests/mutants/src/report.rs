@@ -1,0 +1,120 @@
+//! What came of planting the bugs.
+
+use crate::layer::{Layer, Trouble, Verdict};
+use crate::mutant::Mutant;
+
+/// What the layers said, in their order; or why they could not.
+pub(crate) type Finding = Result<Vec<Verdict>, Trouble>;
+
+/// All bugs, and what became of each.
+#[derive(Debug, Default)]
+pub(crate) struct Report {
+    lines: Vec<(Mutant, Finding)>,
+}
+
+impl Report {
+    /// Takes a finding in, and tells it to whoever waits.
+    pub(crate) fn enter(&mut self, mutant: Mutant, finding: Finding) {
+        let complaint = complaint(&mutant, &finding);
+        eprintln!("{:36}{}", mutant.name, complaint.unwrap_or_else(|| summary(&finding)));
+        self.lines.push((mutant, finding));
+    }
+
+    /// Whether every bug was noticed by all who should.
+    pub(crate) fn is_good(&self) -> bool {
+        self.lines.iter().all(|(mutant, finding)| complaint(mutant, finding).is_none())
+    }
+
+    /// Prints the table, and what is not as it should be.
+    pub(crate) fn print(&self) {
+        let layers = Layer::ALL.map(Layer::name).join(" | ");
+        println!("| planted bug | what is wrong | {layers} |\n|---|---|{}", "---|".repeat(Layer::ALL.len()));
+        for (mutant, finding) in &self.lines {
+            let cells: Vec<String> = match finding {
+                Ok(verdicts) => verdicts.iter().map(cell).collect(),
+                Err(_) => vec!["?".to_owned(); Layer::ALL.len()],
+            };
+            println!("| {} | {} | {} |", mutant.name, mutant.wrong, cells.join(" | "));
+        }
+        let complaints: Vec<_> =
+            self.lines.iter().filter_map(|(mutant, finding)| complaint(mutant, finding)).collect();
+        println!(
+            "\n{} planted bugs, {} noticed as they should be. \"no\": not noticed; \"–\": this layer does not run \
+             that code, or is not there; empty: not asked.",
+            self.lines.len(),
+            self.lines.len() - complaints.len()
+        );
+        for ((mutant, finding), complaint) in
+            self.lines.iter().filter_map(|line| Some((line, complaint(&line.0, &line.1)?)))
+        {
+            println!("{}: {complaint}", mutant.name);
+            if let Err(Trouble::Uncompiled(why) | Trouble::Other(why)) = finding {
+                println!("{why}");
+            }
+        }
+    }
+}
+
+/// What is not as it should be, if anything.
+fn complaint(mutant: &Mutant, finding: &Finding) -> Option<String> {
+    let verdicts = match finding {
+        Ok(verdicts) => verdicts,
+        Err(Trouble::Uncompiled(_)) => return Some("DOES NOT COMPILE".to_owned()),
+        Err(Trouble::Other(_)) => return Some("NO VERDICT".to_owned()),
+    };
+    let missed = |layer: &&Layer| {
+        let verdict = Layer::ALL.iter().zip(verdicts).find(|(asked, _)| asked == layer);
+        matches!(verdict, Some((_, Verdict::Quiet | Verdict::Blind)))
+    };
+    let missed: Vec<_> = mutant.caught_by.iter().filter(missed).map(|layer| layer.name()).collect();
+    if !missed.is_empty() {
+        return Some(format!("UNNOTICED by {}", missed.join(", ")));
+    }
+    let is_caught = verdicts.iter().any(|verdict| matches!(verdict, Verdict::Caught(_)));
+    (!is_caught).then(|| "UNNOTICED".to_owned())
+}
+
+fn summary(finding: &Finding) -> String {
+    let verdicts = finding.as_deref().unwrap_or_default();
+    let said = Layer::ALL.iter().zip(verdicts).filter_map(|(layer, verdict)| match verdict {
+        Verdict::Caught(what) => Some(format!("{}: {what}", layer.name())),
+        _ => None,
+    });
+    said.collect::<Vec<_>>().join("; ")
+}
+
+fn cell(verdict: &Verdict) -> String {
+    match verdict {
+        Verdict::Caught(what) => what.clone(),
+        Verdict::Quiet => "no".to_owned(),
+        Verdict::Blind => "–".to_owned(),
+        Verdict::NotAsked => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Verdict::{Blind, NotAsked, Quiet};
+
+    #[test]
+    fn a_bug_counts_only_where_it_was_to_be_noticed() {
+        let text =
+            "file: module/core/src/a.rs\nwrong: All.\ncaught by: unit, model\n--- before\na\n--- after\nb\n";
+        let mutant = Mutant::parse("name", text).unwrap();
+        let caught = || Verdict::Caught("1 test".to_owned());
+        let table: [([Verdict; 4], Option<&str>); 6] = [
+            ([caught(), Quiet, Quiet, caught()], None),
+            ([caught(), caught(), Quiet, NotAsked], None),
+            ([caught(), Quiet, Quiet, Quiet], Some("UNNOTICED by model")),
+            ([Quiet, caught(), caught(), caught()], Some("UNNOTICED by unit")),
+            ([caught(), Quiet, Quiet, Blind], Some("UNNOTICED by model")),
+            ([NotAsked, NotAsked, NotAsked, NotAsked], Some("UNNOTICED")),
+        ];
+        for (verdicts, expected) in table {
+            assert_eq!(complaint(&mutant, &Ok(verdicts.to_vec())).as_deref(), expected, "{verdicts:?}");
+        }
+        let broken = Err(Trouble::Uncompiled(String::new()));
+        assert_eq!(complaint(&mutant, &broken).as_deref(), Some("DOES NOT COMPILE"));
+    }
+}
