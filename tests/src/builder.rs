@@ -15,6 +15,7 @@ use tempfile::TempDir;
 pub struct Builder {
     binary: PathBuf,
     module: Option<Vec<String>>,
+    module_file: Option<PathBuf>,
     settings: Vec<(String, String)>,
     data_dir: Option<PathBuf>,
     clock: Option<Clock>,
@@ -39,6 +40,7 @@ impl Builder {
         Self {
             binary: locate::server_binary(),
             module: Some(Vec::new()),
+            module_file: None,
             settings: settings.map(|(name, value)| (name.into(), value.into())).into(),
             data_dir: None,
             clock: None,
@@ -60,6 +62,13 @@ impl Builder {
     #[must_use]
     pub fn module_args<A: Into<String>>(mut self, arguments: impl IntoIterator<Item = A>) -> Self {
         self.module = Some(arguments.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Loads the module from this file instead of the one under test, at every start anew.
+    #[must_use]
+    pub fn module_file(mut self, path: &Path) -> Self {
+        self.module_file = Some(path.to_path_buf());
         self
     }
 
@@ -209,7 +218,8 @@ impl Builder {
         }
         if let Some(arguments) = &self.module {
             let quoted: String = arguments.iter().map(|argument| format!(" \"{argument}\"")).collect();
-            line(format_args!("loadmodule \"{}\"{quoted}", locate::module_path().display()));
+            let file = self.module_file.clone().unwrap_or_else(locate::module_path);
+            line(format_args!("loadmodule \"{}\"{quoted}", file.display()));
         }
         lines
     }

@@ -54,6 +54,34 @@ impl Fleet {
         self.nodes.iter()
     }
 
+    /// Kills some nodes at one moment and starts them again, all at once and on whatever they left behind.
+    ///
+    /// # Panics
+    /// When one of them does not come up.
+    pub fn crash(&mut self, which: &[usize]) {
+        self.crash_and(which, |_| {});
+    }
+
+    /// As [`Fleet::crash`]; `meanwhile` is done to each of the nodes while it is down.
+    ///
+    /// # Panics
+    /// As [`Fleet::crash`].
+    pub fn crash_and(&mut self, which: &[usize], meanwhile: impl Fn(&Server) + Sync) {
+        for node in which {
+            self.nodes[*node].kill();
+        }
+        let meanwhile = &meanwhile;
+        thread::scope(|scope| {
+            let nodes = self.nodes.iter_mut().enumerate().filter(|(index, _)| which.contains(index));
+            for (_, node) in nodes {
+                scope.spawn(move || {
+                    meanwhile(node);
+                    node.restart();
+                });
+            }
+        });
+    }
+
     /// How often clients have called a command, for every node; all of them must be able to answer.
     #[must_use]
     pub fn calls(&self, command: &str) -> Vec<u64> {

@@ -24,6 +24,7 @@
 //! | `subject.rs` | the core and a real server, to be compared |
 //! | `cases.rs` | the contract of one node as a table |
 //! | `history.rs` | what clients saw, and whether it can be true |
+//! | `campaign/` | several client processes under one kind of fault, judged by the simulator's checks |
 //! | `wait.rs` | the one way to wait |
 //! | `skip.rs` | a test that has nothing to test here says so |
 
@@ -32,6 +33,7 @@
 
 mod answer;
 mod builder;
+pub mod campaign;
 pub mod cases;
 mod certs;
 mod clock;

@@ -1,10 +1,21 @@
 //! The one way to wait: ask again until the answer is there, and give up at a deadline.
 
+use std::sync::LazyLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// Time enough for anything a healthy server does on a busy machine; a deadline, never a delay.
 pub const SOON: Duration = Duration::from_secs(10);
+
+/// How many times longer than usual everything may take: `REDLOCK_PATIENCE`, for servers under a checker that
+/// makes them slow. Deadlines move, nothing else does.
+fn patient(deadline: Duration) -> Duration {
+    static PATIENCE: LazyLock<u32> = LazyLock::new(|| {
+        let wish = std::env::var("REDLOCK_PATIENCE").ok();
+        wish.map_or(1, |times| times.parse().expect("REDLOCK_PATIENCE is a whole number"))
+    });
+    deadline * *PATIENCE
+}
 
 /// Between two questions: short beside a server's own 100 ms tick, long enough to leave it the core.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -18,7 +29,7 @@ pub fn eventually<T>(what: &str, deadline: Duration, probe: impl FnMut() -> Opti
 
 /// As [`eventually`], for a caller with more to say about the failure than a sentence.
 pub fn within<T>(deadline: Duration, mut probe: impl FnMut() -> Option<T>) -> Option<T> {
-    let end = Instant::now() + deadline;
+    let end = Instant::now() + patient(deadline);
     loop {
         // The clock is read before the probe: the last probe starts after the deadline, so that a test
         // process which was itself held up still asks once more.
@@ -40,7 +51,7 @@ pub async fn eventually_async<T>(
     deadline: Duration,
     mut probe: impl AsyncFnMut() -> Option<T>,
 ) -> T {
-    let end = Instant::now() + deadline;
+    let end = Instant::now() + patient(deadline);
     loop {
         let late = Instant::now() >= end;
         if let Some(found) = probe().await {
@@ -58,7 +69,7 @@ pub async fn eventually_async<T>(
 /// # Panics
 /// When `deadline` passes first.
 pub async fn in_time<T>(what: &str, deadline: Duration, future: impl Future<Output = T>) -> T {
-    let outcome = tokio::time::timeout(deadline, future).await;
+    let outcome = tokio::time::timeout(patient(deadline), future).await;
     outcome.unwrap_or_else(|_| panic!("waited in vain for {deadline:?} until {what}"))
 }
 

@@ -1,0 +1,131 @@
+//! What a task does with its locks: works, writes, extends, lets go, forgets, and tells all of it.
+
+use crate::locks::{Hold, Locks};
+use crate::tell::{tell, tell_at};
+use fastrand::Rng;
+use redlock_sim::SessionId;
+use redlock_tests::campaign::{End, Pen, What, now_ns};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// One task.
+pub(crate) struct Worker {
+    pub(crate) locks: Arc<Locks>,
+    pub(crate) pen: Pen,
+    pub(crate) chance: Rng,
+    pub(crate) sessions: Arc<AtomicU64>,
+    /// Closed when it is time to go.
+    pub(crate) stopped: watch::Receiver<()>,
+    pub(crate) at_once: usize,
+    pub(crate) keys: usize,
+    pub(crate) ttl: Duration,
+}
+
+impl Worker {
+    pub(crate) async fn work(mut self) {
+        while self.stopped.has_changed().is_ok() {
+            let session = self.sessions.fetch_add(1, Relaxed);
+            let keys = self.some_keys();
+            let ttl = self.ttl.mul_f64(self.chance.f64().mul_add(0.5, 0.5));
+            tell(session, What::Asked { keys: keys.clone() });
+            let acquire = self.locks.acquire(&keys, ttl);
+            // Some lose patience, and leave it to the client to clean up.
+            let patience = if self.chance.u8(0..16) == 0 { self.ttl / 20 } else { Duration::from_secs(60) };
+            match tokio::time::timeout(patience, acquire).await {
+                Ok(Ok(hold)) => self.hold(session, &keys, hold).await,
+                Ok(Err(why)) => tell(session, What::Failed { why: why.into() }),
+                Err(_) => tell(session, What::Failed { why: "cancelled".into() }),
+            }
+        }
+    }
+
+    fn some_keys(&mut self) -> Vec<usize> {
+        let first = self.chance.usize(0..self.keys);
+        let is_plain = matches!(*self.locks, Locks::Plain(_));
+        if self.at_once < 2 || self.keys < 2 || is_plain || self.chance.u8(0..8) > 0 {
+            return vec![first];
+        }
+        vec![first, (first + 1) % self.keys]
+    }
+
+    async fn hold(&mut self, session: SessionId, keys: &[usize], mut hold: Hold) {
+        // The time is read first: what remains then, remains from that moment at least.
+        let at_ns = now_ns();
+        let (fence, until_ns) = (hold.fence(), at_ns + nanoseconds(hold.remaining()));
+        tell_at(at_ns, session, What::Held { fence, until_ns });
+        match self.chance.u8(0..16) {
+            0..5 => self.write(session, keys, &hold, self.ttl / 40).await,
+            5..8 => {
+                for _ in 0..self.chance.u8(1..4) {
+                    self.write(session, keys, &hold, self.ttl / 4).await;
+                }
+            }
+            8..11 => {
+                for _ in 0..2 {
+                    self.write(session, keys, &hold, self.ttl / 8).await;
+                    if hold.extend().await {
+                        tell(session, What::Extended);
+                    }
+                    believe(session, &hold);
+                }
+                self.write(session, keys, &hold, self.ttl / 4).await;
+            }
+            11 => {
+                hold.keep_alive(self.ttl * 2);
+                for _ in 0..6 {
+                    self.write(session, keys, &hold, self.ttl / 4).await;
+                    believe(session, &hold);
+                }
+            }
+            12 => {
+                self.write(session, keys, &hold, self.ttl / 40).await;
+                hold.lost().await;
+            }
+            13 => {
+                self.write(session, keys, &hold, self.ttl / 4).await;
+                tell(session, What::Ended(End::LeftBehind));
+                return hold.leave_behind();
+            }
+            _ => {}
+        }
+        end(session, &hold).await;
+        if self.chance.u8(0..4) == 0 {
+            return hold.drop_it();
+        }
+        hold.release().await;
+    }
+
+    /// Looks whether the lock is still its own, works for a while, and writes. In that while anything may
+    /// happen: that is what the fence is for.
+    async fn write(&mut self, session: SessionId, keys: &[usize], hold: &Hold, work: Duration) {
+        if hold.remaining().is_zero() {
+            return;
+        }
+        tokio::time::sleep(work.mul_f64(self.chance.f64())).await;
+        for key in keys {
+            self.pen.write(session, *key, hold.fence()).await.expect("the storage is there");
+        }
+    }
+}
+
+/// Tells until when the lock is believed in now, if it is.
+fn believe(session: SessionId, hold: &Hold) {
+    let at_ns = now_ns();
+    let remaining = hold.remaining();
+    if !remaining.is_zero() {
+        tell_at(at_ns, session, What::Believes { until_ns: at_ns + nanoseconds(remaining) });
+    }
+}
+
+/// Tells how it ends, before anything is done about it.
+async fn end(session: SessionId, hold: &Hold) {
+    let at_ns = now_ns();
+    let end = if hold.remaining().is_zero() { hold.how_it_ended().await } else { End::LetGo };
+    tell_at(at_ns, session, What::Ended(end));
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

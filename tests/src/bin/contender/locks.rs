@@ -1,0 +1,138 @@
+//! Locks of either kind, for one conduct.
+
+use crate::plain::{PlainHold, PlainLocks};
+use redlock_client::{Error, Guard, LockManager, Loss, Retry};
+use redlock_tests::campaign::{End, Validity, key_name, node};
+use std::time::Duration;
+
+pub(crate) enum Locks {
+    Client(LockManager),
+    Plain(PlainLocks),
+}
+
+pub(crate) enum Hold {
+    Client(Guard),
+    Plain(PlainHold),
+}
+
+impl Locks {
+    /// Patience is short beside a lock's time: an attempt that takes longer is of no use.
+    pub(crate) fn of(nodes: &[String], votes: usize, validity: &str, ttl: Duration) -> Self {
+        let validity = match validity {
+            "client" => {
+                let retry = Retry::exponential(Duration::from_millis(2), Duration::from_millis(40));
+                let locks = LockManager::builder()
+                    .nodes(nodes.iter().map(|address| node(address)))
+                    .node_timeout(ttl / 4)
+                    .connect_timeout(ttl)
+                    .retry(retry.give_up_after(ttl * 2));
+                return Self::Client(locks.build().expect("addresses of nodes"));
+            }
+            "request" => Validity::FromRequest,
+            "answer" => Validity::FromAnswer,
+            other => panic!("{other} is no way to count"),
+        };
+        Self::Plain(PlainLocks::new(nodes, votes, validity, ttl / 4))
+    }
+
+    /// Tries for a while; hands over a word on why it was in vain.
+    pub(crate) async fn acquire(&self, keys: &[usize], ttl: Duration) -> Result<Hold, &'static str> {
+        match self {
+            Self::Client(locks) => {
+                let names = keys.iter().map(|key| key_name(*key));
+                let outcome = match keys {
+                    [key] => locks.acquire(key_name(*key), ttl).await,
+                    _ => locks.acquire_many(names, ttl).await,
+                };
+                outcome.map(Hold::Client).map_err(|error| word(&error))
+            }
+            Self::Plain(locks) => locks.acquire(keys, ttl).await.map(Hold::Plain).ok_or("refused"),
+        }
+    }
+
+    pub(crate) async fn close(&self) {
+        if let Self::Client(locks) = self {
+            locks.close().await;
+        }
+    }
+}
+
+/// Errors that no fault may lead to end the process.
+fn word(error: &Error) -> &'static str {
+    match error {
+        Error::Contended(_) => "contended",
+        Error::NoQuorum(_) => "no-quorum",
+        Error::Quarantined { .. } => "quarantined",
+        Error::Expired(_) => "expired",
+        Error::Timeout { .. } => "timeout",
+        other => panic!("{other}"),
+    }
+}
+
+impl Hold {
+    pub(crate) fn fence(&self) -> u64 {
+        match self {
+            Self::Client(guard) => guard.fence(),
+            Self::Plain(hold) => hold.fence(),
+        }
+    }
+
+    pub(crate) fn remaining(&self) -> Duration {
+        match self {
+            Self::Client(guard) => guard.remaining(),
+            Self::Plain(hold) => hold.remaining(),
+        }
+    }
+
+    /// Whether it is held for longer now.
+    pub(crate) async fn extend(&self) -> bool {
+        match self {
+            Self::Client(guard) => guard.extend().await.is_ok(),
+            Self::Plain(_) => false,
+        }
+    }
+
+    pub(crate) fn keep_alive(&mut self, max_hold: Duration) {
+        if let Self::Client(guard) = self {
+            guard.keep_alive(max_hold).expect("a runtime");
+        }
+    }
+
+    /// Returns when it is no longer held, a little before its time is up.
+    pub(crate) async fn lost(&self) {
+        match self {
+            Self::Client(guard) => drop(guard.lost().await),
+            Self::Plain(hold) => tokio::time::sleep(hold.remaining()).await,
+        }
+    }
+
+    /// How it ended, once nothing of its time remains.
+    pub(crate) async fn how_it_ended(&self) -> End {
+        match self {
+            Self::Client(guard) if guard.lost().await == Loss::Gone => End::Gone,
+            _ => End::RanOut,
+        }
+    }
+
+    pub(crate) async fn release(self) {
+        match self {
+            Self::Client(guard) => drop(guard.release().await),
+            Self::Plain(hold) => hold.release().await,
+        }
+    }
+
+    /// Lets go of it without waiting.
+    pub(crate) fn drop_it(self) {
+        match self {
+            Self::Client(guard) => drop(guard),
+            Self::Plain(hold) => drop(tokio::spawn(hold.release())),
+        }
+    }
+
+    /// Leaves it to run out.
+    pub(crate) fn leave_behind(self) {
+        if let Self::Client(guard) = self {
+            drop(guard.detach());
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! A lock without the module: `SET NX PX` on several servers, and what their keys' expiry makes of it.
+//!
+//! The algorithm is the known one, done with care. It is here to show that a campaign does harm.
+
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, Script, cmd};
+use redlock_tests::campaign::{Validity, key_name, now_ns};
+use std::future::Future;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::Mutex;
+
+/// Frees a key that is still one's own.
+const RELEASE: &str =
+    "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
+
+/// Tries before giving up, with a short pause after each.
+const TRIES: u32 = 20;
+
+pub(crate) struct PlainLocks {
+    nodes: Arc<Vec<PlainNode>>,
+    votes: usize,
+    validity: Validity,
+}
+
+struct PlainNode {
+    url: String,
+    connection: Mutex<Option<MultiplexedConnection>>,
+    timeout: Duration,
+}
+
+pub(crate) struct PlainHold {
+    nodes: Arc<Vec<PlainNode>>,
+    names: Vec<String>,
+    owner: String,
+    /// Time itself: it grows from holder to holder, as long as there is one at a time.
+    fence: u64,
+    until: Instant,
+}
+
+impl PlainLocks {
+    pub(crate) fn new(nodes: &[String], votes: usize, validity: Validity, timeout: Duration) -> Self {
+        let timeout = match validity {
+            Validity::FromRequest => timeout,
+            Validity::FromAnswer => Duration::from_secs(10),
+        };
+        let node = |url: &String| PlainNode { url: url.clone(), connection: Mutex::new(None), timeout };
+        Self { nodes: Arc::new(nodes.iter().map(node).collect()), votes, validity }
+    }
+
+    pub(crate) async fn acquire(&self, keys: &[usize], ttl: Duration) -> Option<PlainHold> {
+        // Several keys would need a transaction; one is enough to go wrong.
+        let name = key_name(*keys.first()?);
+        for _ in 0..TRIES {
+            if let Some(hold) = self.attempt(&name, ttl).await {
+                return Some(hold);
+            }
+            tokio::time::sleep(Duration::from_millis(fastrand::u64(1..30))).await;
+        }
+        None
+    }
+
+    async fn attempt(&self, name: &str, ttl: Duration) -> Option<PlainHold> {
+        let owner = format!("{:032x}", fastrand::u128(..));
+        let asked = Instant::now();
+        let mut set = cmd("SET");
+        set.arg(name).arg(&owner).arg("NX").arg("PX").arg(ttl.as_millis().to_string());
+        let votes = on_all(&self.nodes, |node, nodes| {
+            let set = set.clone();
+            async move { nodes[node].ask::<Option<String>>(&set).await.flatten().is_some() }
+        })
+        .await;
+        let since = if self.validity == Validity::FromRequest { asked } else { Instant::now() };
+        let hold = PlainHold {
+            nodes: Arc::clone(&self.nodes),
+            names: vec![name.to_owned()],
+            owner,
+            fence: now_ns(),
+            until: since + (ttl - ttl / 100 - Duration::from_millis(2)),
+        };
+        if votes >= self.votes && !hold.remaining().is_zero() {
+            return Some(hold);
+        }
+        hold.release().await;
+        None
+    }
+}
+
+impl PlainHold {
+    pub(crate) fn fence(&self) -> u64 {
+        self.fence
+    }
+
+    pub(crate) fn remaining(&self) -> Duration {
+        self.until.saturating_duration_since(Instant::now())
+    }
+
+    pub(crate) fn release(self) -> impl Future<Output = ()> + Send {
+        let Self { nodes, names, owner, .. } = self;
+        async move {
+            on_all(&nodes, |node, nodes| {
+                let (names, owner) = (names.clone(), owner.clone());
+                async move {
+                    for name in names {
+                        nodes[node].release(&name, &owner).await;
+                    }
+                    true
+                }
+            })
+            .await;
+        }
+    }
+}
+
+/// Asks all nodes at once; tells how many said yes.
+async fn on_all<F: Future<Output = bool> + Send + 'static>(
+    nodes: &Arc<Vec<PlainNode>>,
+    ask: impl Fn(usize, Arc<Vec<PlainNode>>) -> F,
+) -> usize {
+    let asked: Vec<_> = (0..nodes.len()).map(|node| tokio::spawn(ask(node, Arc::clone(nodes)))).collect();
+    let mut yes = 0;
+    for answer in asked {
+        yes += usize::from(answer.await.unwrap_or(false));
+    }
+    yes
+}
+
+impl PlainNode {
+    /// Nothing if the node does not answer as it should.
+    async fn ask<T: redis::FromRedisValue>(&self, command: &Cmd) -> Option<T> {
+        self.with(|mut connection| async move { command.query_async(&mut connection).await }).await
+    }
+
+    async fn release(&self, name: &str, owner: &str) -> Option<u8> {
+        let script = Script::new(RELEASE);
+        let mut call = script.key(name);
+        call.arg(owner);
+        self.with(|mut connection| async move { call.invoke_async(&mut connection).await }).await
+    }
+
+    async fn with<T, F: Future<Output = redis::RedisResult<T>>>(
+        &self,
+        ask: impl FnOnce(MultiplexedConnection) -> F,
+    ) -> Option<T> {
+        let answer = tokio::time::timeout(self.timeout, async {
+            let connection = {
+                let mut connection = self.connection.lock().await;
+                if connection.is_none() {
+                    let client = redis::Client::open(self.url.as_str()).ok()?;
+                    *connection = client.get_multiplexed_async_connection().await.ok();
+                }
+                connection.clone()?
+            };
+            Some(ask(connection).await)
+        })
+        .await;
+        match answer {
+            Ok(Some(Ok(answer))) => Some(answer),
+            Ok(Some(Err(error))) if error.is_io_error() || error.is_connection_dropped() => {
+                *self.connection.lock().await = None;
+                None
+            }
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! Lines on the output, each of them there before anything else is done.
+
+use redlock_sim::SessionId;
+use redlock_tests::campaign::{Event, What, now_ns};
+use std::io::Write;
+
+/// Tells that something is so now.
+pub(crate) fn tell(session: SessionId, what: What) {
+    tell_at(now_ns(), session, what);
+}
+
+/// Tells that something was so a moment ago.
+pub(crate) fn tell_at(at_ns: u64, session: SessionId, what: What) {
+    let line = format!("{}\n", Event { at_ns, session, what });
+    // One write for a line: a process that is killed has told it or has not. Output is buffered by lines.
+    let mut output = std::io::stdout().lock();
+    // A campaign that is gone has no use for the rest.
+    if output.write_all(line.as_bytes()).and_then(|()| output.flush()).is_err() {
+        std::process::exit(0);
+    }
+}

@@ -1,0 +1,50 @@
+//! What the processes have told so far.
+
+use super::event::{Event, What};
+use redlock_sim::SessionId;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Collects the events of all processes, in the order in which they are read.
+#[derive(Debug, Default)]
+pub(super) struct Log {
+    events: Mutex<Vec<Event>>,
+}
+
+/// The process that a session belongs to.
+pub(super) fn process_of(session: SessionId) -> u64 {
+    session >> 40
+}
+
+/// The first session of a process; it counts on from there.
+#[must_use]
+pub fn first_session(process: u64) -> SessionId {
+    process << 40
+}
+
+impl Log {
+    pub(super) fn note(&self, event: Event) {
+        self.events().push(event);
+    }
+
+    pub(super) fn read(&self) -> Vec<Event> {
+        self.events().clone()
+    }
+
+    /// How many attempts have held their locks.
+    pub(super) fn holds(&self) -> usize {
+        self.count(|event| matches!(event.what, What::Held { .. }))
+    }
+
+    /// How many of one process have.
+    pub(super) fn holds_of(&self, process: u64) -> usize {
+        self.count(|event| process_of(event.session) == process && matches!(event.what, What::Held { .. }))
+    }
+
+    pub(super) fn count(&self, is_meant: impl Fn(&Event) -> bool) -> usize {
+        self.events().iter().filter(|event| is_meant(event)).count()
+    }
+
+    fn events(&self) -> MutexGuard<'_, Vec<Event>> {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

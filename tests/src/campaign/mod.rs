@@ -1,0 +1,365 @@
+//! Real faults under real clients: several processes on real servers, and one history of them all.
+//!
+//! A test starts its servers and a [`Campaign`] against them, does harm, waits until so many more locks were
+//! held and does harm again. In the end the history goes through the checks of the simulator; what the
+//! processes tell understates what they held, so whatever is found did happen.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `process.rs` | a client process: start, pause, kill; its program is `bin/contender` |
+//! | `event.rs` | the lines in which it tells what it does |
+//! | `moment.rs` | the clock of those lines |
+//! | `log.rs` | the lines of all processes |
+//! | `storage.rs` | what the locks are for: writes, with a fence |
+//! | `chronicle.rs` | all of it in true order, and what is wrong with it |
+//! | `namespaces.rs` | networks of the kernel's own, which can be cut and narrowed |
+//! | `verdict.rs` | the end: what was found, what is left on the nodes |
+
+mod chronicle;
+mod event;
+mod log;
+mod moment;
+mod namespaces;
+mod process;
+mod storage;
+mod verdict;
+
+pub use chronicle::violations;
+pub use event::{End, Event, What};
+pub use log::first_session;
+pub use moment::now_ns;
+pub use namespaces::{Host, Internet};
+pub use process::Process;
+pub use redlock_sim::Violation;
+pub use storage::{Fencing, Pen, Storage, Written};
+pub use verdict::Verdict;
+
+use crate::within;
+use log::{Log, process_of};
+use redlock_client::Node;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+/// Time enough for progress, however much goes wrong and however busy the machine is.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What the processes are to do, and how.
+#[derive(Clone, Debug)]
+pub struct Work {
+    /// How many processes there are.
+    pub processes: u64,
+    /// How many tasks each of them has.
+    pub tasks: usize,
+    /// How many locks a task takes together now and then: one or two.
+    pub at_once: usize,
+    /// How many locks there are.
+    pub keys: usize,
+    /// The longest time to live; most are shorter.
+    pub ttl: Duration,
+    /// How the locks are taken.
+    pub lock: Lock,
+    /// Whether the storage turns stale holders away.
+    pub fencing: Fencing,
+}
+
+/// How locks are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lock {
+    /// With the client, as users do.
+    Client,
+    /// With `SET NX PX` on every node, as one would do without a module: for controls.
+    Plain {
+        /// How many nodes it takes.
+        votes: usize,
+        /// From when its time counts.
+        validity: Validity,
+    },
+}
+
+/// From when a lock's time counts, for a client that gets to choose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Validity {
+    /// From before it was asked for.
+    FromRequest,
+    /// From when it was there, however long that took.
+    FromAnswer,
+}
+
+impl Lock {
+    /// `SET NX PX` on a majority of five.
+    pub const PLAIN: Self = Self::Plain { votes: 3, validity: Validity::FromRequest };
+}
+
+impl Default for Work {
+    fn default() -> Self {
+        Self {
+            processes: 3,
+            tasks: 3,
+            at_once: 2,
+            keys: 5,
+            ttl: Duration::from_millis(300),
+            lock: Lock::Client,
+            fencing: Fencing::Checked,
+        }
+    }
+}
+
+/// The key of a lock on the nodes.
+#[must_use]
+pub fn key_name(key: usize) -> String {
+    format!("lock:{key}")
+}
+
+/// A node as a contender is told of it: its URL, or `watched:NAME@URL` for a master that a sentinel watches.
+#[must_use]
+pub fn node(address: &str) -> Node {
+    let watched = address.strip_prefix("watched:").and_then(|rest| rest.split_once('@'));
+    watched.map_or_else(|| Node::new(address), |(name, sentinel)| Node::sentinel([sentinel], name))
+}
+
+/// Processes at work.
+#[derive(Debug)]
+pub struct Campaign {
+    work: Work,
+    program: String,
+    storage: Storage,
+    log: Arc<Log>,
+    /// The processes of the beginning, in order; those started later come after.
+    pub processes: Vec<Process>,
+    started: u64,
+    faults: AtomicUsize,
+}
+
+impl Campaign {
+    /// Starts the processes, all on the same nodes. `program` is the contender's:
+    /// `env!("CARGO_BIN_EXE_contender")`.
+    #[must_use]
+    pub fn begin<U: AsRef<str>>(program: &str, nodes: &[U], work: Work) -> Self {
+        let nodes: Vec<Vec<String>> =
+            (0..work.processes).map(|_| nodes.iter().map(|url| url.as_ref().to_owned()).collect()).collect();
+        Self::begin_apart(program, &nodes, work)
+    }
+
+    /// Starts one process for each list of addresses, which lead to the same nodes on ways of their own.
+    #[must_use]
+    pub fn begin_apart(program: &str, ways: &[Vec<String>], work: Work) -> Self {
+        let storage = Storage::open(work.fencing);
+        let mut campaign = Self {
+            work,
+            program: program.to_owned(),
+            storage,
+            log: Arc::default(),
+            processes: Vec::new(),
+            started: 0,
+            faults: AtomicUsize::new(0),
+        };
+        for nodes in ways {
+            campaign.join_in(nodes);
+        }
+        campaign
+    }
+
+    /// Starts one more process.
+    pub fn join_in(&mut self, nodes: &[String]) {
+        let program = self.program.clone();
+        self.join_through(Command::new(program), nodes);
+    }
+
+    /// As [`Campaign::join_in`], by a command of one's own that becomes the contender: say, elsewhere on the
+    /// network.
+    pub fn join_through(&mut self, mut command: Command, nodes: &[String]) {
+        let work = &self.work;
+        let (votes, validity) = match work.lock {
+            Lock::Client => (0, "client"),
+            Lock::Plain { votes, validity: Validity::FromRequest } => (votes, "request"),
+            Lock::Plain { votes, validity: Validity::FromAnswer } => (votes, "answer"),
+        };
+        command
+            .arg(self.started.to_string())
+            .arg(work.tasks.to_string())
+            .arg(work.at_once.to_string())
+            .arg(work.keys.to_string())
+            .arg(work.ttl.as_millis().to_string())
+            .arg(votes.to_string())
+            .arg(validity)
+            .arg(self.storage.socket())
+            .args(nodes);
+        self.processes.push(Process::start(self.started, command, &self.log));
+        self.started += 1;
+    }
+
+    /// Kills one of the processes, as a crash does: nothing is released. Those after it move up.
+    pub fn kill(&mut self, process: usize) {
+        self.processes.remove(process).kill();
+    }
+
+    /// Counts a fault, for the report.
+    pub fn note_fault(&self) {
+        self.faults.fetch_add(1, Relaxed);
+    }
+
+    /// Waits until so many more locks were held.
+    ///
+    /// # Panics
+    /// When that does not happen, or a process has ended by itself.
+    pub fn until_more_holds(&mut self, more: usize) {
+        let goal = self.log.holds() + more;
+        let log = Arc::clone(&self.log);
+        self.until(&format!("{more} more locks were held"), || log.holds() >= goal);
+    }
+
+    /// Waits until every process that runs has held so many more locks.
+    ///
+    /// # Panics
+    /// As [`Campaign::until_more_holds`].
+    pub fn until_all_hold(&mut self, more: usize) {
+        let goals: Vec<(u64, usize)> = self
+            .processes
+            .iter()
+            .map(|process| (process.number, self.log.holds_of(process.number) + more))
+            .collect();
+        let log = Arc::clone(&self.log);
+        self.until(&format!("every process has held {more} more locks"), || {
+            goals.iter().all(|(process, goal)| log.holds_of(*process) >= *goal)
+        });
+    }
+
+    /// Waits until one process has held so many more locks.
+    ///
+    /// # Panics
+    /// As [`Campaign::until_more_holds`].
+    pub fn until_holds_of(&mut self, process: u64, more: usize) {
+        let log = Arc::clone(&self.log);
+        let goal = log.holds_of(process) + more;
+        self.until(&format!("process {process} has held {more} more locks"), || {
+            log.holds_of(process) >= goal
+        });
+    }
+
+    /// Waits until one process has failed so many more times to get a lock, or all of them together.
+    ///
+    /// # Panics
+    /// As [`Campaign::until_more_holds`].
+    pub fn until_failures(&mut self, process: Option<u64>, more: usize) {
+        let log = Arc::clone(&self.log);
+        let failures = move || {
+            log.count(|event| {
+                process.is_none_or(|process| process_of(event.session) == process)
+                    && matches!(event.what, What::Failed { .. })
+            })
+        };
+        let goal = failures() + more;
+        self.until(&format!("{more} more attempts have failed"), || failures() >= goal);
+    }
+
+    /// Waits until so many more attempts have failed. None that began meanwhile may have got its lock: call it
+    /// when no majority can be had.
+    ///
+    /// # Panics
+    /// When one has, and as [`Campaign::until_more_holds`].
+    pub fn until_all_are_refused(&mut self, failures: usize) {
+        let since_ns = now_ns();
+        self.until_failures(None, failures);
+        let in_vain: usize =
+            (0..self.started).map(|process| self.holds_between(process, since_ns, now_ns())).sum();
+        assert_eq!(in_vain, 0, "locks were had without a majority: {}", self.counts());
+    }
+
+    /// Waits until so many more attempts have come to an end, with a lock or without.
+    ///
+    /// # Panics
+    /// As [`Campaign::until_more_holds`].
+    pub fn until_attempts(&mut self, more: usize) {
+        let log = Arc::clone(&self.log);
+        let attempts =
+            move || log.count(|event| matches!(event.what, What::Held { .. } | What::Failed { .. }));
+        let goal = attempts() + more;
+        self.until(&format!("{more} more attempts have ended"), || attempts() >= goal);
+    }
+
+    /// Whether there is a process that is not paused.
+    #[must_use]
+    pub fn has_somebody_running(&self) -> bool {
+        self.processes.iter().any(|process| !process.is_paused())
+    }
+
+    /// How many attempts have held their locks so far.
+    #[must_use]
+    pub fn holds(&self) -> usize {
+        self.log.holds()
+    }
+
+    /// How many locks a process has got of those that it asked for after one moment and had before another.
+    #[must_use]
+    pub fn holds_between(&self, process: u64, after_ns: u64, before_ns: u64) -> usize {
+        let events = self.log.read();
+        let asked_since: std::collections::HashSet<_> = events
+            .iter()
+            .filter(|event| matches!(event.what, What::Asked { .. }) && event.at_ns > after_ns)
+            .map(|event| event.session)
+            .collect();
+        let is_meant = |event: &&Event| {
+            process_of(event.session) == process
+                && matches!(event.what, What::Held { .. })
+                && event.at_ns < before_ns
+                && asked_since.contains(&event.session)
+        };
+        events.iter().filter(is_meant).count()
+    }
+
+    /// What is wrong so far.
+    #[must_use]
+    pub fn violations(&self) -> Vec<Violation> {
+        violations(&self.log.read(), &self.storage.writes())
+    }
+
+    /// Does harm again and again, until the checks have seen what they must see: for a control, which has
+    /// its protection off. Hands over what was seen.
+    ///
+    /// # Panics
+    /// When the checks see nothing of it.
+    pub fn until_seen(
+        &mut self,
+        is_meant: impl Fn(&Violation) -> bool,
+        mut harm: impl FnMut(&mut Self),
+    ) -> Violation {
+        let found = within(PATIENCE, || {
+            harm(self);
+            self.note_fault();
+            self.violations().into_iter().find(&is_meant)
+        });
+        let seen = found.unwrap_or_else(|| panic!("the checks see nothing: {}", self.counts()));
+        println!("control: {} and {seen:?}", self.counts());
+        seen
+    }
+
+    /// In figures, what has happened so far.
+    #[must_use]
+    pub fn counts(&self) -> String {
+        let writes = self.storage.writes();
+        format!(
+            "{} processes, {} acquires, {} holds, {} extensions, {} writes of which {} were turned away, {} faults",
+            self.started,
+            self.log.count(|event| matches!(event.what, What::Asked { .. })),
+            self.log.holds(),
+            self.log.count(|event| matches!(event.what, What::Extended)),
+            writes.len(),
+            writes.iter().filter(|write| !write.was_taken).count(),
+            self.faults.load(Relaxed),
+        )
+    }
+
+    fn until(&mut self, what: &str, is_so: impl Fn() -> bool) {
+        let reached = within(PATIENCE, || {
+            for process in &mut self.processes {
+                if process.has_ended() {
+                    panic!("a contender has ended by itself:\n{}", process.read_to_the_end());
+                }
+            }
+            is_so().then_some(())
+        });
+        assert!(reached.is_some(), "waited in vain until {what}: {}", self.counts());
+    }
+}

@@ -1,0 +1,146 @@
+//! What the locks are for: a storage that every process writes to, over a socket.
+
+use super::now_ns;
+use redlock_sim::SessionId;
+use std::collections::HashMap;
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use tempfile::TempDir;
+
+/// Whether a storage looks at the number that comes with a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fencing {
+    /// A smaller number than it has seen is turned away.
+    Checked,
+    /// Every write is taken.
+    Ignored,
+}
+
+/// One write, as the storage saw it.
+#[derive(Clone, Copy, Debug)]
+pub struct Written {
+    /// When it was decided upon; writes are decided one after the other.
+    pub at_ns: u64,
+    /// Who wrote.
+    pub session: SessionId,
+    /// Under which lock.
+    pub key: usize,
+    /// With which number.
+    pub fence: u64,
+    /// Whether it was taken.
+    pub was_taken: bool,
+}
+
+/// A storage on a Unix socket, in threads of this process.
+#[derive(Debug)]
+pub struct Storage {
+    home: TempDir,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug)]
+struct State {
+    fencing: Fencing,
+    newest: HashMap<usize, u64>,
+    writes: Vec<Written>,
+}
+
+impl Storage {
+    /// Opens a storage.
+    ///
+    /// # Panics
+    /// When there is no folder or socket to be had.
+    #[must_use]
+    pub fn open(fencing: Fencing) -> Self {
+        let home = tempfile::Builder::new().prefix("rl-").tempdir().expect("a folder for the storage");
+        let storage = Self {
+            home,
+            state: Arc::new(Mutex::new(State { fencing, newest: HashMap::new(), writes: Vec::new() })),
+        };
+        let listener = UnixListener::bind(storage.socket()).expect("a socket for the storage");
+        let state = Arc::clone(&storage.state);
+        // Ends with the test process; nobody but its own campaign knows the socket.
+        thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                let state = Arc::clone(&state);
+                thread::spawn(move || serve(&client, &state));
+            }
+        });
+        storage
+    }
+
+    /// Where to write to.
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
+        self.home.path().join("storage")
+    }
+
+    /// All writes so far, in the order in which they were decided upon.
+    #[must_use]
+    pub fn writes(&self) -> Vec<Written> {
+        lock(&self.state).writes.clone()
+    }
+}
+
+/// Answers one client until it is gone.
+fn serve(client: &UnixStream, state: &Mutex<State>) {
+    let mut answers = client;
+    for line in BufReader::new(client).lines().map_while(Result::ok) {
+        let numbers: Vec<u64> = line.split(' ').filter_map(|word| word.parse().ok()).collect();
+        let [session, key, fence] = numbers[..] else { return };
+        let key = usize::try_from(key).expect("keys are few");
+        let was_taken = lock(state).decide(session, key, fence);
+        let answer: &[u8] = if was_taken { b"taken\n" } else { b"stale\n" };
+        if answers.write_all(answer).is_err() {
+            return;
+        }
+    }
+}
+
+impl State {
+    fn decide(&mut self, session: SessionId, key: usize, fence: u64) -> bool {
+        let newest = self.newest.entry(key).or_default();
+        let was_taken = fence >= *newest || self.fencing == Fencing::Ignored;
+        if was_taken {
+            *newest = fence.max(*newest);
+        }
+        self.writes.push(Written { at_ns: now_ns(), session, key, fence, was_taken });
+        was_taken
+    }
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A process's way to a storage.
+#[derive(Debug)]
+pub struct Pen {
+    stream: tokio::io::BufReader<tokio::net::UnixStream>,
+}
+
+impl Pen {
+    /// Connects to a storage.
+    ///
+    /// # Errors
+    /// When it is not there.
+    pub async fn to(socket: &Path) -> io::Result<Self> {
+        let stream = tokio::net::UnixStream::connect(socket).await?;
+        Ok(Self { stream: tokio::io::BufReader::new(stream) })
+    }
+
+    /// Writes under a lock, and waits for the storage's decision.
+    ///
+    /// # Errors
+    /// When the storage is gone.
+    pub async fn write(&mut self, session: SessionId, key: usize, fence: u64) -> io::Result<()> {
+        use tokio::io::{AsyncBufReadExt, AsyncWriteExt};
+        self.stream.write_all(format!("{session} {key} {fence}\n").as_bytes()).await?;
+        let mut answer = String::new();
+        self.stream.read_line(&mut answer).await?;
+        Ok(())
+    }
+}

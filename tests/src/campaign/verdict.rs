@@ -1,0 +1,117 @@
+//! The end of a campaign: what was found, what is left on the nodes, whether all locks can be had again.
+
+use super::event::{End, Event, What};
+use super::log::first_session;
+use super::{Campaign, Violation, key_name, node, now_ns};
+use crate::{Fleet, SOON, Server, within};
+use redlock_client::{LockManager, blocking};
+use std::time::Duration;
+
+/// How many violations are told in full.
+const TOLD: usize = 5;
+
+/// What came of a campaign.
+#[derive(Debug)]
+#[must_use = "a verdict that nobody reads is none"]
+pub struct Verdict {
+    /// What must never be, and was.
+    pub violations: Vec<Violation>,
+    counts: String,
+    story: String,
+}
+
+impl Campaign {
+    /// Ends the processes, and looks at what they leave: no lock may stay, and each must be had again.
+    pub fn finish(self, fleet: &Fleet) -> Verdict {
+        self.finish_on(fleet.iter(), &fleet.urls())
+    }
+
+    /// As [`Campaign::finish`], on servers that this process reaches at other addresses than their own.
+    pub fn finish_on<'a>(
+        mut self,
+        nodes: impl IntoIterator<Item = &'a Server>,
+        addresses: &[String],
+    ) -> Verdict {
+        self.leave();
+        let mut left = Vec::new();
+        for (node, server) in nodes.into_iter().enumerate() {
+            let mut wire = server.connect();
+            for key in 0..self.work.keys {
+                let name = key_name(key);
+                // Longer than any lock lasts: what is there after that will not go by itself.
+                if within(SOON, || wire.inspect(&name).is_none().then_some(())).is_none() {
+                    left.push(Violation::Ghost { node, key });
+                }
+            }
+        }
+        self.judge(left, addresses)
+    }
+
+    fn leave(&mut self) {
+        for process in &mut self.processes {
+            process.leave();
+        }
+    }
+
+    fn judge(self, mut violations: Vec<Violation>, nodes: &[String]) -> Verdict {
+        let locks = LockManager::builder().nodes(nodes.iter().map(|address| node(address)));
+        let locks = locks.connect_timeout(SOON).node_timeout(SOON).build_blocking();
+        let locks = locks.expect("addresses of nodes");
+        for key in 0..self.work.keys {
+            if !self.take_in_peace(&locks, key) {
+                violations.push(Violation::NotFreeAgain { key });
+            }
+        }
+        violations.extend(self.violations());
+        let story = self.story(&violations);
+        Verdict { violations, counts: self.counts(), story }
+    }
+
+    /// All that was told of the first attempts that must not both have been.
+    fn story(&self, violations: &[Violation]) -> String {
+        let events = self.log.read();
+        let mut lines = Vec::new();
+        for violation in violations.iter().take(TOLD) {
+            lines.push(violation.to_string());
+            if let Violation::Overlap { holder, newcomer, .. } = violation {
+                let both = |event: &&Event| [*holder, *newcomer].contains(&event.session);
+                let mut both: Vec<&Event> = events.iter().filter(both).collect();
+                both.sort_by_key(|event| event.at_ns);
+                lines.extend(both.iter().map(|event| format!("  {event}")));
+            }
+        }
+        lines.join("\n")
+    }
+
+    /// Takes a lock when all is well again; its number counts with all others.
+    fn take_in_peace(&self, locks: &blocking::LockManager, key: usize) -> bool {
+        let session = first_session(self.started) + key as u64;
+        let tell = |what| self.log.note(Event { at_ns: now_ns(), session, what });
+        tell(What::Asked { keys: vec![key] });
+        match locks.acquire_timeout(key_name(key), Duration::from_secs(5), SOON * 2) {
+            Ok(guard) => {
+                let until_ns = now_ns() + 1;
+                tell(What::Held { fence: guard.fence(), until_ns });
+                tell(What::Ended(End::LetGo));
+                guard.release();
+                true
+            }
+            Err(error) => {
+                eprintln!("{} cannot be had again: {error}", key_name(key));
+                false
+            }
+        }
+    }
+}
+
+impl Verdict {
+    /// Prints the counts; whatever must never be has not been.
+    ///
+    /// # Panics
+    /// When something was found.
+    pub fn must_be_clean(self, what: &str) {
+        let Self { violations, counts, story } = self;
+        println!("{what}: {counts}, {} violations", violations.len());
+        assert!(violations.is_empty(), "{what}: {} violations\n{story}", violations.len());
+    }
+}

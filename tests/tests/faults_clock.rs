@@ -1,0 +1,83 @@
+//! Wall clocks that jump on one node, on a majority and on all of them, while they run and between two runs.
+
+use redlock_tests::campaign::{Campaign, Lock, Violation, Work};
+use redlock_tests::{Builder, Clock, Fleet};
+use std::time::Duration;
+
+const CONTENDER: &str = env!("CARGO_BIN_EXE_contender");
+const HOUR: i64 = 3600;
+
+/// Five nodes, each with a clock of its own.
+fn start(describe: impl Fn(Builder) -> Builder) -> (Fleet, Vec<Clock>) {
+    let clocks: Vec<Clock> = (0..5).map(|_| Clock::new()).collect();
+    (Fleet::start_with(5, |node, builder| describe(builder).clock(&clocks[node])), clocks)
+}
+
+#[test]
+fn wall_clocks_jump_under_running_nodes() {
+    let (fleet, clocks) = start(|node| node);
+    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), Work::default());
+    campaign.until_all_hold(3);
+    for (group, seconds) in [
+        (&[0][..], HOUR),
+        (&[1, 2, 3], HOUR),
+        (&[0, 1, 2, 3, 4], -2 * HOUR),
+        (&[4], -HOUR),
+        (&[0, 1, 2, 3, 4], 24 * HOUR),
+        (&[2, 3, 4], -HOUR),
+    ] {
+        group.iter().for_each(|node: &usize| clocks[*node].jump_wall(seconds));
+        campaign.note_fault();
+        campaign.until_all_hold(5);
+    }
+    campaign.finish(&fleet).must_be_clean("wall clock jumps");
+}
+
+/// Keys that expire by the server's wall clock are gone when it jumps.
+#[test]
+fn control_wall_clocks_jump_under_plain_locks() {
+    let (fleet, clocks) = start(Builder::without_module);
+    let work = Work { lock: Lock::PLAIN, ..Work::default() };
+    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), work);
+    campaign.until_seen(is_overlap, |campaign| {
+        campaign.until_more_holds(10);
+        (0..5).for_each(|node: usize| clocks[node].jump_wall(HOUR));
+        campaign.until_more_holds(10);
+    });
+}
+
+#[test]
+fn nodes_come_back_with_a_wrong_wall_clock() {
+    let (mut fleet, clocks) = start(|node| node.arg("appendonly", "yes").arg("appendfsync", "always"));
+    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), Work::default());
+    campaign.until_all_hold(3);
+    for (group, seconds) in
+        [(&[0, 1, 2][..], HOUR), (&[0, 1, 2, 3, 4], -2 * HOUR), (&[0, 1, 2, 3, 4], 3 * HOUR)]
+    {
+        // The clock is wrong before the node runs again; the last moments before its end count for nothing.
+        group.iter().for_each(|node: &usize| clocks[*node].jump_wall(seconds));
+        fleet.crash(group);
+        campaign.note_fault();
+        campaign.until_all_hold(3);
+    }
+    campaign.finish(&fleet).must_be_clean("restart with a wrong wall clock, AOF always");
+}
+
+/// With every write on disk, a plain lock is lost all the same.
+#[test]
+fn control_plain_locks_on_nodes_that_come_back_with_a_wrong_wall_clock() {
+    let (mut fleet, clocks) =
+        start(|node| node.without_module().arg("appendonly", "yes").arg("appendfsync", "always"));
+    let work = Work { lock: Lock::PLAIN, ttl: Duration::from_millis(1500), ..Work::default() };
+    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), work);
+    campaign.until_seen(is_overlap, |campaign| {
+        campaign.until_more_holds(10);
+        (0..5).for_each(|node: usize| clocks[node].jump_wall(HOUR));
+        fleet.crash(&[0, 1, 2, 3, 4]);
+        campaign.until_more_holds(10);
+    });
+}
+
+fn is_overlap(violation: &Violation) -> bool {
+    matches!(violation, Violation::Overlap { .. })
+}

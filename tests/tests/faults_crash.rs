@@ -1,0 +1,130 @@
+//! Nodes that crash under several client processes, and come back with all, some or none of what they knew.
+
+#![allow(clippy::expect_used, reason = "helpers of tests")]
+
+use redlock_tests::campaign::{Campaign, Lock, Violation, Work};
+use redlock_tests::{Builder, Fleet, Server};
+use std::fs::{self, OpenOptions};
+use std::time::Duration;
+
+const CONTENDER: &str = env!("CARGO_BIN_EXE_contender");
+
+/// A minority, a majority and all of them.
+const GROUPS: [&[usize]; 6] = [&[0], &[1, 2], &[3, 4, 0], &[0, 1, 2, 3, 4], &[2], &[1, 2, 3, 4]];
+
+/// How often it goes through all groups.
+fn rounds() -> usize {
+    if std::env::var_os("REDLOCK_LONG").is_some() { 10 } else { 1 }
+}
+
+/// Grants at once after a crash, whatever it may have forgotten.
+fn forgetful(node: Builder) -> Builder {
+    node.module_args(["restart-grace", "off"])
+}
+
+fn append_only(node: Builder, fsync: &str) -> Builder {
+    node.arg("appendonly", "yes").arg("appendfsync", fsync)
+}
+
+fn is_overlap(violation: &Violation) -> bool {
+    matches!(violation, Violation::Overlap { .. })
+}
+
+/// Locks that last longer than all nodes need to come back.
+fn long_locks() -> Work {
+    Work { ttl: Duration::from_secs(3), keys: 6, ..Work::default() }
+}
+
+fn crash_again_and_again(name: &str, mut fleet: Fleet, meanwhile: impl Fn(&Server) + Sync) {
+    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), Work::default());
+    campaign.until_all_hold(5);
+    for group in GROUPS.iter().cycle().take(GROUPS.len() * rounds()) {
+        fleet.crash_and(group, &meanwhile);
+        campaign.note_fault();
+        campaign.until_more_holds(15);
+    }
+    campaign.until_all_hold(5);
+    campaign.finish(&fleet).must_be_clean(name);
+}
+
+/// Without its protection, the same harm is seen.
+fn crash_until_seen(mut fleet: Fleet, work: Work, meanwhile: impl Fn(&Server) + Sync) {
+    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), work);
+    campaign.until_seen(is_overlap, |campaign| {
+        campaign.until_more_holds(10);
+        fleet.crash_and(&[0, 1, 2, 3, 4], &meanwhile);
+        campaign.until_more_holds(10);
+    });
+}
+
+#[test]
+fn nodes_killed_without_persistence() {
+    crash_again_and_again("kill -9, nothing kept", Fleet::start(5), |_| {});
+}
+
+#[test]
+fn control_nodes_killed_without_persistence_and_without_the_wait() {
+    crash_until_seen(Fleet::start_with(5, |_, node| forgetful(node)), long_locks(), |_| {});
+}
+
+#[test]
+fn control_plain_locks_on_nodes_killed_without_persistence() {
+    let fleet = Fleet::start_with(5, |_, node| node.without_module());
+    crash_until_seen(fleet, Work { lock: Lock::PLAIN, ..long_locks() }, |_| {});
+}
+
+/// Nodes whose state is taken away are new nodes, and count from one again. Clients that are new as well have
+/// no larger number to tell them.
+#[test]
+fn control_nodes_and_clients_that_forget_all_numbers() {
+    let mut fleet = Fleet::start(5);
+    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), Work::default());
+    let is_about_numbers = |violation: &Violation| {
+        matches!(violation, Violation::FenceNotLarger { .. } | Violation::FenceRepeated { .. })
+    };
+    campaign.until_seen(is_about_numbers, |campaign| {
+        campaign.until_more_holds(10);
+        while !campaign.processes.is_empty() {
+            campaign.kill(0);
+        }
+        fleet.crash_and(&[0, 1, 2, 3, 4], forget_all_numbers);
+        (0..3).for_each(|_| campaign.join_in(&fleet.urls()));
+        campaign.until_more_holds(10);
+    });
+}
+
+fn forget_all_numbers(node: &Server) {
+    let files = fs::read_dir(node.data_dir()).expect("the server's folder").flatten();
+    let mut states = files.filter(|file| file.file_name().to_string_lossy().ends_with(".state"));
+    let state = states.next().expect("the node has a state file");
+    fs::remove_file(state.path()).expect("a file of ours");
+}
+
+#[test]
+fn nodes_killed_with_an_append_only_file_synced_always() {
+    let fleet = Fleet::start_with(5, |_, node| append_only(node, "always"));
+    crash_again_and_again("kill -9, AOF always", fleet, |_| {});
+}
+
+#[test]
+fn nodes_that_lose_power_with_an_append_only_file_synced_every_second() {
+    let fleet = Fleet::start_with(5, |_, node| append_only(node, "everysec"));
+    crash_again_and_again("power loss, AOF everysec", fleet, lose_what_was_not_synced);
+}
+
+#[test]
+fn control_nodes_that_lose_power_without_the_wait() {
+    let fleet = Fleet::start_with(5, |_, node| append_only(forgetful(node), "everysec"));
+    crash_until_seen(fleet, long_locks(), lose_what_was_not_synced);
+}
+
+/// Takes the second half of the append-only file away, as if it had been in the disk's memory only.
+fn lose_what_was_not_synced(node: &Server) {
+    let folder = node.data_dir().join("appendonlydir");
+    let files = fs::read_dir(folder).expect("the server's append-only files").flatten();
+    for file in files.filter(|file| file.file_name().to_string_lossy().ends_with(".incr.aof")) {
+        let file = OpenOptions::new().write(true).open(file.path()).expect("a file of ours");
+        let length = file.metadata().expect("a file of ours").len();
+        file.set_len(length / 2).expect("a file can be cut");
+    }
+}

@@ -1,0 +1,174 @@
+//! Servers that throw their data away, run out of memory, or are looked after while everybody works.
+
+#![allow(clippy::expect_used, reason = "helpers of tests")]
+
+use redlock_tests::campaign::{Campaign, Lock, Violation, Work};
+use redlock_tests::{Answer, Builder, Fleet, SOON, Server, eventually};
+use std::time::Duration;
+
+const CONTENDER: &str = env!("CARGO_BIN_EXE_contender");
+const ALL: [usize; 5] = [0, 1, 2, 3, 4];
+
+fn is_overlap(violation: &Violation) -> bool {
+    matches!(violation, Violation::Overlap { .. })
+}
+
+fn forgetful(node: Builder) -> Builder {
+    node.module_args(["restart-grace", "off"])
+}
+
+fn long_locks() -> Work {
+    Work { ttl: Duration::from_secs(2), ..Work::default() }
+}
+
+/// Does harm to one node, to a majority and to all.
+fn harm_more_and_more(name: &str, fleet: Fleet, harm: impl Fn(usize, &Server)) {
+    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), Work::default());
+    campaign.until_all_hold(3);
+    for (round, group) in [&[0][..], &[1, 2, 3], &ALL, &[4, 2], &ALL].into_iter().enumerate() {
+        group.iter().for_each(|node| harm(round, &fleet[*node]));
+        campaign.note_fault();
+        campaign.until_more_holds(15);
+    }
+    campaign.until_all_hold(3);
+    campaign.finish(&fleet).must_be_clean(name);
+}
+
+fn harm_until_seen(fleet: &Fleet, work: Work, harm: impl Fn(&Server)) {
+    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), work);
+    campaign.until_seen(is_overlap, |campaign| {
+        campaign.until_more_holds(10);
+        fleet.iter().for_each(&harm);
+        campaign.until_more_holds(10);
+    });
+}
+
+fn flush(round: usize, node: &Server) {
+    let line = ["FLUSHALL", "FLUSHDB ASYNC", "FLUSHALL ASYNC", "FLUSHDB SYNC"][round % 4];
+    assert_eq!(node.connect().call_strs(line), Answer::ok());
+}
+
+#[test]
+fn nodes_flushed() {
+    harm_more_and_more("FLUSHALL and FLUSHDB", Fleet::start(5), flush);
+}
+
+#[test]
+fn control_nodes_flushed_without_the_wait() {
+    let fleet = Fleet::start_with(5, |_, node| forgetful(node));
+    harm_until_seen(&fleet, long_locks(), |node| flush(0, node));
+}
+
+#[test]
+fn control_plain_locks_on_nodes_flushed() {
+    let fleet = Fleet::start_with(5, |_, node| node.without_module());
+    harm_until_seen(&fleet, Work { lock: Lock::PLAIN, ..long_locks() }, |node| flush(0, node));
+}
+
+/// Lets a server evict all that it has, and gives it room again.
+fn evict(node: &Server) {
+    let mut wire = node.connect();
+    assert_eq!(wire.call_strs("CONFIG SET maxmemory-policy allkeys-random maxmemory 1"), Answer::ok());
+    eventually("everything is evicted", SOON, || {
+        // Any write lets the server look for room first.
+        assert_eq!(wire.call_strs("SET filler x").error_word(), Some("OOM"));
+        (wire.call_strs("DBSIZE") == Answer::Int(0)).then_some(())
+    });
+    assert_eq!(wire.call_strs("CONFIG SET maxmemory 0"), Answer::ok());
+}
+
+#[test]
+fn nodes_that_evict_locks() {
+    harm_more_and_more("eviction", Fleet::start(5), |_, node| evict(node));
+}
+
+#[test]
+fn control_nodes_that_evict_locks_without_the_wait() {
+    let fleet = Fleet::start_with(5, |_, node| forgetful(node));
+    harm_until_seen(&fleet, long_locks(), evict);
+}
+
+#[test]
+fn nodes_out_of_memory() {
+    let fleet = Fleet::start(5);
+    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), Work::default());
+    campaign.until_all_hold(3);
+    let limit = |node: &Server, bytes: u8| {
+        let line = format!("CONFIG SET maxmemory-policy noeviction maxmemory {bytes}");
+        assert_eq!(node.connect().call_strs(&line), Answer::ok());
+    };
+    for group in [&[0, 1][..], &[2, 3, 4], &ALL] {
+        group.iter().for_each(|node| limit(&fleet[*node], 1));
+        campaign.note_fault();
+        if group.len() < 3 {
+            campaign.until_all_hold(3);
+        } else {
+            campaign.until_all_are_refused(9);
+            // Whoever had a lock could give it back.
+            for node in group {
+                let mut wire = fleet[*node].connect();
+                eventually("all locks are given back", SOON, || {
+                    (wire.call_strs("DBSIZE") == Answer::Int(0)).then_some(())
+                });
+            }
+        }
+        group.iter().for_each(|node| limit(&fleet[*node], 0));
+        campaign.until_all_hold(3);
+    }
+    campaign.finish(&fleet).must_be_clean("out of memory");
+}
+
+/// What operators and cron jobs do to a server that works.
+const UPKEEP: [&str; 8] = [
+    "BGREWRITEAOF",
+    "DEBUG RELOAD",
+    "BGSAVE",
+    "EVAL return{redis.call('REDLOCK.ACQUIRE','script','me','50'),redis.call('REDLOCK.RELEASE','script','me')} 0",
+    "DEBUG RELOAD",
+    "SCRIPT FLUSH",
+    "CONFIG REWRITE",
+    "BGREWRITEAOF",
+];
+
+#[test]
+fn nodes_looked_after_and_killed_meanwhile() {
+    let mut fleet = Fleet::start_with(5, |_, node| node.debug_commands().arg("appendonly", "yes"));
+    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), Work::default());
+    campaign.until_all_hold(3);
+    for (round, line) in UPKEEP.into_iter().enumerate() {
+        for node in fleet.iter() {
+            let mut wire = node.connect();
+            for queued in ["MULTI", "REDLOCK.ACQUIRE together me 50", "REDLOCK.RELEASE together me"] {
+                assert!(matches!(wire.call_strs(queued), Answer::Status(_)), "{queued}");
+            }
+            assert!(matches!(wire.call_strs("EXEC"), Answer::List(_)));
+            // An answer that it cannot be done now is fine too.
+            let _ = wire.call_strs(line);
+        }
+        campaign.note_fault();
+        campaign.until_more_holds(5);
+        if round % 3 == 2 {
+            fleet.crash(&ALL[..3]);
+            campaign.until_more_holds(5);
+        }
+    }
+    campaign.until_all_hold(3);
+    campaign.finish(&fleet).must_be_clean("upkeep and kill -9");
+}
+
+#[test]
+fn nodes_without_the_module() {
+    let mut fleet = Fleet::start_with(5, |index, node| if index < 3 { node } else { node.without_module() });
+    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), Work::default());
+    campaign.until_all_hold(5);
+    for node in 0..3 {
+        fleet[node].kill();
+        campaign.note_fault();
+        // Two with the module and two without it are no majority.
+        campaign.until_all_are_refused(9);
+        fleet[node].restart();
+        campaign.until_all_hold(3);
+    }
+    let urls = fleet.urls();
+    campaign.finish_on(fleet.iter().take(3), &urls).must_be_clean("the module missing on two of five");
+}

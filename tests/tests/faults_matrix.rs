@@ -1,0 +1,104 @@
+//! `tests/FAULTS.md` against the tests that there are.
+
+#![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn folder() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn page() -> String {
+    fs::read_to_string(folder().join("FAULTS.md")).expect("the page is beside the tests")
+}
+
+/// The rows of the matrix, as cells.
+fn rows(page: &str) -> Vec<Vec<&str>> {
+    let mut lines = page.lines().skip_while(|line| !line.starts_with("| # |"));
+    lines.next().expect("the page has a matrix");
+    let rows = lines.skip(1).take_while(|line| line.starts_with('|'));
+    rows.map(|row| row.trim_matches('|').split('|').map(str::trim).collect()).collect()
+}
+
+/// What a cell calls by name: words in backticks that can only be functions.
+fn names(cell: &str) -> impl Iterator<Item = &str> {
+    cell.split('`').skip(1).step_by(2).filter(|word| {
+        let is_usual = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '_';
+        word.contains('_') && word.chars().all(is_usual)
+    })
+}
+
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).expect("a folder of tests").flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// Files of campaigns say so in their names; this one only reads.
+fn is_campaign(file: &Path) -> bool {
+    let name = file.file_stem().unwrap_or_default().to_string_lossy();
+    name.starts_with("faults_") && name != "faults_matrix"
+}
+
+/// The names of all tests, and those of campaigns among them.
+fn tests() -> (BTreeSet<String>, BTreeSet<String>) {
+    let mut files = Vec::new();
+    sources(&folder().join("tests"), &mut files);
+    sources(&folder().join("sim/tests"), &mut files);
+    let (mut all, mut campaigns) = (BTreeSet::new(), BTreeSet::new());
+    for file in files {
+        let text = fs::read_to_string(&file).expect("a file of tests");
+        let is_campaign = is_campaign(&file);
+        let mut lines = text.lines();
+        while lines.any(|line| line.starts_with("#[test]") || line.starts_with("#[tokio::test")) {
+            let name = lines.find_map(|line| line.split("fn ").nth(1)?.split('(').next());
+            let name = name.unwrap_or_else(|| panic!("a test without a name in {}", file.display()));
+            all.insert(name.to_owned());
+            if is_campaign {
+                campaigns.insert(name.to_owned());
+            }
+        }
+    }
+    (all, campaigns)
+}
+
+#[test]
+fn every_test_that_the_page_names_exists() {
+    let (all, _) = tests();
+    let page = page();
+    // One name stands for several.
+    let named = names(&page).filter(|name| !name.ends_with('_'));
+    let unknown: Vec<&str> = named.filter(|name| !all.contains(*name)).collect();
+    assert_eq!(unknown, [] as [&str; 0]);
+}
+
+#[test]
+fn every_campaign_has_its_place_on_the_page() {
+    let page = page();
+    let named: BTreeSet<&str> = rows(&page).into_iter().flatten().flat_map(names).collect();
+    let (_, campaigns) = tests();
+    assert!(campaigns.len() > 30, "campaigns are found: {campaigns:?}");
+    let missing: Vec<&String> = campaigns.iter().filter(|name| !named.contains(name.as_str())).collect();
+    assert_eq!(missing, [] as [&String; 0]);
+}
+
+#[test]
+fn every_row_is_there_with_a_test_and_a_word_on_its_control() {
+    let page = page();
+    let mut tested = BTreeMap::<&str, usize>::new();
+    for row in rows(&page) {
+        let [number, fault, tests, control] = row[..] else { panic!("four cells: {row:?}") };
+        assert!(!control.is_empty(), "{fault} has no word on its control");
+        *tested.entry(number).or_default() += names(tests).count();
+    }
+    for number in 1..=24 {
+        assert!(tested.get(number.to_string().as_str()).is_some_and(|count| *count > 0), "row {number}");
+    }
+}

@@ -1,0 +1,144 @@
+//! Several kinds of faults at the same time, as chance will have it.
+
+#![allow(clippy::expect_used, reason = "helpers of tests")]
+
+use fastrand::Rng;
+use redlock_tests::campaign::{Campaign, Violation, Work};
+use redlock_tests::{Answer, Builder, Clock, Fleet, Proxy, Way};
+use std::time::Duration;
+
+const CONTENDER: &str = env!("CARGO_BIN_EXE_contender");
+
+/// How many times things go wrong.
+fn rounds() -> usize {
+    if std::env::var_os("REDLOCK_LONG").is_some() { 300 } else { 12 }
+}
+
+/// Five nodes with clocks of their own, and for every process a proxy before each.
+struct World {
+    fleet: Fleet,
+    clocks: Vec<Clock>,
+    ways: Vec<Vec<Proxy>>,
+    chance: Rng,
+}
+
+impl World {
+    fn start(seed: u64, describe: impl Fn(usize, Builder) -> Builder) -> Self {
+        let clocks: Vec<Clock> = (0..5).map(|_| Clock::new()).collect();
+        let fleet = Fleet::start_with(5, |index, node| describe(index, node).clock(&clocks[index]));
+        let ways = (0..3).map(|_| fleet.iter().map(Proxy::to).collect()).collect();
+        Self { fleet, clocks, ways, chance: Rng::with_seed(seed) }
+    }
+
+    fn urls(&self, process: usize) -> Vec<String> {
+        self.ways[process].iter().map(Proxy::url).collect()
+    }
+
+    fn campaign(&self, work: Work) -> Campaign {
+        let urls: Vec<_> = (0..3).map(|process| self.urls(process)).collect();
+        Campaign::begin_apart(CONTENDER, &urls, work)
+    }
+
+    fn any_nodes(&mut self) -> Vec<usize> {
+        let count = self.chance.usize(1..=5);
+        self.chance.choose_multiple(0..5, count)
+    }
+
+    /// Lets something happen that lasts until it is healed, or is over at once.
+    fn strike(&mut self, campaign: &mut Campaign) {
+        let nodes = self.any_nodes();
+        match self.chance.u8(0..9) {
+            0 | 1 => self.fleet.crash(&nodes),
+            2 => nodes.iter().for_each(|node| self.fleet[*node].pause()),
+            3 => {
+                let seconds = self.chance.i64(-100_000..100_000);
+                nodes.iter().for_each(|node| self.clocks[*node].jump_wall(seconds));
+            }
+            4 => {
+                for node in nodes {
+                    // One that is paused would not answer.
+                    self.fleet[node].resume();
+                    assert_eq!(self.fleet[node].connect().call_strs("FLUSHALL"), Answer::ok());
+                }
+            }
+            5 => {
+                let process = self.chance.usize(..campaign.processes.len());
+                campaign.processes[process].pause();
+            }
+            6 => {
+                campaign.kill(0);
+                // Its ways go to the one that comes in its place.
+                self.ways.rotate_left(1);
+                campaign.join_in(&self.urls(2));
+            }
+            7 => self.ways.iter().for_each(|ways| nodes.iter().for_each(|node| ways[*node].cut())),
+            _ => {
+                let process = self.chance.usize(..3);
+                let (way, deed) = (self.chance.bool(), self.chance.u8(0..4));
+                let way = if way { Way::There } else { Way::Back };
+                for proxy in nodes.iter().map(|node| &self.ways[process][*node]) {
+                    match deed {
+                        0 => proxy.lose(way),
+                        1 => proxy.hold(way),
+                        2 => proxy.delay(way, Duration::from_millis(60)),
+                        _ => proxy.close_door(),
+                    }
+                }
+            }
+        }
+        campaign.note_fault();
+    }
+
+    fn heal(&self, campaign: &Campaign) {
+        self.fleet.iter().for_each(|node| node.resume());
+        campaign.processes.iter().for_each(|process| process.resume());
+        self.ways.iter().flatten().for_each(Proxy::pass);
+    }
+}
+
+fn everything_goes_wrong(name: &str, seed: u64, describe: impl Fn(usize, Builder) -> Builder) {
+    let mut world = World::start(seed, describe);
+    let mut campaign = world.campaign(Work::default());
+    campaign.until_all_hold(2);
+    for _ in 0..rounds() {
+        for _ in 0..world.chance.u8(1..4) {
+            world.strike(&mut campaign);
+        }
+        // Nobody knows whether locks can be had now; some attempts come to their end in any case, if any
+        // process runs.
+        if world.chance.bool() && campaign.has_somebody_running() {
+            campaign.until_attempts(8);
+        }
+        world.heal(&campaign);
+        campaign.until_more_holds(5);
+    }
+    campaign.until_all_hold(2);
+    campaign.finish(&world.fleet).must_be_clean(&format!("{name}, seed {seed}"));
+}
+
+#[test]
+fn everything_goes_wrong_without_persistence() {
+    everything_goes_wrong("mixed faults, nothing kept", 0x5eed_0101, |_, node| node);
+}
+
+#[test]
+fn everything_goes_wrong_with_an_append_only_file() {
+    let describe = |index: usize, node: Builder| {
+        let fsync = if index.is_multiple_of(2) { "always" } else { "everysec" };
+        node.arg("appendonly", "yes").arg("appendfsync", fsync)
+    };
+    everything_goes_wrong("mixed faults, AOF", 0x5eed_0102, describe);
+}
+
+#[test]
+fn control_everything_goes_wrong_without_the_wait() {
+    let mut world = World::start(0x5eed_0103, |_, node| node.module_args(["restart-grace", "off"]));
+    let mut campaign = world.campaign(Work { ttl: Duration::from_secs(1), ..Work::default() });
+    let is_overlap = |violation: &Violation| matches!(violation, Violation::Overlap { .. });
+    campaign.until_seen(is_overlap, |campaign| {
+        campaign.until_more_holds(5);
+        world.strike(campaign);
+        world.heal(campaign);
+        campaign.until_more_holds(5);
+    });
+}

@@ -1,0 +1,139 @@
+//! Five nodes and three clients on hosts of their own, with the kernel's network between them: cables that are
+//! pulled, packets that go one way only, links that are too narrow.
+
+use redlock_tests::campaign::{Campaign, Host, Internet, Lock, Validity, Violation, Work, now_ns};
+use redlock_tests::{Builder, SOON, Server, eventually, skip};
+use std::time::Duration;
+
+const CONTENDER: &str = env!("CARGO_BIN_EXE_contender");
+
+/// Five hosts with a node each, and three with a client each.
+struct World {
+    nodes: Vec<Server>,
+    internet: Internet,
+}
+
+impl World {
+    fn start(describe: impl Fn(Builder) -> Builder) -> Option<Self> {
+        let Some(internet) = Internet::lay(8) else {
+            skip("there is no network of its own to be had here (needs root, `ip` and `nsenter`)");
+            return None;
+        };
+        let server = std::env::var("REDLOCK_SERVER").unwrap_or_else(|_| "redis-server".into());
+        let node = |host: &Host| {
+            let builder = describe(Server::builder()).binary(host.program(&server));
+            builder.arg("bind", host.address()).arg("port", "6379").arg("protected-mode", "no").start()
+        };
+        let nodes = internet.hosts[..5].iter().map(node).collect();
+        Some(Self { nodes, internet })
+    }
+
+    fn node_host(&self, node: usize) -> &Host {
+        &self.internet.hosts[node]
+    }
+
+    fn client_host(&self, client: usize) -> &Host {
+        &self.internet.hosts[5 + client]
+    }
+
+    fn campaign(&self, work: Work) -> Campaign {
+        let urls: Vec<String> =
+            (0..5).map(|node| format!("redis://{}:6379", self.node_host(node).address())).collect();
+        let mut campaign = Campaign::begin_apart(CONTENDER, &[], work);
+        for client in 0..3 {
+            campaign.join_through(self.client_host(client).command(CONTENDER), &urls);
+        }
+        campaign
+    }
+
+    /// The nodes' addresses for the test itself, which is on none of the hosts.
+    fn addresses(&self) -> Vec<String> {
+        self.nodes.iter().map(Server::unix_url).collect()
+    }
+}
+
+/// Connections through a pulled cable are not closed: a client has to notice by itself.
+fn work() -> Work {
+    Work { ttl: Duration::from_millis(400), ..Work::default() }
+}
+
+#[test]
+fn cables_are_pulled() {
+    let Some(world) = World::start(|node| node) else { return };
+    let mut campaign = world.campaign(work());
+    campaign.until_all_hold(3);
+    for group in [&[0, 1][..], &[2, 3, 4], &[4, 0], &[0, 1, 2, 3, 4]] {
+        group.iter().for_each(|node| world.node_host(*node).unplug());
+        campaign.note_fault();
+        if group.len() < 3 {
+            campaign.until_all_hold(3);
+        } else {
+            campaign.until_all_are_refused(9);
+        }
+        group.iter().for_each(|node| world.node_host(*node).plug_in());
+        campaign.until_all_hold(2);
+    }
+    campaign.finish_on(&world.nodes, &world.addresses()).must_be_clean("cables pulled");
+}
+
+#[test]
+fn packets_go_one_way_only() {
+    let Some(world) = World::start(|node| node) else { return };
+    let mut campaign = world.campaign(work());
+    campaign.until_all_hold(3);
+    for (round, nodes) in [[0, 1, 2], [2, 3, 4], [4, 0, 1]].into_iter().enumerate() {
+        let alone = world.client_host(round);
+        // Requests arrive and are granted; of the answers nothing comes back.
+        nodes.iter().for_each(|node| world.node_host(*node).send_nothing_to(alone));
+        let cut_ns = now_ns();
+        campaign.note_fault();
+        campaign.until_failures(Some(round as u64), 3);
+        for other in (0..3).filter(|other| *other != round) {
+            campaign.until_holds_of(other as u64, 3);
+        }
+        let in_vain = campaign.holds_between(round as u64, cut_ns, now_ns());
+        assert_eq!(in_vain, 0, "two nodes of five are no majority");
+        nodes.iter().for_each(|node| world.node_host(*node).send_again_to(alone));
+        campaign.until_all_hold(1);
+    }
+    campaign.finish_on(&world.nodes, &world.addresses()).must_be_clean("packets one way only");
+}
+
+/// Where two votes of five are enough, each side of a cut has its own holder.
+#[test]
+fn control_locks_of_two_votes_on_both_sides_of_a_cut_in_the_kernel() {
+    let Some(world) = World::start(Builder::without_module) else { return };
+    let lock = Lock::Plain { votes: 2, validity: Validity::FromRequest };
+    let mut campaign = world.campaign(Work { lock, ..work() });
+    campaign.until_all_hold(1);
+    for node in 0..5 {
+        let cut_off = if node < 2 { 1..3 } else { 0..1 };
+        cut_off.for_each(|client| world.node_host(node).send_nothing_to(world.client_host(client)));
+    }
+    let is_overlap = |violation: &Violation| matches!(violation, Violation::Overlap { .. });
+    campaign.until_seen(is_overlap, |campaign| campaign.until_all_hold(2));
+}
+
+/// Two links are so narrow that they lose more than they let through, the others lose some.
+#[test]
+fn links_are_too_narrow() {
+    let Some(world) = World::start(|node| node) else { return };
+    let mut campaign = world.campaign(work());
+    campaign.until_all_hold(3);
+    for (node, kilobits) in [40, 40, 250, 250, 250].into_iter().enumerate() {
+        if !world.node_host(node).narrow(kilobits) {
+            return skip("the kernel cannot narrow a link here (needs `tc` and its token bucket)");
+        }
+        campaign.note_fault();
+    }
+    for node in 0..2 {
+        let host = world.node_host(node);
+        eventually("packets are lost", SOON * 3, || (host.dropped() > 5).then_some(()));
+    }
+    campaign.until_all_hold(10);
+    let lost: u64 = (0..5).map(|node| world.node_host(node).dropped()).sum();
+    (0..5).for_each(|node| world.node_host(node).widen());
+    campaign.until_all_hold(3);
+    let name = format!("links too narrow, {lost} packets lost");
+    campaign.finish_on(&world.nodes, &world.addresses()).must_be_clean(&name);
+}

@@ -1,0 +1,169 @@
+//! A bad network between several client processes and five nodes. Every process has ways of its own, so that
+//! one of them can be cut off while the others go on.
+
+use redlock_tests::campaign::{Campaign, Lock, Validity, Violation, Work, now_ns};
+use redlock_tests::{Fleet, Proxy, Way};
+use std::time::Duration;
+
+const CONTENDER: &str = env!("CARGO_BIN_EXE_contender");
+
+/// A fault of one way to one node.
+type Fault = (&'static str, fn(&Proxy));
+
+/// After these, nothing useful comes back from the node.
+const CUTS: [Fault; 8] = [
+    ("refused", Proxy::close_door),
+    ("closed at once", Proxy::slam_door),
+    ("requests lost", |way| way.lose(Way::There)),
+    ("replies lost", |way| way.lose(Way::Back)),
+    ("both lost", |way| {
+        way.lose(Way::There);
+        way.lose(Way::Back);
+    }),
+    // What is held back arrives in the end, long after everybody has given it up.
+    ("requests held", |way| way.hold(Way::There)),
+    ("replies held", |way| way.hold(Way::Back)),
+    ("garbage", |way| {
+        way.forge("REDLOCK.ACQUIRE", *b"*2\r\n:1\r\n$3\r\nyes\r\n");
+    }),
+];
+
+/// Five nodes, and for every process a proxy before each.
+struct Network {
+    fleet: Fleet,
+    ways: Vec<Vec<Proxy>>,
+}
+
+impl Network {
+    fn start(fleet: Fleet) -> Self {
+        let ways = (0..3).map(|_| fleet.iter().map(Proxy::to).collect()).collect();
+        Self { fleet, ways }
+    }
+
+    fn campaign(&self, work: Work) -> Campaign {
+        let urls: Vec<Vec<String>> =
+            self.ways.iter().map(|ways| ways.iter().map(Proxy::url).collect()).collect();
+        Campaign::begin_apart(CONTENDER, &urls, work)
+    }
+
+    /// The ways of all processes to one node.
+    fn to(&self, node: usize) -> impl Iterator<Item = &Proxy> {
+        self.ways.iter().map(move |ways| &ways[node])
+    }
+
+    fn heal(&self) {
+        self.ways.iter().flatten().for_each(Proxy::pass);
+    }
+}
+
+#[test]
+fn nodes_of_a_minority_cannot_be_reached() {
+    let network = Network::start(Fleet::start(5));
+    let mut campaign = network.campaign(Work::default());
+    campaign.until_all_hold(3);
+    for (round, (_, cut)) in CUTS.iter().enumerate() {
+        for node in [round % 5, (round + 2) % 5] {
+            network.to(node).for_each(cut);
+        }
+        campaign.note_fault();
+        campaign.until_all_hold(3);
+        network.heal();
+        campaign.until_all_hold(1);
+    }
+    campaign.finish(&network.fleet).must_be_clean("a minority out of reach");
+}
+
+#[test]
+fn one_process_cannot_reach_a_majority() {
+    let network = Network::start(Fleet::start(5));
+    // One lock at a time: garbage is given for one command.
+    let mut campaign = network.campaign(Work { at_once: 1, ..Work::default() });
+    campaign.until_all_hold(3);
+    for (round, (name, cut)) in CUTS.iter().enumerate() {
+        let alone = round % 3;
+        let process = alone as u64;
+        for node in 0..3 {
+            cut(&network.ways[alone][(round + node) % 5]);
+        }
+        let cut_ns = now_ns();
+        campaign.note_fault();
+        campaign.until_failures(Some(process), 3);
+        for other in (0..3).filter(|other| *other != process) {
+            campaign.until_holds_of(other, 3);
+        }
+        let in_vain = campaign.holds_between(process, cut_ns, now_ns());
+        assert_eq!(in_vain, 0, "{name}: two nodes of five are no majority");
+        network.heal();
+        campaign.until_holds_of(process, 1);
+    }
+    campaign.finish(&network.fleet).must_be_clean("a majority out of reach of one process");
+}
+
+/// Where two votes of five are enough, each side of a cut has its own holder.
+#[test]
+fn control_locks_of_two_votes_on_both_sides_of_a_cut() {
+    let network = Network::start(Fleet::start_with(5, |_, node| node.without_module()));
+    let lock = Lock::Plain { votes: 2, validity: Validity::FromRequest };
+    let mut campaign = network.campaign(Work { lock, ..Work::default() });
+    let is_overlap = |violation: &Violation| matches!(violation, Violation::Overlap { .. });
+    campaign.until_seen(is_overlap, |campaign| {
+        campaign.until_all_hold(1);
+        for node in 0..5 {
+            let cut_off = if node < 2 { &network.ways[1..] } else { &network.ways[..1] };
+            cut_off.iter().for_each(|ways| ways[node].close_door());
+        }
+        campaign.until_all_hold(10);
+        network.heal();
+    });
+}
+
+/// A lie that looks like a grant is believed, and the checks see it: so they would see garbage that counts.
+#[test]
+fn control_replies_that_look_like_grants() {
+    let network = Network::start(Fleet::start(5));
+    let mut campaign = network.campaign(Work { at_once: 1, ..Work::default() });
+    campaign.until_all_hold(1);
+    for node in 0..3 {
+        network.to(node).for_each(|way| way.forge("REDLOCK.ACQUIRE", *b":1000000\r\n"));
+    }
+    let is_seen = |violation: &Violation| {
+        matches!(violation, Violation::Overlap { .. } | Violation::FenceRepeated { .. })
+    };
+    campaign.until_seen(is_seen, |campaign| campaign.until_more_holds(5));
+}
+
+#[test]
+fn connections_are_reset_and_clients_killed_all_the_time() {
+    let network = Network::start(Fleet::start(5));
+    let mut campaign = network.campaign(Work::default());
+    for round in 0..40 {
+        campaign.until_more_holds(5);
+        let node = round % 5;
+        if round % 2 == 0 {
+            network.to(node).for_each(Proxy::cut);
+        } else {
+            // The node itself ends all connections but the one that says so.
+            network.fleet[node].connect().call_strs("CLIENT KILL TYPE normal SKIPME yes");
+        }
+        campaign.note_fault();
+    }
+    campaign.until_all_hold(3);
+    campaign.finish(&network.fleet).must_be_clean("resets and CLIENT KILL");
+}
+
+#[test]
+fn every_way_is_slow() {
+    let network = Network::start(Fleet::start(5));
+    let mut campaign = network.campaign(Work::default());
+    for (node, ms) in [(0, 60), (1, 200), (2, 5), (3, 15), (4, 25)] {
+        for way in network.to(node) {
+            way.delay(Way::There, Duration::from_millis(ms / 2));
+            way.delay(Way::Back, Duration::from_millis(ms / 2));
+        }
+        campaign.note_fault();
+    }
+    campaign.until_all_hold(20);
+    network.heal();
+    campaign.until_all_hold(5);
+    campaign.finish(&network.fleet).must_be_clean("slow ways");
+}

@@ -1,0 +1,96 @@
+//! Nodes and clients that stop where they stand, for longer than any lock lasts, and go on as if nothing were.
+
+use redlock_tests::campaign::{Campaign, Fencing, Lock, Validity, Violation, Work};
+use redlock_tests::{Answer, Fleet, SOON, eventually};
+
+const CONTENDER: &str = env!("CARGO_BIN_EXE_contender");
+
+#[test]
+fn nodes_paused_and_resumed() {
+    let fleet = Fleet::start(5);
+    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), Work::default());
+    campaign.until_all_hold(3);
+    for group in [&[0, 1][..], &[2, 3, 4], &[4, 0], &[0, 1, 2, 3, 4], &[1, 3]] {
+        group.iter().for_each(|node| fleet[*node].pause());
+        campaign.note_fault();
+        if group.len() < 3 {
+            campaign.until_all_hold(3);
+        } else {
+            // Attempts last longer than a lock: requests that are as old wait in the nodes' sockets.
+            campaign.until_failures(None, 3);
+            campaign.until_all_are_refused(6);
+        }
+        group.iter().for_each(|node| fleet[*node].resume());
+        campaign.until_all_hold(2);
+    }
+    campaign.finish(&fleet).must_be_clean("SIGSTOP of nodes");
+}
+
+/// A client that waits for as long as it takes, and counts from the answer.
+#[test]
+fn control_nodes_paused_under_locks_that_count_from_the_answer() {
+    let fleet = Fleet::start_with(5, |_, node| node.without_module());
+    let lock = Lock::Plain { votes: 3, validity: Validity::FromAnswer };
+    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), Work { lock, ..Work::default() });
+    let is_overlap = |violation: &Violation| matches!(violation, Violation::Overlap { .. });
+    campaign.until_seen(is_overlap, |campaign| {
+        campaign.until_more_holds(5);
+        fleet[2].pause();
+        // Everybody waits for one node, and what the others have granted runs out.
+        for node in [0, 1, 3, 4] {
+            let mut wire = fleet[node].connect();
+            eventually("all locks have run out", SOON, || {
+                (wire.call_strs("DBSIZE") == Answer::Int(0)).then_some(())
+            });
+        }
+        fleet[2].resume();
+        campaign.until_more_holds(5);
+    });
+}
+
+/// Pauses each process in turn until the others have had its locks, and lets it go on with what it was at.
+fn pause_holders(campaign: &mut Campaign) {
+    for process in 0..3 {
+        campaign.processes[process].pause();
+        for other in (0..3).filter(|other| *other != process) {
+            campaign.until_holds_of(other as u64, 12);
+        }
+        campaign.processes[process].resume();
+        campaign.note_fault();
+        campaign.until_holds_of(process as u64, 3);
+    }
+}
+
+#[test]
+fn holders_paused_past_their_time() {
+    let fleet = Fleet::start(5);
+    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), Work::default());
+    campaign.until_all_hold(3);
+    pause_holders(&mut campaign);
+    campaign.finish(&fleet).must_be_clean("SIGSTOP of clients");
+}
+
+/// A storage that does not look at fences takes what a holder of the past has still to say.
+#[test]
+fn control_holders_paused_past_their_time_before_a_storage_without_fences() {
+    let fleet = Fleet::start(5);
+    let work = Work { fencing: Fencing::Ignored, ..Work::default() };
+    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), work);
+    campaign.until_all_hold(3);
+    let is_stale = |violation: &Violation| matches!(violation, Violation::StaleWrite { .. });
+    campaign.until_seen(is_stale, pause_holders);
+}
+
+#[test]
+fn clients_killed_with_locks_in_their_hands() {
+    let fleet = Fleet::start(5);
+    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), Work::default());
+    for _ in 0..6 {
+        campaign.until_more_holds(15);
+        campaign.kill(0);
+        campaign.note_fault();
+        campaign.join_in(&fleet.urls());
+    }
+    campaign.until_more_holds(20);
+    campaign.finish(&fleet).must_be_clean("kill -9 of clients");
+}
