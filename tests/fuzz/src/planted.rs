@@ -1,0 +1,129 @@
+//! Mistakes that must be found: a target that finds none of them would prove nothing.
+
+use crate::commands::{self, Subject};
+use crate::wire::{self, Frame, Garbled};
+use crate::{Target, replies, session, stored};
+use bytes::BytesMut;
+use redlock_core::ledger::{Ledger, Unreadable};
+use redlock_core::{Fault, MemoryNode, Millis, Reply};
+use redlock_proto as proto;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// A mistake, and how it shows.
+pub struct Planted {
+    /// The target with the mistake in it.
+    pub target: (&'static str, Target),
+    /// The target without it, whose inputs find it.
+    pub of: &'static str,
+    /// What is said when it is found.
+    pub found: &'static str,
+}
+
+/// All of them.
+pub const ALL: [Planted; 6] = [
+    Planted {
+        target: ("planted-trace", |bytes| commands::check(bytes, &mut Forgetful(commands::new_node()))),
+        of: "commands",
+        found: "a refusal has changed something",
+    },
+    Planted {
+        target: ("planted-repeat", |bytes| commands::check(bytes, &mut Repeating(commands::new_node()))),
+        of: "commands",
+        found: "a grant with",
+    },
+    Planted {
+        target: ("planted-ledger", |bytes| stored::check(bytes, trusting)),
+        of: "stored",
+        found: "a ledger was read that nobody wrote",
+    },
+    Planted {
+        target: ("planted-split", |bytes| replies::check(bytes, hasty)),
+        of: "replies",
+        found: "it means something else",
+    },
+    Planted {
+        target: ("planted-greed", |bytes| replies::check(bytes, greedy)),
+        of: "replies",
+        found: "bytes were asked for",
+    },
+    Planted {
+        target: ("planted-vote", |bytes| session::check(bytes, generous)),
+        of: "session",
+        found: "is not what a majority said",
+    },
+];
+
+/// A node that forgets the lock of a holder who asks for too long a time.
+struct Forgetful(MemoryNode);
+
+impl Subject for Forgetful {
+    fn memory(&mut self) -> &mut MemoryNode {
+        &mut self.0
+    }
+
+    fn execute(&mut self, argv: &[&[u8]], connection: u64, now: Millis) -> Result<Reply, Fault> {
+        let outcome = self.0.execute(argv, connection, now);
+        if let (Err(Fault::Ttl { .. }), Some(key)) = (&outcome, argv.get(1)) {
+            self.0.delete(key);
+        }
+        outcome
+    }
+}
+
+/// A node that counts from the beginning again when the last of its locks was released.
+struct Repeating(MemoryNode);
+
+impl Subject for Repeating {
+    fn memory(&mut self) -> &mut MemoryNode {
+        &mut self.0
+    }
+
+    fn execute(&mut self, argv: &[&[u8]], connection: u64, now: Millis) -> Result<Reply, Fault> {
+        let held = self.0.node().held();
+        let outcome = self.0.execute(argv, connection, now);
+        if held > 0 && self.0.node().held() == 0 {
+            self.0 = commands::new_node();
+        }
+        outcome
+    }
+}
+
+/// A ledger is read and nobody looks at its digest.
+fn trusting(bytes: &[u8]) -> Result<Ledger, Unreadable> {
+    let text = std::str::from_utf8(bytes).map_err(|_| Unreadable::Damaged)?;
+    let (content, _) = text.rsplit_once("digest ").ok_or(Unreadable::Damaged)?;
+    Ledger::decode(format!("{content}digest {:016x}\n", xxh3_64(content.as_bytes())).as_bytes())
+}
+
+/// A parser that takes an empty list for whole as soon as its first line has begun to end.
+fn hasty(buffer: &mut BytesMut) -> Result<Option<Frame>, Garbled> {
+    if &buffer[..] == b"*0\r" {
+        buffer.clear();
+        return Ok(Some(Frame::Array(vec![])));
+    }
+    wire::decode(buffer)
+}
+
+/// A parser that makes room for whatever is announced.
+fn greedy(buffer: &mut BytesMut) -> Result<Option<Frame>, Garbled> {
+    let announced = buffer.strip_prefix(b"$").and_then(|rest| rest.split(|byte| *byte == b'\r').next());
+    let size = announced.and_then(|digits| std::str::from_utf8(digits).ok()?.parse::<usize>().ok());
+    let room: Vec<u8> = Vec::with_capacity(size.unwrap_or(0).min(1 << 24));
+    std::hint::black_box(&room);
+    wire::decode(buffer)
+}
+
+/// A client to which a number that is one too small is as good.
+fn generous(
+    session: &mut proto::Session,
+    node: usize,
+    request: &proto::Request,
+    reply: proto::Reply,
+    now: proto::Moment,
+) -> Option<proto::Event> {
+    let reply = match reply {
+        proto::Reply::Number(3) => proto::Reply::Number(4),
+        reply => reply,
+    };
+    session.answered(node, request, reply, now)
+}

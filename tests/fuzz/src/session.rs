@@ -1,0 +1,355 @@
+//! The client's decisions, whatever the nodes answer, how late, and how often.
+//!
+//! A lock is held only when a majority has said one number while their time had not run out; it is held once, and
+//! never again after it was lost or released; and a release goes to everybody who may hold it.
+
+use crate::tape::Tape;
+use redlock_proto::{
+    Ask, Drift, Event, Failure, FailureKind, MAX_NODES, Moment, Quorum, Reply, Request, Session,
+};
+use std::time::Duration;
+
+const LONGEST_HISTORY: usize = 300;
+
+/// Tries a session.
+pub fn run(bytes: &[u8]) {
+    check(bytes, |session, node, request, reply, now| session.answered(node, request, reply, now));
+}
+
+/// Tries a session that hears of answers in this way.
+///
+/// # Panics
+/// When it breaks a promise.
+pub fn check(bytes: &[u8], hear: impl Fn(&mut Session, usize, &Request, Reply, Moment) -> Option<Event>) {
+    let mut tape = Tape::new(bytes);
+    let mut driver = Driver::begin(&mut tape);
+    for _ in 0..LONGEST_HISTORY {
+        if tape.is_over() {
+            break;
+        }
+        driver.step(&mut tape, &hear);
+    }
+}
+
+/// What the driver has seen, from which follows what the session may say.
+struct Driver {
+    session: Session,
+    quorum: Quorum,
+    now: (u64, u64),
+    sent: Vec<Sent>,
+    /// What each node said last of its fence.
+    said: Vec<Option<u64>>,
+    /// Until when each node holds the lock at the latest, by its longest answer.
+    lasts: Vec<Option<(u64, u64)>>,
+    /// Nodes that may hold the lock.
+    may_hold: Vec<bool>,
+    phase: Phase,
+    extension: Option<Request>,
+    /// An answer came that no node gives. What depends on nodes that keep to their part is not checked then.
+    is_wild: bool,
+    was_released: bool,
+    was_freed: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Acquiring,
+    Held(u64),
+    Over,
+}
+
+/// A request on its way to a node.
+struct Sent {
+    node: usize,
+    request: Request,
+    heard: Heard,
+    /// Whether the node did as asked.
+    granted: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Heard {
+    Nothing,
+    /// It was given up; the answer may still come.
+    Silence,
+    Answer,
+}
+
+impl Driver {
+    fn begin(tape: &mut Tape<'_>) -> Self {
+        let nodes = [1, 2, 3, 4, 5, 5, 7, MAX_NODES][tape.below(8)];
+        let quorum = Quorum::of(nodes).expect("a node");
+        let drift = match tape.below(4) {
+            0..=2 => Drift::default(),
+            _ => {
+                let share = f64::from(tape.byte()) / 255.0;
+                Drift::new(share, Duration::from_millis(tape.sized_number())).expect("a share")
+            }
+        };
+        let now = (tape.sized_number() >> 8, tape.sized_number() >> 8);
+        let hint = tape.one_in(4).then(|| tape.sized_number());
+        let (session, request) = Session::begin(quorum, drift, ttl(tape), hint, Moment::new(now.0, now.1));
+        let sent = (0..nodes).map(|node| Sent { node, request, heard: Heard::Nothing, granted: false });
+        Self {
+            session,
+            quorum,
+            now,
+            sent: sent.collect(),
+            said: vec![None; nodes],
+            lasts: vec![None; nodes],
+            may_hold: vec![true; nodes],
+            phase: Phase::Acquiring,
+            extension: None,
+            is_wild: false,
+            was_released: false,
+            was_freed: false,
+        }
+    }
+
+    fn moment(&self) -> Moment {
+        Moment::new(self.now.0, self.now.1)
+    }
+
+    fn step(
+        &mut self,
+        tape: &mut Tape<'_>,
+        hear: &impl Fn(&mut Session, usize, &Request, Reply, Moment) -> Option<Event>,
+    ) {
+        match tape.below(16) {
+            0..=8 => {
+                let open: Vec<usize> =
+                    (0..self.sent.len()).filter(|sent| self.sent[*sent].heard != Heard::Answer).collect();
+                if !open.is_empty() {
+                    let which = *tape.pick(&open);
+                    let reply = self.reply(tape);
+                    self.answer(which, reply, hear);
+                }
+            }
+            9 => {
+                let ns = tape.sized_number() >> 8;
+                self.now = (self.now.0.saturating_add(ns), self.now.1.saturating_add(ns));
+            }
+            10 => {
+                let (one, other) = (tape.sized_number() >> 16, tape.sized_number() >> 16);
+                self.now = (self.now.0.saturating_add(one), self.now.1.saturating_add(other));
+            }
+            11 => {
+                if let Some(moment) = self.session.wake_at() {
+                    let (one, other) = moment.nanoseconds();
+                    self.now = (self.now.0.max(one), self.now.1.max(other));
+                }
+                let was_valid = self.is_valid();
+                let event = self.session.woken(self.moment());
+                self.take(event, was_valid);
+            }
+            12 | 13 => self.extend(ttl(tape)),
+            14 => self.wild_answer(tape, hear),
+            _ => self.release(),
+        }
+        let held = match self.phase {
+            Phase::Held(fence) => Some(fence),
+            _ => None,
+        };
+        assert_eq!(self.session.fence(), held, "{:?}", self.phase);
+        self.check_validity();
+    }
+
+    fn reply(&self, tape: &mut Tape<'_>) -> Reply {
+        match tape.below(12) {
+            0..=3 => Reply::Number(1 + tape.below(4) as u64),
+            // What a node that was asked to count up to a number says, or nearly.
+            4..=6 => {
+                let goals = self.sent.iter().rev().filter_map(|sent| match sent.request.ask {
+                    Ask::Promote { fence } => Some(fence),
+                    _ => None,
+                });
+                Reply::Number(goals.chain([5]).next().unwrap_or(5).saturating_sub(u64::from(tape.one_in(4))))
+            }
+            7 => Reply::Number(tape.sized_number()),
+            8 => Reply::Nil,
+            9 => Reply::Quarantined { left: Duration::from_millis(tape.sized_number()) },
+            _ => {
+                let kinds = [FailureKind::Silent, FailureKind::Cut, FailureKind::Down, FailureKind::Rejected];
+                Reply::Failed(Failure::new(*tape.pick(&kinds), ""))
+            }
+        }
+    }
+
+    fn answer(
+        &mut self,
+        which: usize,
+        reply: Reply,
+        hear: &impl Fn(&mut Session, usize, &Request, Reply, Moment) -> Option<Event>,
+    ) {
+        let sent = &mut self.sent[which];
+        let gives_up = matches!(&reply, Reply::Failed(failure) if failure.may_have_happened());
+        sent.heard = if gives_up && sent.heard == Heard::Nothing { Heard::Silence } else { Heard::Answer };
+        sent.granted |= matches!(reply, Reply::Number(1..));
+        let (node, request) = (sent.node, sent.request);
+        self.note(node, &request, &reply);
+        let (was_valid, now) = (self.is_valid(), self.moment());
+        let event = hear(&mut self.session, node, &request, reply, now);
+        self.take(event, was_valid);
+    }
+
+    /// Any answer to anything, from anybody.
+    fn wild_answer(
+        &mut self,
+        tape: &mut Tape<'_>,
+        hear: &impl Fn(&mut Session, usize, &Request, Reply, Moment) -> Option<Event>,
+    ) {
+        self.is_wild = true;
+        let node = tape.below(MAX_NODES + 4);
+        let ask = match tape.below(4) {
+            0 => Ask::Acquire { hint: None },
+            1 => Ask::Promote { fence: tape.sized_number() },
+            2 => Ask::Extend,
+            _ => Ask::Release { floor: None },
+        };
+        let request =
+            Request { ask, ttl: ttl(tape), sent: Moment::new(tape.sized_number(), tape.sized_number()) };
+        let reply = self.reply(tape);
+        self.note(node, &request, &reply);
+        let (was_valid, now) = (self.is_valid(), self.moment());
+        let event = hear(&mut self.session, node, &request, reply, now);
+        self.take(event, was_valid);
+    }
+
+    /// Takes note of an answer before the session does.
+    fn note(&mut self, node: usize, request: &Request, reply: &Reply) {
+        if node >= self.quorum.nodes() || request.is_release() {
+            return;
+        }
+        let number = match reply {
+            Reply::Number(number @ 1..) => Some(*number),
+            _ => None,
+        };
+        if request.ask != Ask::Extend && self.phase != Phase::Over {
+            self.said[node] = number;
+        }
+        if number.is_some() {
+            let end = request.sent.plus(request.ttl).nanoseconds();
+            let before = self.lasts[node].unwrap_or_default();
+            self.lasts[node] = Some((before.0.max(end.0), before.1.max(end.1)));
+        }
+        if matches!(request.ask, Ask::Acquire { .. }) {
+            let says_no = match reply {
+                Reply::Nil | Reply::Quarantined { .. } => true,
+                Reply::Failed(failure) => !failure.may_have_happened(),
+                // A fence of 0 is no answer.
+                Reply::Number(_) => false,
+            };
+            self.may_hold[node] = !says_no;
+        }
+    }
+
+    /// Whether so many nodes pass a test as make a majority.
+    fn majority(&self, test: impl Fn(usize) -> bool) -> bool {
+        self.quorum.is_reached_by((0..self.quorum.nodes()).filter(|node| test(*node)).count())
+    }
+
+    /// Whether a majority can be counted on now.
+    fn is_valid(&self) -> bool {
+        self.session.valid_until().is_some_and(|until| !self.moment().has_reached(until))
+    }
+
+    /// Takes note of what an answer has led to; `was_valid` tells whether the lock could be counted on before.
+    fn take(&mut self, event: Option<Event>, was_valid: bool) {
+        let is_valid = self.is_valid();
+        match event {
+            None => {}
+            Some(Event::Promote(request, to)) => {
+                assert_eq!(self.phase, Phase::Acquiring, "promoted when it was too late");
+                assert!(matches!(request.ask, Ask::Promote { fence: 1.. }) && !to.is_empty(), "{request:?}");
+                for node in to.iter() {
+                    assert!(node < self.quorum.nodes(), "node {node}");
+                    self.sent.push(Sent { node, request, heard: Heard::Nothing, granted: false });
+                }
+            }
+            Some(Event::Held { fence }) => {
+                assert_eq!(self.phase, Phase::Acquiring, "held for a second time");
+                let agrees = |node: usize| self.said[node] == Some(fence);
+                assert!(self.majority(agrees), "{fence} is not what a majority said: {:?}", self.said);
+                assert!(is_valid, "held when its time was up");
+                self.phase = Phase::Held(fence);
+            }
+            Some(Event::Failed(_)) => {
+                assert_eq!(self.phase, Phase::Acquiring, "failed when it was over");
+                self.phase = Phase::Over;
+            }
+            Some(Event::Extended) => {
+                assert!(matches!(self.phase, Phase::Held(_)) && is_valid, "extended when it was over");
+                let request = self.extension.take().expect("extended without a request");
+                let granted = |node| {
+                    self.sent.iter().any(|sent| sent.node == node && sent.request == request && sent.granted)
+                };
+                assert!(self.is_wild || self.majority(granted), "extended by less than a majority");
+            }
+            Some(Event::NotExtended(_)) => {
+                assert!(matches!(self.phase, Phase::Held(_)) && is_valid, "news when it was over");
+                self.extension = None;
+            }
+            Some(Event::Lost(_)) => {
+                assert!(matches!(self.phase, Phase::Held(_)), "lost what was not held");
+                assert!(!was_valid || !is_valid, "lost what is still held");
+                self.phase = Phase::Over;
+            }
+            Some(Event::Released) => {
+                assert!(self.was_released, "free without a release");
+                assert!(self.is_wild || !self.was_freed, "free for a second time");
+                self.was_freed = true;
+            }
+        }
+    }
+
+    /// A lock is counted on no longer than a majority can hold it.
+    fn check_validity(&self) {
+        let Some(until) = self.session.valid_until().map(Moment::nanoseconds) else { return };
+        let holds = |node: usize| self.lasts[node].is_some_and(|end| until.0 <= end.0 && until.1 <= end.1);
+        assert!(self.majority(holds), "counted on until {until:?}, which is too long: {:?}", self.lasts);
+    }
+
+    fn extend(&mut self, ttl: Duration) {
+        let was_valid = self.is_valid();
+        match self.session.extend(ttl, self.moment()) {
+            Ok((request, to)) => {
+                assert!(matches!(self.phase, Phase::Held(_)) && was_valid, "an extension revives a lock");
+                self.extension = Some(request);
+                let sent =
+                    to.iter().map(|node| Sent { node, request, heard: Heard::Nothing, granted: false });
+                self.sent.extend(sent);
+            }
+            Err(_) => {
+                assert!(!(matches!(self.phase, Phase::Held(_)) && was_valid), "a held lock is extended");
+                self.phase = Phase::Over;
+            }
+        }
+    }
+
+    fn release(&mut self) {
+        let (request, to) = self.session.release(self.moment());
+        self.phase = Phase::Over;
+        self.extension = None;
+        if self.was_released {
+            assert!(to.is_empty(), "released twice");
+            return;
+        }
+        self.was_released = true;
+        for node in 0..self.quorum.nodes() {
+            let is_asked = to.contains(node);
+            assert!(self.is_wild || is_asked == self.may_hold[node], "node {node}: asked is {is_asked}");
+            if is_asked {
+                self.sent.push(Sent { node, request, heard: Heard::Nothing, granted: false });
+            }
+        }
+    }
+}
+
+/// Any time to live that the client lets through: as many milliseconds as a command can say.
+fn ttl(tape: &mut Tape<'_>) -> Duration {
+    let ms = match tape.below(4) {
+        0..=2 => 30_000,
+        _ => tape.sized_number(),
+    };
+    Duration::from_millis(ms)
+}

@@ -1,0 +1,62 @@
+//! Bytes as a source of choices.
+
+/// Reads choices off bytes, from the front; when they are used up every choice is the first.
+///
+/// One byte decides one thing wherever that is possible, so that a small change of the bytes is a small change
+/// of what they stand for.
+pub(crate) struct Tape<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> Tape<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes }
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    pub(crate) fn byte(&mut self) -> u8 {
+        self.take(1).first().copied().unwrap_or(0)
+    }
+
+    /// A number below `count`, which is 256 at most.
+    pub(crate) fn below(&mut self, count: usize) -> usize {
+        usize::from(self.byte()) % count.max(1)
+    }
+
+    /// True once in so many times.
+    pub(crate) fn one_in(&mut self, count: usize) -> bool {
+        self.below(count) == count - 1
+    }
+
+    pub(crate) fn pick<'p, T>(&mut self, from: &'p [T]) -> &'p T {
+        &from[self.below(from.len())]
+    }
+
+    pub(crate) fn number(&mut self) -> u64 {
+        let mut bytes = [0; 8];
+        let taken = self.take(8);
+        bytes[..taken.len()].copy_from_slice(taken);
+        u64::from_le_bytes(bytes)
+    }
+
+    /// A number of any size: small ones are as likely as large ones.
+    pub(crate) fn sized_number(&mut self) -> u64 {
+        let bits = self.below(65);
+        if bits == 0 { 0 } else { self.number() >> (64 - bits) }
+    }
+
+    /// As many bytes as there are, up to `count`.
+    pub(crate) fn take(&mut self, count: usize) -> &'a [u8] {
+        let (taken, rest) = self.bytes.split_at(count.min(self.bytes.len()));
+        self.bytes = rest;
+        taken
+    }
+
+    /// Everything that is left.
+    pub(crate) fn rest(&mut self) -> &'a [u8] {
+        self.take(usize::MAX)
+    }
+}
