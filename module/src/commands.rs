@@ -10,7 +10,7 @@ use crate::server::cache::fetch_soon;
 use crate::server::edge::Words;
 use crate::server::keys::{CommandKeys, Intent};
 use crate::state::{self, BURIALS_PER_COMMAND, State};
-use crate::{restart, sweep};
+use crate::{handoff, restart, sweep};
 
 /// What a command answers.
 pub(crate) enum Answer {
@@ -28,6 +28,7 @@ pub(crate) fn run(ctx: Ctx<'_>, verb: Verb, words: &Words<'_>) -> Outcome {
     state::with(|state| {
         let answer = state.execute(ctx, verb, words);
         state.bury(BURIALS_PER_COMMAND);
+        handoff::serve(state, ctx);
         answer
     })
     .unwrap_or(Err(Fault::Arg("a command cannot run inside another one of this module")))
@@ -56,8 +57,13 @@ impl State {
         self.refuse_on_a_replica()?;
         let mut keys = self.open(ctx, words, &request.keys, Intent::Change)?;
         let reply = self.node.acquire(&mut keys, &request, &mut self.clock)?;
-        if matches!(reply, Reply::Integer(_)) {
-            sweep::wake_by(self, ctx, request.ttl.ms());
+        match (&reply, &request.wait) {
+            (Reply::Integer(_), _) => sweep::wake_by(self, ctx, request.ttl.ms()),
+            (Reply::Queued { .. }, Some(wait)) => {
+                handoff::watch(self, ctx);
+                sweep::wake_by(self, ctx, wait.wait_ms);
+            }
+            _ => {}
         }
         Ok(Answer::Reply(reply))
     }

@@ -8,6 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use redlock_core::late::DEFAULT_WINDOW_MS;
+use redlock_core::queue::{DEFAULT_CLAIM_WINDOW_MS, DEFAULT_LIMITS};
 use redlock_core::request::{self, DEFAULT_MAX_TTL_MS, MAX_TTL_LIMIT_MS};
 
 use crate::restart::Grace;
@@ -22,8 +23,11 @@ pub(crate) struct Setting {
     set: fn(&mut State, u64),
 }
 
+/// The largest value of every limit on waiters.
+const MOST_WAITERS: u64 = 10_000_000;
+
 /// All settings. Their order names them towards the server.
-pub(crate) const SETTINGS: [Setting; 2] = [
+pub(crate) const SETTINGS: [Setting; 6] = [
     Setting {
         name: "max-ttl",
         default: DEFAULT_MAX_TTL_MS,
@@ -37,6 +41,34 @@ pub(crate) const SETTINGS: [Setting; 2] = [
         range: (0, 3_600_000),
         get: |state| state.node.late_window_ms(),
         set: |state, value| state.node.set_late_window_ms(value),
+    },
+    Setting {
+        name: "claim-window",
+        default: DEFAULT_CLAIM_WINDOW_MS,
+        range: (1, 60_000),
+        get: |state| state.node.claim_window_ms(),
+        set: |state, value| state.node.set_claim_window_ms(value),
+    },
+    Setting {
+        name: "max-waiters",
+        default: DEFAULT_LIMITS.node,
+        range: (0, MOST_WAITERS),
+        get: |state| state.node.waiter_limits().node,
+        set: |state, value| state.node.waiter_limits_mut().node = value,
+    },
+    Setting {
+        name: "max-waiters-per-key",
+        default: DEFAULT_LIMITS.key,
+        range: (0, MOST_WAITERS),
+        get: |state| state.node.waiter_limits().key,
+        set: |state, value| state.node.waiter_limits_mut().key = value,
+    },
+    Setting {
+        name: "max-waiters-per-connection",
+        default: DEFAULT_LIMITS.connection,
+        range: (0, MOST_WAITERS),
+        get: |state| state.node.waiter_limits().connection,
+        set: |state, value| state.node.waiter_limits_mut().connection = value,
     },
 ];
 

@@ -12,6 +12,9 @@ pub(crate) fn role_changed(ctx: Ctx<'_>, is_replica: bool) {
         state.audience = Audience::Somebody;
         // A copy writes its AOF anew, and has not all in it until that is done.
         state.had_aof_throughout &= !is_replica;
+        if is_replica {
+            state.node.dismiss_waiters();
+        }
         std::mem::replace(&mut state.is_replica, is_replica)
     });
     if was_replica == Some(true) && !is_replica {

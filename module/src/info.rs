@@ -10,7 +10,7 @@ pub(crate) fn write(section: &InfoWriter) {
     state::with(|state| {
         section.text("version", VERSION);
         section.number("locks", state.node.held().saturating_sub(state::unburied()));
-        section.number("waiters", 0);
+        section.number("waiters", state.node.waiters());
         section.number("largest_fence", state.node.largest_fence());
         section.number("longest_ttl_ms", state.node.longest_ttl_ms());
         section.number("quarantine_ms", state.node.quarantine_left_ms(&mut state.clock));

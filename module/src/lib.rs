@@ -9,6 +9,7 @@
 //! | how a command runs | `commands.rs` |
 //! | how locks are saved and loaded | `persist.rs` |
 //! | when locks that ran out are deleted | `sweep.rs` |
+//! | how a lock goes on to the next in line | `handoff.rs` |
 //! | how a renamed lock is found | `search.rs` |
 //! | what the server tells the module | `events.rs` |
 //! | what survives a crash, and what a start does | `vault.rs`, `restart.rs` |
@@ -22,6 +23,7 @@ static ALLOCATOR: redis_module::alloc::RedisAlloc = redis_module::alloc::RedisAl
 mod commands;
 mod config;
 mod events;
+mod handoff;
 mod info;
 mod load;
 mod persist;

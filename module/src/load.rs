@@ -73,6 +73,7 @@ pub(crate) fn load(ctx: Ctx<'_>, arguments: &[&[u8]]) -> Result<(), String> {
             is_announced: false,
             audience: Audience::Somebody,
             search: Search::default(),
+            watches_keys: false,
             timer: None,
         });
     if !began {

@@ -11,6 +11,7 @@ use redlock_core::ledger::{Ledger, Seal};
 
 use crate::server::api::{Ctx, Level};
 use crate::state::{self, State};
+use crate::sweep;
 use crate::vault;
 
 /// When to wait after a start: `redlock.restart-grace`.
@@ -149,6 +150,8 @@ fn waits(state: &mut State) {
 /// The server is about to throw away the keys of a database, or all.
 pub(crate) fn flushed(ctx: Ctx<'_>, database: Option<u16>) {
     state::with(|state| {
+        state.node.all_keys_changed();
+        sweep::soon_if_due(state, ctx);
         // A copy follows its master, and a server that loads is not yet asked for locks.
         if state.is_replica || state.is_loading || state.grace == Grace::Off {
             return;

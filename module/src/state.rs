@@ -42,6 +42,8 @@ pub(crate) struct State {
     pub(crate) audience: Audience,
     /// Locks that are not where they were granted.
     pub(crate) search: Search,
+    /// Whether the server tells what happens to keys and connections.
+    pub(crate) watches_keys: bool,
     /// The timer of the sweep, and when it should fire.
     pub(crate) timer: Option<(Timer, Millis)>,
 }

@@ -7,6 +7,7 @@
 use redlock_core::node::Sweep;
 use redlock_core::{LockId, Millis, NodeClock, Occupant};
 
+use crate::handoff;
 use crate::server::api::Ctx;
 use crate::server::keys::{Intent, NamedKey};
 use crate::state::{self, BURIALS_PER_SWEEP, State};
@@ -24,6 +25,19 @@ const LOST_AFTER_MS: u64 = 50;
 pub(crate) fn wake_by(state: &mut State, ctx: Ctx<'_>, ttl_ms: u64) {
     let now = state.clock.seen();
     arm(state, ctx, now, now.deadline_after(ttl_ms));
+}
+
+/// Makes sure that the sweep comes in a moment.
+pub(crate) fn soon(state: &mut State, ctx: Ctx<'_>) {
+    let now = state.clock.latest();
+    arm(state, ctx, now, Millis(now.0 + PAUSE_MS));
+}
+
+/// Makes sure that the sweep comes in a moment if somebody waits for it.
+pub(crate) fn soon_if_due(state: &mut State, ctx: Ctx<'_>) {
+    if state.node.has_due() {
+        soon(state, ctx);
+    }
 }
 
 /// The timer has fired.
@@ -76,6 +90,10 @@ fn sweep(ctx: Ctx<'_>) {
                 Next::Delete(lock, database, key.to_vec())
             }
             Sweep::Busy => Next::Again,
+            Sweep::Until(_) | Sweep::Idle if state.node.has_due() => {
+                handoff::serve(state, ctx);
+                Next::Again
+            }
             Sweep::Until(due) => {
                 let now = state.clock.latest();
                 arm(state, ctx, now, due);
@@ -94,10 +112,7 @@ fn sweep(ctx: Ctx<'_>) {
 
 /// Goes on in a moment: others get their turn.
 fn pause(ctx: Ctx<'_>) {
-    state::with(|state| {
-        let now = state.clock.latest();
-        arm(state, ctx, now, Millis(now.0 + PAUSE_MS));
-    });
+    state::with(|state| soon(state, ctx));
 }
 
 enum Next {

@@ -122,11 +122,13 @@ const WAIT: Arg = option(
     "WAIT",
     "wait",
     ArgKind::Block(&[
-        plain("ticket", ArgKind::Text),
+        plain("ticket", ArgKind::Integer),
         plain("wait-ms", ArgKind::Integer),
         plain("channel", ArgKind::Text),
     ]),
 );
+
+const STAMP: Arg = option("STAMP", "stamp", ArgKind::Integer);
 
 /// All commands.
 pub const COMMANDS: [Spec; 10] = [
@@ -140,7 +142,7 @@ pub const COMMANDS: [Spec; 10] = [
         keys: KeyWords::First,
         access: Access::Update,
         arity: -4,
-        args: &[KEY, OWNER, TTL, FENCE, LABEL, WAIT],
+        args: &[KEY, OWNER, TTL, FENCE, LABEL, WAIT, STAMP],
     },
     Spec {
         verb: Verb::Extend,
@@ -188,7 +190,7 @@ pub const COMMANDS: [Spec; 10] = [
         keys: KeyWords::Counted,
         access: Access::Update,
         arity: -5,
-        args: &[NUMKEYS, KEYS, OWNER, TTL, FENCE, LABEL, WAIT],
+        args: &[NUMKEYS, KEYS, OWNER, TTL, FENCE, LABEL, WAIT, STAMP],
     },
     Spec {
         verb: Verb::Mextend,

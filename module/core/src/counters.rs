@@ -13,6 +13,12 @@ pub struct Counters {
     pub late_refusals: u64,
     /// Acquires refused in quarantine.
     pub quarantine_refusals: u64,
+    /// Waiters that were queued.
+    pub waits: u64,
+    /// Locks that were handed to a waiter.
+    pub handoffs: u64,
+    /// Locks that were handed to a waiter and not claimed.
+    pub unclaimed: u64,
     /// Extensions.
     pub extensions: u64,
     /// Extensions by someone who does not hold the lock.
@@ -30,13 +36,16 @@ pub struct Counters {
 impl Counters {
     /// Every counter with the name that `INFO redlock` gives it.
     #[must_use]
-    pub fn named(&self) -> [(&'static str, u64); 11] {
+    pub fn named(&self) -> [(&'static str, u64); 14] {
         [
             ("grants", self.grants),
             ("refreshes", self.refreshes),
             ("refusals", self.refusals),
             ("late_refusals", self.late_refusals),
             ("quarantine_refusals", self.quarantine_refusals),
+            ("waits", self.waits),
+            ("handoffs", self.handoffs),
+            ("unclaimed", self.unclaimed),
             ("extensions", self.extensions),
             ("stale_extensions", self.stale_extensions),
             ("releases", self.releases),

@@ -31,6 +31,8 @@ pub enum Fault {
     FenceExhausted,
     /// What must survive a crash cannot be stored.
     NotStored,
+    /// Too many wait already; the text says where.
+    TooManyWaiters(&'static str),
     /// A replica grants nothing; only its master does.
     Replica,
     /// A command that only replication and AOF loading may send.
@@ -61,6 +63,9 @@ impl fmt::Display for Fault {
             Self::NotStored => f.write_str(
                 "REDLOCKSTATE this node cannot store what it must remember and grants nothing; see the server's log",
             ),
+            Self::TooManyWaiters(scope) => {
+                write!(f, "REDLOCKWAITERS too many wait {scope} already; ask again without WAIT")
+            }
             Self::Replica => f.write_str("READONLY a replica grants no locks; ask its master"),
             Self::Internal => f.write_str("ERR this command is for replication and AOF loading only"),
         }

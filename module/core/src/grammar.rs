@@ -8,7 +8,7 @@ use std::ops::Range;
 use crate::catalog::Verb;
 use crate::fault::Fault;
 use crate::fence::MAX_FENCE;
-use crate::request::{self, MAX_KEYS, Owner, Ttl};
+use crate::request::{self, MAX_KEYS, Owner, Ttl, Wait};
 
 /// Which words of a command are its keys, each key once.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,6 +58,8 @@ pub struct Acquire<'a> {
     pub floor: u64,
     /// For people.
     pub label: &'a [u8],
+    /// Whether to wait if the lock is held.
+    pub wait: Option<Wait<'a>>,
 }
 
 /// `EXTEND` and `MEXTEND`.
@@ -112,18 +114,27 @@ pub fn acquire<'a>(verb: Verb, argv: &[&'a [u8]], max_ttl_ms: u64) -> Result<Acq
     let ttl = Ttl::parse(words.required(verb)?, max_ttl_ms)?;
     let mut floor = None;
     let mut label = None;
+    let mut wait = None;
+    let mut stamp = None;
     while let Some(option) = words.option() {
         if option.eq_ignore_ascii_case(b"FENCE") {
             set_once(&mut floor, request::floor(words.value()?)?)?;
         } else if option.eq_ignore_ascii_case(b"LABEL") {
             set_once(&mut label, request::label(words.value()?)?)?;
         } else if option.eq_ignore_ascii_case(b"WAIT") {
-            return Err(Fault::Arg("WAIT is not offered by this version; ask again later instead"));
+            set_once(&mut wait, Wait::parse(words.value()?, words.value()?, words.value()?)?)?;
+        } else if option.eq_ignore_ascii_case(b"STAMP") {
+            set_once(&mut stamp, request::stamp(words.value()?)?)?;
         } else {
             return Err(UNKNOWN_OPTION);
         }
     }
-    Ok(Acquire { keys, owner, ttl, floor: floor.unwrap_or(0), label: label.unwrap_or(&[]) })
+    match (&mut wait, stamp) {
+        (Some(wait), stamp) => wait.stamp = stamp,
+        (None, Some(_)) => return Err(Fault::Arg("STAMP goes with WAIT")),
+        (None, None) => {}
+    }
+    Ok(Acquire { keys, owner, ttl, floor: floor.unwrap_or(0), label: label.unwrap_or(&[]), wait })
 }
 
 /// Reads `EXTEND` or `MEXTEND`.
@@ -324,7 +335,15 @@ mod tests {
             (Verb::Acquire, "R k o 5 FENCE 1 FENCE 1", "REDLOCKARG an option is given twice"),
             (Verb::Acquire, "R k o 5 FENCE 9223372036854775808", "REDLOCKARG FENCE"),
             (Verb::Acquire, "R k o 5 TURBO", "REDLOCKARG unknown option"),
-            (Verb::Acquire, "R k o 5 WAIT 1 2 3", "REDLOCKARG WAIT"),
+            (Verb::Acquire, "R k o 5 WAIT 1 2", "REDLOCKARG an option lacks"),
+            (Verb::Acquire, "R k o 5 WAIT 0 2 c", "REDLOCKARG the ticket of WAIT"),
+            (Verb::Acquire, "R k o 5 WAIT 9223372036854775808 2 c", "REDLOCKARG the ticket of WAIT"),
+            (Verb::Acquire, "R k o 5 WAIT 1 0 c", "REDLOCKARG the time of WAIT"),
+            (Verb::Acquire, "R k o 5 WAIT 1 86400001 c", "REDLOCKARG the time of WAIT"),
+            (Verb::Acquire, "R k o 5 WAIT 1 2 a:b", "REDLOCKARG the channel of WAIT"),
+            (Verb::Acquire, "R k o 5 WAIT 1 2 c WAIT 1 2 c", "REDLOCKARG an option is given twice"),
+            (Verb::Acquire, "R k o 5 STAMP 1", "REDLOCKARG STAMP goes with WAIT"),
+            (Verb::Acquire, "R k o 5 WAIT 1 2 c STAMP x", "REDLOCKARG STAMP"),
             (Verb::Extend, "R k o 5 LABEL x", "REDLOCKARG unknown option"),
             (Verb::Release, "R k o x", "REDLOCKARG unknown option"),
             (Verb::Macquire, "R 0 k o 5", "REDLOCKARG numkeys"),

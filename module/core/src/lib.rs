@@ -29,6 +29,7 @@ pub mod ledger;
 pub mod memory;
 pub mod node;
 pub mod pack;
+pub mod queue;
 pub mod reply;
 pub mod request;
 pub mod slab;

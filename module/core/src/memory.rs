@@ -11,7 +11,7 @@ use crate::grammar::{self, Keys};
 use crate::image::LockImage;
 use crate::keyspace::{Effect, Keyspace, Occupant};
 use crate::ledger::Ledger;
-use crate::node::{Node, Sweep};
+use crate::node::{Announcement, Node, Sweep};
 use crate::reply::Reply;
 use crate::table::{Database, LockId};
 use crate::time::Millis;
@@ -21,6 +21,7 @@ use crate::time::Millis;
 pub struct MemoryNode {
     node: Node,
     keys: HashMap<Vec<u8>, Occupant>,
+    announcements: Vec<Announcement>,
 }
 
 /// The keys of one command.
@@ -28,7 +29,7 @@ struct View<'a> {
     keys: &'a mut HashMap<Vec<u8>, Occupant>,
     argv: &'a [&'a [u8]],
     words: Keys,
-    connection: u64,
+    connection: Option<u64>,
 }
 
 /// The lock that an occupant is.
@@ -45,7 +46,7 @@ impl Keyspace for View<'_> {
     }
 
     fn connection(&self) -> Option<u64> {
-        Some(self.connection)
+        self.connection
     }
 
     fn name(&self, key: usize) -> &[u8] {
@@ -78,7 +79,11 @@ impl MemoryNode {
     /// A node with this identity that holds nothing.
     #[must_use]
     pub fn new(id: &str) -> Self {
-        Self { node: Node::new(Ledger::new(id.to_owned()), 0), keys: HashMap::new() }
+        Self {
+            node: Node::new(Ledger::new(id.to_owned()), 0),
+            keys: HashMap::new(),
+            announcements: Vec::new(),
+        }
     }
 
     /// The node itself.
@@ -99,7 +104,40 @@ impl MemoryNode {
     pub fn execute(&mut self, argv: &[&[u8]], connection: u64, mut now: Millis) -> Result<Reply, Fault> {
         let verb = argv.first().and_then(|name| Verb::named(name)).ok_or(Fault::Arg("unknown command"))?;
         self.sweep(now);
-        let clock = &mut now;
+        let reply = self.run(verb, argv, connection, &mut now);
+        self.serve(now);
+        reply
+    }
+
+    /// What was announced to those who wait since the last time this was asked, in order.
+    pub fn take_announcements(&mut self) -> Vec<Announcement> {
+        std::mem::take(&mut self.announcements)
+    }
+
+    /// Lets nobody wait on a connection any longer that is closed.
+    pub fn close(&mut self, connection: u64, now: Millis) {
+        self.node.connection_closed(connection);
+        self.serve(now);
+    }
+
+    /// Gives locks to those who wait for them, as far as they are free.
+    fn serve(&mut self, mut now: Millis) {
+        while let Some((waiter, _, keys)) = self.node.next_due() {
+            let argv: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+            let words = Keys::Many((0..argv.len()).collect());
+            let announcement = self.on(&argv, words, None, |node, keys| node.serve(keys, waiter, &mut now));
+            self.announcements.extend(announcement);
+        }
+    }
+
+    fn run(
+        &mut self,
+        verb: Verb,
+        argv: &[&[u8]],
+        connection: u64,
+        clock: &mut Millis,
+    ) -> Result<Reply, Fault> {
+        let connection = Some(connection);
         let max_ttl_ms = self.node.max_ttl_ms();
         match verb {
             Verb::Acquire | Verb::Macquire => {
@@ -139,6 +177,7 @@ impl MemoryNode {
         let wait_ms = self.node.ledger().quarantine_ms();
         self.node = Node::new(ledger, above);
         self.keys.clear();
+        self.announcements.clear();
         if wait_ms > 0 {
             self.node.quarantine(wait_ms, &mut now);
         }
@@ -149,6 +188,7 @@ impl MemoryNode {
     pub fn delete(&mut self, key: &[u8]) -> bool {
         let old = self.keys.remove(key);
         self.forget(old);
+        self.node.key_changed(0, key);
         old.is_some()
     }
 
@@ -185,7 +225,7 @@ impl MemoryNode {
                     }
                 }
                 Sweep::Busy => {}
-                Sweep::Until(_) | Sweep::Idle => return,
+                Sweep::Until(_) | Sweep::Idle => return self.serve(now),
             }
         }
     }
@@ -194,7 +234,7 @@ impl MemoryNode {
         &mut self,
         argv: &[&[u8]],
         words: Keys,
-        connection: u64,
+        connection: Option<u64>,
         run: impl FnOnce(&mut Node, &mut View<'_>) -> T,
     ) -> T {
         let mut view = View { keys: &mut self.keys, argv, words, connection };

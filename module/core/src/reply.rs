@@ -7,6 +7,15 @@ pub enum Reply {
     Integer(u64),
     /// Not granted, or nothing there.
     Nil,
+    /// Not granted, and queued: a list of three numbers.
+    Queued {
+        /// What is left to the holder; -1 if it has no deadline that this node knows.
+        left_ms: i64,
+        /// The place in the line, counted from 1.
+        position: u64,
+        /// The holder's ticket; 0 if it has none.
+        ticket: u64,
+    },
     /// Named values; a flat list on RESP2.
     Map(Vec<(&'static str, Value)>),
 }

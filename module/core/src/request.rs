@@ -15,6 +15,54 @@ pub const MAX_TTL_LIMIT_MS: u64 = 365 * 24 * 3_600 * 1_000;
 /// The default of `redlock.max-ttl`: a day.
 pub const DEFAULT_MAX_TTL_MS: u64 = 24 * 3_600 * 1_000;
 
+/// The longest channel.
+pub const MAX_CHANNEL_BYTES: usize = 64;
+/// The longest that a request may wait before it is asked again: a day.
+pub const MAX_WAIT_MS: u64 = 24 * 3_600 * 1_000;
+
+/// The wish to wait for a lock that is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wait<'a> {
+    /// The place in the order: the smallest is first.
+    pub ticket: u64,
+    /// For how long.
+    pub wait_ms: u64,
+    /// Where the grant is to be announced.
+    pub channel: &'a [u8],
+    /// What the announcement is to repeat.
+    pub stamp: Option<u64>,
+}
+
+impl<'a> Wait<'a> {
+    /// Reads the three words of `WAIT`.
+    ///
+    /// # Errors
+    /// [`Fault::Arg`] for a word that is not allowed.
+    pub fn parse(ticket: &[u8], wait_ms: &[u8], channel: &'a [u8]) -> Result<Self, Fault> {
+        let ticket = integer(ticket)
+            .filter(|ticket| (1..=MAX_FENCE).contains(ticket))
+            .ok_or(Fault::Arg("the ticket of WAIT must be an integer from 1 to 9223372036854775807"))?;
+        let wait_ms = integer(wait_ms)
+            .filter(|wait_ms| (1..=MAX_WAIT_MS).contains(wait_ms))
+            .ok_or(Fault::Arg("the time of WAIT must be an integer from 1 to 86400000 milliseconds"))?;
+        let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+        if !(1..=MAX_CHANNEL_BYTES).contains(&channel.len()) || !channel.iter().all(is_plain) {
+            return Err(Fault::Arg("the channel of WAIT must be 1 to 64 letters, digits, - or _"));
+        }
+        Ok(Self { ticket, wait_ms, channel, stamp: None })
+    }
+}
+
+/// Reads a stamp, a number that is repeated to its sender.
+///
+/// # Errors
+/// [`Fault::Arg`] for anything but an integer from 0 to 2^63 - 1.
+pub fn stamp(text: &[u8]) -> Result<u64, Fault> {
+    integer(text)
+        .filter(|stamp| *stamp <= MAX_FENCE)
+        .ok_or(Fault::Arg("STAMP must be an integer from 0 to 9223372036854775807"))
+}
+
 /// A time to live in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ttl(u64);
@@ -26,6 +74,12 @@ impl Ttl {
     /// [`Fault::Ttl`] for anything but an integer from 1 to `max_ms`.
     pub fn parse(text: &[u8], max_ms: u64) -> Result<Self, Fault> {
         integer(text).filter(|ttl| (1..=max_ms).contains(ttl)).map(Self).ok_or(Fault::Ttl { max_ms })
+    }
+
+    /// A time that was found legal before.
+    #[must_use]
+    pub(crate) fn of(ms: u64) -> Self {
+        Self(ms.max(1))
     }
 
     /// The time in milliseconds.

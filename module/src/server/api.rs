@@ -36,7 +36,7 @@ pub(crate) fn require_all() -> Result<(), &'static str> {
         RedisModule_Log RedisModule_ModuleTypeGetType RedisModule_ModuleTypeGetValue
         RedisModule_ModuleTypeSetValue RedisModule_OpenKey RedisModule_RegisterEnumConfig
         RedisModule_RegisterInfoFunc RedisModule_RegisterNumericConfig RedisModule_Replicate RedisModule_ReplicateVerbatim
-        RedisModule_ReplyWithError RedisModule_ReplyWithLongLong
+        RedisModule_PublishMessage RedisModule_ReplyWithArray RedisModule_ReplyWithError RedisModule_ReplyWithLongLong
         RedisModule_ReplyWithMap RedisModule_ReplyWithNull RedisModule_ReplyWithSimpleString
         RedisModule_ReplyWithStringBuffer
         RedisModule_SaveStringBuffer RedisModule_SaveUnsigned RedisModule_SelectDb
@@ -150,6 +150,24 @@ impl Ctx<'_> {
     pub(crate) fn reply_map(self, pairs: usize) {
         // SAFETY: the context is alive.
         unsafe { server!(RedisModule_ReplyWithMap)(self.raw, pairs.try_into().unwrap_or(0)) };
+    }
+
+    /// Begins a list of so many.
+    pub(crate) fn reply_array(self, length: usize) {
+        // SAFETY: the context is alive.
+        unsafe { server!(RedisModule_ReplyWithArray)(self.raw, length.try_into().unwrap_or(0)) };
+    }
+
+    pub(crate) fn reply_signed(self, number: i64) {
+        // SAFETY: the context is alive.
+        unsafe { server!(RedisModule_ReplyWithLongLong)(self.raw, number) };
+    }
+
+    /// Says something on a channel.
+    pub(crate) fn publish(self, channel: &[u8], message: &[u8]) {
+        let (channel, message) = (OwnedText::new(self, channel), OwnedText::new(self, message));
+        // SAFETY: the context is alive, both strings are valid and outlive the call.
+        unsafe { server!(RedisModule_PublishMessage)(self.raw, channel.raw, message.raw) };
     }
 
     pub(crate) fn reply_bytes(self, bytes: &[u8]) {
@@ -297,6 +315,27 @@ impl Ctx<'_> {
     pub(crate) fn stop_timer(self, timer: Timer) {
         // SAFETY: the context is alive; the server checks the number.
         unsafe { server!(RedisModule_StopTimer)(self.raw, timer.0, std::ptr::null_mut()) };
+    }
+}
+
+/// A string that the module has made.
+pub(super) struct OwnedText<'a> {
+    ctx: Ctx<'a>,
+    pub(super) raw: *mut raw::RedisModuleString,
+}
+
+impl<'a> OwnedText<'a> {
+    pub(super) fn new(ctx: Ctx<'a>, bytes: &[u8]) -> Self {
+        // SAFETY: the context is alive, the bytes outlive the call, which copies them.
+        let raw = unsafe { server!(RedisModule_CreateString)(ctx.raw, bytes.as_ptr().cast(), bytes.len()) };
+        Self { ctx, raw }
+    }
+}
+
+impl Drop for OwnedText<'_> {
+    fn drop(&mut self) {
+        // SAFETY: the string was made by `new` and is freed once.
+        unsafe { server!(RedisModule_FreeString)(self.ctx.raw, self.raw) };
     }
 }
 

@@ -14,7 +14,7 @@ use super::io::Io;
 use super::keys::{lock_of_key, lock_of_value, value_of_lock};
 use super::register::key_flags;
 use crate::restart::Grace;
-use crate::{commands, config, events, info, load, persist, restart, state, sweep};
+use crate::{commands, config, events, handoff, info, load, persist, restart, state, sweep};
 
 /// A command with at most so many words needs no allocation for them.
 const USUAL_WORDS: usize = 8;
@@ -102,6 +102,12 @@ unsafe fn command(
     match answer {
         Some(Ok(commands::Answer::Reply(Reply::Integer(number)))) => ctx.reply_integer(number),
         Some(Ok(commands::Answer::Reply(Reply::Nil))) => ctx.reply_nil(),
+        Some(Ok(commands::Answer::Reply(Reply::Queued { left_ms, position, ticket }))) => {
+            ctx.reply_array(3);
+            ctx.reply_signed(left_ms);
+            ctx.reply_integer(position);
+            ctx.reply_integer(ticket);
+        }
         Some(Ok(commands::Answer::Reply(Reply::Map(pairs)))) => reply_map(ctx, &pairs),
         Some(Ok(commands::Answer::Done)) => ctx.reply_ok(),
         Some(Err(fault)) => ctx.reply_error(&fault.to_string()),
@@ -355,6 +361,13 @@ pub(super) unsafe extern "C" fn server_event(
             let flush = unsafe { &*data.cast::<raw::RedisModuleFlushInfo>() };
             restart::flushed(ctx, u16::try_from(flush.dbnum).ok());
         }
+        raw::REDISMODULE_EVENT_CLIENT_CHANGE
+            if sub == raw::REDISMODULE_SUBEVENT_CLIENT_CHANGE_DISCONNECTED && !data.is_null() =>
+        {
+            // SAFETY: for this event the server passes this structure.
+            let client = unsafe { &*data.cast::<raw::RedisModuleClientInfo>() };
+            handoff::connection_closed(ctx, client.id);
+        }
         raw::REDISMODULE_EVENT_SWAPDB if !data.is_null() => {
             // SAFETY: for this event the server passes this structure.
             let swap = unsafe { &*data.cast::<raw::RedisModuleSwapDbInfo>() };
@@ -373,6 +386,20 @@ pub(super) unsafe extern "C" fn key_evicted(
     // SAFETY: called by the server with a live context and a string of its own.
     let (ctx, key) = unsafe { (Ctx::new(ctx), bytes(key)) };
     guarded("an eviction", || restart::evicted(ctx, u16::try_from(ctx.database()).unwrap_or(0), key));
+    OK
+}
+
+pub(super) unsafe extern "C" fn key_changed(
+    ctx: *mut raw::RedisModuleCtx,
+    _: c_int,
+    _: *const c_char,
+    key: *mut raw::RedisModuleString,
+) -> c_int {
+    // SAFETY: called by the server with a live context and a string of its own.
+    let (ctx, key) = unsafe { (Ctx::new(ctx), bytes(key)) };
+    guarded("a change of a key", || {
+        handoff::key_changed(ctx, u16::try_from(ctx.database()).unwrap_or(0), key);
+    });
     OK
 }
 

@@ -8,7 +8,7 @@ use redlock_core::ledger::Ledger;
 use redlock_core::table::Database;
 use redlock_core::{Effect, Fault, Keyspace, LockId, Occupant};
 
-use super::api::{Ctx, long, server};
+use super::api::{Ctx, OwnedText, long, server};
 use super::edge::Words;
 use super::register::lock_type;
 use crate::state::see_off;
@@ -222,54 +222,51 @@ impl Keyspace for CommandKeys<'_> {
                     self.ctx.replicate_verbatim();
                 }
             }
-            (Audience::Somebody, effect) => self.spell_out(effect),
+            (Audience::Somebody, effect) => spell_out(self.ctx, effect, |key| self.raw_name(key)),
         }
     }
 }
 
-impl CommandKeys<'_> {
-    /// Hands a lock as it now stands on to replicas and the AOF.
-    #[cold]
-    fn spell_out(&self, effect: Effect<'_>) {
-        let (to, name) = (self.ctx.raw, c"REDLOCK.APPLY".as_ptr());
-        // SAFETY: the context is alive; `s` takes a string of the server, `b` bytes and their length, `l`
-        // a long long, `c` a C string, in the order of the format.
-        unsafe {
-            let send = server!(RedisModule_Replicate);
-            match effect {
-                Effect::Granted { key, owner, fence, left_ms, label } => {
-                    // The last three arguments are the label's: without one the format ends before them.
-                    let format = if label.is_empty() { c"sbll" } else { c"sbllcb" };
-                    let (key, token) = (self.raw_name(key), c"LABEL".as_ptr());
-                    let (fence, left) = (long(fence), long(left_ms));
-                    send(
-                        to,
-                        name,
-                        format.as_ptr(),
-                        key,
-                        owner.as_ptr(),
-                        owner.len(),
-                        fence,
-                        left,
-                        token,
-                        label.as_ptr(),
-                        label.len(),
-                    );
-                }
-                Effect::Prolonged { key, owner, fence, left_ms, held_ms, extensions } => {
-                    let (format, key) = (c"sbllclcl".as_ptr(), self.raw_name(key));
-                    let (fence, left, held) = (long(fence), long(left_ms), long(held_ms));
-                    let (owner, owner_len, count) =
-                        (owner.as_ptr(), owner.len(), c_longlong::from(extensions));
-                    let (since, times) = (c"HELD".as_ptr(), c"EXT".as_ptr());
-                    send(to, name, format, key, owner, owner_len, fence, left, since, held, times, count);
-                }
-                Effect::Covered { mark, longest_ttl_ms } => {
-                    let name = c"REDLOCK.MARK".as_ptr();
-                    send(to, name, c"ll".as_ptr(), long(mark), long(longest_ttl_ms));
-                }
-                Effect::Released => {}
+/// Hands a lock as it now stands on to replicas and the AOF.
+#[cold]
+fn spell_out(ctx: Ctx<'_>, effect: Effect<'_>, raw_name: impl Fn(usize) -> *mut raw::RedisModuleString) {
+    let (to, name) = (ctx.raw, c"REDLOCK.APPLY".as_ptr());
+    // SAFETY: the context is alive; `s` takes a string of the server, `b` bytes and their length, `l`
+    // a long long, `c` a C string, in the order of the format.
+    unsafe {
+        let send = server!(RedisModule_Replicate);
+        match effect {
+            Effect::Granted { key, owner, fence, left_ms, label } => {
+                // The last three arguments are the label's: without one the format ends before them.
+                let format = if label.is_empty() { c"sbll" } else { c"sbllcb" };
+                let (key, token) = (raw_name(key), c"LABEL".as_ptr());
+                let (fence, left) = (long(fence), long(left_ms));
+                send(
+                    to,
+                    name,
+                    format.as_ptr(),
+                    key,
+                    owner.as_ptr(),
+                    owner.len(),
+                    fence,
+                    left,
+                    token,
+                    label.as_ptr(),
+                    label.len(),
+                );
             }
+            Effect::Prolonged { key, owner, fence, left_ms, held_ms, extensions } => {
+                let (format, key) = (c"sbllclcl".as_ptr(), raw_name(key));
+                let (fence, left, held) = (long(fence), long(left_ms), long(held_ms));
+                let (owner, owner_len, count) = (owner.as_ptr(), owner.len(), c_longlong::from(extensions));
+                let (since, times) = (c"HELD".as_ptr(), c"EXT".as_ptr());
+                send(to, name, format, key, owner, owner_len, fence, left, since, held, times, count);
+            }
+            Effect::Covered { mark, longest_ttl_ms } => {
+                let name = c"REDLOCK.MARK".as_ptr();
+                send(to, name, c"ll".as_ptr(), long(mark), long(longest_ttl_ms));
+            }
+            Effect::Released => {}
         }
     }
 }
@@ -279,29 +276,15 @@ pub(crate) struct NamedKey<'a> {
     ctx: Ctx<'a>,
     // Closed before its name is freed: fields are dropped in this order.
     open: OpenKey,
-    name: OwnedName<'a>,
-}
-
-/// A string that the module has made.
-struct OwnedName<'a> {
-    ctx: Ctx<'a>,
-    raw: *mut raw::RedisModuleString,
-}
-
-impl Drop for OwnedName<'_> {
-    fn drop(&mut self) {
-        // SAFETY: the string was made by `NamedKey::open` and is freed once.
-        unsafe { server!(RedisModule_FreeString)(self.ctx.raw, self.raw) };
-    }
+    name: OwnedText<'a>,
 }
 
 impl<'a> NamedKey<'a> {
     pub(crate) fn open(ctx: Ctx<'a>, name: &[u8], intent: Intent) -> Self {
-        // SAFETY: the context is alive, the bytes outlive the call, which copies them.
-        let raw = unsafe { server!(RedisModule_CreateString)(ctx.raw, name.as_ptr().cast(), name.len()) };
+        let name = OwnedText::new(ctx, name);
         // SAFETY: the string was just made.
-        let open = unsafe { OpenKey::open(ctx, raw, intent) };
-        Self { ctx, open, name: OwnedName { ctx, raw } }
+        let open = unsafe { OpenKey::open(ctx, name.raw, intent) };
+        Self { ctx, open, name }
     }
 
     pub(crate) fn occupant(&self) -> Occupant {
@@ -311,11 +294,68 @@ impl<'a> NamedKey<'a> {
     /// Deletes the key, here and on replicas; tells the lock that is gone by that.
     pub(crate) fn delete(&self) -> Option<LockId> {
         let gone = self.open.delete();
+        self.changed();
         // SAFETY: the context is alive; `s` takes a string of the server.
         unsafe {
-            server!(RedisModule_SignalModifiedKey)(self.ctx.raw, self.name.raw);
             server!(RedisModule_Replicate)(self.ctx.raw, c"DEL".as_ptr(), c"s".as_ptr(), self.name.raw);
         };
         gone
+    }
+
+    fn changed(&self) {
+        // SAFETY: the context is alive, the name valid.
+        unsafe { server!(RedisModule_SignalModifiedKey)(self.ctx.raw, self.name.raw) };
+    }
+}
+
+/// The keys that somebody waits for, in the selected database.
+pub(crate) struct NamedKeys<'a> {
+    ctx: Ctx<'a>,
+    database: Database,
+    names: Vec<Vec<u8>>,
+    open: Vec<NamedKey<'a>>,
+}
+
+impl<'a> NamedKeys<'a> {
+    pub(crate) fn open(ctx: Ctx<'a>, database: Database, names: Vec<Vec<u8>>) -> Self {
+        let open = names.iter().map(|name| NamedKey::open(ctx, name, Intent::Change)).collect();
+        Self { ctx, database, names, open }
+    }
+}
+
+impl Keyspace for NamedKeys<'_> {
+    fn database(&self) -> Database {
+        self.database
+    }
+
+    /// Nobody asks: it was asked for before.
+    fn connection(&self) -> Option<u64> {
+        None
+    }
+
+    fn name(&self, key: usize) -> &[u8] {
+        self.names.get(key).map_or(&[], Vec::as_slice)
+    }
+
+    fn occupant(&self, key: usize) -> Occupant {
+        self.open[key].occupant()
+    }
+
+    fn put(&mut self, key: usize, lock: LockId) -> Option<LockId> {
+        let gone = self.open[key].open.put(lock);
+        self.open[key].changed();
+        gone
+    }
+
+    fn delete(&mut self, key: usize) -> Option<LockId> {
+        self.open[key].delete()
+    }
+
+    fn store(&mut self, ledger: &Ledger) -> Result<(), Fault> {
+        vault::store(ledger)
+    }
+
+    fn replicate(&mut self, effect: Effect<'_>) {
+        spell_out(self.ctx, effect, |key| self.open[key].name.raw);
     }
 }

@@ -186,6 +186,18 @@ pub(crate) fn subscriptions(ctx: Ctx<'_>) -> Result<(), String> {
     Ok(())
 }
 
+/// Asks to be told of keys that go away and of connections that close.
+pub(crate) fn subscriptions_for_waiters(ctx: Ctx<'_>) {
+    let closings = raw::RedisModuleEvent { id: raw::REDISMODULE_EVENT_CLIENT_CHANGE, dataver: 1 };
+    // A key is free after `DEL`, `RENAME`, `MOVE` and their like, and when a plain client's lock runs out.
+    let departures = raw::REDISMODULE_NOTIFY_GENERIC | raw::REDISMODULE_NOTIFY_EXPIRED;
+    // SAFETY: the context is alive; the callbacks are functions.
+    unsafe {
+        server!(RedisModule_SubscribeToServerEvent)(ctx.raw, closings, Some(edge::server_event));
+        server!(RedisModule_SubscribeToKeyspaceEvents)(ctx.raw, departures, Some(edge::key_changed));
+    }
+}
+
 fn command(ctx: Ctx<'_>, spec: &Spec) -> Result<(), String> {
     let (name, flags) = (text(spec.name), text(spec.flags));
     // SAFETY: the context is alive, the strings outlive the calls.

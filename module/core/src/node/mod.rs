@@ -3,10 +3,12 @@
 //! Every command first looks at all of its keys and changes nothing until it knows its answer, so a
 //! refusal leaves no trace and several keys are taken in one step or not at all.
 
+mod handoff;
 #[cfg(test)]
 mod tests;
 mod upkeep;
 
+pub use handoff::{Announcement, CHANNEL_PREFIX};
 pub use upkeep::Sweep;
 
 use crate::counters::Counters;
@@ -17,6 +19,7 @@ use crate::keyspace::{Effect, Keyspace, Occupant};
 use crate::late::LateReleases;
 use crate::ledger::Ledger;
 use crate::pack::Packed;
+use crate::queue::{DEFAULT_CLAIM_WINDOW_MS, Queues};
 use crate::reply::Reply;
 use crate::request::{DEFAULT_MAX_TTL_MS, Ttl};
 use crate::table::{LockId, LockTable, NewLock};
@@ -32,6 +35,8 @@ pub struct Node {
     locks: LockTable,
     stripes: Stripes,
     late: LateReleases,
+    queues: Queues,
+    claim_window_ms: u64,
     counters: Counters,
     max_ttl_ms: u64,
     longest_ttl_ms: u64,
@@ -60,6 +65,8 @@ impl Node {
             locks: LockTable::default(),
             stripes: Stripes::starting_at(above),
             late: LateReleases::default(),
+            queues: Queues::default(),
+            claim_window_ms: DEFAULT_CLAIM_WINDOW_MS,
             counters: Counters::default(),
             max_ttl_ms: DEFAULT_MAX_TTL_MS,
             longest_ttl_ms: ledger.longest_ttl_ms,
@@ -72,7 +79,8 @@ impl Node {
     /// Takes the lock of every key of the request, or of none.
     ///
     /// # Errors
-    /// A key of another type, quarantine, or numbers used up; contention is [`Reply::Nil`].
+    /// A key of another type, quarantine, numbers used up, or too many who wait. Contention is
+    /// [`Reply::Nil`], or [`Reply::Queued`] for those who want to wait.
     pub fn acquire(
         &mut self,
         keyspace: &mut impl Keyspace,
@@ -82,10 +90,7 @@ impl Node {
         let now = clock.latest();
         let owner = &request.owner.packed();
         match self.standing(keyspace, request.keys.len(), owner, clock)? {
-            Standing::Held => {
-                self.counters.refusals += 1;
-                Ok(Reply::Nil)
-            }
+            Standing::Held => self.refuse(keyspace, request, clock),
             Standing::Mine { fence } => {
                 // The same request again: the same lock, the same fence, at least as long.
                 self.cover(keyspace, fence, request.ttl.ms())?;
@@ -96,7 +101,17 @@ impl Node {
                 }
                 Ok(Reply::Integer(fence))
             }
-            Standing::Open { has_locks } => self.grant(keyspace, request, owner, has_locks, now, clock),
+            Standing::Open { .. } if self.is_preceded(keyspace, request) => {
+                self.refuse_in_quarantine(clock)?;
+                self.refuse(keyspace, request, clock)
+            }
+            Standing::Open { has_locks } => {
+                let reply = self.grant(keyspace, request, owner, has_locks, now, clock)?;
+                if matches!(reply, Reply::Integer(_)) {
+                    self.granted_at_once(keyspace, request);
+                }
+                Ok(reply)
+            }
         }
     }
 
@@ -142,6 +157,9 @@ impl Node {
     ) -> Result<Reply, Fault> {
         if !self.owns_all(keyspace, request.keys.len(), &request.owner.packed(), clock)? {
             self.counters.stale_releases += 1;
+            if !self.queues.is_empty() {
+                self.leave_line(keyspace, request.keys.len(), request.owner.text());
+            }
             let now = clock.latest();
             if let Some(connection) = keyspace.connection() {
                 for key in 0..request.keys.len() {
@@ -230,7 +248,7 @@ impl Node {
                 ("pttl", now.left_until(self.locks.deadline(id)).into()),
                 ("held-ms", now.since(self.locks.granted(id)).into()),
                 ("extensions", u64::from(self.locks.extensions(id)).into()),
-                ("waiters", 0.into()),
+                ("waiters", (self.queues.waiting_for(keyspace.database(), keyspace.name(0)) as u64).into()),
             ])),
             _ => Ok(Reply::Nil),
         }
@@ -244,8 +262,9 @@ impl Node {
             ("fence", self.largest_fence().into()),
             ("quarantine-ms", self.quarantine_left_ms(clock).into()),
             ("locks", self.held().saturating_sub(unburied).into()),
-            ("waiters", 0.into()),
+            ("waiters", self.waiters().into()),
             ("longest-ttl-ms", self.longest_ttl_ms.into()),
+            ("claim-window-ms", self.claim_window_ms.into()),
             ("started", if self.is_resumed { &b"resumed"[..] } else { b"new" }.into()),
             ("version", VERSION.as_bytes().into()),
         ])
@@ -318,13 +337,7 @@ impl Node {
         clock: &mut impl NodeClock,
     ) -> Result<Reply, Fault> {
         let keys = request.keys.len();
-        if self.quarantine_until > Millis(0) {
-            let left_ms = self.quarantine_left_ms(clock);
-            if left_ms > 0 {
-                self.counters.quarantine_refusals += 1;
-                return Err(Fault::Quarantine { left_ms });
-            }
-        }
+        self.refuse_in_quarantine(clock)?;
         if self.comes_late(keyspace, request, now) {
             self.counters.late_refusals += 1;
             return Ok(Reply::Nil);
@@ -383,6 +396,17 @@ impl Node {
         Ok(Reply::Integer(fence))
     }
 
+    fn refuse_in_quarantine(&mut self, clock: &mut impl NodeClock) -> Result<(), Fault> {
+        if self.quarantine_until > Millis(0) {
+            let left_ms = self.quarantine_left_ms(clock);
+            if left_ms > 0 {
+                self.counters.quarantine_refusals += 1;
+                return Err(Fault::Quarantine { left_ms });
+            }
+        }
+        Ok(())
+    }
+
     /// Whether the request was overtaken by its own release, on another connection.
     fn comes_late(&self, keyspace: &impl Keyspace, request: &Acquire<'_>, now: Millis) -> bool {
         if self.late.is_quiet(now) {
@@ -406,6 +430,7 @@ impl Node {
         now: Millis,
     ) {
         let Occupant::Lock(id) = keyspace.occupant(key) else { return };
+        self.queues.claimed(id);
         let extensions = count(self.locks.extensions(id));
         self.locks.set_fence(id, fence);
         self.locks.set_extensions(id, extensions);
@@ -429,6 +454,9 @@ impl Node {
         }
         let gone = keyspace.delete(key);
         self.bury_if(gone);
+        if !self.queues.is_empty() {
+            self.queues.note_free(keyspace.database(), keyspace.name(key));
+        }
     }
 
     /// Makes sure that a crash from now on forgets neither this fence nor this time to live.
@@ -444,8 +472,13 @@ impl Node {
 
     fn bury_if(&mut self, gone: Option<LockId>) {
         if let Some(lock) = gone {
-            self.locks.remove(lock);
+            self.forget(lock);
         }
+    }
+
+    fn forget(&mut self, lock: LockId) {
+        self.counters.unclaimed += u64::from(self.queues.forget_lock(lock));
+        self.locks.remove(lock);
     }
 }
 

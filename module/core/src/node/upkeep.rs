@@ -30,18 +30,19 @@ impl Node {
     /// Does one lock's worth of sweeping. Whoever sweeps deletes the key of an expired lock, if the
     /// lock still stands there, and calls [`expired`](Self::expired).
     pub fn sweep(&mut self, clock: &mut impl NodeClock) -> Sweep {
+        self.attend_to_waiters(clock);
         match self.locks.step(clock.proven()) {
             Step::Due(entry) => Sweep::Expired(LockId::from_bits(entry)),
             Step::Moved => Sweep::Busy,
-            Step::Later(at) => Sweep::Until(at),
-            Step::Idle => Sweep::Idle,
+            Step::Later(at) => Sweep::Until(self.next_attention().map_or(at, |attention| attention.min(at))),
+            Step::Idle => self.next_attention().map_or(Sweep::Idle, Sweep::Until),
         }
     }
 
     /// When the sweep has something to do next.
     #[must_use]
     pub fn next_sweep(&self) -> Option<Millis> {
-        self.locks.next_deadline()
+        [self.locks.next_deadline(), self.next_attention()].into_iter().flatten().min()
     }
 
     /// Counts a lock that the sweep has deleted, and forgets it if its value is gone.
@@ -50,12 +51,26 @@ impl Node {
         // A lock that came here from another name has the numbers of that name.
         let stripe = Stripe::of(self.locks.place(lock).1);
         self.stripes.raise(stripe, self.locks.fence(lock));
+        self.note_free_place(lock);
         self.bury_if(gone);
+    }
+
+    fn note_free_place(&mut self, lock: LockId) {
+        if !self.queues.is_empty() {
+            let (database, key) = self.locks.place(lock);
+            self.queues.note_free(database, key);
+        }
     }
 
     /// Forgets a lock whose value has left the keyspace.
     pub fn bury(&mut self, lock: LockId) {
-        self.locks.remove(lock);
+        self.note_free_place(lock);
+        self.forget(lock);
+    }
+
+    /// Notes that any key may be free, as after a flush.
+    pub fn all_keys_changed(&mut self) {
+        self.queues.note_all_free();
     }
 
     /// Takes over a saved lock; whoever loads it puts the lock under its key.
@@ -108,6 +123,7 @@ impl Node {
     /// Notes that two databases changed places.
     pub fn databases_swapped(&mut self, one: Database, other: Database) {
         self.locks.databases_swapped(one, other);
+        self.queues.databases_swapped(one, other);
     }
 
     /// Memory of one lock.

@@ -1,0 +1,66 @@
+//! Handing locks on to those who wait for them.
+//!
+//! After a command that freed something this happens before its answer. What the server does to keys by
+//! itself (`DEL`, expiry of a plain client's lock) and connections that close are noted when they happen and
+//! looked at a moment later: inside of the server's own work nothing may be written.
+
+use redlock_core::node::Announcement;
+
+use crate::server::api::Ctx;
+use crate::server::keys::NamedKeys;
+use crate::server::register;
+use crate::state::{self, State};
+use crate::sweep;
+
+/// How many are served at a time: about a tenth of a millisecond's work.
+const SERVED_PER_CALL: usize = 64;
+
+/// Serves those whose turn it is. What is left over is for the sweep.
+pub(crate) fn serve(state: &mut State, ctx: Ctx<'_>) {
+    if !state.node.has_due() || state.is_replica || state.is_loading || ctx.is_paused() {
+        return;
+    }
+    let selected = ctx.database();
+    for _ in 0..SERVED_PER_CALL {
+        let Some((waiter, database, names)) = state.node.next_due() else { break };
+        if !ctx.select(database) {
+            continue;
+        }
+        let mut keys = NamedKeys::open(ctx, database, names);
+        let announcement = state.node.serve(&mut keys, waiter, &mut state.clock);
+        drop(keys);
+        if let Some(Announcement { channel, message }) = announcement {
+            ctx.publish(&channel, &message);
+            let claim_window_ms = state.node.claim_window_ms();
+            sweep::wake_by(state, ctx, claim_window_ms);
+        }
+    }
+    ctx.select(u16::try_from(selected).unwrap_or(0));
+    if state.node.has_due() {
+        sweep::soon(state, ctx);
+    }
+}
+
+/// Somebody waits. The first one makes the module look at what else happens to keys and connections: no
+/// server pays for that before.
+pub(crate) fn watch(state: &mut State, ctx: Ctx<'_>) {
+    if !std::mem::replace(&mut state.watches_keys, true) {
+        register::subscriptions_for_waiters(ctx);
+    }
+}
+
+/// A connection has closed.
+pub(crate) fn connection_closed(ctx: Ctx<'_>, connection: u64) {
+    state::with(|state| {
+        state.node.connection_closed(connection);
+        sweep::soon_if_due(state, ctx);
+    });
+}
+
+/// Something has happened to a key.
+pub(crate) fn key_changed(ctx: Ctx<'_>, database: u16, key: &[u8]) {
+    state::with(|state| {
+        state.node.key_changed(database, key);
+        sweep::soon_if_due(state, ctx);
+    });
+}
