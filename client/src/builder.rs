@@ -39,6 +39,7 @@ pub struct Builder {
     max_hold: Duration,
     key_prefix: Vec<u8>,
     label: Vec<u8>,
+    waits_in_line: bool,
     #[cfg(feature = "tls")]
     tls: Option<crate::Tls>,
 }
@@ -55,6 +56,7 @@ impl Builder {
             max_hold: Duration::from_secs(3600),
             key_prefix: Vec::new(),
             label: Vec::new(),
+            waits_in_line: false,
             #[cfg(feature = "tls")]
             tls: None,
         }
@@ -121,6 +123,14 @@ impl Builder {
         self
     }
 
+    /// Whether calls that wait for a lock do so in line at the nodes, which hand it on in order and at once, or
+    /// by asking again as [`Builder::retry`] says. In line needs RESP3 and the right to subscribe to
+    /// `redlock:grant:*`; where a node does not let us, it is asked again. Default: by asking again.
+    pub fn wait_in_line(mut self, waits: bool) -> Self {
+        self.waits_in_line = waits;
+        self
+    }
+
     /// The certificates for every `rediss://` node that has none of its own. Default: the authorities that
     /// the system trusts, and no client certificate.
     #[cfg(feature = "tls")]
@@ -175,6 +185,7 @@ impl Builder {
             key_prefix: self.key_prefix,
             label: self.label,
             clock,
+            waits_in_line: self.waits_in_line,
         })
     }
 

@@ -142,7 +142,7 @@ impl Error {
     pub(crate) fn refused(refusal: Refusal, evidence: Evidence) -> Self {
         let evidence = Box::new(evidence);
         match refusal {
-            Refusal::Contended => Self::Contended(evidence),
+            Refusal::Contended | Refusal::Yielded => Self::Contended(evidence),
             Refusal::Quarantined { left } => Self::Quarantined { left, evidence },
             Refusal::Expired => Self::Expired(evidence),
             _ => Self::NoQuorum(evidence),

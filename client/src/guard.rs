@@ -58,6 +58,11 @@ impl Guard {
         &self.extender.hold
     }
 
+    /// Whether somebody else held the lock when it was asked for.
+    pub(crate) fn had_to_wait(&self) -> bool {
+        self.hold().was_refused()
+    }
+
     /// The number to hand to every storage that the work writes to.
     ///
     /// For one resource no two holders ever have the same, and one that held it before has a smaller one,

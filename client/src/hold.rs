@@ -21,6 +21,7 @@ pub(crate) struct Hold {
     fence: AtomicU64,
     ttl_ms: AtomicU64,
     is_loss_told: AtomicBool,
+    was_refused: AtomicBool,
     /// Extensions of one lock go one after the other.
     pub(crate) extending: tokio::sync::Mutex<()>,
     extras: Mutex<Extras>,
@@ -47,6 +48,7 @@ impl Hold {
             fence: AtomicU64::new(0),
             ttl_ms: AtomicU64::new(millis(ttl)),
             is_loss_told: AtomicBool::new(false),
+            was_refused: AtomicBool::new(false),
             extending: tokio::sync::Mutex::new(()),
             extras: Mutex::default(),
         }
@@ -55,6 +57,16 @@ impl Hold {
     /// The lock is held under this number.
     pub(crate) fn granted(&self, fence: u64) {
         self.fence.store(fence, Ordering::Release);
+    }
+
+    /// Somebody else held it when it was asked for.
+    pub(crate) fn refused(&self) {
+        self.was_refused.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether somebody else held it when it was asked for.
+    pub(crate) fn was_refused(&self) -> bool {
+        self.was_refused.load(Ordering::Relaxed)
     }
 
     /// The number it is held under; 0 before it is held.

@@ -65,11 +65,13 @@ impl Lease {
         Duration::from_nanos(self.notice_ns.load(Ordering::Relaxed))
     }
 
-    /// Validity ends at another moment than before: mostly later, sometimes sooner.
-    pub(crate) fn set_until(&self, until: Moment) {
+    /// Validity ends at another moment than before: mostly later, sometimes sooner. The holder of a lock that
+    /// is held for a short while only, until its claim is confirmed, is not told of its end at once.
+    pub(crate) fn set_until(&self, until: Moment, lease: Duration) {
         if until == self.until() {
             return;
         }
+        self.give_notice_for(lease.min(self.clock.now().until(until)));
         let (first, second) = until.nanoseconds();
         self.until[0].store(first, Ordering::Release);
         self.until[1].store(second, Ordering::Release);

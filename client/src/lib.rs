@@ -143,6 +143,7 @@ mod observe;
 mod owner;
 mod report;
 mod settings;
+mod ticket;
 mod wire;
 
 pub use builder::Builder;

@@ -1,7 +1,7 @@
 //! The lock manager: where locks come from.
 
 use crate::builder::Builder;
-use crate::driver::{self, Acquired, Inbox, Message};
+use crate::driver::{self, Acquired, Inbox, Message, NotAcquired, Wait};
 use crate::error::Evidence;
 use crate::guard::Guard;
 use crate::held::Held;
@@ -10,8 +10,8 @@ use crate::keys::Keys;
 use crate::memory::Nodes;
 use crate::owner::random;
 use crate::settings::Settings;
-use crate::{Error, observe};
-use redlock_proto::{Ballot, MAX_NODES, Retry};
+use crate::{Error, observe, ticket};
+use redlock_proto::{Ballot, MAX_NODES, Refusal, Retry};
 use std::fmt;
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -123,6 +123,9 @@ impl LockManager {
 
     /// Takes a lock, trying again as the manager's [`Retry`] says.
     ///
+    /// With [`Builder::wait_in_line`] one stands in line for as long as the policy would go on: whoever frees the
+    /// lock hands it to the one who has waited longest. While too few nodes answer, it is asked for again.
+    ///
     /// Cancel safe: if the future is dropped, everything that the nodes may have granted is freed.
     ///
     /// # Errors
@@ -143,7 +146,7 @@ impl LockManager {
         self.acquire_keys(keys, ttl, &Retry::none()).await
     }
 
-    /// Takes a lock, trying again for at most `wait`, whatever the manager's policy says about giving up.
+    /// Takes a lock, waiting for it for at most `wait`, whatever the manager's policy says about giving up.
     ///
     /// Cancel safe, as [`LockManager::acquire`].
     ///
@@ -295,29 +298,39 @@ impl LockManager {
             pause.or_else(|| on_and_on.next_at_least(attempts, elapsed, random(), at_least))
         };
         let mut last_words = None;
-        let attempts = self.attempts(keys, ttl, pause, &mut last_words);
-        match tokio::time::timeout(wait, attempts).await {
+        let patience = self.settings().waits_in_line.then_some(wait);
+        let attempts = self.attempts(keys, ttl, patience, pause, &mut last_words);
+        // In line it is the driver that says when time is up: it knows what the nodes said.
+        let at_most = patience.map_or(wait, |patience| patience.saturating_add(DRIVER_GRACE));
+        let outcome = match tokio::time::timeout(at_most, attempts).await {
+            Ok(Err(Error::Contended(evidence))) => Err(Error::timed_out(wait, *evidence)),
             Ok(outcome) => outcome,
             Err(_) => {
                 let evidence = last_words.unwrap_or_else(|| self.shared.evidence(keys, None));
-                let error = Error::timed_out(wait, evidence);
-                observe::failed(keys, &error);
-                Err(error)
+                Err(Error::timed_out(wait, evidence))
             }
-        }
+        };
+        outcome.inspect_err(|error| observe::failed(keys, error))
     }
 
     async fn acquire_keys(&self, keys: Keys, ttl: Duration, retry: &Retry) -> Result<Guard, Error> {
         let pause = |attempts, elapsed, at_least| retry.next_at_least(attempts, elapsed, random(), at_least);
-        observe::in_acquire_span(&keys, self.attempts(&keys, ttl, pause, &mut None)).await
+        let patience = retry.patience().filter(|_| self.settings().waits_in_line);
+        let attempts = async {
+            let outcome = self.attempts(&keys, ttl, patience, pause, &mut None).await;
+            outcome.inspect_err(|error| observe::failed(&keys, error))
+        };
+        observe::in_acquire_span(&keys, attempts).await
     }
 
     /// Tries until the lock is held, trying again is no use, or `pause` says that it is enough: it is told how
-    /// many attempts were made, how long they took and how long the nodes want to be left alone.
+    /// many attempts were made, how long they took and how long the nodes want to be left alone. With
+    /// `patience`, every attempt waits in line for what is left of it.
     async fn attempts(
         &self,
         keys: &Keys,
         ttl: Duration,
+        patience: Option<Duration>,
         pause: impl Fn(u32, Duration, Duration) -> Option<Duration>,
         last_words: &mut Option<Evidence>,
     ) -> Result<Guard, Error> {
@@ -325,41 +338,55 @@ impl LockManager {
         // Pauses between attempts need a timer: better no attempt at all than a panic at the second.
         tokio::runtime::Handle::try_current().map_err(|_| Error::NoRuntime)?;
         let started = Instant::now();
+        // The same for all attempts: whoever has to ask again does not lose its place.
+        let ticket = patience.map(|_| ticket::next());
         let mut attempts = 0;
         loop {
             attempts += 1;
             observe::attempt(keys);
-            let error = match self.attempt(keys, ttl, attempts).await {
+            let left = patience.unwrap_or_default().saturating_sub(started.elapsed());
+            let wait = ticket.map(|ticket| Wait { ticket, patience: left });
+            let error = match self.attempt(keys, ttl, wait, attempts).await {
                 Ok(guard) => {
                     observe::acquired(keys, guard.fence(), started.elapsed(), attempts);
+                    if attempts > 1 || guard.had_to_wait() {
+                        observe::waited(started.elapsed());
+                    }
                     return Ok(guard);
                 }
-                Err(error) => error,
+                Err(Refused::Yielded) => continue,
+                Err(Refused::WaitedInVain(error)) => return Err(error),
+                Err(Refused::For(error)) => error,
             };
             let at_least = match &error {
                 Error::Quarantined { left, .. } => *left,
                 _ => Duration::ZERO,
             };
             let pause = pause(attempts, started.elapsed(), at_least).filter(|_| error.is_retryable());
-            let Some(pause) = pause else {
-                observe::failed(keys, &error);
-                return Err(error);
-            };
+            let Some(pause) = pause else { return Err(error) };
             *last_words = error.evidence().cloned();
             tokio::time::sleep(pause).await;
         }
     }
 
     /// Tries once, with an owner of its own.
-    async fn attempt(&self, keys: &Keys, ttl: Duration, attempts: u32) -> Result<Guard, Error> {
+    async fn attempt(
+        &self,
+        keys: &Keys,
+        ttl: Duration,
+        wait: Option<Wait>,
+        attempts: u32,
+    ) -> Result<Guard, Refused> {
         let settings = self.settings();
         let hold = Arc::new(Hold::new(keys.clone(), ttl, settings));
         let inbox = self.shared.inbox()?;
         let (answer, acquired) = oneshot::channel();
-        let call = Message::Acquire { hold: Arc::clone(&hold), ttl, answer };
+        let call = Message::Acquire { hold: Arc::clone(&hold), ttl, wait, answer };
         inbox.send(call).map_err(|_| Error::NoRuntime)?;
-        let mut awaited = Awaited { acquired, inbox: &inbox };
+        let ticket = wait.map(|wait| wait.ticket);
+        let mut awaited = Awaited { acquired, ticket, inbox: &inbox };
         let acquired = (&mut awaited.acquired).await;
+        awaited.ticket = None;
         drop(awaited);
         match acquired {
             Ok(Ok(session)) => {
@@ -368,13 +395,35 @@ impl LockManager {
                 if guard.is_valid() {
                     return Ok(guard);
                 }
-                Err(Error::Expired(Box::new(self.shared.evidence(keys, None).after(attempts))))
+                Err(Error::Expired(Box::new(self.shared.evidence(keys, None).after(attempts))).into())
             }
-            Ok(Err((refusal, ballot))) => {
-                Err(Error::refused(refusal, self.shared.evidence(keys, Some(&ballot)).after(attempts)))
+            Ok(Err(NotAcquired { refusal: Refusal::Yielded, .. })) => Err(Refused::Yielded),
+            Ok(Err(NotAcquired { refusal, ballot, has_waited })) => {
+                let evidence = self.shared.evidence(keys, Some(&ballot)).after(attempts);
+                let error = Error::refused(refusal, evidence);
+                let in_vain = has_waited && refusal == Refusal::Contended;
+                Err(if in_vain { Refused::WaitedInVain(error) } else { Refused::For(error) })
             }
-            Err(_) => Err(Error::NoRuntime),
+            Err(_) => Err(Error::NoRuntime.into()),
         }
+    }
+}
+
+/// How long after the end of a wait its driver may say so.
+const DRIVER_GRACE: Duration = Duration::from_millis(100);
+
+/// Why an attempt did not bring the lock.
+enum Refused {
+    /// Ask again at once: somebody who came before us needed our nodes.
+    Yielded,
+    /// It was waited for until the end.
+    WaitedInVain(Error),
+    For(Error),
+}
+
+impl From<Error> for Refused {
+    fn from(error: Error) -> Self {
+        Self::For(error)
     }
 }
 
@@ -382,6 +431,8 @@ impl LockManager {
 /// back: the answer may lie there unread.
 struct Awaited<'a> {
     acquired: oneshot::Receiver<Acquired>,
+    /// The place in line that is given up with it.
+    ticket: Option<u64>,
     inbox: &'a Inbox,
 }
 
@@ -390,6 +441,8 @@ impl Drop for Awaited<'_> {
         self.acquired.close();
         if let Ok(Ok(session)) = self.acquired.try_recv() {
             let _ = self.inbox.send(Message::Release { session, answer: None });
+        } else if let Some(ticket) = self.ticket {
+            let _ = self.inbox.send(Message::Cancel { ticket });
         }
     }
 }

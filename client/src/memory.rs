@@ -8,9 +8,12 @@ use crate::wire::Frame;
 use bytes::Bytes;
 use redlock_core::reply::Value;
 use redlock_core::{Fault, MemoryNode, Millis, Reply};
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::task::{Context, Waker};
+use std::time::Duration;
 use tokio::time::Instant;
 
 /// Some nodes in memory, to be shared by managers and told to misbehave.
@@ -22,6 +25,8 @@ pub struct Nodes {
 struct Shared {
     nodes: Vec<Mutex<Memory>>,
     connections: AtomicU64,
+    /// Where those listen who wait for locks, by their channels.
+    mailboxes: Mutex<HashMap<Vec<u8>, Weak<Mailbox>>>,
     /// A paused clock belongs to one runtime: time starts with the first command inside it.
     start: OnceLock<Instant>,
 }
@@ -46,7 +51,8 @@ impl Nodes {
         };
         let nodes = (0..count).map(node).collect();
         let connections = AtomicU64::new(0);
-        Self { shared: Arc::new(Shared { nodes, connections, start: OnceLock::new() }) }
+        let (mailboxes, start) = (Mutex::default(), OnceLock::new());
+        Self { shared: Arc::new(Shared { nodes, connections, mailboxes, start }) }
     }
 
     /// How many there are.
@@ -106,9 +112,68 @@ impl Nodes {
     /// Runs a command on a node; `None` if it is cut off.
     pub(crate) fn execute(&self, node: usize, words: &[&[u8]], connection: u64) -> Option<Frame> {
         let now = self.now();
-        self.with(node, |memory| {
+        let said = self.with(node, |memory| {
             (!memory.silent).then(|| frame(memory.node.execute(words, connection, now)))
-        })?
+        })?;
+        self.deliver(node);
+        said
+    }
+
+    /// Where the news of a channel is found.
+    pub(crate) fn listen(&self, channel: &[u8]) -> Arc<Mailbox> {
+        let mailbox = Arc::new(Mailbox::default());
+        let mut mailboxes = self.shared.mailboxes.lock().unwrap_or_else(PoisonError::into_inner);
+        mailboxes.retain(|_, mailbox| mailbox.strong_count() > 0);
+        mailboxes.insert(channel.to_vec(), Arc::downgrade(&mailbox));
+        mailbox
+    }
+
+    /// Brings what a node has announced to those who listen, unless it is cut off.
+    fn deliver(&self, node: usize) {
+        let announce = |memory: &mut Memory| {
+            let announcements = memory.node.take_announcements();
+            if memory.silent { Vec::new() } else { announcements }
+        };
+        let announcements = self.with(node, announce).unwrap_or_default();
+        if announcements.is_empty() {
+            return;
+        }
+        let mailboxes = self.shared.mailboxes.lock().unwrap_or_else(PoisonError::into_inner);
+        for announcement in announcements {
+            if let Some(mailbox) = mailboxes.get(&announcement.channel).and_then(Weak::upgrade) {
+                mailbox.put(node, announcement.message.into());
+            }
+        }
+    }
+
+    /// How long until a node has something to do for those who wait; `None` while nobody does.
+    pub(crate) fn next_attention(&self) -> Option<Duration> {
+        let now = self.now();
+        let next = |node| {
+            self.with(node, |memory| {
+                let node = memory.node.node();
+                node.next_sweep().filter(|_| node.waiters() > 0)
+            })?
+        };
+        let soonest = (0..self.len()).filter_map(next).min()?;
+        Some(Duration::from_millis(soonest.since(now).max(1)))
+    }
+
+    /// Lets locks run out, and hands them on to those who wait.
+    pub(crate) fn look_after_waiters(&self) {
+        let now = self.now();
+        for node in 0..self.len() {
+            let waits = self.with(node, |memory| {
+                let waits = memory.node.node().waiters() > 0;
+                if waits {
+                    memory.node.sweep(now);
+                }
+                waits
+            });
+            if waits == Some(true) {
+                self.deliver(node);
+            }
+        }
     }
 
     fn now(&self) -> Millis {
@@ -124,6 +189,36 @@ impl Nodes {
     }
 }
 
+/// Letters for one driver.
+#[derive(Default)]
+pub(crate) struct Mailbox {
+    letters: Mutex<Letters>,
+}
+
+#[derive(Default)]
+struct Letters {
+    /// Each with the node that it is from.
+    unread: Vec<(usize, Bytes)>,
+    reader: Option<Waker>,
+}
+
+impl Mailbox {
+    fn put(&self, node: usize, message: Bytes) {
+        let mut letters = self.letters.lock().unwrap_or_else(PoisonError::into_inner);
+        letters.unread.push((node, message));
+        if let Some(reader) = letters.reader.take() {
+            reader.wake();
+        }
+    }
+
+    /// Takes what has come, and asks to be woken when more does.
+    pub(crate) fn take(&self, cx: &Context<'_>) -> Vec<(usize, Bytes)> {
+        let mut letters = self.letters.lock().unwrap_or_else(PoisonError::into_inner);
+        letters.reader = Some(cx.waker().clone());
+        std::mem::take(&mut letters.unread)
+    }
+}
+
 /// What the nodes hold is not printed: owners are part of it.
 impl fmt::Debug for Nodes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -136,6 +231,9 @@ fn frame(said: Result<Reply, Fault>) -> Frame {
     match said {
         Ok(Reply::Integer(number)) => integer(number),
         Ok(Reply::Nil) => Frame::Nil,
+        Ok(Reply::Queued { left_ms, position, ticket }) => {
+            Frame::Array(vec![Frame::Integer(left_ms), integer(position), integer(ticket)])
+        }
         Ok(Reply::Map(fields)) => Frame::Map(fields.into_iter().map(field).collect()),
         Err(fault) => Frame::Error(fault.to_string().into()),
     }

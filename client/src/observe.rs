@@ -83,6 +83,22 @@ pub(crate) fn failed(keys: &Keys, error: &Error) {
     }
 }
 
+/// A lock that was held was waited for, in line or by asking again.
+pub(crate) fn waited(waited: Duration) {
+    #[cfg(feature = "metrics")]
+    metrics::histogram!("redlock_wait_seconds").record(waited.as_secs_f64());
+}
+
+/// Nobody can wait in line, because of a node that does not let us.
+#[cold]
+pub(crate) fn polls_because_of(node: &str) {
+    #[cfg(feature = "tracing")]
+    tracing::warn!(
+        node,
+        "a node does not let clients wait in line; locks that are held are asked for again and again"
+    );
+}
+
 /// An extension has come to its end.
 pub(crate) fn extended(keys: &Keys, succeeded: bool) {
     #[cfg(feature = "metrics")]

@@ -36,6 +36,15 @@ impl fmt::Debug for Owner {
     }
 }
 
+/// The name of a channel that nobody else has: 16 hexadecimal digits.
+pub(crate) fn channel() -> [u8; 16] {
+    let mut name = [0; 16];
+    for (place, digit) in name.iter_mut().zip(Owner::random().0) {
+        *place = digit;
+    }
+    name
+}
+
 /// A random number for jitter; nothing secret depends on it.
 pub(crate) fn random() -> u64 {
     Uuid::new_v4().as_u64_pair().0

@@ -23,6 +23,7 @@ pub(crate) struct Settings {
     pub(crate) key_prefix: Vec<u8>,
     pub(crate) label: Vec<u8>,
     pub(crate) clock: Clock,
+    pub(crate) waits_in_line: bool,
 }
 
 /// Where the nodes are.

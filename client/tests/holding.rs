@@ -208,12 +208,80 @@ async fn acquire_waits_for_the_lock() {
 
 #[tokio::test(start_paused = true)]
 async fn acquire_gives_up_as_its_policy_says() {
+    // In line there is one attempt, and it takes as long as all tries would have.
+    for (waits_in_line, attempts, took) in [(true, 1, Some(Duration::from_millis(35))), (false, 4, None)] {
+        let builder = LockManager::builder().memory(&Nodes::new(3)).wait_in_line(waits_in_line);
+        let locks = builder.retry(Retry::default().max_attempts(4)).build().expect("fine");
+        let _guard = locks.acquire("job", TTL).await.expect("free");
+        let started = Instant::now();
+        let error = locks.acquire("job", TTL).await.expect_err("held");
+        let tried = matches!(&error, Error::Contended(evidence) if evidence.attempts() == attempts);
+        assert!(tried, "{error:?}");
+        assert!(took.is_none_or(|took| started.elapsed() >= took), "{:?}", started.elapsed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn those_who_wait_are_served_in_order_and_at_once() {
+    let nodes = Nodes::new(5);
+    let manager = || LockManager::builder().memory(&nodes).wait_in_line(true).build().expect("fine");
+    let first = manager().acquire("job", TTL).await.expect("free");
+    let served = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let mut waiting = Vec::new();
+    for number in 0..8 {
+        // As different processes.
+        let (locks, served) = (manager(), std::sync::Arc::clone(&served));
+        waiting.push(tokio::spawn(async move {
+            let guard = locks.acquire("job", TTL).await.expect("had in the end");
+            served.lock().expect("no panic").push((number, guard.fence()));
+            assert!(guard.remaining() > Duration::ZERO);
+            tokio::task::yield_now().await;
+            guard.release().await;
+        }));
+        advance(Duration::from_millis(1)).await;
+    }
+    let before = Instant::now();
+    first.release().await;
+    for task in waiting {
+        task.await.expect("no panic");
+    }
+    let expected: Vec<(u64, u64)> = (0..8).map(|number| (number, number + 2)).collect();
+    assert_eq!(*served.lock().expect("no panic"), expected);
+    assert!(before.elapsed() < Duration::from_millis(10), "nobody slept: {:?}", before.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_is_cancelled_leaves_nothing_behind() {
     let nodes = Nodes::new(3);
-    let locks =
-        LockManager::builder().memory(&nodes).retry(Retry::default().max_attempts(4)).build().expect("fine");
-    let _guard = locks.acquire("job", TTL).await.expect("free");
-    let error = locks.acquire("job", TTL).await.expect_err("held");
-    assert!(matches!(&error, Error::Contended(evidence) if evidence.attempts() == 4), "{error:?}");
+    let manager = || LockManager::builder().memory(&nodes).wait_in_line(true).build().expect("fine");
+    let (locks, other) = (manager(), manager());
+    let guard = locks.acquire("job", TTL).await.expect("free");
+    let waiting = tokio::spawn(async move { other.acquire("job", TTL).await.map(|guard| guard.fence()) });
+    advance(Duration::from_millis(5)).await;
+    waiting.abort();
+    assert!(waiting.await.expect_err("cancelled").is_cancelled());
+    advance(Duration::from_millis(5)).await;
+    guard.release().await;
+    // Nobody in line has got it.
+    assert!((0..3).all(|node| !nodes.holds(node, "job")));
+    assert_eq!(locks.try_acquire("job", TTL).await.expect("free").fence(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_was_handed_on_lasts_as_long_as_any() {
+    let locks = LockManager::builder().memory(&Nodes::new(5)).wait_in_line(true).build().expect("fine");
+    let first = locks.acquire("job", TTL).await.expect("free");
+    let waiting = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.acquire("job", TTL).await }
+    });
+    advance(Duration::from_millis(50)).await;
+    first.release().await;
+    let guard = waiting.await.expect("no panic").expect("had in the end");
+    // The claim is on its way; nobody is told that time is up.
+    let outlived = tokio::time::timeout(TTL / 2, guard.lost()).await;
+    assert!(outlived.is_err(), "{outlived:?}");
+    assert!(guard.is_valid() && guard.remaining() > TTL / 4);
 }
 
 #[tokio::test(start_paused = true)]

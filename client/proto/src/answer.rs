@@ -11,6 +11,13 @@ pub enum Reply {
     Number(u64),
     /// Not granted, or not held.
     Nil,
+    /// Not granted, and in line for it.
+    Queued {
+        /// The place in the line, counted from 1.
+        position: u64,
+        /// The ticket of the holder; 0 if it has none.
+        ticket: u64,
+    },
     /// The node may have forgotten locks and grants nothing for so long.
     Quarantined {
         /// Until then it refuses.
@@ -107,7 +114,7 @@ impl From<Reply> for Vote {
     fn from(reply: Reply) -> Self {
         match reply {
             Reply::Number(fence) => Self::Granted { fence },
-            Reply::Nil => Self::Refused,
+            Reply::Nil | Reply::Queued { .. } => Self::Refused,
             Reply::Quarantined { left } => Self::Quarantined { left },
             Reply::Failed(failure) => Self::Failed(failure),
         }

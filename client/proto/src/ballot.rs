@@ -55,6 +55,8 @@ pub enum Refusal {
     },
     /// A majority granted too late: nothing of the time to live was left.
     Expired,
+    /// Somebody who waited longer had too few nodes, and got ours: to be tried again at once.
+    Yielded,
 }
 
 impl Ballot {
@@ -148,7 +150,7 @@ impl Ballot {
 
     /// Why no majority can be had, in the words that help most: somebody holds the lock, or the nodes wait,
     /// or they are not there. It is somebody's holding if without it a majority could have granted.
-    fn refusal(&self) -> Refusal {
+    pub(crate) fn refusal(&self) -> Refusal {
         let fit = self.count(|vote| matches!(vote, Vote::Granted { .. } | Vote::Refused | Vote::Pending));
         if self.quorum.is_reached_by(fit) {
             return Refusal::Contended;

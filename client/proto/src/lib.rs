@@ -39,5 +39,5 @@ pub use moment::Moment;
 pub use nodes::{MAX_NODES, NodeSet};
 pub use quorum::Quorum;
 pub use retry::Retry;
-pub use session::{Ask, Event, Freed, Freeing, Request, Session};
+pub use session::{Ask, Event, Freed, Freeing, Grant, Line, Request, Session};
 pub use validity::Drift;

@@ -17,6 +17,12 @@ impl NodeSet {
         Self((1 << count.min(MAX_NODES)) - 1)
     }
 
+    /// One node.
+    #[must_use]
+    pub fn one(node: usize) -> Self {
+        Self(1 << node.min(MAX_NODES))
+    }
+
     /// Adds a node.
     pub fn insert(&mut self, node: usize) {
         self.0 |= 1 << node.min(MAX_NODES);

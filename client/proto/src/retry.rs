@@ -206,7 +206,31 @@ impl Retry {
     }
 }
 
+impl Retry {
+    /// For how long the policy goes on, so that one can wait in line for as long instead of trying again.
+    ///
+    /// `None` if there is no second try, or if a function decides about each of them.
+    #[must_use]
+    pub fn patience(&self) -> Option<Duration> {
+        if matches!(self.schedule, Schedule::Never | Schedule::Custom(_)) || self.max_attempts == Some(1) {
+            return None;
+        }
+        let by_attempts = self.max_attempts.map(|most| self.schedule.delays(most.saturating_sub(1)));
+        Some([by_attempts, self.give_up_after].into_iter().flatten().min().unwrap_or(Duration::MAX))
+    }
+}
+
 impl Schedule {
+    /// The delays before so many tries, without jitter.
+    fn delays(&self, tries: u32) -> Duration {
+        // After so many doublings no delay grows any more.
+        let growing = tries.min(64);
+        let context = |attempts_made| RetryContext { attempts_made, elapsed: Duration::ZERO, random: 0 };
+        let delay = |attempts_made| self.step(context(attempts_made)).unwrap_or_default();
+        let sum = (1..=growing).map(delay).fold(Duration::ZERO, Duration::saturating_add);
+        sum.saturating_add(delay(growing.max(1)).saturating_mul(tries - growing))
+    }
+
     /// The delay before jitter and bounds.
     fn step(&self, context: RetryContext) -> Option<Duration> {
         match self {
@@ -269,6 +293,20 @@ impl fmt::Debug for Schedule {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn a_policy_has_patience_for_all_its_tries() {
+        let ms = Duration::from_millis;
+        assert_eq!(Retry::default().patience(), Some(Duration::from_secs(10)));
+        assert_eq!(Retry::none().patience(), None);
+        assert_eq!(Retry::fixed(ms(10)).max_attempts(1).patience(), None);
+        assert_eq!(Retry::fixed(ms(10)).max_attempts(4).patience(), Some(ms(30)));
+        assert_eq!(Retry::fixed(ms(10)).max_attempts(1001).patience(), Some(ms(10_000)));
+        assert_eq!(Retry::fixed(ms(10)).max_attempts(9).give_up_after(ms(15)).patience(), Some(ms(15)));
+        assert_eq!(Retry::exponential(ms(5), ms(20)).max_attempts(5).patience(), Some(ms(55)));
+        assert_eq!(Retry::fixed(ms(10)).patience(), Some(Duration::MAX));
+        assert_eq!(Retry::custom(|_| Some(Duration::ZERO)).patience(), None);
+    }
+
     use super::*;
 
     const MS: fn(u64) -> Duration = Duration::from_millis;

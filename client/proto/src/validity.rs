@@ -36,6 +36,14 @@ impl Drift {
     }
 }
 
+impl Drift {
+    /// The least that has passed on a client's clock while this much has passed on a node's.
+    #[must_use]
+    pub fn at_least(self, on_the_node: Duration) -> Duration {
+        on_the_node.saturating_sub(on_the_node.mul_f64(self.share))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -71,6 +71,8 @@ pub(super) async fn connect(seeds: &[Server]) -> Result<Ready, ConnectFailure> {
     Ok(Ready {
         stream: Box::new(driver),
         identity: summary::identity(&identities),
+        // Every key has its own master, and the news would come from any of them.
+        tells_news: false,
         leftover: BytesMut::new(),
     })
 }

@@ -184,6 +184,11 @@ pub(super) struct Heard {
 }
 
 impl Heard {
+    /// Whether the node's module lets clients wait in line, if that was the last question.
+    pub(super) fn hands_locks_on(&self) -> bool {
+        self.last.field("claim-window-ms").is_some()
+    }
+
     /// The node's identity, if that was the last question.
     pub(super) fn identity(&self) -> Result<Identity, ConnectFailure> {
         let text = |name| self.last.field(name).and_then(Frame::as_text).map(str::to_owned);

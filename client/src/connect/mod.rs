@@ -47,6 +47,8 @@ pub(crate) struct Ready {
     pub(crate) stream: Box<dyn Stream>,
     /// Which node this is.
     pub(crate) identity: Identity,
+    /// Whether it can tell on this connection of locks that it gives to those who wait.
+    pub(crate) tells_news: bool,
     /// What was read beyond the handshake; it comes before anything that the stream still gives.
     pub(crate) leftover: BytesMut,
 }
@@ -69,5 +71,6 @@ async fn reach(server: &Server, handshake: Handshake) -> Result<Ready, ConnectFa
     let mut stream = stream::open(&server.address).await?;
     let heard = handshake.hold(&mut stream).await?;
     let identity = heard.identity()?;
-    Ok(Ready { stream, identity, leftover: heard.leftover })
+    let tells_news = heard.hands_locks_on() && server.login.protocol == Protocol::Resp3;
+    Ok(Ready { stream, identity, tells_news, leftover: heard.leftover })
 }

@@ -15,6 +15,8 @@ pub(super) enum Entry {
     Owed(Owed),
     /// Part of a survey.
     Survey { place: usize, serial: u64, sent: Moment },
+    /// Asks for the news of grants.
+    Subscription { sent: Moment },
 }
 
 impl Entry {
@@ -23,7 +25,7 @@ impl Entry {
         match self {
             Self::Vote { request, .. } => request.sent,
             Self::Owed(owed) => owed.sent,
-            Self::Survey { sent, .. } => *sent,
+            Self::Survey { sent, .. } | Self::Subscription { sent } => *sent,
         }
     }
 
@@ -32,7 +34,7 @@ impl Entry {
         match self {
             Self::Vote { request, .. } => request.is_release(),
             Self::Owed(_) => true,
-            Self::Survey { .. } => false,
+            Self::Survey { .. } | Self::Subscription { .. } => false,
         }
     }
 }
@@ -53,9 +55,20 @@ impl fmt::Debug for Owed {
     }
 }
 
+/// What has come from a node, or to it.
+#[derive(Debug)]
+pub(super) enum Arrival {
+    /// An answer, or the certainty that there is none.
+    Answer(Answer),
+    /// A message to those who wait.
+    News { node: usize, message: Bytes },
+    /// The connection has broken: the node has forgotten who waits.
+    Cut { node: usize, failure: Failure },
+}
+
 /// What came of a request.
 #[derive(Debug)]
-pub(super) struct Arrival {
+pub(super) struct Answer {
     pub(super) node: usize,
     pub(super) entry: Entry,
     pub(super) outcome: Result<Frame, Failure>,

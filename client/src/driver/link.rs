@@ -3,11 +3,11 @@
 //! A link connects by itself, again and again if it must, and says at once that a node is down when it is
 //! known to be: nobody waits for a node that the last caller waited for in vain.
 
-use super::entry::{Arrival, Entry, Owed, Stage};
+use super::entry::{Answer, Arrival, Entry, Owed, Stage};
 use crate::connect::{self, ConnectFailure, Identity, Ready, Stream, Target};
 use crate::owner::random;
 use crate::wire;
-use bytes::{Buf, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use redlock_proto::{Failure, FailureKind, Moment};
 use std::collections::VecDeque;
 use std::future::Future;
@@ -67,6 +67,21 @@ pub(super) struct Link {
     identity: Option<Identity>,
     /// When the connection was made.
     opened: Moment,
+    /// The command that asks for the news of grants, if anybody wants them.
+    subscribe: Option<Bytes>,
+    news: News,
+}
+
+/// Whether a node tells of the locks that it gives to those who wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum News {
+    /// Nobody knows yet.
+    Unknown,
+    /// It was asked to.
+    Asked,
+    Subscribed,
+    /// It does not: its module is older, it speaks another protocol, or it does not let us listen.
+    None,
 }
 
 enum State {
@@ -92,7 +107,12 @@ pub(super) enum Progress {
 }
 
 impl Link {
-    pub(super) fn new(node: usize, target: Arc<Target>, patience: Patience) -> Self {
+    pub(super) fn new(
+        node: usize,
+        target: Arc<Target>,
+        patience: Patience,
+        subscribe: Option<Bytes>,
+    ) -> Self {
         Self {
             node,
             target,
@@ -109,6 +129,8 @@ impl Link {
             failures_in_a_row: 0,
             identity: None,
             opened: Moment::default(),
+            subscribe,
+            news: News::Unknown,
         }
     }
 
@@ -224,9 +246,30 @@ impl Link {
         self.unread = ready.leftover;
         self.silent_since = None;
         self.opened = now;
+        self.news = News::None;
+        if let Some(subscribe) = self.subscribe.clone().filter(|_| ready.tells_news) {
+            self.ask_for_news(&subscribe, now);
+        }
         self.pay(now);
         self.identity = Some(ready.identity);
         self.state = State::Up(ready.stream);
+    }
+
+    /// Asks for the news of grants, before anything that may bring such news.
+    fn ask_for_news(&mut self, subscribe: &[u8], now: Moment) {
+        let commands = std::mem::take(&mut self.unwritten);
+        self.unwritten.extend_from_slice(subscribe);
+        self.unwritten.extend_from_slice(&commands);
+        self.waiting.push_front(Entry::Subscription { sent: now });
+        // Those at the front that were given up are one place further back now.
+        self.given_up += usize::from(self.given_up > 0);
+        self.news = News::Asked;
+    }
+
+    /// Whether one can wait in line at the node, as far as is known. At a node that is away nobody waits, and
+    /// nobody need wait for it.
+    pub(super) fn offers_waiting(&self) -> bool {
+        self.news != News::None || matches!(self.state, State::Down { .. })
     }
 
     /// Does not use a new connection: the node is not fit to vote.
@@ -269,10 +312,27 @@ impl Link {
                 Poll::Pending => break,
             }
             while let Some(frame) = wire::decode(&mut self.unread).map_err(|garbled| garbled.to_string())? {
-                if matches!(frame, wire::Frame::Push(_)) {
+                if let wire::Frame::Push(parts) = &frame {
+                    match said(parts) {
+                        Said::Subscribed => {
+                            self.news = News::Subscribed;
+                            if let Some(Entry::Subscription { .. }) = self.waiting.front() {
+                                self.waiting.pop_front();
+                                self.given_up = self.given_up.saturating_sub(1);
+                            }
+                        }
+                        Said::News(message) => arrivals.push(Arrival::News { node: self.node, message }),
+                        Said::Nothing => {}
+                    }
                     continue;
                 }
                 let entry = self.waiting.pop_front().ok_or("a reply that nobody asked for")?;
+                if matches!(entry, Entry::Subscription { .. }) {
+                    // Only a refusal is a reply: this user may not subscribe.
+                    self.news = News::None;
+                    self.given_up = self.given_up.saturating_sub(1);
+                    continue;
+                }
                 let stage = Stage::settled(self.given_up > 0);
                 self.given_up = self.given_up.saturating_sub(1);
                 self.silent_since = None;
@@ -286,7 +346,7 @@ impl Link {
                         Err(failure)
                     }
                 };
-                arrivals.push(Arrival { node: self.node, entry, outcome, stage });
+                arrivals.push(Arrival::Answer(Answer { node: self.node, entry, outcome, stage }));
             }
             if has_moved {
                 return Err("the server is a replica now".into());
@@ -302,9 +362,15 @@ impl Link {
                 break;
             }
             self.silent_since.get_or_insert(entry.sent());
+            if matches!(entry, Entry::Subscription { .. }) {
+                self.given_up += 1;
+                continue;
+            }
             let waited = format!("none within {} ms", now.since(entry.sent()).as_millis());
             let outcome = Err(Failure::new(FailureKind::Silent, waited));
-            arrivals.push(Arrival { node: self.node, entry: entry.clone(), outcome, stage: Stage::Overdue });
+            let stage = Stage::Overdue;
+            let answer = Answer { node: self.node, entry: entry.clone(), outcome, stage };
+            arrivals.push(Arrival::Answer(answer));
             self.given_up += 1;
         }
         if !matches!(self.state, State::Up(_)) {
@@ -345,10 +411,18 @@ impl Link {
     /// Counts the node as down, tells everybody who waits, and plans the next connection.
     fn fail(&mut self, kind: FailureKind, why: &str, now: Moment, arrivals: &mut Vec<Arrival>) {
         let why: Arc<str> = why.into();
+        if matches!(self.news, News::Asked | News::Subscribed) {
+            let failure = Failure::new(FailureKind::Cut, Arc::clone(&why));
+            arrivals.push(Arrival::Cut { node: self.node, failure });
+            self.news = News::Unknown;
+        }
         for (place, entry) in std::mem::take(&mut self.waiting).into_iter().enumerate() {
+            if matches!(entry, Entry::Subscription { .. }) {
+                continue;
+            }
             let outcome = Err(Failure::new(kind, Arc::clone(&why)));
             let stage = Stage::settled(place < self.given_up);
-            arrivals.push(Arrival { node: self.node, entry, outcome, stage });
+            arrivals.push(Arrival::Answer(Answer { node: self.node, entry, outcome, stage }));
         }
         self.given_up = 0;
         self.silent_since = None;
@@ -372,6 +446,22 @@ fn demotion(target: &Target, frame: &wire::Frame) -> Option<Failure> {
             Some(Failure::new(FailureKind::Rejected, frame.complaint().unwrap_or_default()))
         }
         _ => None,
+    }
+}
+
+/// What a message that answers no command says.
+enum Said {
+    Subscribed,
+    News(Bytes),
+    Nothing,
+}
+
+fn said(parts: &[wire::Frame]) -> Said {
+    let kind = parts.first().and_then(wire::Frame::as_bytes);
+    match (kind, parts.get(2)) {
+        (Some(b"subscribe"), _) => Said::Subscribed,
+        (Some(b"message"), Some(wire::Frame::Bulk(message))) => Said::News(message.clone()),
+        _ => Said::Nothing,
     }
 }
 

@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 pub(crate) type Inbox = mpsc::UnboundedSender<Message>;
 
 /// A lock that a driver keeps, by its place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct SessionId {
     pub(super) place: usize,
     pub(super) serial: u64,
@@ -21,7 +21,9 @@ pub(crate) struct SessionId {
 #[derive(Debug)]
 pub(crate) enum Message {
     /// Try once to take a lock. If nobody waits for the answer any more, it is given back.
-    Acquire { hold: Arc<Hold>, ttl: Duration, answer: oneshot::Sender<Acquired> },
+    Acquire { hold: Arc<Hold>, ttl: Duration, wait: Option<Wait>, answer: oneshot::Sender<Acquired> },
+    /// Nobody waits any more for the lock that was asked for with this ticket.
+    Cancel { ticket: u64 },
     /// Extend a lock that is held.
     Extend { session: SessionId, ttl: Duration, answer: oneshot::Sender<Extended> },
     /// Free a lock; the answer may be of no interest.
@@ -36,8 +38,26 @@ pub(crate) enum Message {
     Close { answer: oneshot::Sender<()> },
 }
 
-/// What became of an attempt: the lock, or why it is not held and what the nodes said.
-pub(crate) type Acquired = Result<SessionId, (Refusal, Ballot)>;
+/// The wish to wait for a lock that is held.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wait {
+    pub(crate) ticket: u64,
+    /// For how long.
+    pub(crate) patience: Duration,
+}
+
+/// What became of an attempt: the lock, or why it is not held.
+pub(crate) type Acquired = Result<SessionId, NotAcquired>;
+
+/// Why a lock is not held.
+#[derive(Debug)]
+pub(crate) struct NotAcquired {
+    pub(crate) refusal: Refusal,
+    /// What the nodes said.
+    pub(crate) ballot: Ballot,
+    /// Whether it was waited for in line.
+    pub(crate) has_waited: bool,
+}
 
 /// What became of an extension.
 #[derive(Debug)]

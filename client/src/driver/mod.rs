@@ -10,21 +10,23 @@ mod link;
 mod message;
 mod record;
 mod survey;
+mod wakes;
 mod wires;
 
-pub(crate) use message::{Acquired, Extended, Inbox, Message, SessionId};
+pub(crate) use message::{Acquired, Extended, Inbox, Message, NotAcquired, SessionId, Wait};
 pub(crate) use survey::{Question, Sighted};
 
 use crate::clock::Clock;
 use crate::settings::Settings;
-use crate::wire;
+use crate::{observe, wire};
 use bytes::BytesMut;
-use entry::{Arrival, Entry, Owed, Stage};
+use entry::{Answer, Arrival, Entry, Owed, Stage};
 use link::sooner;
-use record::{Record, reply_of};
+use record::{Record, grant_of, reply_of};
 use redlock_proto::hint::Hints;
-use redlock_proto::{Moment, NodeSet, Request};
+use redlock_proto::{Line, Moment, NodeSet, Request};
 use slab::Slab;
+use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -33,6 +35,7 @@ use std::time::Duration;
 use survey::Survey;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Sleep;
+use wakes::Wakes;
 use wires::Wires;
 
 /// How many calls are taken in before the nodes are looked after again.
@@ -45,6 +48,9 @@ const FEW_CALLERS: usize = 2;
 /// node bars late requests.
 const OWED_BEYOND_TTL: Duration = Duration::from_secs(10);
 
+/// Every session has so many stamps of its own, as a power of two.
+const STAMP_BITS: u32 = 20;
+
 /// The task that serves a manager.
 pub(crate) struct Driver {
     settings: Arc<Settings>,
@@ -56,8 +62,12 @@ pub(crate) struct Driver {
     wires: Wires,
     records: Slab<Record>,
     surveys: Slab<(u64, Survey)>,
-    /// Sessions that wait a moment for an answer that may spare a second round. Hardly ever any.
-    patient: Vec<SessionId>,
+    wakes: Wakes,
+    /// The sessions that wait in line, by their tickets.
+    in_line: HashMap<u64, SessionId>,
+    /// Where the nodes send the news of what they give to those who wait.
+    channel: [u8; 16],
+    has_told_of_polling: bool,
     /// Requests of sessions whose fate is not known, and not yet overdue.
     awaited: usize,
     serial: u64,
@@ -81,16 +91,20 @@ pub(crate) fn start(settings: &Arc<Settings>, runtime: &tokio::runtime::Handle) 
 
 impl Driver {
     fn new(settings: Arc<Settings>, calls: mpsc::UnboundedReceiver<Message>) -> Self {
+        let channel = crate::owner::channel();
         Self {
             clock: settings.clock,
-            wires: Wires::new(&settings),
+            wires: Wires::new(&settings, &channel),
             settings,
             calls,
             is_wanted: true,
             taken: Vec::new(),
             records: Slab::new(),
             surveys: Slab::new(),
-            patient: Vec::new(),
+            wakes: Wakes::default(),
+            in_line: HashMap::new(),
+            channel,
+            has_told_of_polling: false,
             awaited: 0,
             serial: 0,
             hints: Hints::default(),
@@ -122,17 +136,29 @@ impl Driver {
 
     fn call(&mut self, message: Message, now: Moment) {
         match message {
-            Message::Acquire { hold, ttl, answer } => {
+            Message::Acquire { hold, ttl, wait, answer } => {
                 let hint = self.hints.for_next_acquire();
                 self.serial += 1;
+                let wait =
+                    wait.filter(|_| self.can_wait()).map(|wait| (self.line(wait.ticket), wait.patience));
                 let (record, request) =
-                    Record::begin(&self.settings, self.serial, hold, ttl, hint, now, answer);
+                    Record::begin(&self.settings, self.serial, hold, ttl, hint, wait, now, answer);
                 let id = SessionId { place: self.records.insert(record), serial: self.serial };
+                if let Some((line, _)) = wait {
+                    self.in_line.insert(line.ticket, id);
+                }
                 self.send(id, request, NodeSet::first(self.settings.quorum.nodes()), now);
+                self.plan_wake(id);
+            }
+            Message::Cancel { ticket } => {
+                if let Some(session) = self.in_line.get(&ticket).copied() {
+                    self.happened(session, None, now);
+                }
             }
             Message::Extend { session, ttl, answer } => {
+                let drift = self.settings.drift;
                 let Some(record) = self.record(session) else { return };
-                if let Some((request, to)) = record.extend(ttl, now, answer) {
+                if let Some((request, to)) = record.extend(ttl, drift, now, answer) {
                     self.send(session, request, to, now);
                 }
             }
@@ -152,6 +178,24 @@ impl Driver {
             Message::Survey { question, answer } => self.ask_everybody(&question, answer, now),
             Message::Close { answer } => self.closing.push((self.serial, Some(answer))),
         }
+    }
+
+    /// Whether all nodes that are there let us wait in line. Says so once if not.
+    fn can_wait(&mut self) -> bool {
+        match self.wires.offer_waiting() {
+            Ok(()) => true,
+            Err(node) => {
+                if !std::mem::replace(&mut self.has_told_of_polling, true) {
+                    observe::polls_because_of(node);
+                }
+                false
+            }
+        }
+    }
+
+    /// A place in line. Stamps of two sessions are never the same.
+    fn line(&self, ticket: u64) -> Line {
+        Line { ticket, stamp: self.serial << STAMP_BITS, wait: Duration::ZERO, channel: self.channel }
     }
 
     fn record(&mut self, id: SessionId) -> Option<&mut Record> {
@@ -230,7 +274,11 @@ impl Driver {
     }
 
     fn arrived(&mut self, arrival: Arrival, now: Moment) {
-        let Arrival { node, entry, outcome, stage } = arrival;
+        let Answer { node, entry, outcome, stage } = match arrival {
+            Arrival::Answer(answer) => answer,
+            Arrival::News { node, message } => return self.heard(node, &message, now),
+            Arrival::Cut { node, failure } => return self.cut(node, &failure, now),
+        };
         match entry {
             Entry::Vote { session, request } => {
                 let Some(record) = self.records.get_mut(session.place) else { return };
@@ -243,7 +291,7 @@ impl Driver {
                     self.see_to_release(node, &hold, &request, &outcome, now);
                 }
                 let Some(record) = self.records.get_mut(session.place) else { return };
-                let reply = reply_of(outcome);
+                let reply = reply_of(outcome, &request);
                 let event = record.session.answered(node, &request, reply, now);
                 if let Some(redlock_proto::Event::Held { fence }) = event {
                     self.hints.held(fence);
@@ -260,7 +308,30 @@ impl Driver {
             Entry::Owed(owed) if stage != Stage::Overdue && is_to_be_repeated(&outcome) => {
                 self.wires.owe(node, owed, now);
             }
-            Entry::Owed(_) => {}
+            Entry::Owed(_) | Entry::Subscription { .. } => {}
+        }
+    }
+
+    /// A node says that it has given a lock to one of those who wait.
+    fn heard(&mut self, node: usize, message: &[u8], now: Moment) {
+        let Some((ticket, grant)) = grant_of(message) else { return };
+        let Some(session) = self.in_line.get(&ticket).copied() else { return };
+        let Some(record) = self.record(session) else { return };
+        let event = record.session.pushed(node, grant, now);
+        if let Some(redlock_proto::Event::Held { fence }) = event {
+            self.hints.held(fence);
+        }
+        self.happened(session, event, now);
+    }
+
+    /// A node has forgotten who waits.
+    fn cut(&mut self, node: usize, failure: &redlock_proto::Failure, now: Moment) {
+        let waiting: Vec<SessionId> = self.in_line.values().copied().collect();
+        for session in waiting {
+            if let Some(record) = self.record(session) {
+                let event = record.session.cut(node, failure.clone(), now);
+                self.happened(session, event, now);
+            }
         }
     }
 
@@ -294,37 +365,48 @@ impl Driver {
     /// Carries out what a session has decided.
     fn happened(&mut self, session: SessionId, event: Option<redlock_proto::Event>, now: Moment) {
         let Some(record) = self.records.get_mut(session.place) else { return };
-        match record.carry_out(event, session) {
+        match record.carry_out(event, session, now) {
             record::Duty::None => {}
             record::Duty::Send(request, to) => self.send(session, request, to, now),
             record::Duty::Free => self.release(session, now),
-            record::Duty::Wake if self.patient.contains(&session) => {}
-            record::Duty::Wake => self.patient.push(session),
         }
+        self.plan_wake(session);
         self.forget_if_done(session);
     }
 
-    fn forget_if_done(&mut self, session: SessionId) {
-        if self.record(session).is_some_and(|record| record.is_done()) {
-            self.records.remove(session.place);
+    /// Makes sure that a session is woken when it wants to be.
+    fn plan_wake(&mut self, session: SessionId) {
+        let Some(record) = self.record(session) else { return };
+        let Some(at) = record.session.wake_at() else { return };
+        if record.planned.is_none_or(|planned| at.nanoseconds() < planned.nanoseconds()) {
+            record.planned = Some(at);
+            self.wakes.plan(session, at);
         }
+    }
+
+    fn forget_if_done(&mut self, session: SessionId) {
+        let Some(record) = self.record(session).filter(|record| record.is_done()) else { return };
+        if let Some(ticket) = record.ticket
+            && self.in_line.get(&ticket) == Some(&session)
+        {
+            self.in_line.remove(&ticket);
+        }
+        self.records.remove(session.place);
     }
 
     /// Does what is due by now; true if there was anything.
     fn tick(&mut self, now: Moment) -> bool {
         self.wires.tick(now, &mut self.arrivals);
-        let waiting = std::mem::take(&mut self.patient);
         let mut woke_any = false;
-        for session in waiting {
+        while let Some(session) = self.wakes.due(now) {
             let Some(record) = self.record(session) else { continue };
-            match record.session.wake_at() {
-                Some(at) if !now.has_reached(at) => self.patient.push(session),
-                Some(_) => {
-                    woke_any = true;
-                    let event = record.session.woken(now);
-                    self.happened(session, event, now);
-                }
-                None => {}
+            record.planned = None;
+            if record.session.wake_at().is_some_and(|at| now.has_reached(at)) {
+                woke_any = true;
+                let event = record.session.woken(now);
+                self.happened(session, event, now);
+            } else {
+                self.plan_wake(session);
             }
         }
         woke_any || !self.arrivals.is_empty()
@@ -333,8 +415,7 @@ impl Driver {
     /// Arms the timer for what is due next. It may go off too early, never too late: under load the next
     /// deadline moves all the time, and to move the timer with it would cost more than the rest.
     fn arm(&mut self, cx: &mut Context<'_>, now: Moment) -> Poll<()> {
-        let patient = self.patient.iter().map(|session| self.records.get(session.place)?.session.wake_at());
-        let Some(next) = sooner(patient.fold(None, sooner), self.wires.wake_at(now)) else {
+        let Some(next) = sooner(self.wakes.next(), self.wires.wake_at(now)) else {
             return Poll::Pending;
         };
         if self.armed.is_none_or(|armed| next.nanoseconds() < armed.nanoseconds()) {

@@ -1,12 +1,14 @@
 //! A session and those who wait for it.
 
 use super::entry::Stage;
-use super::message::{Acquired, Extended, SessionId};
+use super::message::{Acquired, Extended, NotAcquired, SessionId};
 use crate::hold::Hold;
 use crate::lease::Loss;
 use crate::settings::Settings;
 use crate::wire::Frame;
-use redlock_proto::{Event, Failure, FailureKind, Freeing, Moment, NodeSet, Reply, Request, Session};
+use redlock_proto::{
+    Ask, Drift, Event, Failure, FailureKind, Freeing, Grant, Line, Moment, NodeSet, Reply, Request, Session,
+};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -25,6 +27,12 @@ pub(super) struct Record {
     awaited: usize,
     /// Requests that a link still has, overdue ones too.
     in_links: usize,
+    /// For how long the lock is counted on once it is held.
+    lease: Duration,
+    /// The place in line, if it waits.
+    pub(super) ticket: Option<u64>,
+    /// When it is going to be woken.
+    pub(super) planned: Option<Moment>,
 }
 
 /// What a driver has to do next for a session.
@@ -33,21 +41,25 @@ pub(super) enum Duty {
     Send(Request, NodeSet),
     /// Free the lock everywhere.
     Free,
-    /// Wake the session at its time.
-    Wake,
 }
 
 impl Record {
+    #[allow(clippy::too_many_arguments, reason = "one call's worth of words, nothing to group")]
     pub(super) fn begin(
         settings: &Settings,
         serial: u64,
         hold: Arc<Hold>,
         ttl: Duration,
         hint: Option<u64>,
+        wait: Option<(Line, Duration)>,
         now: Moment,
         answer: oneshot::Sender<Acquired>,
     ) -> (Self, Request) {
         let (session, request) = Session::begin(settings.quorum, settings.drift, ttl, hint, now);
+        let (session, request) = match wait {
+            Some((line, patience)) => session.waiting(line, now.plus(patience)),
+            None => (session, request),
+        };
         let record = Self {
             serial,
             session,
@@ -58,6 +70,9 @@ impl Record {
             is_over: false,
             awaited: 0,
             in_links: 0,
+            ticket: wait.map(|(line, _)| line.ticket),
+            planned: None,
+            lease: settings.drift.lease(ttl),
         };
         (record, request)
     }
@@ -90,11 +105,13 @@ impl Record {
     pub(super) fn extend(
         &mut self,
         ttl: Duration,
+        drift: Drift,
         now: Moment,
         answer: oneshot::Sender<Extended>,
     ) -> Option<(Request, NodeSet)> {
         match self.session.extend(ttl, now) {
             Ok(wanted) => {
+                self.lease = drift.lease(ttl);
                 self.on_extended = Some(answer);
                 Some(wanted)
             }
@@ -130,25 +147,33 @@ impl Record {
     }
 
     /// Tells those who wait what has happened, and the driver what is to be done.
-    pub(super) fn carry_out(&mut self, event: Option<Event>, id: SessionId) -> Duty {
+    pub(super) fn carry_out(&mut self, event: Option<Event>, id: SessionId, now: Moment) -> Duty {
         // Any answer may move the end of a lock that is held, in either direction.
         if let (Some(_), Some(until)) = (self.session.fence(), self.session.valid_until()) {
-            self.hold.lease.set_until(until);
+            self.hold.lease.set_until(until, self.lease);
         }
         let Some(event) = event else { return self.while_nothing_happens() };
         match event {
             Event::Promote(request, to) => return Duty::Send(request, to),
             Event::Held { fence } => {
                 self.hold.granted(fence);
+                if self.session.was_refused() {
+                    self.hold.refused();
+                }
                 let answer = self.on_acquired.take();
                 // Nobody there to take it: a cancelled call leaves no lock behind.
                 if answer.is_none_or(|answer| answer.send(Ok(id)).is_err()) {
                     return Duty::Free;
                 }
+                if let Some((claim, to)) = self.session.claim(now) {
+                    return Duty::Send(claim, to);
+                }
             }
             Event::Failed(refusal) => {
                 if let Some(answer) = self.on_acquired.take() {
-                    let _ = answer.send(Err((refusal, self.session.ballot().clone())));
+                    let ballot = self.session.ballot().clone();
+                    let has_waited = self.ticket.is_some();
+                    let _ = answer.send(Err(NotAcquired { refusal, ballot, has_waited }));
                 }
                 return Duty::Free;
             }
@@ -170,12 +195,12 @@ impl Record {
         if !self.is_over && self.on_acquired.as_ref().is_some_and(oneshot::Sender::is_closed) {
             return Duty::Free;
         }
-        if self.session.wake_at().is_some() { Duty::Wake } else { Duty::None }
+        Duty::None
     }
 }
 
 /// What a node's reply means to a session.
-pub(super) fn reply_of(outcome: Result<Frame, Failure>) -> Reply {
+pub(super) fn reply_of(outcome: Result<Frame, Failure>, request: &Request) -> Reply {
     let frame = match outcome {
         Ok(frame) => frame,
         Err(failure) => return Reply::Failed(failure),
@@ -186,6 +211,7 @@ pub(super) fn reply_of(outcome: Result<Frame, Failure>) -> Reply {
             Err(_) => garbled("a negative number"),
         },
         Frame::Nil => Reply::Nil,
+        Frame::Array(parts) if matches!(request.ask, Ask::Wait { .. }) => queued(parts),
         Frame::Error(_) => {
             let complaint = frame.complaint().unwrap_or_default();
             match quarantine(&complaint) {
@@ -195,6 +221,28 @@ pub(super) fn reply_of(outcome: Result<Frame, Failure>) -> Reply {
         }
         _ => garbled("a reply of a kind that the command does not have"),
     }
+}
+
+/// A place in line: what is left to the holder, the position, the holder's ticket.
+fn queued(parts: &[Frame]) -> Reply {
+    let number = |part: &Frame| part.as_integer().and_then(|number| u64::try_from(number).ok());
+    match parts {
+        [_, position, ticket] => match (number(position), number(ticket)) {
+            (Some(position), Some(ticket)) => Reply::Queued { position, ticket },
+            _ => garbled("a place in line that is none"),
+        },
+        _ => garbled("a place in line that is none"),
+    }
+}
+
+/// What a message to those who wait says: whose ticket it is, and what was granted.
+pub(super) fn grant_of(message: &[u8]) -> Option<(u64, Grant)> {
+    let text = message.strip_prefix(b"stamped ")?;
+    let mut words = text.splitn(6, |byte| *byte == b' ');
+    let mut number = || std::str::from_utf8(words.next()?).ok()?.parse::<u64>().ok();
+    let (ticket, fence, stamp) = (number()?, number()?, number()?);
+    let (waited, claim) = (Duration::from_millis(number()?), Duration::from_millis(number()?));
+    Some((ticket, Grant { fence, stamp, waited, claim }))
 }
 
 /// A reply that makes no sense says nothing about what the node did.

@@ -1,10 +1,13 @@
 //! The ways to the nodes: connections, or nodes in memory.
 
-use super::entry::{Arrival, Entry, Owed, Stage};
+use super::entry::{Answer, Arrival, Entry, Owed, Stage};
 use super::link::{Link, Patience, Progress, sooner};
 use crate::connect::Identity;
-use crate::memory::Nodes;
+use crate::memory::{Mailbox, Nodes};
 use crate::settings::{Places, Settings};
+use crate::wire;
+use bytes::BytesMut;
+use redlock_core::node::CHANNEL_PREFIX;
 use redlock_proto::{Failure, FailureKind, Moment};
 use std::sync::Arc;
 use std::task::Context;
@@ -12,17 +15,27 @@ use std::task::Context;
 /// All nodes of a manager.
 pub(super) enum Wires {
     Links { links: Vec<Link>, names: Vec<Arc<str>> },
-    Memory { nodes: Nodes, connection: u64 },
+    Memory { nodes: Nodes, connection: u64, mailbox: Arc<Mailbox> },
 }
 
 impl Wires {
-    pub(super) fn new(settings: &Settings) -> Self {
+    pub(super) fn new(settings: &Settings, channel: &[u8]) -> Self {
+        let channel = [CHANNEL_PREFIX, channel].concat();
         let patience =
             Patience { node_timeout: settings.node_timeout, connect_timeout: settings.connect_timeout };
         match &settings.places {
-            Places::Memory(nodes) => Self::Memory { nodes: nodes.clone(), connection: nodes.connect() },
+            Places::Memory(nodes) => Self::Memory {
+                nodes: nodes.clone(),
+                connection: nodes.connect(),
+                mailbox: nodes.listen(&channel),
+            },
             Places::Servers(targets) => {
-                let link = |(node, target): (usize, &Arc<_>)| Link::new(node, Arc::clone(target), patience);
+                let mut subscribe = BytesMut::new();
+                wire::command(&mut subscribe, &[b"SUBSCRIBE", &channel]);
+                let subscribe = settings.waits_in_line.then(|| subscribe.freeze());
+                let link = |(node, target): (usize, &Arc<_>)| {
+                    Link::new(node, Arc::clone(target), patience, subscribe.clone())
+                };
                 let links = targets.iter().enumerate().map(link).collect();
                 Self::Links { links, names: settings.names.clone() }
             }
@@ -44,9 +57,10 @@ impl Wires {
                 Some(link) => link.submit(command, entry.clone(), now).err(),
                 None => None,
             },
-            Self::Memory { nodes, connection } => match nodes.execute(node, words, *connection) {
+            Self::Memory { nodes, connection, .. } => match nodes.execute(node, words, *connection) {
                 Some(frame) => {
-                    arrivals.push(Arrival { node, entry, outcome: Ok(frame), stage: Stage::Settled });
+                    let answer = Answer { node, entry, outcome: Ok(frame), stage: Stage::Settled };
+                    arrivals.push(Arrival::Answer(answer));
                     return;
                 }
                 None => {
@@ -58,7 +72,8 @@ impl Wires {
             },
         };
         if let Some(failure) = refused {
-            arrivals.push(Arrival { node, entry, outcome: Err(failure), stage: Stage::Settled });
+            let answer = Answer { node, entry, outcome: Err(failure), stage: Stage::Settled };
+            arrivals.push(Arrival::Answer(answer));
         }
     }
 
@@ -73,7 +88,14 @@ impl Wires {
 
     /// Moves bytes as far as they go now; true if anything happened.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>, now: Moment, arrivals: &mut Vec<Arrival>) -> bool {
-        let Self::Links { links, names } = self else { return false };
+        let (links, names) = match self {
+            Self::Links { links, names } => (links, names),
+            Self::Memory { mailbox, .. } => {
+                let letters = mailbox.take(cx).into_iter();
+                arrivals.extend(letters.map(|(node, message)| Arrival::News { node, message }));
+                return !arrivals.is_empty();
+            }
+        };
         let mut happened = false;
         for node in 0..links.len() {
             let Some(link) = links.get_mut(node) else { continue };
@@ -101,8 +123,9 @@ impl Wires {
 
     /// Reports what is overdue.
     pub(super) fn tick(&mut self, now: Moment, arrivals: &mut Vec<Arrival>) {
-        if let Self::Links { links, .. } = self {
-            links.iter_mut().for_each(|link| link.tick(now, arrivals));
+        match self {
+            Self::Links { links, .. } => links.iter_mut().for_each(|link| link.tick(now, arrivals)),
+            Self::Memory { nodes, .. } => nodes.look_after_waiters(),
         }
     }
 
@@ -110,7 +133,16 @@ impl Wires {
     pub(super) fn wake_at(&self, now: Moment) -> Option<Moment> {
         match self {
             Self::Links { links, .. } => links.iter().map(|link| link.wake_at(now)).fold(None, sooner),
-            Self::Memory { .. } => None,
+            Self::Memory { nodes, .. } => nodes.next_attention().map(|after| now.plus(after)),
+        }
+    }
+
+    /// Whether one can wait in line at the nodes; if not, which of them does not let us.
+    pub(super) fn offer_waiting(&self) -> Result<(), &str> {
+        let Self::Links { links, names } = self else { return Ok(()) };
+        match links.iter().position(|link| !link.offers_waiting()) {
+            None => Ok(()),
+            Some(node) => Err(names.get(node).map_or("", |name| name)),
         }
     }
 

@@ -42,6 +42,7 @@ impl Location {
         if url.query_pairs().any(|(name, _)| !options.contains(&name.as_ref())) {
             return Err("the URL has an unknown option after `?`; in a password it is written %3F".to_owned());
         }
+        let says_protocol = url.query_pairs().any(|(name, _)| name == "protocol");
         let is_socket = !matches!(url.scheme(), "redis" | "rediss" | "valkey" | "valkeys");
         if is_socket && (!url.username().is_empty() || url.password().is_some()) {
             return Err("the login for a Unix socket is written ?user=…&pass=…".to_owned());
@@ -51,7 +52,13 @@ impl Location {
             return Err("the address is no URL such as rediss://host:6380".to_owned());
         }
         match url.into_connection_info() {
-            Ok(info) => Self::from_info(&info).map(|location| Self { security, ..location }),
+            Ok(info) => Self::from_info(&info).map(|mut location| {
+                // What nodes tell by themselves comes over the same connection only in RESP3.
+                if !says_protocol {
+                    location.login.protocol = Protocol::Resp3;
+                }
+                Self { security, ..location }
+            }),
             // The reason comes first, the details may quote the URL.
             Err(error) => Err(error.to_string().split(" - ").next().unwrap_or_default().to_owned()),
         }
@@ -100,20 +107,21 @@ mod tests {
     fn reads_what_people_write() {
         use Protocol::{Resp2, Resp3};
         let cases = [
-            ("redis://localhost", "localhost:6379", Security::Plain, login(None, None, 0, Resp2)),
-            ("valkey://[::1]:7000/", "[::1]:7000", Security::Plain, login(None, None, 0, Resp2)),
-            ("redis://:pw@h:1/3", "h:1", Security::Plain, login(None, Some("pw"), 3, Resp2)),
+            ("redis://localhost", "localhost:6379", Security::Plain, login(None, None, 0, Resp3)),
+            ("redis://h?protocol=2", "h:6379", Security::Plain, login(None, None, 0, Resp2)),
+            ("valkey://[::1]:7000/", "[::1]:7000", Security::Plain, login(None, None, 0, Resp3)),
+            ("redis://:pw@h:1/3", "h:1", Security::Plain, login(None, Some("pw"), 3, Resp3)),
             (
                 "redis://u:p%40%2F@h?protocol=resp3",
                 "h:6379",
                 Security::Plain,
                 login(Some("u"), Some("p@/"), 0, Resp3),
             ),
-            ("redis://u@h", "h:6379", Security::Plain, login(Some("u"), None, 0, Resp2)),
-            ("rediss://u:pw@h:6380/2", "h:6380", Security::Tls, login(Some("u"), Some("pw"), 2, Resp2)),
-            ("REDISS://h", "h:6379", Security::Tls, login(None, None, 0, Resp2)),
+            ("redis://u@h", "h:6379", Security::Plain, login(Some("u"), None, 0, Resp3)),
+            ("rediss://u:pw@h:6380/2", "h:6380", Security::Tls, login(Some("u"), Some("pw"), 2, Resp3)),
+            ("REDISS://h", "h:6379", Security::Tls, login(None, None, 0, Resp3)),
             ("valkeys://h?protocol=3", "h:6379", Security::Tls, login(None, None, 0, Resp3)),
-            ("redis+unix:///a/b.sock", "/a/b.sock", Security::Plain, login(None, None, 0, Resp2)),
+            ("redis+unix:///a/b.sock", "/a/b.sock", Security::Plain, login(None, None, 0, Resp3)),
             (
                 "unix:///a%20b?db=1&user=u&pass=p&protocol=resp3",
                 "/a b",

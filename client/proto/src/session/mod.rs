@@ -8,10 +8,12 @@ mod release;
 mod request;
 #[cfg(test)]
 mod tests;
+mod waiting;
 mod words;
 
 pub use release::{Freed, Freeing};
 pub use request::{Ask, Request};
+pub use waiting::{Grant, Line};
 
 use crate::ballot::{Ballot, Refusal, Verdict};
 use crate::{Drift, Failure, FailureKind, Moment, NodeSet, Quorum, Reply, Vote};
@@ -38,6 +40,7 @@ pub struct Session {
     promotion: Option<Promotion>,
     patience: Patience,
     extension: Option<Extension>,
+    waiting: Option<waiting::Waiting>,
     freeing: Option<Freeing>,
 }
 
@@ -123,6 +126,7 @@ impl Session {
             promotion: None,
             patience: Patience::Unused,
             extension: None,
+            waiting: None,
             freeing: None,
         };
         (session, begun)
@@ -157,13 +161,14 @@ impl Session {
     /// When to call [`Session::woken`], if no answer comes first.
     #[must_use]
     pub fn wake_at(&self) -> Option<Moment> {
-        match self.patience {
+        let patience = match self.patience {
             Patience::Until(moment) if self.phase == Phase::Acquiring => Some(moment),
             _ => None,
-        }
+        };
+        [patience, self.waiting_wake_at()].into_iter().flatten().min_by_key(|at| at.nanoseconds())
     }
 
-    /// Goes on without the answers that were worth a short wait.
+    /// Does what is due: goes on without the answers that were worth a short wait, or looks after the waiting.
     pub fn woken(&mut self, now: Moment) -> Option<Event> {
         self.decide(now)
     }
@@ -179,7 +184,7 @@ impl Session {
             reply => reply,
         };
         match request.ask {
-            Ask::Acquire { .. } => self.voted(node, request, reply, now),
+            Ask::Acquire { .. } | Ask::Wait { .. } => self.voted(node, request, reply, now),
             Ask::Promote { fence } => self.promoted(node, fence, request, reply, now),
             Ask::Extend => self.extended(node, request, reply, now),
             Ask::Release { .. } => {
@@ -192,16 +197,21 @@ impl Session {
     }
 
     fn voted(&mut self, node: usize, request: &Request, reply: Reply, now: Moment) -> Option<Event> {
+        if self.is_outdated(node, request, &reply) {
+            return None;
+        }
         match &reply {
-            Reply::Number(_) => self.may_hold.insert(node),
+            Reply::Number(_) | Reply::Queued { .. } => self.may_hold.insert(node),
             Reply::Failed(failure) if failure.may_have_happened() => {}
             _ => self.may_hold.remove(node),
         }
+        self.heard(node, request, &reply, now);
+        self.note_claim(node, &reply);
         if let Some(lost) = self.lapse(now) {
             return Some(lost);
         }
         self.enter(node, request, reply);
-        self.decide(now)
+        self.lapse(now).or_else(|| self.decide(now))
     }
 
     fn promoted(
@@ -225,8 +235,10 @@ impl Session {
         {
             reply = Reply::Failed(Failure::new(FailureKind::Rejected, "did not raise the fence"));
         }
+        self.note_claim(node, &reply);
         self.enter(node, request, reply);
-        self.decide(now)
+        // An answer can take a lease away as well.
+        self.lapse(now).or_else(|| self.decide(now))
     }
 
     /// Ends a hold whose time is up: what had lapsed before an answer came stays over, whatever it says.
@@ -255,7 +267,7 @@ impl Session {
             match reply {
                 // A shorter extension takes nothing away: a node never shortens.
                 Reply::Number(_) => *lease = Some(lease.map_or(lease_end, |old| old.later_of(lease_end))),
-                Reply::Nil => *lease = None,
+                Reply::Nil | Reply::Queued { .. } => *lease = None,
                 Reply::Quarantined { .. } | Reply::Failed(_) => {}
             }
         }
@@ -270,16 +282,19 @@ impl Session {
                 if let Patience::Until(_) = self.patience {
                     self.patience = Patience::Unused;
                 }
-                None
+                self.attend(now)
             }
             Verdict::Agreed { fence } => {
-                if self.has_lapsed(now) {
-                    return self.fail(Refusal::Expired);
+                if self.has_lapsed(self.counting_from(now)) {
+                    return self.promote(fence, false, now).or_else(|| self.attend(now));
                 }
                 self.phase = Phase::Held { fence };
                 Some(Event::Held { fence })
             }
-            Verdict::Split { goal, may_settle } => self.promote(goal, may_settle, now),
+            Verdict::Split { goal, may_settle } => {
+                self.promote(goal, may_settle, now).or_else(|| self.attend(now))
+            }
+            Verdict::Lost(refusal) if self.waits(refusal, now) => self.attend(now),
             Verdict::Lost(refusal) => self.fail(refusal),
         }
     }
@@ -292,7 +307,7 @@ impl Session {
     /// Raises the nodes that answered less than the goal, after waiting at most as long again as the majority
     /// took for an answer that would make it needless.
     fn promote(&mut self, goal: u64, may_settle: bool, now: Moment) -> Option<Event> {
-        if now.has_reached(self.begun.lease_end(self.drift)) {
+        if self.waiting.is_none() && now.has_reached(self.begun.lease_end(self.drift)) {
             return self.fail(Refusal::Expired);
         }
         if self.patience == Patience::Unused {
@@ -311,16 +326,31 @@ impl Session {
             // Another answer may bring a goal that is nearer.
             return if self.ballot.pending() > 0 { None } else { self.fail(Refusal::NoQuorum) };
         }
-        let promotion =
-            self.promotion.insert(kept.unwrap_or(Promotion { fence: goal, in_flight: NodeSet::EMPTY }));
-        let below = self.ballot.nodes(|vote| vote.fence().is_some_and(|fence| fence < goal));
-        let to: NodeSet = below.iter().filter(|node| !promotion.in_flight.contains(*node)).collect();
+        let mut promotion = kept.unwrap_or(Promotion { fence: goal, in_flight: NodeSet::EMPTY });
+        // Those that are behind, and those that gave us the lock while we waited, too long ago to count on.
+        let is_wanted = |node: &usize| match self.ballot.vote(*node).fence() {
+            Some(fence) if fence == goal => self.lease_has_lapsed(*node, self.counting_from(now)),
+            Some(fence) => fence < goal,
+            None => false,
+        };
+        let nodes = 0..self.quorum.nodes();
+        let to: NodeSet =
+            nodes.filter(is_wanted).filter(|node| !promotion.in_flight.contains(*node)).collect();
         if to.is_empty() {
+            self.promotion = Some(promotion);
             return None;
         }
         to.iter().for_each(|node| promotion.in_flight.insert(node));
-        let ask = Ask::Promote { fence: goal };
-        Some(Event::Promote(Request { ask, ttl: self.begun.ttl, sent: now }, to))
+        self.promotion = Some(promotion);
+        Some(self.raise(goal, to, now))
+    }
+
+    fn lease_has_lapsed(&self, node: usize, now: Moment) -> bool {
+        self.leases.get(node).copied().flatten().is_none_or(|until| now.has_reached(until))
+    }
+
+    fn raise(&self, fence: u64, to: NodeSet, now: Moment) -> Event {
+        Event::Promote(Request { ask: Ask::Promote { fence }, ttl: self.begun.ttl, sent: now }, to)
     }
 
     /// Starts an extension, and says what goes to which nodes. One that is still under way goes on giving

@@ -46,7 +46,9 @@ impl Freeing {
 
     pub(crate) fn enter(&mut self, node: usize, reply: Reply) {
         let freed = match reply {
-            Reply::Number(0) | Reply::Nil | Reply::Quarantined { .. } => Freed::NotHeld,
+            Reply::Number(0) | Reply::Nil | Reply::Queued { .. } | Reply::Quarantined { .. } => {
+                Freed::NotHeld
+            }
             Reply::Number(_) => Freed::Freed,
             Reply::Failed(failure) => Freed::Failed(failure),
         };

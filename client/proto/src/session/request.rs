@@ -1,5 +1,6 @@
 //! What a client asks of a node.
 
+use super::Line;
 use crate::{Drift, Moment};
 use std::time::Duration;
 
@@ -10,6 +11,13 @@ pub enum Ask {
     Acquire {
         /// Count from here, if the nodes should be told.
         hint: Option<u64>,
+    },
+    /// Take the lock, or wait in line for it.
+    Wait {
+        /// Count from here, if the nodes should be told.
+        hint: Option<u64>,
+        /// Where in the line, and how to be told.
+        line: Line,
     },
     /// Raise the fence of the lock just granted, and extend it.
     Promote {

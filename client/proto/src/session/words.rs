@@ -1,7 +1,31 @@
 //! A request as the words of a command.
 
-use super::{Ask, Request};
+use super::{Ask, Line, Request};
 use crate::Decimal;
+
+/// The most words after the keys: owner, time to live, `FENCE`, `LABEL`, `WAIT` and `STAMP` with their values.
+const MOST_TAIL_WORDS: usize = 12;
+
+/// The numbers of a place in line, as they are spelled.
+struct Numerals {
+    ticket: Decimal,
+    wait_ms: Decimal,
+    stamp: Decimal,
+}
+
+impl Numerals {
+    fn of(line: &Line) -> Self {
+        let wait_ms = u64::try_from(line.wait.as_millis()).unwrap_or(u64::MAX).clamp(1, MAX_WAIT_MS);
+        Self {
+            ticket: Decimal::new(line.ticket),
+            wait_ms: Decimal::new(wait_ms),
+            stamp: Decimal::new(line.stamp),
+        }
+    }
+}
+
+/// No node keeps a place for longer than a day without being asked again.
+const MAX_WAIT_MS: u64 = 24 * 3_600 * 1_000;
 
 impl Request {
     /// The words of the command that a node gets, on the stack for one key, which is the usual case.
@@ -16,13 +40,19 @@ impl Request {
     ) -> T {
         let ttl = Decimal::new(u64::try_from(self.ttl.as_millis()).unwrap_or(u64::MAX));
         let (one, many, number, wants_ttl) = match self.ask {
-            Ask::Acquire { hint } => (&b"REDLOCK.ACQUIRE"[..], &b"REDLOCK.MACQUIRE"[..], hint, true),
+            Ask::Acquire { hint } | Ask::Wait { hint, .. } => {
+                (&b"REDLOCK.ACQUIRE"[..], &b"REDLOCK.MACQUIRE"[..], hint, true)
+            }
             Ask::Promote { fence } => (&b"REDLOCK.EXTEND"[..], &b"REDLOCK.MEXTEND"[..], Some(fence), true),
             Ask::Extend => (&b"REDLOCK.EXTEND"[..], &b"REDLOCK.MEXTEND"[..], None, true),
             Ask::Release { floor } => (&b"REDLOCK.RELEASE"[..], &b"REDLOCK.MRELEASE"[..], floor, false),
         };
         let number = number.map(Decimal::new);
-        let mut tail: [&[u8]; 6] = [&[]; 6];
+        let line = match &self.ask {
+            Ask::Wait { line, .. } => Some((line, Numerals::of(line))),
+            _ => None,
+        };
+        let mut tail: [&[u8]; MOST_TAIL_WORDS] = [&[]; MOST_TAIL_WORDS];
         let mut length = 0;
         let mut push = |word| {
             if let Some(place) = tail.get_mut(length) {
@@ -38,20 +68,28 @@ impl Request {
             push(b"FENCE");
             push(number.as_bytes());
         }
-        if matches!(self.ask, Ask::Acquire { .. }) && !label.is_empty() {
+        if matches!(self.ask, Ask::Acquire { .. } | Ask::Wait { .. }) && !label.is_empty() {
             push(b"LABEL");
             push(label);
         }
+        if let Some((line, numerals)) = &line {
+            push(b"WAIT");
+            push(numerals.ticket.as_bytes());
+            push(numerals.wait_ms.as_bytes());
+            push(&line.channel);
+            push(b"STAMP");
+            push(numerals.stamp.as_bytes());
+        }
         let tail = tail.get(..length).unwrap_or_default();
         if let [key] = keys {
-            let mut words: [&[u8]; 8] = [&[]; 8];
+            let mut words: [&[u8]; MOST_TAIL_WORDS + 2] = [&[]; MOST_TAIL_WORDS + 2];
             words[0] = one;
             words[1] = key.as_ref();
             words[2..2 + length].copy_from_slice(tail);
             return run(&words[..2 + length]);
         }
         let count = Decimal::new(keys.len() as u64);
-        let mut words: Vec<&[u8]> = Vec::with_capacity(keys.len() + 8);
+        let mut words: Vec<&[u8]> = Vec::with_capacity(keys.len() + MOST_TAIL_WORDS + 2);
         words.extend([many, count.as_bytes()]);
         words.extend(keys.iter().map(AsRef::as_ref));
         words.extend_from_slice(tail);
@@ -75,7 +113,21 @@ mod tests {
 
     #[test]
     fn every_request_has_its_words() {
-        let table: [(&[&str], &str, Ask, &str); 8] = [
+        let line =
+            Line { ticket: 5, stamp: 6, wait: Duration::from_millis(70), channel: *b"0123456789abcdef" };
+        let table: [(&[&str], &str, Ask, &str); 10] = [
+            (
+                &["a"],
+                "me",
+                Ask::Wait { hint: Some(7), line },
+                "REDLOCK.ACQUIRE a OWNER 30000 FENCE 7 LABEL me WAIT 5 70 0123456789abcdef STAMP 6",
+            ),
+            (
+                &["a", "b"],
+                "",
+                Ask::Wait { hint: None, line },
+                "REDLOCK.MACQUIRE 2 a b OWNER 30000 WAIT 5 70 0123456789abcdef STAMP 6",
+            ),
             (&["a"], "", Ask::Acquire { hint: None }, "REDLOCK.ACQUIRE a OWNER 30000"),
             (&["a"], "me", Ask::Acquire { hint: Some(7) }, "REDLOCK.ACQUIRE a OWNER 30000 FENCE 7 LABEL me"),
             (&["a"], "me", Ask::Promote { fence: 9 }, "REDLOCK.EXTEND a OWNER 30000 FENCE 9"),

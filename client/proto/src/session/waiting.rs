@@ -1,0 +1,606 @@
+//! Waiting in line at every node at once.
+//!
+//! A waiting session is queued at the nodes that refuse it. A node that becomes free gives it the lock for a
+//! short while and says so: a grant like any other, counted by the same rule. What is special is only that
+//! the client did not ask at that moment, so it must find out from when the grant can be counted on
+//! ([`Session::pushed`]), and that it has to claim it: any command does.
+//!
+//! Nobody's safety depends on the rest of this file, which is about not waiting for ever: messages get lost,
+//! nodes restart and forget who waits, and two clients can be first at different nodes.
+
+use super::{Ask, Event, Phase, Request, Session};
+use crate::ballot::Refusal;
+use crate::{Moment, NodeSet, Reply, Vote};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// How often a session that is queued everywhere asks again, for grants whose news was lost.
+const REFRESH: Duration = Duration::from_secs(2);
+/// How often a session asks again that is not queued at every node.
+const REFRESH_WHERE_MISSING: Duration = Duration::from_millis(250);
+/// How soon a session asks again at a node whose connection has broken.
+const AFTER_A_CUT: Duration = Duration::from_millis(20);
+/// The least time after which a session with too few grants looks who has the others. Longer than the nodes of
+/// one hand-off are apart, even on machines that are busy.
+const FIRST_PROBE: Duration = Duration::from_millis(10);
+/// The longest.
+const LAST_PROBE: Duration = Duration::from_secs(1);
+/// The least time for which a lock that was not claimed yet is of use.
+const LEAST_OF_USE: Duration = Duration::from_millis(10);
+/// How many rounds of requests a grant may be older than the newest and still be counted on at once.
+const ROUNDS_REMEMBERED: usize = 4;
+
+/// A place in line, the same at every node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// The smallest is served first. Chosen once for a call and kept over its attempts.
+    pub ticket: u64,
+    /// Names the request: the news of a grant repeats it. Never the same for two sessions of one ticket.
+    pub stamp: u64,
+    /// For how long the nodes keep the place.
+    pub wait: Duration,
+    /// Where the news of a grant is to be sent.
+    pub channel: [u8; 16],
+}
+
+/// A lock that a node has given to a session that waited for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// The number it is held under.
+    pub fence: u64,
+    /// The request that was waiting.
+    pub stamp: u64,
+    /// How long it waited, by the node's clock: from after it came to before it was granted.
+    pub waited: Duration,
+    /// For how long the node keeps the lock unless it is claimed.
+    pub claim: Duration,
+}
+
+/// What a session knows of its waiting.
+#[derive(Clone, Debug)]
+pub(super) struct Waiting {
+    line: Line,
+    hint: Option<u64>,
+    first_stamp: u64,
+    /// When the last requests were sent, by their stamps.
+    rounds: VecDeque<(u64, Moment)>,
+    /// When to give up.
+    until: Moment,
+    refresh_at: Moment,
+    /// The nodes that have us in line, as far as we know.
+    queued: NodeSet,
+    /// The nodes whose grant is not claimed.
+    unclaimed: NodeSet,
+    /// When each of them has taken it back for certain.
+    taken_back: Vec<Moment>,
+    /// The stamp of the last request that each node has granted.
+    granted: Vec<u64>,
+    was_refused: bool,
+    round_trip: Option<Duration>,
+    probe: Probe,
+}
+
+/// Finding out who has the nodes that we lack.
+#[derive(Clone, Debug)]
+enum Probe {
+    Idle,
+    At(Moment, Duration),
+    Asked { stamp: u64, missing: NodeSet, holders: Vec<u64>, by: Moment, delay: Duration },
+}
+
+impl Waiting {
+    fn request(&self, ttl: Duration, now: Moment) -> Request {
+        let line = Line { wait: now.until(self.until).max(Duration::from_millis(1)), ..self.line };
+        Request { ask: Ask::Wait { hint: self.hint, line }, ttl, sent: now }
+    }
+
+    /// When the request with this stamp was sent; `None` if it is too long ago.
+    fn sent(&self, stamp: u64) -> Option<Moment> {
+        self.rounds.iter().find(|(round, _)| *round == stamp).map(|(_, sent)| *sent)
+    }
+
+    fn begin_round(&mut self, ttl: Duration, now: Moment) -> Request {
+        self.line.stamp += 1;
+        if self.rounds.len() == ROUNDS_REMEMBERED {
+            self.rounds.pop_front();
+        }
+        self.rounds.push_back((self.line.stamp, now));
+        self.request(ttl, now)
+    }
+
+    fn note_granted(&mut self, node: usize, stamp: u64) {
+        if let Some(granted) = self.granted.get_mut(node) {
+            *granted = stamp.max(*granted);
+        }
+    }
+
+    fn first_delay(&self) -> Duration {
+        self.round_trip.unwrap_or_default().saturating_mul(4).clamp(FIRST_PROBE, LAST_PROBE)
+    }
+}
+
+impl Session {
+    /// Makes an attempt one that waits until `until`, and changes its first request accordingly.
+    #[must_use]
+    pub fn waiting(mut self, line: Line, until: Moment) -> (Self, Request) {
+        let (now, ttl) = (self.begun.sent, self.begun.ttl);
+        let hint = match self.begun.ask {
+            Ask::Acquire { hint } => hint,
+            _ => None,
+        };
+        let waiting = Waiting {
+            line,
+            hint,
+            first_stamp: line.stamp,
+            rounds: VecDeque::from([(line.stamp, now)]),
+            until,
+            refresh_at: now.plus(REFRESH),
+            queued: NodeSet::EMPTY,
+            unclaimed: NodeSet::EMPTY,
+            taken_back: vec![now; self.quorum.nodes()],
+            granted: vec![0; self.quorum.nodes()],
+            was_refused: false,
+            round_trip: None,
+            probe: Probe::Idle,
+        };
+        self.begun = waiting.request(ttl, now);
+        let begun = self.begun;
+        self.waiting = Some(waiting);
+        (self, begun)
+    }
+
+    /// Takes in the news that a node has given us the lock.
+    ///
+    /// The lock is counted on from a moment that came before the grant for certain: when the request was sent,
+    /// and then as much later as the node says that it waited, less what the clocks may differ.
+    pub fn pushed(&mut self, node: usize, grant: Grant, now: Moment) -> Option<Event> {
+        let waiting = self.waiting.as_mut()?;
+        let is_ours = (waiting.first_stamp..=waiting.line.stamp).contains(&grant.stamp);
+        if !is_ours || self.phase == Phase::Over || grant.fence == 0 {
+            return None;
+        }
+        waiting.queued.remove(node);
+        waiting.note_granted(node, grant.stamp);
+        if let Some(lost) = self.lapse(now) {
+            return Some(lost);
+        }
+        let waiting = self.waiting.as_mut()?;
+        self.may_hold.insert(node);
+        if let (Some(sent), Some(lease)) = (waiting.sent(grant.stamp), self.leases.get_mut(node)) {
+            let granted = sent.plus(self.drift.at_least(grant.waited));
+            let end = granted.plus(self.drift.lease(grant.claim));
+            *lease = Some(lease.map_or(end, |old| old.later_of(end)));
+        }
+        match self.phase {
+            Phase::Held { fence } => Some(self.raise(fence, NodeSet::one(node), now)),
+            _ => {
+                waiting.unclaimed.insert(node);
+                if let Some(taken_back) = waiting.taken_back.get_mut(node) {
+                    *taken_back = now.plus(grant.claim);
+                }
+                self.ballot.enter(node, Vote::Granted { fence: grant.fence });
+                self.decide(now)
+            }
+        }
+    }
+
+    /// What has to be sent after [`Event::Held`] so that the lock lasts: a claim to every node that has given
+    /// it to us while we waited.
+    pub fn claim(&mut self, now: Moment) -> Option<(Request, NodeSet)> {
+        let Phase::Held { fence } = self.phase else { return None };
+        let unclaimed = std::mem::take(&mut self.waiting.as_mut()?.unclaimed);
+        let claim = Request { ask: Ask::Promote { fence }, ttl: self.begun.ttl, sent: now };
+        (!unclaimed.is_empty()).then_some((claim, unclaimed))
+    }
+
+    /// Whether a node has refused this session at first, or still does.
+    #[must_use]
+    pub fn was_refused(&self) -> bool {
+        self.waiting.as_ref().is_some_and(|waiting| waiting.was_refused)
+    }
+
+    /// The connection to a node has broken: it has forgotten that we wait.
+    pub fn cut(&mut self, node: usize, failure: crate::Failure, now: Moment) -> Option<Event> {
+        let waiting = self.waiting.as_mut()?;
+        if self.phase != Phase::Acquiring || !waiting.queued.contains(node) {
+            return None;
+        }
+        waiting.queued.remove(node);
+        waiting.refresh_at = sooner(waiting.refresh_at, now.plus(AFTER_A_CUT));
+        self.ballot.enter(node, Vote::Failed(failure));
+        self.decide(now)
+    }
+
+    /// Whether a refusal was overtaken by the grant of the same request, or of a later one.
+    pub(super) fn is_outdated(&self, node: usize, request: &Request, reply: &Reply) -> bool {
+        let (Some(waiting), Ask::Wait { line, .. }) = (&self.waiting, request.ask) else { return false };
+        let is_refusal = matches!(reply, Reply::Queued { .. } | Reply::Nil);
+        is_refusal && waiting.granted.get(node).is_some_and(|granted| line.stamp <= *granted)
+    }
+
+    /// Notes what a node said to a request to wait.
+    pub(super) fn heard(&mut self, node: usize, request: &Request, reply: &Reply, now: Moment) {
+        let (Some(waiting), Ask::Wait { line, .. }) = (self.waiting.as_mut(), request.ask) else { return };
+        let is_late = matches!(reply, Reply::Failed(failure) if failure.may_have_happened());
+        if !is_late {
+            waiting.round_trip.get_or_insert(now.since(request.sent));
+        }
+        match reply {
+            Reply::Queued { .. } => {
+                waiting.was_refused = true;
+                waiting.queued.insert(node);
+            }
+            Reply::Failed(_) if is_late => {}
+            Reply::Number(_) => {
+                waiting.queued.remove(node);
+                waiting.note_granted(node, line.stamp);
+            }
+            _ => waiting.queued.remove(node),
+        }
+        if let Probe::Asked { stamp, missing, holders, .. } = &mut waiting.probe
+            && *stamp == line.stamp
+        {
+            missing.remove(node);
+            if let Reply::Queued { ticket, .. } = reply {
+                holders.push(*ticket);
+            }
+        }
+    }
+
+    /// A node that holds the lock for us and has answered a command knows that we claim it.
+    pub(super) fn note_claim(&mut self, node: usize, reply: &Reply) {
+        if let (Some(waiting), Reply::Number(_)) = (self.waiting.as_mut(), reply) {
+            waiting.unclaimed.remove(node);
+        }
+    }
+
+    /// A lock is counted on from this moment. One that was handed to us and has hardly any time left is claimed
+    /// before it is of use to anybody.
+    pub(super) fn counting_from(&self, now: Moment) -> Moment {
+        let has_unclaimed = self.waiting.as_ref().is_some_and(|waiting| !waiting.unclaimed.is_empty());
+        if has_unclaimed { now.plus(LEAST_OF_USE) } else { now }
+    }
+
+    /// Whether to go on although the votes are lost.
+    pub(super) fn waits(&self, refusal: Refusal, now: Moment) -> bool {
+        let Some(waiting) = &self.waiting else { return false };
+        refusal == Refusal::Contended && !now.has_reached(waiting.until)
+    }
+
+    /// When a waiting session has something to do.
+    pub(super) fn waiting_wake_at(&self) -> Option<Moment> {
+        let waiting =
+            self.waiting.as_ref().filter(|_| self.phase == Phase::Acquiring && !self.is_raising())?;
+        let probe = match &waiting.probe {
+            Probe::Idle => None,
+            Probe::At(at, _) => Some(*at),
+            Probe::Asked { by, .. } => Some(*by),
+        };
+        let lapses = waiting.unclaimed.iter().filter_map(|node| waiting.taken_back.get(node).copied());
+        let all = [Some(waiting.until), Some(waiting.refresh_at), probe].into_iter().flatten().chain(lapses);
+        all.reduce(sooner)
+    }
+
+    /// Does what is due for a session that waits.
+    pub(super) fn attend(&mut self, now: Moment) -> Option<Event> {
+        if self.phase != Phase::Acquiring || self.is_raising() {
+            return None;
+        }
+        self.drop_lapsed(now);
+        let granted = self.ballot.granted();
+        let quorum = self.quorum;
+        let lacking: NodeSet = self.lacking();
+        let queues_at = self.ballot.votes().len();
+        let waiting = self.waiting.as_mut()?;
+        if now.has_reached(waiting.until) {
+            return self.fail(self.ballot.refusal());
+        }
+        let is_split = granted > 0 && !quorum.is_reached_by(granted);
+        let ask_now = match &waiting.probe {
+            _ if !is_split => {
+                waiting.probe = Probe::Idle;
+                false
+            }
+            Probe::Idle => {
+                let delay = waiting.first_delay();
+                waiting.probe = Probe::At(now.plus(delay), delay);
+                false
+            }
+            Probe::At(at, _) => now.has_reached(*at),
+            Probe::Asked { missing, holders, by, delay, .. } => {
+                if missing.is_empty() || now.has_reached(*by) {
+                    if somebody_comes_first(holders, waiting.line.ticket, quorum.needed()) {
+                        return self.fail(Refusal::Yielded);
+                    }
+                    let delay = delay.saturating_mul(2).min(LAST_PROBE);
+                    waiting.probe = Probe::At(now.plus(delay), delay);
+                }
+                false
+            }
+        };
+        if !ask_now && !now.has_reached(waiting.refresh_at) {
+            return None;
+        }
+        let request = waiting.begin_round(self.begun.ttl, now);
+        let is_missing_somewhere = waiting.queued.len() + granted < queues_at;
+        let pause = if is_missing_somewhere { REFRESH_WHERE_MISSING } else { REFRESH };
+        waiting.refresh_at = now.plus(pause);
+        if let (true, Probe::At(_, delay)) = (ask_now, &waiting.probe) {
+            let delay = *delay;
+            let (stamp, by) = (waiting.line.stamp, now.plus(delay));
+            waiting.probe = Probe::Asked { stamp, missing: lacking, holders: Vec::new(), by, delay };
+        }
+        Some(Event::Promote(request, lacking))
+    }
+
+    /// Whether nodes that granted were asked for more: until they have answered there is nothing else to do.
+    fn is_raising(&self) -> bool {
+        self.promotion.is_some_and(|promotion| !promotion.in_flight.is_empty())
+    }
+
+    /// The nodes that do not hold the lock for us.
+    fn lacking(&self) -> NodeSet {
+        self.ballot.nodes(|vote| vote.fence().is_none())
+    }
+
+    /// A grant that was not claimed in time is none: the lock has gone on to somebody else.
+    fn drop_lapsed(&mut self, now: Moment) {
+        let Some(waiting) = self.waiting.as_mut() else { return };
+        for node in waiting.unclaimed.iter() {
+            if waiting.taken_back.get(node).is_none_or(|until| now.has_reached(*until)) {
+                waiting.unclaimed.remove(node);
+                waiting.refresh_at = sooner(waiting.refresh_at, now);
+                self.ballot.enter(node, Vote::Refused);
+            }
+        }
+    }
+}
+
+/// Whether the nodes are split, and somebody who came before us has too few of them: then ours are for it.
+/// Whoever has a majority needs none of ours.
+fn somebody_comes_first(holders: &[u64], own: u64, needed: usize) -> bool {
+    let has = |ticket: u64| holders.iter().filter(|holder| **holder == ticket).count();
+    holders.iter().any(|ticket| *ticket > 0 && *ticket < own && has(*ticket) < needed)
+}
+
+fn sooner(one: Moment, other: Moment) -> Moment {
+    if other.nanoseconds() < one.nanoseconds() { other } else { one }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Drift, Failure, FailureKind, Quorum};
+
+    const TTL: Duration = Duration::from_secs(10);
+    const OWN: u64 = 50;
+
+    fn at(ms: u64) -> Moment {
+        Moment::on_one_clock(ms * 1_000_000)
+    }
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    fn line() -> Line {
+        Line { ticket: OWN, stamp: 100, wait: Duration::ZERO, channel: [b'c'; 16] }
+    }
+
+    fn queued(ticket: u64) -> Reply {
+        Reply::Queued { position: 1, ticket }
+    }
+
+    fn grant(fence: u64, stamp: u64, waited_ms: u64) -> Grant {
+        Grant { fence, stamp, waited: ms(waited_ms), claim: ms(100) }
+    }
+
+    /// Five nodes, all of which have us in line behind a holder with ticket 40; a round trip takes a millisecond.
+    fn in_line() -> (Session, Request) {
+        let quorum = Quorum::of(5).unwrap();
+        let (session, _) = Session::begin(quorum, Drift::default(), TTL, None, at(0));
+        let (mut session, request) = session.waiting(line(), at(60_000));
+        for node in 0..5 {
+            assert!(session.answered(node, &request, queued(40), at(1)).is_none());
+        }
+        (session, request)
+    }
+
+    fn nodes(set: NodeSet) -> Vec<usize> {
+        set.iter().collect()
+    }
+
+    #[test]
+    fn grants_that_come_by_themselves_make_a_majority() {
+        let (mut session, _) = in_line();
+        assert!(session.pushed(0, grant(7, 100, 499), at(500)).is_none());
+        assert!(session.pushed(3, grant(7, 100, 499), at(500)).is_none());
+        let held = session.pushed(4, grant(7, 100, 499), at(501));
+        assert!(matches!(held, Some(Event::Held { fence: 7 })), "{held:?}");
+        // Sent at 0, waited 499 ms less a hundredth, kept for 100 ms less a hundredth and two.
+        assert_eq!(session.valid_until(), Some(Moment::on_one_clock(591_010_000)));
+        let (claim, to) = session.claim(at(501)).expect("they are to be claimed");
+        assert_eq!((claim.ask, nodes(to)), (Ask::Promote { fence: 7 }, vec![0, 3, 4]));
+        assert!(session.claim(at(501)).is_none(), "once");
+        // One that comes later is claimed as it comes.
+        let Some(Event::Promote(late, to)) = session.pushed(1, grant(7, 100, 499), at(502)) else {
+            panic!("it is claimed")
+        };
+        assert_eq!(nodes(to), [1]);
+        for node in [0, 3, 4] {
+            session.answered(node, &claim, Reply::Number(7), at(502));
+        }
+        session.answered(1, &late, Reply::Number(7), at(503));
+        let until = session.valid_until().unwrap();
+        assert_eq!(at(501).until(until), Drift::default().lease(TTL));
+    }
+
+    #[test]
+    fn a_grant_that_is_too_old_to_count_on_is_claimed_first() {
+        let (mut session, _) = in_line();
+        // After twenty seconds in line a hundredth is more than the claim window.
+        for node in [0, 1] {
+            session.pushed(node, grant(7, 100, 20_000), at(20_000));
+        }
+        let asked = session.pushed(2, grant(7, 100, 20_000), at(20_000));
+        let Some(Event::Promote(claim, to)) = asked else { panic!("not held yet: {asked:?}") };
+        assert_eq!((claim.ask, nodes(to)), (Ask::Promote { fence: 7 }, vec![0, 1, 2]));
+        session.answered(0, &claim, Reply::Number(7), at(20_001));
+        session.answered(1, &claim, Reply::Number(7), at(20_001));
+        let held = session.answered(2, &claim, Reply::Number(7), at(20_001));
+        assert!(matches!(held, Some(Event::Held { fence: 7 })), "{held:?}");
+        assert!(session.claim(at(20_001)).is_none(), "they have been");
+    }
+
+    #[test]
+    fn a_stamp_of_another_session_is_nobodys_grant() {
+        let (mut session, _) = in_line();
+        for stamp in [99, 101, u64::MAX] {
+            for node in 0..5 {
+                assert!(session.pushed(node, grant(7, stamp, 0), at(2)).is_none());
+            }
+        }
+        assert_eq!(session.ballot().granted(), 0);
+        session.release(at(3));
+        for node in 0..5 {
+            assert!(session.pushed(node, grant(7, 100, 0), at(4)).is_none(), "it is over");
+        }
+        assert_eq!(session.fence(), None);
+    }
+
+    #[test]
+    fn a_refusal_that_was_overtaken_by_a_grant_is_old_news() {
+        let (mut session, first) = in_line();
+        for node in 0..3 {
+            session.pushed(node, grant(7, 100, 9), at(10));
+        }
+        let until = session.valid_until();
+        assert!(session.answered(0, &first, queued(40), at(11)).is_none());
+        assert_eq!((session.valid_until(), session.fence()), (until, Some(7)));
+    }
+
+    #[test]
+    fn a_repeated_request_measures_from_its_own_time() {
+        let (mut session, _) = in_line();
+        let Some(Event::Promote(again, to)) = session.woken(at(2_000)) else { panic!("it asks again") };
+        assert_eq!(nodes(to), [0, 1, 2, 3, 4]);
+        assert!(matches!(again.ask, Ask::Wait { line: Line { stamp: 101, ticket: OWN, .. }, .. }));
+        // Two nodes have served the first request before the second came, one the second.
+        session.pushed(0, grant(7, 100, 2_000), at(2_001));
+        session.pushed(1, grant(7, 100, 2_000), at(2_001));
+        assert!(matches!(session.pushed(2, grant(7, 101, 0), at(2_001)), Some(Event::Held { .. })));
+        let counted_on = |until: Moment| until.nanoseconds().0 / 1_000_000;
+        assert_eq!(session.valid_until().map(counted_on), Some(2_000 - 20 + 97));
+    }
+
+    #[test]
+    fn a_grant_that_was_not_claimed_in_time_is_none() {
+        let (mut session, _) = in_line();
+        session.pushed(0, grant(7, 100, 9), at(10));
+        let mut asked = None;
+        while session.ballot().granted() > 0 {
+            let due = session.wake_at().unwrap();
+            asked = session.woken(due);
+            assert!(!due.has_reached(at(111)), "heard of at 10 and kept for 100");
+        }
+        let Some(Event::Promote(_, to)) = asked else { panic!("it asks for its place again") };
+        assert_eq!(nodes(to), [0, 1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn whoever_came_later_yields() {
+        let holders_seen = |holders: [u64; 3]| {
+            let (mut session, _) = in_line();
+            session.pushed(0, grant(7, 100, 9), at(10));
+            session.pushed(1, grant(7, 100, 9), at(10));
+            let probe_at = session.wake_at().unwrap();
+            assert_eq!(probe_at, at(20), "longer than the nodes of one hand-off are apart");
+            let Some(Event::Promote(probe, to)) = session.woken(probe_at) else { panic!("it asks around") };
+            assert_eq!(nodes(to), [2, 3, 4]);
+            let mut last = None;
+            for (node, holder) in (2..5).zip(holders) {
+                last = session.answered(node, &probe, queued(holder), at(21));
+            }
+            matches!(last, Some(Event::Failed(Refusal::Yielded)))
+        };
+        assert!(holders_seen([40, 40, 60]), "40 came first and has two");
+        assert!(holders_seen([60, 40, 60]));
+        assert!(!holders_seen([40, 40, 40]), "40 has a majority and needs nothing from us");
+        assert!(!holders_seen([60, 60, 70]), "we came first");
+        assert!(!holders_seen([0, 0, 60]), "who has no ticket waits for nobody");
+    }
+
+    #[test]
+    fn only_answers_of_the_same_round_are_judged() {
+        let (mut session, first) = in_line();
+        session.pushed(0, grant(7, 100, 9), at(10));
+        let Some(Event::Promote(probe, _)) = session.woken(at(20)) else { panic!("it asks around") };
+        // An answer to the first request names the holder of that time.
+        assert!(session.answered(1, &first, queued(1), at(21)).is_none());
+        for node in 1..5 {
+            assert!(session.answered(node, &probe, queued(60), at(22)).is_none());
+        }
+    }
+
+    #[test]
+    fn a_node_that_is_down_is_not_waited_for() {
+        let quorum = Quorum::of(5).unwrap();
+        let (session, _) = Session::begin(quorum, Drift::default(), TTL, None, at(0));
+        let (mut session, request) = session.waiting(line(), at(60_000));
+        let down = || Reply::Failed(Failure::new(FailureKind::Down, ""));
+        session.answered(0, &request, down(), at(0));
+        session.answered(1, &request, down(), at(0));
+        for node in 2..5 {
+            assert!(session.answered(node, &request, queued(40), at(1)).is_none());
+        }
+        session.pushed(2, grant(7, 100, 1), at(2));
+        session.pushed(3, grant(7, 100, 1), at(2));
+        assert!(matches!(session.pushed(4, grant(7, 100, 1), at(2)), Some(Event::Held { .. })));
+    }
+
+    #[test]
+    fn a_broken_connection_is_queued_on_again_soon() {
+        let (mut session, _) = in_line();
+        let cut = || Failure::new(FailureKind::Cut, "");
+        assert!(session.cut(2, cut(), at(50)).is_none());
+        assert_eq!(session.wake_at(), Some(at(70)));
+        assert!(matches!(session.woken(at(70)), Some(Event::Promote(..))));
+        // Without a majority to wait at there is nothing to wait for.
+        session.cut(0, cut(), at(80));
+        let over = session.cut(1, cut(), at(80));
+        assert!(matches!(over, Some(Event::Failed(Refusal::NoQuorum))), "{over:?}");
+    }
+
+    #[test]
+    fn time_is_up_at_its_end() {
+        let (mut session, _) = in_line();
+        let over = session.woken(at(60_000));
+        assert!(matches!(over, Some(Event::Failed(Refusal::Contended))), "{over:?}");
+        assert_eq!(nodes(session.release(at(60_000)).1), [0, 1, 2, 3, 4], "every line is left");
+    }
+
+    #[test]
+    fn a_claim_under_way_wakes_nobody() {
+        let (mut session, _) = in_line();
+        session.pushed(0, grant(7, 100, 59_000), at(59_950));
+        session.pushed(1, grant(7, 100, 59_000), at(59_950));
+        let claim = session.pushed(2, grant(7, 100, 59_000), at(59_950));
+        let Some(Event::Promote(claim, _)) = claim else { panic!("too old to count on: {claim:?}") };
+        assert_eq!(session.wake_at(), None);
+        let over = session.answered(0, &claim, Reply::Nil, at(60_100));
+        assert!(matches!(over, Some(Event::Failed(Refusal::Contended))), "{over:?}");
+    }
+
+    #[test]
+    fn what_is_spent_wakes_nobody() {
+        let (mut session, _) = in_line();
+        for ms in (0..70_000).step_by(7) {
+            let now = at(ms);
+            while let Some(due) = session.wake_at().filter(|due| now.has_reached(*due)) {
+                session.woken(now);
+                assert_ne!(session.wake_at(), Some(due), "woken in vain at {ms} ms");
+            }
+        }
+        assert_eq!(session.wake_at(), None);
+    }
+}

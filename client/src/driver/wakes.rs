@@ -1,0 +1,33 @@
+//! Which session has something to do when.
+
+use super::message::SessionId;
+use redlock_proto::Moment;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// Planned wake-ups, soonest first. A plan that has become needless is found out when its time comes: to take
+/// it back would cost more.
+#[derive(Debug, Default)]
+pub(super) struct Wakes {
+    planned: BinaryHeap<Reverse<((u64, u64), SessionId)>>,
+}
+
+impl Wakes {
+    /// Plans to wake a session.
+    pub(super) fn plan(&mut self, session: SessionId, at: Moment) {
+        self.planned.push(Reverse((at.nanoseconds(), session)));
+    }
+
+    /// When the next plan is due.
+    pub(super) fn next(&self) -> Option<Moment> {
+        self.planned.peek().map(|Reverse(((first, second), _))| Moment::new(*first, *second))
+    }
+
+    /// The next session whose time has come.
+    pub(super) fn due(&mut self, now: Moment) -> Option<SessionId> {
+        if !now.has_reached(self.next()?) {
+            return None;
+        }
+        self.planned.pop().map(|Reverse((_, session))| session)
+    }
+}
