@@ -76,6 +76,13 @@ pub enum Violation {
         /// Which key.
         key: usize,
     },
+    /// Somebody was served before one who waited longer, at every node, although nothing was wrong.
+    Overtaken {
+        /// Who waited longer.
+        session: SessionId,
+        /// Who was served.
+        by: SessionId,
+    },
     /// It took more than one request to each node although nothing was wrong.
     MoreThanOneRound {
         /// How many requests it took.
@@ -101,6 +108,10 @@ pub struct Checks {
     began_above: HashMap<(SessionId, usize), u64>,
     newest_write: HashMap<usize, u64>,
     over: HashSet<SessionId>,
+    /// Those who wait for one key at every node, with their tickets.
+    in_line: HashMap<SessionId, (usize, u64)>,
+    /// Those who were in line, with a smaller ticket, for the key when a session began to ask for it.
+    comes_after: HashMap<SessionId, Vec<SessionId>>,
     /// Whether validity can be relied on in this history.
     clocks_hold: bool,
     /// What was found.
@@ -146,8 +157,31 @@ impl Checks {
         }
     }
 
+    /// A session waits in line at every node for a key, and for no other.
+    pub fn queued(&mut self, session: SessionId, key: usize, ticket: u64) {
+        self.in_line.insert(session, (key, ticket));
+    }
+
+    /// A session begins to wait its turn for a key: it comes after those who are in line.
+    pub fn takes_its_turn(&mut self, session: SessionId, key: usize, ticket: u64) {
+        let before =
+            self.in_line.iter().filter(|(_, (waited_for, older))| *waited_for == key && *older < ticket);
+        self.comes_after.insert(session, before.map(|(session, _)| *session).collect());
+    }
+
+    /// A session that waited its turn holds its key.
+    pub fn held_in_turn(&mut self, session: SessionId) {
+        self.in_line.remove(&session);
+        for longer in self.comes_after.remove(&session).unwrap_or_default() {
+            if self.in_line.contains_key(&longer) {
+                self.violations.push(Violation::Overtaken { session: longer, by: session });
+            }
+        }
+    }
+
     /// A session is over: released, lost or given up.
     pub fn ended(&mut self, session: SessionId) {
+        self.in_line.remove(&session);
         self.over.insert(session);
     }
 

@@ -7,7 +7,8 @@ use super::plan::Plan;
 use fastrand::Rng;
 use redlock_proto::hint::Hints;
 use redlock_proto::pace::KeepAlive;
-use redlock_proto::{Moment, Session};
+use redlock_proto::{Moment, NodeSet, Request, Session};
+use std::time::Duration;
 
 /// One process that wants locks, one after the other.
 pub(super) struct Client {
@@ -18,6 +19,8 @@ pub(super) struct Client {
     pub(super) paused_until: True,
     pub(super) active: Option<Active>,
     pub(super) refusals: u32,
+    /// The place in line of a client that gave way, and what it was after.
+    pub(super) keeps_place: Option<(u64, Vec<usize>)>,
 }
 
 /// The lock that a client is after, or holds.
@@ -29,6 +32,20 @@ pub(super) struct Active {
     /// The number it holds the lock under, once it does.
     pub(super) fence: Option<u64>,
     pub(super) keep_alive: Option<KeepAlive>,
+    /// The place in line.
+    pub(super) ticket: Option<u64>,
+    /// The nodes that have it in line.
+    pub(super) queued: NodeSet,
+    /// When its requests to wait were sent, by their stamps.
+    pub(super) rounds: Vec<(u64, Moment)>,
+    /// The end of the lock as its holder knows it, and how long that was away when it was set.
+    pub(super) end: Option<(Moment, Duration)>,
+    /// How often it has planned to look how much time is left.
+    pub(super) looks: u32,
+    /// When it is going to be woken.
+    pub(super) planned: Option<Moment>,
+    /// Requests that were answered, each with its node.
+    pub(super) answered: Vec<(Request, usize)>,
     /// It has stood still since it held the lock: nobody can tell it anything in time.
     pub(super) has_paused: bool,
 }
@@ -43,6 +60,7 @@ impl Client {
             paused_until: 0,
             active: None,
             refusals: 0,
+            keeps_place: None,
         }
     }
 

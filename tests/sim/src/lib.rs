@@ -50,6 +50,13 @@ pub enum Weakness {
     LargestFenceTaken,
     /// The storage does not look at the number.
     FencesUnchecked,
+    /// A lock that was handed on counts from when its new holder heard of it.
+    GrantFromItsNews,
+    /// A lock that was handed on is taken back when the connection breaks, although its new holder may have
+    /// heard of it.
+    TakenBackAtOnce,
+    /// A client that asks again after it gave way takes news meant for its first attempt for its own.
+    StampsUnchecked,
 }
 
 /// The simplest plan that still goes wrong, and what goes wrong in it.

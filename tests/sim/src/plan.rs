@@ -37,6 +37,10 @@ pub struct Plan {
     pub pauses: u32,
     /// How far clocks run off, in parts per million to either side.
     pub clock_ppm: u32,
+    /// Whether clients wait in line for locks that are held.
+    pub waits: bool,
+    /// For how long a node keeps a lock for the one it was handed to, in milliseconds.
+    pub claim_ms: u64,
     /// A rule that is left out on purpose.
     pub weakness: Weakness,
 }
@@ -69,6 +73,8 @@ impl Plan {
             breaks,
             pauses,
             clock_ppm: if wild { 200_000 } else { WITHIN_DRIFT_PPM },
+            waits: chance.bool(),
+            claim_ms: [5, 20, 100][chance.usize(0..3)],
             weakness: Weakness::None,
         }
         .with_horizon()
@@ -90,6 +96,14 @@ impl Plan {
     #[must_use]
     pub fn clocks_are_within_bounds(&self) -> bool {
         self.clock_ppm <= WITHIN_DRIFT_PPM
+    }
+
+    /// Whether nothing goes wrong: then the order of those who wait is kept.
+    #[must_use]
+    pub fn is_calm(&self) -> bool {
+        let troubles =
+            [self.lost, self.repeated, self.late, self.crashes, self.stalls, self.cuts, self.breaks];
+        self.pauses == 0 && troubles.iter().all(|trouble| *trouble == 0) && self.clocks_are_within_bounds()
     }
 
     /// The same history with less going wrong, in all the ways in which there can be less by one step.
@@ -123,6 +137,9 @@ impl Plan {
         if self.keys > 1 {
             simpler.push(Self { keys: 1, ..self.clone() });
         }
+        if self.waits {
+            simpler.push(Self { waits: false, ..self.clone() });
+        }
         if self.horizon_ms > self.ttl_ms {
             simpler.push(Self { horizon_ms: self.horizon_ms / 2, ..self.clone() });
         }
@@ -151,6 +168,9 @@ impl fmt::Display for Plan {
             self.breaks,
             self.pauses,
         )?;
+        if self.waits {
+            write!(f, "; clients wait in line, claims within {} ms", self.claim_ms)?;
+        }
         match self.weakness {
             Weakness::None => Ok(()),
             weakness => write!(f, "; left out: {weakness:?}"),

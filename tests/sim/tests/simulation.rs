@@ -66,6 +66,7 @@ fn no_history_breaks_a_rule() {
     // Histories in which nothing happens would prove nothing.
     assert!(total.holds > count && total.promotions > count / 10, "{total:?}");
     assert!(total.extensions > count / 10 && total.turned_away > 0, "{total:?}");
+    assert!(total.handoffs > count / 10 && total.yields > 0, "{total:?}");
 }
 
 #[test]
@@ -115,6 +116,22 @@ fn without_an_allowance_for_drift_two_hold_one_lock() {
 fn the_largest_number_is_not_a_fence() {
     let violations = noticed(Weakness::LargestFenceTaken);
     assert!(violations.iter().any(is_about_fences), "{violations:?}");
+}
+
+#[test]
+fn a_grant_does_not_count_from_its_news() {
+    assert!(matches!(noticed(Weakness::GrantFromItsNews)[..], [Violation::Overlap { .. }, ..]));
+}
+
+#[test]
+fn what_was_handed_on_must_not_be_taken_back_at_once() {
+    assert!(matches!(noticed(Weakness::TakenBackAtOnce)[..], [Violation::Overlap { .. }, ..]));
+}
+
+#[test]
+fn news_for_an_attempt_that_is_over_are_nobodys() {
+    let violations = noticed(Weakness::StampsUnchecked);
+    assert!(!violations.is_empty());
 }
 
 #[test]

@@ -6,7 +6,7 @@ use crate::checks::{SessionId, Violation};
 use crate::client::{Active, Client};
 use crate::network::delay;
 use redlock_proto::pace::{self, KeepAlive, Next};
-use redlock_proto::{Event, FailureKind, Moment, NodeSet, Reply, Request, Retry, Session};
+use redlock_proto::{Ask, Event, FailureKind, Moment, NodeSet, Refusal, Reply, Request, Retry, Session};
 use std::time::Duration;
 
 impl World<'_> {
@@ -22,10 +22,18 @@ impl World<'_> {
         let who = &mut self.clients[client];
         let Some(active) = who.active.as_mut().filter(|active| active.id == session) else { return };
         // Only silence is told twice: a reply that came before is not taken back.
-        if matches!(&reply, Reply::Failed(failure) if failure.kind == FailureKind::Silent)
-            && is_answered(active, node, &request)
-        {
+        let is_silence = matches!(&reply, Reply::Failed(failure) if failure.kind == FailureKind::Silent);
+        if is_silence && active.answered.contains(&(request, node)) {
             return;
+        }
+        if !is_silence {
+            active.answered.push((request, node));
+        }
+        if let (Reply::Queued { .. }, [key], Some(ticket)) = (&reply, &active.keys[..], active.ticket) {
+            active.queued.insert(node);
+            if active.queued.len() == self.plan.nodes && active.fence.is_none() {
+                self.checks.queued(session, *key, ticket);
+            }
         }
         let mut counted = request;
         if self.plan.weakness == Weakness::ValidityFromAnswer {
@@ -36,26 +44,37 @@ impl World<'_> {
     }
 
     /// Does what a session has decided.
-    fn follow(&mut self, client: usize, event: Option<Event>) {
+    pub(super) fn follow(&mut self, client: usize, event: Option<Event>) {
         let Some(active) = self.clients[client].active.as_ref() else { return };
         let session = active.id;
+        // A holder learns at once that the end has moved.
+        let end = active.end.map(|(end, _)| end);
+        if active.fence.is_some() && end != active.session.valid_until() {
+            self.look_in(client, Duration::ZERO);
+        }
+        self.plan_wake(client);
         match event {
-            None => {
-                if let Some(at) = active.session.wake_at() {
-                    let wait = self.clients[client].clock.at(self.now).until(at);
-                    self.wake_in(client, session, wait, Wake::Patience);
-                }
-            }
+            None => {}
             Some(Event::Promote(request, to)) => {
-                self.outcome.promotions += 1;
+                self.outcome.promotions += u64::from(matches!(request.ask, Ask::Promote { .. }));
                 if self.plan.weakness == Weakness::LargestFenceTaken
-                    && let redlock_proto::Ask::Promote { fence } = request.ask
+                    && let Ask::Promote { fence } = request.ask
+                    && self.clients[client].active.as_ref().is_some_and(disagrees)
                 {
                     return self.held(client, fence);
                 }
                 self.send(client, request, to);
             }
             Some(Event::Held { fence }) => self.held(client, fence),
+            Some(Event::Failed(Refusal::Yielded)) => {
+                self.tell(|| format!("client {client}, session {session} gives way"));
+                self.outcome.yields += 1;
+                let active = self.clients[client].active.as_ref();
+                let place = active.and_then(|active| Some((active.ticket?, active.keys.clone())));
+                self.end(client, true);
+                self.clients[client].keeps_place = place;
+                self.begin_again_in(client, Duration::ZERO);
+            }
             Some(Event::Failed(refusal)) => {
                 self.tell(|| format!("client {client}, session {session} failed: {refusal:?}"));
                 self.end(client, true);
@@ -93,6 +112,9 @@ impl World<'_> {
         let believers: Vec<_> = others.flat_map(|(_, other)| shared(other)).collect();
         self.checks.held(active.id, &active.keys, fence, &believers);
         let (session, keys) = (active.id, active.keys.clone());
+        if let ([_], Some(_), true) = (&keys[..], active.ticket, self.plan.is_calm()) {
+            self.checks.held_in_turn(session);
+        }
         self.outcome.holds += 1;
         self.tell(|| format!("client {client}, session {session} HOLDS {keys:?} with fence {fence}"));
         let ttl_us = self.plan.ttl_ms * 1_000;
@@ -105,6 +127,11 @@ impl World<'_> {
         let Some(active) = who.active.as_mut() else { return };
         active.fence = Some(fence);
         active.has_paused = false;
+        if let Some((claim, to)) = active.session.claim(who.clock.at(now)) {
+            self.send(client, claim, to);
+        }
+        let who = &mut self.clients[client];
+        let Some(active) = who.active.as_mut() else { return };
         if keeps_alive {
             let lease = self.drift.lease(Duration::from_millis(self.plan.ttl_ms));
             active.keep_alive = Some(KeepAlive::new(lease, ends));
@@ -116,7 +143,7 @@ impl World<'_> {
         }
         let last = if self.chance.u32(0..10) == 0 { Wake::Vanish } else { Wake::Release };
         self.wake_in(client, session, Duration::from_micros(hold_us), last);
-        self.wake_in(client, session, Duration::ZERO, Wake::Notice);
+        self.look_in(client, Duration::ZERO);
     }
 
     fn plan_extension(&mut self, client: usize, next: fn(&KeepAlive, Moment, Moment) -> Next) {
@@ -156,9 +183,12 @@ impl World<'_> {
         match what {
             Wake::Begin => {}
             Wake::Patience => {
+                active.planned = None;
                 if active.session.wake_at().is_some_and(|at| now.has_reached(at)) {
                     let event = active.session.woken(now);
                     self.follow(client, event);
+                } else {
+                    self.plan_wake(client);
                 }
             }
             Wake::Extend => {
@@ -167,7 +197,8 @@ impl World<'_> {
                     self.send(client, request, to);
                 }
             }
-            Wake::Notice => self.notice(client),
+            Wake::Notice(look) if look == active.looks => self.notice(client),
+            Wake::Notice(_) => {}
             Wake::Write => {
                 // A careful client looks at its guard. What it sends may still come too late.
                 if active.is_valid(now) {
@@ -198,17 +229,41 @@ impl World<'_> {
         }
     }
 
+    fn plan_wake(&mut self, client: usize) {
+        let now = self.clients[client].clock.at(self.now);
+        let Some(active) = self.clients[client].active.as_mut() else { return };
+        let Some(at) = active.session.wake_at() else { return };
+        if active.planned.is_none_or(|planned| at.nanoseconds() < planned.nanoseconds()) {
+            active.planned = Some(at);
+            let id = active.id;
+            self.wake_in(client, id, now.until(at), Wake::Patience);
+        }
+    }
+
+    /// Plans to look how much time is left, in place of the plan that there was.
+    fn look_in(&mut self, client: usize, pause: Duration) {
+        let Some(active) = self.clients[client].active.as_mut() else { return };
+        active.looks += 1;
+        let (session, look) = (active.id, active.looks);
+        self.wake_in(client, session, pause, Wake::Notice(look));
+    }
+
     /// Tells a holder that its time is nearly up, and comes back until it is.
     fn notice(&mut self, client: usize) {
         let now = self.clients[client].clock.at(self.now);
-        let Some(active) = self.clients[client].active.as_ref() else { return };
-        let (session, has_paused) = (active.id, active.has_paused);
         let lease = self.drift.lease(Duration::from_millis(self.plan.ttl_ms));
-        let left = active.session.valid_until().map_or(Duration::ZERO, |until| now.until(until));
-        let early = left.saturating_sub(pace::notice(lease));
+        let Some(active) = self.clients[client].active.as_mut() else { return };
+        let (session, has_paused) = (active.id, active.has_paused);
+        let until = active.session.valid_until();
+        let left = until.map_or(Duration::ZERO, |until| now.until(until));
+        if let Some(until) = until.filter(|until| active.end.is_none_or(|(end, _)| end != *until)) {
+            active.end = Some((until, left));
+        }
+        let span = active.end.map_or(lease, |(_, span)| span.min(lease));
+        let early = left.saturating_sub(pace::notice(span));
         if !early.is_zero() {
             let nap = (early * 7 / 8).max(Duration::from_micros(100));
-            return self.wake_in(client, session, nap.min(early), Wake::Notice);
+            return self.look_in(client, nap.min(early));
         }
         if left.is_zero() && !has_paused && self.plan.clocks_are_within_bounds() {
             self.checks.violations.push(Violation::LossToldLate { session });
@@ -226,17 +281,45 @@ impl World<'_> {
         self.outcome.attempts += 1;
         let id = self.sessions;
         let all = self.chance.u32(0..4) == 0;
-        let keys =
+        let any =
             if all { (0..self.plan.keys).collect() } else { vec![self.chance.usize(0..self.plan.keys)] };
+        let (ticket, keys) = match self.clients[client].keeps_place.take() {
+            Some((ticket, keys)) => (Some(ticket), keys),
+            None => (None, any),
+        };
         self.checks.began(id, &keys);
         let owner = format!("{:032x}", self.chance.u128(..));
         let who = &mut self.clients[client];
         let now = who.clock.at(self.now);
         let hint = who.hints.for_next_acquire();
         let ttl = Duration::from_millis(self.plan.ttl_ms);
-        let (session, request) = Session::begin(self.quorum, self.drift, ttl, hint, now);
-        let fence = None;
-        who.active = Some(Active { id, owner, keys, session, fence, keep_alive: None, has_paused: false });
+        let (mut session, mut request) = Session::begin(self.quorum, self.drift, ttl, hint, now);
+        let mut place = None;
+        if self.plan.waits && (ticket.is_some() || self.chance.u32(0..4) > 0) {
+            let (line, until) = self.place_in_line(client, ticket, now);
+            (session, request) = session.waiting(line, until);
+            place = Some(line.ticket);
+            if let [key] = keys[..] {
+                self.checks.takes_its_turn(id, key, line.ticket);
+            }
+        }
+        self.clients[client].active = Some(Active {
+            id,
+            owner,
+            keys,
+            session,
+            fence: None,
+            keep_alive: None,
+            ticket: place,
+            queued: NodeSet::EMPTY,
+            rounds: Vec::new(),
+            end: None,
+            looks: 0,
+            planned: None,
+            answered: Vec::new(),
+            has_paused: false,
+        });
+        self.plan_wake(client);
         self.send(client, request, NodeSet::first(self.plan.nodes));
         if self.chance.u32(0..12) == 0 {
             let us = self.chance.u64(0..2_000);
@@ -262,8 +345,7 @@ impl World<'_> {
     }
 }
 
-/// Whether a node has answered a request already.
-fn is_answered(active: &Active, node: usize, request: &Request) -> bool {
-    let answered = !matches!(active.session.ballot().vote(node), redlock_proto::Vote::Pending);
-    answered && matches!(request.ask, redlock_proto::Ask::Acquire { .. })
+/// Whether a client does not hold its lock, because nodes gave it different numbers.
+fn disagrees(active: &Active) -> bool {
+    active.fence.is_none() && active.session.ballot().disagrees()
 }

@@ -2,6 +2,7 @@
 
 mod aftermath;
 mod conduct;
+mod line;
 
 use super::Weakness;
 use super::checks::{Checks, SessionId, Violation};
@@ -12,7 +13,7 @@ use super::plan::Plan;
 use super::storage::Storage;
 use fastrand::Rng;
 use redlock_core::{Fault, MemoryNode, Reply as NodeReply};
-use redlock_proto::{Drift, Failure, FailureKind, NodeSet, Quorum, Reply, Request};
+use redlock_proto::{Ask, Drift, Failure, FailureKind, NodeSet, Quorum, Reply, Request};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::rc::Rc;
@@ -35,6 +36,10 @@ pub struct Outcome {
     pub extensions: u64,
     /// How many writes the storage turned away.
     pub turned_away: u64,
+    /// How many locks were handed to somebody who waited.
+    pub handoffs: u64,
+    /// How many attempts gave way to an older one.
+    pub yields: u64,
 }
 
 impl Outcome {
@@ -47,6 +52,8 @@ impl Outcome {
         self.promotions += other.promotions;
         self.extensions += other.extensions;
         self.turned_away += other.turned_away;
+        self.handoffs += other.handoffs;
+        self.yields += other.yields;
     }
 }
 
@@ -69,6 +76,22 @@ enum Coming {
         request: Request,
         reply: Reply,
     },
+    /// The news of a grant reaches a client.
+    News {
+        node: usize,
+        client: usize,
+        connection: u64,
+        message: Vec<u8>,
+    },
+    /// A node looks after those who wait there.
+    Attend {
+        node: usize,
+    },
+    /// A node notices that a connection is gone.
+    Closed {
+        node: usize,
+        connection: u64,
+    },
     /// A client does something of its own accord.
     Wake {
         client: usize,
@@ -90,7 +113,8 @@ enum Wake {
     Begin,
     Patience,
     Extend,
-    Notice,
+    /// The holder looks how much time is left; the number tells the newest plan to look from older ones.
+    Notice(u32),
     Write,
     Release,
     /// The call is dropped before it is answered.
@@ -114,6 +138,8 @@ struct SimNode {
     time: NodeTime,
     is_down: bool,
     stalled_until: True,
+    /// Those who wait there are going to be looked after.
+    is_attending: bool,
 }
 
 /// Something that is going to happen at its time. Of two at the same time the older one comes first.
@@ -185,10 +211,11 @@ impl<'a> World<'a> {
         let ignored = Drift::new(0.0, Duration::ZERO).expect("nothing is a share");
         let drift = if plan.weakness == Weakness::DriftIgnored { ignored } else { Drift::default() };
         let node = |number: usize, chance: &mut Rng| SimNode {
-            memory: MemoryNode::new(&format!("{number:040}")),
+            memory: fresh_node(number, plan),
             time: NodeTime::any(chance, plan.clock_ppm),
             is_down: false,
             stalled_until: 0,
+            is_attending: false,
         };
         let nodes = (0..plan.nodes).map(|number| node(number, &mut chance)).collect();
         let clients = (0..plan.clients).map(|number| Client::new(number, plan, &mut chance)).collect();
@@ -306,6 +333,26 @@ impl<'a> World<'a> {
                 }
                 self.reply_arrives(node, client, session, request, reply);
             }
+            Coming::News { node, client, connection, message } => {
+                let until = self.clients[client].paused_until;
+                if self.now < until {
+                    return self.schedule(until, Coming::News { node, client, connection, message });
+                }
+                self.news_arrives(node, client, connection, &message);
+            }
+            Coming::Attend { node } => {
+                self.nodes[node].is_attending = false;
+                if !self.nodes[node].is_down && self.now >= self.nodes[node].stalled_until {
+                    let sim = &mut self.nodes[node];
+                    sim.memory.sweep(sim.time.at(self.now));
+                }
+                self.attend(node);
+            }
+            Coming::Closed { node, connection } => {
+                let sim = &mut self.nodes[node];
+                sim.memory.close(connection, sim.time.at(self.now));
+                self.attend(node);
+            }
             Coming::Wake { client, session, what } => {
                 let until = self.clients[client].paused_until;
                 if self.now < until {
@@ -333,7 +380,7 @@ impl<'a> World<'a> {
                 match self.plan.weakness {
                     Weakness::FencesForgotten => {
                         let wait_ms = sim.memory.node().ledger().quarantine_ms();
-                        sim.memory = MemoryNode::new(&format!("{node:040}"));
+                        sim.memory = fresh_node(node, self.plan);
                         sim.memory.node_mut().quarantine(wait_ms, &mut { at });
                     }
                     Weakness::NoQuarantine => {
@@ -342,15 +389,24 @@ impl<'a> World<'a> {
                     }
                     _ => sim.memory.crash(at),
                 }
+                sim.memory.node_mut().set_claim_window_ms(self.plan.claim_ms);
+                // Whoever was connected is not any more.
+                for client in 0..self.plan.clients {
+                    self.reconnect(client, node);
+                }
             }
             Trouble::Stall { node, us } => self.nodes[node].stalled_until = now + us,
             Trouble::Cut { client, node, way, us } => {
                 self.clients[client].connections[node].cut(way, now + us)
             }
             Trouble::Break { client, node } => {
-                self.connections += 1;
-                let id = self.connections;
-                self.clients[client].connections[node].reconnect(id);
+                let old = self.clients[client].connections[node].id;
+                let at = now + self.chance.u64(0..self.plan.ttl_ms * 500);
+                self.schedule(at, Coming::Closed { node, connection: old });
+                if self.plan.weakness == Weakness::TakenBackAtOnce {
+                    self.take_back(client, node);
+                }
+                self.reconnect(client, node);
             }
             Trouble::Pause { client, us, sleeps } => {
                 let client = &mut self.clients[client];
@@ -385,6 +441,7 @@ impl<'a> World<'a> {
         let argv: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
         let said = sim.memory.execute(&argv, connection, sim.time.at(self.now));
         let reply = reply_of(said);
+        self.attend(node);
         self.tell(|| {
             format!("node {node} ← client {client}, session {session}: {:?} → {reply:?}", request.ask)
         });
@@ -399,7 +456,10 @@ impl<'a> World<'a> {
     }
 
     fn send(&mut self, client: usize, request: Request, to: NodeSet) {
-        let Some(active) = self.clients[client].active.as_ref() else { return };
+        let Some(active) = self.clients[client].active.as_mut() else { return };
+        if let Ask::Wait { line, .. } = request.ask {
+            active.rounds.push((line.stamp, request.sent));
+        }
         let (session, names) = (active.id, active.keys.iter().map(|key| name(*key)).collect::<Vec<_>>());
         let words = request.with_words(&names, active.owner.as_bytes(), b"", |words| {
             Rc::new(words.iter().map(|word| word.to_vec()).collect::<Vec<_>>())
@@ -440,9 +500,17 @@ impl<'a> World<'a> {
     }
 }
 
+/// A node as a history begins with it.
+fn fresh_node(number: usize, plan: &Plan) -> MemoryNode {
+    let mut memory = MemoryNode::new(&format!("{number:040}"));
+    memory.node_mut().set_claim_window_ms(plan.claim_ms);
+    memory
+}
+
 fn reply_of(said: Result<NodeReply, Fault>) -> Reply {
     match said {
         Ok(NodeReply::Integer(number)) => Reply::Number(number),
+        Ok(NodeReply::Queued { position, ticket, .. }) => Reply::Queued { position, ticket },
         Ok(_) => Reply::Nil,
         Err(Fault::Quarantine { left_ms }) => Reply::Quarantined { left: Duration::from_millis(left_ms) },
         Err(fault) => Reply::Failed(Failure::new(FailureKind::Rejected, fault.to_string())),

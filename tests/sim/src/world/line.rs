@@ -1,0 +1,123 @@
+//! Waiting in line: what nodes say by themselves, and what becomes of it.
+
+use super::{Coming, World};
+use crate::Weakness;
+use crate::client::name;
+use crate::network::Way;
+use redlock_proto::{Failure, FailureKind, Grant, Line, Moment, Vote};
+use std::time::Duration;
+
+/// The news of whom a channel is for.
+const CHANNEL_DIGITS: usize = 16;
+
+impl World<'_> {
+    /// Sends what a node has announced on its way, and comes back as long as somebody waits there.
+    pub(super) fn attend(&mut self, node: usize) {
+        for announcement in self.nodes[node].memory.take_announcements() {
+            self.outcome.handoffs += 1;
+            let digits = announcement.channel.len().saturating_sub(CHANNEL_DIGITS);
+            let client = std::str::from_utf8(&announcement.channel[digits..]).ok();
+            let client: usize = client.and_then(|text| text.parse().ok()).expect("a client's channel");
+            self.tell(|| {
+                let said = String::from_utf8_lossy(&announcement.message).into_owned();
+                format!("node {node} tells client {client}: {said}")
+            });
+            let way = &mut self.clients[client].connections[node];
+            let connection = way.id;
+            let times = 1 + usize::from(self.chance.u32(0..1000) < self.plan.repeated);
+            for _ in 0..times {
+                let way = &mut self.clients[client].connections[node];
+                if let Some(at) = way.arrival(Way::Back, self.now, self.plan, &mut self.chance) {
+                    let message = announcement.message.clone();
+                    self.schedule(at, Coming::News { node, client, connection, message });
+                }
+            }
+        }
+        let sim = &mut self.nodes[node];
+        if sim.memory.node().waiters() == 0 || sim.is_attending {
+            return;
+        }
+        if let Some(due) = sim.memory.node().next_sweep() {
+            sim.is_attending = true;
+            // A timer of the server comes about when it should, never long before.
+            let after_us = due.since(sim.time.at(self.now)).clamp(1, self.plan.ttl_ms) * 1_000;
+            let at = self.now + after_us + self.chance.u64(0..1_000);
+            self.schedule(at, Coming::Attend { node });
+        }
+    }
+
+    pub(super) fn news_arrives(&mut self, node: usize, client: usize, connection: u64, message: &[u8]) {
+        let who = &mut self.clients[client];
+        let now = who.clock.at(self.now);
+        // What was sent on a connection that is gone is not read any more.
+        if who.connections[node].id != connection {
+            return;
+        }
+        let Some(active) = who.active.as_mut() else { return };
+        let words: Vec<&[u8]> = message.splitn(7, |byte| *byte == b' ').collect();
+        let number = |word: usize| std::str::from_utf8(words[word]).ok()?.parse::<u64>().ok();
+        let number = |word| number(word).expect("a number");
+        let (ticket, stamp) = (number(1), number(3));
+        if active.ticket != Some(ticket) {
+            return;
+        }
+        let (waited, claim) = (Duration::from_millis(number(4)), Duration::from_millis(number(5)));
+        let mut grant = Grant { fence: number(2), stamp, waited, claim };
+        match self.plan.weakness {
+            Weakness::GrantFromItsNews => {
+                let sent = active.rounds.iter().find(|(round, _)| *round == stamp).map(|(_, sent)| *sent);
+                grant.waited = now.since(sent.unwrap_or(now)).mul_f64(1.02);
+            }
+            Weakness::StampsUnchecked => {
+                grant.stamp = active.rounds.last().map_or(stamp, |(round, _)| *round);
+            }
+            _ => {}
+        }
+        let event = active.session.pushed(node, grant, now);
+        self.follow(client, event);
+    }
+
+    /// Makes a connection anew. The client knows at once, the node when it notices.
+    pub(super) fn reconnect(&mut self, client: usize, node: usize) {
+        self.connections += 1;
+        let id = self.connections;
+        let who = &mut self.clients[client];
+        who.connections[node].reconnect(id);
+        let now = who.clock.at(self.now);
+        if let Some(active) = who.active.as_mut() {
+            active.queued.remove(node);
+            let event = active.session.cut(node, Failure::new(FailureKind::Cut, ""), now);
+            if event.is_some() {
+                self.follow(client, event);
+            }
+        }
+    }
+
+    /// What must not be done: a node frees what it has handed to a client that is gone, as it thinks.
+    pub(super) fn take_back(&mut self, client: usize, node: usize) {
+        let Some(active) = self.clients[client].active.as_ref() else { return };
+        let was_handed = matches!(active.session.ballot().vote(node), Vote::Granted { .. });
+        if active.ticket.is_some() && was_handed {
+            for key in active.keys.clone() {
+                self.nodes[node].memory.delete(&name(key));
+            }
+        }
+    }
+
+    /// A place in line for a new attempt, and until when it is kept.
+    pub(super) fn place_in_line(
+        &mut self,
+        client: usize,
+        ticket: Option<u64>,
+        now: Moment,
+    ) -> (Line, Moment) {
+        // Clients' wall clocks differ by up to 20 ms.
+        let skew = (client as u64 * 7_919) % 20_000;
+        let ticket = ticket.unwrap_or((self.now + skew + 1) << 8 | client as u64);
+        let mut channel = [b'0'; CHANNEL_DIGITS];
+        channel.copy_from_slice(format!("{client:016}").as_bytes());
+        let line = Line { ticket, stamp: self.sessions << 12, wait: Duration::ZERO, channel };
+        let patience = Duration::from_millis(self.chance.u64(1..=self.plan.ttl_ms * 3));
+        (line, now.plus(patience))
+    }
+}
