@@ -55,6 +55,10 @@ impl Subject for Pure {
             Ok(Reply::Map(pairs)) => Answer::List(
                 pairs.into_iter().flat_map(|(name, value)| [Answer::text(name), answer(value)]).collect(),
             ),
+            Ok(Reply::Queued { left_ms, position, ticket }) => {
+                let number = |number: u64| Answer::Int(i64::try_from(number).expect("a small number"));
+                Answer::List(vec![Answer::Int(left_ms), number(position), number(ticket)])
+            }
             Err(fault) => Answer::Error(fault.to_string()),
         }
     }

@@ -93,7 +93,19 @@ fn both_describe_themselves_alike() {
     }
     assert_eq!(described[0], described[1]);
     let names: Vec<&str> = described[1].iter().map(|(name, _)| name.as_str()).collect();
-    assert_eq!(names, ["fence", "quarantine-ms", "locks", "waiters", "longest-ttl-ms", "started", "version"]);
+    assert_eq!(
+        names,
+        [
+            "fence",
+            "quarantine-ms",
+            "locks",
+            "waiters",
+            "longest-ttl-ms",
+            "claim-window-ms",
+            "started",
+            "version"
+        ]
+    );
 }
 
 /// Two servers never have the same identity.

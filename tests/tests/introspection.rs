@@ -141,8 +141,17 @@ fn replies_are_maps_where_the_protocol_has_them() {
     assert_eq!(wire.call_strs("REDLOCK.INSPECT free"), Answer::Nil);
     assert_eq!(flat.call_strs("REDLOCK.INSPECT free"), Answer::Nil);
 
-    let fields =
-        ["node-id", "fence", "quarantine-ms", "locks", "waiters", "longest-ttl-ms", "started", "version"];
+    let fields = [
+        "node-id",
+        "fence",
+        "quarantine-ms",
+        "locks",
+        "waiters",
+        "longest-ttl-ms",
+        "claim-window-ms",
+        "started",
+        "version",
+    ];
     for answer in [wire.call_strs("REDLOCK.NODE"), flat.call_strs("REDLOCK.NODE")] {
         assert_eq!(answer.pairs().iter().map(|(key, _)| key.string()).collect::<Vec<_>>(), fields);
         assert_eq!(answer.field("locks"), Some(&Answer::Int(1)));

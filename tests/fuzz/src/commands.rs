@@ -127,6 +127,10 @@ impl History {
         let max_ttl_ms = subject.memory().node().max_ttl_ms();
         let request =
             argv.first().and_then(|name| Verb::named(name)).map(|verb| (verb, read(verb, &argv, max_ttl_ms)));
+        // The model knows no lines; what is in them is tried where they are decided on.
+        if argv.iter().any(|word| word.eq_ignore_ascii_case(b"WAIT")) {
+            return;
+        }
         if let Some((_, Ok(request))) = &request {
             self.keys.extend(request.keys.iter().map(|key| key.to_vec()));
         }

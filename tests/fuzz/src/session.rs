@@ -237,7 +237,7 @@ impl Driver {
                 Reply::Nil | Reply::Quarantined { .. } => true,
                 Reply::Failed(failure) => !failure.may_have_happened(),
                 // A fence of 0 is no answer.
-                Reply::Number(_) => false,
+                Reply::Number(_) | Reply::Queued { .. } => false,
             };
             self.may_hold[node] = !says_no;
         }

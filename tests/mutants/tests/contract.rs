@@ -49,6 +49,7 @@ fn spelled(reply: Reply) -> String {
     match reply {
         Reply::Integer(number) => number.to_string(),
         Reply::Nil => "nil".to_owned(),
+        Reply::Queued { left_ms, position, ticket } => format!("{left_ms} {position} {ticket}"),
         Reply::Map(pairs) => {
             let fields = pairs.into_iter().map(|(name, of)| format!("{name} {}", value(of)));
             fields.collect::<Vec<_>>().join(" ")

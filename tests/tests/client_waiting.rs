@@ -1,0 +1,214 @@
+//! Waiting in line over a quorum of real servers.
+
+#![allow(clippy::expect_used, clippy::panic, reason = "tests, and helpers of tests")]
+
+mod client;
+
+use client::{Network, TTL, builder, until_all_answer};
+use redlock_client::{Error, Guard, LockManager};
+use redlock_tests::{Fleet, SOON, Server, eventually_async, in_time};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::task::JoinHandle;
+
+/// A client that waits in line.
+fn manager<U: Into<String>>(urls: impl IntoIterator<Item = U>) -> LockManager {
+    builder().wait_in_line(true).nodes(urls.into_iter().map(Into::into)).build().expect("addresses of nodes")
+}
+
+fn waiters_at(node: &Server) -> u64 {
+    node.info("redlock", "redlock_waiters").expect("a count").parse().expect("a number")
+}
+
+/// How many wait in line on each node.
+fn waiters(fleet: &Fleet) -> Vec<u64> {
+    fleet.iter().map(waiters_at).collect()
+}
+
+async fn until_waiting(fleet: &Fleet, count: u64) {
+    let what = format!("{count} wait at every node");
+    let is_so = async || waiters(fleet).iter().all(|here| *here == count).then_some(());
+    eventually_async(&what, SOON, is_so).await;
+}
+
+fn wait_for(locks: &LockManager, resource: &'static str) -> JoinHandle<Result<Guard, Error>> {
+    let locks = locks.clone();
+    tokio::spawn(async move { locks.acquire(resource, TTL).await })
+}
+
+async fn served(waiting: JoinHandle<Result<Guard, Error>>) -> Guard {
+    in_time("whoever waits is served", SOON, waiting).await.expect("no panic").expect("the lock")
+}
+
+async fn connected(network: &Network) -> LockManager {
+    let locks = manager(network.urls());
+    until_all_answer(&locks).await;
+    locks
+}
+
+#[tokio::test]
+async fn a_lock_is_handed_on_in_order_and_asked_for_once() {
+    let network = Network::start(5);
+    let first = connected(&network).await.acquire("job", TTL).await.expect("free");
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let mut tasks = Vec::new();
+    for number in 0..6_u64 {
+        let locks = connected(&network).await;
+        let order = Arc::clone(&order);
+        tasks.push(tokio::spawn(async move {
+            let guard = locks.acquire("job", TTL).await.expect("had in the end");
+            order.lock().expect("no panic").push(number);
+            assert!(guard.is_valid());
+            guard.release().await;
+        }));
+        until_waiting(&network.fleet, number + 1).await;
+    }
+    first.release().await;
+    for task in tasks {
+        in_time("everybody is served", SOON, task).await.expect("no panic");
+    }
+    assert_eq!(*order.lock().expect("no panic"), [0, 1, 2, 3, 4, 5]);
+    // Nobody polled: seven asked, and each asked every node once.
+    assert!(network.fleet.calls("redlock.acquire").iter().all(|calls| *calls == 7));
+    assert_eq!(waiters(&network.fleet), [0; 5]);
+}
+
+#[tokio::test]
+async fn a_wait_that_ends_leaves_nobody_in_line() {
+    let mut network = Network::start(5);
+    let (holder, other) = (connected(&network).await, connected(&network).await);
+    let guard = holder.acquire("job", TTL).await.expect("free");
+    let waiting = wait_for(&other, "job");
+    until_waiting(&network.fleet, 1).await;
+    waiting.abort();
+    until_waiting(&network.fleet, 0).await;
+    let timed_out = other.acquire_timeout("job", TTL, Duration::from_millis(50)).await;
+    let error = timed_out.expect_err("it is held");
+    assert!(matches!(&error, Error::Timeout { .. }) && error.evidence().is_some(), "{error:?}");
+    until_waiting(&network.fleet, 0).await;
+    guard.release().await;
+    network.until_free("job").await;
+    // A process that ends without a word is out of the line with its connections.
+    let guard = holder.acquire("job", TTL).await.expect("free");
+    let gone = std::thread::spawn({
+        let urls = network.urls();
+        move || {
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            let _ = runtime.block_on(async {
+                tokio::time::timeout(Duration::from_millis(200), manager(urls).acquire("job", TTL)).await
+            });
+        }
+    });
+    gone.join().expect("no panic");
+    until_waiting(&network.fleet, 0).await;
+    guard.release().await;
+    network.until_free("job").await;
+}
+
+#[tokio::test]
+async fn dead_nodes_are_not_waited_for() {
+    let mut network = Network::start(5);
+    let (holder, other) = (connected(&network).await, connected(&network).await);
+    network.fleet[0].kill();
+    network.fleet[3].kill();
+    let guard = holder.acquire("job", TTL).await.expect("three of five are enough");
+    let waiting = wait_for(&other, "job");
+    let in_line = async || [1, 2, 4].iter().all(|node| waiters_at(&network.fleet[*node]) == 1).then_some(());
+    eventually_async("it waits at the others", SOON, in_line).await;
+    guard.release().await;
+    assert!(served(waiting).await.is_valid());
+}
+
+#[tokio::test]
+async fn whoever_waits_survives_broken_connections_and_restarts() {
+    let mut network = Network::without_grace(5);
+    let (holder, other) = (connected(&network).await, connected(&network).await);
+    let guard = holder.acquire("job", TTL).await.expect("free");
+    let waiting = wait_for(&other, "job");
+    until_waiting(&network.fleet, 1).await;
+    network.proxies[1].cut();
+    network.proxies[2].cut();
+    network.fleet[4].kill();
+    network.fleet[4].restart();
+    // The one whose server was restarted has forgotten the lock, and gives it to the one in line: one of five.
+    eventually_async("the lines are whole again, or as good as", SOON, async || {
+        let there = waiters(&network.fleet);
+        (there[..4].iter().all(|count| *count == 1)).then_some(())
+    })
+    .await;
+    guard.release().await;
+    assert!(served(waiting).await.is_valid());
+}
+
+#[tokio::test]
+async fn a_lock_that_runs_out_is_handed_on() {
+    let network = Network::start(3);
+    let (holder, other) = (connected(&network).await, connected(&network).await);
+    let guard = holder.acquire("job", Duration::from_millis(300)).await.expect("free");
+    let fence = guard.fence();
+    std::mem::forget(guard);
+    let next = served(wait_for(&other, "job")).await;
+    assert_eq!(next.fence(), fence + 1);
+}
+
+#[tokio::test]
+async fn several_resources_are_waited_for_as_one() {
+    let network = Network::start(3);
+    let (holder, other) = (connected(&network).await, connected(&network).await);
+    let one = holder.acquire("one", TTL).await.expect("free");
+    let two = holder.acquire("two", TTL).await.expect("free");
+    let waiting = tokio::spawn(async move { other.acquire_many(["two", "one"], TTL).await });
+    until_waiting(&network.fleet, 1).await;
+    one.release().await;
+    two.release().await;
+    assert!(served(waiting).await.is_valid());
+}
+
+#[tokio::test]
+async fn where_nobody_can_wait_it_is_asked_for_again() {
+    // RESP2; a user that may not subscribe; a module that does not know how.
+    let resp2 = |url: &String| format!("{url}?protocol=2");
+    let network = Network::start(3);
+    let old = manager(network.urls().iter().map(resp2));
+    until_all_answer(&old).await;
+    let fleet = Fleet::start_with(3, |_, node| {
+        node.user("app", "on >secret ~* resetchannels -@all +redlock.acquire +redlock.extend +redlock.release +redlock.node +hello")
+    });
+    let muzzled = manager(fleet.urls().iter().map(|url| url.replace("redis://", "redis://app:secret@")));
+    until_all_answer(&muzzled).await;
+    let ancient = Network::start(3);
+    for proxy in &ancient.proxies {
+        let greeting = format!("*4\r\n$7\r\nnode-id\r\n$5\r\nn{:04}\r\n", proxy.port() % 10_000);
+        let greeting = greeting.replacen("*4", "*6", 1);
+        proxy.forge(
+            "REDLOCK.NODE",
+            format!("{greeting}$7\r\nversion\r\n$5\r\n0.0.9\r\n$13\r\nquarantine-ms\r\n:0\r\n"),
+        );
+    }
+    let before = manager(ancient.urls());
+    until_all_answer(&before).await;
+    for (locks, fleet) in [(old, &network.fleet), (muzzled, &fleet), (before, &ancient.fleet)] {
+        let guard = locks.acquire("job", TTL).await.expect("free");
+        let waiting = wait_for(&locks, "job");
+        let asked = async || fleet.calls("redlock.acquire").iter().all(|calls| *calls > 3).then_some(());
+        eventually_async("it is asked for again and again", SOON, asked).await;
+        assert!(waiters(fleet).iter().all(|count| *count == 0));
+        guard.release().await;
+        assert!(served(waiting).await.is_valid());
+    }
+}
+
+#[tokio::test]
+async fn one_can_choose_to_ask_again_instead() {
+    let network = Network::start(3);
+    let urls = network.urls();
+    let locks = builder().wait_in_line(false).nodes(urls).build().expect("addresses");
+    until_all_answer(&locks).await;
+    let guard = locks.acquire("job", TTL).await.expect("free");
+    let waiting = wait_for(&locks, "job");
+    let asked = async || network.fleet.calls("redlock.acquire").iter().all(|calls| *calls > 3).then_some(());
+    eventually_async("it is asked for again and again", SOON, asked).await;
+    guard.release().await;
+    assert!(served(waiting).await.is_valid());
+}
