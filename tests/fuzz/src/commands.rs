@@ -206,6 +206,7 @@ impl History {
                     "locks",
                     "waiters",
                     "longest-ttl-ms",
+                    "claim-window-ms",
                     "started",
                     "version",
                 ];
