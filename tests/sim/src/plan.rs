@@ -89,6 +89,8 @@ impl Plan {
     #[must_use]
     pub fn with(mut self, weakness: Weakness) -> Self {
         self.weakness = weakness;
+        // In line the same mistake makes locks of no length, and shows in those first.
+        self.waits &= weakness != Weakness::LargestFenceTaken;
         self
     }
 
