@@ -1,0 +1,236 @@
+//! Sessions in line, driven by hand: each line of a history is an answer or news.
+
+use super::*;
+use crate::{Drift, Failure, FailureKind, Quorum};
+
+const TTL: Duration = Duration::from_secs(10);
+const OWN: u64 = 50;
+
+fn at(ms: u64) -> Moment {
+    Moment::on_one_clock(ms * 1_000_000)
+}
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+fn line() -> Line {
+    Line { ticket: OWN, stamp: 100, wait: Duration::ZERO, channel: [b'c'; 16] }
+}
+
+fn queued(ticket: u64) -> Reply {
+    Reply::Queued { position: 1, ticket }
+}
+
+fn grant(fence: u64, stamp: u64, waited_ms: u64) -> Grant {
+    Grant { fence, stamp, waited: ms(waited_ms), claim: ms(100) }
+}
+
+/// Five nodes, all of which have us in line behind a holder with ticket 40; a round trip takes a millisecond.
+fn in_line() -> (Session, Request) {
+    let quorum = Quorum::of(5).unwrap();
+    let (session, _) = Session::begin(quorum, Drift::default(), TTL, None, at(0));
+    let (mut session, request) = session.waiting(line(), at(60_000));
+    for node in 0..5 {
+        assert!(session.answered(node, &request, queued(40), at(1)).is_none());
+    }
+    (session, request)
+}
+
+fn nodes(set: NodeSet) -> Vec<usize> {
+    set.iter().collect()
+}
+
+#[test]
+fn grants_that_come_by_themselves_make_a_majority() {
+    let (mut session, _) = in_line();
+    assert!(session.pushed(0, grant(7, 100, 499), at(500)).is_none());
+    assert!(session.pushed(3, grant(7, 100, 499), at(500)).is_none());
+    let held = session.pushed(4, grant(7, 100, 499), at(501));
+    assert!(matches!(held, Some(Event::Held { fence: 7 })), "{held:?}");
+    // Sent at 0, waited 499 ms less a hundredth, kept for 100 ms less a hundredth and two.
+    assert_eq!(session.valid_until(), Some(Moment::on_one_clock(591_010_000)));
+    let (claim, to) = session.claim(at(501)).expect("they are to be claimed");
+    assert_eq!((claim.ask, nodes(to)), (Ask::Promote { fence: 7 }, vec![0, 3, 4]));
+    assert!(session.claim(at(501)).is_none(), "once");
+    // One that comes later is claimed as it comes.
+    let Some(Event::Promote(late, to)) = session.pushed(1, grant(7, 100, 499), at(502)) else {
+        panic!("it is claimed")
+    };
+    assert_eq!(nodes(to), [1]);
+    for node in [0, 3, 4] {
+        session.answered(node, &claim, Reply::Number(7), at(502));
+    }
+    session.answered(1, &late, Reply::Number(7), at(503));
+    let until = session.valid_until().unwrap();
+    assert_eq!(at(501).until(until), Drift::default().lease(TTL));
+}
+
+#[test]
+fn a_grant_that_is_too_old_to_count_on_is_claimed_first() {
+    let (mut session, _) = in_line();
+    // After twenty seconds in line a hundredth is more than the claim window.
+    for node in [0, 1] {
+        session.pushed(node, grant(7, 100, 20_000), at(20_000));
+    }
+    let asked = session.pushed(2, grant(7, 100, 20_000), at(20_000));
+    let Some(Event::Promote(claim, to)) = asked else { panic!("not held yet: {asked:?}") };
+    assert_eq!((claim.ask, nodes(to)), (Ask::Promote { fence: 7 }, vec![0, 1, 2]));
+    session.answered(0, &claim, Reply::Number(7), at(20_001));
+    session.answered(1, &claim, Reply::Number(7), at(20_001));
+    let held = session.answered(2, &claim, Reply::Number(7), at(20_001));
+    assert!(matches!(held, Some(Event::Held { fence: 7 })), "{held:?}");
+    assert!(session.claim(at(20_001)).is_none(), "they have been");
+}
+
+#[test]
+fn a_stamp_of_another_session_is_nobodys_grant() {
+    let (mut session, _) = in_line();
+    for stamp in [99, 101, u64::MAX] {
+        for node in 0..5 {
+            assert!(session.pushed(node, grant(7, stamp, 0), at(2)).is_none());
+        }
+    }
+    assert_eq!(session.ballot().granted(), 0);
+    session.release(at(3));
+    for node in 0..5 {
+        assert!(session.pushed(node, grant(7, 100, 0), at(4)).is_none(), "it is over");
+    }
+    assert_eq!(session.fence(), None);
+}
+
+#[test]
+fn a_refusal_that_was_overtaken_by_a_grant_is_old_news() {
+    let (mut session, first) = in_line();
+    for node in 0..3 {
+        session.pushed(node, grant(7, 100, 9), at(10));
+    }
+    let until = session.valid_until();
+    assert!(session.answered(0, &first, queued(40), at(11)).is_none());
+    assert_eq!((session.valid_until(), session.fence()), (until, Some(7)));
+}
+
+#[test]
+fn a_repeated_request_measures_from_its_own_time() {
+    let (mut session, _) = in_line();
+    let Some(Event::Promote(again, to)) = session.woken(at(2_000)) else { panic!("it asks again") };
+    assert_eq!(nodes(to), [0, 1, 2, 3, 4]);
+    assert!(matches!(again.ask, Ask::Wait { line: Line { stamp: 101, ticket: OWN, .. }, .. }));
+    // Two nodes have served the first request before the second came, one the second.
+    session.pushed(0, grant(7, 100, 2_000), at(2_001));
+    session.pushed(1, grant(7, 100, 2_000), at(2_001));
+    assert!(matches!(session.pushed(2, grant(7, 101, 0), at(2_001)), Some(Event::Held { .. })));
+    let counted_on = |until: Moment| until.nanoseconds().0 / 1_000_000;
+    assert_eq!(session.valid_until().map(counted_on), Some(2_000 - 20 + 97));
+}
+
+#[test]
+fn a_grant_that_was_not_claimed_in_time_is_none() {
+    let (mut session, _) = in_line();
+    session.pushed(0, grant(7, 100, 9), at(10));
+    let mut asked = None;
+    while session.ballot().granted() > 0 {
+        let due = session.wake_at().unwrap();
+        asked = session.woken(due);
+        assert!(!due.has_reached(at(111)), "heard of at 10 and kept for 100");
+    }
+    let Some(Event::Promote(_, to)) = asked else { panic!("it asks for its place again") };
+    assert_eq!(nodes(to), [0, 1, 2, 3, 4]);
+}
+
+#[test]
+fn whoever_came_later_yields() {
+    let holders_seen = |holders: [u64; 3]| {
+        let (mut session, _) = in_line();
+        session.pushed(0, grant(7, 100, 9), at(10));
+        session.pushed(1, grant(7, 100, 9), at(10));
+        let probe_at = session.wake_at().unwrap();
+        assert_eq!(probe_at, at(20), "longer than the nodes of one hand-off are apart");
+        let Some(Event::Promote(probe, to)) = session.woken(probe_at) else { panic!("it asks around") };
+        assert_eq!(nodes(to), [2, 3, 4]);
+        let mut last = None;
+        for (node, holder) in (2..5).zip(holders) {
+            last = session.answered(node, &probe, queued(holder), at(21));
+        }
+        matches!(last, Some(Event::Failed(Refusal::Yielded)))
+    };
+    assert!(holders_seen([40, 40, 60]), "40 came first and has two");
+    assert!(holders_seen([60, 40, 60]));
+    assert!(!holders_seen([40, 40, 40]), "40 has a majority and needs nothing from us");
+    assert!(!holders_seen([60, 60, 70]), "we came first");
+    assert!(!holders_seen([0, 0, 60]), "who has no ticket waits for nobody");
+}
+
+#[test]
+fn only_answers_of_the_same_round_are_judged() {
+    let (mut session, first) = in_line();
+    session.pushed(0, grant(7, 100, 9), at(10));
+    let Some(Event::Promote(probe, _)) = session.woken(at(20)) else { panic!("it asks around") };
+    // An answer to the first request names the holder of that time.
+    assert!(session.answered(1, &first, queued(1), at(21)).is_none());
+    for node in 1..5 {
+        assert!(session.answered(node, &probe, queued(60), at(22)).is_none());
+    }
+}
+
+#[test]
+fn a_node_that_is_down_is_not_waited_for() {
+    let quorum = Quorum::of(5).unwrap();
+    let (session, _) = Session::begin(quorum, Drift::default(), TTL, None, at(0));
+    let (mut session, request) = session.waiting(line(), at(60_000));
+    let down = || Reply::Failed(Failure::new(FailureKind::Down, ""));
+    session.answered(0, &request, down(), at(0));
+    session.answered(1, &request, down(), at(0));
+    for node in 2..5 {
+        assert!(session.answered(node, &request, queued(40), at(1)).is_none());
+    }
+    session.pushed(2, grant(7, 100, 1), at(2));
+    session.pushed(3, grant(7, 100, 1), at(2));
+    assert!(matches!(session.pushed(4, grant(7, 100, 1), at(2)), Some(Event::Held { .. })));
+}
+
+#[test]
+fn a_broken_connection_is_queued_on_again_soon() {
+    let (mut session, _) = in_line();
+    let cut = || Failure::new(FailureKind::Cut, "");
+    assert!(session.cut(2, cut(), at(50)).is_none());
+    assert_eq!(session.wake_at(), Some(at(70)));
+    assert!(matches!(session.woken(at(70)), Some(Event::Promote(..))));
+    // Without a majority to wait at there is nothing to wait for.
+    session.cut(0, cut(), at(80));
+    let over = session.cut(1, cut(), at(80));
+    assert!(matches!(over, Some(Event::Failed(Refusal::NoQuorum))), "{over:?}");
+}
+
+#[test]
+fn time_is_up_at_its_end() {
+    let (mut session, _) = in_line();
+    let over = session.woken(at(60_000));
+    assert!(matches!(over, Some(Event::Failed(Refusal::Contended))), "{over:?}");
+    assert_eq!(nodes(session.release(at(60_000)).1), [0, 1, 2, 3, 4], "every line is left");
+}
+
+#[test]
+fn a_claim_under_way_wakes_nobody() {
+    let (mut session, _) = in_line();
+    session.pushed(0, grant(7, 100, 59_000), at(59_950));
+    session.pushed(1, grant(7, 100, 59_000), at(59_950));
+    let claim = session.pushed(2, grant(7, 100, 59_000), at(59_950));
+    let Some(Event::Promote(claim, _)) = claim else { panic!("too old to count on: {claim:?}") };
+    assert_eq!(session.wake_at(), None);
+    let over = session.answered(0, &claim, Reply::Nil, at(60_100));
+    assert!(matches!(over, Some(Event::Failed(Refusal::Contended))), "{over:?}");
+}
+
+#[test]
+fn what_is_spent_wakes_nobody() {
+    let (mut session, _) = in_line();
+    for ms in (0..70_000).step_by(7) {
+        let now = at(ms);
+        while let Some(due) = session.wake_at().filter(|due| now.has_reached(*due)) {
+            session.woken(now);
+            assert_ne!(session.wake_at(), Some(due), "woken in vain at {ms} ms");
+        }
+    }
+    assert_eq!(session.wake_at(), None);
+}
