@@ -56,7 +56,7 @@ impl Builder {
             max_hold: Duration::from_secs(3600),
             key_prefix: Vec::new(),
             label: Vec::new(),
-            waits_in_line: false,
+            waits_in_line: true,
             #[cfg(feature = "tls")]
             tls: None,
         }
@@ -125,7 +125,7 @@ impl Builder {
 
     /// Whether calls that wait for a lock do so in line at the nodes, which hand it on in order and at once, or
     /// by asking again as [`Builder::retry`] says. In line needs RESP3 and the right to subscribe to
-    /// `redlock:grant:*`; where a node does not let us, it is asked again. Default: by asking again.
+    /// `redlock:grant:*`; where a node does not let us, it is asked again. Default: in line.
     pub fn wait_in_line(mut self, waits: bool) -> Self {
         self.waits_in_line = waits;
         self

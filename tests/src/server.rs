@@ -241,6 +241,16 @@ impl Server {
         }
     }
 
+    /// Ends the connections of all clients but that of the one who says so. Tells how many there were.
+    pub fn kill_clients(&self) -> i64 {
+        // A client that listens for news is of a type of its own.
+        let kill = |kind| match self.connect().call_strs(&format!("CLIENT KILL TYPE {kind} SKIPME yes")) {
+            Answer::Int(killed) => killed,
+            other => panic!("CLIENT KILL: {other:?}"),
+        };
+        kill("normal") + kill("pubsub")
+    }
+
     /// Stops the process where it stands, as a machine under memory pressure does, until [`Server::resume`].
     pub fn pause(&self) {
         spawn::signal(self.pid(), libc::SIGSTOP);

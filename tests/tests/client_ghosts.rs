@@ -63,7 +63,7 @@ async fn a_cancelled_acquire_leaves_nothing_wherever_it_stopped() {
 #[tokio::test]
 async fn a_cancelled_acquire_leaves_nothing_between_two_attempts() {
     let mut network = Network::start(5);
-    let manager = network.manager().await;
+    let manager = network.polling_manager().await;
     for times in 1..16 {
         let blocker = manager.try_acquire("lock", TTL).await.expect("a free lock");
         let acquire = polled(manager.acquire("lock", TTL), times);
@@ -143,13 +143,17 @@ async fn a_promotion_that_is_cancelled_leaves_nothing() {
 #[tokio::test]
 async fn an_acquire_that_ran_out_of_time_leaves_nothing() {
     let mut network = Network::start(5);
-    let manager = network.manager().await;
-    network.proxies[..3].iter().for_each(|proxy| proxy.hold(Way::Back));
-    let wait = Duration::from_millis(100);
-    let error = manager.acquire_timeout("lock", TTL, wait).await.expect_err("three do not answer");
-    assert!(matches!(error, Error::Timeout { .. }), "{error:?}");
-    network.let_go();
-    network.until_given_back("lock").await;
+    let managers = [network.polling_manager().await, network.manager().await];
+    for (manager, resource) in managers.into_iter().zip(["asked for again", "waited for"]) {
+        network.proxies[..3].iter().for_each(|proxy| proxy.hold(Way::Back));
+        let wait = Duration::from_millis(100);
+        let error = manager.acquire_timeout(resource, TTL, wait).await.expect_err("three do not answer");
+        assert!(matches!(error, Error::Timeout { .. }), "{error:?}");
+        network.let_go();
+        network.until_free(resource).await;
+        settle(&manager).await;
+        assert_eq!(network.fleet.fences(resource), [None; 5]);
+    }
 }
 
 #[tokio::test]

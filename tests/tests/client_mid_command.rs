@@ -6,7 +6,7 @@ mod client;
 
 use client::{Network, TTL, until_all_answer};
 use redlock_client::{Error, FailureKind, Freed, Loss, Vote};
-use redlock_tests::{Answer, Deed, SOON, Server, eventually_async, in_time};
+use redlock_tests::{Deed, SOON, Server, eventually_async, in_time};
 
 const ACQUIRE: &str = "REDLOCK.ACQUIRE";
 const EXTEND: &str = "REDLOCK.EXTEND";
@@ -63,8 +63,7 @@ impl Blow {
 const BLOWS: [Blow; 3] = [Blow::Crash, Blow::Restart, Blow::KillClients];
 
 fn kill_clients(node: &Server) {
-    let killed = node.connect().call_strs("CLIENT KILL TYPE normal SKIPME yes");
-    assert!(matches!(killed, Answer::Int(1..)), "{killed:?}");
+    assert!(node.kill_clients() > 0, "somebody was connected");
 }
 
 #[tokio::test]

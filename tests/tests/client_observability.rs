@@ -9,7 +9,7 @@ mod observability;
 use observability::Figure::{Count, Seconds};
 use observability::{Figures, Listener};
 use redlock_client::memory::Nodes;
-use redlock_client::{Error, LockManager, Loss, Retry};
+use redlock_client::{Builder, Error, LockManager, Loss, Retry};
 use std::time::Duration;
 use tokio::time::{advance, sleep, timeout};
 use tracing::{Instrument, Level, info_span};
@@ -20,9 +20,17 @@ const SECOND: Duration = Duration::from_secs(1);
 const AN_HOUR: Duration = Duration::from_secs(3600);
 
 fn manager(nodes: &Nodes) -> LockManager {
+    builder(nodes).build().expect("nodes in memory are enough")
+}
+
+/// One that asks again for what it waits for.
+fn polling(nodes: &Nodes) -> LockManager {
+    builder(nodes).wait_in_line(false).build().expect("nodes in memory are enough")
+}
+
+fn builder(nodes: &Nodes) -> Builder {
     // Without jitter, so that every pause is known.
-    let retry = Retry::fixed(SECOND).jitter(0.0).max_attempts(3);
-    LockManager::builder().memory(nodes).retry(retry).build().expect("nodes in memory are enough")
+    LockManager::builder().memory(nodes).retry(Retry::fixed(SECOND).jitter(0.0).max_attempts(3))
 }
 
 fn figures<const N: usize>(expected: [(&str, observability::Figure); N]) -> Figures {
@@ -75,9 +83,30 @@ async fn a_dropped_guard_has_held_its_lock_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn retries_are_part_of_one_acquire() {
+async fn a_wait_in_line_is_one_attempt() {
     let told = Listener::new();
     let locks = manager(&Nodes::new(3));
+    let guard = locks.acquire("job", TTL).await.expect("free");
+    told.figures();
+    tokio::spawn(async move {
+        sleep(SECOND * 3 / 2).await;
+        drop(guard);
+    });
+    let _guard = locks.acquire("job", TTL).await.expect("handed on");
+    let expected = [
+        ("redlock_attempts_total", Count(1)),
+        ("redlock_acquired_total", Count(1)),
+        ("redlock_acquire_seconds", Seconds(vec![1.5])),
+        ("redlock_wait_seconds", Seconds(vec![1.5])),
+        ("redlock_hold_seconds", Seconds(vec![1.5])),
+    ];
+    assert_eq!(told.figures(), figures(expected));
+}
+
+#[tokio::test(start_paused = true)]
+async fn retries_are_part_of_one_acquire() {
+    let told = Listener::new();
+    let locks = polling(&Nodes::new(3));
     let guard = locks.acquire("job", TTL).await.expect("free");
     told.figures();
     tokio::spawn(async move {
@@ -102,7 +131,7 @@ async fn retries_are_part_of_one_acquire() {
 async fn an_acquire_that_gives_up_says_why() {
     let told = Listener::new();
     let nodes = Nodes::new(3);
-    let locks = manager(&nodes);
+    let locks = polling(&nodes);
     let _guard = locks.acquire("job", TTL).await.expect("free");
     told.figures();
 

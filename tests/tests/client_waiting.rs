@@ -169,17 +169,31 @@ async fn several_resources_are_waited_for_as_one() {
 }
 
 #[tokio::test]
+async fn the_first_call_of_a_manager_waits_in_line_too() {
+    let fleet = Fleet::start(5);
+    // Not all need be there for that.
+    fleet[4].pause();
+    let holder = manager(fleet.urls());
+    let guard = holder.acquire("job", TTL).await.expect("free");
+    let newcomer = manager(fleet.urls());
+    let waiting = wait_for(&newcomer, "job");
+    let all_wait = || fleet.iter().take(4).all(|node| waiters_at(node) == 1).then_some(());
+    eventually_async("it waits at the others", SOON, async || all_wait()).await;
+    guard.release().await;
+    assert!(served(waiting).await.is_valid());
+    fleet[4].resume();
+}
+
+#[tokio::test]
 async fn where_nobody_can_wait_it_is_asked_for_again() {
     // RESP2; a user that may not subscribe; a module that does not know how.
     let resp2 = |url: &String| format!("{url}?protocol=2");
     let network = Network::start(3);
     let old = manager(network.urls().iter().map(resp2));
-    until_all_answer(&old).await;
     let fleet = Fleet::start_with(3, |_, node| {
         node.user("app", "on >secret ~* resetchannels -@all +redlock.acquire +redlock.extend +redlock.release +redlock.node +hello")
     });
     let muzzled = manager(fleet.urls().iter().map(|url| url.replace("redis://", "redis://app:secret@")));
-    until_all_answer(&muzzled).await;
     let ancient = Network::start(3);
     for proxy in &ancient.proxies {
         let greeting = format!("*4\r\n$7\r\nnode-id\r\n$5\r\nn{:04}\r\n", proxy.port() % 10_000);
@@ -190,7 +204,6 @@ async fn where_nobody_can_wait_it_is_asked_for_again() {
         );
     }
     let before = manager(ancient.urls());
-    until_all_answer(&before).await;
     for (locks, fleet) in [(old, &network.fleet), (muzzled, &fleet), (before, &ancient.fleet)] {
         let guard = locks.acquire("job", TTL).await.expect("free");
         let waiting = wait_for(&locks, "job");

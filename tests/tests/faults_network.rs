@@ -143,7 +143,7 @@ fn connections_are_reset_and_clients_killed_all_the_time() {
             network.to(node).for_each(Proxy::cut);
         } else {
             // The node itself ends all connections but the one that says so.
-            network.fleet[node].connect().call_strs("CLIENT KILL TYPE normal SKIPME yes");
+            network.fleet[node].kill_clients();
         }
         campaign.note_fault();
     }

@@ -266,10 +266,15 @@ impl Link {
         self.news = News::Asked;
     }
 
-    /// Whether one can wait in line at the node, as far as is known. At a node that is away nobody waits, and
-    /// nobody need wait for it.
-    pub(super) fn offers_waiting(&self) -> bool {
-        self.news != News::None || matches!(self.state, State::Down { .. })
+    /// Whether one can wait in line at the node; `None` as long as that is not known. At a node that is away
+    /// nobody waits, and nobody need wait for it.
+    pub(super) fn offers_waiting(&self) -> Option<bool> {
+        let is_away = matches!(self.state, State::Down { .. }) || self.silent_since.is_some();
+        match self.news {
+            News::None => Some(is_away),
+            News::Subscribed => Some(true),
+            News::Unknown | News::Asked => is_away.then_some(true),
+        }
     }
 
     /// Does not use a new connection: the node is not fit to vote.

@@ -36,7 +36,7 @@ use survey::Survey;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Sleep;
 use wakes::Wakes;
-use wires::Wires;
+use wires::{Offer, Wires};
 
 /// How many calls are taken in before the nodes are looked after again.
 const CALLS_AT_ONCE: usize = 256;
@@ -59,6 +59,8 @@ pub(crate) struct Driver {
     /// Whether anybody is left who could call.
     is_wanted: bool,
     taken: Vec<Message>,
+    /// Calls that want to wait, made before it was known whether the nodes have lines.
+    unplaced: Vec<Message>,
     wires: Wires,
     records: Slab<Record>,
     surveys: Slab<(u64, Survey)>,
@@ -99,6 +101,7 @@ impl Driver {
             calls,
             is_wanted: true,
             taken: Vec::new(),
+            unplaced: Vec::new(),
             records: Slab::new(),
             surveys: Slab::new(),
             wakes: Wakes::default(),
@@ -137,10 +140,16 @@ impl Driver {
     fn call(&mut self, message: Message, now: Moment) {
         match message {
             Message::Acquire { hold, ttl, wait, answer } => {
+                let in_line = wait.map(|_| self.can_wait());
+                if in_line == Some(None) {
+                    self.unplaced.push(Message::Acquire { hold, ttl, wait, answer });
+                    return;
+                }
                 let hint = self.hints.for_next_acquire();
                 self.serial += 1;
-                let wait =
-                    wait.filter(|_| self.can_wait()).map(|wait| (self.line(wait.ticket), wait.patience));
+                let wait = wait
+                    .filter(|_| in_line == Some(Some(true)))
+                    .map(|wait| (self.line(wait.ticket), wait.patience));
                 let (record, request) =
                     Record::begin(&self.settings, self.serial, hold, ttl, hint, wait, now, answer);
                 let id = SessionId { place: self.records.insert(record), serial: self.serial };
@@ -151,6 +160,9 @@ impl Driver {
                 self.plan_wake(id);
             }
             Message::Cancel { ticket } => {
+                self.unplaced.retain(|call| {
+                    !matches!(call, Message::Acquire { wait: Some(wait), .. } if wait.ticket == ticket)
+                });
                 if let Some(session) = self.in_line.get(&ticket).copied() {
                     self.happened(session, None, now);
                 }
@@ -180,17 +192,30 @@ impl Driver {
         }
     }
 
-    /// Whether all nodes that are there let us wait in line. Says so once if not.
-    fn can_wait(&mut self) -> bool {
-        match self.wires.offer_waiting() {
-            Ok(()) => true,
-            Err(node) => {
+    /// Whether all nodes that are there let us wait in line; `None` as long as that is not known. Says so once
+    /// if not.
+    fn can_wait(&mut self) -> Option<bool> {
+        match self.wires.offer_waiting(self.settings.quorum) {
+            Offer::InLine => Some(true),
+            Offer::NotKnownYet => None,
+            Offer::NotAt(node) => {
                 if !std::mem::replace(&mut self.has_told_of_polling, true) {
                     observe::polls_because_of(node);
                 }
-                false
+                Some(false)
             }
         }
+    }
+
+    /// Begins the calls for which it was not known how to wait, once it is; true if there were any.
+    fn place(&mut self, now: Moment) -> bool {
+        if self.unplaced.is_empty() || self.can_wait().is_none() {
+            return false;
+        }
+        for message in std::mem::take(&mut self.unplaced) {
+            self.call(message, now);
+        }
+        true
     }
 
     /// A place in line. Stamps of two sessions are never the same.
@@ -475,7 +500,7 @@ impl Future for Driver {
                 continue;
             }
             // Only now, when everything that has come is read, can anything be called overdue.
-            if this.tick(now) {
+            if this.tick(now) | this.place(now) {
                 this.settle(now);
                 continue;
             }

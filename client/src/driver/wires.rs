@@ -8,7 +8,7 @@ use crate::settings::{Places, Settings};
 use crate::wire;
 use bytes::BytesMut;
 use redlock_core::node::CHANNEL_PREFIX;
-use redlock_proto::{Failure, FailureKind, Moment};
+use redlock_proto::{Failure, FailureKind, Moment, Quorum};
 use std::sync::Arc;
 use std::task::Context;
 
@@ -16,6 +16,14 @@ use std::task::Context;
 pub(super) enum Wires {
     Links { links: Vec<Link>, names: Vec<Arc<str>> },
     Memory { nodes: Nodes, connection: u64, mailbox: Arc<Mailbox> },
+}
+
+/// Whether one can wait in line at the nodes.
+pub(super) enum Offer<'a> {
+    InLine,
+    /// This node does not let us.
+    NotAt(&'a str),
+    NotKnownYet,
 }
 
 impl Wires {
@@ -137,13 +145,15 @@ impl Wires {
         }
     }
 
-    /// Whether one can wait in line at the nodes; if not, which of them does not let us.
-    pub(super) fn offer_waiting(&self) -> Result<(), &str> {
-        let Self::Links { links, names } = self else { return Ok(()) };
-        match links.iter().position(|link| !link.offers_waiting()) {
-            None => Ok(()),
-            Some(node) => Err(names.get(node).map_or("", |name| name)),
+    /// Whether one can wait in line at the nodes. It takes a majority to know: a node that is still being
+    /// connected to must not hold anybody up, and in the minority it does no harm if it turns out otherwise.
+    pub(super) fn offer_waiting(&self, quorum: Quorum) -> Offer<'_> {
+        let Self::Links { links, names } = self else { return Offer::InLine };
+        let offers = || links.iter().map(Link::offers_waiting);
+        if let Some(node) = offers().position(|offers| offers == Some(false)) {
+            return Offer::NotAt(names.get(node).map_or("", |name| name));
         }
+        if quorum.is_reached_by(offers().flatten().count()) { Offer::InLine } else { Offer::NotKnownYet }
     }
 
     /// Whether no release is on its way that is worth waiting for.

@@ -128,8 +128,8 @@ impl<'a> Carrier<'a> {
                     None => return,
                 },
                 Way::Back if self.awaits_reply() => match frame(&self.unread) {
-                    // A push answers nobody.
-                    Some(length) if self.unread[0] == b'>' => (length, None),
+                    // A push answers nobody, but whoever subscribes.
+                    Some(length) if self.unread[0] == b'>' && !self.is_subscribing() => (length, None),
                     Some(length) => (length, self.unanswered(VecDeque::pop_front)),
                     None => return,
                 },
@@ -246,6 +246,10 @@ impl<'a> Carrier<'a> {
         if ends {
             self.link.end.notify_one();
         }
+    }
+
+    fn is_subscribing(&self) -> bool {
+        self.unanswered(|names| names.front().is_some_and(|name| name == "SUBSCRIBE"))
     }
 
     fn awaits_reply(&self) -> bool {

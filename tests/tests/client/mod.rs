@@ -60,6 +60,13 @@ impl Network {
         manager
     }
 
+    /// The same, but one that asks again for what it waits for.
+    pub(crate) async fn polling_manager(&self) -> LockManager {
+        let manager = builder().wait_in_line(false).nodes(self.urls()).build().expect("addresses of nodes");
+        until_all_answer(&manager).await;
+        manager
+    }
+
     pub(crate) fn hold(&self, way: Way) {
         self.proxies.iter().for_each(|proxy| proxy.hold(way));
     }

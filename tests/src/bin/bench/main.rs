@@ -1,4 +1,4 @@
-//! Figures, not tests: `scripts/bench module` and `scripts/bench client`.
+//! Figures, not tests: `scripts/bench module`, `client` and `contention`.
 //!
 //! Everything is measured as a ratio within one run: contenders take turns, in an order that rotates,
 //! and medians are compared. Server CPU time is the server's own count, so that a busy machine disturbs
@@ -8,6 +8,7 @@
 
 mod client;
 mod contenders;
+mod contention;
 mod figures;
 mod memory;
 mod pairs;
@@ -19,9 +20,11 @@ fn main() {
     match arguments.first().map(String::as_str) {
         Some("module") => module(),
         Some("client") => client::measure(&arguments[1..]),
+        Some("contention") => contention::measure(&arguments[1..]),
+        Some(contention::CONTEND) => contention::serve(&arguments[1..]),
         Some(client::DELAYS) => client::serve_delays(&arguments[1..]),
         _ => {
-            eprintln!("usage: bench module, or bench client [part...]");
+            eprintln!("usage: bench module, bench client [part...] or bench contention");
             std::process::exit(2);
         }
     }

@@ -14,13 +14,13 @@
 //! | `growth.rs` | one node to nine |
 //! | `requests.rs` | how often a node is asked for one lock |
 
-mod contender;
-mod cpu;
-mod delay;
+pub(crate) mod contender;
+pub(crate) mod cpu;
+pub(crate) mod delay;
 mod faults;
 mod growth;
 mod healthy;
-mod nodes;
+pub(crate) mod nodes;
 mod ours;
 mod quorum_loop;
 mod requests;

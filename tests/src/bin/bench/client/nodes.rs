@@ -33,6 +33,16 @@ impl Nodes {
         if C::WITH_MODULE { &self.with_module } else { &self.plain }
     }
 
+    /// The servers without the module.
+    pub(crate) fn plain(&self) -> &[Server] {
+        &self.plain
+    }
+
+    /// The servers with the module.
+    pub(crate) fn with_module(&self) -> &[Server] {
+        &self.with_module
+    }
+
     /// Both kinds of one node.
     pub(crate) fn both(&mut self, number: usize) -> [&mut Server; 2] {
         [&mut self.plain[number], &mut self.with_module[number]]

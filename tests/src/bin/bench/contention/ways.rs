@@ -1,0 +1,140 @@
+//! Ways to get a lock that others want too.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use redlock_client::{Guard, LockManager, Retry};
+use tokio::sync::{Mutex, MutexGuard};
+
+use crate::client::contender::TTL;
+
+/// Which way, as one process tells it to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WayName {
+    /// In line at the nodes, the client's default.
+    InLine,
+    /// Tasks of one process stand in line within it; nobody else wants the lock. What cannot be beaten.
+    Fifo,
+    /// The `rslock` crate, with this longest pause between attempts; none for its defaults.
+    Rslock { pause_ms: Option<u64> },
+}
+
+impl fmt::Display for WayName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InLine => write!(f, "in-line"),
+            Self::Fifo => write!(f, "fifo"),
+            Self::Rslock { pause_ms: None } => write!(f, "rslock"),
+            Self::Rslock { pause_ms: Some(ms) } => write!(f, "rslock:{ms}"),
+        }
+    }
+}
+
+impl FromStr for WayName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once(':') {
+            None if text == "in-line" => Ok(Self::InLine),
+            None if text == "fifo" => Ok(Self::Fifo),
+            None if text == "rslock" => Ok(Self::Rslock { pause_ms: None }),
+            Some(("rslock", ms)) => {
+                Ok(Self::Rslock { pause_ms: Some(ms.parse().map_err(|_| text.to_owned())?) })
+            }
+            _ => Err(text.to_owned()),
+        }
+    }
+}
+
+impl WayName {
+    /// Whether its nodes have the module.
+    pub(crate) fn with_module(self) -> bool {
+        !matches!(self, Self::Rslock { .. })
+    }
+
+    /// The commands that it sends to nodes, as `INFO commandstats` has them.
+    pub(crate) fn commands(self) -> &'static [&'static str] {
+        match self {
+            Self::Rslock { .. } => &["set", "eval", "evalsha"],
+            _ => &["redlock.acquire", "redlock.extend", "redlock.release"],
+        }
+    }
+}
+
+/// A way that is connected to its nodes.
+pub(crate) enum Way {
+    InLine(LockManager),
+    Fifo { manager: LockManager, line: Mutex<()> },
+    Rslock(rslock::LockManager),
+}
+
+/// A lock that is held, in some way.
+pub(crate) enum Held<'a> {
+    Guard(Guard),
+    InTurn(Guard, MutexGuard<'a, ()>),
+    Rslock(rslock::Lock),
+}
+
+impl Way {
+    pub(crate) async fn connect(name: WayName, urls: Vec<String>) -> Self {
+        let count = urls.len();
+        let manager = |urls| {
+            let retry = Retry::exponential(Duration::from_millis(5), Duration::from_millis(250));
+            LockManager::builder().nodes(urls).retry(retry).build().expect("addresses of the bench itself")
+        };
+        let way = match name {
+            WayName::InLine => Self::InLine(manager(urls)),
+            WayName::Fifo => Self::Fifo { manager: manager(urls), line: Mutex::new(()) },
+            WayName::Rslock { pause_ms } => {
+                let mut manager = rslock::LockManager::new(urls);
+                if let Some(pause_ms) = pause_ms {
+                    manager.set_retry(u32::MAX, Duration::from_millis(pause_ms));
+                }
+                Self::Rslock(manager)
+            }
+        };
+        // The first lock is taken when every node is connected, or known not to be.
+        let key = format!("connect:{:016x}", fastrand::u64(..));
+        for _ in 0..count {
+            let held = way.acquire(&key).await;
+            way.release(held).await;
+        }
+        way
+    }
+
+    pub(crate) async fn acquire(&self, key: &str) -> Held<'_> {
+        match self {
+            Self::InLine(manager) => loop {
+                if let Ok(guard) = manager.acquire(key, TTL).await {
+                    return Held::Guard(guard);
+                }
+            },
+            Self::Fifo { manager, line } => {
+                let turn = line.lock().await;
+                loop {
+                    if let Ok(guard) = manager.try_acquire(key, TTL).await {
+                        return Held::InTurn(guard, turn);
+                    }
+                }
+            }
+            Self::Rslock(manager) => loop {
+                if let Ok(lock) = manager.lock(key, TTL).await {
+                    return Held::Rslock(lock);
+                }
+            },
+        }
+    }
+
+    pub(crate) async fn release(&self, held: Held<'_>) {
+        match (self, held) {
+            (_, Held::Guard(guard)) => drop(guard.release().await),
+            (_, Held::InTurn(guard, turn)) => {
+                guard.release().await;
+                drop(turn);
+            }
+            (Self::Rslock(manager), Held::Rslock(lock)) => manager.unlock(&lock).await,
+            (_, Held::Rslock(_)) => unreachable!("a lock goes back the way it came"),
+        }
+    }
+}
