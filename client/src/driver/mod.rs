@@ -220,7 +220,13 @@ impl Driver {
 
     /// A place in line. Stamps of two sessions are never the same.
     fn line(&self, ticket: u64) -> Line {
-        Line { ticket, stamp: self.serial << STAMP_BITS, wait: Duration::ZERO, channel: self.channel }
+        Line {
+            ticket,
+            stamp: self.serial << STAMP_BITS,
+            wait: Duration::ZERO,
+            channel: self.channel,
+            claim: None,
+        }
     }
 
     fn record(&mut self, id: SessionId) -> Option<&mut Record> {

@@ -129,6 +129,7 @@ const WAIT: Arg = option(
 );
 
 const STAMP: Arg = option("STAMP", "stamp", ArgKind::Integer);
+const CLAIM: Arg = option("CLAIM", "claim-ms", ArgKind::Integer);
 
 /// All commands.
 pub const COMMANDS: [Spec; 10] = [
@@ -142,7 +143,7 @@ pub const COMMANDS: [Spec; 10] = [
         keys: KeyWords::First,
         access: Access::Update,
         arity: -4,
-        args: &[KEY, OWNER, TTL, FENCE, LABEL, WAIT, STAMP],
+        args: &[KEY, OWNER, TTL, FENCE, LABEL, WAIT, STAMP, CLAIM],
     },
     Spec {
         verb: Verb::Extend,
@@ -190,7 +191,7 @@ pub const COMMANDS: [Spec; 10] = [
         keys: KeyWords::Counted,
         access: Access::Update,
         arity: -5,
-        args: &[NUMKEYS, KEYS, OWNER, TTL, FENCE, LABEL, WAIT, STAMP],
+        args: &[NUMKEYS, KEYS, OWNER, TTL, FENCE, LABEL, WAIT, STAMP, CLAIM],
     },
     Spec {
         verb: Verb::Mextend,

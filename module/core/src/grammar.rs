@@ -116,6 +116,7 @@ pub fn acquire<'a>(verb: Verb, argv: &[&'a [u8]], max_ttl_ms: u64) -> Result<Acq
     let mut label = None;
     let mut wait = None;
     let mut stamp = None;
+    let mut claim_ms = None;
     while let Some(option) = words.option() {
         if option.eq_ignore_ascii_case(b"FENCE") {
             set_once(&mut floor, request::floor(words.value()?)?)?;
@@ -125,14 +126,17 @@ pub fn acquire<'a>(verb: Verb, argv: &[&'a [u8]], max_ttl_ms: u64) -> Result<Acq
             set_once(&mut wait, Wait::parse(words.value()?, words.value()?, words.value()?)?)?;
         } else if option.eq_ignore_ascii_case(b"STAMP") {
             set_once(&mut stamp, request::stamp(words.value()?)?)?;
+        } else if option.eq_ignore_ascii_case(b"CLAIM") {
+            set_once(&mut claim_ms, request::claim_ms(words.value()?)?)?;
         } else {
             return Err(UNKNOWN_OPTION);
         }
     }
-    match (&mut wait, stamp) {
-        (Some(wait), stamp) => wait.stamp = stamp,
-        (None, Some(_)) => return Err(Fault::Arg("STAMP goes with WAIT")),
-        (None, None) => {}
+    match &mut wait {
+        Some(wait) => (wait.stamp, wait.claim_ms) = (stamp, claim_ms.unwrap_or(0)),
+        None if stamp.is_some() => return Err(Fault::Arg("STAMP goes with WAIT")),
+        None if claim_ms.is_some() => return Err(Fault::Arg("CLAIM goes with WAIT")),
+        None => {}
     }
     Ok(Acquire { keys, owner, ttl, floor: floor.unwrap_or(0), label: label.unwrap_or(&[]), wait })
 }
@@ -344,6 +348,9 @@ mod tests {
             (Verb::Acquire, "R k o 5 WAIT 1 2 c WAIT 1 2 c", "REDLOCKARG an option is given twice"),
             (Verb::Acquire, "R k o 5 STAMP 1", "REDLOCKARG STAMP goes with WAIT"),
             (Verb::Acquire, "R k o 5 WAIT 1 2 c STAMP x", "REDLOCKARG STAMP"),
+            (Verb::Acquire, "R k o 5 CLAIM 1", "REDLOCKARG CLAIM goes with WAIT"),
+            (Verb::Acquire, "R k o 5 WAIT 1 2 c CLAIM 0", "REDLOCKARG CLAIM"),
+            (Verb::Acquire, "R k o 5 WAIT 1 2 c CLAIM 60001", "REDLOCKARG CLAIM"),
             (Verb::Extend, "R k o 5 LABEL x", "REDLOCKARG unknown option"),
             (Verb::Release, "R k o x", "REDLOCKARG unknown option"),
             (Verb::Macquire, "R 0 k o 5", "REDLOCKARG numkeys"),

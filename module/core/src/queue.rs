@@ -58,6 +58,8 @@ pub struct Waiter {
     pub channel: Box<[u8]>,
     /// What the announcement is to repeat, along with how long the waiter waited since it said so.
     pub stamp: Option<u64>,
+    /// The least time that it needs to claim what it is given; 0 for no wish.
+    pub claim_ms: u64,
     /// Where the request came from.
     pub connection: u64,
     /// Since when it waits: not earlier than its request came.

@@ -19,6 +19,8 @@ pub const DEFAULT_MAX_TTL_MS: u64 = 24 * 3_600 * 1_000;
 pub const MAX_CHANNEL_BYTES: usize = 64;
 /// The longest that a request may wait before it is asked again: a day.
 pub const MAX_WAIT_MS: u64 = 24 * 3_600 * 1_000;
+/// The longest that a lock can be made to wait for being claimed.
+pub const MAX_CLAIM_MS: u64 = 60_000;
 
 /// The wish to wait for a lock that is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +33,8 @@ pub struct Wait<'a> {
     pub channel: &'a [u8],
     /// What the announcement is to repeat.
     pub stamp: Option<u64>,
+    /// The least time to claim what is handed over; 0 for no wish.
+    pub claim_ms: u64,
 }
 
 impl<'a> Wait<'a> {
@@ -49,7 +53,7 @@ impl<'a> Wait<'a> {
         if !(1..=MAX_CHANNEL_BYTES).contains(&channel.len()) || !channel.iter().all(is_plain) {
             return Err(Fault::Arg("the channel of WAIT must be 1 to 64 letters, digits, - or _"));
         }
-        Ok(Self { ticket, wait_ms, channel, stamp: None })
+        Ok(Self { ticket, wait_ms, channel, stamp: None, claim_ms: 0 })
     }
 }
 
@@ -61,6 +65,16 @@ pub fn stamp(text: &[u8]) -> Result<u64, Fault> {
     integer(text)
         .filter(|stamp| *stamp <= MAX_FENCE)
         .ok_or(Fault::Arg("STAMP must be an integer from 0 to 9223372036854775807"))
+}
+
+/// Reads how long a waiter needs to claim what it is given.
+///
+/// # Errors
+/// [`Fault::Arg`] for anything but an integer from 1 to 60000.
+pub fn claim_ms(text: &[u8]) -> Result<u64, Fault> {
+    integer(text)
+        .filter(|claim_ms| (1..=MAX_CLAIM_MS).contains(claim_ms))
+        .ok_or(Fault::Arg("CLAIM must be an integer from 1 to 60000 milliseconds"))
 }
 
 /// A time to live in milliseconds.

@@ -27,6 +27,13 @@ const FIRST_PROBE: Duration = Duration::from_millis(10);
 const LAST_PROBE: Duration = Duration::from_secs(1);
 /// The least time for which a lock that was not claimed yet is of use.
 const LEAST_OF_USE: Duration = Duration::from_millis(10);
+/// How many round trips we want to have for a claim: one for the news and the claim itself, the rest for what may
+/// come between.
+const CLAIM_ROUND_TRIPS: u32 = 4;
+/// Nodes wait for so long for a claim without being asked to.
+const USUAL_CLAIM: Duration = Duration::from_millis(50);
+/// They do not promise more than this.
+const LONGEST_CLAIM: Duration = Duration::from_secs(60);
 /// How many rounds of requests a grant may be older than the newest and still be counted on at once.
 const ROUNDS_REMEMBERED: usize = 4;
 
@@ -41,6 +48,8 @@ pub struct Line {
     pub wait: Duration,
     /// Where the news of a grant is to be sent.
     pub channel: [u8; 16],
+    /// How long we need to claim what we are given, if that is longer than nodes take for granted.
+    pub claim: Option<Duration>,
 }
 
 /// A lock that a node has given to a session that waited for it.
@@ -111,6 +120,17 @@ impl Waiting {
     fn note_granted(&mut self, node: usize, stamp: u64) {
         if let Some(granted) = self.granted.get_mut(node) {
             *granted = stamp.max(*granted);
+        }
+    }
+
+    /// A node that is far away must leave us more time for the claim, or nothing that it hands us ever is ours. It
+    /// is told at once, by asking again.
+    fn see_to_distance(&mut self, sent: Moment, now: Moment) {
+        let wanted = now.since(sent).saturating_mul(CLAIM_ROUND_TRIPS).min(LONGEST_CLAIM);
+        if wanted > self.line.claim.unwrap_or(USUAL_CLAIM) {
+            // Twice as much as seen, so that small differences do not bring it up again and again.
+            self.line.claim = Some(wanted.saturating_mul(2).min(LONGEST_CLAIM));
+            self.refresh_at = now;
         }
     }
 
@@ -229,6 +249,9 @@ impl Session {
             Reply::Queued { .. } => {
                 waiting.was_refused = true;
                 waiting.queued.insert(node);
+                if line.stamp == waiting.line.stamp {
+                    waiting.see_to_distance(request.sent, now);
+                }
             }
             Reply::Failed(_) if is_late => {}
             Reply::Number(_) => {

@@ -3,14 +3,16 @@
 use super::{Ask, Line, Request};
 use crate::Decimal;
 
-/// The most words after the keys: owner, time to live, `FENCE`, `LABEL`, `WAIT` and `STAMP` with their values.
-const MOST_TAIL_WORDS: usize = 12;
+/// The most words after the keys: owner, time to live, `FENCE`, `LABEL`, `WAIT`, `STAMP` and
+/// `CLAIM` with their values.
+const MOST_TAIL_WORDS: usize = 14;
 
 /// The numbers of a place in line, as they are spelled.
 struct Numerals {
     ticket: Decimal,
     wait_ms: Decimal,
     stamp: Decimal,
+    claim_ms: Option<Decimal>,
 }
 
 impl Numerals {
@@ -20,6 +22,9 @@ impl Numerals {
             ticket: Decimal::new(line.ticket),
             wait_ms: Decimal::new(wait_ms),
             stamp: Decimal::new(line.stamp),
+            claim_ms: line
+                .claim
+                .map(|claim| Decimal::new(u64::try_from(claim.as_millis()).unwrap_or(u64::MAX))),
         }
     }
 }
@@ -79,6 +84,10 @@ impl Request {
             push(&line.channel);
             push(b"STAMP");
             push(numerals.stamp.as_bytes());
+            if let Some(claim_ms) = &numerals.claim_ms {
+                push(b"CLAIM");
+                push(claim_ms.as_bytes());
+            }
         }
         let tail = tail.get(..length).unwrap_or_default();
         if let [key] = keys {
@@ -113,9 +122,21 @@ mod tests {
 
     #[test]
     fn every_request_has_its_words() {
-        let line =
-            Line { ticket: 5, stamp: 6, wait: Duration::from_millis(70), channel: *b"0123456789abcdef" };
-        let table: [(&[&str], &str, Ask, &str); 10] = [
+        let line = Line {
+            ticket: 5,
+            stamp: 6,
+            wait: Duration::from_millis(70),
+            channel: *b"0123456789abcdef",
+            claim: None,
+        };
+        let far = Line { claim: Some(Duration::from_millis(480)), ..line };
+        let table: [(&[&str], &str, Ask, &str); 11] = [
+            (
+                &["a"],
+                "",
+                Ask::Wait { hint: None, line: far },
+                "REDLOCK.ACQUIRE a OWNER 30000 WAIT 5 70 0123456789abcdef STAMP 6 CLAIM 480",
+            ),
             (
                 &["a"],
                 "me",

@@ -62,6 +62,7 @@ impl Node {
             label: request.label.into(),
             channel: wait.channel.into(),
             stamp: wait.stamp,
+            claim_ms: wait.claim_ms,
             connection,
             since: now,
             until: now.deadline_after(wait.wait_ms),
@@ -144,7 +145,7 @@ impl Node {
             return None;
         }
         let owner = Owner::parse(&waiter.owner).ok()?;
-        let claim_ms = waiter.ttl_ms.min(self.claim_window_ms);
+        let claim_ms = waiter.ttl_ms.min(self.claim_window_ms.max(waiter.claim_ms));
         let request = Acquire {
             keys: Keys::Many((0..waiter.keys.len()).collect()),
             owner,
@@ -468,6 +469,22 @@ mod tests {
         scene.pass(1_500);
         scene.send("1> RELEASE k a").unwrap();
         assert_eq!(scene.heard(), ["two: stamped 20 2 7 1500 40 k"], "never for longer than was asked");
+    }
+
+    #[test]
+    fn a_waiter_may_want_more_time_to_claim() {
+        let mut scene = Scene::new();
+        let window_ms = scene.node.node().claim_window_ms();
+        scene.fence("1> ACQUIRE k a 10000");
+        scene.position(&format!("2> ACQUIRE k b 10000 WAIT 20 60000 two STAMP 7 CLAIM {}", window_ms * 5));
+        scene.position(&format!("3> ACQUIRE k c 10000 WAIT 30 60000 three STAMP 8 CLAIM {}", window_ms / 5));
+        scene.send("1> RELEASE k a").unwrap();
+        assert_eq!(scene.heard(), [format!("two: stamped 20 2 7 0 {} k", window_ms * 5)]);
+        scene.pass(window_ms * 5 - 1);
+        assert_eq!(scene.fence("2> EXTEND k b 10000"), 2);
+        scene.send("2> RELEASE k b").unwrap();
+        let heard = scene.heard().join("");
+        assert!(heard.ends_with(&format!(" {window_ms} k")), "and never gets less: {heard}");
     }
 
     #[test]

@@ -116,7 +116,7 @@ impl World<'_> {
         let ticket = ticket.unwrap_or((self.now + skew + 1) << 8 | client as u64);
         let mut channel = [b'0'; CHANNEL_DIGITS];
         channel.copy_from_slice(format!("{client:016}").as_bytes());
-        let line = Line { ticket, stamp: self.sessions << 12, wait: Duration::ZERO, channel };
+        let line = Line { ticket, stamp: self.sessions << 12, wait: Duration::ZERO, channel, claim: None };
         let patience = Duration::from_millis(self.chance.u64(1..=self.plan.ttl_ms * 3));
         (line, now.plus(patience))
     }

@@ -15,7 +15,7 @@ fn ms(ms: u64) -> Duration {
 }
 
 fn line() -> Line {
-    Line { ticket: OWN, stamp: 100, wait: Duration::ZERO, channel: [b'c'; 16] }
+    Line { ticket: OWN, stamp: 100, wait: Duration::ZERO, channel: [b'c'; 16], claim: None }
 }
 
 fn queued(ticket: u64) -> Reply {
@@ -122,6 +122,23 @@ fn a_repeated_request_measures_from_its_own_time() {
     assert!(matches!(session.pushed(2, grant(7, 101, 0), at(2_001)), Some(Event::Held { .. })));
     let counted_on = |until: Moment| until.nanoseconds().0 / 1_000_000;
     assert_eq!(session.valid_until().map(counted_on), Some(2_000 - 20 + 97));
+}
+
+#[test]
+fn whoever_is_far_away_asks_for_more_time_to_claim() {
+    let quorum = Quorum::of(3).unwrap();
+    let (session, _) = Session::begin(quorum, Drift::default(), TTL, None, at(0));
+    let (mut session, request) = session.waiting(line(), at(60_000));
+    session.answered(0, &request, queued(40), at(1));
+    assert_eq!(session.wake_at(), Some(at(2_000)), "near enough");
+    // Another node is farther.
+    let asked = session.answered(1, &request, queued(40), at(60));
+    let Some(Event::Promote(again, to)) = asked else { panic!("it asks again: {asked:?}") };
+    assert_eq!(nodes(to), [0, 1, 2]);
+    assert!(matches!(again.ask, Ask::Wait { line: Line { claim: Some(claim), .. }, .. } if claim == ms(480)));
+    for node in 0..3 {
+        assert!(session.answered(node, &again, queued(40), at(120)).is_none(), "once is enough");
+    }
 }
 
 #[test]
