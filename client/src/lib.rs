@@ -87,8 +87,9 @@
 //! A user on the nodes needs no more than this (`app:*` being the manager's key prefix):
 //!
 //! ```text
-//! ACL SETUSER locks on >password resetkeys ~app:* resetchannels -@all +redlock.acquire +redlock.extend
-//!     +redlock.release +redlock.macquire +redlock.mextend +redlock.mrelease +redlock.inspect +redlock.node
+//! ACL SETUSER locks on >password resetkeys ~app:* resetchannels &redlock:grant:* -@all +redlock.acquire
+//!     +redlock.extend +redlock.release +redlock.macquire +redlock.mextend +redlock.mrelease +redlock.inspect
+//!     +redlock.node +subscribe
 //! ```
 //!
 //! and `+select` for another database than 0, `+cluster|slots +asking` on a Redis Cluster.

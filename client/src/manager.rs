@@ -121,10 +121,11 @@ impl LockManager {
         Keys::many(&self.settings().key_prefix, resources).map_err(Error::invalid)
     }
 
-    /// Takes a lock, trying again as the manager's [`Retry`] says.
+    /// Takes a lock, waiting for it for as long as the manager's [`Retry`] says.
     ///
-    /// With [`Builder::wait_in_line`] one stands in line for as long as the policy would go on: whoever frees the
-    /// lock hands it to the one who has waited longest. While too few nodes answer, it is asked for again.
+    /// If somebody else holds it, one stands in line at the nodes: whoever frees the lock hands it to the one who
+    /// has waited longest, at once. While too few nodes answer, or where they do not let us wait
+    /// ([`Builder::wait_in_line`]), it is asked for again.
     ///
     /// Cancel safe: if the future is dropped, everything that the nodes may have granted is freed.
     ///
