@@ -2,7 +2,9 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "tests, and helpers of tests")]
 
+#[path = "../client/mod.rs"]
 mod client;
+mod heads;
 
 use client::{Network, TTL, builder, until_all_answer};
 use redlock_client::{Error, Guard, LockManager};

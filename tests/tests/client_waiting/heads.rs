@@ -1,0 +1,118 @@
+//! Others in the same line who do not behave: they hang, they go, they stand in some lines only, their tickets lie.
+//!
+//! They speak to the nodes themselves, without the client.
+
+use super::client::{Network, TTL};
+use super::{manager, served, until_waiting, wait_for, waiters_at};
+use redlock_client::Guard;
+use redlock_tests::{Answer, Fleet, SOON, Server, Way, Wire, eventually_async};
+
+const LAST: &str = "9223372036854775807";
+
+/// Somebody who stands in line at some nodes with a ticket of its own choice.
+fn queue_up<'a>(nodes: impl Iterator<Item = &'a Server>, owner: &str, ticket: &str) -> Vec<Wire> {
+    let queue = |node: &Server| {
+        let mut wire = node.connect();
+        let answer =
+            wire.call(&["REDLOCK.ACQUIRE", "job", owner, "60000", "WAIT", ticket, "60000", "somebody"]);
+        assert!(matches!(answer, Answer::List(_)), "in line: {answer:?}");
+        wire
+    };
+    nodes.map(queue).collect()
+}
+
+/// How many locks that a node handed on were not claimed.
+fn unclaimed(node: &Server) -> u64 {
+    let count = node.info("redlock", "redlock_unclaimed").expect("it is counted");
+    count.parse().expect("a number")
+}
+
+/// The lock in somebody's hands, and a client that is connected.
+async fn held() -> (Fleet, Guard, redlock_client::LockManager) {
+    let fleet = Fleet::start(5);
+    let guard = manager(fleet.urls()).acquire("job", TTL).await.expect("free");
+    let locks = manager(fleet.urls());
+    super::until_all_answer(&locks).await;
+    (fleet, guard, locks)
+}
+
+#[tokio::test]
+async fn one_that_hangs_costs_its_claim_window_once() {
+    let (fleet, guard, locks) = held().await;
+    let _silent = queue_up(fleet.iter(), "silent", "1");
+    let waiting = wait_for(&locks, "job");
+    until_waiting(&fleet, 2).await;
+    guard.release().await;
+    let next = served(waiting).await;
+    assert!(next.fence() >= 3, "the second was the silent one's");
+    assert!(fleet.iter().filter(|node| unclaimed(node) > 0).count() >= 3, "and a majority took it back");
+}
+
+#[tokio::test]
+async fn one_whose_connections_end_is_forgotten_at_once() {
+    let (fleet, guard, locks) = held().await;
+    let gone = queue_up(fleet.iter(), "gone", "1");
+    let waiting = wait_for(&locks, "job");
+    until_waiting(&fleet, 2).await;
+    drop(gone);
+    until_waiting(&fleet, 1).await;
+    guard.release().await;
+    assert_eq!(served(waiting).await.fence(), 2, "nobody had it in between");
+}
+
+#[tokio::test]
+async fn one_that_stands_in_some_lines_only_does_not_block_the_others() {
+    for count in [2, 3] {
+        let (fleet, guard, locks) = held().await;
+        let _elsewhere = queue_up(fleet.iter().take(count), "elsewhere", "1");
+        let waiting = wait_for(&locks, "job");
+        let all = || fleet.iter().map(waiters_at).sum::<u64>() == 5 + count as u64;
+        eventually_async("both wait", SOON, async || all().then_some(())).await;
+        guard.release().await;
+        // Of two it can do without, for three it has to wait until they come back.
+        assert!(served(waiting).await.is_valid());
+    }
+}
+
+#[tokio::test]
+async fn tickets_that_lie_bend_the_order_and_nothing_else() {
+    let (fleet, guard, locks) = held().await;
+    for node in fleet.iter() {
+        // This test takes its time.
+        node.connect().call_strs("CONFIG SET redlock.claim-window 60000");
+    }
+    let mut patient = queue_up(fleet.iter(), "patient", LAST);
+    let waiting = wait_for(&locks, "job");
+    until_waiting(&fleet, 2).await;
+    let mut pushing = queue_up(fleet.iter(), "pushing", "1");
+    guard.release().await;
+    for wire in &mut pushing {
+        let claimed = wire.call(&["REDLOCK.EXTEND", "job", "pushing", "60000"]);
+        assert!(matches!(claimed, Answer::Int(2)), "it came last and is first: {claimed:?}");
+        wire.call(&["REDLOCK.RELEASE", "job", "pushing"]);
+    }
+    let honest = served(waiting).await;
+    assert_eq!(honest.fence(), 3);
+    honest.release().await;
+    for wire in &mut patient {
+        let claimed = wire.call(&["REDLOCK.EXTEND", "job", "patient", "60000"]);
+        assert!(matches!(claimed, Answer::Int(4)), "served in the end: {claimed:?}");
+    }
+}
+
+#[tokio::test]
+async fn news_that_are_lost_are_found_out() {
+    let network = Network::start(5);
+    let guard = manager(network.fleet.urls()).acquire("job", TTL).await.expect("free");
+    let locks = super::connected(&network).await;
+    let waiting = wait_for(&locks, "job");
+    until_waiting(&network.fleet, 1).await;
+    network.proxies.iter().for_each(|proxy| proxy.lose(Way::Back));
+    guard.release().await;
+    for proxy in &network.proxies {
+        eventually_async("the news are lost", SOON, async || (proxy.lost() > 0).then_some(())).await;
+    }
+    network.let_go();
+    network.proxies.iter().for_each(redlock_tests::Proxy::pass);
+    assert!(served(waiting).await.is_valid());
+}
