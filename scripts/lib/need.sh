@@ -9,7 +9,8 @@
 #   build    what compiles the module: cargo, a C compiler, libclang for the server's headers
 #   lint     rustfmt and clippy
 #   server   the server to run (REDLOCK_SERVER, or redis-server on the PATH) and redis-cli
-#   gate     redis-server by that name, whatever REDLOCK_SERVER says: the gate always runs it
+#   gate     redis-server by that name, whatever REDLOCK_SERVER says: the gate always runs it; and strace, by
+#            which tests let disks fail
 #   wheels   python3 with pip, which fetches servers that Debian does not package
 #   fuzz     cargo and a C++ compiler, which libFuzzer is built with
 #   valgrind valgrind, and the symbols of the C library that it cannot do without
@@ -38,6 +39,7 @@ need() {
         gate)
             has redis-server || packages+=(redis-server)
             has redis-cli || packages+=(redis-tools)
+            has strace || packages+=(strace)
             ;;
         wheels)
             has python3 || packages+=(python3)

@@ -21,6 +21,7 @@
 //! | `ease.rs` | what many tests do first |
 //! | `inspection.rs` | what a server tells about one lock |
 //! | `clock.rs`, `shim/clock.c` | the server's clocks, moved from outside |
+//! | `tamper.rs` | a disk that fails or dawdles |
 //! | `subject.rs` | the core and a real server, to be compared |
 //! | `cases.rs` | the contract of one node as a table |
 //! | `history.rs` | what clients saw, and whether it can be true |
@@ -52,6 +53,7 @@ mod server;
 mod skip;
 mod spawn;
 pub mod subject;
+mod tamper;
 mod wait;
 mod wire;
 
@@ -69,5 +71,6 @@ pub use proxy::{Deed, Proxy, Way};
 pub use sentinel::Sentinel;
 pub use server::{Server, StartFailure};
 pub use skip::skip;
+pub use tamper::Tampered;
 pub use wait::{SOON, eventually, eventually_async, in_time, within};
 pub use wire::Wire;

@@ -1,10 +1,10 @@
-//! Nodes whose disks are full: a lock that could not be remembered is not granted, and a majority with room is
-//! enough.
+//! Nodes whose disks are full, fail or dawdle: a lock that could not be remembered is not granted, and a majority
+//! that can is enough.
 
 #![allow(clippy::expect_used, reason = "helpers of tests")]
 
 use redlock_tests::campaign::{Campaign, Work};
-use redlock_tests::{Fleet, Server, skip};
+use redlock_tests::{Fleet, Server, Tampered, skip};
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -81,4 +81,54 @@ fn nodes_with_full_disks() {
         group.iter().for_each(|node| make_room(&fleet[*node]));
     }
     campaign.finish(&fleet).must_be_clean("full disks");
+}
+
+/// What a server calls to be sure that a file is on the disk.
+const SYNCS: &str = "fsync,fdatasync";
+
+#[test]
+fn nodes_with_failing_disks() {
+    let fleet = Fleet::start(5);
+    let fail = |node: usize| Tampered::with(&fleet[node], SYNCS, "error=EIO");
+    // Nothing was granted yet, so the first grant of every node has to be remembered.
+    let failing: Vec<_> = (0..3).filter_map(fail).collect();
+    if failing.len() < 3 {
+        return skip("system calls cannot be tampered with here (needs strace, and the right to trace)");
+    }
+    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), Work::default());
+    campaign.note_fault();
+    campaign.until_failures(None, 9);
+    assert_eq!(campaign.holds(), 0, "three of five cannot remember what they grant");
+    assert!((0..3).all(|node| fleet[node].log().contains("cannot be written")), "they say why");
+    drop(failing);
+    campaign.until_all_hold(3);
+    for node in 0..5 {
+        let failing = fail(node);
+        campaign.note_fault();
+        campaign.until_all_hold(3);
+        drop(failing);
+    }
+    campaign.finish(&fleet).must_be_clean("failing disks");
+}
+
+#[test]
+fn nodes_killed_while_their_disks_dawdle() {
+    let mut fleet =
+        Fleet::start_with(5, |_, node| node.arg("appendonly", "yes").arg("appendfsync", "everysec"));
+    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), Work::default());
+    for round in 0..10 {
+        let node = round % 5;
+        // What the server has told its clients reaches the disk long after.
+        let Some(slow) = Tampered::with(&fleet[node], SYNCS, "delay_enter=300ms") else {
+            drop(campaign.finish(&fleet));
+            return skip("system calls cannot be tampered with here (needs strace, and the right to trace)");
+        };
+        campaign.until_all_hold(2);
+        fleet[node].kill();
+        drop(slow);
+        fleet[node].restart();
+        campaign.note_fault();
+    }
+    campaign.until_all_hold(3);
+    campaign.finish(&fleet).must_be_clean("kill -9 while the disk dawdles");
 }
