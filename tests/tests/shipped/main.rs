@@ -1,0 +1,14 @@
+//! What is shipped beside the code, held against what the code does: pages, snippets in other languages, images,
+//! dashboards, alerts, licences.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `page.rs` | a Markdown page: its headings, links and blocks of code |
+//! | `program.rs` | programs that may or may not be installed here, run with a deadline |
+//! | `licences.rs` | `deny.toml`: what may be built upon |
+
+#![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
+
+mod licences;
+mod page;
+mod program;
