@@ -5,14 +5,18 @@
 //! |---|---|
 //! | `page.rs` | a Markdown page: its headings, links and blocks of code |
 //! | `program.rs` | programs that may or may not be installed here, run with a deadline |
+//! | `links.rs` | every link of every page leads somewhere |
 //! | `containers.rs` | `docker/`: image and compose file |
+//! | `dashboards.rs` | `docker/grafana`, `docker/prometheus`: every metric that is named exists |
 //! | `operations.rs` | `module/OPERATIONS.md`: rules and commands do what the page says |
 //! | `licences.rs` | `deny.toml`: what may be built upon |
 
 #![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
 mod containers;
+mod dashboards;
 mod licences;
+mod links;
 mod operations;
 mod page;
 mod program;

@@ -1,0 +1,193 @@
+//! Dashboard and alerts: every metric that they name exists, and the alerts do what they are for.
+//!
+//! A node's metrics are the fields of `INFO redlock` under the exporter's names; a client's are those that
+//! `client/OBSERVING.md` lists, which another test holds against the client.
+
+use crate::links::leads_somewhere;
+use crate::page::{Page, read, root};
+use crate::program::{find, run, told};
+use redlock_tests::{SOON, Server, skip};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::process::Command;
+use yaml_rust2::{Yaml, YamlLoader};
+
+const DASHBOARD: &str = "docker/grafana/dashboards/redlock.json";
+const ALERTS: &str = "docker/prometheus/alerts.yml";
+
+/// What the exporter makes of one field of `INFO redlock`, none of what is no number.
+fn exported(field: &str) -> Option<String> {
+    let name = field.strip_prefix("redlock_").unwrap_or_else(|| panic!("not one of ours: {field}"));
+    match name {
+        "version" => None,
+        "locks" | "waiters" | "largest_fence" | "memory_bytes" => Some(format!("redlock_node_{name}")),
+        "quarantine_ms" | "longest_ttl_ms" => {
+            Some(format!("redlock_node_{}_seconds", name.trim_end_matches("_ms")))
+        }
+        count => Some(format!("redlock_node_{count}_total")),
+    }
+}
+
+/// The metrics of a node, by what a real one tells about itself.
+fn of_a_node() -> BTreeSet<String> {
+    let server = Server::start();
+    let info = server.connect().call_strs("INFO redlock").string();
+    let fields = info.lines().filter_map(|line| line.split_once(':')).map(|(field, _)| field);
+    let told: BTreeSet<String> = fields.filter_map(exported).collect();
+    assert!(told.len() > 15, "{told:?}");
+    // What the exporter knows without being told.
+    let own = ["redlock_node_up", "redlock_node_info", "redlock_node_latency_seconds"];
+    told.into_iter().chain(own.map(String::from)).collect()
+}
+
+/// The metrics of a client; a histogram is exported as several series.
+fn of_a_client() -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for line in read("client/OBSERVING.md").lines().filter(|line| line.starts_with("| `redlock_")) {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        let name = cells[1].trim_matches('`').split('{').next().expect("a name").to_string();
+        match cells[2] {
+            "histogram" => found.extend(["sum", "count", "bucket"].map(|part| format!("{name}_{part}"))),
+            _ => drop(found.insert(name)),
+        }
+    }
+    assert!(found.len() > 8, "{found:?}");
+    found
+}
+
+/// The names in an expression that look like ours, with those of recorded rules.
+fn named(expression: &str) -> BTreeSet<String> {
+    let words = expression.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == ':'));
+    words
+        .filter(|word| word.starts_with("redlock_") || word.starts_with("redlock:"))
+        .map(String::from)
+        .collect()
+}
+
+/// Every expression of the dashboard: of its panels, and of the choices at its top.
+fn expressions(value: &Value, found: &mut Vec<String>) {
+    match value {
+        Value::Object(fields) => fields.iter().for_each(|(name, value)| match (name.as_str(), value) {
+            ("expr" | "definition", Value::String(text)) => found.push(text.clone()),
+            _ => expressions(value, found),
+        }),
+        Value::Array(members) => members.iter().for_each(|member| expressions(member, found)),
+        _ => {}
+    }
+}
+
+fn dashboard() -> Value {
+    serde_json::from_str(&read(DASHBOARD)).unwrap_or_else(|error| panic!("{DASHBOARD}: {error}"))
+}
+
+/// All rules of the file, of whichever group.
+fn rules() -> Vec<Yaml> {
+    let documents =
+        YamlLoader::load_from_str(&read(ALERTS)).unwrap_or_else(|error| panic!("{ALERTS}: {error}"));
+    let groups = documents[0]["groups"].as_vec().expect("groups").clone();
+    groups.iter().flat_map(|group| group["rules"].as_vec().expect("rules").clone()).collect()
+}
+
+fn known() -> BTreeSet<String> {
+    let recorded = rules().iter().filter_map(|rule| rule["record"].as_str().map(String::from)).collect();
+    [of_a_node(), of_a_client(), recorded].into_iter().flatten().collect()
+}
+
+#[test]
+fn every_metric_of_the_dashboard_exists() {
+    let known = known();
+    let mut found = Vec::new();
+    expressions(&dashboard(), &mut found);
+    assert!(found.len() > 20, "{found:?}");
+    for expression in &found {
+        let names = named(expression);
+        assert!(!names.is_empty(), "no metric of ours: {expression}");
+        assert!(names.is_subset(&known), "{expression} names {:?}", names.difference(&known));
+    }
+}
+
+#[test]
+fn every_metric_of_a_node_is_on_the_dashboard() {
+    let mut found = Vec::new();
+    expressions(&dashboard(), &mut found);
+    let shown: BTreeSet<String> = found.iter().flat_map(|expression| named(expression)).collect();
+    let missing: Vec<_> = of_a_node().into_iter().filter(|name| !shown.contains(name)).collect();
+    assert!(missing.is_empty(), "nobody sees {missing:?}");
+}
+
+#[test]
+fn every_metric_of_an_alert_exists_and_every_alert_says_what_to_do() {
+    let known = known();
+    let page = Page::open("README.md");
+    let mut alerts = 0;
+    for rule in rules() {
+        let expression = rule["expr"].as_str().expect("an expression");
+        // Prometheus itself tells whether the exporter could be reached.
+        let names = named(expression);
+        assert!(!names.is_empty() || expression.starts_with("up{"), "{expression}");
+        assert!(names.is_subset(&known), "{expression} names {:?}", names.difference(&known));
+        if let Some(name) = rule["alert"].as_str() {
+            alerts += 1;
+            let note = |field: &str| {
+                rule["annotations"][field].as_str().unwrap_or_else(|| panic!("{name}: {field}"))
+            };
+            assert!(
+                ["info", "warning", "critical"]
+                    .contains(&rule["labels"]["severity"].as_str().unwrap_or_default())
+            );
+            assert!(!note("summary").is_empty() && !note("description").is_empty());
+            assert!(leads_somewhere(&page, note("runbook")), "{name} sends people to {}", note("runbook"));
+        }
+    }
+    assert!(alerts > 10);
+}
+
+#[test]
+fn a_metric_that_does_not_exist_is_noticed() {
+    let known = known();
+    let names = named("rate(redlock_node_grants_total{job=\"a\"}[5m]) / redlock_node_grant_total");
+    let unknown: Vec<_> = names.difference(&known).collect();
+    assert_eq!(unknown, ["redlock_node_grant_total"]);
+}
+
+#[test]
+fn the_dashboard_has_no_two_panels_of_one_number() {
+    let board = dashboard();
+    let panels = board["panels"].as_array().expect("panels");
+    let numbers: BTreeSet<_> = panels.iter().map(|panel| panel["id"].as_u64().expect("a number")).collect();
+    assert_eq!(numbers.len(), panels.len());
+    for (one, other) in
+        panels.iter().enumerate().flat_map(|(i, one)| panels[i + 1..].iter().map(move |o| (one, o)))
+    {
+        assert!(!overlap(&one["gridPos"], &other["gridPos"]), "{} lies on {}", one["title"], other["title"]);
+    }
+}
+
+fn overlap(one: &Value, other: &Value) -> bool {
+    let span = |place: &Value, from: &str, length: &str| {
+        let [from, length] = [from, length].map(|name| place[name].as_u64().expect("a place"));
+        from..from + length
+    };
+    let meet = |from: &str, length: &str| {
+        let (a, b) = (span(one, from, length), span(other, from, length));
+        a.start < b.end && b.start < a.end
+    };
+    meet("x", "w") && meet("y", "h")
+}
+
+#[test]
+fn prometheus_takes_the_rules_and_they_fire_when_they_should() {
+    let Some(promtool) = find("promtool") else {
+        skip("no promtool here (Debian: the package prometheus)");
+        return;
+    };
+    let folder = root().join("docker/prometheus");
+    for arguments in [
+        ["check", "rules", "alerts.yml"],
+        ["check", "config", "prometheus.yml"],
+        ["test", "rules", "alerts.test.yml"],
+    ] {
+        let output = run(Command::new(&promtool).args(arguments).current_dir(&folder), SOON);
+        assert!(output.status.success(), "promtool {arguments:?}: {}", told(&output));
+    }
+}
