@@ -8,6 +8,7 @@
 //! | `links.rs` | every link of every page leads somewhere |
 //! | `containers.rs` | `docker/`: image and compose file |
 //! | `dashboards.rs` | `docker/grafana`, `docker/prometheus`: every metric that is named exists |
+//! | `languages.rs` | `client/LANGUAGES.md`: every snippet is run |
 //! | `operations.rs` | `module/OPERATIONS.md`: rules and commands do what the page says |
 //! | `licences.rs` | `deny.toml`: what may be built upon |
 
@@ -15,6 +16,7 @@
 
 mod containers;
 mod dashboards;
+mod languages;
 mod licences;
 mod links;
 mod operations;

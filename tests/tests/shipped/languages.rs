@@ -1,0 +1,318 @@
+//! `client/LANGUAGES.md`: every snippet is run as it stands there, and its quorum clients keep the fence rule.
+//!
+//! Where the packages are: `REDLOCK_PYTHON_PACKAGES`, a folder to import from, and `REDLOCK_NODE_PACKAGES`, one
+//! with `node_modules` in it. `scripts/test` sees to both. Without them a test runs if the packages happen to be
+//! installed, and says so if not.
+
+use crate::page::Page;
+use crate::program::{find, run, told};
+use redlock_tests::{Fleet, skip};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::thread;
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// A snippet that takes longer hangs.
+const LONG: Duration = Duration::from_secs(60);
+
+/// A language of the page, and how its programs are run here.
+struct Language {
+    name: &'static str,
+    program: &'static str,
+    /// How a block says that it is a file to be imported: this, and the file's name.
+    comment: &'static str,
+    ending: &'static str,
+    packages: &'static str,
+    /// A program that ends well if the Redis library is there.
+    probe: &'static str,
+}
+
+const PYTHON: Language = Language {
+    name: "python",
+    program: "python3",
+    comment: "# ",
+    ending: "py",
+    packages: "REDLOCK_PYTHON_PACKAGES",
+    probe: "import redis",
+};
+
+const NODE: Language = Language {
+    name: "javascript",
+    program: "node",
+    comment: "// ",
+    ending: "mjs",
+    packages: "REDLOCK_NODE_PACKAGES",
+    probe: "import 'ioredis'",
+};
+
+/// A folder with the page's files to import, in which its programs run.
+struct Desk {
+    language: &'static Language,
+    folder: TempDir,
+}
+
+impl Desk {
+    /// None, with a line that says why, where the language or its library is not installed.
+    fn set_up(language: &'static Language) -> Option<Self> {
+        let given = std::env::var_os(language.packages).map(PathBuf::from);
+        if find(language.program).is_none() {
+            assert!(given.is_none(), "{} is given, and there is no {}", language.packages, language.program);
+            skip(&format!("no {} here", language.program));
+            return None;
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        if let Some(packages) = given.as_ref().filter(|_| language.name == "javascript") {
+            // The path of an import is looked up from the file that imports, never from the environment.
+            let packages =
+                packages.canonicalize().expect("REDLOCK_NODE_PACKAGES names a folder").join("node_modules");
+            std::os::unix::fs::symlink(packages, folder.path().join("node_modules")).expect("a link");
+        }
+        let desk = Self { language, folder };
+        for block in desk.blocks().iter().filter(|block| block.file.is_some()) {
+            let name = block.file.as_ref().expect("filtered above");
+            fs::write(desk.folder.path().join(name), &block.text).expect("a file");
+        }
+        let probe = desk.run("probe", language.probe, &[]);
+        if !probe.status.success() {
+            assert!(given.is_none(), "{} has no Redis library: {}", language.packages, told(&probe));
+            skip(&format!(
+                "no Redis library for {} here: {} names none",
+                language.program, language.packages
+            ));
+            return None;
+        }
+        Some(desk)
+    }
+
+    /// Runs a program of the page, or of a test, with the addresses of these nodes.
+    fn run(&self, name: &str, text: &str, nodes: &[String]) -> Output {
+        let file = self.folder.path().join(format!("{name}.{}", self.language.ending));
+        fs::write(&file, text).expect("a file");
+        let mut command = Command::new(self.language.program);
+        command.arg(&file).current_dir(self.folder.path()).env("REDLOCK_NODES", nodes.join(","));
+        if let Some(packages) = std::env::var_os(PYTHON.packages) {
+            command.env("PYTHONPATH", packages).env("PYTHONDONTWRITEBYTECODE", "1");
+        }
+        run(&mut command, LONG)
+    }
+
+    /// As [`Desk::run`], for what must end well: its output.
+    fn output(&self, name: &str, text: &str, nodes: &[String]) -> String {
+        let output = self.run(name, text, nodes);
+        assert!(output.status.success(), "{name}: {}", told(&output));
+        String::from_utf8(output.stdout).expect("readable output")
+    }
+
+    /// The page's blocks in this language.
+    fn blocks(&self) -> Vec<Snippet> {
+        let blocks = Page::open("client/LANGUAGES.md").blocks();
+        let mut found = Vec::new();
+        for (index, block) in
+            blocks.iter().enumerate().filter(|(_, block)| block.language == self.language.name)
+        {
+            let first = block.text.lines().next().unwrap_or_default();
+            let file =
+                first.strip_prefix(self.language.comment).filter(|name| name.ends_with(self.language.ending));
+            let shown = blocks.get(index + 1).filter(|next| next.language == "text");
+            found.push(Snippet {
+                title: format!("{} (line {})", block.heading, block.line),
+                name: format!("line-{}", block.line),
+                text: block.text.clone(),
+                file: file.map(String::from),
+                prints: shown.map(|next| next.text.clone()),
+            });
+        }
+        found
+    }
+}
+
+/// One block of code of the page.
+struct Snippet {
+    title: String,
+    name: String,
+    text: String,
+    /// Under this name it is imported by others, instead of being run.
+    file: Option<String>,
+    /// What the page says that it prints.
+    prints: Option<String>,
+}
+
+fn every_snippet_prints_what_the_page_says(language: &'static Language, expected: usize) {
+    let Some(desk) = Desk::set_up(language) else { return };
+    let mut fleet = Fleet::start(5);
+    let mut count = 0;
+    for snippet in desk.blocks().iter().filter(|snippet| snippet.file.is_none()) {
+        let printed = desk.output(&snippet.name, &snippet.text, &fleet.urls());
+        assert_eq!(Some(&printed), snippet.prints.as_ref(), "{}", snippet.title);
+        assert!(fleet.is_free("orders:42"), "{} leaves nothing behind", snippet.title);
+        count += 1;
+    }
+    assert_eq!(count, expected, "so many snippets are on the page");
+}
+
+#[test]
+fn every_snippet_in_python_prints_what_the_page_says() {
+    every_snippet_prints_what_the_page_says(&PYTHON, 4);
+}
+
+#[test]
+fn every_snippet_in_javascript_prints_what_the_page_says() {
+    every_snippet_prints_what_the_page_says(&NODE, 3);
+}
+
+const HOLD_IN_PYTHON: &str = "
+import os
+from redlock import Redlock
+lock = Redlock(os.environ['REDLOCK_NODES'].split(',')).acquire('uneven', 60_000)
+print(lock.fence if lock else 'none')
+";
+
+const HOLD_IN_JAVASCRIPT: &str = "
+import { Redlock } from './redlock.mjs';
+const locks = new Redlock(process.env.REDLOCK_NODES.split(','));
+const lock = await locks.acquire('uneven', 60_000);
+console.log(lock ? String(lock.fence) : 'none');
+locks.close();
+";
+
+/// Nodes that count the key differently, as after crashes and cuts.
+fn uneven() -> Fleet {
+    let fleet = Fleet::start(5);
+    for (node, number) in fleet.iter().zip([3, 9, 5, 40, 7]) {
+        let mut wire = node.connect();
+        assert_eq!(
+            wire.call_strs(&format!("REDLOCK.ACQUIRE uneven before 1000 FENCE {number}")).int(),
+            number
+        );
+        assert_eq!(wire.call_strs("REDLOCK.RELEASE uneven before").int(), 1);
+    }
+    fleet
+}
+
+/// On how many nodes the lock is held under exactly the number that the client believes in.
+fn confirmed(desk: &Desk, program: &str) -> usize {
+    let mut fleet = uneven();
+    let printed = desk.output("hold", program, &fleet.urls());
+    let fence: i64 = printed.trim().parse().unwrap_or_else(|_| panic!("no fence: {printed}"));
+    fleet.fences("uneven").into_iter().filter(|held| *held == Some(fence)).count()
+}
+
+#[test]
+fn the_python_client_has_one_number_from_a_majority() {
+    let Some(desk) = Desk::set_up(&PYTHON) else { return };
+    assert!(confirmed(&desk, HOLD_IN_PYTHON) >= 3);
+
+    // The largest of what they said, without asking again: what a client must not do is noticed here.
+    let file = desk.folder.path().join("redlock.py");
+    let right = fs::read_to_string(&file).expect("the client");
+    let wrong = naive(
+        &right,
+        &[
+            ("numbers[self.majority - 1]", "numbers[-1]"),
+            ("if answers.count(fence) < self.majority:", "if False:"),
+            ("answers.count(fence) >= self.majority and ", ""),
+        ],
+    );
+    fs::write(&file, wrong).expect("a file");
+    assert!(confirmed(&desk, HOLD_IN_PYTHON) < 3);
+}
+
+#[test]
+fn the_javascript_client_has_one_number_from_a_majority() {
+    let Some(desk) = Desk::set_up(&NODE) else { return };
+    assert!(confirmed(&desk, HOLD_IN_JAVASCRIPT) >= 3);
+
+    let file = desk.folder.path().join("redlock.mjs");
+    let right = fs::read_to_string(&file).expect("the client");
+    let wrong = naive(
+        &right,
+        &[
+            ("numbers[this.majority - 1]", "numbers.at(-1)"),
+            ("if (agree() < this.majority) {", "if (false) {"),
+            ("agree() >= this.majority && ", ""),
+        ],
+    );
+    fs::write(&file, wrong).expect("a file");
+    assert!(confirmed(&desk, HOLD_IN_JAVASCRIPT) < 3);
+}
+
+/// The page's client with some of its rules taken out; each must have been there.
+fn naive(right: &str, changes: &[(&str, &str)]) -> String {
+    changes.iter().fold(right.to_string(), |text, (rule, instead)| {
+        assert_eq!(text.matches(rule).count(), 1, "the page has {rule:?} once");
+        text.replace(rule, instead)
+    })
+}
+
+const CONTEND_IN_PYTHON: &str = "
+import os, random, time
+from redlock import Redlock
+locks = Redlock(os.environ['REDLOCK_NODES'].split(','))
+for _ in range(10):
+    while (lock := locks.acquire('crowded', 60_000)) is None:
+        time.sleep(random.uniform(0.001, 0.02))
+    with open('holders', 'a') as holders:
+        holders.write(f'{lock.fence}\\n')
+    locks.release(lock)
+";
+
+const CONTEND_IN_JAVASCRIPT: &str = "
+import { appendFileSync } from 'node:fs';
+import { setTimeout } from 'node:timers/promises';
+import { Redlock } from './redlock.mjs';
+const locks = new Redlock(process.env.REDLOCK_NODES.split(','));
+for (let round = 0; round < 10; round++) {
+  let lock;
+  while ((lock = await locks.acquire('crowded', 60_000)) === null) await setTimeout(1 + Math.random() * 20);
+  appendFileSync('holders', `${lock.fence}\\n`);
+  await locks.release(lock);
+}
+locks.close();
+";
+
+fn a_crowd_takes_turns(language: &'static Language, program: &str) {
+    let Some(desk) = Desk::set_up(language) else { return };
+    let mut fleet = Fleet::start(5);
+    let nodes = fleet.urls();
+    fleet[4].kill();
+    thread::scope(|scope| {
+        for name in ["one", "two", "three"] {
+            let (desk, nodes) = (&desk, &nodes);
+            scope.spawn(move || desk.output(name, program, nodes));
+        }
+    });
+    let fences = holders(desk.folder.path());
+    assert_eq!(fences.len(), 30);
+    assert!(took_turns(&fences), "{fences:?}");
+}
+
+/// The fences of the holders, in the order in which they held the lock.
+fn holders(folder: &Path) -> Vec<u64> {
+    let text = fs::read_to_string(folder.join("holders")).expect("somebody held the lock");
+    text.lines().map(|line| line.parse().expect("a fence")).collect()
+}
+
+/// Whoever holds the lock later has the larger number, and nobody has another's.
+fn took_turns(fences: &[u64]) -> bool {
+    fences.is_sorted() && fences.iter().collect::<BTreeSet<_>>().len() == fences.len()
+}
+
+#[test]
+fn three_python_clients_take_turns_with_a_node_down() {
+    a_crowd_takes_turns(&PYTHON, CONTEND_IN_PYTHON);
+}
+
+#[test]
+fn three_javascript_clients_take_turns_with_a_node_down() {
+    a_crowd_takes_turns(&NODE, CONTEND_IN_JAVASCRIPT);
+}
+
+#[test]
+fn a_number_that_comes_twice_or_too_late_is_noticed() {
+    assert!(took_turns(&[1, 2, 5]));
+    assert!(!took_turns(&[1, 2, 2]));
+    assert!(!took_turns(&[1, 5, 2]));
+}
