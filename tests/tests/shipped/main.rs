@@ -9,6 +9,7 @@
 //! | `containers.rs` | `docker/`: image and compose file |
 //! | `dashboards.rs` | `docker/grafana`, `docker/prometheus`: every metric that is named exists |
 //! | `languages.rs` | `client/LANGUAGES.md`: every snippet is run |
+//! | `migration.rs` | `client/MIGRATION.md`: old and new locks on one key |
 //! | `operations.rs` | `module/OPERATIONS.md`: rules and commands do what the page says |
 //! | `licences.rs` | `deny.toml`: what may be built upon |
 
@@ -19,6 +20,7 @@ mod dashboards;
 mod languages;
 mod licences;
 mod links;
+mod migration;
 mod operations;
 mod page;
 mod program;
