@@ -24,8 +24,8 @@ need_python_redis() {
 # want_node_redis: the same for ioredis, where there is a Node.js that knows what the page uses.
 want_node_redis() {
     local into="$target/languages/${ioredis/@/-}"
-    if ! has node || ! has npm || ! node --eval 'process.exit(+process.versions.node.split(".")[0] < 18)'; then
-        note "No Node.js 18 with npm here: the JavaScript of client/LANGUAGES.md is not run."
+    if ! has node || ! has npm || ! node --eval 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)'; then
+        note "No Node.js 20 with npm here: the JavaScript of client/LANGUAGES.md is not run."
         return 0
     fi
     if [ ! -d "$into" ]; then

@@ -161,6 +161,18 @@ fn five_nodes_share_nothing() {
     }
 }
 
+#[test]
+fn compose_takes_the_file() {
+    let compose = |arguments: &[&str]| run(Command::new("docker").arg("compose").args(arguments), SOON);
+    if find("docker").is_none() || !compose(&["version"]).status.success() {
+        skip("no docker with compose here");
+        return;
+    }
+    let file = root().join("docker/compose.yml").display().to_string();
+    let output = compose(&["-f", &file, "--profile", "monitoring", "config", "--quiet"]);
+    assert!(output.status.success(), "{}", told(&output));
+}
+
 /// Writes an executable script.
 fn script(path: &Path, text: &str) {
     fs::write(path, text).expect("a script can be written");

@@ -191,3 +191,32 @@ fn prometheus_takes_the_rules_and_they_fire_when_they_should() {
         assert!(output.status.success(), "promtool {arguments:?}: {}", told(&output));
     }
 }
+
+#[test]
+fn prometheus_reads_every_expression_of_the_dashboard() {
+    let Some(promtool) = find("promtool") else {
+        skip("no promtool here (Debian: the package prometheus)");
+        return;
+    };
+    let mut found = Vec::new();
+    expressions(&dashboard(), &mut found);
+    // What Grafana fills in. Those that ask for labels are Grafana's own and no PromQL.
+    let filled = found.iter().filter(|text| !text.starts_with("label_values("));
+    let filled = filled.map(|text| text.replace("$__rate_interval", "1m").replace('$', ""));
+    let rules: String = filled
+        .enumerate()
+        .map(|(number, text)| format!("      - record: panel:{number}\n        expr: >-\n          {text}\n"))
+        .collect();
+    let folder = tempfile::tempdir().expect("a folder");
+    let check = |rules: &str| {
+        let text = format!("groups:\n  - name: dashboard\n    rules:\n{rules}");
+        std::fs::write(folder.path().join("rules.yml"), text).expect("a file");
+        run(Command::new(&promtool).args(["check", "rules", "rules.yml"]).current_dir(folder.path()), SOON)
+    };
+    let output = check(&rules);
+    assert!(output.status.success(), "{}", told(&output));
+    assert!(
+        !check("      - record: panel:0\n        expr: rate(\n").status.success(),
+        "it would have noticed"
+    );
+}
