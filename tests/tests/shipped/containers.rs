@@ -68,7 +68,10 @@ fn the_image_is_built_with_the_oldest_compiler_that_is_promised() {
     let promised = manifest.lines().find_map(|line| line.strip_prefix("rust-version = "));
     let promised = promised.expect("a promise in Cargo.toml").trim_matches('"');
     let image = argument(&read("docker/Dockerfile"), "RUST_IMAGE");
-    assert!(image.starts_with(&format!("rust:{promised}-")), "{image}, and rust-version is {promised}");
+    assert!(
+        image.starts_with(&format!("docker.io/library/rust:{promised}-")),
+        "{image}, and rust-version is {promised}"
+    );
 }
 
 #[test]
