@@ -146,11 +146,11 @@ fn two_servers_do_not_share_a_file() {
     let folder = folder();
     let mut first = start_in(folder.path());
     let mut wire = first.connect();
-    let fence = granted(&wire.call_strs("REDLOCK.ACQUIRE lock me 1000"));
+    let fence = granted(&wire.call_strs("REDLOCK.ACQUIRE lock me 600000"));
     let bytes = fs::read(folder.path().join(NAME)).expect("a ledger");
     refused(folder.path(), &["another server", "state-file"], "a second server");
     assert_eq!(fs::read(folder.path().join(NAME)).expect("a ledger"), bytes, "the second changed nothing");
-    assert_eq!(wire.call_strs("REDLOCK.EXTEND lock me 1000"), Answer::Int(fence), "the first goes on");
+    assert_eq!(wire.call_strs("REDLOCK.EXTEND lock me 600000"), Answer::Int(fence), "the first goes on");
     // The claim ends with the process, however it ends.
     first.kill();
     drop(start_in(folder.path()));

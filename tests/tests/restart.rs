@@ -77,6 +77,8 @@ fn verify_wait(server: &Server, clock: &Clock, case: &str) {
 
 fn verify_no_wait(server: &Server, case: &str) {
     assert_eq!(left_ms(server), 0, "{case}");
+    let counted = server.info("redlock", "redlock_quarantines");
+    assert_eq!(counted.as_deref(), Some("0"), "{case}: what was not needed is not counted");
     granted(&server.connect().call_strs("REDLOCK.ACQUIRE fresh other 1000"));
 }
 

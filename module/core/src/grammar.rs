@@ -176,7 +176,7 @@ pub fn apply<'a>(argv: &[&'a [u8]]) -> Result<Apply<'a>, Fault> {
     let fence = request::integer(words.required(verb)?)
         .filter(|fence| (1..=MAX_FENCE).contains(fence))
         .ok_or(NUMBER)?;
-    let left_ms = request::integer(words.required(verb)?).ok_or(NUMBER)?;
+    let left_ms = number(words.required(verb)?)?;
     let mut apply = Apply { owner, fence, left_ms, held_ms: None, extensions: None, label: None };
     while let Some(option) = words.option() {
         let value = words.value()?;
@@ -200,9 +200,12 @@ pub fn apply<'a>(argv: &[&'a [u8]]) -> Result<Apply<'a>, Fault> {
 /// What is wrong with the words.
 pub fn mark(argv: &[&[u8]]) -> Result<(u64, u64), Fault> {
     exactly(Verb::Mark, argv)?;
-    let number =
-        |word: usize| request::integer(argv[word]).filter(|number| *number <= MAX_FENCE).ok_or(NUMBER);
-    Ok((number(1)?, number(2)?))
+    Ok((number(argv[1])?, number(argv[2])?))
+}
+
+/// Reads a number that one node tells another.
+fn number(word: &[u8]) -> Result<u64, Fault> {
+    request::integer(word).filter(|number| *number <= MAX_FENCE).ok_or(NUMBER)
 }
 
 /// Reads a command that has no options.

@@ -237,9 +237,11 @@ impl Node {
         self.ledger.joined_with(mark, longest_ttl_ms)
     }
 
-    /// Grants again: nothing was forgotten after all.
+    /// Grants again: nothing was forgotten after all, and it was no quarantine.
     pub fn end_quarantine(&mut self) {
-        self.quarantine_until = Millis(0);
+        if std::mem::replace(&mut self.quarantine_until, Millis(0)) > Millis(0) {
+            self.counters.quarantines = self.counters.quarantines.saturating_sub(1);
+        }
     }
 
     /// The longest time to live granted.
