@@ -32,8 +32,9 @@ pub struct Guard {
     is_ours: bool,
 }
 
-/// A lock that nobody here looks after any more: it is held until it runs out or somebody frees it with
-/// `REDLOCK.RELEASE`.
+/// A lock that nobody here looks after any more: it is held until it runs out, or until somebody frees it.
+///
+/// From [`Guard::detach`], or from [`LockManager::detached`](crate::LockManager::detached) in another process.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Detached {

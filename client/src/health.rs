@@ -1,7 +1,7 @@
 //! How the nodes are.
 
 use crate::Error;
-use crate::driver::{Message, Question, Sighted};
+use crate::driver::{Question, Sighted};
 use crate::manager::LockManager;
 use crate::wire::Frame;
 use redlock_proto::{Failure, FailureKind, Quorum};
@@ -78,7 +78,7 @@ impl LockManager {
     /// Only for want of a runtime: nodes that do not answer are part of the report.
     pub async fn health(&self) -> Result<Health, Error> {
         let question = Question::Node;
-        let said = self.shared().call(|answer| Message::Survey { question, answer }).await?;
+        let said = self.survey(question).await?;
         let settings = &self.shared().settings;
         let named = settings.names.iter().zip(said);
         let node = |(name, said): (&Arc<str>, Sighted)| {

@@ -1,7 +1,7 @@
 //! Who holds a lock, as the nodes see it.
 
 use crate::Error;
-use crate::driver::{Message, Question, Sighted};
+use crate::driver::{Question, Sighted};
 use crate::manager::LockManager;
 use crate::wire::Frame;
 use redlock_proto::census::{Holding, Record, Sighting, holding};
@@ -58,7 +58,7 @@ impl LockManager {
         let keys = self.key(resource.as_ref())?;
         let key = keys.names().first().cloned().unwrap_or_default();
         let question = Question::Inspect(key);
-        let said = self.shared().call(|answer| Message::Survey { question, answer }).await?;
+        let said = self.survey(question).await?;
         let settings = &self.shared().settings;
         let named = settings.names.iter().zip(said);
         let nodes: Vec<NodeSighting> =

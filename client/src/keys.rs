@@ -48,6 +48,14 @@ impl Keys {
         }
     }
 
+    /// Keys as the nodes know them, of which those that begin with the prefix are shown without it. For people:
+    /// nothing is checked.
+    pub(crate) fn of_names(prefix: &[u8], keys: &[Vec<u8>]) -> Self {
+        let is_ours = keys.iter().all(|key| key.starts_with(prefix));
+        let keys = keys.iter().map(|key| key.clone().into_boxed_slice()).collect();
+        Self { prefix_len: if is_ours { prefix.len() } else { 0 }, names: Names::Many(keys) }
+    }
+
     /// The keys as the nodes know them.
     pub(crate) fn names(&self) -> &[Box<[u8]>] {
         match &self.names {

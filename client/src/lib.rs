@@ -46,7 +46,8 @@
 //! | several resources at once, without deadlock | [`LockManager::acquire_many`] |
 //! | to go on holding in the background, up to a bound | [`Guard::keep_alive`] |
 //! | to know who holds a lock | [`LockManager::inspect`] |
-//! | to know whether the nodes are well | [`LockManager::health`] |
+//! | to know whether the nodes are well | [`LockManager::health`], [`LockManager::ask`] |
+//! | to hand a lock to another process | [`Guard::detach`], [`LockManager::detached`] |
 //! | to end a program without leaving locks behind | [`Guard::release`], or drop and [`LockManager::close`] |
 //! | locks in your own tests, without a server | [`LockManager::in_memory`], [`memory::Nodes`] |
 //! | locks in a program without async | the module `blocking`, with the feature of that name |
@@ -107,6 +108,11 @@
 //! does not answer is not waited for again until it does. The deciding code is
 //! [`redlock_proto`], without sockets or clocks, so that it runs in simulations as well.
 //!
+//! # From the command line
+//!
+//! The program `redlock` (feature `cli`) runs commands under a lock and looks at the nodes; `CLI.md` beside this
+//! crate describes it.
+//!
 //! # Features
 //!
 //! | feature | what for |
@@ -117,6 +123,7 @@
 //! | `tracing` | spans and events |
 //! | `metrics` | counters and histograms through the `metrics` facade |
 //! | `blocking` | the same for programs without async |
+//! | `cli` | the program `redlock` |
 
 #![forbid(unsafe_code)]
 
@@ -125,6 +132,7 @@ pub mod blocking;
 mod builder;
 mod clock;
 mod connect;
+mod detached;
 mod driver;
 mod error;
 mod extender;
@@ -142,6 +150,7 @@ pub mod memory;
 mod node;
 mod observe;
 mod owner;
+mod query;
 mod report;
 mod settings;
 mod ticket;
@@ -160,6 +169,7 @@ pub use node::Node;
 #[cfg(feature = "tls")]
 pub use node::Tls;
 pub use owner::Owner;
+pub use query::{NodeReply, Query, Said};
 pub use redlock_proto::census::{Holding, Record};
 pub use redlock_proto::retry::RetryContext;
 pub use redlock_proto::{Drift, Failure, FailureKind, Freed, Retry, Vote};

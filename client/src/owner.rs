@@ -1,6 +1,8 @@
 //! The secret that proves who holds a lock.
 
+use crate::Error;
 use std::fmt;
+use std::str::FromStr;
 use uuid::Uuid;
 use uuid::fmt::Simple;
 
@@ -25,8 +27,23 @@ impl Owner {
         std::str::from_utf8(&self.0).unwrap_or_default()
     }
 
+    /// As [`Owner::expose`] gave it out.
+    fn parse(text: &str) -> Option<Self> {
+        let digits = <[u8; Simple::LENGTH]>::try_from(text.as_bytes()).ok()?;
+        digits.iter().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f')).then_some(Self(digits))
+    }
+
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.0
+    }
+}
+
+/// Reads what [`Owner::expose`] gave out. The error does not quote it.
+impl FromStr for Owner {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        Self::parse(text).ok_or_else(|| Error::invalid("an owner is 32 hexadecimal digits"))
     }
 }
 
@@ -60,5 +77,16 @@ mod tests {
         assert_ne!(one, other);
         assert_eq!(one.expose().len(), 32);
         assert!(!format!("{one:?}").contains(one.expose()));
+    }
+
+    #[test]
+    fn what_was_given_out_is_read_again_and_nothing_else() {
+        let owner = Owner::random();
+        assert_eq!(owner.expose().parse::<Owner>().ok(), Some(owner));
+        let short = &owner.expose()[1..];
+        for text in ["", "hush", short, &format!("{owner}0", owner = owner.expose()), &"G".repeat(32)] {
+            let error = text.parse::<Owner>().expect_err("no owner").to_string();
+            assert!(text.is_empty() || !error.contains(text), "{error}");
+        }
     }
 }

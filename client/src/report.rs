@@ -33,6 +33,14 @@ impl ReleaseReport {
         Self { was_held, nodes: names.iter().enumerate().map(release).collect() }
     }
 
+    /// What all nodes made of the release of a lock whose validity nobody here has watched: it was held if a
+    /// majority had it.
+    pub(crate) fn of_nodes(nodes: Vec<NodeRelease>) -> Self {
+        let mut report = Self { was_held: false, nodes };
+        report.was_held = report.is_free_on_a_majority();
+        report
+    }
+
     /// Whether the lock was still valid when it was released. If not, somebody else may have held it since;
     /// the fence is what kept them apart.
     #[must_use]

@@ -2,7 +2,7 @@
 
 use super::survey::{Question, Sighted};
 use crate::hold::Hold;
-use redlock_proto::{Ballot, Freeing, Refusal};
+use redlock_proto::{Ballot, Freeing, NodeSet, Refusal};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
@@ -32,8 +32,8 @@ pub(crate) enum Message {
     Detach { session: SessionId },
     /// Free a lock that no driver keeps: its own has ended with its runtime.
     Free { hold: Arc<Hold>, ttl: Duration },
-    /// Ask every node something that is no vote.
-    Survey { question: Question, answer: oneshot::Sender<Vec<Sighted>> },
+    /// Ask some nodes something that is no vote.
+    Survey { question: Question, to: NodeSet, answer: oneshot::Sender<Vec<Sighted>> },
     /// Say when nothing is left to be freed.
     Close { answer: oneshot::Sender<()> },
 }

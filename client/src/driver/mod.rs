@@ -14,7 +14,7 @@ mod wakes;
 mod wires;
 
 pub(crate) use message::{Acquired, Extended, Inbox, Message, NotAcquired, SessionId, Wait};
-pub(crate) use survey::{Question, Sighted};
+pub(crate) use survey::{Deed, Question, Sighted};
 
 use crate::clock::Clock;
 use crate::settings::Settings;
@@ -24,7 +24,7 @@ use entry::{Answer, Arrival, Entry, Owed, Stage};
 use link::sooner;
 use record::{Record, grant_of, reply_of};
 use redlock_proto::hint::Hints;
-use redlock_proto::{Line, Moment, NodeSet, Request};
+use redlock_proto::{Failure, FailureKind, Line, Moment, NodeSet, Request};
 use slab::Slab;
 use std::collections::HashMap;
 use std::future::Future;
@@ -187,7 +187,7 @@ impl Driver {
                 self.forget_if_done(session);
             }
             Message::Free { hold, ttl } => self.free_unkept(&hold, ttl, now),
-            Message::Survey { question, answer } => self.ask_everybody(&question, answer, now),
+            Message::Survey { question, to, answer } => self.survey(&question, to, answer, now),
             Message::Close { answer } => self.closing.push((self.serial, Some(answer))),
         }
     }
@@ -274,17 +274,29 @@ impl Driver {
         }
     }
 
-    fn ask_everybody(&mut self, question: &Question, answer: oneshot::Sender<Vec<Sighted>>, now: Moment) {
+    fn survey(
+        &mut self,
+        question: &Question,
+        to: NodeSet,
+        answer: oneshot::Sender<Vec<Sighted>>,
+        now: Moment,
+    ) {
         self.serial += 1;
         let nodes = self.settings.quorum.nodes();
         let serial = self.serial;
-        let place = self.surveys.insert((serial, Survey::new(nodes, now, answer)));
+        let place = self.surveys.insert((serial, Survey::new(nodes, to, now, answer)));
         let words = question.words();
         self.scratch.clear();
         wire::command(&mut self.scratch, &words);
-        for node in 0..nodes {
+        for node in to.iter() {
             let entry = Entry::Survey { place, serial, sent: now };
-            self.wires.submit(node, &words, &self.scratch, entry, now, &mut self.arrivals);
+            if question.suits_clusters() || !self.settings.places.is_cluster(node) {
+                self.wires.submit(node, &words, &self.scratch, entry, now, &mut self.arrivals);
+            } else {
+                let failure = Failure::new(FailureKind::Rejected, "not available at a cluster");
+                let answer = Answer { node, entry, outcome: Err(failure), stage: Stage::Settled };
+                self.arrivals.push(Arrival::Answer(answer));
+            }
         }
     }
 
@@ -356,7 +368,7 @@ impl Driver {
     }
 
     /// A node has forgotten who waits.
-    fn cut(&mut self, node: usize, failure: &redlock_proto::Failure, now: Moment) {
+    fn cut(&mut self, node: usize, failure: &Failure, now: Moment) {
         let waiting: Vec<SessionId> = self.in_line.values().copied().collect();
         for session in waiting {
             if let Some(record) = self.record(session) {
@@ -372,7 +384,7 @@ impl Driver {
         node: usize,
         hold: &crate::hold::Hold,
         request: &Request,
-        outcome: &Result<wire::Frame, redlock_proto::Failure>,
+        outcome: &Result<wire::Frame, Failure>,
         now: Moment,
     ) {
         let keys = hold.keys.names();
@@ -521,7 +533,7 @@ impl Future for Driver {
 }
 
 /// Whether a release has to be sent again: the node did not get it, or could not do it just then.
-fn is_to_be_repeated(outcome: &Result<wire::Frame, redlock_proto::Failure>) -> bool {
+fn is_to_be_repeated(outcome: &Result<wire::Frame, Failure>) -> bool {
     const PASSING: [&[u8]; 8] = [
         b"BUSY ",
         b"LOADING ",

@@ -1,7 +1,9 @@
 //! Questions to every node that are no votes: what do you know of this key, how are you.
 
+use crate::query::Query;
 use crate::wire::Frame;
-use redlock_proto::{Failure, Moment};
+use redlock_proto::{Failure, Moment, NodeSet};
+use std::fmt;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
@@ -12,6 +14,20 @@ pub(crate) enum Question {
     Inspect(Box<[u8]>),
     /// `REDLOCK.NODE`.
     Node,
+    /// Another command that changes nothing.
+    Query(Query),
+    /// A command for the holder of a lock that no driver keeps. Its words carry an owner.
+    Deed(Deed),
+}
+
+/// The words of `REDLOCK.EXTEND` or `REDLOCK.RELEASE`, which nobody shall read.
+#[derive(Clone)]
+pub(crate) struct Deed(pub(crate) Vec<Vec<u8>>);
+
+impl fmt::Debug for Deed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Deed(secret)")
+    }
 }
 
 impl Question {
@@ -19,7 +35,14 @@ impl Question {
         match self {
             Self::Inspect(key) => vec![b"REDLOCK.INSPECT", key],
             Self::Node => vec![b"REDLOCK.NODE"],
+            Self::Query(query) => query.words(),
+            Self::Deed(Deed(words)) => words.iter().map(Vec::as_slice).collect(),
         }
+    }
+
+    /// Whether a cluster can be asked: it knows where to send commands of the module, and no others.
+    pub(super) fn suits_clusters(&self) -> bool {
+        !matches!(self, Self::Query(_))
     }
 }
 
@@ -34,24 +57,34 @@ pub(crate) struct Sighted {
 #[derive(Debug)]
 pub(super) struct Survey {
     sent: Moment,
+    /// Who has not answered yet.
+    missing: NodeSet,
     said: Vec<Option<Sighted>>,
     answer: oneshot::Sender<Vec<Sighted>>,
 }
 
 impl Survey {
-    pub(super) fn new(nodes: usize, sent: Moment, answer: oneshot::Sender<Vec<Sighted>>) -> Self {
-        Self { sent, said: vec![None; nodes], answer }
+    pub(super) fn new(
+        nodes: usize,
+        asked: NodeSet,
+        sent: Moment,
+        answer: oneshot::Sender<Vec<Sighted>>,
+    ) -> Self {
+        Self { sent, missing: asked, said: vec![None; nodes], answer }
     }
 
-    /// Notes what a node said; true once every node has. A second word of the same node changes nothing.
+    /// Notes what a node said; true once all that were asked have. A second word of the same node changes
+    /// nothing.
     pub(super) fn said(&mut self, node: usize, said: Result<Frame, Failure>, now: Moment) -> bool {
         if let Some(place @ None) = self.said.get_mut(node) {
             *place = Some(Sighted { said, took: now.since(self.sent) });
         }
-        self.said.iter().all(Option::is_some)
+        self.missing.remove(node);
+        self.missing.is_empty()
     }
 
-    /// Hands over what was said. Nobody may be there any more to hear it.
+    /// Hands over what was said by those who were asked, in their order. Nobody may be there any more to hear
+    /// it.
     pub(super) fn report(self) {
         let _ = self.answer.send(self.said.into_iter().flatten().collect());
     }

@@ -1,0 +1,249 @@
+//! Locks that are held, and that no driver looks after: extended and freed by whoever knows their owner.
+
+use crate::Error;
+use crate::driver::{Deed, Question};
+use crate::guard::Detached;
+use crate::keys::Keys;
+use crate::lease::Loss;
+use crate::manager::LockManager;
+use crate::owner::Owner;
+use crate::report::{NodeRelease, ReleaseReport};
+use crate::wire::Frame;
+use redlock_proto::{Ask, Ballot, Failure, FailureKind, Freed, Quorum, Request, Vote};
+use std::sync::Arc;
+use std::time::Duration;
+
+impl LockManager {
+    /// A lock that was [detached](crate::Guard::detach) elsewhere: by its resource, its owner and its fence.
+    /// Nobody is asked whether it is still held.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redlock_client::Error> {
+    /// # use redlock_client::{LockManager, Owner};
+    /// # use std::time::Duration;
+    /// # let locks = LockManager::in_memory(5);
+    /// let given = locks.acquire("orders:42", Duration::from_secs(30)).await?.detach();
+    /// let (owner, fence) = (given.owner.expose().to_owned(), given.fence);
+    ///
+    /// // In another process, which was told both:
+    /// let lock = locks.detached("orders:42", owner.parse()?, fence)?;
+    /// locks.extend_detached(&lock, Duration::from_secs(30)).await?;
+    /// let report = locks.release_detached(&lock).await?;
+    /// assert!(report.is_free_on_a_majority());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a resource without a name.
+    pub fn detached(&self, resource: impl AsRef<[u8]>, owner: Owner, fence: u64) -> Result<Detached, Error> {
+        let keys = self.key(resource.as_ref())?;
+        let keys = keys.names().iter().map(|key| key.to_vec()).collect();
+        Ok(Detached { keys, fence, owner, remaining: Duration::ZERO })
+    }
+
+    /// Holds a detached lock for this time to live, from now on. Returns how long it may be believed.
+    ///
+    /// It is held if a majority of the nodes still has it for this owner *under the fence that it was given*: a node
+    /// that says another number has granted it anew, and somebody else may have come and gone in between. So
+    /// it does not matter whether the time to live had run out meanwhile; nobody else has had the lock.
+    ///
+    /// Cancel safe: an extension whose future is dropped takes its course.
+    ///
+    /// # Errors
+    /// [`Error::NoQuorum`] if too few nodes answered: the lock is still held for as long as it was.
+    /// [`Error::Lost`] if so many nodes no longer have it that no majority does.
+    pub async fn extend_detached(&self, lock: &Detached, ttl: Duration) -> Result<Duration, Error> {
+        let settings = &self.shared().settings;
+        let ttl = settings.check_ttl(ttl)?;
+        let begun = settings.clock.now();
+        let request = Request { ask: Ask::Extend, ttl, sent: begun };
+        let said = self.survey(deed(&request, lock)).await?;
+        let mut ballot = Ballot::new(settings.quorum);
+        for (node, sighted) in said.into_iter().enumerate() {
+            ballot.enter(node, vote(sighted.said));
+        }
+        let evidence = || Box::new(self.shared().evidence(&self.keys_of(lock), Some(&ballot)));
+        match judge(settings.quorum, &ballot, lock.fence) {
+            Judgement::Held => {
+                let left = settings.clock.now().until(begun.plus(settings.drift.lease(ttl)));
+                if left.is_zero() { Err(Error::Expired(evidence())) } else { Ok(left) }
+            }
+            Judgement::Gone => Err(Error::Lost { loss: Loss::Gone, evidence: evidence() }),
+            Judgement::Unknown => Err(Error::NoQuorum(evidence())),
+        }
+    }
+
+    /// Frees a detached lock, and waits until every node has answered or failed to in time. A node that could not
+    /// be told keeps it until it runs out.
+    ///
+    /// The report's [`was_held`](ReleaseReport::was_held) says whether a majority had it. Cancel safe: once
+    /// polled, the release takes its course.
+    ///
+    /// # Errors
+    /// Only for want of a runtime.
+    pub async fn release_detached(&self, lock: &Detached) -> Result<ReleaseReport, Error> {
+        let settings = &self.shared().settings;
+        let floor = (lock.fence > 0).then_some(lock.fence);
+        let ask = Ask::Release { floor };
+        let request = Request { ask, ttl: Duration::ZERO, sent: settings.clock.now() };
+        let said = self.survey(deed(&request, lock)).await?;
+        let nodes = settings.names.iter().zip(said).map(|(name, sighted)| NodeRelease {
+            node: Arc::clone(name),
+            freed: freed(sighted.said),
+        });
+        Ok(ReleaseReport::of_nodes(nodes.collect()))
+    }
+
+    /// The keys of a lock, for people: without the prefix if that is ours.
+    fn keys_of(&self, lock: &Detached) -> Keys {
+        Keys::of_names(&self.shared().settings.key_prefix, &lock.keys)
+    }
+}
+
+fn deed(request: &Request, lock: &Detached) -> Question {
+    let words = |words: &[&[u8]]| words.iter().map(|word| word.to_vec()).collect();
+    Question::Deed(Deed(request.with_words(&lock.keys, lock.owner.as_bytes(), &[], words)))
+}
+
+/// What becomes of an extension.
+#[derive(Debug, PartialEq, Eq)]
+enum Judgement {
+    Held,
+    /// Whatever the others would say, no majority has it.
+    Gone,
+    Unknown,
+}
+
+fn judge(quorum: Quorum, ballot: &Ballot, fence: u64) -> Judgement {
+    let count = |test: fn(&Vote, u64) -> bool| ballot.votes().iter().filter(|vote| test(vote, fence)).count();
+    let same = count(|vote, fence| vote.fence() == Some(fence));
+    let silent = count(|vote, _| matches!(vote, Vote::Pending | Vote::Failed(_) | Vote::Quarantined { .. }));
+    if quorum.is_reached_by(same) {
+        Judgement::Held
+    } else if quorum.is_reached_by(same + silent) {
+        Judgement::Unknown
+    } else {
+        Judgement::Gone
+    }
+}
+
+fn number(said: Result<Frame, Failure>) -> Result<Option<u64>, Failure> {
+    let frame = said?;
+    if let Some(complaint) = frame.complaint() {
+        return Err(Failure::new(FailureKind::Rejected, complaint));
+    }
+    match frame {
+        Frame::Nil => Ok(None),
+        Frame::Integer(number) if number >= 0 => Ok(Some(number.unsigned_abs())),
+        _ => Err(Failure::new(FailureKind::Cut, "a reply of a kind that the command does not have")),
+    }
+}
+
+fn vote(said: Result<Frame, Failure>) -> Vote {
+    match number(said) {
+        Ok(Some(fence)) => Vote::Granted { fence },
+        Ok(None) => Vote::Refused,
+        Err(failure) => Vote::Failed(failure),
+    }
+}
+
+fn freed(said: Result<Frame, Failure>) -> Freed {
+    match number(said) {
+        Ok(Some(0) | None) => Freed::NotHeld,
+        Ok(Some(_)) => Freed::Freed,
+        Err(failure) => Freed::Failed(failure),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::Nodes;
+
+    const TTL: Duration = Duration::from_secs(30);
+
+    #[test]
+    fn only_the_same_number_counts() {
+        let quorum = Quorum::of(5).expect("five");
+        let silent = || Vote::Failed(Failure::new(FailureKind::Down, ""));
+        let held = |fence| Vote::Granted { fence };
+        let table = [
+            ([held(7), held(7), held(7), silent(), silent()], Judgement::Held),
+            ([held(7), held(7), held(8), silent(), Vote::Refused], Judgement::Unknown),
+            ([held(7), held(7), held(8), held(9), Vote::Refused], Judgement::Gone),
+            ([held(7), held(7), held(8), held(8), held(8)], Judgement::Gone),
+            ([silent(), silent(), silent(), Vote::Refused, Vote::Refused], Judgement::Unknown),
+            ([silent(), silent(), Vote::Refused, Vote::Refused, Vote::Refused], Judgement::Gone),
+        ];
+        for (votes, expected) in table {
+            let mut ballot = Ballot::new(quorum);
+            votes.iter().cloned().enumerate().for_each(|(node, vote)| ballot.enter(node, vote));
+            assert_eq!(judge(quorum, &ballot, 7), expected, "{votes:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn another_process_extends_and_frees() {
+        let nodes = Nodes::new(3);
+        let build = || crate::Builder::new().key_prefix("app:").memory(&nodes).build().expect("a manager");
+        let (here, there) = (build(), build());
+        let given = here.acquire("job", TTL).await.expect("a free lock").detach();
+        let lock = there.detached("job", given.owner, given.fence).expect("a name");
+        assert_eq!(lock.keys, [b"app:job"]);
+
+        tokio::time::advance(TTL - Duration::from_secs(1)).await;
+        assert!(there.extend_detached(&lock, TTL).await.expect("still held") > TTL - Duration::from_secs(1));
+        tokio::time::advance(TTL - Duration::from_secs(1)).await;
+        assert!(here.try_acquire("job", TTL).await.is_err(), "the extension holds");
+
+        let report = there.release_detached(&lock).await.expect("a runtime");
+        assert!(report.was_held() && report.is_free_on_a_majority());
+        assert!(!there.release_detached(&lock).await.expect("a runtime").was_held());
+        let lost = there.extend_detached(&lock, TTL).await.expect_err("nobody holds it");
+        assert!(matches!(&lost, Error::Lost { loss: Loss::Gone, .. }), "{lost}");
+        assert_eq!(lost.resource(), "job");
+    }
+
+    #[tokio::test]
+    async fn somebody_elses_lock_is_not_touched() {
+        let locks = LockManager::in_memory(3);
+        let guard = locks.acquire("job", TTL).await.expect("a free lock");
+        let stranger = locks.detached("job", Owner::random(), guard.fence()).expect("a name");
+        assert!(matches!(locks.extend_detached(&stranger, TTL).await, Err(Error::Lost { .. })));
+        assert!(!locks.release_detached(&stranger).await.expect("a runtime").was_held());
+        assert!(locks.inspect("job").await.expect("a runtime").is_held());
+        guard.release().await;
+    }
+
+    #[tokio::test]
+    async fn another_fence_is_another_lock() {
+        let locks = LockManager::in_memory(3);
+        let given = locks.acquire("job", TTL).await.expect("a free lock").detach();
+        let other = locks.detached("job", given.owner, given.fence + 1).expect("a name");
+        assert!(matches!(locks.extend_detached(&other, TTL).await, Err(Error::Lost { .. })));
+    }
+
+    #[tokio::test]
+    async fn too_few_nodes_take_nothing_away() {
+        let nodes = Nodes::new(3);
+        let locks = crate::Builder::new().memory(&nodes).build().expect("a manager");
+        let given = locks.acquire("job", TTL).await.expect("a free lock").detach();
+        nodes.silence(0);
+        nodes.silence(1);
+        assert!(matches!(locks.extend_detached(&given, TTL).await, Err(Error::NoQuorum(_))));
+        nodes.revive(0);
+        nodes.revive(1);
+        assert!(locks.extend_detached(&given, TTL).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn several_keys_are_one_lock() {
+        let locks = LockManager::in_memory(3);
+        let given = locks.acquire_many(["a", "b"], TTL).await.expect("two free locks").detach();
+        assert!(locks.extend_detached(&given, TTL).await.is_ok());
+        assert!(locks.release_detached(&given).await.expect("a runtime").is_free_on_a_majority());
+        assert!(locks.try_acquire("b", TTL).await.is_ok());
+    }
+}

@@ -1,0 +1,253 @@
+//! Questions to the nodes that are not about one lock: for those who look after them.
+
+use crate::Error;
+use crate::driver::{Message, Question, Sighted};
+use crate::manager::LockManager;
+use crate::wire::Frame;
+use redlock_proto::{Failure, FailureKind, NodeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A command that changes nothing on a node and takes it little time.
+///
+/// It travels on the manager's own connections, between the commands of those who take locks: so there is no way
+/// to make one of any words. Only commands that are quick, answered at once and leave the connection as it was
+/// are here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Query {
+    words: Vec<Vec<u8>>,
+}
+
+impl Query {
+    fn of(words: &[&str]) -> Self {
+        Self { words: words.iter().map(|word| word.as_bytes().to_vec()).collect() }
+    }
+
+    /// `INFO section`: numbers of the server, as lines of text.
+    #[must_use]
+    pub fn info(section: &str) -> Self {
+        Self::of(&["INFO", section])
+    }
+
+    /// `CONFIG GET pattern`: settings, names and values.
+    #[must_use]
+    pub fn config(pattern: &str) -> Self {
+        Self::of(&["CONFIG", "GET", pattern])
+    }
+
+    /// `TIME`: what the server's clock shows, seconds and microseconds.
+    #[must_use]
+    pub fn time() -> Self {
+        Self::of(&["TIME"])
+    }
+
+    /// `ROLE`: whether it is a master.
+    #[must_use]
+    pub fn role() -> Self {
+        Self::of(&["ROLE"])
+    }
+
+    /// `REDLOCK.NODE`, with all its fields.
+    #[must_use]
+    pub fn node() -> Self {
+        Self::of(&["REDLOCK.NODE"])
+    }
+
+    /// `REDLOCK.INSPECT key`, for a key as the nodes know it, with its prefix.
+    #[must_use]
+    pub fn inspect(key: impl Into<Vec<u8>>) -> Self {
+        Self { words: vec![b"REDLOCK.INSPECT".to_vec(), key.into()] }
+    }
+
+    /// One step of `SCAN` over keys that are locks, from this cursor on: about so many keys of any type are
+    /// looked at. With a thousand that is a fraction of a millisecond of the server's time.
+    #[must_use]
+    pub fn scan_locks(cursor: u64, pattern: impl Into<Vec<u8>>, count: u32) -> Self {
+        let (cursor, count) = (cursor.to_string(), count.to_string());
+        let mut query = Self::of(&["SCAN", &cursor, "COUNT", &count, "TYPE", LOCK_TYPE, "MATCH"]);
+        query.words.push(pattern.into());
+        query
+    }
+
+    /// `ACL WHOAMI`: as whom one is logged in.
+    #[must_use]
+    pub fn whoami() -> Self {
+        Self::of(&["ACL", "WHOAMI"])
+    }
+
+    /// `ACL DRYRUN user command…`: whether a user may run a command. It is not run.
+    #[must_use]
+    pub fn may_run<W: AsRef<[u8]>>(user: &str, command: impl IntoIterator<Item = W>) -> Self {
+        let mut query = Self::of(&["ACL", "DRYRUN", user]);
+        query.words.extend(command.into_iter().map(|word| word.as_ref().to_vec()));
+        query
+    }
+
+    pub(crate) fn words(&self) -> Vec<&[u8]> {
+        self.words.iter().map(Vec::as_slice).collect()
+    }
+}
+
+/// What `TYPE` says of a lock.
+const LOCK_TYPE: &str = "redlock-1";
+
+/// What one node answered to a [`Query`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct NodeReply {
+    /// The node's address.
+    pub node: Arc<str>,
+    /// What it said, or why it did not. An error of the server, such as a missing right, is a failure of the kind
+    /// [`FailureKind::Rejected`].
+    pub said: Result<Said, Failure>,
+    /// How long that took, connecting included if there was no connection.
+    pub latency: Duration,
+}
+
+/// An answer of a server. What is asked of it that it is not is `None`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Said(Frame);
+
+impl Said {
+    /// As text.
+    #[must_use]
+    pub fn text(&self) -> Option<&str> {
+        self.0.as_text()
+    }
+
+    /// As any bytes.
+    #[must_use]
+    pub fn bytes(&self) -> Option<&[u8]> {
+        self.0.as_bytes()
+    }
+
+    /// As a number; a text of digits is one too.
+    #[must_use]
+    pub fn integer(&self) -> Option<i64> {
+        self.0.as_integer().or_else(|| self.text()?.parse().ok())
+    }
+
+    /// The items of a list.
+    #[must_use]
+    pub fn items(&self) -> Option<Vec<Said>> {
+        Some(self.0.as_items()?.iter().cloned().map(Self).collect())
+    }
+
+    /// The value of a name, in a map or in the list that stands for one.
+    #[must_use]
+    pub fn field(&self, name: &str) -> Option<Said> {
+        self.0.field(name).cloned().map(Self)
+    }
+
+    /// Names and values that are text, in a map or in the list that stands for one.
+    #[must_use]
+    pub fn pairs(&self) -> Vec<(String, String)> {
+        let pairs = self.0.fields().filter_map(|(name, value)| {
+            let value = value.as_text().map(str::to_owned).or_else(|| Some(value.as_integer()?.to_string()));
+            Some((name.as_text()?.to_owned(), value?))
+        });
+        pairs.collect()
+    }
+
+    /// Whether it is nothing: no such key, no such lock.
+    #[must_use]
+    pub fn is_nothing(&self) -> bool {
+        matches!(self.0, Frame::Nil)
+    }
+}
+
+impl LockManager {
+    /// Asks every node the same. A cluster is not asked: it is many servers, and a failure says so.
+    ///
+    /// For those who look after the nodes, not for those who take locks. Cancel safe.
+    ///
+    /// # Errors
+    /// Only for want of a runtime: nodes that do not answer are part of the report.
+    pub async fn ask(&self, query: &Query) -> Result<Vec<NodeReply>, Error> {
+        let said = self.survey(Question::Query(query.clone())).await?;
+        let named = self.shared().settings.names.iter().zip(said);
+        Ok(named.map(|(name, said)| reply(name, said)).collect())
+    }
+
+    /// Asks one node, by its place among those that were configured. Cancel safe.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is no such node, and for want of a runtime.
+    pub async fn ask_node(&self, node: usize, query: &Query) -> Result<NodeReply, Error> {
+        let name = self.shared().settings.names.get(node).map(Arc::clone);
+        let name = name.ok_or_else(|| Error::invalid("there is no such node"))?;
+        let said = self.survey_of(Question::Query(query.clone()), NodeSet::one(node)).await?;
+        let said = said.into_iter().next().ok_or(Error::NoRuntime)?;
+        Ok(reply(&name, said))
+    }
+
+    /// What the nodes are called, in the order in which they were configured; never with a password.
+    #[must_use]
+    pub fn nodes(&self) -> Vec<Arc<str>> {
+        self.shared().settings.names.clone()
+    }
+
+    /// Asks all nodes something that is no vote.
+    pub(crate) async fn survey(&self, question: Question) -> Result<Vec<Sighted>, Error> {
+        self.survey_of(question, NodeSet::first(self.shared().settings.quorum.nodes())).await
+    }
+
+    async fn survey_of(&self, question: Question, to: NodeSet) -> Result<Vec<Sighted>, Error> {
+        self.shared().call(|answer| Message::Survey { question, to, answer }).await
+    }
+}
+
+fn reply(name: &Arc<str>, sighted: Sighted) -> NodeReply {
+    let said = sighted.said.and_then(|frame| match frame.complaint() {
+        Some(complaint) => Err(Failure::new(FailureKind::Rejected, complaint)),
+        None => Ok(Said(frame)),
+    });
+    NodeReply { node: Arc::clone(name), said, latency: sighted.took }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spelled(query: &Query) -> String {
+        let words: Vec<_> = query.words().into_iter().map(String::from_utf8_lossy).collect();
+        words.join(" ")
+    }
+
+    #[test]
+    fn every_query_has_its_words() {
+        let table = [
+            (Query::info("redlock"), "INFO redlock"),
+            (Query::config("redlock.*"), "CONFIG GET redlock.*"),
+            (Query::time(), "TIME"),
+            (Query::role(), "ROLE"),
+            (Query::node(), "REDLOCK.NODE"),
+            (Query::inspect("app:k"), "REDLOCK.INSPECT app:k"),
+            (Query::scan_locks(7, "app:*", 1000), "SCAN 7 COUNT 1000 TYPE redlock-1 MATCH app:*"),
+            (Query::whoami(), "ACL WHOAMI"),
+            (Query::may_run("app", ["REDLOCK.NODE"]), "ACL DRYRUN app REDLOCK.NODE"),
+        ];
+        for (query, words) in table {
+            assert_eq!(spelled(&query), words);
+        }
+    }
+
+    #[tokio::test]
+    async fn one_node_and_all_of_them_can_be_asked() {
+        let locks = LockManager::in_memory(3);
+        let said = locks.ask(&Query::node()).await.expect("a runtime");
+        assert_eq!(said.len(), 3);
+        for (reply, name) in said.iter().zip(locks.nodes()) {
+            assert_eq!(reply.node, name);
+            let said = reply.said.as_ref().expect("a node in memory answers");
+            assert_eq!(said.field("locks").and_then(|locks| locks.integer()), Some(0));
+        }
+        let one = locks.ask_node(1, &Query::inspect("nothing")).await.expect("the second of three");
+        assert_eq!(one.node, locks.nodes()[1]);
+        assert!(one.said.is_ok_and(|said| said.is_nothing()));
+        assert!(matches!(locks.ask_node(3, &Query::node()).await, Err(Error::Invalid(_))));
+        // Nodes in memory have no such command, and say so as a server would.
+        let refused = locks.ask_node(0, &Query::time()).await.expect("the first of three").said;
+        assert_eq!(refused.map_err(|failure| failure.kind), Err(FailureKind::Rejected));
+    }
+}
