@@ -89,10 +89,11 @@ impl LockManager {
         let ask = Ask::Release { floor };
         let request = Request { ask, ttl: Duration::ZERO, sent: settings.clock.now() };
         let said = self.survey(deed(&request, lock)).await?;
-        let nodes = settings.names.iter().zip(said).map(|(name, sighted)| NodeRelease {
-            node: Arc::clone(name),
-            freed: freed(sighted.said),
-        });
+        let nodes = settings
+            .names
+            .iter()
+            .zip(said)
+            .map(|(name, sighted)| NodeRelease { node: Arc::clone(name), freed: freed(sighted.said) });
         Ok(ReleaseReport::of_nodes(nodes.collect()))
     }
 

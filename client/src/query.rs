@@ -157,7 +157,8 @@ impl Said {
 }
 
 impl LockManager {
-    /// Asks every node the same. A cluster is not asked: it is many servers, and a failure says so.
+    /// Asks every node the same. A cluster is many servers, and is asked only what concerns locks; of all else a
+    /// failure says that it is not available there.
     ///
     /// For those who look after the nodes, not for those who take locks. Cancel safe.
     ///

@@ -42,7 +42,7 @@ impl Question {
 
     /// Whether a cluster can be asked: it knows where to send commands of the module, and no others.
     pub(super) fn suits_clusters(&self) -> bool {
-        !matches!(self, Self::Query(_))
+        self.words().first().is_some_and(|name| name.starts_with(b"REDLOCK."))
     }
 }
 

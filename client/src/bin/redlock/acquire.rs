@@ -1,0 +1,75 @@
+//! `redlock acquire`: takes a lock and leaves it held.
+
+use crate::args::{Acquire, Common};
+use crate::config::{self, Config};
+use crate::duration::millis;
+use crate::exit::{Code, Failure};
+use crate::output::Output;
+use crate::run::signals::Interrupts;
+use crate::ticket::OwnerFile;
+use redlock_client::Detached;
+use serde_json::json;
+use std::time::Duration;
+
+pub(crate) async fn main(common: &Common, args: &Acquire, output: &Output) -> Result<Code, Failure> {
+    let config = Config::load(common)?;
+    let ttl = config.ttl(args.ttl);
+    let locks = config.locker(args.label.as_deref(), args.wait)?;
+    let file = args.owner_file.as_deref().map(OwnerFile::create).transpose()?;
+    let mut interrupts = Interrupts::listen()?;
+    let acquired = tokio::select! {
+        acquired = config::acquire(&locks, &args.resource, ttl, args.wait) => acquired,
+        signal = interrupts.next() => {
+            // What the nodes may have granted meanwhile is given back.
+            locks.close().await;
+            return Ok(Code::Given(signal.exit_code()));
+        }
+    };
+    let guard = match acquired {
+        Ok(guard) => guard,
+        Err(failure) => {
+            locks.close().await;
+            return Err(failure);
+        }
+    };
+    let lock = guard.detach();
+    if let Err(failure) = hand_over(&lock, file, args, ttl, output) {
+        // A lock that nobody can extend or free is of no use to anybody.
+        let _ = locks.release_detached(&lock).await;
+        return Err(failure);
+    }
+    // Stragglers among the nodes get what was sent to them.
+    locks.close().await;
+    Ok(Code::Success)
+}
+
+/// Hands the lock to whoever asked: the one place where an owner is printed.
+fn hand_over(
+    lock: &Detached,
+    file: Option<OwnerFile<'_>>,
+    args: &Acquire,
+    ttl: Duration,
+    output: &Output,
+) -> Result<(), Failure> {
+    let is_printed = file.is_none();
+    if let Some(file) = file {
+        file.write(&lock.owner, lock.fence)?;
+    }
+    let text = if output.is_json {
+        let mut result = json!({
+            "resource": args.resource,
+            "fence": lock.fence,
+            "ttl_ms": millis(ttl),
+            "valid_ms": millis(lock.remaining),
+        });
+        if is_printed {
+            result["owner"] = json!(lock.owner.expose());
+        }
+        result.to_string()
+    } else {
+        let owner =
+            if is_printed { format!("REDLOCK_OWNER={}\n", lock.owner.expose()) } else { String::new() };
+        format!("{owner}REDLOCK_FENCE={}\nREDLOCK_TTL_MS={}", lock.fence, millis(ttl))
+    };
+    output.deliver(&text)
+}

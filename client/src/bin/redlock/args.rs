@@ -1,0 +1,350 @@
+//! What can be said on the command line.
+
+use crate::{duration, exit};
+use clap::{Args as Group, Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Locks with fences over a majority of independent Redis or Valkey nodes.
+///
+/// The nodes come from --nodes, from REDLOCK_NODES, or from a file of settings: the one that --config or
+/// REDLOCK_CONFIG names, ./redlock.toml, or redlock/redlock.toml in the user's folder of settings.
+#[derive(Debug, Parser)]
+#[command(name = "redlock", version, after_help = exit::HELP, max_term_width = 100)]
+#[command(subcommand_required = true, arg_required_else_help = true)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What every command understands.
+#[derive(Clone, Debug, Default, Group)]
+#[command(next_help_heading = "Nodes and settings")]
+pub(crate) struct Common {
+    /// The nodes, separated by commas; may be given again.
+    ///
+    /// A password in a URL can be read in the list of processes: better in REDLOCK_NODES, in the file of settings,
+    /// or beside the URL with --password-file or REDLOCK_PASSWORD.
+    #[arg(long, global = true, value_name = "URL", value_delimiter = ',')]
+    #[arg(env = "REDLOCK_NODES", hide_env_values = true)]
+    pub(crate) nodes: Vec<String>,
+    /// The file of settings.
+    #[arg(long, global = true, value_name = "FILE", env = "REDLOCK_CONFIG")]
+    pub(crate) config: Option<PathBuf>,
+    /// What every resource's key starts with on the nodes.
+    #[arg(long, global = true, value_name = "TEXT", env = "REDLOCK_PREFIX")]
+    pub(crate) prefix: Option<String>,
+    /// How long a node may take to answer [default: 250ms].
+    #[arg(long, global = true, value_name = "TIME", env = "REDLOCK_NODE_TIMEOUT", value_parser = duration::parse)]
+    pub(crate) node_timeout: Option<Duration>,
+    /// How long connecting to a node may take [default: 1s].
+    #[arg(long, global = true, value_name = "TIME", env = "REDLOCK_CONNECT_TIMEOUT", value_parser = duration::parse)]
+    pub(crate) connect_timeout: Option<Duration>,
+    /// The user at nodes whose URL names none. The password comes from REDLOCK_PASSWORD, from --password-file or
+    /// from the file of settings.
+    #[arg(long, global = true, value_name = "NAME", env = "REDLOCK_USERNAME")]
+    pub(crate) username: Option<String>,
+    /// The file with the password for nodes whose URL has none.
+    #[arg(long, global = true, value_name = "FILE", env = "REDLOCK_PASSWORD_FILE")]
+    pub(crate) password_file: Option<PathBuf>,
+    /// The certificate authority of rediss:// nodes, as PEM.
+    #[arg(long, global = true, value_name = "FILE", env = "REDLOCK_TLS_CA")]
+    pub(crate) tls_ca: Option<PathBuf>,
+    /// One's own certificate for rediss:// nodes, as PEM.
+    #[arg(long, global = true, value_name = "FILE", env = "REDLOCK_TLS_CERT")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// The key of one's own certificate, as PEM.
+    #[arg(long, global = true, value_name = "FILE", env = "REDLOCK_TLS_KEY")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// Results and errors as JSON.
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// Whether to use colours.
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    pub(crate) color: Color,
+}
+
+/// Whether to use colours.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Color {
+    /// On a terminal, unless NO_COLOR is set.
+    #[default]
+    Auto,
+    /// Everywhere.
+    Always,
+    /// Nowhere.
+    Never,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Run(Run),
+    Acquire(Acquire),
+    Extend(Extend),
+    Release(Release),
+    Inspect(Inspect),
+    Status(Status),
+    Exporter(Exporter),
+    Top(Top),
+    Bench(Bench),
+    /// Looks for what would hurt.
+    ///
+    /// Asks the nodes and their servers, changes nothing, and tells for each finding how bad it is, why, and what to
+    /// do about it. Exits with 117 if there are errors, and with 116 if there are warnings.
+    #[command(after_help = exit::HELP)]
+    Doctor,
+    Completions(Completions),
+    Man(Man),
+    /// Stops a command that nobody guards any more. Started by `run`, for itself.
+    #[command(name = "__watchdog", hide = true)]
+    Watchdog,
+}
+
+/// How long to wait for a lock that is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// One try.
+    Not,
+    For(Duration),
+    Forever,
+}
+
+fn wait(text: &str) -> Result<Wait, String> {
+    match text {
+        "forever" => Ok(Wait::Forever),
+        text => match duration::parse(text)? {
+            Duration::ZERO => Ok(Wait::Not),
+            wait => Ok(Wait::For(wait)),
+        },
+    }
+}
+
+/// Runs a command while holding a lock.
+///
+/// The lock is extended while the command runs, and released when it ends. The command finds REDLOCK_RESOURCE,
+/// REDLOCK_FENCE and REDLOCK_TTL_MS in its environment. If the lock is lost, the command and all processes of its
+/// group get SIGTERM and then SIGKILL, early enough to be gone before anybody else can have the lock. Signals and
+/// the exit status are passed on.
+#[derive(Debug, Group)]
+#[command(after_help = exit::HELP)]
+pub(crate) struct Run {
+    /// How long the lock outlives a crash of this machine [default: 30s].
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    pub(crate) ttl: Option<Duration>,
+    /// How long to wait for the lock: 0, a time, or forever.
+    #[arg(long, value_name = "TIME", value_parser = wait, default_value = "0")]
+    pub(crate) wait: Wait,
+    /// The time between SIGTERM and SIGKILL when the lock is lost [default: 5s, at most a quarter of the ttl].
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    pub(crate) kill_after: Option<Duration>,
+    /// What those see who inspect the lock [default: the host and the process].
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) label: Option<String>,
+    /// The exit code if somebody else holds the lock, in place of 111.
+    #[arg(short = 'E', long, value_name = "CODE")]
+    pub(crate) conflict_exit_code: Option<u8>,
+    /// What to lock.
+    pub(crate) resource: String,
+    /// The command and its arguments. No shell is involved.
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// Takes a lock and leaves it held, for a script to extend and release.
+///
+/// Prints REDLOCK_OWNER, REDLOCK_FENCE and REDLOCK_TTL_MS as a shell reads them: with
+/// `eval "$(redlock acquire job)"` and `export REDLOCK_OWNER REDLOCK_FENCE` they are known to extend and release.
+/// The owner is a secret: whoever knows it can extend and release the lock.
+#[derive(Debug, Group)]
+#[command(after_help = exit::HELP)]
+pub(crate) struct Acquire {
+    /// How long the lock is held unless it is extended [default: 30s].
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    pub(crate) ttl: Option<Duration>,
+    /// How long to wait for the lock: 0, a time, or forever.
+    #[arg(long, value_name = "TIME", value_parser = wait, default_value = "0")]
+    pub(crate) wait: Wait,
+    /// What those see who inspect the lock [default: the host and the process].
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) label: Option<String>,
+    /// Keeps owner and fence in this new file, readable by its owner alone, and prints no owner.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) owner_file: Option<PathBuf>,
+    /// What to lock.
+    pub(crate) resource: String,
+}
+
+/// Who holds the lock, as `acquire` told it.
+#[derive(Debug, Group)]
+pub(crate) struct Holder {
+    /// The owner that acquire gave out. Better in REDLOCK_OWNER or in a file: options can be read in the list of
+    /// processes.
+    #[arg(long, value_name = "OWNER", env = "REDLOCK_OWNER", hide_env_values = true)]
+    pub(crate) owner: Option<String>,
+    /// The file that acquire wrote.
+    #[arg(long, value_name = "FILE", conflicts_with = "owner")]
+    pub(crate) owner_file: Option<PathBuf>,
+    /// The fence that acquire gave out.
+    #[arg(long, value_name = "NUMBER", env = "REDLOCK_FENCE")]
+    pub(crate) fence: Option<u64>,
+}
+
+/// Holds a lock that was acquired for longer.
+#[derive(Debug, Group)]
+#[command(after_help = exit::HELP)]
+pub(crate) struct Extend {
+    #[command(flatten)]
+    pub(crate) holder: Holder,
+    /// For how long, from now on [default: 30s].
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    pub(crate) ttl: Option<Duration>,
+    /// What was locked.
+    pub(crate) resource: String,
+}
+
+/// Frees a lock that was acquired.
+#[derive(Debug, Group)]
+#[command(after_help = exit::HELP)]
+pub(crate) struct Release {
+    #[command(flatten)]
+    pub(crate) holder: Holder,
+    /// What was locked.
+    pub(crate) resource: String,
+}
+
+/// Tells who holds a lock.
+///
+/// Exits with 0 if somebody does, with 1 if it is free, with 113 if that is not clear.
+#[derive(Debug, Group)]
+#[command(after_help = exit::HELP)]
+pub(crate) struct Inspect {
+    /// What may be locked.
+    pub(crate) resource: String,
+}
+
+/// Tells how the nodes are.
+///
+/// Exits with 113 or 114 if no majority can grant a lock.
+#[derive(Debug, Group)]
+#[command(after_help = exit::HELP)]
+pub(crate) struct Status {
+    /// In the text format of Prometheus.
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) prometheus: bool,
+}
+
+/// Serves the numbers of the nodes to Prometheus, over HTTP.
+///
+/// The nodes are asked at every request for /metrics.
+#[derive(Debug, Group)]
+pub(crate) struct Exporter {
+    /// Where to listen. Whoever reaches this address can read the numbers.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9464")]
+    pub(crate) listen: SocketAddr,
+}
+
+/// Shows the locks that are held, live.
+///
+/// Keys: n, l, a, w and h sort by name, time left, age, waiters and holders; r turns the order round; / filters;
+/// arrows and Page keys move; p pauses; q quits.
+#[derive(Debug, Group)]
+pub(crate) struct Top {
+    /// How often to look.
+    #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "1s")]
+    pub(crate) interval: Duration,
+    /// At most so many locks are asked about at each node.
+    #[arg(long, value_name = "NUMBER", default_value = "500")]
+    pub(crate) limit: usize,
+    /// One look, as text or JSON; needs no terminal.
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// Only keys that contain this.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) filter: Option<String>,
+    /// What to sort by.
+    #[arg(long, value_name = "COLUMN", default_value = "left")]
+    pub(crate) sort: Sort,
+}
+
+/// What to sort locks by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Sort {
+    /// The key.
+    Name,
+    /// The time left, the shortest first.
+    Left,
+    /// The time held, the longest first.
+    Age,
+    /// How many wait, the most first.
+    Waiters,
+    /// How many nodes hold it, the fewest first.
+    Holders,
+}
+
+/// Measures how fast locks are on these nodes.
+///
+/// Takes and frees locks of its own, whose keys begin with redlock:bench: and are new each time.
+#[derive(Debug, Group)]
+pub(crate) struct Bench {
+    /// For how long.
+    #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "5s")]
+    pub(crate) duration: Duration,
+    /// How many callers at a time, up to 1024.
+    #[arg(long, value_name = "NUMBER", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) tasks: u16,
+    /// All callers want the same lock, in place of one each.
+    #[arg(long)]
+    pub(crate) contended: bool,
+}
+
+/// Prints completions for a shell.
+#[derive(Debug, Group)]
+pub(crate) struct Completions {
+    /// Which shell.
+    pub(crate) shell: clap_complete::Shell,
+}
+
+/// Prints the manual page, or writes all of them to a folder.
+#[derive(Debug, Group)]
+pub(crate) struct Man {
+    /// Writes a page for each command to this folder.
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) out: Option<PathBuf>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn no_help_shows_what_is_in_the_environment() {
+        let mut command = Args::command();
+        for secret in ["nodes", "owner"] {
+            let mut args = vec![command.clone()];
+            args.extend(command.get_subcommands_mut().map(|command| command.clone()));
+            let given =
+                args.iter().flat_map(|command| command.get_arguments()).filter(|arg| arg.get_id() == secret);
+            assert!(given.clone().count() > 0);
+            assert!(given.into_iter().all(clap::Arg::is_hide_env_values_set), "{secret}");
+        }
+    }
+
+    #[test]
+    fn how_long_to_wait() {
+        assert_eq!(wait("0"), Ok(Wait::Not));
+        assert_eq!(wait("0s"), Ok(Wait::Not));
+        assert_eq!(wait("forever"), Ok(Wait::Forever));
+        assert_eq!(wait("10s"), Ok(Wait::For(Duration::from_secs(10))));
+        assert!(wait("long").is_err());
+    }
+}

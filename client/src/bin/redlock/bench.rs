@@ -1,0 +1,220 @@
+//! `redlock bench`: how fast locks are on the user's own nodes.
+
+use crate::args::{Bench, Common};
+use crate::config::Config;
+use crate::exit::{Code, Failure};
+use crate::output::{Output, Table, Tone, cell, tame, toned};
+use crate::run::signals::Interrupts;
+use hdrhistogram::Histogram;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use redlock_client::{Health, LockManager, NodeHealth};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
+
+/// Long beside any answer, short enough to be gone soon should this process be killed.
+const TTL: Duration = Duration::from_secs(10);
+
+/// The longest time that is told apart, in microseconds.
+const LONGEST_US: u64 = 60_000_000;
+
+/// What one caller has measured, and all of them in the end.
+struct Figures {
+    cycles: u64,
+    acquire: Histogram<u64>,
+    release: Histogram<u64>,
+    /// Cycles that came to nothing, by their reason.
+    failures: BTreeMap<&'static str, u64>,
+}
+
+/// What all callers share.
+struct Course {
+    locks: LockManager,
+    is_over: AtomicBool,
+    cycles: AtomicU64,
+}
+
+pub(crate) fn main(common: &Common, args: &Bench, output: &Output) -> Result<Code, Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::internal(format!("no runtime: {error}")))?;
+    runtime.block_on(bench(common, args, output))
+}
+
+async fn bench(common: &Common, args: &Bench, output: &Output) -> Result<Code, Failure> {
+    let config = Config::load(common)?;
+    // Under the user's prefix, which may be all that the user may touch, and under a name that nobody else has.
+    let prefix = format!("{}redlock:bench:{}:", config.prefix(), uuid::Uuid::new_v4().simple());
+    let locks = config.builder().key_prefix(prefix.as_bytes()).label("redlock bench");
+    let locks = locks.wait_in_line(args.contended).build()?;
+    let mut interrupts = Interrupts::listen()?;
+    let health = locks.health().await?;
+    if !health.can_grant() {
+        let of = health.nodes.len();
+        let up = health.nodes.iter().filter(|node| node.can_grant()).count();
+        let message = format!("no lock can be granted: {up} of {of} nodes grant, see redlock status");
+        return Err(Failure::new(Code::NoQuorum, "no_quorum", message));
+    }
+    let course = Arc::new(Course { locks, is_over: AtomicBool::new(false), cycles: AtomicU64::new(0) });
+    let mut callers = JoinSet::new();
+    let begun = Instant::now();
+    for number in 0..args.tasks {
+        let resource = if args.contended { "shared".to_owned() } else { number.to_string() };
+        callers.spawn(go_round(Arc::clone(&course), resource));
+    }
+    tokio::select! {
+        () = show_progress(&course, args, *output) => {}
+        // What was measured until then is of use too.
+        _ = interrupts.next() => {}
+    }
+    course.is_over.store(true, Ordering::Relaxed);
+    let mut all = Figures::new()?;
+    while let Some(figures) = callers.join_next().await {
+        all.add(&figures.map_err(|error| Failure::internal(error.to_string()))??);
+    }
+    let took = begun.elapsed();
+    course.locks.close().await;
+    if output.is_json {
+        output.json(&all.json(args, &health, took));
+    } else {
+        all.text(args, &health, took, *output);
+    }
+    Ok(Code::Success)
+}
+
+async fn go_round(course: Arc<Course>, resource: String) -> Result<Figures, Failure> {
+    let mut figures = Figures::new()?;
+    while !course.is_over.load(Ordering::Relaxed) {
+        let begun = Instant::now();
+        match course.locks.acquire_timeout(&resource, TTL, Duration::from_secs(5)).await {
+            Ok(guard) => {
+                record(&mut figures.acquire, begun.elapsed());
+                let begun = Instant::now();
+                guard.release().await;
+                record(&mut figures.release, begun.elapsed());
+                figures.cycles += 1;
+                course.cycles.fetch_add(1, Ordering::Relaxed);
+            }
+            Err(error) => {
+                *figures.failures.entry(error.reason()).or_default() += 1;
+                // Nodes that are away answer at once: there is no use in asking them without a pause.
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        }
+    }
+    Ok(figures)
+}
+
+fn record(histogram: &mut Histogram<u64>, took: Duration) {
+    histogram.saturating_record(u64::try_from(took.as_micros()).unwrap_or(LONGEST_US));
+}
+
+/// Lets the time pass, and shows people how it does.
+async fn show_progress(course: &Course, args: &Bench, output: Output) {
+    let is_watched = !output.is_json && std::io::stderr().is_terminal();
+    let target = if is_watched { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    let total = u64::try_from(args.duration.as_millis()).unwrap_or(u64::MAX);
+    let bar = ProgressBar::with_draw_target(Some(total), target);
+    // A template that is wrong would only be less pretty.
+    let template = if output.is_colored() { "{bar:40.green} {msg}" } else { "{bar:40} {msg}" };
+    bar.set_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()));
+    let begun = Instant::now();
+    while begun.elapsed() < args.duration {
+        let left = args.duration.saturating_sub(begun.elapsed());
+        tokio::time::sleep(left.min(Duration::from_millis(100))).await;
+        bar.set_position(u64::try_from(begun.elapsed().as_millis()).unwrap_or(total).min(total));
+        bar.set_message(format!("{} cycles", course.cycles.load(Ordering::Relaxed)));
+    }
+    bar.finish_and_clear();
+}
+
+impl Figures {
+    fn new() -> Result<Self, Failure> {
+        let histogram = || {
+            let made = Histogram::new_with_bounds(1, LONGEST_US, 3);
+            made.map_err(|error| Failure::internal(format!("no histogram: {error}")))
+        };
+        Ok(Self { cycles: 0, acquire: histogram()?, release: histogram()?, failures: BTreeMap::new() })
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.cycles += other.cycles;
+        // Both have the same bounds, so that nothing can be too large.
+        let _ = self.acquire.add(&other.acquire);
+        let _ = self.release.add(&other.release);
+        for (reason, count) in &other.failures {
+            *self.failures.entry(reason).or_default() += count;
+        }
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "no count of cycles comes near 2^53")]
+    fn cycles_per_second(&self, took: Duration) -> f64 {
+        (self.cycles as f64 / took.as_secs_f64().max(1e-9)).round()
+    }
+
+    fn json(&self, args: &Bench, health: &Health, took: Duration) -> Value {
+        let times = |histogram: &Histogram<u64>| {
+            json!({
+                "p50_us": histogram.value_at_quantile(0.5),
+                "p90_us": histogram.value_at_quantile(0.9),
+                "p99_us": histogram.value_at_quantile(0.99),
+                "p999_us": histogram.value_at_quantile(0.999),
+                "max_us": histogram.max(),
+            })
+        };
+        let node = |node: &NodeHealth| json!({"node": &*node.node, "answered": node.state.is_ok()});
+        json!({
+            "tasks": args.tasks,
+            "contended": args.contended,
+            "duration_ms": crate::duration::millis(took),
+            "cycles": self.cycles,
+            "cycles_per_second": self.cycles_per_second(took),
+            "acquire": times(&self.acquire),
+            "release": times(&self.release),
+            "failures": self.failures,
+            "nodes": health.nodes.iter().map(node).collect::<Vec<_>>(),
+        })
+    }
+
+    fn text(&self, args: &Bench, health: &Health, took: Duration, output: Output) {
+        for node in &health.nodes {
+            let state = match &node.state {
+                Ok(_) => output.paint(Tone::Good, "answered"),
+                Err(failure) => output.paint(Tone::Bad, &tame(&failure.to_string())),
+            };
+            output.line(&format!("{}  {state}", node.node));
+        }
+        let what = if args.contended { "the same lock" } else { "a lock of its own" };
+        output.line(&format!(
+            "{} cycles in {:.1} s: {} per second, {} callers, each {what}",
+            self.cycles,
+            took.as_secs_f64(),
+            output.paint(Tone::Strong, &self.cycles_per_second(took).to_string()),
+            args.tasks,
+        ));
+        let mut table = Table::new(&["", "p50", "p90", "p99", "p99.9", "max"]);
+        for (name, histogram) in [("acquire", &self.acquire), ("release", &self.release)] {
+            let mut row = vec![cell(name)];
+            row.extend(
+                [0.5, 0.9, 0.99, 0.999].map(|share| cell(show_us(histogram.value_at_quantile(share)))),
+            );
+            row.push(cell(show_us(histogram.max())));
+            table.row(row);
+        }
+        table.lines(output).iter().for_each(|line| output.line(line));
+        if !self.failures.is_empty() {
+            let mut table = Table::new(&["came to nothing", "times"]);
+            for (reason, count) in &self.failures {
+                table.row(vec![toned(Tone::Bad, *reason), cell(count.to_string())]);
+            }
+            table.lines(output).iter().for_each(|line| output.line(line));
+        }
+    }
+}
+
+fn show_us(us: u64) -> String {
+    crate::duration::show_latency(Duration::from_micros(us))
+}

@@ -1,0 +1,156 @@
+//! The file of settings.
+
+use crate::exit::Failure;
+use serde::{Deserialize, Deserializer};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// What the file may say. An unknown name is an error: it may be a misspelled one.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub(super) struct File {
+    pub(super) nodes: Vec<String>,
+    pub(super) sentinel: Vec<Watched>,
+    pub(super) cluster: Vec<Cluster>,
+    pub(super) prefix: Option<String>,
+    #[serde(deserialize_with = "duration")]
+    pub(super) ttl: Option<Duration>,
+    pub(super) label: Option<String>,
+    #[serde(deserialize_with = "duration")]
+    pub(super) node_timeout: Option<Duration>,
+    #[serde(deserialize_with = "duration")]
+    pub(super) connect_timeout: Option<Duration>,
+    pub(super) wait_in_line: Option<bool>,
+    pub(super) username: Option<String>,
+    pub(super) password: Option<String>,
+    pub(super) password_file: Option<PathBuf>,
+    pub(super) password_env: Option<String>,
+    pub(super) tls: Option<Certificates>,
+}
+
+/// A master that Sentinel watches.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Watched {
+    pub(super) master: String,
+    pub(super) urls: Vec<String>,
+}
+
+/// A Redis Cluster that is one node.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Cluster {
+    pub(super) urls: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Certificates {
+    pub(super) ca: Option<PathBuf>,
+    pub(super) cert: Option<PathBuf>,
+    pub(super) key: Option<PathBuf>,
+}
+
+fn duration<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+    let text = String::deserialize(from)?;
+    super::duration_of(&text).map(Some).map_err(serde::de::Error::custom)
+}
+
+impl File {
+    /// The file that is named, which must be there, or the first of the usual ones that is.
+    pub(super) fn load(named: Option<&Path>) -> Result<Self, Failure> {
+        if let Some(path) = named {
+            let text = std::fs::read_to_string(path).map_err(|error| super::unreadable(path, &error))?;
+            return Self::parse(path, &text);
+        }
+        for path in usual_places() {
+            match std::fs::read_to_string(&path) {
+                Ok(text) => return Self::parse(&path, &text),
+                Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
+                Err(error) => return Err(super::unreadable(&path, &error)),
+            }
+        }
+        Ok(Self::default())
+    }
+
+    fn parse(path: &Path, text: &str) -> Result<Self, Failure> {
+        let mut file: Self = toml::from_str(text).map_err(|error| {
+            // The parser would quote the line, and that may be the one with the password.
+            let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+            let line = before.matches('\n').count() + 1;
+            let message = error.message().lines().next().unwrap_or_default();
+            Failure::usage(format!("{}, line {line}: {message}", path.display()))
+        })?;
+        file.settle_in(path.parent().unwrap_or(Path::new("")));
+        Ok(file)
+    }
+
+    /// Files that are named in the file are meant to lie beside it, unless they are named in full.
+    fn settle_in(&mut self, folder: &Path) {
+        let certificates = self.tls.iter_mut().flat_map(|tls| [&mut tls.ca, &mut tls.cert, &mut tls.key]);
+        for path in certificates.chain([&mut self.password_file]).flatten() {
+            *path = folder.join(&*path);
+        }
+    }
+}
+
+fn usual_places() -> Vec<PathBuf> {
+    let folder = |name: &str| std::env::var_os(name).filter(|folder| !folder.is_empty()).map(PathBuf::from);
+    let settings = folder("XDG_CONFIG_HOME").or_else(|| Some(folder("HOME")?.join(".config")));
+    let of_user = settings.map(|folder| folder.join("redlock").join("redlock.toml"));
+    [Some(PathBuf::from("redlock.toml")), of_user].into_iter().flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<File, String> {
+        File::parse(Path::new("/etc/redlock.toml"), text).map_err(|failure| failure.message)
+    }
+
+    #[test]
+    fn all_that_can_be_said() {
+        let file = parse(
+            r#"
+            nodes = ["redis://one", "redis://two"]
+            prefix = "app:"
+            ttl = "45s"
+            label = "nightly"
+            node-timeout = "400ms"
+            connect-timeout = "2s"
+            wait-in-line = false
+            username = "app"
+            password-file = "password"
+            [tls]
+            ca = "/etc/ca.pem"
+            cert = "cert.pem"
+            [[sentinel]]
+            master = "locks"
+            urls = ["redis://s1:26379"]
+            [[cluster]]
+            urls = ["redis://c1:6379"]
+            "#,
+        )
+        .expect("a file of settings");
+        assert_eq!(file.nodes, ["redis://one", "redis://two"]);
+        assert_eq!(file.ttl, Some(Duration::from_secs(45)));
+        assert_eq!(file.password_file.as_deref(), Some(Path::new("/etc/password")));
+        let tls = file.tls.expect("certificates");
+        assert_eq!(tls.ca.as_deref(), Some(Path::new("/etc/ca.pem")));
+        assert_eq!(tls.cert.as_deref(), Some(Path::new("/etc/cert.pem")));
+        assert_eq!((file.sentinel.len(), file.cluster.len()), (1, 1));
+    }
+
+    #[test]
+    fn mistakes_are_named_and_secrets_are_not() {
+        let error = parse("nodes = []\nnode-timout = \"1s\"\n").expect_err("a misspelled name");
+        assert!(error.contains("line 2") && error.contains("node-timout"), "{error}");
+        let error = parse("password = hush\n").expect_err("no quotes");
+        assert!(error.contains("line 1") && !error.contains("hush"), "{error}");
+        let error = parse("ttl = \"soon\"\n").expect_err("no duration");
+        assert!(error.contains("soon"), "{error}");
+        assert!(parse("[tls]\nca_file = \"x\"\n").expect_err("unknown").contains("ca_file"));
+    }
+}

@@ -1,0 +1,70 @@
+//! `redlock doctor`: what would hurt.
+
+mod examination;
+mod facts;
+
+use crate::args::Common;
+use crate::config::Config;
+use crate::exit::{Code, Failure};
+use crate::output::{Output, Tone, tame};
+use examination::{Finding, Severity, examine};
+use facts::Facts;
+use serde_json::{Value, json};
+
+pub(crate) async fn main(common: &Common, output: &Output) -> Result<Code, Failure> {
+    let config = Config::load(common)?;
+    let locks = config.manager()?;
+    let facts = Facts::gather(&locks, &config).await?;
+    let findings = examine(&facts);
+    if output.is_json {
+        output.json(&json(&facts, &findings));
+    } else {
+        text(&facts, &findings, *output);
+    }
+    Ok(match findings.iter().map(|finding| finding.severity).max() {
+        Some(Severity::Error) => Code::Ill,
+        Some(Severity::Warning) => Code::Warning,
+        Some(Severity::Note) | None => Code::Success,
+    })
+}
+
+fn json(facts: &Facts, findings: &[Finding]) -> Value {
+    let finding = |finding: &Finding| {
+        json!({
+            "severity": finding.severity.name(),
+            "check": finding.check,
+            "node": finding.node.as_deref(),
+            "reason": finding.reason,
+            "remedy": finding.remedy,
+        })
+    };
+    json!({
+        "worst": findings.iter().map(|finding| finding.severity).max().map_or("none", Severity::name),
+        "nodes": facts.nodes.iter().map(|node| &*node.report.node).collect::<Vec<_>>(),
+        "findings": findings.iter().map(finding).collect::<Vec<_>>(),
+    })
+}
+
+fn text(facts: &Facts, findings: &[Finding], output: Output) {
+    for finding in findings {
+        let tone = match finding.severity {
+            Severity::Error => Tone::Bad,
+            Severity::Warning => Tone::Doubtful,
+            Severity::Note => Tone::Faint,
+        };
+        let place = finding.node.as_deref().map_or_else(|| "all nodes".to_owned(), tame);
+        let severity = output.paint(tone, finding.severity.name());
+        output.line(&format!("{severity} [{}] {place}: {}", finding.check, tame(&finding.reason)));
+        output.line(&format!("    {}", tame(&finding.remedy)));
+    }
+    let count = |severity| findings.iter().filter(|finding| finding.severity == severity).count();
+    let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
+    let notes = count(Severity::Note);
+    let nodes = facts.nodes.len();
+    if errors + warnings == 0 {
+        let word = output.paint(Tone::Good, "Nothing would hurt");
+        output.line(&format!("{word}: {nodes} nodes, {notes} notes."));
+    } else {
+        output.line(&format!("{nodes} nodes: {errors} errors, {warnings} warnings, {notes} notes."));
+    }
+}

@@ -1,0 +1,181 @@
+//! What is wrong with one node and its server.
+
+use super::Findings;
+use super::Severity::{Error, Note, Warning};
+use super::nodes::TWIN_REMEDY;
+use crate::doctor::facts::{Kind, Node};
+use crate::duration::show;
+use crate::survey::field;
+use redlock_client::Failure;
+
+/// The oldest servers that the module runs on.
+const OLDEST: [(&str, (u32, u32)); 2] = [("redis", (7, 0)), ("valkey", (7, 2))];
+
+/// Above this share of its limit a server may soon have no memory for a lock.
+const FULL_PERCENT: u64 = 90;
+
+pub(super) fn examine(node: &Node, findings: &mut Findings) {
+    match &node.report.state {
+        Err(failure) => away(node, failure, findings),
+        Ok(state) => {
+            if !state.quarantine.is_zero() {
+                let reason =
+                    format!("it may have forgotten locks, and grants none for {}", show(state.quarantine));
+                let remedy = "wait; see the table of restarts in module/COMMANDS.md for what leads to this";
+                findings.add(Warning, "quarantine", Some(&node.report.node), reason, remedy);
+            }
+            if node.kind == Kind::Cluster {
+                let reason = "it is a cluster: its servers are not looked at";
+                findings.add(
+                    Note,
+                    "cluster",
+                    Some(&node.report.node),
+                    reason,
+                    "run doctor on each of its masters",
+                );
+                return;
+            }
+            role(node, findings);
+            version(node, findings);
+            memory(node, findings);
+            persistence(node, findings);
+            rights(node, findings);
+        }
+    }
+}
+
+fn away(node: &Node, failure: &Failure, findings: &mut Findings) {
+    let name = Some(&*node.report.node);
+    let words = failure.to_string();
+    if words.contains("has not loaded the redlock module") {
+        let remedy = "add loadmodule /path/to/libredlock.so to its configuration, and restart it";
+        findings.add(Error, "no-module", name, "the server has not loaded the redlock module", remedy);
+    } else if let Some((_, twin)) = words.split_once("the same node as ") {
+        findings.add(Error, "same-server", name, format!("it is the same node as {twin}"), TWIN_REMEDY);
+    } else if ["WRONGPASS", "NOAUTH", "NOPERM"].iter().any(|word| words.contains(word)) {
+        let remedy = "check the user and the password, and the rights of the user: see Access control in module/COMMANDS.md";
+        findings.add(Error, "login", name, format!("it does not let us in: {words}"), remedy);
+    } else {
+        let remedy = "check that the server runs, and that its address, port and TLS are as named";
+        findings.add(Error, "unreachable", name, words, remedy);
+    }
+}
+
+fn role(node: &Node, findings: &mut Findings) {
+    match node.role.as_deref() {
+        Some("master") | None => {}
+        Some(role) => {
+            let reason = format!("it is no master but a {role}: it grants nothing");
+            let remedy = "name its master, or let Sentinel name it ([[sentinel]] in the file of settings)";
+            findings.add(Error, "replica", Some(&node.report.node), reason, remedy);
+        }
+    }
+}
+
+fn version(node: &Node, findings: &mut Findings) {
+    let Some(server) = &node.report.server else { return };
+    let Some((_, oldest)) = OLDEST.iter().find(|(name, _)| *name == server.name) else { return };
+    if server.major_minor().is_some_and(|version| version < *oldest) {
+        let (major, minor) = oldest;
+        let reason = format!("{} {} is older than {major}.{minor}", server.name, server.version);
+        findings.add(Error, "old-server", Some(&node.report.node), reason, "upgrade the server");
+    }
+}
+
+fn memory(node: &Node, findings: &mut Findings) {
+    let name = Some(&*node.report.node);
+    let limit = node.number("maxmemory").unwrap_or(0);
+    if let Some(policy) = node.setting("maxmemory-policy").filter(|policy| policy.starts_with("allkeys-")) {
+        let remedy =
+            "CONFIG SET maxmemory-policy noeviction, or a volatile-* policy: those never take a lock";
+        if limit > 0 {
+            let reason = format!("maxmemory-policy {policy} may evict a lock that is held");
+            findings.add(Error, "eviction", name, reason, remedy);
+        } else {
+            let reason = format!("maxmemory-policy {policy} would evict locks if maxmemory were set");
+            findings.add(Warning, "eviction", name, reason, remedy);
+        }
+    }
+    let used = node.used_memory.unwrap_or(0);
+    if limit > 0 && used.saturating_mul(100) >= limit.saturating_mul(FULL_PERCENT) {
+        let reason =
+            format!("{used} of {limit} bytes of memory are used: a server without memory grants nothing");
+        findings.add(Warning, "memory", name, reason, "give it more, or keep other data elsewhere");
+    }
+}
+
+fn persistence(node: &Node, findings: &mut Findings) {
+    let name = Some(&*node.report.node);
+    if node.setting("redlock.restart-grace") == Some("off") {
+        let remedy = "CONFIG SET redlock.restart-grace auto, and CONFIG REWRITE";
+        let appends = node.setting("appendonly") == Some("yes");
+        let snapshots = node.setting("save").is_some_and(|save| !save.is_empty());
+        if appends && node.setting("appendfsync") == Some("always") {
+            let reason = "redlock.restart-grace is off: only the AOF keeps locks over a crash";
+            findings.add(Note, "restart-grace", name, reason, remedy);
+        } else if appends || snapshots {
+            let reason = "redlock.restart-grace is off, and what is stored may lack the last locks: after a crash a lock can be held twice";
+            findings.add(Warning, "restart-grace", name, reason, remedy);
+        } else {
+            let reason = "redlock.restart-grace is off, and nothing is stored: after a restart a lock can be held twice";
+            findings.add(Error, "restart-grace", name, reason, remedy);
+        }
+    }
+    let failed = ["rdb_last_bgsave_status", "aof_last_write_status", "aof_last_bgrewrite_status"]
+        .into_iter()
+        .filter(|status| field(&node.persistence, status).is_some_and(|status| status != "ok"));
+    for status in failed {
+        let reason =
+            format!("{status} is not ok: if its folder cannot be written, it cannot keep its ledger either");
+        findings.add(Warning, "disk", name, reason, "make room on the disk, and see the server's log");
+    }
+}
+
+fn rights(node: &Node, findings: &mut Findings) {
+    let name = Some(&*node.report.node);
+    let remedy = "see Access control in module/COMMANDS.md for the rules of a user";
+    match &node.missing_rights {
+        None => {
+            let reason = "this user may not ask for its own rights";
+            let remedy = "grant +acl|whoami +acl|dryrun to the user that runs doctor, or run it as another";
+            findings.add(Note, "rights", name, reason, remedy);
+        }
+        Some(missing) => {
+            for (command, words) in missing {
+                if *command == "subscribe" {
+                    let reason =
+                        "this user may not subscribe to redlock:grant:*: those who wait ask again and again";
+                    findings.add(
+                        Note,
+                        "rights",
+                        name,
+                        reason,
+                        "grant +subscribe and &redlock:grant:* to the user",
+                    );
+                } else {
+                    findings.add(Error, "rights", name, format!("{command} is not allowed: {words}"), remedy);
+                }
+            }
+        }
+    }
+    if node.settings.is_empty() {
+        let reason = "this user may not read settings: limits, eviction and persistence were not looked at";
+        findings.add(
+            Note,
+            "settings",
+            name,
+            reason,
+            "grant +config|get to the user that runs doctor, or run it as another",
+        );
+    }
+    if node.report.numbers.is_empty() {
+        let reason = "this user may not read INFO: versions, memory and counts were not looked at";
+        findings.add(
+            Note,
+            "settings",
+            name,
+            reason,
+            "grant +info to the user that runs doctor, or run it as another",
+        );
+    }
+}

@@ -1,0 +1,177 @@
+//! Each ill is planted in nodes that are well otherwise, and must be found, alone.
+
+use super::*;
+use crate::doctor::facts::{Kind, Node};
+use crate::survey::{NodeReport, Server, State};
+use redlock_client::{Failure, FailureKind};
+use std::time::Duration;
+
+fn well(number: usize) -> Node {
+    let mut node = Node::new(NodeReport {
+        node: format!("10.0.0.{number}:6379").into(),
+        state: Ok(State {
+            id: format!("id-{number}"),
+            version: "0.1.0".into(),
+            fence: 1,
+            quarantine: Duration::ZERO,
+            locks: 0,
+            waiters: 0,
+            longest_ttl: Duration::ZERO,
+            claim_window: Some(Duration::from_millis(100)),
+            started: "new".into(),
+        }),
+        latency: Duration::from_micros(300),
+        numbers: [("grants".to_owned(), 1)].into(),
+        server: Some(Server { name: "redis", version: "7.2.4".into(), run_id: format!("run-{number}") }),
+    });
+    node.role = Some("master".into());
+    let settings = [
+        ("maxmemory", "0"),
+        ("maxmemory-policy", "noeviction"),
+        ("redlock.max-ttl", "86400000"),
+        ("redlock.restart-grace", "auto"),
+        ("appendonly", "no"),
+        ("save", ""),
+    ];
+    node.settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+    node.used_memory = Some(1_000_000);
+    node.persistence = "rdb_last_bgsave_status:ok\r\naof_last_write_status:ok\r\n".into();
+    node.clock_ms = Some(0);
+    node.missing_rights = Some(Vec::new());
+    node
+}
+
+fn three() -> Facts {
+    Facts { nodes: (1..=3).map(well).collect(), ttl: Duration::from_secs(30) }
+}
+
+/// What is found after something was done to three nodes that are well.
+fn found(ill: impl FnOnce(&mut Facts)) -> Vec<(Severity, &'static str)> {
+    let mut facts = three();
+    ill(&mut facts);
+    examine(&facts).into_iter().map(|finding| (finding.severity, finding.check)).collect()
+}
+
+fn set(facts: &mut Facts, name: &str, value: &str) {
+    facts.nodes[1].settings.insert(name.to_owned(), value.to_owned());
+}
+
+fn down(why: &str) -> Failure {
+    Failure::new(FailureKind::Down, why)
+}
+
+#[test]
+fn nodes_that_are_well_give_no_cause_for_complaint() {
+    assert_eq!(found(|_| {}), []);
+}
+
+#[test]
+fn ills_of_all_nodes_together() {
+    use Severity::{Error, Note, Warning};
+    assert_eq!(found(|facts| facts.nodes.truncate(2)), [(Warning, "few-nodes")]);
+    assert_eq!(found(|facts| facts.nodes.push(well(4))), [(Warning, "even-nodes")]);
+    let away = |facts: &mut Facts| {
+        facts.nodes[0].report.state = Err(down("unreachable: refused"));
+        facts.nodes[1].report.state = Err(down("unreachable: refused"));
+    };
+    assert_eq!(found(away), [(Error, "no-quorum"), (Error, "unreachable"), (Error, "unreachable")]);
+    let twins = |facts: &mut Facts| {
+        let server = facts.nodes[0].report.server.clone();
+        facts.nodes[2].report.server = server;
+    };
+    assert_eq!(found(twins), [(Error, "same-server")]);
+    assert_eq!(found(|facts| facts.nodes[2].report.node = "10.0.0.1:6380".into()), [(Warning, "same-host")]);
+    let mixed = |facts: &mut Facts| {
+        if let Ok(state) = &mut facts.nodes[2].report.state {
+            state.version = "0.2.0".into();
+        }
+    };
+    assert_eq!(found(mixed), [(Warning, "mixed-versions")]);
+    let old = |facts: &mut Facts| {
+        if let Ok(state) = &mut facts.nodes[2].report.state {
+            state.claim_window = None;
+        }
+    };
+    assert_eq!(found(old), [(Note, "no-waiting")]);
+    assert_eq!(found(|facts| facts.nodes[0].is_resp2 = true), [(Note, "no-waiting")]);
+    assert_eq!(found(|facts| set(facts, "redlock.max-ttl", "60000")), [(Warning, "max-ttl")]);
+    let both = found(|facts| set(facts, "redlock.max-ttl", "5000"));
+    assert_eq!(both, [(Error, "max-ttl"), (Warning, "max-ttl")]);
+    assert_eq!(found(|facts| facts.nodes[0].clock_ms = Some(-61_000)), [(Note, "clock")]);
+    let slow = |facts: &mut Facts| facts.nodes[0].report.latency = Duration::from_millis(40);
+    assert_eq!(found(slow), [(Warning, "slow-node")]);
+}
+
+#[test]
+fn ills_of_one_node() {
+    use Severity::{Error, Note, Warning};
+    let failing = |why: &'static str| move |facts: &mut Facts| facts.nodes[1].report.state = Err(down(why));
+    assert_eq!(found(failing("the server has not loaded the redlock module")), [(Error, "no-module")]);
+    assert_eq!(found(failing("the same node as 10.0.0.1:6379")), [(Error, "same-server")]);
+    assert_eq!(found(failing("refused: HELLO: WRONGPASS invalid")), [(Error, "login")]);
+    assert_eq!(found(failing("unreachable: no route")), [(Error, "unreachable")]);
+    let quarantined = |facts: &mut Facts| {
+        if let Ok(state) = &mut facts.nodes[2].report.state {
+            state.quarantine = Duration::from_secs(9);
+        }
+    };
+    assert_eq!(found(quarantined), [(Warning, "quarantine")]);
+    assert_eq!(found(|facts| facts.nodes[0].kind = Kind::Cluster), [(Note, "cluster")]);
+    assert_eq!(found(|facts| facts.nodes[0].role = Some("slave".into())), [(Error, "replica")]);
+    let old = |facts: &mut Facts| {
+        if let Some(server) = &mut facts.nodes[2].report.server {
+            server.version = "6.2.14".into();
+        }
+    };
+    assert_eq!(found(old), [(Error, "old-server")]);
+    assert_eq!(found(|facts| set(facts, "maxmemory-policy", "allkeys-lru")), [(Warning, "eviction")]);
+    let evicting = |facts: &mut Facts| {
+        set(facts, "maxmemory-policy", "allkeys-lfu");
+        set(facts, "maxmemory", "100000000");
+    };
+    assert_eq!(found(evicting), [(Error, "eviction")]);
+    assert_eq!(found(|facts| set(facts, "maxmemory-policy", "volatile-lru")), []);
+    assert_eq!(found(|facts| set(facts, "maxmemory", "1100000")), [(Warning, "memory")]);
+    let broken = |facts: &mut Facts| facts.nodes[1].persistence = "aof_last_write_status:err\r\n".into();
+    assert_eq!(found(broken), [(Warning, "disk")]);
+    let missing =
+        |facts: &mut Facts| facts.nodes[1].missing_rights = Some(vec![("redlock.extend", "no".into())]);
+    assert_eq!(found(missing), [(Error, "rights")]);
+    let silent = |facts: &mut Facts| facts.nodes[1].missing_rights = Some(vec![("subscribe", "no".into())]);
+    assert_eq!(found(silent), [(Note, "rights")]);
+    assert_eq!(found(|facts| facts.nodes[1].missing_rights = None), [(Note, "rights")]);
+    assert_eq!(found(|facts| facts.nodes[1].settings.clear()), [(Note, "settings")]);
+}
+
+#[test]
+fn without_grace_it_depends_on_what_is_stored() {
+    use Severity::{Error, Note, Warning};
+    let ungraceful = |settings: &'static [(&str, &str)]| {
+        found(|facts| {
+            set(facts, "redlock.restart-grace", "off");
+            settings.iter().for_each(|(name, value)| set(facts, name, value));
+        })
+    };
+    assert_eq!(ungraceful(&[]), [(Error, "restart-grace")]);
+    assert_eq!(ungraceful(&[("save", "3600 1")]), [(Warning, "restart-grace")]);
+    assert_eq!(
+        ungraceful(&[("appendonly", "yes"), ("appendfsync", "everysec")]),
+        [(Warning, "restart-grace")]
+    );
+    assert_eq!(ungraceful(&[("appendonly", "yes"), ("appendfsync", "always")]), [(Note, "restart-grace")]);
+}
+
+#[test]
+fn hosts_are_told_by_their_addresses() {
+    let host = |name: &str| {
+        let mut node = well(1);
+        node.report.node = name.into();
+        node.host()
+    };
+    assert_eq!(host("10.0.0.1:6379").as_deref(), Some("10.0.0.1"));
+    assert_eq!(host("Redis-1.example:6379").as_deref(), Some("redis-1.example"));
+    for here in ["127.0.0.1:6379", "localhost:6380", "[::1]:6379", "/run/redis.sock"] {
+        assert_eq!(host(here).as_deref(), Some("this machine"), "{here}");
+    }
+    assert_eq!(host("sentinel locks"), None);
+}

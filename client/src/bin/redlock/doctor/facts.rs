@@ -1,0 +1,194 @@
+//! What the nodes and their servers say, before it is judged.
+
+use crate::config::Config;
+use crate::exit::Failure as Stop;
+use crate::survey::{NodeReport, Survey, field};
+use redlock_client::{FailureKind, LockManager, NodeReply, Query, Said};
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Everything that is examined.
+#[derive(Clone, Debug)]
+pub(super) struct Facts {
+    pub(super) nodes: Vec<Node>,
+    /// The time to live that is asked for if nobody names another.
+    pub(super) ttl: Duration,
+}
+
+/// One node.
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    pub(super) report: NodeReport,
+    pub(super) kind: Kind,
+    pub(super) role: Option<String>,
+    /// Settings of the server and the module, as far as they may be read.
+    pub(super) settings: BTreeMap<String, String>,
+    pub(super) used_memory: Option<u64>,
+    /// `INFO persistence`.
+    pub(super) persistence: String,
+    /// How far its clock is from ours, in milliseconds, give or take the time that it took to ask.
+    pub(super) clock_ms: Option<i64>,
+    /// The commands that our user may not run, with the node's words; `None` if it cannot be asked.
+    pub(super) missing_rights: Option<Vec<(&'static str, String)>>,
+    /// Whether RESP2 was asked for: then nobody can be told that it is their turn.
+    pub(super) is_resp2: bool,
+}
+
+/// Whether a node is one server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Server,
+    Cluster,
+}
+
+/// The settings that are looked at.
+const SETTINGS: [&str; 5] = ["redlock.*", "maxmemory*", "append*", "save", "min-replicas-to-write"];
+
+/// What is needed to take locks. The key is one that nobody uses.
+const RIGHTS: [(&str, &[&str]); 8] = [
+    ("redlock.acquire", &["REDLOCK.ACQUIRE", KEY, OWNER, "1000"]),
+    ("redlock.extend", &["REDLOCK.EXTEND", KEY, OWNER, "1000"]),
+    ("redlock.release", &["REDLOCK.RELEASE", KEY, OWNER]),
+    ("redlock.inspect", &["REDLOCK.INSPECT", KEY]),
+    ("redlock.macquire", &["REDLOCK.MACQUIRE", "1", KEY, OWNER, "1000"]),
+    ("redlock.mextend", &["REDLOCK.MEXTEND", "1", KEY, OWNER, "1000"]),
+    ("redlock.mrelease", &["REDLOCK.MRELEASE", "1", KEY, OWNER]),
+    ("subscribe", &["SUBSCRIBE", "redlock:grant:0123456789abcdef"]),
+];
+const KEY: &str = "{key}";
+const OWNER: &str = "nobody";
+
+impl Facts {
+    pub(super) async fn gather(locks: &LockManager, config: &Config) -> Result<Self, Stop> {
+        let survey = Survey::take(locks).await?;
+        let mut nodes: Vec<Node> = survey.nodes.into_iter().map(Node::new).collect();
+        for pattern in SETTINGS {
+            let said = locks.ask(&Query::config(pattern)).await?;
+            each(&mut nodes, said, |node, said| node.settings.extend(said.pairs()));
+        }
+        each(&mut nodes, locks.ask(&Query::role()).await?, |node, said| {
+            let role = said.items().and_then(|items| items.first()?.text().map(str::to_owned));
+            node.role = role;
+        });
+        each(&mut nodes, locks.ask(&Query::info("memory")).await?, |node, said| {
+            node.used_memory = said.text().and_then(|info| field(info, "used_memory")?.parse().ok());
+        });
+        each(&mut nodes, locks.ask(&Query::info("persistence")).await?, |node, said| {
+            node.persistence = said.text().unwrap_or_default().to_owned();
+        });
+        let before = wall_ms();
+        let said = locks.ask(&Query::time()).await?;
+        each(&mut nodes, said.clone(), |node, said| node.clock_ms = clock(&said, before));
+        for (node, reply) in nodes.iter_mut().zip(said) {
+            if reply.said.is_err_and(|failure| {
+                failure.kind == FailureKind::Rejected && failure.detail.contains("not available at a cluster")
+            }) {
+                node.kind = Kind::Cluster;
+            }
+        }
+        for (place, node) in nodes.iter_mut().enumerate() {
+            if node.report.state.is_ok() && node.kind == Kind::Server {
+                node.missing_rights = rights(locks, place, config.prefix()).await?;
+            }
+        }
+        for (node, is_resp2) in nodes.iter_mut().zip(config.resp2_nodes()) {
+            node.is_resp2 = *is_resp2;
+        }
+        Ok(Self { nodes, ttl: config.ttl(None) })
+    }
+}
+
+impl Node {
+    pub(super) fn new(report: NodeReport) -> Self {
+        Self {
+            report,
+            kind: Kind::Server,
+            role: None,
+            settings: BTreeMap::new(),
+            used_memory: None,
+            persistence: String::new(),
+            clock_ms: None,
+            missing_rights: None,
+            is_resp2: false,
+        }
+    }
+
+    pub(super) fn setting(&self, name: &str) -> Option<&str> {
+        self.settings.get(name).map(String::as_str)
+    }
+
+    pub(super) fn number(&self, name: &str) -> Option<u64> {
+        self.setting(name)?.parse().ok()
+    }
+
+    /// The machine that it is on, as far as its address tells.
+    pub(super) fn host(&self) -> Option<String> {
+        let name = &*self.report.node;
+        if self.kind == Kind::Cluster || name.starts_with("sentinel ") {
+            return None;
+        }
+        if name.starts_with('/') {
+            return Some("this machine".to_owned());
+        }
+        let (host, _) = name.rsplit_once(':')?;
+        Some(match host {
+            "localhost" | "[::1]" => "this machine".to_owned(),
+            host if host.starts_with("127.") => "this machine".to_owned(),
+            host => host.to_lowercase(),
+        })
+    }
+}
+
+/// Hands what every node said to its place; who said nothing is passed over.
+fn each(nodes: &mut [Node], said: Vec<NodeReply>, mut note: impl FnMut(&mut Node, Said)) {
+    for (node, reply) in nodes.iter_mut().zip(said) {
+        if let Ok(said) = reply.said {
+            note(node, said);
+        }
+    }
+}
+
+fn wall_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// How far a clock is from ours. What lies between question and answer does not count against it.
+fn clock(said: &Said, before: i64) -> Option<i64> {
+    let items = said.items()?;
+    let (seconds, micros) = (items.first()?.integer()?, items.get(1)?.integer()?);
+    let shown = seconds.checked_mul(1_000)?.checked_add(micros / 1_000)?;
+    let after = wall_ms();
+    Some(if shown < before {
+        shown - before
+    } else if shown > after {
+        shown - after
+    } else {
+        0
+    })
+}
+
+/// What our user may not do there; `None` if the server does not tell.
+async fn rights(
+    locks: &LockManager,
+    node: usize,
+    prefix: &str,
+) -> Result<Option<Vec<(&'static str, String)>>, Stop> {
+    let whoami = locks.ask_node(node, &Query::whoami()).await?;
+    let Some(user) = whoami.said.ok().and_then(|said| said.text().map(str::to_owned)) else {
+        return Ok(None);
+    };
+    let key = format!("{prefix}redlock:doctor");
+    let mut missing = Vec::new();
+    for (name, words) in RIGHTS {
+        let words = words.iter().map(|word| if *word == KEY { key.as_str() } else { word });
+        let reply = locks.ask_node(node, &Query::may_run(&user, words)).await?;
+        match reply.said {
+            Ok(said) if said.text() == Some("OK") => {}
+            // A refusal comes as an answer, not as an error.
+            Ok(said) => missing.push((name, said.text().unwrap_or("no").to_owned())),
+            Err(_) => return Ok(None),
+        }
+    }
+    Ok(Some(missing))
+}

@@ -1,0 +1,197 @@
+//! Text or JSON, with or without colour. Results go to stdout, all else to stderr.
+
+use crate::args::Color;
+use crate::exit::Failure;
+use serde_json::{Value, json};
+use std::io::{IsTerminal, Write};
+
+/// How results are shown.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Output {
+    pub(crate) is_json: bool,
+    colors: Colors,
+}
+
+/// Where colour is wanted.
+#[derive(Clone, Copy, Debug)]
+struct Colors {
+    stdout: bool,
+    stderr: bool,
+}
+
+/// What a text is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tone {
+    Good,
+    Bad,
+    Doubtful,
+    Strong,
+    Faint,
+}
+
+impl Tone {
+    fn code(self) -> &'static str {
+        match self {
+            Self::Good => "32",
+            Self::Bad => "31",
+            Self::Doubtful => "33",
+            Self::Strong => "1",
+            Self::Faint => "2",
+        }
+    }
+}
+
+impl Output {
+    pub(crate) fn new(is_json: bool, color: Color) -> Self {
+        let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        let on = |is_terminal: bool| match color {
+            Color::Always => true,
+            Color::Never => false,
+            Color::Auto => is_terminal && !unwanted && !dumb,
+        };
+        let colors = Colors {
+            stdout: on(std::io::stdout().is_terminal()),
+            stderr: on(std::io::stderr().is_terminal()),
+        };
+        Self { is_json, colors }
+    }
+
+    /// Whether stdout shows colours.
+    pub(crate) fn is_colored(self) -> bool {
+        self.colors.stdout
+    }
+
+    /// A piece of text for stdout.
+    pub(crate) fn paint(self, tone: Tone, text: &str) -> String {
+        painted(self.colors.stdout, tone, text)
+    }
+
+    /// One line of the result. Whoever reads it may have gone away; then nobody is left to complain to.
+    pub(crate) fn line(self, text: &str) {
+        let _ = writeln!(std::io::stdout().lock(), "{text}");
+    }
+
+    /// A result that must arrive: whoever was to read it may have gone away.
+    pub(crate) fn deliver(self, text: &str) -> Result<(), Failure> {
+        let mut stdout = std::io::stdout().lock();
+        let delivered = writeln!(stdout, "{text}").and_then(|()| stdout.flush());
+        delivered.map_err(|error| Failure::internal(format!("the result cannot be written: {error}")))
+    }
+
+    /// A result as one JSON document on one line.
+    pub(crate) fn json(self, value: &Value) {
+        self.line(&value.to_string());
+    }
+
+    /// A word for people who watch; nothing for programs.
+    pub(crate) fn note(self, text: &str) {
+        if !self.is_json {
+            let text = painted(self.colors.stderr, Tone::Faint, text);
+            let _ = writeln!(std::io::stderr().lock(), "redlock: {text}");
+        }
+    }
+
+    /// Why it did not go as asked.
+    pub(crate) fn failure(self, failure: &Failure) {
+        let mut stderr = std::io::stderr().lock();
+        if self.is_json {
+            let _ = writeln!(stderr, "{}", failure.json());
+        } else {
+            let name = painted(self.colors.stderr, Tone::Bad, "redlock:");
+            let _ = writeln!(stderr, "{name} {}", failure.message);
+        }
+    }
+}
+
+fn painted(on: bool, tone: Tone, text: &str) -> String {
+    if on { format!("\x1b[{}m{text}\x1b[0m", tone.code()) } else { text.to_owned() }
+}
+
+/// Text from a node or a label, fit for a terminal: no control characters, which could move the cursor or worse.
+pub(crate) fn tame(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+/// Any bytes, as a key may have them, fit for a terminal and for JSON.
+pub(crate) fn tame_bytes(bytes: &[u8]) -> String {
+    match std::str::from_utf8(bytes) {
+        Ok(text) if !text.chars().any(char::is_control) => text.to_owned(),
+        _ => bytes.escape_ascii().to_string(),
+    }
+}
+
+/// A table for people: columns as wide as they must be, the first line a heading.
+#[derive(Debug)]
+pub(crate) struct Table {
+    rows: Vec<Vec<(String, Option<Tone>)>>,
+}
+
+impl Table {
+    pub(crate) fn new(heading: &[&str]) -> Self {
+        Self { rows: vec![heading.iter().map(|name| ((*name).to_owned(), Some(Tone::Strong))).collect()] }
+    }
+
+    pub(crate) fn row(&mut self, cells: Vec<(String, Option<Tone>)>) {
+        self.rows.push(cells);
+    }
+
+    pub(crate) fn lines(&self, output: Output) -> Vec<String> {
+        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
+        let width = |column: usize| {
+            let cells = self.rows.iter().filter_map(|row| row.get(column));
+            cells.map(|(text, _): &(String, _)| text.chars().count()).max().unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..columns).map(width).collect();
+        let line = |row: &Vec<(String, Option<Tone>)>| {
+            let mut line = String::new();
+            for (column, (text, tone)) in row.iter().enumerate() {
+                let gap = widths.get(column).map_or(0, |width| width.saturating_sub(text.chars().count()));
+                line.push_str(&tone.map_or_else(|| text.clone(), |tone| output.paint(tone, text)));
+                if column + 1 < row.len() {
+                    line.push_str(&" ".repeat(gap + 2));
+                }
+            }
+            line
+        };
+        self.rows.iter().map(line).collect()
+    }
+}
+
+/// A cell without a tone.
+pub(crate) fn cell(text: impl Into<String>) -> (String, Option<Tone>) {
+    (text.into(), None)
+}
+
+/// A cell that says something.
+pub(crate) fn toned(tone: Tone, text: impl Into<String>) -> (String, Option<Tone>) {
+    (text.into(), Some(tone))
+}
+
+/// What a node that does not answer says in JSON.
+pub(crate) fn failure_json(failure: &redlock_client::Failure) -> Value {
+    json!(failure.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_aligned_whatever_their_colour() {
+        let plain = Output::new(false, Color::Never);
+        let mut table = Table::new(&["node", "state"]);
+        table.row(vec![cell("10.0.0.1:6379"), toned(Tone::Good, "up")]);
+        assert_eq!(table.lines(plain), ["node           state", "10.0.0.1:6379  up"]);
+        let colored = Output::new(false, Color::Always);
+        assert_eq!(table.lines(colored)[1], "10.0.0.1:6379  \u{1b}[32mup\u{1b}[0m");
+    }
+
+    #[test]
+    fn nothing_moves_the_cursor() {
+        assert_eq!(tame("a\x1b[2Jb\n"), "a\u{fffd}[2Jb\u{fffd}");
+        assert_eq!(tame_bytes(b"jobs:7"), "jobs:7");
+        assert_eq!(tame_bytes(b"jobs\x1b\xff"), "jobs\\x1b\\xff");
+        assert_eq!(tame_bytes("Aufträge".as_bytes()), "Aufträge");
+    }
+}

@@ -1,0 +1,102 @@
+//! `redlock run`: a command under a lock.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `deadline.rs` | when a command must be told to end, and when it must be ended |
+//! | `command.rs` | the command's processes |
+//! | `signals.rs` | signals that are passed on |
+//! | `terminal.rs` | whose turn it is at the terminal |
+//! | `watchdog.rs` | who ends the command if this process cannot |
+//! | `supervisor.rs` | all of it together |
+
+mod command;
+mod deadline;
+pub(crate) mod signals;
+mod supervisor;
+mod terminal;
+pub(crate) mod watchdog;
+
+use crate::args::{Common, Run};
+use crate::config::{self, Config};
+use crate::exit::{Code, Failure};
+use crate::output::Output;
+use deadline::Deadline;
+use redlock_client::Guard;
+use signals::Interrupts;
+use supervisor::{Ending, Supervisor};
+use watchdog::Watchdog;
+
+pub(crate) fn main(common: &Common, args: &Run, output: &Output) -> Result<Code, Failure> {
+    // On this thread alone: the kernel kills the command when the thread that started it is gone.
+    crate::block_on(run(common, args, output))
+}
+
+async fn run(common: &Common, args: &Run, output: &Output) -> Result<Code, Failure> {
+    let config = Config::load(common)?;
+    let ttl = config.ttl(args.ttl);
+    let deadline = Deadline::new(ttl, args.kill_after).map_err(Failure::usage)?;
+    let locks = config.locker(args.label.as_deref(), args.wait)?;
+    let mut interrupts = Interrupts::listen()?;
+    let acquired = tokio::select! {
+        acquired = config::acquire(&locks, &args.resource, ttl, args.wait) => acquired,
+        signal = interrupts.next() => {
+            // What the nodes may have granted meanwhile is given back.
+            locks.close().await;
+            return Ok(Code::Given(signal.exit_code()));
+        }
+    };
+    let guard = match acquired {
+        Ok(guard) => guard,
+        Err(failure) => {
+            locks.close().await;
+            return Err(failure.with_conflict_code(args.conflict_exit_code));
+        }
+    };
+    let outcome = guarded(guard, args, deadline, interrupts, output).await;
+    // Nodes that were slow to free it are given their time.
+    locks.close().await;
+    outcome
+}
+
+/// Runs the command under a lock that is held, and frees it whatever happens.
+async fn guarded(
+    mut guard: Guard,
+    args: &Run,
+    deadline: Deadline,
+    interrupts: Interrupts,
+    output: &Output,
+) -> Result<Code, Failure> {
+    let started = Watchdog::start().and_then(|watchdog| {
+        guard.keep_alive(supervisor::FOR_EVER)?;
+        let command = command::Command::start(args, &guard)?;
+        Supervisor::new(command, watchdog, deadline, interrupts, *output)
+    });
+    let ending = match started {
+        Ok(supervisor) => supervisor.watch(&guard).await,
+        Err(failure) => {
+            guard.release().await;
+            return Err(failure);
+        }
+    };
+    let fence = guard.fence();
+    guard.release().await;
+    match ending {
+        Ending::Status(code) => Ok(Code::Given(code)),
+        Ending::Interrupted => {
+            signals::die_of_interrupt();
+            Ok(Code::Given(130))
+        }
+        Ending::Lost(why) => {
+            let resource = &args.resource;
+            Err(Failure::lost(format!(
+                "{resource} is no longer held ({why}, fence {fence}); the command was stopped"
+            )))
+        }
+        Ending::FoundLost(why) => {
+            let resource = &args.resource;
+            Err(Failure::lost(format!(
+                "{resource} was no longer held when the command ended ({why}, fence {fence})"
+            )))
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! Watches over a command and its lock until one of them ends.
+
+use super::command::{Command, Event};
+use super::deadline::{Deadline, Due};
+use super::signals::{Interrupt, Interrupts, exit_code};
+use super::terminal::Terminal;
+use super::watchdog::Watchdog;
+use crate::exit::Failure;
+use crate::output::Output;
+use nix::sys::signal::Signal;
+use redlock_client::{Guard, Loss};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// As long as a command may run: no bound but its own.
+pub(super) const FOR_EVER: Duration = Duration::from_secs(30 * 365 * 86_400);
+
+/// How often to look at the lock at least: the clock that is slept on stands still while the machine does.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// How it ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// The command has ended by itself, with this status.
+    Status(u8),
+    /// The command has died of a Ctrl-C at the terminal.
+    Interrupted,
+    /// The lock was lost, and the command was stopped.
+    Lost(&'static str),
+    /// The command had ended by itself when the lock was found lost.
+    FoundLost(&'static str),
+}
+
+/// A command, its lock, and all that goes with them.
+pub(super) struct Supervisor {
+    command: Command,
+    watchdog: Watchdog,
+    deadline: Deadline,
+    interrupts: Interrupts,
+    terminal: Terminal,
+    output: Output,
+    /// Until when the lock could be believed when it last could.
+    valid_until: Instant,
+    stopping: Option<Stopping>,
+}
+
+/// A command that was told to end.
+struct Stopping {
+    why: &'static str,
+    kill_at: Instant,
+    is_killed: bool,
+}
+
+/// What has happened.
+enum News {
+    Of(Option<Event>),
+    Signal(Interrupt),
+    Loss(Loss),
+    Nothing,
+}
+
+impl Supervisor {
+    pub(super) fn new(
+        command: Command,
+        mut watchdog: Watchdog,
+        deadline: Deadline,
+        mut interrupts: Interrupts,
+        output: Output,
+    ) -> Result<Self, Failure> {
+        watchdog.watch(command.group());
+        let terminal = Terminal::open(command.group());
+        // A signal that cannot be heard is not worth a command that is running already: it keeps its usual meaning.
+        let _ = interrupts.listen_to_all();
+        let valid_until = Instant::now();
+        Ok(Self { command, watchdog, deadline, interrupts, terminal, output, valid_until, stopping: None })
+    }
+
+    /// Watches until the command has ended, by itself or because the lock was lost.
+    pub(super) async fn watch(mut self, guard: &Guard) -> Ending {
+        let ended = loop {
+            let pause = self.look_after(guard);
+            let is_running = self.stopping.is_none();
+            let news = tokio::select! {
+                event = self.command.events.recv() => News::Of(event),
+                signal = self.interrupts.next() => News::Signal(signal),
+                loss = guard.lost(), if is_running => News::Loss(loss),
+                () = tokio::time::sleep(pause) => News::Nothing,
+            };
+            match news {
+                News::Of(Some(Event::Stopped(signal))) => self.stopped(signal, guard),
+                News::Of(Some(event)) => break event,
+                // Both watchers have gone without a word; there is nothing left to wait for.
+                News::Of(None) => break Event::Ended(1),
+                News::Signal(signal) => self.pass_on(signal),
+                News::Loss(loss) => self.stop(reason(loss)),
+                News::Nothing => {}
+            }
+        };
+        self.ended(ended, guard).await
+    }
+
+    /// Does what is due, and says when to look again.
+    fn look_after(&mut self, guard: &Guard) -> Duration {
+        let now = Instant::now();
+        let remaining = guard.remaining();
+        if !remaining.is_zero() {
+            self.valid_until = now + remaining;
+            self.watchdog.allow(remaining.saturating_sub(self.deadline.margin / 2));
+        }
+        if let Some(stopping) = &mut self.stopping {
+            if !stopping.is_killed && now >= stopping.kill_at {
+                stopping.is_killed = true;
+                self.command.signal_group(Signal::SIGKILL);
+            }
+            return stopping.kill_at.saturating_duration_since(now).clamp(Duration::from_millis(1), LOOK);
+        }
+        match self.deadline.due(remaining) {
+            Due::Nothing(time) => time.clamp(Duration::from_millis(1), LOOK),
+            Due::Term | Due::Kill => {
+                self.stop("it could not be extended in time");
+                Duration::ZERO
+            }
+        }
+    }
+
+    /// Tells the command to end, and leaves it what time there is: at most until the lock is somebody else's.
+    fn stop(&mut self, why: &'static str) {
+        if self.stopping.is_some() {
+            return;
+        }
+        let now = Instant::now();
+        let latest = self.valid_until.checked_sub(self.deadline.margin).unwrap_or(now);
+        let kill_at = (now + self.deadline.kill_after).min(latest).max(now);
+        self.output.note(&format!("the lock is lost ({why}): stopping the command"));
+        self.command.signal_group(Signal::SIGTERM);
+        // A process that is stopped hears of it only when it goes on.
+        self.command.signal_group(Signal::SIGCONT);
+        self.stopping = Some(Stopping { why, kill_at, is_killed: false });
+    }
+
+    fn pass_on(&mut self, signal: Interrupt) {
+        match signal.0 {
+            // The command stops, and so do we when we see it: see `stopped`.
+            Signal::SIGTSTP | Signal::SIGCONT | Signal::SIGWINCH => self.command.signal_group(signal.0),
+            other if signal.ends() => {
+                self.command.signal_group(other);
+                if other != Signal::SIGINT && other != Signal::SIGQUIT {
+                    self.command.signal_group(Signal::SIGCONT);
+                }
+            }
+            other => self.command.signal(other),
+        }
+    }
+
+    /// The command was stopped: by Ctrl-Z, or because it wants the terminal.
+    fn stopped(&mut self, signal: Signal, guard: &Guard) {
+        let wants_terminal = matches!(signal, Signal::SIGTTIN | Signal::SIGTTOU);
+        if wants_terminal && self.terminal.lend() {
+            self.command.signal_group(Signal::SIGCONT);
+            return;
+        }
+        if !wants_terminal && signal != Signal::SIGTSTP {
+            // Somebody wants the command to pause, and has not asked us to. The lock is held meanwhile.
+            return;
+        }
+        let had_terminal = self.terminal.is_the_commands();
+        self.terminal.suspend();
+        // Somebody lets us go on. Not the command, if the lock has run out meanwhile.
+        if !matches!(self.deadline.due(guard.remaining()), Due::Nothing(_)) {
+            self.stop("it ran out while the command was stopped");
+            return;
+        }
+        if had_terminal || wants_terminal {
+            self.terminal.lend();
+        }
+        self.command.signal_group(Signal::SIGCONT);
+    }
+
+    async fn ended(self, event: Event, guard: &Guard) -> Ending {
+        let is_valid = guard.is_valid();
+        let was_at_terminal = self.terminal.is_ours();
+        if self.stopping.is_some() {
+            self.command.end_stragglers().await;
+        } else {
+            self.command.collect();
+        }
+        let is_interrupt = event == Event::Died(Signal::SIGINT) && was_at_terminal;
+        if is_interrupt {
+            self.terminal.share_interrupt();
+        }
+        self.terminal.take_back();
+        self.watchdog.dismiss();
+        match (self.stopping, event) {
+            (Some(stopping), _) => Ending::Lost(stopping.why),
+            (None, _) if !is_valid => Ending::FoundLost("its time was up"),
+            (None, Event::Died(_)) if is_interrupt => Ending::Interrupted,
+            (None, Event::Died(signal)) => Ending::Status(exit_code(signal)),
+            (None, Event::Ended(status)) => Ending::Status(status),
+            (None, Event::Stopped(_)) => Ending::Status(1),
+        }
+    }
+}
+
+fn reason(loss: Loss) -> &'static str {
+    match loss {
+        Loss::Gone => "a majority of the nodes no longer has it",
+        Loss::Released => "it was released",
+        _ => "its time was up",
+    }
+}

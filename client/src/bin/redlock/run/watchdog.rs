@@ -1,0 +1,181 @@
+//! Who ends the command if this process cannot: because it was killed, or stopped, or does not get on.
+//!
+//! The watchdog is this program once more, in a session of its own. It is told over a socket which process group to
+//! watch and until when it may live, again and again. If the socket closes or the time comes, it kills the group.
+
+use crate::exit::{Code, Failure};
+use nix::sys::signal::{Signal, killpg};
+use nix::time::{ClockId, clock_gettime};
+use nix::unistd::{Pid, setsid};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
+
+/// How often to look at the clock: the one that is slept on stands still while the machine does.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// The word that ends the watch.
+const DONE: &str = "done";
+
+/// A watchdog, as the process that it watches sees it.
+pub(super) struct Watchdog {
+    line: UnixStream,
+    told: Duration,
+}
+
+impl Watchdog {
+    pub(super) fn start() -> Result<Self, Failure> {
+        let failed =
+            |error: std::io::Error| Failure::internal(format!("the watchdog did not start: {error}"));
+        let (line, far_end) = UnixStream::pair().map_err(failed)?;
+        // A watchdog that does not listen must not hold us up.
+        line.set_nonblocking(true).map_err(failed)?;
+        let mut command = Command::new(our_program().map_err(failed)?);
+        command.arg("__watchdog").env_clear();
+        command.stdin(Stdio::from(std::os::fd::OwnedFd::from(far_end)));
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        command.spawn().map_err(failed)?;
+        Ok(Self { line, told: Duration::ZERO })
+    }
+
+    /// Which process group to watch.
+    pub(super) fn watch(&mut self, group: Pid) {
+        let _ = writeln!(self.line, "group {group}");
+    }
+
+    /// How long the group may live, from now on.
+    pub(super) fn allow(&mut self, left: Duration) {
+        let until = now() + left;
+        // Not worth a word while it is the same moment, seen twice.
+        if until.abs_diff(self.told) > Duration::from_millis(1) {
+            self.told = until;
+            let _ = writeln!(self.line, "until {}", until.as_nanos());
+        }
+    }
+
+    /// Nothing is left to be watched.
+    pub(super) fn dismiss(mut self) {
+        let _ = writeln!(self.line, "{DONE}");
+    }
+}
+
+/// This program, even if its file was replaced meanwhile.
+fn our_program() -> std::io::Result<std::path::PathBuf> {
+    let running = std::path::Path::new("/proc/self/exe");
+    if running.exists() { Ok(running.to_owned()) } else { std::env::current_exe() }
+}
+
+/// The time since the machine was started, sleep included.
+fn now() -> Duration {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    let clock = ClockId::CLOCK_BOOTTIME;
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    let clock = ClockId::CLOCK_MONOTONIC;
+    clock_gettime(clock).map(Duration::from).unwrap_or_default()
+}
+
+/// What the watchdog was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Word {
+    Group(Pid),
+    Until(Duration),
+    Done,
+}
+
+fn word(line: &str) -> Option<Word> {
+    if line == DONE {
+        return Some(Word::Done);
+    }
+    match line.split_once(' ')? {
+        // The groups 0 and 1 would be our own and everybody's.
+        ("group", number) => {
+            number.parse().ok().filter(|group| *group > 1).map(|group| Word::Group(Pid::from_raw(group)))
+        }
+        ("until", number) => number.parse().ok().map(|until| Word::Until(Duration::from_nanos(until))),
+        _ => None,
+    }
+}
+
+/// The watchdog itself.
+pub(crate) fn main() -> Code {
+    // Away from the terminal and from all signals that are sent to a group.
+    let _ = setsid();
+    let (tell, words) = channel();
+    let listener = thread::Builder::new().spawn(move || {
+        for line in BufReader::new(std::io::stdin()).lines() {
+            let Some(word) = line.ok().and_then(|line| word(&line)) else { return };
+            if tell.send(word).is_err() {
+                return;
+            }
+        }
+    });
+    if listener.is_ok()
+        && let Some(group) = guard(&words, now)
+    {
+        let _ = killpg(group, Signal::SIGKILL);
+    }
+    Code::Success
+}
+
+/// Listens until nothing is left to be watched, or until a group has to be killed: that one.
+fn guard(words: &Receiver<Word>, now: impl Fn() -> Duration) -> Option<Pid> {
+    let mut group = None;
+    let mut until = None;
+    loop {
+        let left = until.map_or(LOOK, |until: Duration| until.saturating_sub(now()));
+        match words.recv_timeout(left.min(LOOK)) {
+            Ok(Word::Group(told)) => group = Some(told),
+            Ok(Word::Until(told)) => until = Some(told),
+            Ok(Word::Done) => return None,
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return group,
+        }
+        if until.is_some_and(|until| now() >= until) {
+            return group;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GROUP: Pid = Pid::from_raw(4711);
+
+    /// What becomes of a group after these words, at this time.
+    fn told(words: &[&str], now: u64) -> Option<Pid> {
+        let (tell, heard) = channel();
+        words.iter().filter_map(|line| word(line)).for_each(|word| tell.send(word).expect("a listener"));
+        drop(tell);
+        guard(&heard, || Duration::from_nanos(now))
+    }
+
+    #[test]
+    fn whoever_is_gone_leaves_no_command_behind() {
+        assert_eq!(told(&["group 4711"], 0), Some(GROUP));
+        assert_eq!(told(&["group 4711", "until 50"], 10), Some(GROUP));
+        assert_eq!(told(&["group 4711", "until 50", "done"], 10), None);
+        assert_eq!(told(&["done"], 0), None);
+        assert_eq!(told(&[], 0), None, "nothing was started yet");
+    }
+
+    #[test]
+    fn the_time_comes_even_if_somebody_is_there() {
+        let (tell, heard) = channel();
+        for word in [Word::Group(GROUP), Word::Until(Duration::from_nanos(50))] {
+            tell.send(word).expect("a listener");
+        }
+        assert_eq!(guard(&heard, || Duration::from_nanos(50)), Some(GROUP));
+        drop(tell);
+    }
+
+    #[test]
+    fn nobody_elses_group_is_ever_meant() {
+        for line in ["group 0", "group 1", "group -5", "group x", "until", "gruop 5", ""] {
+            assert_eq!(word(line), None, "{line}");
+        }
+    }
+}

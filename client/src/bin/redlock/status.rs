@@ -1,0 +1,107 @@
+//! `redlock status`: how the nodes are.
+
+use crate::args::{Common, Status};
+use crate::config::Config;
+use crate::duration::{millis, show, show_latency};
+use crate::exit::{Code, Failure};
+use crate::output::{Output, Table, Tone, cell, failure_json, tame, toned};
+use crate::prometheus;
+use crate::survey::{NodeReport, Survey};
+use serde_json::{Value, json};
+
+pub(crate) async fn main(common: &Common, args: &Status, output: &Output) -> Result<Code, Failure> {
+    let locks = Config::load(common)?.manager()?;
+    let survey = Survey::take(&locks).await?;
+    if args.prometheus {
+        output.line(prometheus::text(&survey).trim_end());
+    } else if output.is_json {
+        output.json(&json(&survey));
+    } else {
+        text(&survey, *output);
+    }
+    Ok(if survey.can_grant() {
+        Code::Success
+    } else if survey.waits_for_quarantine() {
+        Code::Quarantined
+    } else {
+        Code::NoQuorum
+    })
+}
+
+fn json(survey: &Survey) -> Value {
+    json!({
+        "can_grant": survey.can_grant(),
+        "granting": survey.granting(),
+        "needed": survey.needed(),
+        "nodes": survey.nodes.iter().map(node_json).collect::<Vec<_>>(),
+    })
+}
+
+fn node_json(node: &NodeReport) -> Value {
+    let server = node.server.as_ref();
+    match &node.state {
+        Ok(state) => json!({
+            "node": &*node.node,
+            "up": true,
+            "can_grant": node.can_grant(),
+            "latency_ms": node.latency_ms(),
+            "server": server.map(|server| server.name),
+            "server_version": server.map(|server| &server.version),
+            "version": state.version,
+            "node_id": state.id,
+            "fence": state.fence,
+            "quarantine_ms": node.quarantine_ms(),
+            "locks": state.locks,
+            "waiters": state.waiters,
+            "longest_ttl_ms": millis(state.longest_ttl),
+            "started": state.started,
+            "info": node.numbers,
+        }),
+        Err(failure) => {
+            json!({"node": &*node.node, "up": false, "can_grant": false, "error": failure_json(failure)})
+        }
+    }
+}
+
+fn text(survey: &Survey, output: Output) {
+    let heading = ["node", "state", "latency", "server", "module", "fence", "locks", "waiters"];
+    let mut table = Table::new(&heading);
+    for node in &survey.nodes {
+        let name = cell(&*node.node);
+        let server = node
+            .server
+            .as_ref()
+            .map_or_else(|| "?".into(), |server| format!("{} {}", server.name, server.version));
+        table.row(match &node.state {
+            Ok(state) => vec![
+                name,
+                if state.quarantine.is_zero() {
+                    toned(Tone::Good, "grants")
+                } else {
+                    toned(Tone::Doubtful, format!("quarantine for {}", show(state.quarantine)))
+                },
+                cell(show_latency(node.latency)),
+                cell(tame(&server)),
+                cell(tame(&state.version)),
+                cell(state.fence.to_string()),
+                cell(state.locks.to_string()),
+                cell(state.waiters.to_string()),
+            ],
+            Err(failure) => vec![name, toned(Tone::Bad, tame(&failure.to_string()))],
+        });
+    }
+    table.lines(output).iter().for_each(|line| output.line(line));
+    let (granting, of, needed) = (survey.granting(), survey.nodes.len(), survey.needed());
+    if survey.can_grant() {
+        let word = output.paint(Tone::Good, "Locks can be granted");
+        output.line(&format!("{word}: {granting} of {of} nodes grant, {needed} are needed."));
+    } else {
+        let word = output.paint(Tone::Bad, "No lock can be granted");
+        let when = if survey.waits_for_quarantine() {
+            format!(" A majority may grant in {}.", show(survey.quarantine_left()))
+        } else {
+            String::new()
+        };
+        output.line(&format!("{word}: {granting} of {of} nodes grant, {needed} are needed.{when}"));
+    }
+}

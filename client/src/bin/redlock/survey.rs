@@ -1,0 +1,214 @@
+//! What all nodes say of themselves.
+
+use crate::duration::millis;
+use crate::exit::Failure as Stop;
+use redlock_client::{Failure, LockManager, NodeReply, Query, Said};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What one node says of itself.
+#[derive(Clone, Debug)]
+pub(crate) struct NodeReport {
+    pub(crate) node: Arc<str>,
+    /// `REDLOCK.NODE`, or why it was not answered.
+    pub(crate) state: Result<State, Failure>,
+    /// How long that took, over a connection that was there.
+    pub(crate) latency: Duration,
+    /// `INFO redlock` without the prefix of its names, as far as this user may read it.
+    pub(crate) numbers: BTreeMap<String, u64>,
+    pub(crate) server: Option<Server>,
+}
+
+/// What a node says with `REDLOCK.NODE`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct State {
+    pub(crate) id: String,
+    pub(crate) version: String,
+    pub(crate) fence: u64,
+    pub(crate) quarantine: Duration,
+    pub(crate) locks: u64,
+    pub(crate) waiters: u64,
+    pub(crate) longest_ttl: Duration,
+    /// How long a lock that was handed on waits to be claimed; `None` if nobody can wait there.
+    pub(crate) claim_window: Option<Duration>,
+    pub(crate) started: String,
+}
+
+/// Redis or Valkey, and which.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Server {
+    pub(crate) name: &'static str,
+    pub(crate) version: String,
+    /// New with every start.
+    pub(crate) run_id: String,
+}
+
+/// All nodes, and how many of them it takes.
+#[derive(Clone, Debug)]
+pub(crate) struct Survey {
+    pub(crate) nodes: Vec<NodeReport>,
+}
+
+impl Survey {
+    /// Asks all nodes. What they say comes in one go over connections that are there.
+    pub(crate) async fn take(locks: &LockManager) -> Result<Self, Stop> {
+        // The first question of all waits for the connections, and would measure that.
+        let _ = locks.health().await?;
+        let (node, redlock, server) = (Query::node(), Query::info("redlock"), Query::info("server"));
+        let health = locks.health().await?;
+        let (redlock, server, full) = tokio::join!(locks.ask(&redlock), locks.ask(&server), locks.ask(&node));
+        let (redlock, server, full) = (redlock?, server?, full?);
+        let each = redlock.into_iter().zip(server).zip(full).zip(health.nodes);
+        let nodes = each.map(|(((redlock, server), full), health)| NodeReport {
+            node: health.node,
+            latency: health.latency,
+            // A cluster answers the one, and not the other.
+            state: health.state.map(|state| State {
+                id: state.id,
+                version: state.version,
+                fence: state.fence,
+                quarantine: state.quarantine,
+                locks: state.locks,
+                waiters: state.waiters,
+                longest_ttl: state.longest_ttl,
+                claim_window: number(&full, "claim-window-ms").map(Duration::from_millis),
+                started: text(&full, "started"),
+            }),
+            numbers: redlock.said.ok().as_ref().map(numbers).unwrap_or_default(),
+            server: server.said.ok().as_ref().and_then(Server::read),
+        });
+        Ok(Self { nodes: nodes.collect() })
+    }
+
+    /// How many nodes a majority has.
+    pub(crate) fn needed(&self) -> usize {
+        self.nodes.len() / 2 + 1
+    }
+
+    /// How many nodes would grant a free lock now.
+    pub(crate) fn granting(&self) -> usize {
+        self.nodes.iter().filter(|node| node.can_grant()).count()
+    }
+
+    pub(crate) fn can_grant(&self) -> bool {
+        self.granting() >= self.needed()
+    }
+
+    /// Whether there would be a majority if it were not for those that wait after a restart.
+    pub(crate) fn waits_for_quarantine(&self) -> bool {
+        !self.can_grant() && self.nodes.iter().filter(|node| node.state.is_ok()).count() >= self.needed()
+    }
+
+    /// When a majority may grant again, as far as only quarantine is in its way.
+    pub(crate) fn quarantine_left(&self) -> Duration {
+        let mut left: Vec<Duration> =
+            self.nodes.iter().filter_map(|node| Some(node.state.as_ref().ok()?.quarantine)).collect();
+        left.sort_unstable();
+        left.get(self.needed() - 1).copied().unwrap_or_default()
+    }
+}
+
+impl NodeReport {
+    pub(crate) fn can_grant(&self) -> bool {
+        self.state.as_ref().is_ok_and(|state| state.quarantine.is_zero())
+    }
+
+    /// In milliseconds, with their parts.
+    pub(crate) fn latency_ms(&self) -> f64 {
+        (self.latency.as_secs_f64() * 1e6).round() / 1e3
+    }
+
+    /// How long it grants nothing, in milliseconds.
+    pub(crate) fn quarantine_ms(&self) -> u64 {
+        self.state.as_ref().map_or(0, |state| millis(state.quarantine))
+    }
+}
+
+impl Server {
+    fn read(said: &Said) -> Option<Self> {
+        let info = said.text()?;
+        let run_id = field(info, "run_id").unwrap_or_default();
+        let of = |name, version| Self { name, version, run_id: run_id.clone() };
+        field(info, "valkey_version")
+            .map(|version| of("valkey", version))
+            .or_else(|| Some(of("redis", field(info, "redis_version")?)))
+    }
+
+    /// The first two numbers of the version.
+    pub(crate) fn major_minor(&self) -> Option<(u32, u32)> {
+        let mut numbers = self.version.split('.').map(str::parse);
+        Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+    }
+}
+
+/// One field of an `INFO` text.
+pub(crate) fn field(info: &str, name: &str) -> Option<String> {
+    info.lines().find_map(|line| Some(line.strip_prefix(name)?.strip_prefix(':')?.trim().to_owned()))
+}
+
+fn numbers(said: &Said) -> BTreeMap<String, u64> {
+    let lines = said.text().unwrap_or_default().lines();
+    let number = |line: &str| {
+        let (name, value) = line.strip_prefix("redlock_")?.split_once(':')?;
+        Some((name.to_owned(), value.trim().parse().ok()?))
+    };
+    lines.filter_map(number).collect()
+}
+
+fn number(reply: &NodeReply, name: &str) -> Option<u64> {
+    u64::try_from(reply.said.as_ref().ok()?.field(name)?.integer()?).ok()
+}
+
+fn text(reply: &NodeReply, name: &str) -> String {
+    let field = reply.said.as_ref().ok().and_then(|said| said.field(name));
+    field.and_then(|field| field.text().map(str::to_owned)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(state: Result<u64, ()>) -> NodeReport {
+        let state = state.map(|quarantine_ms| State {
+            id: "id".into(),
+            version: "0.1.0".into(),
+            fence: 1,
+            quarantine: Duration::from_millis(quarantine_ms),
+            locks: 0,
+            waiters: 0,
+            longest_ttl: Duration::ZERO,
+            claim_window: None,
+            started: "new".into(),
+        });
+        let down = || Failure::new(redlock_client::FailureKind::Down, "gone");
+        NodeReport {
+            node: "a:1".into(),
+            state: state.map_err(|()| down()),
+            latency: Duration::from_micros(1_234),
+            numbers: BTreeMap::new(),
+            server: None,
+        }
+    }
+
+    #[test]
+    fn a_majority_of_all_nodes_decides() {
+        let survey =
+            |states: &[Result<u64, ()>]| Survey { nodes: states.iter().map(|s| report(*s)).collect() };
+        let down = Err(());
+        assert!(survey(&[Ok(0), Ok(0), down]).can_grant());
+        assert!(!survey(&[Ok(0), down, down]).can_grant());
+        assert!(!survey(&[Ok(0), down, down]).waits_for_quarantine());
+        let waiting = survey(&[Ok(0), Ok(700), Ok(300), down, down]);
+        assert!(!waiting.can_grant() && waiting.waits_for_quarantine());
+        assert_eq!(waiting.quarantine_left(), Duration::from_millis(700));
+        assert!(!survey(&[Ok(0), Ok(0), down, down]).can_grant(), "a tie is a refusal");
+    }
+
+    #[test]
+    fn fields_of_info() {
+        let info = "# Server\r\nredis_version:7.2.4\r\nvalkey_version:9.1.2\r\n";
+        assert_eq!(field(info, "valkey_version").as_deref(), Some("9.1.2"));
+        assert_eq!(field(info, "version"), None);
+    }
+}

@@ -1,0 +1,76 @@
+//! What `acquire` hands to a script, and how `extend` and `release` get it back.
+
+use crate::args::Holder;
+use crate::exit::Failure;
+use redlock_client::Owner;
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+/// Who holds a lock, and under which number.
+pub(crate) struct Ticket {
+    pub(crate) owner: Owner,
+    pub(crate) fence: Option<u64>,
+}
+
+impl Ticket {
+    /// From the option, the file or the environment.
+    pub(crate) fn find(holder: &Holder) -> Result<Self, Failure> {
+        let (owner, fence) = match (&holder.owner_file, &holder.owner) {
+            (Some(path), _) => read(path)?,
+            (None, Some(owner)) => (owner.trim().to_owned(), None),
+            (None, None) => {
+                return Err(Failure::usage("no owner: use --owner-file, REDLOCK_OWNER or --owner"));
+            }
+        };
+        let owner = owner.parse::<Owner>()?;
+        // What belongs to the file's owner is in the file; the environment may be about another lock.
+        Ok(Self { owner, fence: fence.or(holder.fence) })
+    }
+}
+
+fn read(path: &Path) -> Result<(String, Option<u64>), Failure> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Failure::usage(format!("{} cannot be read: {error}", path.display())))?;
+    let mut lines = text.lines().map(str::trim);
+    let owner = lines.next().unwrap_or_default().to_owned();
+    let fence = lines.next().filter(|line| !line.is_empty()).map(str::parse).transpose();
+    let fence =
+        fence.map_err(|_| Failure::usage(format!("{}: the second line is no fence", path.display())))?;
+    Ok((owner, fence))
+}
+
+/// A file for owner and fence, made before the lock is taken: a lock that cannot be handed over is of no use. Unless
+/// something is written to it, it is taken away again.
+pub(crate) struct OwnerFile<'a> {
+    path: &'a Path,
+    file: std::fs::File,
+    is_written: bool,
+}
+
+impl<'a> OwnerFile<'a> {
+    /// Makes a new file that only its owner can read. A file that is there already is not touched: it may hold
+    /// the owner of another lock.
+    pub(crate) fn create(path: &'a Path) -> Result<Self, Failure> {
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+        let file =
+            file.map_err(|error| Failure::usage(format!("{} cannot be made: {error}", path.display())))?;
+        Ok(Self { path, file, is_written: false })
+    }
+
+    pub(crate) fn write(mut self, owner: &Owner, fence: u64) -> Result<(), Failure> {
+        let written = writeln!(self.file, "{}\n{fence}", owner.expose()).and_then(|()| self.file.sync_all());
+        self.is_written = written.is_ok();
+        written
+            .map_err(|error| Failure::internal(format!("{} cannot be written: {error}", self.path.display())))
+    }
+}
+
+impl Drop for OwnerFile<'_> {
+    fn drop(&mut self) {
+        if !self.is_written {
+            let _ = std::fs::remove_file(self.path);
+        }
+    }
+}

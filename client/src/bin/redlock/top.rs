@@ -1,0 +1,106 @@
+//! `redlock top`: the locks that are held, live.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `look.rs` | asks the nodes which locks they hold, in bounded steps |
+//! | `board.rs` | what is to be shown: rows, order, filter, rates |
+//! | `screen.rs` | draws it |
+//! | `keys.rs` | what keys do |
+
+mod board;
+mod keys;
+mod look;
+mod screen;
+
+use crate::args::{Common, Top};
+use crate::config::Config;
+use crate::exit::{Code, Failure};
+use crate::output::Output;
+use crate::run::signals::{Interrupt, Interrupts};
+use board::{Board, View};
+use crossterm::event::{self, Event};
+use keys::Outcome;
+use look::Look;
+use redlock_client::LockManager;
+use std::io::IsTerminal;
+use std::thread;
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// No more often than this, whatever the user says.
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
+
+pub(crate) async fn main(common: &Common, args: &Top, output: &Output) -> Result<Code, Failure> {
+    let config = Config::load(common)?;
+    let locks = config.manager()?;
+    let view = View::new(args.sort, args.filter.clone().unwrap_or_default());
+    if args.once {
+        let board = Board::new(Look::take(&locks, config.prefix(), args.limit).await?, None);
+        if output.is_json {
+            output.json(&board.json(&view));
+        } else {
+            board.lines(&view, *output).iter().for_each(|line| output.line(line));
+        }
+        return Ok(Code::Success);
+    }
+    if output.is_json || !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
+        return Err(Failure::usage(
+            "top needs a terminal; redlock top --once prints one look, also with --json",
+        ));
+    }
+    let interval = args.interval.max(SHORTEST_INTERVAL);
+    live(&locks, &config, args.limit, interval, view, *output).await
+}
+
+async fn live(
+    locks: &LockManager,
+    config: &Config,
+    limit: usize,
+    interval: Duration,
+    mut view: View,
+    output: Output,
+) -> Result<Code, Failure> {
+    let mut interrupts = Interrupts::listen()?;
+    // The first look before the screen is taken: what is wrong can still be read then.
+    let mut board = Board::new(Look::take(locks, config.prefix(), limit).await?, None);
+    let mut screen = screen::Screen::open(output.is_colored())?;
+    let mut events = listen()?;
+    let mut ticks = tokio::time::interval(interval);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        screen.draw(&board, &mut view)?;
+        tokio::select! {
+            _ = ticks.tick() => {
+                if !view.is_paused {
+                    let look = Look::take(locks, config.prefix(), limit).await?;
+                    board = Board::new(look, Some(&board));
+                }
+            }
+            event = events.recv() => match event {
+                Some(Event::Key(key)) => match keys::press(key, &mut view) {
+                    Outcome::Go => {}
+                    Outcome::Quit => return Ok(Code::Success),
+                },
+                Some(_) => {}
+                None => return Err(Failure::internal("the terminal is gone")),
+            },
+            Interrupt(signal) = interrupts.next() => {
+                return Ok(Code::Given(crate::run::signals::exit_code(signal)));
+            }
+        }
+    }
+}
+
+/// What happens at the terminal. The thread waits for the next key for ever; it ends with the process.
+fn listen() -> Result<mpsc::Receiver<Event>, Failure> {
+    let (tell, events) = mpsc::channel(64);
+    let listener = thread::Builder::new().name("keys".into()).spawn(move || {
+        while let Ok(event) = event::read() {
+            if tell.blocking_send(event).is_err() {
+                return;
+            }
+        }
+    });
+    listener.map_err(|error| Failure::internal(format!("no thread: {error}")))?;
+    Ok(events)
+}
