@@ -72,5 +72,6 @@ pub use sentinel::Sentinel;
 pub use server::{Server, StartFailure};
 pub use skip::skip;
 pub use tamper::Tampered;
+pub use spawn::{signal, spawn};
 pub use wait::{SOON, eventually, eventually_async, in_time, within};
 pub use wire::Wire;

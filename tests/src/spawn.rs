@@ -17,7 +17,13 @@ use std::thread;
 type Order = (Command, Sender<io::Result<Child>>);
 
 /// Starts `command` as a child that the kernel kills when this process ends, even by SIGKILL.
-pub(crate) fn spawn(mut command: Command) -> io::Result<Child> {
+///
+/// # Errors
+/// When the command cannot be started.
+///
+/// # Panics
+/// Only if the thread that starts all children has died.
+pub fn spawn(mut command: Command) -> io::Result<Child> {
     let parent = std::process::id();
     // SAFETY: the closure runs in the forked child before exec and only makes system calls that are
     // async-signal-safe; it neither allocates nor touches a lock that another thread may hold.
@@ -39,7 +45,10 @@ pub(crate) fn spawn(mut command: Command) -> io::Result<Child> {
 }
 
 /// Sends a signal to a child that has not been reaped, so that its number is still its own.
-pub(crate) fn signal(pid: u32, signal: libc::c_int) {
+///
+/// # Panics
+/// When the kernel does not let it be signalled.
+pub fn signal(pid: u32, signal: libc::c_int) {
     let pid = libc::pid_t::try_from(pid).expect("the kernel's process numbers are small");
     // SAFETY: a system call that touches no memory of ours.
     let outcome = unsafe { libc::kill(pid, signal) };

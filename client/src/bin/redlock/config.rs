@@ -123,7 +123,12 @@ pub(crate) async fn acquire(
         Wait::For(wait) => locks.acquire_timeout(resource, ttl, wait).await,
         Wait::Forever => locks.acquire_timeout(resource, ttl, FOREVER).await,
     };
-    Ok(guard?)
+    let guard = guard?;
+    // Whoever was next in line has the lock for a moment at first, until the nodes know that it is wanted.
+    if guard.remaining() < ttl / 2 {
+        guard.extend().await?;
+    }
+    Ok(guard)
 }
 
 /// Which host and process it is, for those who wonder who holds a lock.

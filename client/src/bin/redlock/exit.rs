@@ -4,7 +4,7 @@
 //! programs have theirs: above `sysexits.h` (64 to 78) and Rust's code for a panic (101), below those that shells,
 //! `env` and `timeout` give (124 to 127) and those of signals (from 128 on).
 
-use redlock_client::{Error, NodeAnswer};
+use redlock_client::{Error, NodeAnswer, Vote};
 use serde_json::{Value, json};
 use std::borrow::Cow;
 
@@ -143,17 +143,16 @@ impl From<Error> for Failure {
     }
 }
 
-/// A wait that was in vain ended so because somebody held the lock, unless the last attempt says that too few
-/// nodes were there at all.
+/// A wait that was in vain ended so because somebody held the lock, unless the last attempt says that there was no
+/// majority to have it from.
 fn of_timeout(nodes: &[NodeAnswer]) -> Code {
-    use redlock_client::Vote;
     let count = |test: fn(&Vote) -> bool| nodes.iter().filter(|answer| test(&answer.vote)).count();
     let needed = nodes.len() / 2 + 1;
-    if count(|vote| matches!(vote, Vote::Failed(_))) >= nodes.len() + 1 - needed.min(nodes.len())
-        && !nodes.is_empty()
-    {
+    let there = count(|vote| !matches!(vote, Vote::Failed(_)));
+    let granting = count(|vote| !matches!(vote, Vote::Failed(_) | Vote::Quarantined { .. }));
+    if there < needed {
         Code::NoQuorum
-    } else if count(|vote| matches!(vote, Vote::Quarantined { .. })) >= needed && !nodes.is_empty() {
+    } else if granting < needed {
         Code::Quarantined
     } else {
         Code::NotAcquired

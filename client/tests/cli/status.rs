@@ -1,0 +1,201 @@
+//! status, Prometheus, exporter.
+
+use crate::processes::SIGTERM;
+use crate::program::{Desk, NO_QUORUM, QUARANTINED, names};
+use redlock_tests::{Fleet, SOON, eventually};
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+#[test]
+fn nodes_that_are_well_are_shown() {
+    let fleet = Fleet::start(3);
+    let desk = Desk::of(&fleet);
+    desk.run(&["acquire", "job"]).succeeds();
+    let said = desk.run(&["status"]).succeeds();
+    let flavor = fleet[0].flavor().to_string().to_lowercase();
+    let lines: Vec<&str> = said.stdout.lines().collect();
+    assert_eq!(lines.len(), 5, "{said:?}");
+    assert!(lines[0].starts_with("node"), "{said:?}");
+    assert!(lines[1].contains("grants") && lines[1].contains(&flavor), "{said:?}");
+    assert_eq!(lines[4], "Locks can be granted: 3 of 3 nodes grant, 2 are needed.");
+
+    let status = desk.run(&["--json", "status"]).succeeds().json();
+    assert_eq!(names(&status), ["can_grant", "granting", "needed", "nodes"]);
+    let node = &status["nodes"][0];
+    let fields = [
+        "can_grant",
+        "fence",
+        "info",
+        "latency_ms",
+        "locks",
+        "longest_ttl_ms",
+        "node",
+        "node_id",
+        "quarantine_ms",
+        "server",
+        "server_version",
+        "started",
+        "up",
+        "version",
+        "waiters",
+    ];
+    assert_eq!(names(node), fields);
+    assert_eq!((&node["locks"], &node["fence"], &node["info"]["grants"]), (&1.into(), &1.into(), &1.into()));
+}
+
+#[test]
+fn the_exit_code_says_whether_locks_can_be_granted() {
+    let mut fleet = Fleet::start(3);
+    let desk = Desk::of(&fleet);
+    desk.run(&["acquire", "--ttl", "10m", "job"]).succeeds();
+    fleet[0].kill();
+    desk.run(&["status"]).succeeds();
+    fleet[1].kill();
+    let said = desk.run(&["status"]).exits(NO_QUORUM);
+    assert!(said.stdout.contains("No lock can be granted: 1 of 3 nodes grant, 2 are needed."), "{said:?}");
+    let status = desk.run(&["--json", "status"]).exits(NO_QUORUM).json();
+    assert_eq!(names(&status["nodes"][0]), ["can_grant", "error", "node", "up"]);
+    // They come back, and do not know which locks they had.
+    fleet[0].restart();
+    fleet[1].restart();
+    let said = desk.run(&["status"]).exits(QUARANTINED);
+    assert!(
+        said.stdout.contains("quarantine for") && said.stdout.contains("A majority may grant in"),
+        "{said:?}"
+    );
+    desk.run(&["run", "other", "--", "true"]).exits(QUARANTINED);
+}
+
+/// The text format, read strictly: each family has its HELP and TYPE before its samples, and no sample comes twice.
+fn parse(text: &str) -> BTreeMap<String, f64> {
+    let mut samples = BTreeMap::new();
+    let mut family: Option<(String, bool)> = None;
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            let (name, help) = rest.split_once(' ').expect("a name and a text");
+            assert!(!help.is_empty(), "{line}");
+            family = Some((name.to_owned(), false));
+        } else if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.split_once(' ').expect("a name and a type");
+            assert!(matches!(kind, "gauge" | "counter"), "{line}");
+            assert_eq!(kind == "counter", name.ends_with("_total"), "{line}");
+            assert_eq!(family.replace((name.to_owned(), true)), Some((name.to_owned(), false)), "{line}");
+        } else {
+            let (sample, value) = line.rsplit_once(' ').expect("a sample and a value");
+            let name = sample.split('{').next().expect("a name");
+            assert_eq!(family, Some((name.to_owned(), true)), "{line}");
+            let labels = sample.strip_prefix(name).expect("labels");
+            assert!(
+                labels.is_empty() || (labels.starts_with("{node=\"") && labels.ends_with("\"}")),
+                "{line}"
+            );
+            let value: f64 = value.parse().expect("a number");
+            assert_eq!(samples.insert(sample.to_owned(), value), None, "{line} comes twice");
+        }
+    }
+    samples
+}
+
+/// What every node must tell of.
+fn check_samples(text: &str, fleet: &Fleet) {
+    let samples = parse(text);
+    for url in fleet.urls() {
+        let node = url.strip_prefix("redis://").expect("an address");
+        let value = |name: &str| {
+            let sample = format!("redlock_node_{name}{{node=\"{node}\"}}");
+            *samples.get(&sample).unwrap_or_else(|| panic!("{sample} is missing in {text}"))
+        };
+        assert!((value("up") - 1.0).abs() < 1e-9);
+        assert!((value("locks") - 1.0).abs() < 1e-9);
+        assert!((value("grants_total") - 1.0).abs() < 1e-9);
+        assert!((value("largest_fence") - 1.0).abs() < 1e-9);
+        assert!((value("longest_ttl_seconds") - 30.0).abs() < 1e-9);
+        assert!(value("memory_bytes") > 0.0 && value("latency_seconds") > 0.0);
+        assert!(value("quarantine_seconds").abs() < 1e-9 && value("waiters").abs() < 1e-9);
+        // All other numbers of INFO redlock are counts.
+        let info = fleet[0].connect().call(&["INFO", "redlock"]).string();
+        let states = [
+            "version",
+            "locks",
+            "waiters",
+            "largest_fence",
+            "longest_ttl_ms",
+            "quarantine_ms",
+            "memory_bytes",
+        ];
+        let names = info.lines().filter_map(|line| Some(line.strip_prefix("redlock_")?.split_once(':')?.0));
+        let counts: Vec<&str> = names.filter(|name| !states.contains(name)).collect();
+        assert!(counts.len() >= 15, "{counts:?}");
+        counts.iter().for_each(|name| assert!(value(&format!("{name}_total")) >= 0.0));
+        let info =
+            samples.keys().find(|name| name.starts_with(&format!("redlock_node_info{{node=\"{node}\"")));
+        let info = info.expect("what the node is");
+        for label in ["server=\"", "server_version=\"", "version=\"0.", "node_id=\""] {
+            assert!(info.contains(label), "{info}");
+        }
+    }
+    assert_eq!(samples.get("redlock_can_grant"), Some(&1.0));
+}
+
+#[test]
+fn prometheus_can_read_it() {
+    let mut fleet = Fleet::start(3);
+    let desk = Desk::of(&fleet);
+    desk.run(&["acquire", "job"]).succeeds();
+    check_samples(&desk.run(&["status", "--prometheus"]).succeeds().stdout, &fleet);
+    fleet[2].kill();
+    let samples = parse(&desk.run(&["status", "--prometheus"]).succeeds().stdout);
+    let down =
+        samples.iter().filter(|(name, value)| name.starts_with("redlock_node_up{") && value.abs() < 1e-9);
+    assert_eq!(down.count(), 1);
+    assert_eq!(samples.keys().filter(|name| name.starts_with("redlock_node_locks{")).count(), 2);
+}
+
+/// Sends bytes, and returns all that comes back until the other side hangs up.
+fn talk(address: &str, request: &[u8]) -> String {
+    let mut stream = TcpStream::connect(address).expect("the exporter listens");
+    stream.set_read_timeout(Some(SOON)).expect("a timeout");
+    let _ = stream.write_all(request);
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+fn get(address: &str, path: &str) -> String {
+    talk(address, format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").as_bytes())
+}
+
+#[test]
+fn the_exporter_serves_and_is_not_impressed() {
+    let fleet = Fleet::start(3);
+    let desk = Desk::of(&fleet);
+    desk.run(&["acquire", "job"]).succeeds();
+    let mut exporter = desk.start(&["--json", "exporter", "--listen", "127.0.0.1:0"]);
+    let line: serde_json::Value = serde_json::from_str(&exporter.line()).expect("JSON");
+    let address = line["listening"].as_str().expect("an address");
+    let answer = get(address, "/metrics");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+    assert!(head.starts_with("HTTP/1.1 200") && head.contains("text/plain; version=0.0.4"), "{head}");
+    check_samples(body, &fleet);
+
+    assert!(get(address, "/elsewhere").starts_with("HTTP/1.1 404"));
+    let posted =
+        talk(address, b"POST /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
+    assert!(posted.starts_with("HTTP/1.1 405"), "{posted}");
+    let garbled = talk(address, b"\x16\x03\x01 not HTTP at all\r\n\r\n");
+    assert!(garbled.is_empty() || garbled.starts_with("HTTP/1.1 400"), "{garbled}");
+    let endless = [b"GET /metrics HTTP/1.1\r\nX: ".as_slice(), &[b'x'; 100_000]].concat();
+    let refused = talk(address, &endless);
+    assert!(refused.is_empty() || refused.starts_with("HTTP/1.1 4"), "{refused}");
+
+    // Those who only hold on to a connection do not keep others out for ever.
+    let idle: Vec<TcpStream> = (0..40).map(|_| TcpStream::connect(address).expect("a queue")).collect();
+    let answer = eventually("there is room again", SOON * 3, || {
+        Some(get(address, "/metrics")).filter(|answer| answer.starts_with("HTTP/1.1 200"))
+    });
+    assert!(answer.contains("redlock_node_up"));
+    drop(idle);
+    exporter.signal(SIGTERM);
+    exporter.finish().succeeds();
+}

@@ -1,0 +1,106 @@
+//! Ctrl-C, Ctrl-Z and reading from the terminal.
+
+use crate::program::Desk;
+use crate::tmux::Tmux;
+use redlock_tests::{Fleet, SOON, eventually};
+
+#[test]
+fn ctrl_c_ends_the_command_and_frees_the_lock() {
+    let mut fleet = Fleet::start(3);
+    let Some(tmux) = Tmux::start(Desk::of(&fleet)) else { return };
+    tmux.line("redlock run job -- sh -c 'echo ru''ns; exec sleep 600'; echo code=$?");
+    tmux.until("runs");
+    tmux.key("C-c");
+    // The shell itself gives the rest of the line up: the program has died of the signal, as sleep would have.
+    tmux.line("echo code=$?");
+    tmux.until("code=130");
+    eventually("the lock is free", SOON, || fleet.is_free("job").then_some(()));
+}
+
+#[test]
+fn a_script_stops_at_ctrl_c() {
+    let fleet = Fleet::start(3);
+    let desk = Desk::of(&fleet);
+    let script = "#!/bin/bash\n$1 run job -- bash -c 'echo ru\"\"ns; exec sleep 600'\necho went on\n";
+    std::fs::write(desk.path().join("script"), script).expect("a script");
+    let Some(tmux) = Tmux::start(desk) else { return };
+    tmux.line("bash script redlock");
+    tmux.until("runs");
+    tmux.key("C-c");
+    tmux.line("echo code=$?");
+    let screen = tmux.until("code=130");
+    assert!(!screen.contains("went on"), "{screen}");
+}
+
+#[test]
+fn the_command_can_read_from_the_terminal() {
+    let fleet = Fleet::start(3);
+    let Some(tmux) = Tmux::start(Desk::of(&fleet)) else { return };
+    tmux.line("redlock run job -- sh -c 'echo ru''ns; read word; echo heard $word; exit 6'; echo code=$?");
+    tmux.until("runs");
+    tmux.line("hello");
+    tmux.until("heard hello");
+    tmux.until("code=6");
+    // The shell has its terminal again.
+    tmux.line("echo back $((1 + 1))");
+    tmux.until("back 2");
+}
+
+#[test]
+fn ctrl_z_and_fg_work_as_with_any_command() {
+    let mut fleet = Fleet::start(3);
+    let Some(tmux) = Tmux::start(Desk::of(&fleet)) else { return };
+    // One command that does not read, and one that does, and has the terminal.
+    for (command, proof) in [("sleep 600", None), ("cat", Some("echoed"))] {
+        tmux.line(&format!("clear; redlock run --ttl 60s job -- {command}"));
+        eventually("the lock is held", SOON, || (!fleet.is_free("job")).then_some(()));
+        if let Some(word) = proof {
+            tmux.line(word);
+            eventually("it was typed, and echoed", SOON, || {
+                (tmux.screen().matches(word).count() == 2).then_some(())
+            });
+        }
+        tmux.key("C-z");
+        tmux.until("Stopped");
+        tmux.line("echo shell $((1 + 1))");
+        tmux.until("shell 2");
+        tmux.line("fg");
+        if proof.is_some() {
+            tmux.line("again");
+            eventually("it reads again", SOON, || {
+                (tmux.screen().matches("again").count() == 2).then_some(())
+            });
+        }
+        assert!(!fleet.is_free("job"), "held all the time");
+        tmux.key("C-c");
+        tmux.line("echo code=$?");
+        tmux.until("code=130");
+        eventually("the lock is free", SOON, || fleet.is_free("job").then_some(()));
+    }
+}
+
+#[test]
+fn a_command_that_was_stopped_for_too_long_does_not_go_on() {
+    let mut fleet = Fleet::start(3);
+    let Some(tmux) = Tmux::start(Desk::of(&fleet)) else { return };
+    tmux.line("redlock run --ttl 1s job -- sh -c 'echo ru''ns; sleep 600; echo went o''n'");
+    tmux.until("runs");
+    tmux.key("C-z");
+    tmux.until("Stopped");
+    eventually("the lock has run out", SOON, || fleet.is_free("job").then_some(()));
+    tmux.line("fg");
+    tmux.line("echo code=$?");
+    let screen = tmux.until("code=112");
+    assert!(!screen.contains("went on"), "{screen}");
+}
+
+#[test]
+fn a_pipeline_keeps_its_terminal() {
+    let fleet = Fleet::start(3);
+    let Some(tmux) = Tmux::start(Desk::of(&fleet)) else { return };
+    // What reads the pipe also reads from the terminal, as a pager does.
+    tmux.line("redlock run job -- echo pip''ed | (cat; read word < /dev/tty; echo heard $word)");
+    tmux.until("piped");
+    tmux.line("key");
+    tmux.until("heard key");
+}

@@ -1,0 +1,105 @@
+//! A real terminal, with tmux behind it.
+
+use crate::program::{Desk, PATH};
+use redlock_tests::{SOON, skip, within};
+use std::path::Path;
+use std::process::Command;
+
+/// A terminal with a shell in it; ends with the test.
+pub(crate) struct Tmux {
+    socket: String,
+    /// The settings and the temporary folder of the shell.
+    desk: Desk,
+}
+
+impl Tmux {
+    /// A shell whose nodes are those of the desk; `None`, with a word about it, where there is no tmux.
+    pub(crate) fn start(desk: Desk) -> Option<Self> {
+        if Command::new("tmux").arg("-V").output().is_err() {
+            skip("there is no tmux here");
+            return None;
+        }
+        let socket = desk.path().join("tmux").display().to_string();
+        let prepared = desk.command(&[]);
+        let mut command = Command::new("tmux");
+        command.args(["-S", &socket, "-f", "/dev/null", "new-session", "-d", "-x", "110", "-y", "30"]);
+        command.args(["bash", "--norc", "--noprofile", "-i"]);
+        for (name, value) in prepared.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command
+            .env("PS1", "ready> ")
+            .env("TERM", "xterm-256color")
+            .env_remove("TMUX")
+            .current_dir(desk.path());
+        assert!(command.status().expect("tmux starts").success());
+        let tmux = Self { socket, desk };
+        tmux.until("ready>");
+        Some(tmux)
+    }
+
+    /// The folder that the shell is in.
+    pub(crate) fn path(&self) -> &Path {
+        self.desk.path()
+    }
+
+    fn tmux(&self, arguments: &[&str]) -> String {
+        let output = Command::new("tmux").args(["-S", &self.socket]).args(arguments).output();
+        String::from_utf8_lossy(&output.expect("tmux answers").stdout).into_owned()
+    }
+
+    /// Types a line. `redlock` stands for the program under test.
+    pub(crate) fn line(&self, line: &str) {
+        self.tmux(&["send-keys", "-l", &line.replace("redlock", PATH)]);
+        self.key("Enter");
+    }
+
+    /// Presses a key by its name, as C-c.
+    pub(crate) fn key(&self, key: &str) {
+        self.tmux(&["send-keys", key]);
+    }
+
+    /// Types letters.
+    pub(crate) fn letters(&self, letters: &str) {
+        self.tmux(&["send-keys", "-l", letters]);
+    }
+
+    /// What is seen.
+    pub(crate) fn screen(&self) -> String {
+        self.tmux(&["capture-pane", "-p", "-J"])
+    }
+
+    /// What is seen, with its colours.
+    pub(crate) fn colored_screen(&self) -> String {
+        self.tmux(&["capture-pane", "-p", "-e"])
+    }
+
+    /// Whether the program on the screen has taken it all for itself.
+    pub(crate) fn is_alternate(&self) -> bool {
+        self.tmux(&["display-message", "-p", "#{alternate_on}"]).trim() == "1"
+    }
+
+    /// Whether the terminal hands over lines, and shows what is typed.
+    pub(crate) fn is_cooked(&self) -> bool {
+        let tty = self.tmux(&["display-message", "-p", "#{pane_tty}"]);
+        let state = Command::new("stty").args(["-a", "-F", tty.trim()]).output().expect("stty");
+        let state = String::from_utf8_lossy(&state.stdout).into_owned();
+        state.contains(" icanon") && state.contains(" echo ")
+    }
+
+    /// Waits until this is seen, and returns all.
+    #[track_caller]
+    pub(crate) fn until(&self, what: &str) -> String {
+        let seen = within(SOON, || Some(self.screen()).filter(|screen| screen.contains(what)));
+        seen.unwrap_or_else(|| panic!("{what:?} was not seen:\n{}", self.screen()))
+    }
+}
+
+impl Drop for Tmux {
+    fn drop(&mut self) {
+        self.tmux(&["kill-server"]);
+    }
+}
