@@ -11,7 +11,8 @@ fn a_lock_is_handed_from_command_to_command() {
     let desk = Desk::of(&fleet);
     let script = r#"
         set -e
-        eval "$("$0" acquire --ttl 1m job)"
+        lock=$("$0" acquire --ttl 1m job) || exit
+        eval "$lock"
         export REDLOCK_OWNER REDLOCK_FENCE
         "$0" extend --ttl 2m job
         "$0" release job

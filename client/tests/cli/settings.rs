@@ -1,7 +1,7 @@
 //! Nodes and settings, and who has the last word.
 
-use crate::program::{Desk, USAGE};
-use redlock_tests::{Fleet, Server};
+use crate::program::{Desk, NO_QUORUM, USAGE};
+use redlock_tests::{Certs, ClientCertificate, Fleet, Sentinel, Server, skip};
 use std::fs;
 
 /// The nodes that status tells of.
@@ -97,4 +97,51 @@ fn a_password_comes_from_where_nobody_sees_it() {
         command.env("SECRET", "hush-hush");
         desk.finish(command).succeeds();
     }
+}
+
+#[test]
+fn certificates_come_from_files() {
+    let certs = Certs::new();
+    let server = match Server::builder().tls(&certs, ClientCertificate::Required).try_start() {
+        Ok(server) => server,
+        Err(failure) if failure.lacks_tls() => return skip("the server has no TLS"),
+        Err(failure) => panic!("{failure}"),
+    };
+    let port = server.tls_port().expect("a port for TLS");
+    let desk = Desk::at(&[format!("rediss://127.0.0.1:{port}")]);
+    for (name, pem) in [("cert.pem", certs.client_cert_pem()), ("key.pem", certs.client_key_pem())] {
+        fs::write(desk.path().join(name), pem).expect("a file");
+    }
+    let ca = certs.ca_cert().display().to_string();
+    desk.run(&["--tls-ca", &ca, "status"]).exits(NO_QUORUM);
+    desk.run(&["--tls-ca", &ca, "--tls-cert", "cert.pem", "status"]).exits(USAGE);
+    desk.run(&[
+        "--tls-ca",
+        &ca,
+        "--tls-cert",
+        "cert.pem",
+        "--tls-key",
+        "key.pem",
+        "run",
+        "job",
+        "--",
+        "true",
+    ])
+    .succeeds();
+    let text = format!("[tls]\nca = {ca:?}\ncert = \"cert.pem\"\nkey = \"key.pem\"\n");
+    fs::write(desk.path().join("redlock.toml"), text).expect("a file");
+    desk.run(&["doctor"]).exits(crate::program::WARNING);
+    desk.run(&["top", "--once"]).succeeds();
+}
+
+#[test]
+fn a_node_can_be_named_by_sentinel() {
+    let master = Server::builder().tcp().start();
+    let sentinel = Sentinel::start();
+    sentinel.watch("locks", &master);
+    let desk = Desk::without_nodes();
+    let text = format!("[[sentinel]]\nmaster = \"locks\"\nurls = [{:?}]\n", sentinel.url());
+    fs::write(desk.path().join("redlock.toml"), text).expect("a file");
+    assert_eq!(nodes(&desk, &[], &[]), ["sentinel locks"]);
+    desk.run(&["run", "job", "--", "true"]).succeeds();
 }

@@ -65,6 +65,10 @@ fn ctrl_z_and_fg_work_as_with_any_command() {
         tmux.line("echo shell $((1 + 1))");
         tmux.until("shell 2");
         tmux.line("fg");
+        // The shell says what it lets go on. Before that, what is typed is for the shell.
+        eventually("it goes on", SOON, || {
+            (tmux.screen().matches("run --ttl 60s job").count() == 2).then_some(())
+        });
         if proof.is_some() {
             tmux.line("again");
             eventually("it reads again", SOON, || {

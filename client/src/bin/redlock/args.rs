@@ -156,8 +156,8 @@ pub(crate) struct Run {
 
 /// Takes a lock and leaves it held, for a script to extend and release.
 ///
-/// Prints REDLOCK_OWNER, REDLOCK_FENCE and REDLOCK_TTL_MS as a shell reads them: with
-/// `eval "$(redlock acquire job)"` and `export REDLOCK_OWNER REDLOCK_FENCE` they are known to extend and release.
+/// Prints REDLOCK_OWNER, REDLOCK_FENCE and REDLOCK_TTL_MS as a shell reads them. After `lock=$(redlock acquire job)`,
+/// `eval "$lock"` and `export REDLOCK_OWNER REDLOCK_FENCE` they are known to extend and release.
 /// The owner is a secret: whoever knows it can extend and release the lock.
 #[derive(Debug, Group)]
 #[command(after_help = exit::HELP)]
@@ -328,15 +328,12 @@ mod tests {
 
     #[test]
     fn no_help_shows_what_is_in_the_environment() {
-        let mut command = Args::command();
-        for secret in ["nodes", "owner"] {
-            let mut args = vec![command.clone()];
-            args.extend(command.get_subcommands_mut().map(|command| command.clone()));
-            let given =
-                args.iter().flat_map(|command| command.get_arguments()).filter(|arg| arg.get_id() == secret);
-            assert!(given.clone().count() > 0);
-            assert!(given.into_iter().all(clap::Arg::is_hide_env_values_set), "{secret}");
-        }
+        let command = Args::command();
+        let parts = command.get_subcommands().chain([&command]);
+        let secret = |arg: &&clap::Arg| matches!(arg.get_id().as_str(), "nodes" | "owner");
+        let secrets: Vec<&clap::Arg> = parts.flat_map(clap::Command::get_arguments).filter(secret).collect();
+        assert_eq!(secrets.len(), 3, "nodes, and the owners of extend and release");
+        assert!(secrets.iter().all(|arg| arg.is_hide_env_values_set()));
     }
 
     #[test]

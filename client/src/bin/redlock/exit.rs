@@ -148,8 +148,8 @@ impl From<Error> for Failure {
 fn of_timeout(nodes: &[NodeAnswer]) -> Code {
     let count = |test: fn(&Vote) -> bool| nodes.iter().filter(|answer| test(&answer.vote)).count();
     let needed = nodes.len() / 2 + 1;
-    let there = count(|vote| !matches!(vote, Vote::Failed(_)));
-    let granting = count(|vote| !matches!(vote, Vote::Failed(_) | Vote::Quarantined { .. }));
+    let there = count(|vote| !matches!(vote, Vote::Failed(_) | Vote::Pending));
+    let granting = count(|vote| matches!(vote, Vote::Granted { .. } | Vote::Refused));
     if there < needed {
         Code::NoQuorum
     } else if granting < needed {

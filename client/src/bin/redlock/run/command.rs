@@ -101,25 +101,27 @@ impl Command {
 
 /// Has the kernel kill the command when this process is gone, even if it was killed itself. The watchdog does the
 /// same for the whole group; this is for the case that both are killed.
-#[allow(
-    unsafe_code,
-    reason = "one call into the kernel between fork and exec, which the standard library lacks"
-)]
 fn die_with_us(command: &mut process::Command) {
     let parent = Pid::this();
-    let last_wish = move || -> io::Result<()> {
+    before_exec(command, move || {
         #[cfg(any(target_os = "linux", target_os = "android"))]
         nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
         // We may have been killed before the wish was in place; then nobody would fulfil it.
-        if getppid() != parent {
-            return Err(Errno::ESRCH.into());
-        }
-        Ok(())
-    };
-    // SAFETY: the closure runs in the forked child before exec. It makes two system calls, which are safe there, and
-    // neither allocates nor touches a lock that another thread may hold.
+        if getppid() == parent { Ok(()) } else { Err(Errno::ESRCH) }
+    });
+}
+
+/// Does something in the new process before it becomes the program that it is started for: system calls that are
+/// safe between fork and exec, and nothing else.
+#[allow(unsafe_code, reason = "the standard library has no safe way to do anything there")]
+pub(super) fn before_exec(
+    command: &mut process::Command,
+    deed: impl Fn() -> Result<(), Errno> + Send + Sync + 'static,
+) {
+    // SAFETY: both callers make one or two system calls (prctl and getppid, setsid), which may be made after a fork. They
+    // neither allocate nor touch a lock that another thread may hold.
     unsafe {
-        command.pre_exec(last_wish);
+        command.pre_exec(move || Ok(deed()?));
     }
 }
 

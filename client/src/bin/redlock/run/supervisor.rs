@@ -177,7 +177,12 @@ impl Supervisor {
     }
 
     async fn ended(self, event: Event, guard: &Guard) -> Ending {
-        let is_valid = guard.is_valid();
+        // Killed so shortly before the end, it was the watchdog's doing.
+        let is_killed = event == Event::Died(Signal::SIGKILL);
+        let is_valid = match self.deadline.due(guard.remaining()) {
+            Due::Kill => guard.is_valid() && !is_killed,
+            Due::Term | Due::Nothing(_) => true,
+        };
         let was_at_terminal = self.terminal.is_ours();
         if self.stopping.is_some() {
             self.command.end_stragglers().await;

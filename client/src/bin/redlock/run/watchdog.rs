@@ -3,6 +3,7 @@
 //! The watchdog is this program once more, in a session of its own. It is told over a socket which process group to
 //! watch and until when it may live, again and again. If the socket closes or the time comes, it kills the group.
 
+use super::command::before_exec;
 use crate::exit::{Code, Failure};
 use nix::sys::signal::{Signal, killpg};
 use nix::time::{ClockId, clock_gettime};
@@ -37,6 +38,9 @@ impl Watchdog {
         command.arg("__watchdog").env_clear();
         command.stdin(Stdio::from(std::os::fd::OwnedFd::from(far_end)));
         command.stdout(Stdio::null()).stderr(Stdio::null());
+        // Away from the terminal and from all signals that are sent to our group, before anything else: a Ctrl-Z that
+        // stops a process on its way to exec would leave us waiting for it.
+        before_exec(&mut command, || setsid().map(|_| ()));
         command.spawn().map_err(failed)?;
         Ok(Self { line, told: Duration::ZERO })
     }
@@ -101,8 +105,6 @@ fn word(line: &str) -> Option<Word> {
 
 /// The watchdog itself.
 pub(crate) fn main() -> Code {
-    // Away from the terminal and from all signals that are sent to a group.
-    let _ = setsid();
     let (tell, words) = channel();
     let listener = thread::Builder::new().spawn(move || {
         for line in BufReader::new(std::io::stdin()).lines() {
