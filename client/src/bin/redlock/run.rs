@@ -20,6 +20,7 @@ use crate::args::{Common, Run};
 use crate::config::{self, Config};
 use crate::exit::{Code, Failure};
 use crate::output::Output;
+use command::Command;
 use deadline::Deadline;
 use redlock_client::Guard;
 use signals::Interrupts;
@@ -58,21 +59,35 @@ async fn run(common: &Common, args: &Run, output: &Output) -> Result<Code, Failu
     outcome
 }
 
+/// Starts the command, watched from its first moment on.
+fn start(guard: &mut Guard, args: &Run, deadline: Deadline) -> Result<(Command, Watchdog), Failure> {
+    let mut watchdog = Watchdog::start()?;
+    guard.keep_alive(supervisor::FOR_EVER)?;
+    watchdog.allow(deadline.last_moment(guard.remaining()));
+    match Command::start(args, guard, &watchdog) {
+        Ok(command) => Ok((command, watchdog)),
+        Err(failure) => {
+            watchdog.dismiss();
+            Err(failure)
+        }
+    }
+}
+
 /// Runs the command under a lock that is held, and frees it whatever happens.
 async fn guarded(
     mut guard: Guard,
     args: &Run,
     deadline: Deadline,
-    interrupts: Interrupts,
+    mut interrupts: Interrupts,
     output: &Output,
 ) -> Result<Code, Failure> {
-    let started = Watchdog::start().and_then(|watchdog| {
-        guard.keep_alive(supervisor::FOR_EVER)?;
-        let command = command::Command::start(args, &guard)?;
-        Supervisor::new(command, watchdog, deadline, interrupts, *output)
-    });
+    // Before the command runs: it may tell somebody at once that it is there.
+    let started = interrupts.listen_to_all().and_then(|()| start(&mut guard, args, deadline));
     let ending = match started {
-        Ok(supervisor) => supervisor.watch(&guard).await,
+        Ok((command, watchdog)) => {
+            let supervisor = Supervisor::new(command, watchdog, deadline, interrupts, *output);
+            supervisor.watch(&guard).await
+        }
         Err(failure) => {
             guard.release().await;
             return Err(failure);

@@ -1,5 +1,6 @@
 //! The command's processes: a process group of its own, which ends with us.
 
+use super::watchdog::Watchdog;
 use crate::args::Run;
 use crate::duration::millis;
 use crate::exit::{Code, Failure};
@@ -38,7 +39,7 @@ pub(super) enum Event {
 
 impl Command {
     /// Starts the command in a process group of its own.
-    pub(super) fn start(args: &Run, guard: &Guard) -> Result<Self, Failure> {
+    pub(super) fn start(args: &Run, guard: &Guard, watchdog: &Watchdog) -> Result<Self, Failure> {
         let (program, rest) =
             args.command.split_first().ok_or_else(|| Failure::usage("no command is named"))?;
         let mut command = process::Command::new(program);
@@ -49,6 +50,7 @@ impl Command {
             .env("REDLOCK_TTL_MS", millis(guard.ttl()).to_string())
             .process_group(0);
         die_with_us(&mut command);
+        watchdog.watch(&mut command)?;
         let child = command.spawn().map_err(|error| unstartable(program, &error))?;
         // Process numbers are positive and small; the kernel gave this one out.
         let pid = Pid::from_raw(
@@ -118,7 +120,7 @@ pub(super) fn before_exec(
     command: &mut process::Command,
     deed: impl Fn() -> Result<(), Errno> + Send + Sync + 'static,
 ) {
-    // SAFETY: both callers make one or two system calls (prctl and getppid, setsid), which may be made after a fork. They
+    // SAFETY: all callers make a few system calls (prctl and getppid, setsid, write), which may be made after a fork. They
     // neither allocate nor touch a lock that another thread may hold.
     unsafe {
         command.pre_exec(move || Ok(deed()?));

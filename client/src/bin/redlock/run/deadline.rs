@@ -54,6 +54,11 @@ impl Deadline {
         Ok(Self { kill_after, margin: (ttl / 20).clamp(least, most).min(ttl / 8) })
     }
 
+    /// How much longer a command may live at the very most, if nobody has ended it by then who should have.
+    pub(super) fn last_moment(&self, remaining: Duration) -> Duration {
+        remaining.saturating_sub(self.margin / 2)
+    }
+
     /// What has to be done while so much validity is left.
     pub(super) fn due(&self, remaining: Duration) -> Due {
         if remaining <= self.margin {

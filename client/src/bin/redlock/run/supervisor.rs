@@ -5,7 +5,6 @@ use super::deadline::{Deadline, Due};
 use super::signals::{Interrupt, Interrupts, exit_code};
 use super::terminal::Terminal;
 use super::watchdog::Watchdog;
-use crate::exit::Failure;
 use crate::output::Output;
 use nix::sys::signal::Signal;
 use redlock_client::{Guard, Loss};
@@ -62,17 +61,14 @@ enum News {
 impl Supervisor {
     pub(super) fn new(
         command: Command,
-        mut watchdog: Watchdog,
+        watchdog: Watchdog,
         deadline: Deadline,
-        mut interrupts: Interrupts,
+        interrupts: Interrupts,
         output: Output,
-    ) -> Result<Self, Failure> {
-        watchdog.watch(command.group());
+    ) -> Self {
         let terminal = Terminal::open(command.group());
-        // A signal that cannot be heard is not worth a command that is running already: it keeps its usual meaning.
-        let _ = interrupts.listen_to_all();
         let valid_until = Instant::now();
-        Ok(Self { command, watchdog, deadline, interrupts, terminal, output, valid_until, stopping: None })
+        Self { command, watchdog, deadline, interrupts, terminal, output, valid_until, stopping: None }
     }
 
     /// Watches until the command has ended, by itself or because the lock was lost.
@@ -105,7 +101,7 @@ impl Supervisor {
         let remaining = guard.remaining();
         if !remaining.is_zero() {
             self.valid_until = now + remaining;
-            self.watchdog.allow(remaining.saturating_sub(self.deadline.margin / 2));
+            self.watchdog.allow(self.deadline.last_moment(remaining));
         }
         if let Some(stopping) = &mut self.stopping {
             if !stopping.is_killed && now >= stopping.kill_at {

@@ -5,6 +5,7 @@
 
 use super::command::before_exec;
 use crate::exit::{Code, Failure};
+use nix::errno::Errno;
 use nix::sys::signal::{Signal, killpg};
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::{Pid, setsid};
@@ -45,9 +46,22 @@ impl Watchdog {
         Ok(Self { line, told: Duration::ZERO })
     }
 
-    /// Which process group to watch.
-    pub(super) fn watch(&mut self, group: Pid) {
-        let _ = writeln!(self.line, "group {group}");
+    /// Has a command tell its process group by itself, before it becomes the program that it is started for: so it never
+    /// runs unwatched.
+    pub(super) fn watch(&self, command: &mut Command) -> Result<(), Failure> {
+        let line = self.line.try_clone();
+        let line =
+            line.map_err(|error| Failure::internal(format!("the watchdog cannot be reached: {error}")))?;
+        before_exec(command, move || {
+            // On the stack: there is no allocating here.
+            let mut word = [0_u8; 32];
+            let mut rest = word.as_mut_slice();
+            let written = writeln!(rest, "group {}", Pid::this()).map(|()| rest.len());
+            let unused = written.map_err(|_| Errno::EOVERFLOW)?;
+            let used = word.get(..word.len() - unused).unwrap_or_default();
+            (&line).write_all(used).map_err(|_| Errno::EPIPE)
+        });
+        Ok(())
     }
 
     /// How long the group may live, from now on.
