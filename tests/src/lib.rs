@@ -71,7 +71,7 @@ pub use proxy::{Deed, Proxy, Way};
 pub use sentinel::Sentinel;
 pub use server::{Server, StartFailure};
 pub use skip::skip;
-pub use tamper::Tampered;
 pub use spawn::{signal, spawn};
+pub use tamper::Tampered;
 pub use wait::{SOON, eventually, eventually_async, in_time, within};
 pub use wire::Wire;

@@ -17,7 +17,7 @@ use crate::figures::{median, table};
 const WINDOWS_MS: [u64; 5] = [5, 20, 50, 100, 250];
 const NODES: usize = 5;
 const TIME: Duration = Duration::from_secs(1);
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 2;
 /// A client in another part of the world.
 const FAR: Duration = Duration::from_millis(60);
 /// How often somebody comes to the head of the line and never claims, for as long as a round is meant to last.
@@ -52,7 +52,7 @@ pub(crate) fn measure() {
     let (mut near, mut far) = (start(&near), start(&far));
     // By trouble and window: hand-offs a second, and grants that nobody claimed for each hundred hand-offs.
     let mut seen = vec![vec![(Vec::new(), Vec::new()); WINDOWS_MS.len()]; TROUBLES.len()];
-    for round in 0..=ROUNDS {
+    for round in 0..ROUNDS {
         for turn in 0..WINDOWS_MS.len() {
             let which = (turn + round) % WINDOWS_MS.len();
             for server in &servers {
@@ -63,15 +63,17 @@ pub(crate) fn measure() {
                 let before = unclaimed(&servers);
                 let crowd = if *trouble == Trouble::Distance { &mut far } else { &mut near };
                 let rate = disturbed(*trouble, &servers, crowd);
-                if round > 0 {
-                    let (rates, lost) = &mut seen[place][which];
-                    rates.push(rate);
-                    lost.push(
-                        (unclaimed(&servers) - before) / NODES as f64 / (rate * TIME.as_secs_f64()) * 100.0,
-                    );
-                }
+                let (rates, lost) = &mut seen[place][which];
+                rates.push(rate);
+                lost.push(
+                    (unclaimed(&servers) - before) / NODES as f64 / (rate * TIME.as_secs_f64()) * 100.0,
+                );
             }
-            eprint!("\rclaim windows: round {round} of {ROUNDS}   ");
+            eprint!(
+                "\rclaim windows: {} of {}   ",
+                round * WINDOWS_MS.len() + turn + 1,
+                ROUNDS * WINDOWS_MS.len()
+            );
         }
     }
     eprintln!();
