@@ -90,6 +90,13 @@ impl Tmux {
         state.contains(" icanon") && state.contains(" echo ")
     }
 
+    /// Waits until this is seen so many times at least.
+    #[track_caller]
+    pub(crate) fn until_times(&self, what: &str, times: usize) {
+        let seen = within(SOON, || (self.screen().matches(what).count() >= times).then_some(()));
+        seen.unwrap_or_else(|| panic!("{what:?} was not seen {times} times:\n{}", self.screen()));
+    }
+
     /// Waits until this is seen, and returns all.
     #[track_caller]
     pub(crate) fn until(&self, what: &str) -> String {

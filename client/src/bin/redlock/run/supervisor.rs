@@ -41,6 +41,8 @@ pub(super) struct Supervisor {
     /// Until when the lock could be believed when it last could.
     valid_until: Instant,
     stopping: Option<Stopping>,
+    /// Whether the next SIGTSTP is one that we have sent to our own group.
+    hears_own_stop: bool,
 }
 
 /// A command that was told to end.
@@ -68,7 +70,17 @@ impl Supervisor {
     ) -> Self {
         let terminal = Terminal::open(command.group());
         let valid_until = Instant::now();
-        Self { command, watchdog, deadline, interrupts, terminal, output, valid_until, stopping: None }
+        Self {
+            command,
+            watchdog,
+            deadline,
+            interrupts,
+            terminal,
+            output,
+            valid_until,
+            stopping: None,
+            hears_own_stop: false,
+        }
     }
 
     /// Watches until the command has ended, by itself or because the lock was lost.
@@ -136,6 +148,7 @@ impl Supervisor {
 
     fn pass_on(&mut self, signal: Interrupt) {
         match signal.0 {
+            Signal::SIGTSTP if std::mem::take(&mut self.hears_own_stop) => {}
             // The command stops, and so do we when we see it: see `stopped`.
             Signal::SIGTSTP | Signal::SIGCONT | Signal::SIGWINCH => self.command.signal_group(signal.0),
             other if signal.ends() => {
@@ -160,7 +173,7 @@ impl Supervisor {
             return;
         }
         let had_terminal = self.terminal.is_the_commands();
-        self.terminal.suspend();
+        self.hears_own_stop = self.terminal.suspend();
         // Somebody lets us go on. Not the command, if the lock has run out meanwhile.
         if !matches!(self.deadline.due(guard.remaining()), Due::Nothing(_)) {
             self.stop("it ran out while the command was stopped");

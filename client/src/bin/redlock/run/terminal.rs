@@ -62,16 +62,16 @@ impl Terminal {
     }
 
     /// Stops this process with its whole group, as Ctrl-Z would have if the command did not have the terminal.
-    /// Returns when somebody lets it go on; at once where there is no terminal, and so nobody who would.
-    pub(super) fn suspend(&self) {
+    /// Returns when somebody lets it go on; at once where there is no terminal, and so nobody who would. Says whether
+    /// the group was sent a signal that we are going to hear of ourselves.
+    pub(super) fn suspend(&self) -> bool {
         if self.tty.is_none() {
-            return;
+            return false;
         }
-        if self.is_the_commands() {
-            // We listen for this signal ourselves, and do not stop of it.
-            let _ = killpg(self.ours, Signal::SIGTSTP);
-        }
+        // We listen for this signal ourselves, and do not stop of it.
+        let is_sent = self.is_the_commands() && killpg(self.ours, Signal::SIGTSTP).is_ok();
         let _ = kill(Pid::this(), Signal::SIGSTOP);
+        is_sent
     }
 
     /// Tells the others of our group that there was a Ctrl-C, if only the command has heard it.

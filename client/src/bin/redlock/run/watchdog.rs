@@ -141,7 +141,8 @@ fn guard(words: &Receiver<Word>, now: impl Fn() -> Duration) -> Option<Pid> {
     let mut group = None;
     let mut until = None;
     loop {
-        let left = until.map_or(LOOK, |until: Duration| until.saturating_sub(now()));
+        let due = until.filter(|_| group.is_some());
+        let left = due.map_or(LOOK, |until: Duration| until.saturating_sub(now()));
         match words.recv_timeout(left.min(LOOK)) {
             Ok(Word::Group(told)) => group = Some(told),
             Ok(Word::Until(told)) => until = Some(told),
@@ -149,7 +150,8 @@ fn guard(words: &Receiver<Word>, now: impl Fn() -> Duration) -> Option<Pid> {
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return group,
         }
-        if until.is_some_and(|until| now() >= until) {
+        // A watchdog that comes late may hear of the time before it hears of the group.
+        if group.is_some() && until.is_some_and(|until| now() >= until) {
             return group;
         }
     }
@@ -185,6 +187,16 @@ mod tests {
             tell.send(word).expect("a listener");
         }
         assert_eq!(guard(&heard, || Duration::from_nanos(50)), Some(GROUP));
+        drop(tell);
+    }
+
+    #[test]
+    fn a_watchdog_that_comes_late_hears_all() {
+        let (tell, heard) = channel();
+        for word in [Word::Until(Duration::from_nanos(50)), Word::Group(GROUP)] {
+            tell.send(word).expect("a listener");
+        }
+        assert_eq!(guard(&heard, || Duration::from_nanos(99)), Some(GROUP));
         drop(tell);
     }
 
