@@ -6,6 +6,9 @@
 /// The longest hexadecimal owner that is packed, in text bytes.
 const LONGEST_HEX: usize = 64;
 
+/// How many bytes a UUID takes.
+const UUID_BYTES: usize = 16;
+
 /// Where the hyphens of a UUID stand.
 const HYPHENS: [usize; 4] = [8, 13, 18, 23];
 
@@ -36,29 +39,26 @@ impl Form {
 /// An owner in the form in which it is stored and compared.
 #[derive(Clone, Copy, Debug)]
 pub struct Packed<'a> {
-    form: Form,
     raw: &'a [u8],
-    dense: [u8; LONGEST_HEX / 2],
-    dense_len: usize,
+    dense: Dense,
+}
+
+/// The bytes of an owner that can be packed: its digits, the first half of them in the upper halves of the
+/// bytes and the second half in the lower. So packed, digits need not change places.
+#[derive(Clone, Copy, Debug)]
+enum Dense {
+    None,
+    Hex([u8; LONGEST_HEX / 2]),
+    Uuid([u8; UUID_BYTES]),
 }
 
 impl<'a> Packed<'a> {
     /// Packs an owner, if it can be.
     #[must_use]
+    #[inline]
     pub fn new(owner: &'a [u8]) -> Self {
-        let mut packed = Self { form: Form::Raw, raw: owner, dense: [0; LONGEST_HEX / 2], dense_len: 0 };
-        if let Some(uuid) = as_uuid(owner) {
-            packed.form = Form::Uuid;
-            packed.dense[..uuid.len()].copy_from_slice(&uuid);
-            packed.dense_len = uuid.len();
-        } else if owner.len() <= LONGEST_HEX && owner.len().is_multiple_of(2) && !owner.is_empty() {
-            let len = owner.len() / 2;
-            if decode(owner, &mut packed.dense[..len]) {
-                packed.form = Form::Hex;
-                packed.dense_len = len;
-            }
-        }
-        packed
+        let dense = as_uuid(owner).map_or_else(|| as_hex(owner), Dense::Uuid);
+        Self { raw: owner, dense }
     }
 
     /// The length of the owner as spelled.
@@ -70,15 +70,29 @@ impl<'a> Packed<'a> {
     /// How the bytes are to be read.
     #[must_use]
     pub fn form(&self) -> Form {
-        self.form
+        match self.dense {
+            Dense::None => Form::Raw,
+            Dense::Hex(_) => Form::Hex,
+            Dense::Uuid(_) => Form::Uuid,
+        }
     }
 
     /// The bytes to store.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
-        match self.form {
-            Form::Raw => self.raw,
-            Form::Hex | Form::Uuid => &self.dense[..self.dense_len],
+        match &self.dense {
+            Dense::None => self.raw,
+            Dense::Hex(dense) => dense.get(..self.raw.len() / 2).unwrap_or(dense),
+            Dense::Uuid(dense) => dense,
+        }
+    }
+
+    /// The bytes to store, if the owner is a UUID, as most are.
+    #[must_use]
+    pub fn as_uuid(&self) -> Option<&[u8; UUID_BYTES]> {
+        match &self.dense {
+            Dense::Uuid(dense) => Some(dense),
+            _ => None,
         }
     }
 }
@@ -89,7 +103,7 @@ pub fn stored_len(form: Form, text_len: usize) -> usize {
     match form {
         Form::Raw => text_len,
         Form::Hex => text_len / 2,
-        Form::Uuid => 16,
+        Form::Uuid => UUID_BYTES,
     }
 }
 
@@ -100,56 +114,68 @@ pub fn unpack(form: Form, bytes: &[u8]) -> Vec<u8> {
     if form == Form::Raw {
         return bytes.to_vec();
     }
+    let halves = bytes.iter().map(|byte| byte >> 4).chain(bytes.iter().map(|byte| byte & 15));
     let mut text = Vec::with_capacity(bytes.len() * 2 + HYPHENS.len());
-    for byte in bytes {
+    for value in halves {
         if form == Form::Uuid && HYPHENS.contains(&text.len()) {
             text.push(b'-');
         }
-        text.push(DIGITS[usize::from(byte >> 4)]);
-        text.push(DIGITS[usize::from(byte & 15)]);
+        text.push(DIGITS[usize::from(value)]);
     }
     text
 }
 
-/// The 16 bytes of a UUID in its canonical spelling.
-fn as_uuid(text: &[u8]) -> Option<[u8; 16]> {
+/// The digits of a UUID in its canonical spelling.
+#[inline]
+fn as_uuid(text: &[u8]) -> Option<[u8; UUID_BYTES]> {
     let text: &[u8; 36] = text.try_into().ok()?;
-    if HYPHENS.iter().any(|at| text[*at] != b'-') {
-        return None;
-    }
     let four =
         |at: usize| u64::from(u32::from_le_bytes([text[at], text[at + 1], text[at + 2], text[at + 3]]));
-    let eight = |low: usize, high: usize| decode_eight(four(low) | four(high) << 32);
-    let [(a, a_sound), (b, b_sound), (c, c_sound), (d, d_sound)] =
+    let eight = |low: usize, high: usize| values_of(four(low) | four(high) << 32);
+    let [(a, a_wrong), (b, b_wrong), (c, c_wrong), (d, d_wrong)] =
         [eight(0, 4), eight(9, 14), eight(19, 24), eight(28, 32)];
-    let mut bytes = [0; 16];
-    for (part, word) in bytes.as_chunks_mut().0.iter_mut().zip([a, b, c, d]) {
+    let hyphens_wrong = HYPHENS.iter().fold(0, |wrong, at| wrong | (text[*at] ^ b'-'));
+    if a_wrong | b_wrong | c_wrong | d_wrong | u64::from(hyphens_wrong) != 0 {
+        return None;
+    }
+    let mut bytes = [0; UUID_BYTES];
+    for (part, word) in bytes.as_chunks_mut().0.iter_mut().zip([a << 4 | c, b << 4 | d]) {
         *part = word.to_le_bytes();
     }
-    (a_sound & b_sound & c_sound & d_sound).then_some(bytes)
+    Some(bytes)
 }
 
-/// Decodes lower-case hexadecimal; false if some digit is none.
-fn decode(text: &[u8], into: &mut [u8]) -> bool {
-    let (eights, rest) = text.as_chunks::<8>();
-    let (fours, last) = into.as_chunks_mut::<4>();
-    let mut valid = true;
-    for (digits, bytes) in eights.iter().zip(fours.iter_mut()) {
-        let (decoded, sound) = decode_eight(u64::from_le_bytes(*digits));
-        *bytes = decoded.to_le_bytes();
-        valid &= sound;
+/// The digits of lower-case hexadecimal, an even number of them.
+fn as_hex(text: &[u8]) -> Dense {
+    let mut dense = [0; LONGEST_HEX / 2];
+    let is_whole = text.len().is_multiple_of(2) && !text.is_empty();
+    let (high, low) = text.split_at(text.len() / 2);
+    let is_hex = is_whole && dense.get_mut(..high.len()).is_some_and(|bytes| decode(high, low, bytes));
+    if is_hex { Dense::Hex(dense) } else { Dense::None }
+}
+
+/// Decodes lower-case hexadecimal from two texts of one length; false if some digit is none.
+fn decode(high: &[u8], low: &[u8], into: &mut [u8]) -> bool {
+    let ((high, high_rest), (low, low_rest)) = (high.as_chunks::<8>(), low.as_chunks::<8>());
+    let (into, into_rest) = into.as_chunks_mut::<8>();
+    let mut wrong = 0;
+    for ((high, low), bytes) in high.iter().zip(low).zip(into) {
+        let (high, high_wrong) = values_of(u64::from_le_bytes(*high));
+        let (low, low_wrong) = values_of(u64::from_le_bytes(*low));
+        *bytes = (high << 4 | low).to_le_bytes();
+        wrong |= high_wrong | low_wrong;
     }
-    for (pair, byte) in rest.chunks_exact(2).zip(last) {
-        let (high, low) = (NIBBLE[usize::from(pair[0])], NIBBLE[usize::from(pair[1])]);
-        valid &= high | low < 16;
+    for ((high, low), byte) in high_rest.iter().zip(low_rest).zip(into_rest) {
+        let (high, low) = (NIBBLE[usize::from(*high)], NIBBLE[usize::from(*low)]);
+        wrong |= u64::from((high | low) & 0xf0);
         *byte = high << 4 | (low & 15);
     }
-    valid
+    wrong == 0
 }
 
-/// Decodes eight digits at once, one in each byte of a word, the first one lowest.
-#[allow(clippy::cast_possible_truncation, reason = "the upper half is zero")]
-fn decode_eight(digits: u64) -> (u32, bool) {
+/// The values of eight digits at once, one in each byte of a word, and zero if they are digits all of them.
+#[inline]
+fn values_of(digits: u64) -> (u64, u64) {
     const EACH: u64 = 0x0101_0101_0101_0101;
     // Letters have bit 6; `a` is 0x61 and stands for ten.
     let letters = (digits >> 6) & EACH;
@@ -157,11 +183,7 @@ fn decode_eight(digits: u64) -> (u32, bool) {
     // Right if the values spell the same digits again.
     let over_nine = ((values + EACH * 6) >> 4) & EACH;
     let spelled = values.wrapping_add(EACH * 0x30).wrapping_add(over_nine * 0x27);
-    let sound = spelled == digits && values & (EACH * 0xf0) == 0;
-    // Two digits to a byte, then the bytes together.
-    let pairs = ((values << 4) | (values >> 8)) & 0x00ff_00ff_00ff_00ff;
-    let fours = (pairs | (pairs >> 8)) & 0x0000_ffff_0000_ffff;
-    ((fours | (fours >> 16)) as u32, sound)
+    (values, (spelled ^ digits) | (values & (EACH * 0xf0)))
 }
 
 /// The value of each hexadecimal digit, 255 for every other byte.

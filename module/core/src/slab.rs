@@ -103,43 +103,54 @@ impl Slab {
         self.pages.len() + slots < MOST_PAGES
     }
 
-    /// A new slot of at least `bytes`, its content undefined; `None` when all names are taken.
-    pub fn insert(&mut self, bytes: usize) -> Option<SlotId> {
+    /// A new slot of at least `bytes`, and its content, which is undefined; `None` when all names are taken.
+    #[inline]
+    pub fn insert(&mut self, bytes: usize) -> Option<(SlotId, &mut [u8])> {
         let class = class_of(bytes);
-        if self.roomy.len() <= class {
-            self.roomy.resize_with(class + 1, Vec::new);
-        }
-        let number = match self.roomy[class].last() {
+        let number = match self.roomy.get(class).and_then(|pages| pages.last()) {
             Some(number) => *number,
             None => self.add_page(bytes.max(1), class),
         };
-        let page = &mut self.pages[number];
+        let page = self.pages.get_mut(number)?;
         let slot = usize::from(page.first_free);
         let id = SlotId::new(number, slot)?;
         let start = slot * page.slot_bytes;
-        page.first_free = u16::from_le_bytes([page.bytes[start], page.bytes[start + 1]]);
+        let content = page.bytes.get_mut(start..start + page.slot_bytes)?;
+        page.first_free = u16::from_le_bytes(*content.first_chunk()?);
         page.used += 1;
         if page.first_free == NO_SLOT {
             page.place = None;
             self.roomy[class].pop();
         }
         self.len += 1;
-        Some(id)
+        Some((id, content))
     }
 
     /// Gives a slot back. It must be in use: a slot given back twice would be given out twice. A name that
     /// was never given out is ignored.
+    #[inline]
     pub fn remove(&mut self, id: SlotId) {
         let (number, slot) = (id.page(), id.slot());
         let Some(page) = self.pages.get_mut(number).filter(|page| slot < page.slots && page.used > 0) else {
             return;
         };
-        let class = class_of(page.slot_bytes);
         let start = slot * page.slot_bytes;
-        page.bytes[start..start + 2].copy_from_slice(&page.first_free.to_le_bytes());
+        let Some(content) = page.bytes.get_mut(start..).and_then(|rest| rest.first_chunk_mut()) else {
+            return;
+        };
+        *content = page.first_free.to_le_bytes();
         page.first_free = u16::try_from(slot).unwrap_or(NO_SLOT);
         page.used -= 1;
         self.len -= 1;
+        if page.used == 0 || page.place.is_none() {
+            self.make_roomy(number);
+        }
+    }
+
+    /// Notes that a page has room, or gives it back if it is empty and not needed.
+    fn make_roomy(&mut self, number: usize) {
+        let page = &mut self.pages[number];
+        let class = class_of(page.slot_bytes);
         let place = match page.place {
             Some(place) => place,
             None => {
@@ -158,6 +169,7 @@ impl Slab {
 
     /// The bytes of a slot; empty for a name that was never in use.
     #[must_use]
+    #[inline]
     pub fn get(&self, id: SlotId) -> &[u8] {
         self.pages.get(id.page()).map_or(&[], |page| {
             let start = id.slot() * page.slot_bytes;
@@ -166,6 +178,7 @@ impl Slab {
     }
 
     /// The bytes of a slot, to be written.
+    #[inline]
     pub fn get_mut(&mut self, id: SlotId) -> &mut [u8] {
         self.pages.get_mut(id.page()).map_or(&mut [], |page| {
             let start = id.slot() * page.slot_bytes;
@@ -173,7 +186,11 @@ impl Slab {
         })
     }
 
+    #[cold]
     fn add_page(&mut self, bytes: usize, class: usize) -> usize {
+        if self.roomy.len() <= class {
+            self.roomy.resize_with(class + 1, Vec::new);
+        }
         // A slot too big to share a page has exactly its bytes: its length is then its content's.
         let shared = PAGE_BYTES / (class * GRAIN).max(1);
         let (slot_bytes, slots) =
@@ -241,7 +258,7 @@ mod tests {
     #[test]
     fn empty_pages_are_given_back() {
         let mut slab = Slab::default();
-        let ids: Vec<_> = (0..10_000).map(|_| slab.insert(100).unwrap()).collect();
+        let ids: Vec<_> = (0..10_000).map(|_| slab.insert(100).unwrap().0).collect();
         ids.iter().for_each(|id| slab.remove(*id));
         assert!(slab.is_empty());
         assert!(slab.held_bytes() <= 100 * MOST_SLOTS, "one page may stay: {}", slab.held_bytes());
@@ -251,7 +268,7 @@ mod tests {
     fn a_big_slot_has_exactly_its_bytes() {
         let mut slab = Slab::default();
         for bytes in [9_000, 20_001, 3_000_000] {
-            let id = slab.insert(bytes).unwrap();
+            let (id, _) = slab.insert(bytes).unwrap();
             assert_eq!(slab.get(id).len(), bytes);
         }
     }
@@ -259,7 +276,7 @@ mod tests {
     #[test]
     fn unknown_names_are_harmless() {
         let mut slab = Slab::default();
-        let id = slab.insert(8).unwrap();
+        let (id, _) = slab.insert(8).unwrap();
         for bits in [0, 2, 65, u32::MAX] {
             let stranger = SlotId::from_bits(bits);
             assert!(slab.get(stranger).is_empty() || bits == 2);
@@ -280,8 +297,8 @@ mod tests {
                 // Sizes lean towards small ones, as records do.
                 let bytes = if mark < 230 { bytes % 300 + 1 } else { bytes };
                 if insert || live.is_empty() {
-                    let id = slab.insert(bytes).unwrap();
-                    slab.get_mut(id).fill(mark);
+                    let (id, content) = slab.insert(bytes).unwrap();
+                    content.fill(mark);
                     live.push((id, bytes, mark));
                 } else {
                     let (id, _, _) = live.swap_remove(bytes % live.len());

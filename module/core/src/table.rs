@@ -59,12 +59,15 @@ mod at {
 }
 
 impl NewLock<'_> {
-    /// All of the record but its body; the wheel's links are empty.
-    fn header(&self, database: Database) -> [u8; at::BODY] {
+    /// All of the record but its body.
+    #[inline]
+    fn header(&self, database: Database, (before, after): (u32, u32)) -> [u8; at::BODY] {
         let mut header = [0; at::BODY];
         let mut set = |at: usize, bytes: &[u8]| header[at..at + bytes.len()].copy_from_slice(bytes);
         let label_bit = if self.label.len() == 256 { LABEL_256 } else { 0 };
         set(at::FENCE, &self.fence.to_le_bytes());
+        set(at::BEFORE, &before.to_le_bytes());
+        set(at::AFTER, &after.to_le_bytes());
         set(at::DEADLINE, &time_bytes(self.deadline));
         set(at::GRANTED, &time_bytes(self.granted));
         set(at::EXTENSIONS, &self.extensions.to_le_bytes());
@@ -145,6 +148,21 @@ impl<'a> Record<'a> {
         self.body.get(from..from + len).unwrap_or(&[])
     }
 
+    fn is_owned_by(&self, owner: &Packed<'_>) -> bool {
+        // The usual owner is compared without asking how long it is.
+        match (self.form(), owner.as_uuid()) {
+            (Form::Uuid, Some(uuid)) => self.body.first_chunk() == Some(uuid),
+            (form, None) => form == owner.form() && self.owner() == owner.bytes(),
+            _ => false,
+        }
+    }
+
+    /// What the wheel keeps in the record.
+    fn links(&self) -> (u32, u32) {
+        let link = |at| u32::try_from(self.number::<4>(at)).unwrap_or(0);
+        (link(at::BEFORE), link(at::AFTER))
+    }
+
     fn owner(&self) -> &'a [u8] {
         let (owner, _) = self.lengths();
         self.part(0, owner)
@@ -188,9 +206,7 @@ impl Links for Slots {
     }
 
     fn links(&self, entry: u32) -> (u32, u32) {
-        let record = self.record(LockId::from_bits(entry));
-        let link = |at| u32::try_from(record.number::<4>(at)).unwrap_or(0);
-        (link(at::BEFORE), link(at::AFTER))
+        self.record(LockId::from_bits(entry)).links()
     }
 
     fn set_links(&mut self, entry: u32, before: u32, after: u32) {
@@ -235,32 +251,34 @@ impl LockTable {
         let database = self.swapped_back(lock.database);
         let owner = lock.owner.bytes();
         let bytes = at::BODY + owner.len() + lock.label.len() + lock.key.len();
-        let id = self.slots.0.insert(bytes)?;
-        let (header, body) = self.slots.0.get_mut(id).split_first_chunk_mut()?;
-        *header = lock.header(database);
-        let (owner_part, rest) = body.split_at_mut(owner.len());
+        let links = self.wheel.place(lock.deadline);
+        let (id, content) = self.slots.0.insert(bytes)?;
+        let (header, body) = content.split_first_chunk_mut()?;
+        *header = lock.header(database, links);
+        let (owner_part, rest) = body.split_at_mut_checked(owner.len())?;
         owner_part.copy_from_slice(owner);
-        let (label_part, rest) = rest.split_at_mut(lock.label.len());
+        let (label_part, rest) = rest.split_at_mut_checked(lock.label.len())?;
         label_part.copy_from_slice(lock.label);
-        rest[..lock.key.len()].copy_from_slice(lock.key);
-        self.wheel.insert(&mut self.slots, id.to_bits());
+        rest.get_mut(..lock.key.len())?.copy_from_slice(lock.key);
+        self.wheel.admit(&mut self.slots, id.to_bits(), links);
         Some(id)
     }
 
     /// Removes a record.
     pub fn remove(&mut self, id: LockId) {
-        if self.slots.record(id).flags() & MOVED != 0 {
+        let record = self.slots.record(id);
+        let (links, flags) = (record.links(), record.flags());
+        if flags & MOVED != 0 {
             self.moved.remove(&id);
         }
-        self.wheel.remove(&mut self.slots, id.to_bits());
+        self.wheel.dismiss(&mut self.slots, links);
         self.slots.0.remove(id);
     }
 
     /// Whether `owner` is the owner of the lock.
     #[must_use]
     pub fn is_owned_by(&self, id: LockId, owner: &Packed<'_>) -> bool {
-        let record = self.slots.record(id);
-        record.form() == owner.form() && record.owner() == owner.bytes()
+        self.slots.record(id).is_owned_by(owner)
     }
 
     /// The lock's fence.

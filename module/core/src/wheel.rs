@@ -65,22 +65,45 @@ impl Default for Wheel {
 impl Wheel {
     /// Puts an entry in by its time.
     pub fn insert(&mut self, links: &mut impl Links, entry: u32) {
-        let due = links.due(entry).0.clamp(self.turned_to + 1, self.turned_to + HORIZON_MS);
+        let (before, after) = self.place(links.due(entry));
+        links.set_links(entry, before, after);
+        self.admit(links, entry, (before, after));
+    }
+
+    /// The links that an entry has which is put in now and over at `due`: for those who are about to write
+    /// its memory anyway, and then [`admit`](Self::admit) it.
+    #[inline]
+    #[must_use]
+    pub fn place(&self, due: Millis) -> (u32, u32) {
+        let due = due.0.clamp(self.turned_to + 1, self.turned_to + HORIZON_MS);
         let level = level_of(self.turned_to, due);
         let slot = slot_of(level, due);
-        let head = self.heads[level][slot];
-        links.set_links(entry, slot_name(level, slot), head);
+        (slot_name(level, slot), self.heads[level][slot])
+    }
+
+    /// Puts an entry in whose links are set already, to those of its [`place`](Self::place).
+    #[inline]
+    pub fn admit(&mut self, links: &mut impl Links, entry: u32, (before, head): (u32, u32)) {
+        let (level, slot) = slot_named(before);
+        self.heads[level][slot] = entry;
+        self.occupied[level] |= 1 << slot;
         if head != NONE {
             let (_, after) = links.links(head);
             links.set_links(head, entry, after);
         }
-        self.heads[level][slot] = entry;
-        self.occupied[level] |= 1 << slot;
     }
 
     /// Takes an entry out. One that is not in the wheel is left as it is.
     pub fn remove(&mut self, links: &mut impl Links, entry: u32) {
         let (before, after) = links.links(entry);
+        self.dismiss(links, (before, after));
+        links.set_links(entry, NONE, NONE);
+    }
+
+    /// Takes an entry out that has these links, and leaves them as they are: for entries whose memory is
+    /// about to be given back.
+    #[inline]
+    pub fn dismiss(&mut self, links: &mut impl Links, (before, after): (u32, u32)) {
         if before == NONE {
             return;
         }
@@ -98,7 +121,6 @@ impl Wheel {
             let (_, outer) = links.links(after);
             links.set_links(after, before, outer);
         }
-        links.set_links(entry, NONE, NONE);
     }
 
     /// Does one entry's worth of work towards `now`.
@@ -177,7 +199,7 @@ fn slot_name(level: usize, slot: usize) -> u32 {
 
 fn slot_named(name: u32) -> (usize, usize) {
     let number = (name & !SLOT_FLAG) as usize;
-    (number / SLOTS, number % SLOTS)
+    ((number / SLOTS).min(LEVELS - 1), number % SLOTS)
 }
 
 #[cfg(test)]
