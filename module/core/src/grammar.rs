@@ -107,61 +107,78 @@ pub struct Apply<'a> {
 ///
 /// # Errors
 /// What is wrong with the words.
+#[inline(always)]
 pub fn acquire<'a>(verb: Verb, argv: &[&'a [u8]], max_ttl_ms: u64) -> Result<Acquire<'a>, Fault> {
     let mut words = Words::begin(verb, argv)?;
     let keys = words.keys(verb)?;
     let owner = Owner::parse(words.required(verb)?)?;
     let ttl = Ttl::parse(words.required(verb)?, max_ttl_ms)?;
-    let mut floor = None;
-    let mut label = None;
-    let mut wait = None;
-    let mut stamp = None;
-    let mut claim_ms = None;
-    while let Some(option) = words.option() {
-        if option.eq_ignore_ascii_case(b"FENCE") {
-            set_once(&mut floor, request::floor(words.value()?)?)?;
-        } else if option.eq_ignore_ascii_case(b"LABEL") {
-            set_once(&mut label, request::label(words.value()?)?)?;
-        } else if option.eq_ignore_ascii_case(b"WAIT") {
-            set_once(&mut wait, Wait::parse(words.value()?, words.value()?, words.value()?)?)?;
-        } else if option.eq_ignore_ascii_case(b"STAMP") {
-            set_once(&mut stamp, request::stamp(words.value()?)?)?;
-        } else if option.eq_ignore_ascii_case(b"CLAIM") {
-            set_once(&mut claim_ms, request::claim_ms(words.value()?)?)?;
-        } else {
-            return Err(UNKNOWN_OPTION);
+    let mut request = Acquire { keys, owner, ttl, floor: 0, label: &[], wait: None };
+    if words.has_more() {
+        request.read_options(words)?;
+    }
+    Ok(request)
+}
+
+impl<'a> Acquire<'a> {
+    /// Most requests have no options.
+    #[inline(never)]
+    fn read_options(&mut self, mut words: Words<'_, 'a>) -> Result<(), Fault> {
+        let mut floor = None;
+        let mut label = None;
+        let mut stamp = None;
+        let mut claim_ms = None;
+        while let Some(option) = words.option() {
+            if option.eq_ignore_ascii_case(b"FENCE") {
+                set_once(&mut floor, request::floor(words.value()?)?)?;
+            } else if option.eq_ignore_ascii_case(b"LABEL") {
+                set_once(&mut label, request::label(words.value()?)?)?;
+            } else if option.eq_ignore_ascii_case(b"WAIT") {
+                set_once(&mut self.wait, Wait::parse(words.value()?, words.value()?, words.value()?)?)?;
+            } else if option.eq_ignore_ascii_case(b"STAMP") {
+                set_once(&mut stamp, request::stamp(words.value()?)?)?;
+            } else if option.eq_ignore_ascii_case(b"CLAIM") {
+                set_once(&mut claim_ms, request::claim_ms(words.value()?)?)?;
+            } else {
+                return Err(UNKNOWN_OPTION);
+            }
         }
+        match &mut self.wait {
+            Some(wait) => (wait.stamp, wait.claim_ms) = (stamp, claim_ms.unwrap_or(0)),
+            None if stamp.is_some() => return Err(Fault::Arg("STAMP goes with WAIT")),
+            None if claim_ms.is_some() => return Err(Fault::Arg("CLAIM goes with WAIT")),
+            None => {}
+        }
+        (self.floor, self.label) = (floor.unwrap_or(0), label.unwrap_or(&[]));
+        Ok(())
     }
-    match &mut wait {
-        Some(wait) => (wait.stamp, wait.claim_ms) = (stamp, claim_ms.unwrap_or(0)),
-        None if stamp.is_some() => return Err(Fault::Arg("STAMP goes with WAIT")),
-        None if claim_ms.is_some() => return Err(Fault::Arg("CLAIM goes with WAIT")),
-        None => {}
-    }
-    Ok(Acquire { keys, owner, ttl, floor: floor.unwrap_or(0), label: label.unwrap_or(&[]), wait })
 }
 
 /// Reads `EXTEND` or `MEXTEND`.
 ///
 /// # Errors
 /// What is wrong with the words.
+#[inline(always)]
 pub fn extend<'a>(verb: Verb, argv: &[&'a [u8]], max_ttl_ms: u64) -> Result<Extend<'a>, Fault> {
     let mut words = Words::begin(verb, argv)?;
     let keys = words.keys(verb)?;
     let owner = Owner::parse(words.required(verb)?)?;
     let ttl = Ttl::parse(words.required(verb)?, max_ttl_ms)?;
-    Ok(Extend { keys, owner, ttl, floor: words.only_a_floor()? })
+    let floor = if words.has_more() { words.only_a_floor()? } else { 0 };
+    Ok(Extend { keys, owner, ttl, floor })
 }
 
 /// Reads `RELEASE` or `MRELEASE`.
 ///
 /// # Errors
 /// What is wrong with the words.
+#[inline(always)]
 pub fn release<'a>(verb: Verb, argv: &[&'a [u8]]) -> Result<Release<'a>, Fault> {
     let mut words = Words::begin(verb, argv)?;
     let keys = words.keys(verb)?;
     let owner = Owner::parse(words.required(verb)?)?;
-    Ok(Release { keys, owner, floor: words.only_a_floor()? })
+    let floor = if words.has_more() { words.only_a_floor()? } else { 0 };
+    Ok(Release { keys, owner, floor })
 }
 
 /// Reads `APPLY`.
@@ -258,6 +275,10 @@ impl<'w, 'a> Words<'w, 'a> {
         Ok(Self { argv, next: 1 })
     }
 
+    fn has_more(&self) -> bool {
+        self.next < self.argv.len()
+    }
+
     fn option(&mut self) -> Option<&'a [u8]> {
         let word = self.argv.get(self.next).copied();
         self.next += 1;
@@ -272,11 +293,16 @@ impl<'w, 'a> Words<'w, 'a> {
         self.option().ok_or(Fault::Arg("an option lacks its value"))
     }
 
+    #[inline(always)]
     fn keys(&mut self, verb: Verb) -> Result<Keys, Fault> {
-        if !verb.counts_its_keys() {
-            self.next += 1;
-            return Ok(Keys::One);
+        if verb.counts_its_keys() {
+            return self.counted_keys();
         }
+        self.next += 1;
+        Ok(Keys::One)
+    }
+
+    fn counted_keys(&mut self) -> Result<Keys, Fault> {
         let words = counted_keys(self.argv)?;
         self.next = words.end;
         // The same key twice is one key: a lock of `a` and `a` is a lock of `a`.
@@ -287,6 +313,7 @@ impl<'w, 'a> Words<'w, 'a> {
         Ok(Keys::Many(unique))
     }
 
+    #[inline(never)]
     fn only_a_floor(mut self) -> Result<u64, Fault> {
         let mut floor = None;
         while let Some(option) = self.option() {

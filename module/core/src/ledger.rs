@@ -101,20 +101,27 @@ impl Ledger {
     /// The ledger that must be stored before this fence and this time to live are granted; `None` if
     /// the present one covers them.
     #[must_use]
+    #[inline]
     pub fn covering(&self, fence: u64, ttl_ms: u64) -> Option<Self> {
         // Half a step early, so that copies have the mark long before it is reached.
         let is_near = fence > self.mark.saturating_sub(MARK_STEP / 2) && self.mark < MAX_FENCE;
         if !is_near && ttl_ms <= self.longest_ttl_ms {
             return None;
         }
+        Some(self.moved_on(is_near.then_some(fence), ttl_ms))
+    }
+
+    /// The ledger with a mark ahead of `fence`, if there is one, and with this time to live.
+    #[cold]
+    fn moved_on(&self, fence: Option<u64>, ttl_ms: u64) -> Self {
         let mut next = self.clone();
-        if is_near {
+        if let Some(fence) = fence {
             next.mark = fence.saturating_add(MARK_STEP).min(MAX_FENCE);
         }
         if ttl_ms > self.longest_ttl_ms {
             next.longest_ttl_ms = rounded_up(ttl_ms);
         }
-        Some(next)
+        next
     }
 
     /// The ledger of a node that begins a new life: numbers start above the old mark, and none of the old

@@ -163,10 +163,20 @@ pub fn floor(text: &[u8]) -> Result<u64, Fault> {
 pub fn integer(text: &[u8]) -> Option<u64> {
     match text {
         [b'0'] => Some(0),
-        [b'1'..=b'9', ..] => text.iter().try_fold(0_u64, |sum, digit| {
-            let digit = digit.checked_sub(b'0').filter(|digit| *digit < 10)?;
-            sum.checked_mul(10)?.checked_add(u64::from(digit))
-        }),
+        [b'1'..=b'9', ..] => {
+            // Nineteen digits always fit; the twentieth and what follows are looked at one by one.
+            let (plain, rest) = text.split_at(text.len().min(19));
+            let mut are_digits = true;
+            let sum = plain.iter().map(|digit| digit.wrapping_sub(b'0')).fold(0_u64, |sum, digit| {
+                are_digits &= digit < 10;
+                sum.wrapping_mul(10).wrapping_add(u64::from(digit))
+            });
+            let append = |sum: u64, digit: &u8| {
+                let digit = digit.checked_sub(b'0').filter(|digit| *digit < 10)?;
+                sum.checked_mul(10)?.checked_add(u64::from(digit))
+            };
+            if are_digits { rest.iter().try_fold(sum, append) } else { None }
+        }
         _ => None,
     }
 }
