@@ -2,15 +2,19 @@
 
 use redlock_core::catalog::Verb;
 use redlock_core::fence::Stripe;
-use redlock_core::grammar::{self, Keys};
-use redlock_core::{Fault, Reply};
+use redlock_core::grammar::{self, Acquire, Release};
+use redlock_core::{Fault, Keyspace, Reply};
 
 use crate::server::api::Ctx;
 use crate::server::cache::fetch_soon;
+use crate::server::command_keys::{ManyKeys, OneKey, Setting};
 use crate::server::edge::Words;
-use crate::server::keys::{CommandKeys, Intent};
+use crate::server::keys::Intent;
 use crate::state::{self, BURIALS_PER_COMMAND, State};
 use crate::{handoff, restart, sweep};
+
+/// The word that is the key of a command that has one.
+const KEY: usize = 1;
 
 /// What a command answers.
 pub(crate) enum Answer {
@@ -23,10 +27,15 @@ pub(crate) enum Answer {
 /// What a command comes to.
 pub(crate) type Outcome = Result<Answer, Fault>;
 
+/// What runs a command: one of the functions below.
+pub(crate) trait Command: FnOnce(&mut State, Ctx<'_>, &Words<'_>) -> Outcome {}
+impl<F: FnOnce(&mut State, Ctx<'_>, &Words<'_>) -> Outcome> Command for F {}
+
 /// Runs a command. The words are the server's, the answer goes back to it.
-pub(crate) fn run(ctx: Ctx<'_>, verb: Verb, words: &Words<'_>) -> Outcome {
-    state::with(|state| {
-        let answer = state.execute(ctx, verb, words);
+#[inline]
+pub(crate) fn run(ctx: Ctx<'_>, words: &Words<'_>, command: impl Command) -> Outcome {
+    state::during(ctx, |state| {
+        let answer = command(state, ctx, words);
         state.bury(BURIALS_PER_COMMAND);
         handoff::serve(state, ctx);
         answer
@@ -35,28 +44,28 @@ pub(crate) fn run(ctx: Ctx<'_>, verb: Verb, words: &Words<'_>) -> Outcome {
 }
 
 impl State {
-    fn execute(&mut self, ctx: Ctx<'_>, verb: Verb, words: &Words<'_>) -> Outcome {
-        match verb {
-            Verb::Acquire | Verb::Macquire => self.acquire(ctx, verb, words),
-            Verb::Release | Verb::Mrelease => self.release(ctx, verb, words),
-            Verb::Extend | Verb::Mextend => self.extend(ctx, verb, words),
-            Verb::Inspect => self.inspect(ctx, words),
-            Verb::Node => {
-                grammar::exactly(verb, words.all())?;
-                Ok(Answer::Reply(self.node.describe(state::unburied(), &mut self.clock)))
-            }
-            Verb::Apply => self.apply(ctx, words),
-            Verb::Mark => self.mark(ctx, words),
-        }
+    #[inline]
+    pub(crate) fn acquire(&mut self, ctx: Ctx<'_>, words: &Words<'_>) -> Outcome {
+        // Stripes are many and far away; fetched now, the key's is here when its number is asked for.
+        let stripe = Stripe::of(words.word(KEY));
+        fetch_soon(self.node.stripes().near(stripe));
+        let request = grammar::acquire(Verb::Acquire, words.all(), self.node.max_ttl_ms())?;
+        self.refuse_on_a_replica()?;
+        let setting = self.setting(ctx)?;
+        let mut key = OneKey::open(setting, words, KEY, Some(stripe), Intent::Change);
+        self.acquire_of(ctx, &mut key, &request)
     }
 
-    fn acquire(&mut self, ctx: Ctx<'_>, verb: Verb, words: &Words<'_>) -> Outcome {
-        // Stripes are many and far away; fetched now, the key's is here when its number is asked for.
-        fetch_soon(self.node.stripes().near(Stripe::of(words.word(1))));
-        let request = grammar::acquire(verb, words.all(), self.node.max_ttl_ms())?;
+    pub(crate) fn macquire(&mut self, ctx: Ctx<'_>, words: &Words<'_>) -> Outcome {
+        let request = grammar::acquire(Verb::Macquire, words.all(), self.node.max_ttl_ms())?;
         self.refuse_on_a_replica()?;
-        let mut keys = self.open(ctx, words, &request.keys, Intent::Change)?;
-        let reply = self.node.acquire(&mut keys, &request, &mut self.clock)?;
+        let mut keys = ManyKeys::open(self.setting(ctx)?, words, &request.keys, Intent::Change);
+        self.acquire_of(ctx, &mut keys, &request)
+    }
+
+    #[inline(always)]
+    fn acquire_of(&mut self, ctx: Ctx<'_>, keys: &mut impl Keyspace, request: &Acquire<'_>) -> Outcome {
+        let reply = self.node.acquire(keys, request, &mut self.clock)?;
         match (&reply, &request.wait) {
             (Reply::Integer(_), _) => sweep::wake_by(self, ctx, request.ttl.ms()),
             (Reply::Queued { .. }, Some(wait)) => {
@@ -68,46 +77,67 @@ impl State {
         Ok(Answer::Reply(reply))
     }
 
-    fn release(&mut self, ctx: Ctx<'_>, verb: Verb, words: &Words<'_>) -> Outcome {
-        let request = grammar::release(verb, words.all())?;
-        let mut keys = self.open(ctx, words, &request.keys, Intent::Change)?;
-        if (self.is_replica || self.is_loading) && ctx.circumstances().is_replay() {
-            return Ok(Answer::Reply(self.node.replay_release(&mut keys, &request)));
-        }
-        self.refuse_on_a_replica()?;
-        self.node.release(&mut keys, &request, &mut self.clock).map(Answer::Reply)
+    #[inline]
+    pub(crate) fn release(&mut self, ctx: Ctx<'_>, words: &Words<'_>) -> Outcome {
+        let request = grammar::release(Verb::Release, words.all())?;
+        let mut key = OneKey::open(self.setting(ctx)?, words, KEY, None, Intent::Change);
+        self.release_of(ctx, &mut key, &request)
     }
 
-    #[inline(never)]
-    fn extend(&mut self, ctx: Ctx<'_>, verb: Verb, words: &Words<'_>) -> Outcome {
-        let request = grammar::extend(verb, words.all(), self.node.max_ttl_ms())?;
+    pub(crate) fn mrelease(&mut self, ctx: Ctx<'_>, words: &Words<'_>) -> Outcome {
+        let request = grammar::release(Verb::Mrelease, words.all())?;
+        let mut keys = ManyKeys::open(self.setting(ctx)?, words, &request.keys, Intent::Change);
+        self.release_of(ctx, &mut keys, &request)
+    }
+
+    #[inline(always)]
+    fn release_of(&mut self, ctx: Ctx<'_>, keys: &mut impl Keyspace, request: &Release<'_>) -> Outcome {
+        if (self.is_replica || self.is_loading) && ctx.circumstances().is_replay() {
+            return Ok(Answer::Reply(self.node.replay_release(keys, request)));
+        }
         self.refuse_on_a_replica()?;
-        let mut keys = self.open(ctx, words, &request.keys, Intent::Change)?;
+        self.node.release(keys, request, &mut self.clock).map(Answer::Reply)
+    }
+
+    #[inline]
+    pub(crate) fn extend(&mut self, ctx: Ctx<'_>, words: &Words<'_>) -> Outcome {
+        let request = grammar::extend(Verb::Extend, words.all(), self.node.max_ttl_ms())?;
+        self.refuse_on_a_replica()?;
+        let mut key = OneKey::open(self.setting(ctx)?, words, KEY, None, Intent::Change);
+        self.node.extend(&mut key, &request, &mut self.clock).map(Answer::Reply)
+    }
+
+    pub(crate) fn mextend(&mut self, ctx: Ctx<'_>, words: &Words<'_>) -> Outcome {
+        let request = grammar::extend(Verb::Mextend, words.all(), self.node.max_ttl_ms())?;
+        self.refuse_on_a_replica()?;
+        let mut keys = ManyKeys::open(self.setting(ctx)?, words, &request.keys, Intent::Change);
         self.node.extend(&mut keys, &request, &mut self.clock).map(Answer::Reply)
     }
 
-    #[inline(never)]
-    fn inspect(&mut self, ctx: Ctx<'_>, words: &Words<'_>) -> Outcome {
+    pub(crate) fn inspect(&mut self, ctx: Ctx<'_>, words: &Words<'_>) -> Outcome {
         grammar::exactly(Verb::Inspect, words.all())?;
-        let keys = self.open(ctx, words, &Keys::One, Intent::Look)?;
-        self.node.inspect(&keys, &mut self.clock).map(Answer::Reply)
+        let key = OneKey::open(self.setting(ctx)?, words, KEY, None, Intent::Look);
+        self.node.inspect(&key, &mut self.clock).map(Answer::Reply)
     }
 
-    #[inline(never)]
-    fn apply(&mut self, ctx: Ctx<'_>, words: &Words<'_>) -> Outcome {
+    pub(crate) fn node(&mut self, _: Ctx<'_>, words: &Words<'_>) -> Outcome {
+        grammar::exactly(Verb::Node, words.all())?;
+        Ok(Answer::Reply(self.node.describe(state::unburied(), &mut self.clock)))
+    }
+
+    pub(crate) fn apply(&mut self, ctx: Ctx<'_>, words: &Words<'_>) -> Outcome {
         if !ctx.circumstances().is_replay() {
             return Err(Fault::Internal);
         }
         let request = grammar::apply(words.all())?;
-        let mut keys = self.open(ctx, words, &Keys::One, Intent::Change)?;
-        self.node.apply(&mut keys, &request, &mut self.clock)?;
+        let mut key = OneKey::open(self.setting(ctx)?, words, KEY, None, Intent::Change);
+        self.node.apply(&mut key, &request, &mut self.clock)?;
         // A replica of this replica gets the same words.
         ctx.replicate_verbatim();
         Ok(Answer::Done)
     }
 
-    #[inline(never)]
-    fn mark(&mut self, ctx: Ctx<'_>, words: &Words<'_>) -> Outcome {
+    pub(crate) fn mark(&mut self, ctx: Ctx<'_>, words: &Words<'_>) -> Outcome {
         if !ctx.circumstances().is_replay() {
             return Err(Fault::Internal);
         }
@@ -117,16 +147,10 @@ impl State {
         Ok(Answer::Done)
     }
 
-    fn open<'a>(
-        &self,
-        ctx: Ctx<'a>,
-        words: &'a Words<'a>,
-        keys: &'a Keys,
-        intent: Intent,
-    ) -> Result<CommandKeys<'a>, Fault> {
+    fn setting<'a>(&self, ctx: Ctx<'a>) -> Result<Setting<'a>, Fault> {
         let database = u16::try_from(ctx.database())
             .map_err(|_| Fault::Arg("locks can be held in databases 0 to 65535"))?;
-        Ok(CommandKeys::open(ctx, words, keys, database, intent, self.audience))
+        Ok(Setting { ctx, database, audience: self.audience })
     }
 
     /// Requests are never replicated, so on a replica they come from clients that took it for a

@@ -16,8 +16,16 @@ use crate::sweep;
 const SERVED_PER_CALL: usize = 64;
 
 /// Serves those whose turn it is. What is left over is for the sweep.
+#[inline]
 pub(crate) fn serve(state: &mut State, ctx: Ctx<'_>) {
-    if !state.node.has_due() || state.is_replica || state.is_loading || ctx.is_paused() {
+    if state.node.has_due() {
+        serve_due(state, ctx);
+    }
+}
+
+#[inline(never)]
+fn serve_due(state: &mut State, ctx: Ctx<'_>) {
+    if state.is_replica || state.is_loading || ctx.is_paused() {
         return;
     }
     let selected = ctx.database();

@@ -7,7 +7,7 @@ use redlock_core::{LockId, Millis, Node};
 
 use crate::restart::{Grace, Proof};
 use crate::search::Search;
-use crate::server::api::Timer;
+use crate::server::api::{Ctx, Timer};
 use crate::server::clock::MachineClock;
 use crate::server::confined::Confined;
 use crate::server::keys::Audience;
@@ -68,12 +68,21 @@ pub(crate) fn with<R>(run: impl FnOnce(&mut State) -> R) -> Option<R> {
     STATE.with(run)
 }
 
+/// Works on the state in a call of the server; `None` as above.
+#[inline]
+pub(crate) fn during<R>(ctx: Ctx<'_>, run: impl FnOnce(&mut State) -> R) -> Option<R> {
+    STATE.during(ctx, run)
+}
+
 /// Removes the value of a lock by `remove`. Tells the lock if the server has freed the value meanwhile:
 /// then the record can go as well. Otherwise it follows later.
 pub(crate) fn see_off(lock: LockId, remove: impl FnOnce()) -> Option<LockId> {
     LEAVING.store(lock.to_bits(), Ordering::Relaxed);
     remove();
-    (LEAVING.swap(0, Ordering::Relaxed) == 0).then_some(lock)
+    // Whoever else looks at it meanwhile has another lock in hand and leaves it as it is.
+    let is_gone = LEAVING.load(Ordering::Relaxed) == 0;
+    LEAVING.store(0, Ordering::Relaxed);
+    is_gone.then_some(lock)
 }
 
 /// Notes that the server has freed a lock's value.
@@ -102,10 +111,13 @@ pub(crate) fn unburied() -> u64 {
 
 impl State {
     /// Forgets locks whose values are gone, so many of them at most. True when none is left.
+    #[inline]
     pub(crate) fn bury(&mut self, at_most: usize) -> bool {
-        if !ANY_FREED.load(Ordering::Acquire) {
-            return true;
-        }
+        !ANY_FREED.load(Ordering::Acquire) || self.bury_freed(at_most)
+    }
+
+    #[cold]
+    fn bury_freed(&mut self, at_most: usize) -> bool {
         let mut freed = freed();
         let kept = freed.len().saturating_sub(at_most);
         for lock in freed.drain(kept..) {

@@ -125,7 +125,7 @@ enum Next {
 /// value is about to be freed by a background thread of the server.
 fn delete(ctx: Ctx<'_>, lock: LockId, database: u16, key: &[u8]) {
     if ctx.select(database) {
-        let key = NamedKey::open(ctx, key, Intent::Change);
+        let mut key = NamedKey::open(ctx, key, Intent::Change);
         if key.occupant() == Occupant::Lock(lock) {
             let gone = key.delete();
             state::with(|state| state.node.expired(lock, gone));
@@ -136,11 +136,16 @@ fn delete(ctx: Ctx<'_>, lock: LockId, database: u16, key: &[u8]) {
 }
 
 /// Sets the timer, unless it is set to come as early.
+#[inline]
 fn arm(state: &mut State, ctx: Ctx<'_>, now: Millis, due: Millis) {
-    if let Some((timer, set)) = state.timer {
-        if set <= due {
-            return;
-        }
+    if state.timer.is_none_or(|(_, set)| set > due) {
+        set_timer(state, ctx, now, due);
+    }
+}
+
+#[inline(never)]
+fn set_timer(state: &mut State, ctx: Ctx<'_>, now: Millis, due: Millis) {
+    if let Some((timer, _)) = state.timer {
         ctx.stop_timer(timer);
     }
     state.timer = Some((ctx.start_sweep_timer(due.since(now).max(1)), due));

@@ -1,6 +1,7 @@
 //! The seam between a node's decisions and the place where keys live.
 
 use crate::fault::Fault;
+use crate::fence::Stripe;
 use crate::ledger::Ledger;
 use crate::table::{Database, LockId};
 
@@ -22,12 +23,19 @@ pub enum Occupant {
 /// A lock's record outlives its value in the keyspace. Where `put` and `delete` can tell that the old
 /// value is gone they say so; of all others the node is told later, by [`Node::bury`](crate::Node::bury).
 pub trait Keyspace {
+    /// How many keys there are, one or more. Where that is known to the compiler, every loop over them is
+    /// gone.
+    fn count(&self) -> usize;
     /// The database in which the keys are.
     fn database(&self) -> Database;
     /// The connection that sent the command, if it is known: a script hides it.
     fn connection(&self) -> Option<u64>;
     /// The name of a key.
     fn name(&self, key: usize) -> &[u8];
+    /// The stripe of a key, for those who know it already.
+    fn stripe(&self, key: usize) -> Stripe {
+        Stripe::of(self.name(key))
+    }
     /// What stands under a key.
     fn occupant(&self, key: usize) -> Occupant;
     /// Puts a lock under a key, in place of whatever is there; tells the lock that is gone by that.

@@ -41,6 +41,10 @@ fn lock_of(occupant: Option<Occupant>) -> Option<LockId> {
 }
 
 impl Keyspace for View<'_> {
+    fn count(&self) -> usize {
+        self.words.len()
+    }
+
     fn database(&self) -> Database {
         0
     }

@@ -2,6 +2,8 @@
 
 use std::cell::{Cell, RefCell};
 
+use super::api::Ctx;
+
 thread_local! {
     /// Set once, on the thread that loads the module: the server's main thread.
     static IS_MAIN: Cell<bool> = const { Cell::new(false) };
@@ -17,11 +19,13 @@ fn on_main_thread() -> bool {
     IS_MAIN.get()
 }
 
-/// A cell that only the main thread can open.
+/// A cell that only the main thread can open, or whoever has the server's lock.
 pub(crate) struct Confined<T>(RefCell<Option<T>>);
 
-// SAFETY: `with` gives access on one thread only, the one that loaded the module. A forked child
-// inherits that thread and a copy of the data of its own.
+// SAFETY: `with` gives access on one thread only, the one that loaded the module, and `during` only in
+// a call that came with a context: the server makes them one at a time, under its global lock, which the
+// main thread has whenever it calls the module. A forked child inherits that thread and a copy of the data
+// of its own.
 unsafe impl<T> Sync for Confined<T> {}
 
 impl<T> Confined<T> {
@@ -40,9 +44,18 @@ impl<T> Confined<T> {
     /// Opens the cell. `None` off the main thread, before it is filled, and while it is open further
     /// up the stack: the server may call back into the module while the module calls the server.
     pub(crate) fn with<R>(&self, run: impl FnOnce(&mut T) -> R) -> Option<R> {
-        if !on_main_thread() {
-            return None;
-        }
+        if on_main_thread() { self.open(run) } else { None }
+    }
+
+    /// Opens the cell in a call of the server; `None` as above. The context says what `with` has to ask the
+    /// thread for.
+    #[inline]
+    pub(crate) fn during<R>(&self, _: Ctx<'_>, run: impl FnOnce(&mut T) -> R) -> Option<R> {
+        self.open(run)
+    }
+
+    #[inline]
+    fn open<R>(&self, run: impl FnOnce(&mut T) -> R) -> Option<R> {
         self.0.try_borrow_mut().ok()?.as_mut().map(run)
     }
 }

@@ -1,5 +1,6 @@
 //! Calls from the server into the module. No panic passes: it would take the server down.
 
+use std::any::Any;
 use std::ffi::{c_char, c_int, c_longlong, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -13,13 +14,15 @@ use super::api::{Ctx, ERR, Level, OK, bytes, log_line, long, server};
 use super::io::Io;
 use super::keys::{lock_of_key, lock_of_value, value_of_lock};
 use super::register::key_flags;
+use crate::commands::{Answer, Command, Outcome};
 use crate::restart::Grace;
+use crate::state::State;
 use crate::{commands, config, events, handoff, info, load, persist, restart, state, sweep};
 
 /// A command with at most so many words needs no allocation for them.
 const USUAL_WORDS: usize = 8;
 
-/// The words of a command, its name first, for the length of the call.
+/// The words of a call, for its length. Of a command the first is its name.
 pub(crate) struct Words<'a> {
     raw: &'a [*mut raw::RedisModuleString],
     bytes: &'a [&'a [u8]],
@@ -41,13 +44,16 @@ impl<'a> Words<'a> {
         self.raw.get(number).copied().unwrap_or(self.raw[0])
     }
 
-    /// Reads the words of a call by the server.
+    /// Reads the words of a call by the server from the one with number `first` on. Those before it, which
+    /// are known, are left empty: each word takes a call.
     ///
     /// # Safety
     /// `argv` must point to `argc` valid strings that live until `run` returns.
+    #[inline]
     unsafe fn read<R>(
         argv: *mut *mut raw::RedisModuleString,
         argc: c_int,
+        first: usize,
         run: impl FnOnce(&Words<'_>) -> R,
     ) -> R {
         let count = usize::try_from(argc).unwrap_or(0);
@@ -57,7 +63,7 @@ impl<'a> Words<'a> {
         let read = |word: &*mut raw::RedisModuleString| unsafe { bytes(*word) };
         if raw.len() <= USUAL_WORDS {
             let mut usual: [&[u8]; USUAL_WORDS] = [&[]; USUAL_WORDS];
-            usual.iter_mut().zip(raw).for_each(|(slot, word)| *slot = read(word));
+            usual.iter_mut().zip(raw).skip(first).for_each(|(slot, word)| *slot = read(word));
             run(&Words { raw, bytes: &usual[..raw.len()] })
         } else {
             let all: Vec<&[u8]> = raw.iter().map(read).collect();
@@ -67,23 +73,32 @@ impl<'a> Words<'a> {
 }
 
 /// Runs `body`; a panic becomes `None` and a line in the log.
+#[inline]
 fn guarded<R>(what: &str, body: impl FnOnce() -> R) -> Option<R> {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(value) => Some(value),
         Err(panic) => {
-            let said = panic
-                .downcast_ref::<&str>()
-                .copied()
-                .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-                .unwrap_or("unknown");
-            log_line(Level::Warning, &format!("internal error in {what}: {said}"));
+            log_panic(what, &*panic);
             None
         }
     }
 }
 
+#[cold]
+fn log_panic(what: &str, panic: &(dyn Any + Send)) {
+    let said = panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("unknown");
+    log_line(Level::Warning, &format!("internal error in {what}: {said}"));
+}
+
+/// Runs a command. Compiled for each of them, so that what is known of one costs nothing when it runs.
+#[inline]
 unsafe fn command(
     verb: Verb,
+    run: impl Command,
     ctx: *mut raw::RedisModuleCtx,
     argv: *mut *mut raw::RedisModuleString,
     argc: c_int,
@@ -92,28 +107,39 @@ unsafe fn command(
     let ctx = unsafe { Ctx::new(ctx) };
     if verb.counts_its_keys() && ctx.asks_for_keys() {
         // SAFETY: so are its words.
-        guarded("finding keys", || unsafe { Words::read(argv, argc, |words| tell_keys(ctx, verb, words)) });
+        guarded("finding keys", || unsafe {
+            Words::read(argv, argc, 1, |words| tell_keys(ctx, verb, words))
+        });
         return OK;
     }
     // SAFETY: so are its words.
-    let run = || unsafe { Words::read(argv, argc, |words| commands::run(ctx, verb, words)) };
-    let answer = guarded(verb.name(), run);
+    let answer = guarded(verb.name(), || unsafe {
+        Words::read(argv, argc, 1, |words| commands::run(ctx, words, run))
+    });
     // The reply comes last and cannot fail, so a command is answered exactly once.
     match answer {
-        Some(Ok(commands::Answer::Reply(Reply::Integer(number)))) => ctx.reply_integer(number),
-        Some(Ok(commands::Answer::Reply(Reply::Nil))) => ctx.reply_nil(),
-        Some(Ok(commands::Answer::Reply(Reply::Queued { left_ms, position, ticket }))) => {
+        Some(Ok(Answer::Reply(Reply::Integer(number)))) => ctx.reply_integer(number),
+        answer => reply(ctx, answer),
+    }
+    OK
+}
+
+#[inline(never)]
+fn reply(ctx: Ctx<'_>, answer: Option<Outcome>) {
+    match answer {
+        Some(Ok(Answer::Reply(Reply::Integer(number)))) => ctx.reply_integer(number),
+        Some(Ok(Answer::Reply(Reply::Nil))) => ctx.reply_nil(),
+        Some(Ok(Answer::Reply(Reply::Queued { left_ms, position, ticket }))) => {
             ctx.reply_array(3);
             ctx.reply_signed(left_ms);
             ctx.reply_integer(position);
             ctx.reply_integer(ticket);
         }
-        Some(Ok(commands::Answer::Reply(Reply::Map(pairs)))) => reply_map(ctx, &pairs),
-        Some(Ok(commands::Answer::Done)) => ctx.reply_ok(),
+        Some(Ok(Answer::Reply(Reply::Map(pairs)))) => reply_map(ctx, &pairs),
+        Some(Ok(Answer::Done)) => ctx.reply_ok(),
         Some(Err(fault)) => ctx.reply_error(&fault.to_string()),
         None => ctx.reply_error("ERR redlock: internal error; see the server's log"),
     }
-    OK
 }
 
 fn tell_keys(ctx: Ctx<'_>, verb: Verb, words: &Words<'_>) {
@@ -138,7 +164,7 @@ macro_rules! commands {
     ($($function:ident => $verb:ident),* $(,)?) => {
         $(unsafe extern "C" fn $function(ctx: *mut raw::RedisModuleCtx, argv: *mut *mut raw::RedisModuleString, argc: c_int) -> c_int {
             // SAFETY: called by the server with a live context and its words.
-            unsafe { command(Verb::$verb, ctx, argv, argc) }
+            unsafe { command(Verb::$verb, State::$function, ctx, argv, argc) }
         })*
 
         /// The function that the server calls for a command.
@@ -176,7 +202,7 @@ pub(crate) unsafe extern "C" fn RedisModule_OnLoad(
             return ERR;
         }
         let ctx = Ctx::new(ctx);
-        match guarded("loading", || Words::read(argv, argc, |words| load::load(ctx, words.all()))) {
+        match guarded("loading", || Words::read(argv, argc, 0, |words| load::load(ctx, words.all()))) {
             Some(Ok(())) => OK,
             Some(Err(why)) => {
                 ctx.log(Level::Warning, &format!("not loaded: {why}"));

@@ -1,15 +1,13 @@
-//! The keys of one command, open in the server.
+//! Keys that are open in the server.
 
 use std::ffi::{c_int, c_longlong, c_void};
 
 use redis_module::raw;
-use redlock_core::grammar::Keys;
 use redlock_core::ledger::Ledger;
 use redlock_core::table::Database;
 use redlock_core::{Effect, Fault, Keyspace, LockId, Occupant};
 
 use super::api::{Ctx, OwnedText, long, server};
-use super::edge::Words;
 use super::register::lock_type;
 use crate::state::see_off;
 use crate::vault;
@@ -24,65 +22,79 @@ pub(crate) enum Intent {
     Change,
 }
 
-/// One open key. Null when a key that is not there was opened to look.
-struct OpenKey(*mut raw::RedisModuleKey);
+/// One open key.
+pub(super) struct OpenKey {
+    /// Null when a key that is not there was opened to look.
+    raw: *mut raw::RedisModuleKey,
+    /// Asked once: while the key is open nobody else changes it.
+    occupant: Occupant,
+}
 
 impl Drop for OpenKey {
     fn drop(&mut self) {
         // SAFETY: the key was opened during the present call and is closed once; null is allowed.
-        unsafe { server!(RedisModule_CloseKey)(self.0) };
+        unsafe { server!(RedisModule_CloseKey)(self.raw) };
     }
 }
 
 impl OpenKey {
     /// # Safety
     /// `name` must be a valid string of the server.
-    unsafe fn open(ctx: Ctx<'_>, name: *mut raw::RedisModuleString, intent: Intent) -> Self {
+    pub(super) unsafe fn open(ctx: Ctx<'_>, name: *mut raw::RedisModuleString, intent: Intent) -> Self {
         let mode = if intent == Intent::Change { READ_WRITE } else { READ };
-        // SAFETY: the context is alive, the name valid.
-        Self(unsafe { server!(RedisModule_OpenKey)(ctx.raw, name, mode) })
-    }
-
-    fn occupant(&self) -> Occupant {
-        // SAFETY: the key is open; null reads as empty.
-        let kind = unsafe { server!(RedisModule_KeyType)(self.0) };
-        match kind.try_into().unwrap_or(raw::REDISMODULE_KEYTYPE_MODULE) {
-            raw::REDISMODULE_KEYTYPE_EMPTY => Occupant::Empty,
-            raw::REDISMODULE_KEYTYPE_STRING => Occupant::ForeignString,
-            raw::REDISMODULE_KEYTYPE_MODULE => self.lock().map_or(Occupant::OtherType, Occupant::Lock),
-            _ => Occupant::OtherType,
+        // SAFETY: the context is alive, the name valid; the key is open from then on.
+        unsafe {
+            let raw = server!(RedisModule_OpenKey)(ctx.raw, name, mode);
+            Self { raw, occupant: occupant_of_key(raw) }
         }
     }
 
-    /// The lock that is the key's value, if the value is of our type.
-    fn lock(&self) -> Option<LockId> {
-        // SAFETY: the key is open.
-        unsafe { lock_of_key(self.0) }
+    pub(super) fn occupant(&self) -> Occupant {
+        self.occupant
     }
 
     /// Puts a lock under the key; tells the lock that is gone by that.
-    fn put(&self, lock: LockId) -> Option<LockId> {
-        self.replace(|| {
+    pub(super) fn put(&mut self, lock: LockId) -> Option<LockId> {
+        let raw = self.raw;
+        self.replace(Occupant::Lock(lock), || {
             // SAFETY: the key is open for writing. The value is a number that only this module reads.
-            unsafe { server!(RedisModule_ModuleTypeSetValue)(self.0, lock_type(), value_of_lock(lock)) };
+            unsafe { server!(RedisModule_ModuleTypeSetValue)(raw, lock_type(), value_of_lock(lock)) };
         })
     }
 
     /// Deletes the key; tells the lock that is gone by that.
-    fn delete(&self) -> Option<LockId> {
-        self.replace(|| {
+    pub(super) fn delete(&mut self) -> Option<LockId> {
+        let raw = self.raw;
+        self.replace(Occupant::Empty, || {
             // SAFETY: the key is open for writing.
-            unsafe { server!(RedisModule_DeleteKey)(self.0) };
+            unsafe { server!(RedisModule_DeleteKey)(raw) };
         })
     }
 
-    fn replace(&self, change: impl FnOnce()) -> Option<LockId> {
-        match self.lock() {
-            Some(old) => see_off(old, change),
-            None => {
+    fn replace(&mut self, by: Occupant, change: impl FnOnce()) -> Option<LockId> {
+        match std::mem::replace(&mut self.occupant, by) {
+            Occupant::Lock(old) => see_off(old, change),
+            _ => {
                 change();
                 None
             }
+        }
+    }
+}
+
+/// What stands under a key.
+///
+/// # Safety
+/// `key` must be an open key or null.
+unsafe fn occupant_of_key(key: *mut raw::RedisModuleKey) -> Occupant {
+    // SAFETY: as the caller promises; null reads as empty.
+    unsafe {
+        let kind = server!(RedisModule_KeyType)(key);
+        match kind.try_into().unwrap_or(raw::REDISMODULE_KEYTYPE_MODULE) {
+            raw::REDISMODULE_KEYTYPE_EMPTY => Occupant::Empty,
+            raw::REDISMODULE_KEYTYPE_STRING => Occupant::ForeignString,
+            raw::REDISMODULE_KEYTYPE_MODULE => lock_of_key(key).map_or(Occupant::OtherType, Occupant::Lock),
+            _ => Occupant::OtherType,
         }
     }
 }
@@ -111,24 +123,6 @@ pub(super) unsafe fn lock_of_key(key: *mut raw::RedisModuleKey) -> Option<LockId
     }
 }
 
-/// Open keys without an allocation for the usual one.
-enum Open {
-    One(OpenKey),
-    Many(Vec<OpenKey>),
-}
-
-/// The keys of a command, and the words that replicate it.
-pub(crate) struct CommandKeys<'a> {
-    ctx: Ctx<'a>,
-    words: &'a Words<'a>,
-    keys: &'a Keys,
-    database: Database,
-    open: Open,
-    audience: Audience,
-    /// The command itself was handed on; once is enough, however many keys it has.
-    is_handed_on: bool,
-}
-
 /// Who hears of effects.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Audience {
@@ -138,98 +132,13 @@ pub(crate) enum Audience {
     Nobody,
 }
 
-impl<'a> CommandKeys<'a> {
-    /// Opens the keys of a command.
-    pub(crate) fn open(
-        ctx: Ctx<'a>,
-        words: &'a Words<'a>,
-        keys: &'a Keys,
-        database: Database,
-        intent: Intent,
-        audience: Audience,
-    ) -> Self {
-        // SAFETY: words are valid strings for the length of the call.
-        let open_word = |word: usize| unsafe { OpenKey::open(ctx, words.raw(word), intent) };
-        let open = match keys {
-            Keys::One => Open::One(open_word(1)),
-            Keys::Many(_) => Open::Many(keys.words().map(open_word).collect()),
-        };
-        Self { ctx, words, keys, database, open, audience, is_handed_on: false }
-    }
-
-    fn key(&self, key: usize) -> &OpenKey {
-        match &self.open {
-            Open::One(open) => open,
-            Open::Many(open) => &open[key],
-        }
-    }
-
-    fn raw_name(&self, key: usize) -> *mut raw::RedisModuleString {
-        self.words.raw(self.keys.word(key))
-    }
-
-    /// Tells watchers and caches that a key has changed. The module says so itself, because a refused
-    /// command opens its key for writing and yet changes nothing.
-    fn changed(&self, key: usize) {
-        // SAFETY: the context is alive, the name valid.
-        unsafe { server!(RedisModule_SignalModifiedKey)(self.ctx.raw, self.raw_name(key)) };
-    }
-}
-
-impl Keyspace for CommandKeys<'_> {
-    fn database(&self) -> Database {
-        self.database
-    }
-
-    fn connection(&self) -> Option<u64> {
-        // A script runs as a client of its own.
-        (!self.ctx.circumstances().is_script()).then(|| self.ctx.connection())
-    }
-
-    fn name(&self, key: usize) -> &[u8] {
-        self.words.word(self.keys.word(key))
-    }
-
-    fn occupant(&self, key: usize) -> Occupant {
-        self.key(key).occupant()
-    }
-
-    fn put(&mut self, key: usize, lock: LockId) -> Option<LockId> {
-        let gone = self.key(key).put(lock);
-        self.changed(key);
-        gone
-    }
-
-    fn delete(&mut self, key: usize) -> Option<LockId> {
-        let gone = self.key(key).delete();
-        self.changed(key);
-        gone
-    }
-
-    fn store(&mut self, ledger: &Ledger) -> Result<(), Fault> {
-        vault::store(ledger)
-    }
-
-    fn replicate(&mut self, effect: Effect<'_>) {
-        if let Effect::Prolonged { key, .. } = effect {
-            self.changed(key);
-        }
-        match (self.audience, effect) {
-            (Audience::Nobody, Effect::Covered { .. }) => {}
-            // With nobody there to hear it, this only counts the change towards the next save.
-            (Audience::Nobody, _) | (_, Effect::Released) => {
-                if !std::mem::replace(&mut self.is_handed_on, true) {
-                    self.ctx.replicate_verbatim();
-                }
-            }
-            (Audience::Somebody, effect) => spell_out(self.ctx, effect, |key| self.raw_name(key)),
-        }
-    }
-}
-
 /// Hands a lock as it now stands on to replicas and the AOF.
 #[cold]
-fn spell_out(ctx: Ctx<'_>, effect: Effect<'_>, raw_name: impl Fn(usize) -> *mut raw::RedisModuleString) {
+pub(super) fn spell_out(
+    ctx: Ctx<'_>,
+    effect: Effect<'_>,
+    raw_name: impl Fn(usize) -> *mut raw::RedisModuleString,
+) {
     let (to, name) = (ctx.raw, c"REDLOCK.APPLY".as_ptr());
     // SAFETY: the context is alive; `s` takes a string of the server, `b` bytes and their length, `l`
     // a long long, `c` a C string, in the order of the format.
@@ -292,7 +201,7 @@ impl<'a> NamedKey<'a> {
     }
 
     /// Deletes the key, here and on replicas; tells the lock that is gone by that.
-    pub(crate) fn delete(&self) -> Option<LockId> {
+    pub(crate) fn delete(&mut self) -> Option<LockId> {
         let gone = self.open.delete();
         self.changed();
         // SAFETY: the context is alive; `s` takes a string of the server.
@@ -324,6 +233,10 @@ impl<'a> NamedKeys<'a> {
 }
 
 impl Keyspace for NamedKeys<'_> {
+    fn count(&self) -> usize {
+        self.names.len()
+    }
+
     fn database(&self) -> Database {
         self.database
     }

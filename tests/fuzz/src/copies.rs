@@ -127,6 +127,10 @@ impl Copy {
 }
 
 impl Keyspace for View<'_> {
+    fn count(&self) -> usize {
+        self.names.len()
+    }
+
     fn database(&self) -> Database {
         0
     }

@@ -51,7 +51,7 @@ impl Node {
         }
         let connection =
             keyspace.connection().ok_or(Fault::Arg("WAIT needs a connection; a script has none"))?;
-        let keys = (0..request.keys.len()).map(|key| keyspace.name(key).into());
+        let keys = (0..keyspace.count()).map(|key| keyspace.name(key).into());
         let waiter = Waiter {
             database: keyspace.database(),
             ticket: wait.ticket,
@@ -69,15 +69,15 @@ impl Node {
         };
         let ahead = self.queues.enter(waiter)?;
         self.counters.waits += 1;
-        let (left_ms, ticket) = self.holder(keyspace, request.keys.len(), clock);
+        let (left_ms, ticket) = self.holder(keyspace, clock);
         Ok(Reply::Queued { left_ms, position: ahead as u64 + 1, ticket })
     }
 
     /// What the one who holds longest has left, and its ticket.
-    fn holder(&self, keyspace: &impl Keyspace, keys: usize, clock: &mut impl NodeClock) -> (i64, u64) {
+    fn holder(&self, keyspace: &impl Keyspace, clock: &mut impl NodeClock) -> (i64, u64) {
         let now = clock.proven();
         let left = |lock| i64::try_from(now.left_until(self.locks.deadline(lock))).unwrap_or(i64::MAX);
-        let holders = (0..keys).filter_map(|key| match keyspace.occupant(key) {
+        let holders = (0..keyspace.count()).filter_map(|key| match keyspace.occupant(key) {
             Occupant::Lock(lock) => Some((left(lock), self.queues.ticket_of(lock))),
             Occupant::ForeignString => Some((-1, 0)),
             Occupant::Empty | Occupant::OtherType => None,
@@ -93,7 +93,7 @@ impl Node {
         }
         let (database, ticket) = (keyspace.database(), request.wait.map(|wait| wait.ticket));
         let mut any = false;
-        for key in 0..request.keys.len() {
+        for key in 0..keyspace.count() {
             let name = keyspace.name(key);
             if self.queues.is_preceded(database, name, ticket, request.owner.text()) {
                 self.queues.note_free(database, name);
@@ -106,10 +106,10 @@ impl Node {
     /// A request was granted at once: it waits no longer, and others learn its ticket.
     pub(super) fn granted_at_once(&mut self, keyspace: &impl Keyspace, request: &Acquire<'_>) {
         if !self.queues.is_empty() {
-            self.leave_line(keyspace, request.keys.len(), request.owner.text());
+            self.leave_line(keyspace, request.owner.text());
         }
         if let Some(wait) = &request.wait {
-            for key in 0..request.keys.len() {
+            for key in 0..keyspace.count() {
                 if let Occupant::Lock(lock) = keyspace.occupant(key) {
                     self.queues.holds(lock, wait.ticket);
                 }
@@ -118,8 +118,8 @@ impl Node {
     }
 
     /// Takes an owner out of the lines of the keys.
-    pub(super) fn leave_line(&mut self, keyspace: &impl Keyspace, keys: usize, owner: &[u8]) {
-        for key in 0..keys {
+    pub(super) fn leave_line(&mut self, keyspace: &impl Keyspace, owner: &[u8]) {
+        for key in 0..keyspace.count() {
             self.queues.leave(keyspace.database(), keyspace.name(key), owner);
         }
     }
@@ -157,8 +157,7 @@ impl Node {
         let now = clock.latest();
         let packed = &owner.packed();
         // Whoever is in the way is followed by another look.
-        let Standing::Open { has_locks } = self.standing(keyspace, waiter.keys.len(), packed, clock).ok()?
-        else {
+        let Standing::Open { has_locks } = self.standing(keyspace, packed, clock).ok()? else {
             return None;
         };
         let granted = self.grant(keyspace, &request, packed, has_locks, now, clock).ok()?;

@@ -13,7 +13,7 @@ pub use upkeep::Sweep;
 
 use crate::counters::Counters;
 use crate::fault::Fault;
-use crate::fence::{self, Stripe, Stripes};
+use crate::fence::{self, Stripes};
 use crate::grammar::{Acquire, Apply, Extend, Release};
 use crate::keyspace::{Effect, Keyspace, Occupant};
 use crate::late::LateReleases;
@@ -89,13 +89,13 @@ impl Node {
     ) -> Result<Reply, Fault> {
         let now = clock.latest();
         let owner = &request.owner.packed();
-        match self.standing(keyspace, request.keys.len(), owner, clock)? {
+        match self.standing(keyspace, owner, clock)? {
             Standing::Held => self.refuse(keyspace, request, clock),
             Standing::Mine { fence } => {
                 // The same request again: the same lock, the same fence, at least as long.
                 self.cover(keyspace, fence, request.ttl.ms())?;
                 self.counters.refreshes += 1;
-                for key in 0..request.keys.len() {
+                for key in 0..keyspace.count() {
                     let as_many = |count| count;
                     self.prolong(keyspace, key, fence, as_many, request.owner.text(), request.ttl, now);
                 }
@@ -126,7 +126,7 @@ impl Node {
         clock: &mut impl NodeClock,
     ) -> Result<Reply, Fault> {
         let now = clock.latest();
-        if !self.owns_all(keyspace, request.keys.len(), &request.owner.packed(), clock)? {
+        if !self.owns_all(keyspace, &request.owner.packed(), clock)? {
             self.counters.stale_extensions += 1;
             return Ok(Reply::Nil);
         }
@@ -135,10 +135,10 @@ impl Node {
             Occupant::Lock(id) => fence::lifted(self.locks.fence(id), request.floor),
             _ => 0,
         };
-        let largest = (0..request.keys.len()).map(lifted).max().unwrap_or(0);
+        let largest = (0..keyspace.count()).map(lifted).max().unwrap_or(0);
         self.cover(keyspace, largest, request.ttl.ms())?;
         self.counters.extensions += 1;
-        for key in 0..request.keys.len() {
+        for key in 0..keyspace.count() {
             let one_more = |count: u32| count.saturating_add(1);
             self.prolong(keyspace, key, largest, one_more, request.owner.text(), request.ttl, now);
         }
@@ -155,21 +155,21 @@ impl Node {
         request: &Release<'_>,
         clock: &mut impl NodeClock,
     ) -> Result<Reply, Fault> {
-        if !self.owns_all(keyspace, request.keys.len(), &request.owner.packed(), clock)? {
+        if !self.owns_all(keyspace, &request.owner.packed(), clock)? {
             self.counters.stale_releases += 1;
             if !self.queues.is_empty() {
-                self.leave_line(keyspace, request.keys.len(), request.owner.text());
+                self.leave_line(keyspace, request.owner.text());
             }
             let now = clock.latest();
             if let Some(connection) = keyspace.connection() {
-                for key in 0..request.keys.len() {
+                for key in 0..keyspace.count() {
                     self.late.remember(keyspace.name(key), request.owner.text(), connection, now);
                 }
             }
             return Ok(Reply::Integer(0));
         }
         self.counters.releases += 1;
-        for key in 0..request.keys.len() {
+        for key in 0..keyspace.count() {
             self.free(keyspace, key, request.floor);
         }
         keyspace.replicate(Effect::Released);
@@ -179,7 +179,7 @@ impl Node {
     /// Does on a copy what a release did on the master: no clock is asked.
     pub fn replay_release(&mut self, keyspace: &mut impl Keyspace, request: &Release<'_>) -> Reply {
         let owner = &request.owner.packed();
-        for key in 0..request.keys.len() {
+        for key in 0..keyspace.count() {
             if let Occupant::Lock(id) = keyspace.occupant(key)
                 && self.locks.is_owned_by(id, owner)
             {
@@ -205,7 +205,7 @@ impl Node {
         // What the master did is done: a copy that cannot store it follows all the same, and says so when
         // it is to grant by itself.
         let _ = self.cover(keyspace, request.fence, request.left_ms);
-        self.stripes.raise(Stripe::of(keyspace.name(0)), request.fence);
+        self.stripes.raise(keyspace.stripe(0), request.fence);
         let granted = Millis(now.0.saturating_sub(request.held_ms.unwrap_or(0)));
         // An extension says how many there were and leaves the label out; a grant does neither.
         if let (Occupant::Lock(id), Some(extensions), None) =
@@ -273,7 +273,6 @@ impl Node {
     fn standing(
         &self,
         keyspace: &impl Keyspace,
-        keys: usize,
         owner: &Packed<'_>,
         clock: &mut impl NodeClock,
     ) -> Result<Standing, Fault> {
@@ -281,7 +280,7 @@ impl Node {
         let mut open = false;
         let mut has_locks = false;
         let mut fences = None::<(u64, u64)>;
-        for key in 0..keys {
+        for key in 0..keyspace.count() {
             match keyspace.occupant(key) {
                 Occupant::OtherType => return Err(Fault::WrongType),
                 Occupant::ForeignString => held = true,
@@ -308,12 +307,11 @@ impl Node {
     fn owns_all(
         &self,
         keyspace: &impl Keyspace,
-        keys: usize,
         owner: &Packed<'_>,
         clock: &mut impl NodeClock,
     ) -> Result<bool, Fault> {
         let mut all = true;
-        for key in 0..keys {
+        for key in 0..keyspace.count() {
             all &= match keyspace.occupant(key) {
                 Occupant::OtherType => return Err(Fault::WrongType),
                 Occupant::Lock(id) => self.locks.is_owned_by(id, owner) && !self.has_expired(id, clock),
@@ -336,19 +334,16 @@ impl Node {
         now: Millis,
         clock: &mut impl NodeClock,
     ) -> Result<Reply, Fault> {
-        let keys = request.keys.len();
+        let keys = keyspace.count();
         self.refuse_in_quarantine(clock)?;
         if self.comes_late(keyspace, request, now) {
             self.counters.late_refusals += 1;
             return Ok(Reply::Nil);
         }
         let mut fence = 0;
-        let mut stripe = Stripe::of(keyspace.name(0));
         for key in 0..keys {
-            if key > 0 {
-                stripe = Stripe::of(keyspace.name(key));
-            }
-            fence = fence.max(self.stripes.next(stripe, request.floor).ok_or(Fault::FenceExhausted)?);
+            let next = self.stripes.next(keyspace.stripe(key), request.floor);
+            fence = fence.max(next.ok_or(Fault::FenceExhausted)?);
             // A lock that came here from another name has the numbers of that name.
             if has_locks && let Occupant::Lock(old) = keyspace.occupant(key) {
                 fence = fence.max(self.locks.fence(old) + 1);
@@ -382,10 +377,7 @@ impl Node {
                 extensions: 0,
             };
             let id = self.locks.insert(&lock).ok_or(FULL)?;
-            if keys > 1 {
-                stripe = Stripe::of(keyspace.name(key));
-            }
-            self.stripes.raise(stripe, fence);
+            self.stripes.raise(keyspace.stripe(key), fence);
             let gone = keyspace.put(key, id);
             self.bury_if(gone);
             let left_ms = now.left_until(deadline);
@@ -413,7 +405,7 @@ impl Node {
             return false;
         }
         let Some(connection) = keyspace.connection() else { return false };
-        (0..request.keys.len())
+        (0..keyspace.count())
             .any(|key| self.late.bars(keyspace.name(key), request.owner.text(), connection, now))
     }
 
@@ -435,7 +427,7 @@ impl Node {
         self.locks.set_fence(id, fence);
         self.locks.set_extensions(id, extensions);
         // The lock may have come here from another name, whose stripe counted for it so far.
-        self.stripes.raise(Stripe::of(keyspace.name(key)), fence);
+        self.stripes.raise(keyspace.stripe(key), fence);
         let left_ms = now.left_until(self.locks.prolong(id, now.deadline_after(ttl.ms())));
         let held_ms = now.since(self.locks.granted(id));
         keyspace.replicate(Effect::Prolonged { key, owner, fence, left_ms, held_ms, extensions });
@@ -445,7 +437,7 @@ impl Node {
         let Occupant::Lock(id) = keyspace.occupant(key) else { return };
         let renamed = self.locks.place(id).1 != keyspace.name(key);
         if floor > 0 || renamed {
-            let stripe = Stripe::of(keyspace.name(key));
+            let stripe = keyspace.stripe(key);
             let last = self.stripes.last(stripe).max(self.locks.fence(id));
             let raised = fence::lifted(last, floor);
             // The floor is a wish: when it cannot be stored the lock is freed all the same.
@@ -462,11 +454,17 @@ impl Node {
     /// Makes sure that a crash from now on forgets neither this fence nor this time to live.
     fn cover(&mut self, keyspace: &mut impl Keyspace, fence: u64, ttl_ms: u64) -> Result<(), Fault> {
         if let Some(next) = self.ledger.covering(fence, ttl_ms) {
-            keyspace.store(&next)?;
-            keyspace.replicate(Effect::Covered { mark: next.mark, longest_ttl_ms: next.longest_ttl_ms });
-            self.ledger = next;
+            self.store(keyspace, next)?;
         }
         self.longest_ttl_ms = self.longest_ttl_ms.max(ttl_ms);
+        Ok(())
+    }
+
+    #[cold]
+    fn store(&mut self, keyspace: &mut impl Keyspace, next: Ledger) -> Result<(), Fault> {
+        keyspace.store(&next)?;
+        keyspace.replicate(Effect::Covered { mark: next.mark, longest_ttl_ms: next.longest_ttl_ms });
+        self.ledger = next;
         Ok(())
     }
 

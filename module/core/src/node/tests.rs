@@ -20,6 +20,9 @@ impl OneKey {
 }
 
 impl Keyspace for OneKey {
+    fn count(&self) -> usize {
+        1
+    }
     fn database(&self) -> Database {
         0
     }
