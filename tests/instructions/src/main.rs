@@ -1,0 +1,52 @@
+//! Fixed work for the pure crates: `instructions WORK TIMES` does one kind of work so many times, and
+//! `instructions` alone tells which kinds there are.
+//!
+//! It measures nothing itself. `scripts/instructions` runs it under valgrind with two counts; the
+//! difference is what the work takes, whatever the machine does meanwhile. So everything here is the same
+//! in every run: no clock, no randomness, no hash that is seeded.
+
+mod node;
+mod session;
+
+use std::process::ExitCode;
+
+/// A kind of work: its name, and what does it so many times.
+type Work = (&'static str, fn(u64));
+
+/// All kinds, in the order in which they are told.
+const ALL: &[Work] = &[
+    ("node-acquire-release", node::acquire_and_release),
+    ("node-extend", node::extend),
+    ("node-refusal", node::refuse),
+    ("node-stale-release", node::release_nothing),
+    ("node-options", node::acquire_with_options),
+    ("node-eight-keys", node::acquire_and_release_eight),
+    ("node-expiry", node::expire),
+    ("node-handoff", node::hand_on),
+    ("session-hold", session::hold),
+    ("session-extend", session::extend),
+    ("session-refusal", session::be_refused),
+    ("session-promotion", session::promote),
+];
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let (work, times) = match arguments.as_slice() {
+        [] => {
+            ALL.iter().for_each(|(name, _)| println!("{name}"));
+            return ExitCode::SUCCESS;
+        }
+        [work, times] => (ALL.iter().find(|(name, _)| name == work), times.parse().ok()),
+        _ => (None, None),
+    };
+    match (work, times) {
+        (Some((_, work)), Some(times)) => {
+            work(times);
+            ExitCode::SUCCESS
+        }
+        _ => {
+            eprintln!("usage: instructions [WORK TIMES]");
+            ExitCode::from(2)
+        }
+    }
+}
