@@ -56,9 +56,7 @@ fn ctrl_z_and_fg_work_as_with_any_command() {
         eventually("the lock is held", SOON, || (!fleet.is_free("job")).then_some(()));
         if let Some(word) = proof {
             tmux.line(word);
-            eventually("it was typed, and echoed", SOON, || {
-                (tmux.screen().matches(word).count() == 2).then_some(())
-            });
+            tmux.until_times(word, 2);
         }
         tmux.key("C-z");
         tmux.until("Stopped");
@@ -66,14 +64,10 @@ fn ctrl_z_and_fg_work_as_with_any_command() {
         tmux.until("shell 2");
         tmux.line("fg");
         // The shell says what it lets go on. Before that, what is typed is for the shell.
-        eventually("it goes on", SOON, || {
-            (tmux.screen().matches("run --ttl 60s job").count() == 2).then_some(())
-        });
+        tmux.until_times("run --ttl 60s job", 2);
         if proof.is_some() {
             tmux.line("again");
-            eventually("it reads again", SOON, || {
-                (tmux.screen().matches("again").count() == 2).then_some(())
-            });
+            tmux.until_times("again", 2);
         }
         assert!(!fleet.is_free("job"), "held all the time");
         tmux.key("C-c");
