@@ -66,11 +66,17 @@ impl Stripes {
 
     /// The last number given out on a stripe, or where it began.
     #[must_use]
+    #[inline]
     pub fn last(&self, stripe: Stripe) -> u64 {
         match self.near[usize::from(stripe.0)] {
-            FAR => self.far.get(&stripe).copied().unwrap_or(MAX_FENCE),
+            FAR => self.last_far(stripe),
             near => self.base + u64::from(near),
         }
+    }
+
+    #[cold]
+    fn last_far(&self, stripe: Stripe) -> u64 {
+        self.far.get(&stripe).copied().unwrap_or(MAX_FENCE)
     }
 
     /// Where the number of a stripe is kept, for whoever wants to fetch it ahead of time.
@@ -87,6 +93,7 @@ impl Stripes {
 
     /// The number that a grant on this stripe would carry, or `None` when the numbers are used up.
     #[must_use]
+    #[inline]
     pub fn next(&self, stripe: Stripe, floor: u64) -> Option<u64> {
         let last = self.last(stripe);
         let next = (last + 1).max(floor.min(last.saturating_add(MAX_LIFT)));
@@ -94,16 +101,20 @@ impl Stripes {
     }
 
     /// Makes sure that every later number on this stripe is larger than `fence`.
+    #[inline]
     pub fn raise(&mut self, stripe: Stripe, fence: u64) {
         let last = self.last(stripe).max(fence.min(MAX_FENCE));
         self.largest = self.largest.max(last);
         self.near[usize::from(stripe.0)] = match u32::try_from(last - self.base) {
             Ok(near) if near != FAR => near,
-            _ => {
-                self.far.insert(stripe, last);
-                FAR
-            }
+            _ => self.keep_far(stripe, last),
         };
+    }
+
+    #[cold]
+    fn keep_far(&mut self, stripe: Stripe, last: u64) -> u32 {
+        self.far.insert(stripe, last);
+        FAR
     }
 
     /// Makes sure that every later number on any stripe is larger than `above`.

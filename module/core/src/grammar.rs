@@ -113,17 +113,14 @@ pub fn acquire<'a>(verb: Verb, argv: &[&'a [u8]], max_ttl_ms: u64) -> Result<Acq
     let keys = words.keys(verb)?;
     let owner = Owner::parse(words.required(verb)?)?;
     let ttl = Ttl::parse(words.required(verb)?, max_ttl_ms)?;
-    let mut request = Acquire { keys, owner, ttl, floor: 0, label: &[], wait: None };
-    if words.has_more() {
-        request.read_options(words)?;
-    }
-    Ok(request)
+    let plain = Acquire { keys, owner, ttl, floor: 0, label: &[], wait: None };
+    if words.has_more() { plain.with_options(words) } else { Ok(plain) }
 }
 
 impl<'a> Acquire<'a> {
     /// Most requests have no options.
     #[inline(never)]
-    fn read_options(&mut self, mut words: Words<'_, 'a>) -> Result<(), Fault> {
+    fn with_options(mut self, mut words: Words<'_, 'a>) -> Result<Self, Fault> {
         let mut floor = None;
         let mut label = None;
         let mut stamp = None;
@@ -150,7 +147,7 @@ impl<'a> Acquire<'a> {
             None => {}
         }
         (self.floor, self.label) = (floor.unwrap_or(0), label.unwrap_or(&[]));
-        Ok(())
+        Ok(self)
     }
 }
 

@@ -148,13 +148,18 @@ impl<'a> Record<'a> {
         self.body.get(from..from + len).unwrap_or(&[])
     }
 
+    #[inline]
     fn is_owned_by(&self, owner: &Packed<'_>) -> bool {
         // The usual owner is compared without asking how long it is.
-        match (self.form(), owner.as_uuid()) {
-            (Form::Uuid, Some(uuid)) => self.body.first_chunk() == Some(uuid),
-            (form, None) => form == owner.form() && self.owner() == owner.bytes(),
-            _ => false,
+        match owner.as_uuid() {
+            Some(uuid) => self.form() == Form::Uuid && self.body.first_chunk() == Some(uuid),
+            None => self.is_owned_by_other(owner),
         }
+    }
+
+    #[inline(never)]
+    fn is_owned_by_other(&self, owner: &Packed<'_>) -> bool {
+        self.form() == owner.form() && self.owner() == owner.bytes()
     }
 
     /// What the wheel keeps in the record.
@@ -188,6 +193,7 @@ impl<'a> Record<'a> {
 
 impl Slots {
     /// The record with this name; one of zeros if there is none.
+    #[inline]
     fn record(&self, id: LockId) -> Record<'_> {
         let (header, body) = self.0.get(id).split_first_chunk().unwrap_or((&[0; at::BODY], &[]));
         Record { header, body }
@@ -256,9 +262,14 @@ impl LockTable {
         let (header, body) = content.split_first_chunk_mut()?;
         *header = lock.header(database, links);
         let (owner_part, rest) = body.split_at_mut_checked(owner.len())?;
-        owner_part.copy_from_slice(owner);
+        match (lock.owner.as_uuid(), owner_part.first_chunk_mut()) {
+            (Some(uuid), Some(part)) => *part = *uuid,
+            _ => owner_part.copy_from_slice(owner),
+        }
         let (label_part, rest) = rest.split_at_mut_checked(lock.label.len())?;
-        label_part.copy_from_slice(lock.label);
+        if !lock.label.is_empty() {
+            label_part.copy_from_slice(lock.label);
+        }
         rest.get_mut(..lock.key.len())?.copy_from_slice(lock.key);
         self.wheel.admit(&mut self.slots, id.to_bits(), links);
         Some(id)
@@ -277,6 +288,7 @@ impl LockTable {
 
     /// Whether `owner` is the owner of the lock.
     #[must_use]
+    #[inline]
     pub fn is_owned_by(&self, id: LockId, owner: &Packed<'_>) -> bool {
         self.slots.record(id).is_owned_by(owner)
     }
@@ -294,6 +306,7 @@ impl LockTable {
 
     /// When the lock is over.
     #[must_use]
+    #[inline]
     pub fn deadline(&self, id: LockId) -> Millis {
         self.slots.record(id).time(at::DEADLINE)
     }
@@ -344,6 +357,14 @@ impl LockTable {
             return (self.swapped(*database), key);
         }
         (self.swapped(record.database()), record.key())
+    }
+
+    /// Whether the lock stands under this key, in whatever database, as far as the table was told.
+    #[must_use]
+    #[inline]
+    pub fn is_at(&self, id: LockId, key: &[u8]) -> bool {
+        let record = self.slots.record(id);
+        if record.flags() & MOVED == 0 { record.key() == key } else { self.place(id).1 == key }
     }
 
     /// Notes that a lock stands under another key than the one it was granted for, and puts it back

@@ -160,8 +160,7 @@ impl Node {
         let Standing::Open { has_locks } = self.standing(keyspace, packed, clock).ok()? else {
             return None;
         };
-        let granted = self.grant(keyspace, &request, packed, has_locks, now, clock).ok()?;
-        let Reply::Integer(fence) = granted else { return None };
+        let fence = self.grant(keyspace, &request, packed, has_locks, now, clock).ok()??;
         self.counters.handoffs += 1;
         let locks = (0..waiter.keys.len()).filter_map(|key| match keyspace.occupant(key) {
             Occupant::Lock(lock) => Some(lock),

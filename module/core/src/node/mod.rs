@@ -106,11 +106,13 @@ impl Node {
                 self.refuse(keyspace, request, clock)
             }
             Standing::Open { has_locks } => {
-                let reply = self.grant(keyspace, request, owner, has_locks, now, clock)?;
-                if matches!(reply, Reply::Integer(_)) {
+                let Some(fence) = self.grant(keyspace, request, owner, has_locks, now, clock)? else {
+                    return Ok(Reply::Nil);
+                };
+                if request.wait.is_some() || !self.queues.is_empty() {
                     self.granted_at_once(keyspace, request);
                 }
-                Ok(reply)
+                Ok(Reply::Integer(fence))
             }
         }
     }
@@ -325,6 +327,7 @@ impl Node {
         clock.has_passed(self.locks.deadline(lock))
     }
 
+    /// Grants all keys under one fence; `None` if the request comes too late.
     fn grant(
         &mut self,
         keyspace: &mut impl Keyspace,
@@ -333,12 +336,12 @@ impl Node {
         has_locks: bool,
         now: Millis,
         clock: &mut impl NodeClock,
-    ) -> Result<Reply, Fault> {
+    ) -> Result<Option<u64>, Fault> {
         let keys = keyspace.count();
         self.refuse_in_quarantine(clock)?;
         if self.comes_late(keyspace, request, now) {
             self.counters.late_refusals += 1;
-            return Ok(Reply::Nil);
+            return Ok(None);
         }
         let mut fence = 0;
         for key in 0..keys {
@@ -385,7 +388,7 @@ impl Node {
             keyspace.replicate(Effect::Granted { key, owner, fence, left_ms, label: request.label });
         }
         self.counters.grants += 1;
-        Ok(Reply::Integer(fence))
+        Ok(Some(fence))
     }
 
     fn refuse_in_quarantine(&mut self, clock: &mut impl NodeClock) -> Result<(), Fault> {
@@ -435,7 +438,7 @@ impl Node {
 
     fn free(&mut self, keyspace: &mut impl Keyspace, key: usize, floor: u64) {
         let Occupant::Lock(id) = keyspace.occupant(key) else { return };
-        let renamed = self.locks.place(id).1 != keyspace.name(key);
+        let renamed = !self.locks.is_at(id, keyspace.name(key));
         if floor > 0 || renamed {
             let stripe = keyspace.stripe(key);
             let last = self.stripes.last(stripe).max(self.locks.fence(id));
@@ -468,6 +471,7 @@ impl Node {
         Ok(())
     }
 
+    #[inline]
     fn bury_if(&mut self, gone: Option<LockId>) {
         if let Some(lock) = gone {
             self.forget(lock);
