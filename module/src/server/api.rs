@@ -5,48 +5,59 @@ use std::marker::PhantomData;
 
 use redis_module::raw;
 
-/// A function of the server that [`require_all`] has seen. The table of functions is written once,
-/// while the module is loaded; reading it and calling from it are unsafe together.
+/// A function of the server that [`require_all`] has seen; one that it does not ask for does not compile.
+/// The table of functions is written once, while the module is loaded; reading it and calling from it are
+/// unsafe together.
 macro_rules! server {
-    ($name:ident) => {
-        raw::$name.expect(stringify!($name is checked when the module is loaded))
-    };
+    ($name:ident) => {{
+        let () = $crate::server::api::required::$name;
+        raw::$name.unwrap_unchecked()
+    }};
 }
 pub(crate) use server;
 
-/// The functions without which the module does not load. The first that is missing is named.
-pub(crate) fn require_all() -> Result<(), &'static str> {
-    macro_rules! require {
-        ($($name:ident)*) => {
+/// Asks for functions of the server, by name.
+macro_rules! require {
+    ($($name:ident)*) => {
+        /// The functions that [`require_all`] asks for.
+        #[allow(non_upper_case_globals, reason = "the server's names")]
+        pub(crate) mod required {
+            $(pub(crate) const $name: () = ();)*
+        }
+
+        /// Whether the functions are there without which the module does not load. The first that is missing
+        /// is named.
+        pub(crate) fn require_all() -> Result<(), &'static str> {
             // SAFETY: the table of functions was written just before, by the server's own code.
             $(if unsafe { raw::$name }.is_none() { return Err(stringify!($name)); })*
-        };
-    }
-    require! {
-        RedisModule_AvoidReplicaTraffic RedisModule_Call RedisModule_CallReplyArrayElement
-        RedisModule_CallReplyStringPtr RedisModule_CloseKey RedisModule_FreeCallReply RedisModule_CreateCommand RedisModule_CreateDataType RedisModule_CreateString
-        RedisModule_CreateTimer RedisModule_DeleteKey RedisModule_DigestAddLongLong
-        RedisModule_DigestAddStringBuffer RedisModule_DigestEndSequence RedisModule_EmitAOF
-        RedisModule_Free RedisModule_FreeString RedisModule_GetClientId RedisModule_GetCommand
-        RedisModule_GetContextFlags RedisModule_GetDbIdFromIO RedisModule_GetKeyNameFromIO
-        RedisModule_GetRandomHexChars RedisModule_GetSelectedDb RedisModule_InfoAddFieldCString
-        RedisModule_InfoAddFieldULongLong RedisModule_InfoAddSection RedisModule_IsIOError
-        RedisModule_IsKeysPositionRequest RedisModule_KeyAtPosWithFlags
-        RedisModule_KeyType RedisModule_LoadConfigs RedisModule_LoadStringBuffer RedisModule_LoadUnsigned
-        RedisModule_Log RedisModule_ModuleTypeGetType RedisModule_ModuleTypeGetValue
-        RedisModule_ModuleTypeSetValue RedisModule_OpenKey RedisModule_RegisterEnumConfig
-        RedisModule_RegisterInfoFunc RedisModule_RegisterNumericConfig RedisModule_Replicate RedisModule_ReplicateVerbatim
-        RedisModule_PublishMessage RedisModule_ReplyWithArray RedisModule_ReplyWithError RedisModule_ReplyWithLongLong
-        RedisModule_ReplyWithMap RedisModule_ReplyWithNull RedisModule_ReplyWithSimpleString
-        RedisModule_ReplyWithStringBuffer
-        RedisModule_SaveStringBuffer RedisModule_SaveUnsigned RedisModule_SelectDb
-        RedisModule_SetCommandInfo RedisModule_SetModuleOptions RedisModule_SignalModifiedKey
-        RedisModule_StopTimer RedisModule_StringPtrLen RedisModule_SubscribeToKeyspaceEvents
-        RedisModule_SubscribeToServerEvent
-        RedisModule_FreeServerInfo RedisModule_GetServerInfo RedisModule_Scan RedisModule_ScanCursorCreate
-        RedisModule_ScanCursorDestroy RedisModule_ServerInfoGetFieldUnsigned
-    }
-    Ok(())
+            Ok(())
+        }
+    };
+}
+
+require! {
+    RedisModule_AvoidReplicaTraffic RedisModule_Call RedisModule_CallReplyArrayElement
+    RedisModule_CallReplyStringPtr RedisModule_CloseKey RedisModule_FreeCallReply RedisModule_CreateCommand RedisModule_CreateDataType RedisModule_CreateString
+    RedisModule_CreateTimer RedisModule_DeleteKey RedisModule_DigestAddLongLong
+    RedisModule_DigestAddStringBuffer RedisModule_DigestEndSequence RedisModule_EmitAOF
+    RedisModule_Free RedisModule_FreeString RedisModule_GetClientId RedisModule_GetCommand
+    RedisModule_GetContextFlags RedisModule_GetDbIdFromIO RedisModule_GetKeyNameFromIO
+    RedisModule_GetRandomHexChars RedisModule_GetSelectedDb RedisModule_InfoAddFieldCString
+    RedisModule_InfoAddFieldULongLong RedisModule_InfoAddSection RedisModule_IsIOError
+    RedisModule_IsKeysPositionRequest RedisModule_KeyAtPosWithFlags
+    RedisModule_KeyType RedisModule_LoadConfigs RedisModule_LoadStringBuffer RedisModule_LoadUnsigned
+    RedisModule_Log RedisModule_ModuleTypeGetType RedisModule_ModuleTypeGetValue
+    RedisModule_ModuleTypeSetValue RedisModule_OpenKey RedisModule_RegisterEnumConfig
+    RedisModule_RegisterInfoFunc RedisModule_RegisterNumericConfig RedisModule_Replicate RedisModule_ReplicateVerbatim
+    RedisModule_PublishMessage RedisModule_ReplyWithArray RedisModule_ReplyWithError RedisModule_ReplyWithLongLong
+    RedisModule_ReplyWithMap RedisModule_ReplyWithNull RedisModule_ReplyWithSimpleString
+    RedisModule_ReplyWithStringBuffer
+    RedisModule_SaveStringBuffer RedisModule_SaveUnsigned RedisModule_SelectDb
+    RedisModule_SetCommandInfo RedisModule_SetModuleOptions RedisModule_SignalModifiedKey
+    RedisModule_StopTimer RedisModule_StringPtrLen RedisModule_SubscribeToKeyspaceEvents
+    RedisModule_SubscribeToServerEvent
+    RedisModule_FreeServerInfo RedisModule_GetServerInfo RedisModule_Scan RedisModule_ScanCursorCreate
+    RedisModule_ScanCursorDestroy RedisModule_ServerInfoGetFieldUnsigned
 }
 
 /// The server's word for success.

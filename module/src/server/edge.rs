@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::ffi::{c_char, c_int, c_longlong, c_void};
+use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use redis_module::raw;
@@ -62,9 +63,13 @@ impl<'a> Words<'a> {
         // SAFETY: every word is a valid string for as long as `run` runs.
         let read = |word: &*mut raw::RedisModuleString| unsafe { bytes(*word) };
         if raw.len() <= USUAL_WORDS {
-            let mut usual: [&[u8]; USUAL_WORDS] = [&[]; USUAL_WORDS];
-            usual.iter_mut().zip(raw).skip(first).for_each(|(slot, word)| *slot = read(word));
-            run(&Words { raw, bytes: &usual[..raw.len()] })
+            let mut usual = [const { MaybeUninit::<&[u8]>::uninit() }; USUAL_WORDS];
+            for (number, (slot, word)) in usual.iter_mut().zip(raw).enumerate() {
+                slot.write(if number < first { &[] } else { read(word) });
+            }
+            // SAFETY: as many slots as there are words were just written.
+            let bytes = unsafe { std::slice::from_raw_parts(usual.as_ptr().cast::<&[u8]>(), raw.len()) };
+            run(&Words { raw, bytes })
         } else {
             let all: Vec<&[u8]> = raw.iter().map(read).collect();
             run(&Words { raw, bytes: &all })

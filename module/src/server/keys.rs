@@ -40,6 +40,7 @@ impl Drop for OpenKey {
 impl OpenKey {
     /// # Safety
     /// `name` must be a valid string of the server.
+    #[inline]
     pub(super) unsafe fn open(ctx: Ctx<'_>, name: *mut raw::RedisModuleString, intent: Intent) -> Self {
         let mode = if intent == Intent::Change { READ_WRITE } else { READ };
         // SAFETY: the context is alive, the name valid; the key is open from then on.

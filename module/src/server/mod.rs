@@ -11,7 +11,6 @@
 
 #![allow(unsafe_code)]
 #![allow(clippy::cast_possible_truncation, reason = "bindgen widens the server's small constants")]
-#![allow(clippy::expect_used, reason = "functions of the server are checked when the module is loaded")]
 
 pub(crate) mod api;
 pub(crate) mod cache;
