@@ -16,11 +16,14 @@
 //! | [`retry`] | whether and when to try again |
 //! | [`decimal`] | numbers as text |
 //! | [`census`] | what the nodes together say about a lock |
+//! | [`rendezvous`] | which of several groups of nodes has a resource |
+//! | [`ceiling`] | the number that no holder of a group has gone beyond |
 
 #![forbid(unsafe_code)]
 
 pub mod answer;
 pub mod ballot;
+pub mod ceiling;
 pub mod census;
 pub mod decimal;
 pub mod hint;
@@ -28,6 +31,7 @@ pub mod moment;
 pub mod nodes;
 pub mod pace;
 pub mod quorum;
+pub mod rendezvous;
 pub mod retry;
 pub mod session;
 pub mod validity;
@@ -38,6 +42,7 @@ pub use decimal::Decimal;
 pub use moment::Moment;
 pub use nodes::{MAX_NODES, NodeSet};
 pub use quorum::Quorum;
+pub use rendezvous::Rendezvous;
 pub use retry::Retry;
 pub use session::{Ask, Event, Freed, Freeing, Grant, Line, Request, Session};
 pub use validity::Drift;
