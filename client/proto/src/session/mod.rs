@@ -4,6 +4,7 @@
 //! votes, chooses the fence, keeps the lease of every node, and decides when the lock is held, extended,
 //! lost and free. Whoever drives it sends what it asks for and brings back the answers, however late.
 
+mod raise;
 mod release;
 mod request;
 #[cfg(test)]
@@ -40,6 +41,7 @@ pub struct Session {
     promotion: Option<Promotion>,
     patience: Patience,
     extension: Option<Extension>,
+    raising: Option<raise::Raising>,
     waiting: Option<waiting::Waiting>,
     freeing: Option<Freeing>,
 }
@@ -89,7 +91,7 @@ pub enum Event {
     },
     /// The attempt has failed; release what it may have got.
     Failed(Refusal),
-    /// The lock is held for longer.
+    /// The lock is held for longer, and under the larger number if one was asked for.
     Extended,
     /// It is not held for longer, and still held for as long as it was; with what the nodes said.
     NotExtended(Ballot),
@@ -126,6 +128,7 @@ impl Session {
             promotion: None,
             patience: Patience::Unused,
             extension: None,
+            raising: None,
             waiting: None,
             freeing: None,
         };
@@ -238,7 +241,8 @@ impl Session {
         self.note_claim(node, &reply);
         self.enter(node, request, reply);
         // An answer can take a lease away as well.
-        self.lapse(now).or_else(|| self.decide(now))
+        let next = self.lapse(now).or_else(|| self.decide(now));
+        next.or_else(|| self.attend_raising(node, fence, now))
     }
 
     /// Ends a hold whose time is up: what had lapsed before an answer came stays over, whatever it says.
@@ -365,6 +369,7 @@ impl Session {
             return Err(Over);
         }
         let request = Request { ask: Ask::Extend, ttl, sent: now };
+        self.raising = None;
         self.longest_ttl = self.longest_ttl.max(ttl);
         let mut ballot = Ballot::new(self.quorum);
         // Nodes that are not asked keep saying what they said.
