@@ -21,13 +21,26 @@ pub(crate) struct Extender {
 impl Extender {
     /// Extends the lock; one extension after the other.
     pub(crate) async fn extend(&self, ttl: Duration) -> Result<Duration, Error> {
+        self.ask(ttl, |answer| Message::Extend { session: self.session, ttl, answer }).await
+    }
+
+    /// Holds the lock under a larger number, in the turn of an extension.
+    pub(crate) async fn raise_to(&self, fence: u64) -> Result<Duration, Error> {
+        let ttl = self.hold.ttl();
+        self.ask(ttl, |answer| Message::Raise { session: self.session, fence, answer }).await
+    }
+
+    async fn ask(
+        &self,
+        ttl: Duration,
+        call: impl FnOnce(oneshot::Sender<Extended>) -> Message,
+    ) -> Result<Duration, Error> {
         let _turn = self.hold.extending.lock().await;
         if self.hold.lease.remaining().is_zero() {
             return Err(self.lost(self.hold.lease.ended().unwrap_or(Loss::Expired)));
         }
         let (answer, extended) = oneshot::channel();
-        let call = Message::Extend { session: self.session, ttl, answer };
-        self.inbox.send(call).map_err(|_| Error::NoRuntime)?;
+        self.inbox.send(call(answer)).map_err(|_| Error::NoRuntime)?;
         let outcome = extended.await.map_err(|_| Error::NoRuntime)?;
         observe::extended(&self.hold.keys, matches!(outcome, Extended::Yes));
         match outcome {

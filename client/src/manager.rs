@@ -109,7 +109,7 @@ impl LockManager {
         &self.shared
     }
 
-    fn settings(&self) -> &Settings {
+    pub(crate) fn settings(&self) -> &Settings {
         &self.shared.settings
     }
 
@@ -117,7 +117,7 @@ impl LockManager {
         Keys::one(&self.settings().key_prefix, resource).map_err(Error::invalid)
     }
 
-    fn keys<R: AsRef<[u8]>>(&self, resources: impl IntoIterator<Item = R>) -> Result<Keys, Error> {
+    pub(crate) fn keys<R: AsRef<[u8]>>(&self, resources: impl IntoIterator<Item = R>) -> Result<Keys, Error> {
         Keys::many(&self.settings().key_prefix, resources).map_err(Error::invalid)
     }
 
@@ -132,8 +132,7 @@ impl LockManager {
     /// # Errors
     /// That of the last attempt, when the policy gives up or trying again is no use.
     pub async fn acquire(&self, resource: impl AsRef<[u8]>, ttl: Duration) -> Result<Guard, Error> {
-        let keys = self.key(resource.as_ref())?;
-        self.acquire_keys(keys, ttl, &self.settings().retry).await
+        self.take(self.key(resource.as_ref())?, ttl, Effort::AsConfigured, None).await
     }
 
     /// Tries once to take a lock.
@@ -143,8 +142,7 @@ impl LockManager {
     /// # Errors
     /// [`Error::Contended`] if somebody else holds it, and all others.
     pub async fn try_acquire(&self, resource: impl AsRef<[u8]>, ttl: Duration) -> Result<Guard, Error> {
-        let keys = self.key(resource.as_ref())?;
-        self.acquire_keys(keys, ttl, &Retry::none()).await
+        self.take(self.key(resource.as_ref())?, ttl, Effort::Once, None).await
     }
 
     /// Takes a lock, waiting for it for at most `wait`, whatever the manager's policy says about giving up.
@@ -159,8 +157,7 @@ impl LockManager {
         ttl: Duration,
         wait: Duration,
     ) -> Result<Guard, Error> {
-        let keys = self.key(resource.as_ref())?;
-        self.acquire_within(keys, ttl, wait).await
+        self.take(self.key(resource.as_ref())?, ttl, Effort::Within(wait), None).await
     }
 
     /// Takes several locks as one: all of them or none, in any order given, without deadlock.
@@ -175,8 +172,7 @@ impl LockManager {
         resources: impl IntoIterator<Item = R>,
         ttl: Duration,
     ) -> Result<Guard, Error> {
-        let keys = self.keys(resources)?;
-        self.acquire_keys(keys, ttl, &self.settings().retry).await
+        self.take(self.keys(resources)?, ttl, Effort::AsConfigured, None).await
     }
 
     /// Tries once to take several locks as one. Cancel safe, as [`LockManager::acquire`].
@@ -188,8 +184,7 @@ impl LockManager {
         resources: impl IntoIterator<Item = R>,
         ttl: Duration,
     ) -> Result<Guard, Error> {
-        let keys = self.keys(resources)?;
-        self.acquire_keys(keys, ttl, &Retry::none()).await
+        self.take(self.keys(resources)?, ttl, Effort::Once, None).await
     }
 
     /// Takes several locks as one, trying again for at most `wait`. Cancel safe, as
@@ -203,8 +198,7 @@ impl LockManager {
         ttl: Duration,
         wait: Duration,
     ) -> Result<Guard, Error> {
-        let keys = self.keys(resources)?;
-        self.acquire_within(keys, ttl, wait).await
+        self.take(self.keys(resources)?, ttl, Effort::Within(wait), None).await
     }
 
     /// Runs `work` while holding a lock, and frees it afterwards.
@@ -284,12 +278,28 @@ impl LockManager {
         }
     }
 
-    async fn acquire_within(&self, keys: Keys, ttl: Duration, wait: Duration) -> Result<Guard, Error> {
-        observe::in_acquire_span(&keys, self.attempts_within(&keys, ttl, wait)).await
+    /// Takes a lock with so much effort. With a floor, the nodes are asked for a number that is not smaller;
+    /// that is a wish, and whoever needs it looks at what came.
+    pub(crate) async fn take(
+        &self,
+        keys: Keys,
+        ttl: Duration,
+        effort: Effort,
+        floor: Option<u64>,
+    ) -> Result<Guard, Error> {
+        let wish = Wish { keys, ttl, floor };
+        match effort {
+            Effort::AsConfigured => self.acquire_by(wish, &self.settings().retry).await,
+            Effort::Once => self.acquire_by(wish, &Retry::none()).await,
+            Effort::Within(wait) => {
+                observe::in_acquire_span(&wish.keys, self.attempts_within(&wish, wait)).await
+            }
+        }
     }
 
     /// Tries until the lock is held or the time is up.
-    async fn attempts_within(&self, keys: &Keys, ttl: Duration, wait: Duration) -> Result<Guard, Error> {
+    async fn attempts_within(&self, wish: &Wish, wait: Duration) -> Result<Guard, Error> {
+        let keys = &wish.keys;
         tokio::runtime::Handle::try_current().map_err(|_| Error::NoRuntime)?;
         let policy = self.settings().retry.clone().give_up_after(Duration::MAX);
         // The caller has said how long to go on; a policy that gives up before does not.
@@ -300,7 +310,7 @@ impl LockManager {
         };
         let mut last_words = None;
         let patience = self.settings().waits_in_line.then_some(wait);
-        let attempts = self.attempts(keys, ttl, patience, pause, &mut last_words);
+        let attempts = self.attempts(wish, patience, pause, &mut last_words);
         // In line it is the driver that says when time is up: it knows what the nodes said.
         let at_most = patience.map_or(wait, |patience| patience.saturating_add(DRIVER_GRACE));
         let outcome = match tokio::time::timeout(at_most, attempts).await {
@@ -314,14 +324,14 @@ impl LockManager {
         outcome.inspect_err(|error| observe::failed(keys, error))
     }
 
-    async fn acquire_keys(&self, keys: Keys, ttl: Duration, retry: &Retry) -> Result<Guard, Error> {
+    async fn acquire_by(&self, wish: Wish, retry: &Retry) -> Result<Guard, Error> {
         let pause = |attempts, elapsed, at_least| retry.next_at_least(attempts, elapsed, random(), at_least);
         let patience = retry.patience().filter(|_| self.settings().waits_in_line);
         let attempts = async {
-            let outcome = self.attempts(&keys, ttl, patience, pause, &mut None).await;
-            outcome.inspect_err(|error| observe::failed(&keys, error))
+            let outcome = self.attempts(&wish, patience, pause, &mut None).await;
+            outcome.inspect_err(|error| observe::failed(&wish.keys, error))
         };
-        observe::in_acquire_span(&keys, attempts).await
+        observe::in_acquire_span(&wish.keys, attempts).await
     }
 
     /// Tries until the lock is held, trying again is no use, or `pause` says that it is enough: it is told how
@@ -329,13 +339,13 @@ impl LockManager {
     /// `patience`, every attempt waits in line for what is left of it.
     async fn attempts(
         &self,
-        keys: &Keys,
-        ttl: Duration,
+        wish: &Wish,
         patience: Option<Duration>,
         pause: impl Fn(u32, Duration, Duration) -> Option<Duration>,
         last_words: &mut Option<Evidence>,
     ) -> Result<Guard, Error> {
-        let ttl = self.settings().check_ttl(ttl)?;
+        let keys = &wish.keys;
+        let ttl = self.settings().check_ttl(wish.ttl)?;
         // Pauses between attempts need a timer: better no attempt at all than a panic at the second.
         tokio::runtime::Handle::try_current().map_err(|_| Error::NoRuntime)?;
         let started = Instant::now();
@@ -347,7 +357,7 @@ impl LockManager {
             observe::attempt(keys);
             let left = patience.unwrap_or_default().saturating_sub(started.elapsed());
             let wait = ticket.map(|ticket| Wait { ticket, patience: left });
-            let error = match self.attempt(keys, ttl, wait, attempts).await {
+            let error = match self.attempt(wish, ttl, wait, attempts).await {
                 Ok(guard) => {
                     observe::acquired(keys, guard.fence(), started.elapsed(), attempts);
                     if attempts > 1 || guard.had_to_wait() {
@@ -373,16 +383,16 @@ impl LockManager {
     /// Tries once, with an owner of its own.
     async fn attempt(
         &self,
-        keys: &Keys,
+        wish: &Wish,
         ttl: Duration,
         wait: Option<Wait>,
         attempts: u32,
     ) -> Result<Guard, Refused> {
-        let settings = self.settings();
+        let (settings, keys, floor) = (self.settings(), &wish.keys, wish.floor);
         let hold = Arc::new(Hold::new(keys.clone(), ttl, settings));
         let inbox = self.shared.inbox()?;
         let (answer, acquired) = oneshot::channel();
-        let call = Message::Acquire { hold: Arc::clone(&hold), ttl, wait, answer };
+        let call = Message::Acquire { hold: Arc::clone(&hold), ttl, floor, wait, answer };
         inbox.send(call).map_err(|_| Error::NoRuntime)?;
         let ticket = wait.map(|wait| wait.ticket);
         let mut awaited = Awaited { acquired, ticket, inbox: &inbox };
@@ -408,6 +418,23 @@ impl LockManager {
             Err(_) => Err(Error::NoRuntime.into()),
         }
     }
+}
+
+/// How hard to try.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Effort {
+    /// As the manager's [`Retry`] says.
+    AsConfigured,
+    Once,
+    /// For so long, whatever the policy says about giving up.
+    Within(Duration),
+}
+
+/// What is asked for.
+struct Wish {
+    keys: Keys,
+    ttl: Duration,
+    floor: Option<u64>,
 }
 
 /// How long after the end of a wait its driver may say so.

@@ -21,11 +21,20 @@ pub(crate) struct SessionId {
 #[derive(Debug)]
 pub(crate) enum Message {
     /// Try once to take a lock. If nobody waits for the answer any more, it is given back.
-    Acquire { hold: Arc<Hold>, ttl: Duration, wait: Option<Wait>, answer: oneshot::Sender<Acquired> },
+    /// With a floor, the nodes are asked for a number that is not smaller.
+    Acquire {
+        hold: Arc<Hold>,
+        ttl: Duration,
+        floor: Option<u64>,
+        wait: Option<Wait>,
+        answer: oneshot::Sender<Acquired>,
+    },
     /// Nobody waits any more for the lock that was asked for with this ticket.
     Cancel { ticket: u64 },
     /// Extend a lock that is held.
     Extend { session: SessionId, ttl: Duration, answer: oneshot::Sender<Extended> },
+    /// Hold a lock under a larger number, and for its time to live from now on.
+    Raise { session: SessionId, fence: u64, answer: oneshot::Sender<Extended> },
     /// Free a lock; the answer may be of no interest.
     Release { session: SessionId, answer: Option<oneshot::Sender<Freeing>> },
     /// Forget a lock without freeing it.

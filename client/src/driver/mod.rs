@@ -139,13 +139,13 @@ impl Driver {
 
     fn call(&mut self, message: Message, now: Moment) {
         match message {
-            Message::Acquire { hold, ttl, wait, answer } => {
+            Message::Acquire { hold, ttl, floor, wait, answer } => {
                 let in_line = wait.map(|_| self.can_wait());
                 if in_line == Some(None) {
-                    self.unplaced.push(Message::Acquire { hold, ttl, wait, answer });
+                    self.unplaced.push(Message::Acquire { hold, ttl, floor, wait, answer });
                     return;
                 }
-                let hint = self.hints.for_next_acquire();
+                let hint = self.hints.for_next_acquire().max(floor);
                 self.serial += 1;
                 let wait = wait
                     .filter(|_| in_line == Some(Some(true)))
@@ -171,6 +171,12 @@ impl Driver {
                 let drift = self.settings.drift;
                 let Some(record) = self.record(session) else { return };
                 if let Some((request, to)) = record.extend(ttl, drift, now, answer) {
+                    self.send(session, request, to, now);
+                }
+            }
+            Message::Raise { session, fence, answer } => {
+                let Some(record) = self.record(session) else { return };
+                if let Some((request, to)) = record.raise(fence, now, answer) {
                     self.send(session, request, to, now);
                 }
             }

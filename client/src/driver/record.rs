@@ -6,6 +6,7 @@ use crate::hold::Hold;
 use crate::lease::Loss;
 use crate::settings::Settings;
 use crate::wire::Frame;
+use redlock_proto::session::Over;
 use redlock_proto::{
     Ask, Drift, Event, Failure, FailureKind, Freeing, Grant, Line, Moment, NodeSet, Reply, Request, Session,
 };
@@ -109,13 +110,35 @@ impl Record {
         now: Moment,
         answer: oneshot::Sender<Extended>,
     ) -> Option<(Request, NodeSet)> {
-        match self.session.extend(ttl, now) {
+        let wanted = self.session.extend(ttl, now);
+        if wanted.is_ok() {
+            self.lease = drift.lease(ttl);
+        }
+        self.await_extension(wanted, answer)
+    }
+
+    /// Begins to raise the number. An extension that was under way before answers nobody any more.
+    pub(super) fn raise(
+        &mut self,
+        fence: u64,
+        now: Moment,
+        answer: oneshot::Sender<Extended>,
+    ) -> Option<(Request, NodeSet)> {
+        let wanted = self.session.raise_to(fence, now);
+        self.await_extension(wanted, answer)
+    }
+
+    fn await_extension(
+        &mut self,
+        wanted: Result<(Request, NodeSet), Over>,
+        answer: oneshot::Sender<Extended>,
+    ) -> Option<(Request, NodeSet)> {
+        match wanted {
             Ok(wanted) => {
-                self.lease = drift.lease(ttl);
                 self.on_extended = Some(answer);
                 Some(wanted)
             }
-            Err(_) => {
+            Err(Over) => {
                 self.hold.lease.end(Loss::Expired);
                 let _ = answer.send(Extended::Over);
                 None
@@ -177,7 +200,12 @@ impl Record {
                 }
                 return Duty::Free;
             }
-            Event::Extended => self.report_extension(Extended::Yes),
+            Event::Extended => {
+                if let Some(fence) = self.session.fence() {
+                    self.hold.granted(fence);
+                }
+                self.report_extension(Extended::Yes);
+            }
             Event::NotExtended(ballot) => self.report_extension(Extended::No(ballot)),
             Event::Lost(ballot) => {
                 // Unless its time was up before, it is the nodes that have let go of it.
