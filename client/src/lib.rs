@@ -49,6 +49,7 @@
 //! | to know whether the nodes are well | [`LockManager::health`], [`LockManager::ask`] |
 //! | to hand a lock to another process | [`Guard::detach`], [`LockManager::detached`] |
 //! | to end a program without leaving locks behind | [`Guard::release`], or drop and [`LockManager::close`] |
+//! | more locks in a second than one group of nodes grants | [`LockGroups`] |
 //! | locks in your own tests, without a server | [`LockManager::in_memory`], [`memory::Nodes`] |
 //! | locks in a program without async | the module `blocking`, with the feature of that name |
 //!
@@ -137,6 +138,7 @@ mod driver;
 mod error;
 mod extender;
 mod fence_gate;
+mod groups;
 mod guard;
 mod health;
 mod held;
@@ -159,6 +161,7 @@ mod wire;
 pub use builder::Builder;
 pub use error::{Error, Evidence, NodeAnswer};
 pub use fence_gate::{FenceGate, FenceGates, StaleFence};
+pub use groups::{GroupGuard, GroupHealth, GroupHeld, GroupRelease, GroupsBuilder, GroupsHealth, LockGroups};
 pub use guard::{Detached, Guard};
 pub use health::{Health, NodeHealth, NodeState};
 pub use held::Held;

@@ -67,6 +67,11 @@ impl Nodes {
         self.shared.nodes.is_empty()
     }
 
+    /// Whether these are the same nodes, not only as many.
+    pub(crate) fn are(&self, others: &Self) -> bool {
+        Arc::ptr_eq(&self.shared, &others.shared)
+    }
+
     /// Cuts a node off, until [`Nodes::revive`]. Its locks run on, as they do on a server that cannot be
     /// reached.
     pub fn silence(&self, node: usize) {
