@@ -367,6 +367,32 @@ async fn the_old_lock_lasts_while_the_new_one_is_waited_for() {
     drop(holder);
 }
 
+#[tokio::test]
+async fn those_on_their_way_back_do_not_wait_in_a_circle() {
+    let estate = Estate::new();
+    let (key, _) = mover(&estate);
+    let (old, new) = (estate.two(), estate.three());
+    let ways = [LockGroups::moving(&old, &new), LockGroups::moving(&new, &old)];
+    let task = |number: usize| {
+        let (moving, key) = (ways[number % 2].clone().expect("a move"), key.clone());
+        tokio::spawn(async move {
+            let mut fences = Vec::new();
+            for _ in 0..20 {
+                fences.push(fence(&moving, &key).await);
+                tokio::task::yield_now().await;
+            }
+            fences
+        })
+    };
+    let tasks: Vec<_> = (0..4).map(task).collect();
+    let mut all = BTreeSet::new();
+    for task in tasks {
+        // Whoever waited in a circle would have given up after ten seconds, with an error.
+        all.extend(task.await.expect("nobody gave up"));
+    }
+    assert_eq!(all.len(), 80, "a number for each");
+}
+
 #[tokio::test(start_paused = true)]
 async fn work_runs_under_both_locks_and_stops_with_either() {
     let estate = Estate::new();

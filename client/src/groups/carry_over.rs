@@ -18,7 +18,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 /// How long a lock that lifts may last: it is freed as soon as it is had.
-const TTL: Duration = Duration::from_secs(5);
+const TTL: Duration = Duration::from_secs(2);
 
 /// What the names of the keys begin with that are locked for it, after the manager's prefix.
 const NAME: &str = "redlock:carry-over:";

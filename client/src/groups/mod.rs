@@ -102,9 +102,10 @@ impl LockGroups {
     ///    [`LockGroups::carry_over`], once.
     /// 3. Every client goes from `moving(old, new)` to `new`, one after the other.
     ///
-    /// Back again from the middle of step 1 or 2 is back to `old`, from the middle of step 3 on it is forwards, or
-    /// another move. A lock costs a second round trip meanwhile if its resource moves, and a third when its number
-    /// has to be raised in one of the groups.
+    /// Until the first client knows only `new`, the way back is to let every client go back to `old`. From then on
+    /// it is a move of its own, `moving(new, old)`, whose clients get along with those of this one. Meanwhile a
+    /// lock costs a second round trip if its resource moves, and a third when its number has to be raised in one of
+    /// the groups.
     ///
     /// # Errors
     /// [`Error::Config`] if one of the two is itself a move, if a group of both has different nodes in one than in
@@ -167,7 +168,7 @@ impl LockGroups {
     async fn take(&self, keys: Keys, ttl: Duration, effort: Effort) -> Result<GroupGuard, Error> {
         match self.homes(&keys)? {
             Homes::One(home) => Ok(GroupGuard::new(home.manager.take(keys, ttl, effort, None).await?, None)),
-            Homes::Both { old, new } => both::take_both(&old.manager, &new.manager, keys, ttl, effort).await,
+            Homes::Both { old, new } => both::take_both(old, new, keys, ttl, effort).await,
         }
     }
 
