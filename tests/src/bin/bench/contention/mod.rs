@@ -173,6 +173,7 @@ fn report(crowds: &[Crowd<'_>], all: &[Vec<Round>]) {
         "messages",
         "asked a node",
         "fewest/most turns",
+        "lapsed",
     ];
     let rows: Vec<Vec<String>> = crowds
         .iter()
@@ -188,6 +189,7 @@ fn report(crowds: &[Crowd<'_>], all: &[Vec<Round>]) {
                 format!("{:.1}", typical(rounds, |round| round.messages)),
                 format!("{:.3}", typical(rounds, |round| round.asked)),
                 format!("{:.2}", fairness(rounds)),
+                rounds.iter().map(|round| round.lapsed).sum::<usize>().to_string(),
             ]
         })
         .collect();

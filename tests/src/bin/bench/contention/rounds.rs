@@ -27,6 +27,8 @@ pub(crate) struct Round {
     pub(crate) messages: f64,
     /// How often the lock was asked for at a node until it was had.
     pub(crate) asked: f64,
+    /// How many locks were over before their work was.
+    pub(crate) lapsed: usize,
     /// The turns of every task, by process and task.
     pub(crate) turns: HashMap<(usize, usize), usize>,
 }
@@ -67,14 +69,16 @@ impl<'a> Crowd<'a> {
         for (process, told) in told.iter().enumerate() {
             for turn in &told.turns {
                 *turns.entry((process, turn.task)).or_default() += 1;
-                all.push((turn.from_ns, turn.to_ns, (process, turn.task)));
+                all.push((turn.from_ns, turn.to_ns, (process, turn.task), turn.to_the_end));
             }
         }
         all.sort_unstable();
-        // What it is all for: nobody has it before the last one is done.
-        assert!(all.windows(2).all(|pair| pair[0].1 <= pair[1].0), "{}: two at a time", self.name);
+        // What it is all for: nobody has it before the last one is done, or its lock is over.
+        let in_turn = |pair: &[(u64, u64, _, bool)]| pair[0].1 <= pair[1].0 || !pair[0].3;
+        assert!(all.windows(2).all(in_turn), "{}: two at a time", self.name);
+        let lapsed = all.iter().filter(|turn| !turn.3).count();
         let changes = all.windows(2).filter(|pair| pair[0].2 != pair[1].2);
-        let gaps: Vec<f64> = changes.map(|pair| (pair[1].0 - pair[0].1) as f64 / 1e3).collect();
+        let gaps: Vec<f64> = changes.map(|pair| pair[1].0.saturating_sub(pair[0].1) as f64 / 1e3).collect();
         let wall_s =
             all.first().zip(all.last()).map_or(f64::NAN, |(first, last)| (last.1 - first.0) as f64 / 1e9);
         // The first one had it from nobody, and counts too.
@@ -88,6 +92,7 @@ impl<'a> Crowd<'a> {
             server_cpu_us: used(|figures| figures.cpu_us) / handoffs,
             messages: used(|figures| figures.messages) / handoffs,
             asked: used(|figures| figures.asked) / (all.len() * self.nodes.len()) as f64,
+            lapsed,
             turns,
         }
     }

@@ -76,6 +76,16 @@ pub(crate) enum Held<'a> {
     Rslock(rslock::Lock),
 }
 
+impl Held<'_> {
+    /// Whether the lock may be believed; who cannot tell believes.
+    pub(crate) fn is_valid(&self) -> bool {
+        match self {
+            Self::Guard(guard) | Self::InTurn(guard, _) => guard.is_valid(),
+            Self::Rslock(_) => true,
+        }
+    }
+}
+
 impl Way {
     pub(crate) async fn connect(name: WayName, urls: Vec<String>) -> Self {
         let count = urls.len();

@@ -27,6 +27,8 @@ pub(crate) struct Turn {
     pub(crate) from_ns: u64,
     /// When its release was asked for.
     pub(crate) to_ns: u64,
+    /// Whether the lock was still valid then. On a machine that is too busy to claim it in time it may not be.
+    pub(crate) to_the_end: bool,
 }
 
 /// What came of one order.
@@ -68,12 +70,13 @@ impl Worker {
             let line = self.line();
             let words: Vec<&str> = line.split(' ').collect();
             match words[..] {
-                ["turn", task, from, to] => {
+                ["turn", task, from, to, to_the_end] => {
                     let ns = |word: &str| word.parse().expect("a moment");
                     turns.push(Turn {
                         task: task.parse().expect("a task"),
                         from_ns: ns(from),
                         to_ns: ns(to),
+                        to_the_end: to_the_end.parse().expect("true or false"),
                     });
                 }
                 ["cpu", us] => return Told { turns, cpu_us: us.parse().expect("a figure") },
@@ -111,8 +114,8 @@ pub(crate) fn serve(arguments: &[String]) {
         let turns = runtime.block_on(contend(&way, tasks, key, Instant::now() + time));
         let cpu_us = cpu::own_us() - before_us;
         let mut out = std::io::stdout().lock();
-        for Turn { task, from_ns, to_ns } in turns {
-            writeln!(out, "turn {task} {from_ns} {to_ns}").expect("somebody listens");
+        for Turn { task, from_ns, to_ns, to_the_end } in turns {
+            writeln!(out, "turn {task} {from_ns} {to_ns} {to_the_end}").expect("somebody listens");
         }
         writeln!(out, "cpu {cpu_us}").expect("somebody listens");
     }
@@ -136,7 +139,8 @@ async fn one_task(way: Arc<Way>, task: usize, key: String, end: Instant) -> Vec<
         let from_ns = now_ns();
         // The runtime's own timer has ticks of a millisecond, so that a wait of one takes up to two.
         tokio::task::spawn_blocking(|| std::thread::sleep(WORK)).await.expect("a sleep");
-        turns.push(Turn { task, from_ns, to_ns: now_ns() });
+        let to_ns = now_ns();
+        turns.push(Turn { task, from_ns, to_ns, to_the_end: held.is_valid() });
         way.release(held).await;
     }
     turns
