@@ -63,7 +63,7 @@ async fn resources_move_to_a_new_group_while_everybody_works() {
     visit(&clients.old, quiet, &quiet_watch).await;
     let wanted: Vec<String> = keys.iter().filter(|key| *key != quiet).cloned().collect();
 
-    let crowd = Crowd::of(&[clients.old.clone()], 6, &wanted);
+    let crowd = Crowd::of(std::slice::from_ref(&clients.old), 6, &wanted);
     crowd.until_visits(10).await;
     crowd.change_to(&clients.moving, 3).await;
     // A node of every group dies and comes back, waits for a while, and then counts from elsewhere than the others.
@@ -93,7 +93,7 @@ async fn resources_move_back_when_the_group_is_removed() {
     let back = LockGroups::moving(&clients.new, &clients.old).expect("a move");
     let keys = clients.keys();
     estate.lift(2, &keys[0], 5_000_000);
-    let crowd = Crowd::of(&[clients.new.clone()], 6, &keys);
+    let crowd = Crowd::of(std::slice::from_ref(&clients.new), 6, &keys);
     crowd.until_visits(5).await;
     crowd.change_to(&back, 2).await;
     back.carry_over().await.expect("a majority of every group");
