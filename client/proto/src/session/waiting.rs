@@ -26,7 +26,7 @@ const FIRST_PROBE: Duration = Duration::from_millis(10);
 /// The longest.
 const LAST_PROBE: Duration = Duration::from_secs(1);
 /// The least time for which a lock that was not claimed yet is of use.
-const LEAST_OF_USE: Duration = Duration::from_millis(10);
+const LEAST_OF_USE: Duration = Duration::from_millis(30);
 /// How many round trips we want to have for a claim: one for the news and the claim itself, the rest for what may
 /// come between.
 const CLAIM_ROUND_TRIPS: u32 = 4;

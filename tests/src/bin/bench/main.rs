@@ -4,7 +4,7 @@
 //! and medians are compared. Server CPU time is the server's own count, so that a busy machine disturbs
 //! it less than wall time.
 
-#![allow(clippy::expect_used, clippy::cast_precision_loss, reason = "a program that measures")]
+#![allow(clippy::expect_used, clippy::panic, clippy::cast_precision_loss, reason = "a program that measures")]
 
 mod client;
 mod contenders;
