@@ -125,12 +125,35 @@ enum Wake {
 
 #[derive(Clone, Copy, Debug)]
 enum Trouble {
-    Crash { node: usize, down_us: u64 },
-    Restart { node: usize },
-    Stall { node: usize, us: u64 },
-    Cut { client: usize, node: usize, way: Way, us: u64 },
-    Break { client: usize, node: usize },
-    Pause { client: usize, us: u64, sleeps: bool },
+    /// Without its memory, or with all that it knew but who was connected and who waited.
+    Crash {
+        node: usize,
+        down_us: u64,
+        keeps_memory: bool,
+    },
+    Restart {
+        node: usize,
+        keeps_memory: bool,
+    },
+    Stall {
+        node: usize,
+        us: u64,
+    },
+    Cut {
+        client: usize,
+        node: usize,
+        way: Way,
+        us: u64,
+    },
+    Break {
+        client: usize,
+        node: usize,
+    },
+    Pause {
+        client: usize,
+        us: u64,
+        sleeps: bool,
+    },
 }
 
 struct SimNode {
@@ -251,7 +274,9 @@ impl<'a> World<'a> {
         let plan = self.plan;
         for _ in 0..plan.crashes {
             let (node, down_us) = (self.any_node(), self.chance.u64(0..ttl_us));
-            self.trouble(Trouble::Crash { node, down_us });
+            // Where a rule is left out, every crash is one that the rule is there for.
+            let keeps_memory = down_us % 3 == 0 && plan.weakness == Weakness::None;
+            self.trouble(Trouble::Crash { node, down_us, keeps_memory });
         }
         for _ in 0..plan.stalls {
             let (node, us) = (self.any_node(), self.chance.u64(0..2 * ttl_us));
@@ -369,15 +394,20 @@ impl<'a> World<'a> {
         self.tell(|| format!("{trouble:?}"));
         let now = self.now;
         match trouble {
-            Trouble::Crash { node, down_us } => {
+            Trouble::Crash { node, down_us, keeps_memory } => {
                 self.nodes[node].is_down = true;
-                self.schedule(now + down_us, Coming::Trouble(Trouble::Restart { node }));
+                self.schedule(now + down_us, Coming::Trouble(Trouble::Restart { node, keeps_memory }));
             }
-            Trouble::Restart { node } => {
+            Trouble::Restart { node, keeps_memory } => {
                 let sim = &mut self.nodes[node];
                 sim.is_down = false;
                 let at = sim.time.at(now);
                 match self.plan.weakness {
+                    _ if keeps_memory => {
+                        for client in &self.clients {
+                            sim.memory.close(client.connections[node].id, at);
+                        }
+                    }
                     Weakness::FencesForgotten => {
                         let wait_ms = sim.memory.node().ledger().quarantine_ms();
                         sim.memory = fresh_node(node, self.plan);
