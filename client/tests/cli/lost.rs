@@ -95,7 +95,7 @@ fn the_loss_of_a_minority_costs_nothing() {
     let mut fleet = Fleet::start(3);
     let desk = Desk::of(&fleet);
     let mut command =
-        desk.command(&["run", "--ttl", "1s", "job", "--", "sh", "-c", "echo runs; read word; exit 5"]);
+        desk.command(&["run", "--ttl", "3s", "job", "--", "sh", "-c", "echo runs; read word; exit 5"]);
     command.stdin(std::process::Stdio::piped());
     let mut running = desk.start_command(command);
     assert_eq!(running.line(), "runs");

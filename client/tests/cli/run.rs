@@ -63,7 +63,7 @@ fn the_lock_is_held_while_the_command_runs() {
 fn a_lock_that_is_short_is_extended() {
     let mut fleet = Fleet::start(3);
     let desk = Desk::of(&fleet);
-    let running = desk.start(&["run", "--ttl", "600ms", "job", "--", "sleep", "600"]);
+    let running = desk.start(&["run", "--ttl", "2s", "job", "--", "sleep", "600"]);
     eventually("it was extended often enough to have run out otherwise", SOON, || {
         let locks = fleet.locks("job");
         let extended = locks.iter().flatten().filter(|lock| lock.extensions >= 4).count();
@@ -147,7 +147,7 @@ fn a_command_that_somebody_stops_keeps_its_lock() {
     let mut fleet = Fleet::start(3);
     let desk = Desk::of(&fleet);
     let mut running =
-        desk.start(&["run", "--ttl", "600ms", "job", "--", "sh", "-c", "echo runs; exec sleep 600"]);
+        desk.start(&["run", "--ttl", "2s", "job", "--", "sh", "-c", "echo runs; exec sleep 600"]);
     assert_eq!(running.line(), "runs");
     let (commands, _) = command_and_watchdog(running.pid());
     signal(commands[0], SIGSTOP);

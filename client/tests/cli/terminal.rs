@@ -11,6 +11,7 @@ fn ctrl_c_ends_the_command_and_frees_the_lock() {
     tmux.line("redlock run job -- sh -c 'echo ru''ns; exec sleep 600'; echo code=$?");
     tmux.until("runs");
     tmux.key("C-c");
+    tmux.until_prompt();
     // The shell itself gives the rest of the line up: the program has died of the signal, as sleep would have.
     tmux.line("echo code=$?");
     tmux.until("code=130");
@@ -27,6 +28,7 @@ fn a_script_stops_at_ctrl_c() {
     tmux.line("bash script redlock");
     tmux.until("runs");
     tmux.key("C-c");
+    tmux.until_prompt();
     tmux.line("echo code=$?");
     let screen = tmux.until("code=130");
     assert!(!screen.contains("went on"), "{screen}");
@@ -71,6 +73,7 @@ fn ctrl_z_and_fg_work_as_with_any_command() {
         }
         assert!(!fleet.is_free("job"), "held all the time");
         tmux.key("C-c");
+        tmux.until_prompt();
         tmux.line("echo code=$?");
         tmux.until("code=130");
         eventually("the lock is free", SOON, || fleet.is_free("job").then_some(()));
@@ -81,12 +84,14 @@ fn ctrl_z_and_fg_work_as_with_any_command() {
 fn a_command_that_was_stopped_for_too_long_does_not_go_on() {
     let mut fleet = Fleet::start(3);
     let Some(tmux) = Tmux::start(Desk::of(&fleet)) else { return };
-    tmux.line("redlock run --ttl 1s job -- sh -c 'echo ru''ns; sleep 600; echo went o''n'");
+    tmux.line("redlock run --ttl 3s job -- sh -c 'echo ru''ns; sleep 600; echo went o''n'");
     tmux.until("runs");
     tmux.key("C-z");
     tmux.until("Stopped");
     eventually("the lock has run out", SOON, || fleet.is_free("job").then_some(()));
     tmux.line("fg");
+    tmux.until("ready> fg");
+    tmux.until_prompt();
     tmux.line("echo code=$?");
     let screen = tmux.until("code=112");
     assert!(!screen.contains("went on"), "{screen}");

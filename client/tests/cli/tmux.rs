@@ -72,6 +72,15 @@ impl Tmux {
         self.tmux(&["capture-pane", "-p", "-J"])
     }
 
+    /// What is seen and what runs, for those who wonder why a test has failed.
+    fn state(&self) -> String {
+        let tty = self.tmux(&["display-message", "-p", "#{pane_tty}"]);
+        let columns = "pid,ppid,pgid,tpgid,stat,wchan:20,args";
+        let running = Command::new("ps").args(["-o", columns, "-t", tty.trim()]).output();
+        let running = running.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+        format!("{}\n{}", self.screen().trim_end(), running.unwrap_or_default())
+    }
+
     /// What is seen, with its colours.
     pub(crate) fn colored_screen(&self) -> String {
         self.tmux(&["capture-pane", "-p", "-e"])
@@ -90,18 +99,26 @@ impl Tmux {
         state.contains(" icanon") && state.contains(" echo ")
     }
 
+    /// Waits until the shell is ready. What is typed before may be thrown away: a shell does that after a Ctrl-C.
+    #[track_caller]
+    pub(crate) fn until_prompt(&self) {
+        let is_ready = || self.screen().trim_end().lines().last() == Some("ready>");
+        within(SOON, || is_ready().then_some(()))
+            .unwrap_or_else(|| panic!("the shell is not ready:\n{}", self.state()));
+    }
+
     /// Waits until this is seen so many times at least.
     #[track_caller]
     pub(crate) fn until_times(&self, what: &str, times: usize) {
         let seen = within(SOON, || (self.screen().matches(what).count() >= times).then_some(()));
-        seen.unwrap_or_else(|| panic!("{what:?} was not seen {times} times:\n{}", self.screen()));
+        seen.unwrap_or_else(|| panic!("{what:?} was not seen {times} times:\n{}", self.state()));
     }
 
     /// Waits until this is seen, and returns all.
     #[track_caller]
     pub(crate) fn until(&self, what: &str) -> String {
         let seen = within(SOON, || Some(self.screen()).filter(|screen| screen.contains(what)));
-        seen.unwrap_or_else(|| panic!("{what:?} was not seen:\n{}", self.screen()))
+        seen.unwrap_or_else(|| panic!("{what:?} was not seen:\n{}", self.state()))
     }
 }
 

@@ -123,6 +123,8 @@ impl Supervisor {
             return stopping.kill_at.saturating_duration_since(now).clamp(Duration::from_millis(1), LOOK);
         }
         match self.deadline.due(remaining) {
+            // It is over, and the guard is about to say why.
+            Due::Kill if remaining.is_zero() => Duration::from_millis(1),
             Due::Nothing(time) => time.clamp(Duration::from_millis(1), LOOK),
             Due::Term | Due::Kill => {
                 self.stop("it could not be extended in time");
