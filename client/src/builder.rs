@@ -126,6 +126,10 @@ impl Builder {
     /// Whether calls that wait for a lock do so in line at the nodes, which hand it on in order and at once, or
     /// by asking again as [`Builder::retry`] says. In line needs RESP3 and the right to subscribe to
     /// `redlock:grant:*`; where a node does not let us, it is asked again. Default: in line.
+    ///
+    /// A lock that was handed over is ours for the nodes' claim window at first, a tenth of a second unless they are
+    /// set otherwise, and for its time to live as soon as they have answered our claim, which is a round trip
+    /// later: until then [`Guard::remaining`](crate::Guard::remaining) tells little.
     pub fn wait_in_line(mut self, waits: bool) -> Self {
         self.waits_in_line = waits;
         self
