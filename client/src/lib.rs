@@ -156,6 +156,7 @@ mod query;
 mod report;
 mod settings;
 mod ticket;
+mod under;
 mod wire;
 
 pub use builder::Builder;

@@ -10,6 +10,7 @@ use crate::keys::Keys;
 use crate::memory::Nodes;
 use crate::owner::random;
 use crate::settings::Settings;
+use crate::under::work_under;
 use crate::{Error, observe, ticket};
 use redlock_proto::{Ballot, MAX_NODES, Refusal, Retry};
 use std::fmt;
@@ -241,22 +242,8 @@ impl LockManager {
     {
         let mut guard = self.acquire(resource, ttl).await?;
         guard.keep_alive(self.settings().max_hold)?;
-        let outcome = {
-            let work = std::pin::pin!(work(guard.held()));
-            tokio::select! {
-                biased;
-                loss = guard.lost() => Err(guard.lost_error(loss)),
-                done = work => Ok(done),
-            }
-        };
-        // Work that blocked its thread may have finished late: then its success is not to be believed.
-        let lost_meanwhile = (!guard.is_valid()).then(|| guard.lost_error(crate::Loss::Expired));
-        guard.release().await;
-        match outcome {
-            Ok(Err(error)) => Err(error),
-            Ok(Ok(value)) => lost_meanwhile.map_or(Ok(value), |lost| Err(lost.into())),
-            Err(lost) => Err(lost.into()),
-        }
+        let work = work(guard.held());
+        work_under(guard, work).await
     }
 
     /// Waits until nothing is left to be freed of what was begun before: every release has been answered, or has

@@ -5,6 +5,7 @@ use crate::guard::{Detached, Guard};
 use crate::held::Held;
 use crate::lease::Loss;
 use crate::report::ReleaseReport;
+use crate::under::Holds;
 use std::fmt;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -154,6 +155,24 @@ impl GroupGuard {
     #[must_use = "without the owners nobody can free the locks before they run out"]
     pub fn detach(self) -> Vec<Detached> {
         [Some(self.home), self.old].into_iter().flatten().map(Guard::detach).collect()
+    }
+}
+
+impl Holds for GroupGuard {
+    fn is_valid(&self) -> bool {
+        Self::is_valid(self)
+    }
+
+    async fn lost(&self) -> Loss {
+        Self::lost(self).await
+    }
+
+    fn lost_error(&self, loss: Loss) -> Error {
+        Self::lost_error(self, loss)
+    }
+
+    async fn free(self) {
+        self.release().await;
     }
 }
 

@@ -21,8 +21,8 @@ pub use guard::{GroupGuard, GroupHeld, GroupRelease};
 pub use report::{GroupHealth, GroupsHealth};
 
 use crate::keys::Keys;
-use crate::lease::Loss;
 use crate::manager::{Effort, LockManager};
+use crate::under::work_under;
 use crate::{Error, Inspection};
 use set::{Group, GroupSet};
 use std::fmt;
@@ -266,22 +266,8 @@ impl LockGroups {
         let max_hold = self.last().home_of_all(&keys)?.manager.settings().max_hold;
         let mut guard = self.take(keys, ttl, Effort::AsConfigured).await?;
         guard.keep_alive(max_hold)?;
-        let outcome = {
-            let work = std::pin::pin!(work(guard.held()));
-            tokio::select! {
-                biased;
-                loss = guard.lost() => Err(guard.lost_error(loss)),
-                done = work => Ok(done),
-            }
-        };
-        // Work that blocked its thread may have finished late: then its success is not to be believed.
-        let lost_meanwhile = (!guard.is_valid()).then(|| guard.lost_error(Loss::Expired));
-        guard.release().await;
-        match outcome {
-            Ok(Err(error)) => Err(error),
-            Ok(Ok(value)) => lost_meanwhile.map_or(Ok(value), |lost| Err(lost.into())),
-            Err(lost) => Err(lost.into()),
-        }
+        let work = work(guard.held());
+        work_under(guard, work).await
     }
 
     /// Asks every node of a resource's group about its lock; during a move those of the group that holds it, the

@@ -1,9 +1,10 @@
 //! `redlock acquire`: takes a lock and leaves it held.
 
 use crate::args::{Acquire, Common};
-use crate::config::{self, Config};
+use crate::config::Config;
 use crate::duration::millis;
 use crate::exit::{Code, Failure};
+use crate::obtain::{Obtained, obtain};
 use crate::output::Output;
 use crate::run::signals::Interrupts;
 use crate::ticket::OwnerFile;
@@ -17,20 +18,9 @@ pub(crate) async fn main(common: &Common, args: &Acquire, output: &Output) -> Re
     let locks = config.locker(args.label.as_deref(), args.wait)?;
     let file = args.owner_file.as_deref().map(OwnerFile::create).transpose()?;
     let mut interrupts = Interrupts::listen()?;
-    let acquired = tokio::select! {
-        acquired = config::acquire(&locks, &args.resource, ttl, args.wait) => acquired,
-        signal = interrupts.next() => {
-            // What the nodes may have granted meanwhile is given back.
-            locks.close().await;
-            return Ok(Code::Given(signal.exit_code()));
-        }
-    };
-    let guard = match acquired {
-        Ok(guard) => guard,
-        Err(failure) => {
-            locks.close().await;
-            return Err(failure);
-        }
+    let guard = match obtain(&locks, &args.resource, ttl, args.wait, &mut interrupts).await? {
+        Obtained::Lock(guard) => guard,
+        Obtained::Interrupted(code) => return Ok(code),
     };
     let lock = guard.detach();
     if let Err(failure) = hand_over(&lock, file, args, ttl, output) {

@@ -6,7 +6,7 @@ use crate::args::{Common, Wait};
 use crate::duration;
 use crate::exit::Failure;
 use file::File;
-use redlock_client::{Builder, Guard, LockManager, Node, Retry, Tls};
+use redlock_client::{Builder, LockManager, Node, Retry, Tls};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use std::time::Duration;
 const TTL: Duration = Duration::from_secs(30);
 
 /// Longer than anybody waits.
-const FOREVER: Duration = Duration::from_secs(30 * 365 * 86_400);
+pub(crate) const FOREVER: Duration = Duration::from_secs(30 * 365 * 86_400);
 
 /// Everything that was said about the nodes, by the one who has the last word on it.
 #[derive(Debug)]
@@ -109,26 +109,6 @@ impl Config {
         let retry = Retry::exponential(Duration::from_millis(5), Duration::from_millis(250));
         Ok(self.builder().label(label).wait_in_line(waits_in_line).retry(retry).build()?)
     }
-}
-
-/// Takes a lock as patiently as was asked for.
-pub(crate) async fn acquire(
-    locks: &LockManager,
-    resource: &str,
-    ttl: Duration,
-    wait: Wait,
-) -> Result<Guard, Failure> {
-    let guard = match wait {
-        Wait::Not => locks.try_acquire(resource, ttl).await,
-        Wait::For(wait) => locks.acquire_timeout(resource, ttl, wait).await,
-        Wait::Forever => locks.acquire_timeout(resource, ttl, FOREVER).await,
-    };
-    let guard = guard?;
-    // Whoever was next in line has the lock for a moment at first, until the nodes know that it is wanted.
-    if guard.remaining() < ttl / 2 {
-        guard.extend().await?;
-    }
-    Ok(guard)
 }
 
 /// Which host and process it is, for those who wonder who holds a lock.

@@ -7,6 +7,7 @@
 //! | `duration.rs` | `30s`, `500ms`, `2m` |
 //! | `exit.rs` | exit codes, and what leads to them |
 //! | `output.rs` | text or JSON, with or without colour |
+//! | `obtain.rs` | taking a lock, until a signal says otherwise |
 //! | `run.rs`, `run/` | a command under a lock |
 //! | `acquire.rs`, `extend.rs`, `release.rs`, `inspect.rs`, `ticket.rs` | locks for scripts |
 //! | `survey.rs` | what all nodes say of themselves |
@@ -28,6 +29,7 @@ mod exporter;
 mod extend;
 mod inspect;
 mod man;
+mod obtain;
 mod output;
 mod prometheus;
 mod release;

@@ -17,8 +17,9 @@ mod terminal;
 pub(crate) mod watchdog;
 
 use crate::args::{Common, Run};
-use crate::config::{self, Config};
+use crate::config::Config;
 use crate::exit::{Code, Failure};
+use crate::obtain::{Obtained, obtain};
 use crate::output::Output;
 use command::Command;
 use deadline::Deadline;
@@ -38,20 +39,10 @@ async fn run(common: &Common, args: &Run, output: &Output) -> Result<Code, Failu
     let deadline = Deadline::new(ttl, args.kill_after).map_err(Failure::usage)?;
     let locks = config.locker(args.label.as_deref(), args.wait)?;
     let mut interrupts = Interrupts::listen()?;
-    let acquired = tokio::select! {
-        acquired = config::acquire(&locks, &args.resource, ttl, args.wait) => acquired,
-        signal = interrupts.next() => {
-            // What the nodes may have granted meanwhile is given back.
-            locks.close().await;
-            return Ok(Code::Given(signal.exit_code()));
-        }
-    };
-    let guard = match acquired {
-        Ok(guard) => guard,
-        Err(failure) => {
-            locks.close().await;
-            return Err(failure.with_conflict_code(args.conflict_exit_code));
-        }
+    let obtained = obtain(&locks, &args.resource, ttl, args.wait, &mut interrupts).await;
+    let guard = match obtained.map_err(|failure| failure.with_conflict_code(args.conflict_exit_code))? {
+        Obtained::Lock(guard) => guard,
+        Obtained::Interrupted(code) => return Ok(code),
     };
     let outcome = guarded(guard, args, deadline, interrupts, output).await;
     // Nodes that were slow to free it are given their time.
