@@ -1,4 +1,4 @@
-//! Figures, not tests: `scripts/bench module`, `client` and `contention`.
+//! Figures, not tests: `scripts/bench module`, `client`, `contention` and `scale`.
 //!
 //! Everything is measured as a ratio within one run: contenders take turns, in an order that rotates,
 //! and medians are compared. Server CPU time is the server's own count, so that a busy machine disturbs
@@ -12,6 +12,7 @@ mod contention;
 mod figures;
 mod memory;
 mod pairs;
+mod scale;
 
 use redlock_tests::Server;
 
@@ -21,10 +22,13 @@ fn main() {
         Some("module") => module(),
         Some("client") => client::measure(&arguments[1..]),
         Some("contention") => contention::measure(&arguments[1..]),
+        Some("scale") => scale::measure(&arguments[1..]),
         Some(contention::CONTEND) => contention::serve(&arguments[1..]),
         Some(client::DELAYS) => client::serve_delays(&arguments[1..]),
         _ => {
-            eprintln!("usage: bench module, bench client [part...] or bench contention");
+            eprintln!(
+                "usage: bench module, bench client [part...], bench contention [window] or bench scale [part...]"
+            );
             std::process::exit(2);
         }
     }

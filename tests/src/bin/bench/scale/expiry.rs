@@ -1,0 +1,60 @@
+//! Many locks that run out at the same moment, and how long everybody else waits for the server meanwhile.
+
+use std::time::{Duration, Instant};
+
+use redlock_tests::{Server, Wire};
+
+use super::{send_each, told, words};
+use crate::contenders::{key, owner};
+use crate::figures::{median, table, verdict};
+
+const LOCKS: usize = 100_000;
+/// Longer than it takes to set them all.
+const AHEAD: Duration = Duration::from_secs(4);
+const ROUNDS: usize = 5;
+
+pub(crate) fn measure() {
+    let server = Server::start();
+    let (mut quiet, mut swept, mut took) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        let end = Instant::now() + AHEAD;
+        let left = || (end - Instant::now()).as_millis().to_string();
+        send_each(&mut server.connect(), LOCKS, |number| {
+            words(&["REDLOCK.ACQUIRE", &key(number), &owner(number), &left()])
+        });
+        let mut wire = server.connect();
+        // As long a time before as the sweep takes at most, to know what this machine does by itself.
+        quiet.push(longest_ms(&mut wire, || Instant::now() + Duration::from_millis(500) < end));
+        while Instant::now() < end {
+            wire.call(&["PING"]);
+        }
+        let start = Instant::now();
+        swept.push(longest_ms(&mut wire, || told(&server, "redlock", "redlock_locks") > 0.0));
+        took.push(start.elapsed().as_secs_f64() * 1e3);
+    }
+    println!(
+        "{LOCKS} locks run out within a few milliseconds; the longest PING of another client, {ROUNDS} rounds"
+    );
+    let row = |name: &str, ms: &[f64]| {
+        let (_, most) = crate::figures::spread(ms);
+        vec![name.to_owned(), format!("{:.2}", median(ms)), format!("{most:.2}")]
+    };
+    table(
+        &["", "median ms", "most ms"],
+        &[row("before", &quiet), row("while they are swept", &swept), row("until all are gone", &took)],
+    );
+    verdict("longest wait of another client while locks are swept, ms", median(&swept), 5.0);
+}
+
+/// The longest of many calls, until somebody says that it is over.
+fn longest_ms(wire: &mut Wire, goes_on: impl Fn() -> bool) -> f64 {
+    let mut longest = Duration::ZERO;
+    while goes_on() {
+        for _ in 0..50 {
+            let start = Instant::now();
+            wire.call(&["PING"]);
+            longest = longest.max(start.elapsed());
+        }
+    }
+    longest.as_secs_f64() * 1e3
+}
