@@ -43,7 +43,9 @@ pub(crate) fn measure() {
         &["", "median ms", "most ms"],
         &[row("before", &quiet), row("while they are swept", &swept), row("until all are gone", &took)],
     );
-    verdict("longest wait of another client while locks are swept, ms", median(&swept), 5.0);
+    // A busy machine makes a client wait by itself: what counts is what the sweep adds.
+    let added: Vec<f64> = swept.iter().zip(&quiet).map(|(swept, quiet)| (swept - quiet).max(0.0)).collect();
+    verdict("what the sweep adds to the longest wait of another client, ms", median(&added), 5.0);
 }
 
 /// The longest of many calls, until somebody says that it is over.
