@@ -16,7 +16,11 @@ use std::thread;
 
 type Order = (Command, Sender<io::Result<Child>>);
 
-/// Starts `command` as a child that the kernel kills when this process ends, even by SIGKILL.
+/// What a shell lets its background jobs ignore, and `nohup` all others. A child hears it again.
+const OFTEN_IGNORED: [libc::c_int; 3] = [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP];
+
+/// Starts `command` as a child that the kernel kills when this process ends, even by SIGKILL. It ignores no signal
+/// only because this process does.
 ///
 /// # Errors
 /// When the command cannot be started.
@@ -35,6 +39,9 @@ pub fn spawn(mut command: Command) -> io::Result<Child> {
             // The parent may have died before the request was in place; then nobody would send the signal.
             if libc::getppid().unsigned_abs() != parent {
                 return Err(io::Error::from_raw_os_error(libc::ESRCH));
+            }
+            for signal in OFTEN_IGNORED {
+                libc::signal(signal, libc::SIG_DFL);
             }
             Ok(())
         });
