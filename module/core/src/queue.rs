@@ -9,6 +9,7 @@
 //! hold by it, and need not know yet that a connection is gone.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
 
 use crate::fault::Fault;
 use crate::table::{Database, LockId};
@@ -45,7 +46,7 @@ pub struct Waiter {
     /// Its place in the order, chosen by itself.
     pub ticket: u64,
     /// For whom the lock is wanted.
-    pub owner: Box<[u8]>,
+    pub owner: Arc<[u8]>,
     /// What is wanted, all or none.
     pub keys: Box<[Box<[u8]>]>,
     /// For how long, once it is claimed.
@@ -80,8 +81,57 @@ impl std::fmt::Debug for Waiter {
 pub struct WaiterId(u64);
 
 /// Ticket and owner: the order within a line.
-type Turn = (u64, Box<[u8]>);
-type Line = BTreeMap<Turn, WaiterId>;
+type Turn = (u64, Arc<[u8]>);
+
+/// Those who wait for one key.
+#[derive(Debug, Default)]
+struct Line {
+    turns: BTreeMap<Turn, WaiterId>,
+    /// The ticket of everybody: lines can be long, and whoever releases is looked for in them.
+    tickets: HashMap<Arc<[u8]>, u64>,
+}
+
+impl Line {
+    fn len(&self) -> usize {
+        self.turns.len()
+    }
+
+    fn first(&self) -> Option<(&Turn, WaiterId)> {
+        self.turns.first_key_value().map(|(turn, id)| (turn, *id))
+    }
+
+    fn find(&self, owner: &[u8]) -> Option<WaiterId> {
+        let (owner, ticket) = self.tickets.get_key_value(owner)?;
+        self.turns.get(&(*ticket, Arc::clone(owner))).copied()
+    }
+
+    fn insert(&mut self, turn: Turn, id: WaiterId) {
+        self.tickets.insert(Arc::clone(&turn.1), turn.0);
+        self.turns.insert(turn, id);
+    }
+
+    fn remove(&mut self, turn: &Turn) {
+        self.tickets.remove(&turn.1);
+        self.turns.remove(turn);
+    }
+
+    /// How many come before a turn that is in the line. Counted from both ends at once: those who come last, and
+    /// those who are next, are found soon.
+    fn ahead_of(&self, turn: &Turn) -> usize {
+        let mut before = self.turns.range(..turn);
+        let mut from_here = self.turns.range(turn..);
+        let mut steps = 0;
+        loop {
+            if before.next().is_none() {
+                return steps;
+            }
+            if from_here.next().is_none() {
+                return self.len() - steps;
+            }
+            steps += 1;
+        }
+    }
+}
 
 /// What is known of a lock whose owner has a ticket.
 #[derive(Clone, Copy, Debug)]
@@ -138,7 +188,7 @@ impl Queues {
     /// comes last.
     #[must_use]
     pub fn is_preceded(&self, database: Database, key: &[u8], ticket: Option<u64>, owner: &[u8]) -> bool {
-        let first = self.line(database, key).and_then(Line::first_key_value);
+        let first = self.line(database, key).and_then(Line::first);
         first.is_some_and(|((first, waits), _)| {
             ticket.is_none_or(|ticket| (*first, &**waits) < (ticket, owner))
         })
@@ -157,14 +207,14 @@ impl Queues {
         }
         self.last_id += 1;
         let id = WaiterId(self.last_id);
-        let turn = (waiter.ticket, waiter.owner.clone());
+        let turn = (waiter.ticket, Arc::clone(&waiter.owner));
         for key in &waiter.keys {
             let line = self.lines.entry(database).or_default().entry(key.clone()).or_default();
             line.insert(turn.clone(), id);
         }
         self.by_connection.entry(waiter.connection).or_default().insert(id);
         self.deadlines.insert((waiter.until, id));
-        let ahead = self.line(database, first_key).map_or(0, |line| line.range(..turn).count());
+        let ahead = self.line(database, first_key).map_or(0, |line| line.ahead_of(&turn));
         self.waiters.insert(id, waiter);
         Ok(ahead)
     }
@@ -190,8 +240,7 @@ impl Queues {
     }
 
     fn find(&self, database: Database, key: &[u8], owner: &[u8]) -> Option<WaiterId> {
-        let line = self.line(database, key)?;
-        line.iter().find(|((_, waits), _)| **waits == *owner).map(|(_, id)| *id)
+        self.line(database, key)?.find(owner)
     }
 
     fn line(&self, database: Database, key: &[u8]) -> Option<&Line> {
@@ -200,12 +249,12 @@ impl Queues {
 
     fn remove(&mut self, id: WaiterId) -> Option<Waiter> {
         let waiter = self.waiters.remove(&id)?;
-        let turn = (waiter.ticket, waiter.owner.clone());
+        let turn = (waiter.ticket, Arc::clone(&waiter.owner));
         if let Some(lines) = self.lines.get_mut(&waiter.database) {
             for key in &waiter.keys {
                 if let Some(line) = lines.get_mut(key) {
                     line.remove(&turn);
-                    if line.is_empty() {
+                    if line.len() == 0 {
                         lines.remove(key);
                     }
                 }
@@ -254,8 +303,8 @@ impl Queues {
     /// Who is to be served next, if the keys it waits for are free.
     pub fn next_due(&mut self) -> Option<WaiterId> {
         while let Some((database, key)) = self.due.pop_front() {
-            if let Some((_, id)) = self.line(database, &key).and_then(Line::first_key_value) {
-                return Some(*id);
+            if let Some((_, id)) = self.line(database, &key).and_then(Line::first) {
+                return Some(id);
             }
         }
         None
@@ -346,5 +395,38 @@ impl Queues {
     /// Nobody waits any longer, and no lock has a ticket.
     pub fn clear(&mut self) {
         *self = Self { limits: self.limits, last_id: self.last_id, ..Self::default() };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everybody_knows_its_place() {
+        for length in 1..12_u64 {
+            let mut line = Line::default();
+            // Not in order: seven and every length up to eleven but seven have no factor in common.
+            for ticket in (0..length).map(|number| number * 7 % length) {
+                line.insert((ticket, Arc::from(&b"owner"[..])), WaiterId(ticket));
+            }
+            let places: Vec<usize> = line.turns.keys().map(|turn| line.ahead_of(turn)).collect();
+            assert_eq!(places, (0..line.len()).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn an_owner_is_found_until_it_leaves() {
+        let mut line = Line::default();
+        let turn = |ticket: u64, owner: &str| -> Turn { (ticket, Arc::from(owner.as_bytes())) };
+        line.insert(turn(5, "a"), WaiterId(1));
+        line.insert(turn(3, "b"), WaiterId(2));
+        assert_eq!(
+            (line.find(b"a"), line.find(b"b"), line.find(b"c")),
+            (Some(WaiterId(1)), Some(WaiterId(2)), None)
+        );
+        assert_eq!(line.first().map(|(_, id)| id), Some(WaiterId(2)));
+        line.remove(&turn(3, "b"));
+        assert_eq!((line.find(b"b"), line.first().map(|(_, id)| id)), (None, Some(WaiterId(1))));
     }
 }
