@@ -32,8 +32,9 @@ impl Tampered {
 
 impl Drop for Tampered {
     fn drop(&mut self) {
-        // Asked to end, it lets go of the server; killed, it would take some along that are in its hands.
-        crate::spawn::signal(self.strace.id(), libc::SIGTERM);
+        // The kernel lets the server go on. Asked politely, strace may wait for ever for one that has died while its
+        // call was delayed.
+        let _ = self.strace.kill();
         let _ = self.strace.wait();
     }
 }

@@ -124,8 +124,9 @@ fn nodes_killed_while_their_disks_dawdle() {
             return skip("system calls cannot be tampered with here (needs strace, and the right to trace)");
         };
         campaign.until_all_hold(2);
-        fleet[node].kill();
+        // In this order: one that dies in the hands of strace is not gone before strace is.
         drop(slow);
+        fleet[node].kill();
         fleet[node].restart();
         campaign.note_fault();
     }
