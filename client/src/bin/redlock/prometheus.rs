@@ -140,6 +140,6 @@ mod tests {
 
     #[test]
     fn labels_cannot_break_out() {
-        assert_eq!(escaped("/tmp/a\"b\\c\nd"), "/tmp/a\\\"b\\\\c\\nd");
+        assert_eq!(escaped("/run/a\"b\\c\nd"), "/run/a\\\"b\\\\c\\nd");
     }
 }
