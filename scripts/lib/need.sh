@@ -10,7 +10,7 @@
 #   lint     rustfmt and clippy
 #   server   the server to run (REDLOCK_SERVER, or redis-server on the PATH) and redis-cli
 #   gate     redis-server by that name, whatever REDLOCK_SERVER says: the gate always runs it; and strace, by
-#            which tests let disks fail
+#            which tests let disks fail, and tmux, a terminal for those that need one
 #   wheels   python3 with pip, which fetches servers that Debian does not package
 #   fuzz     cargo and a C++ compiler, which libFuzzer is built with
 #   valgrind valgrind, and the symbols of the C library that it cannot do without
@@ -40,6 +40,7 @@ need() {
             has redis-server || packages+=(redis-server)
             has redis-cli || packages+=(redis-tools)
             has strace || packages+=(strace)
+            has tmux || packages+=(tmux)
             ;;
         wheels)
             has python3 || packages+=(python3)
