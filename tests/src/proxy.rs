@@ -163,6 +163,11 @@ impl Proxy {
         self.change(|rules| rules.impostor = Some((command.to_uppercase(), reply)));
     }
 
+    /// Throws away what the server says without being asked: the messages of a subscription.
+    pub fn hush(&self) {
+        self.change(|rules| rules.hush = true);
+    }
+
     /// How many commands of a name have reached the proxy, passed on or not.
     #[must_use]
     pub fn seen(&self, command: &str) -> usize {

@@ -23,7 +23,9 @@ const CUTS: [Fault; 8] = [
     // What is held back arrives in the end, long after everybody has given it up.
     ("requests held", |way| way.hold(Way::There)),
     ("replies held", |way| way.hold(Way::Back)),
+    // Nor any news: what a node hands over to those in its line is a true grant, whatever it replied before.
     ("garbage", |way| {
+        way.hush();
         way.forge("REDLOCK.ACQUIRE", *b"*2\r\n:1\r\n$3\r\nyes\r\n");
     }),
 ];

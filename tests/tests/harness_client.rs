@@ -256,6 +256,32 @@ fn a_forged_reply_replaces_just_its_own() {
 }
 
 #[test]
+fn what_nobody_asked_for_can_be_kept_from_the_client() {
+    let (server, proxy, mut stream) = behind_proxy();
+    let publish = |text: &str| drop(server.connect().call(&["PUBLISH", "news", text]));
+    send(&mut stream, "HELLO 3");
+    send(&mut stream, "SUBSCRIBE news");
+    let mut heard = Vec::new();
+    let has_subscribed = || {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).expect("an open connection");
+        heard.push(byte[0]);
+        heard.ends_with(b"$4\r\nnews\r\n:1\r\n").then_some(())
+    };
+    eventually("it has subscribed", SOON, has_subscribed);
+    publish("first");
+    expect(&mut stream, ">3\r\n$7\r\nmessage\r\n$4\r\nnews\r\n$5\r\nfirst\r\n");
+    proxy.hush();
+    publish("second");
+    send(&mut stream, "PING");
+    expect(&mut stream, "+PONG\r\n");
+    assert_eq!(proxy.lost(), 1);
+    proxy.pass();
+    publish("third");
+    expect(&mut stream, ">3\r\n$7\r\nmessage\r\n$4\r\nnews\r\n$5\r\nthird\r\n");
+}
+
+#[test]
 fn a_server_asks_for_its_password_and_the_harness_knows_it() {
     let mut server = Server::builder().password("sesame").user("app", "on >secret ~* +get").tcp().start();
     assert_eq!(server.connect().call_strs("PING"), Answer::Status("PONG".into()));

@@ -15,6 +15,8 @@ use tokio::time::{Instant, sleep_until};
 /// What both lanes of a connection know.
 #[derive(Debug, Default)]
 pub(super) struct Link {
+    /// The client has said something in Redis's protocol.
+    is_redis: AtomicBool,
     /// Names of the commands that the server has got and not answered.
     unanswered: Mutex<VecDeque<String>>,
     /// The next reply is not passed on: it ends the connection.
@@ -28,6 +30,7 @@ pub(super) struct Link {
 struct Item {
     bytes: Vec<u8>,
     name: Option<String>,
+    is_push: bool,
     arrived: Instant,
 }
 
@@ -122,14 +125,18 @@ impl<'a> Carrier<'a> {
     fn arrive(&mut self, bytes: &[u8]) {
         self.unread.extend_from_slice(bytes);
         while !self.unread.is_empty() {
+            let mut is_push = false;
             let (length, name) = match self.way {
                 Way::There if self.unread[0] == b'*' => match command(&self.unread) {
                     Some(found) => (found.length, Some(found.name)),
                     None => return,
                 },
-                Way::Back if self.awaits_reply() => match frame(&self.unread) {
+                Way::Back if self.link.is_redis.load(Relaxed) => match frame(&self.unread) {
                     // A push answers nobody, but whoever subscribes.
-                    Some(length) if self.unread[0] == b'>' && !self.is_subscribing() => (length, None),
+                    Some(length) if self.unread[0] == b'>' && !self.is_subscribing() => {
+                        is_push = true;
+                        (length, None)
+                    }
                     Some(length) => (length, self.unanswered(VecDeque::pop_front)),
                     None => return,
                 },
@@ -139,11 +146,12 @@ impl<'a> Carrier<'a> {
             if self.way == Way::There
                 && let Some(name) = &name
             {
+                self.link.is_redis.store(true, Relaxed);
                 self.state.note(name);
             }
             let rest = self.unread.split_off(length);
             let bytes = std::mem::replace(&mut self.unread, rest);
-            self.queue.push_back(Item { bytes, name, arrived: Instant::now() });
+            self.queue.push_back(Item { bytes, name, is_push, arrived: Instant::now() });
         }
     }
 
@@ -151,7 +159,7 @@ impl<'a> Carrier<'a> {
     fn flush_unread(&mut self) {
         if !self.unread.is_empty() {
             let bytes = std::mem::take(&mut self.unread);
-            self.queue.push_back(Item { bytes, name: None, arrived: Instant::now() });
+            self.queue.push_back(Item { bytes, name: None, is_push: false, arrived: Instant::now() });
         }
     }
 
@@ -174,7 +182,7 @@ impl<'a> Carrier<'a> {
         if lane.hold || self.stuck_at == Some(rules.let_gos) {
             return Step::Wait;
         }
-        if lane.lose || self.in_vain {
+        if lane.lose || self.in_vain || (item.is_push && rules.hush) {
             return Step::Throw;
         }
         if due > Instant::now() {
@@ -250,10 +258,6 @@ impl<'a> Carrier<'a> {
 
     fn is_subscribing(&self) -> bool {
         self.unanswered(|names| names.front().is_some_and(|name| name == "SUBSCRIBE"))
-    }
-
-    fn awaits_reply(&self) -> bool {
-        !self.unanswered(|names| names.is_empty())
     }
 
     fn unanswered<T>(&self, with: impl FnOnce(&mut VecDeque<String>) -> T) -> T {

@@ -47,6 +47,8 @@ pub(super) struct Rules {
     pub(super) back: Lane,
     /// Replies to commands of this name are replaced by these bytes.
     pub(super) impostor: Option<(String, Vec<u8>)>,
+    /// What the server says without being asked does not arrive.
+    pub(super) hush: bool,
     pub(super) ambush: Option<(String, Deed)>,
     /// Counts up: connections that are older end.
     pub(super) cuts: u64,
