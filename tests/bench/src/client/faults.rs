@@ -1,0 +1,124 @@
+//! Five nodes of which some are not well, one task.
+//!
+//! The sick and the healthy take turns within one run: each is a set of nodes of its own. What comes first,
+//! while clients find out, is no part of the figures.
+
+use std::time::Duration;
+
+use super::awake::Awake;
+use super::contender::Contender;
+use super::delay::Delays;
+use super::nodes::{Nodes, url};
+use super::ours::Ours;
+use super::quorum_loop::QuorumLoop;
+use super::round::{Rhythm, Round, take_turns};
+use super::stage::Stage;
+use super::{FIVE, Pair, head, row};
+use crate::report::{Report, figure, ratio_of};
+
+/// Nodes that are made to hang or die, beside those that stay healthy.
+pub(crate) const VICTIMS: usize = 3;
+const HUNG: usize = 9;
+const DEAD: [usize; 2] = [10, 11];
+/// The figures begin after the first second. Longer rounds than elsewhere: a p99 needs many cycles.
+const RHYTHM: Rhythm =
+    Rhythm { warm_up: Duration::from_millis(1_100), rounds: 15, time: Duration::from_millis(400) };
+/// What lies between a client and a node in the same data centre, and ten times that.
+const NEAR: Duration = Duration::from_micros(500);
+const FAR: Duration = Duration::from_millis(5);
+
+/// One node hung, and two dead, against five healthy ones.
+pub(crate) fn hung_and_dead(report: &mut Report, stage: &Stage, nodes: &mut Nodes) {
+    let with_hung = [HUNG, 0, 1, 2, 3];
+    let with_dead = [DEAD[0], 0, DEAD[1], 1, 2];
+    let pairs = [FIVE, with_hung, with_dead].map(|choice| Pair::connect(stage, nodes, &choice));
+    {
+        let well: Vec<_> = [FIVE, with_hung, with_dead]
+            .iter()
+            .zip(&pairs)
+            .flat_map(|(choice, pair)| pair.turns(stage, nodes, 1, choice))
+            .collect();
+        // All of them work on healthy nodes first, so that the faults come to a client at work.
+        take_turns("before the faults", &well, Rhythm { rounds: 0, ..RHYTHM });
+    }
+    nodes.both(HUNG).into_iter().for_each(|server| server.pause());
+    for number in DEAD {
+        nodes.both(number).into_iter().for_each(redlock_tests::Server::kill);
+    }
+    let awake: [&[usize]; 3] = [&FIVE, &with_hung[1..], &[0, 1, 2]];
+    let turns: Vec<_> =
+        awake.iter().zip(&pairs).flat_map(|(awake, pair)| pair.turns(stage, nodes, 1, awake)).collect();
+    let usual = take_turns("hung and dead nodes", &turns, RHYTHM);
+    report.section(
+        "down",
+        format!("One task, five nodes, some of them hung (SIGSTOP) or dead (SIGKILL), after the first second; {RHYTHM}"),
+    );
+    let states = ["healthy", "one hung", "two dead"];
+    tell(report, &states, &usual);
+    // With fewer nodes there is less to do, and cores fall asleep between two messages. On some machines, virtual
+    // ones above all, they take longer to wake up than a node takes to answer.
+    let awake = Awake::keep();
+    let rounds = take_turns("hung and dead nodes, cores awake", &turns, RHYTHM);
+    drop(awake);
+    report.section("down-awake", format!("The same while something idle keeps all cores awake; {RHYTHM}"));
+    tell(report, &states, &rounds);
+    let [healthy, hung, dead] = [&rounds[1], &rounds[3], &rounds[5]];
+    report.at_most("one node hung: p50 against healthy", ratio_of(hung, healthy, |round| round.p50_us), 1.1);
+    report.at_most("one node hung: p99 against healthy", ratio_of(hung, healthy, |round| round.p99_us), 2.0);
+    report.at_most("two nodes dead: p50 against healthy", ratio_of(dead, healthy, |round| round.p50_us), 1.0);
+}
+
+/// One node with ten times the delay of the others.
+pub(crate) fn slow(report: &mut Report, stage: &Stage, nodes: &Nodes) {
+    let ways = |delays: [Duration; 5]| -> Vec<(Duration, u16)> {
+        let both = |kind: usize| FIVE.iter().map(move |number| (delays[*number], nodes.ports(*number)[kind]));
+        both(0).chain(both(1)).collect()
+    };
+    let even = Delays::start(&ways([NEAR; 5]));
+    let uneven = Delays::start(&ways([FAR, NEAR, NEAR, NEAR, NEAR]));
+    let pairs = [&even, &uneven].map(|delays| {
+        let (plain, with_module) = delays.ports.split_at(FIVE.len());
+        let urls = |ports: &[u16]| ports.iter().map(|port| url(*port)).collect();
+        Pair::connect_to(stage, urls(plain), urls(with_module))
+    });
+    let turns: Vec<_> = pairs.iter().flat_map(|pair| pair.turns(stage, nodes, 1, &FIVE)).collect();
+    let rounds = take_turns("a slow node", &turns, RHYTHM);
+    report.section(
+        "slow",
+        format!(
+            "One task, five nodes with a delay of {} us, or one of them {} us, after the first second; {RHYTHM}",
+            NEAR.as_micros(),
+            FAR.as_micros()
+        ),
+    );
+    tell(report, &["even", "one slow"], &rounds);
+    let [even, uneven] = [&rounds[1], &rounds[3]];
+    report.at_most(
+        "one node 10 x slower: p50 against even",
+        ratio_of(uneven, even, |round| round.p50_us),
+        1.1,
+    );
+    report.at_most(
+        "one node 10 x slower: p99 against even",
+        ratio_of(uneven, even, |round| round.p99_us),
+        2.0,
+    );
+}
+
+/// A row for each state and contender, compared with the first state of the same contender.
+fn tell(report: &mut Report, states: &[&str], rounds: &[Vec<Round>]) {
+    let rows: Vec<_> = states
+        .iter()
+        .zip(rounds.chunks(2))
+        .flat_map(|(state, pair)| {
+            [QuorumLoop::NAME, Ours::NAME].into_iter().enumerate().map(move |(who, name)| {
+                let mut row = row(&format!("{name}, {state}"), &pair[who], &rounds[who]);
+                row.push(figure(ratio_of(&pair[who], &rounds[who], |round| round.p99_us), 3));
+                row
+            })
+        })
+        .collect();
+    let mut head = head("p50 x well");
+    head.push("p99 x well");
+    report.table(&head, &rows);
+}

@@ -1,0 +1,137 @@
+//! More groups of three nodes: one to three of them.
+//!
+//! Where every node has a machine of its own, the nodes of a group are what ends its growth: a lock costs each
+//! of them so much CPU time, and a second has no more than a second of it. What spreading achieves is that a
+//! node is asked for its share of the locks only. That can be measured on one machine too, by the CPU time of
+//! the busiest node; the locks a second of this machine cannot grow beyond its own cores.
+
+use std::sync::Arc;
+
+use redlock_client::{LockGroups, LockManager};
+use redlock_tests::Server;
+
+use crate::client::SHORT;
+use crate::client::contender::{Contender, Keys, TTL};
+use crate::client::cpu;
+use crate::client::nodes::{Nodes, url};
+use crate::client::round::{Rhythm, Round, Turn, take_turns, turn, typical};
+use crate::client::stage::Stage;
+use crate::report::{Chart, Lines, Report, Series, figure, median, ratio_of, spread};
+
+const COUNTS: [usize; 3] = [1, 2, 3];
+const IN_A_GROUP: usize = 3;
+const TASKS: usize = 64;
+const RHYTHM: Rhythm = Rhythm { rounds: 15, ..SHORT };
+
+/// The client over groups of three nodes, used as its front page says.
+struct Grouped {
+    locks: LockGroups,
+}
+
+impl Contender for Grouped {
+    const NAME: &'static str = "groups";
+    const WITH_MODULE: bool = true;
+    const ACQUIRES: &'static [&'static str] = &["redlock.acquire", "redlock.extend"];
+    const RELEASES: &'static str = "redlock.release";
+
+    async fn connect(urls: Vec<String>) -> Self {
+        let group = |nodes: &[String]| {
+            LockManager::builder().nodes(nodes).build().expect("addresses of the bench itself")
+        };
+        let groups = urls.chunks(IN_A_GROUP).enumerate();
+        let builder = groups.fold(LockGroups::builder(), |builder, (number, nodes)| {
+            builder.group(format!("group-{number}"), group(nodes))
+        });
+        Self { locks: builder.build().expect("groups that share nothing") }
+    }
+
+    async fn cycle(&self, key: &str) -> bool {
+        let Ok(guard) = self.locks.try_acquire(key, TTL).await else { return false };
+        guard.release().await.is_free_on_a_majority()
+    }
+}
+
+pub(super) fn measure(report: &mut Report, stage: &Stage, nodes: &Nodes) {
+    // CPU time of the busiest node for a lock, by the number of groups.
+    let busiest = std::cell::RefCell::new(vec![Vec::new(); COUNTS.len()]);
+    let turns: Vec<Turn<'_>> = COUNTS
+        .iter()
+        .enumerate()
+        .map(|(place, count)| {
+            let servers: Vec<&Server> = nodes.of::<Grouped>().iter().take(count * IN_A_GROUP).collect();
+            let urls = servers.iter().map(|server| url(server.port().expect("a server with a port")));
+            let grouped = Arc::new(stage.run(Grouped::connect(urls.collect())));
+            let round = turn(stage, &grouped, TASKS, Keys::unused(), servers.clone());
+            let busiest = &busiest;
+            Box::new(move |time| {
+                let used = || servers.iter().map(|server| cpu::server_us(server)).collect::<Vec<_>>();
+                let before = used();
+                let outcome: Round = round(time);
+                let each: Vec<f64> =
+                    used().iter().zip(before).map(|(after, before)| after - before).collect();
+                let share = spread(&each).1 / each.iter().sum::<f64>();
+                busiest.borrow_mut()[place].push(outcome.server_cpu_us * share);
+                outcome
+            }) as Turn<'_>
+        })
+        .collect();
+    let rounds = take_turns("one to three groups", &turns, RHYTHM);
+    drop(turns);
+    // The first turn of each warmed up.
+    let busiest: Vec<f64> = busiest.into_inner().iter().map(|us| median(&us[1..])).collect();
+    tell(report, &rounds, &busiest);
+}
+
+fn tell(report: &mut Report, rounds: &[Vec<Round>], busiest: &[f64]) {
+    report.section(
+        "growth-groups",
+        format!("Groups of {IN_A_GROUP} nodes, {TASKS} tasks, each with a lock of its own; {RHYTHM}"),
+    );
+    let first = busiest[0];
+    let rows: Vec<_> = COUNTS
+        .iter()
+        .zip(rounds)
+        .zip(busiest)
+        .map(|((count, rounds), busiest)| {
+            vec![
+                (*count).into(),
+                figure(typical(rounds, |round| round.cycles_per_s), 0),
+                figure(typical(rounds, |round| round.client_cpu_us), 2),
+                figure(typical(rounds, |round| round.server_cpu_us), 2),
+                figure(*busiest, 2),
+                figure(1e6 / busiest, 0),
+                figure(first / busiest, 2),
+            ]
+        })
+        .collect();
+    let head = [
+        "groups",
+        "cycles/s here",
+        "client CPU us",
+        "server CPU us",
+        "of the busiest node",
+        "cycles/s until it is full",
+        "growth",
+    ];
+    report.table(&head, &rows);
+    for (count, us) in COUNTS.iter().zip(busiest).skip(1) {
+        let share = busiest[0] / us / *count as f64;
+        report.at_least(
+            format!("{count} groups: what they can take, against {count} times one group"),
+            share,
+            0.8,
+        );
+    }
+    let client = ratio_of(&rounds[COUNTS.len() - 1], &rounds[0], |round| round.client_cpu_us);
+    report.at_most("three groups: client CPU of a cycle against one group", client, 1.5);
+    let points = COUNTS.iter().zip(busiest).map(|(count, us)| (*count as f64, 1e6 / us / 1e3)).collect();
+    let lines = Lines {
+        title: "Locks a second until the busiest node is full".into(),
+        x: "groups of three nodes".into(),
+        y: "thousand cycles/s".into(),
+        series: vec![Series { name: "redlock-client".into(), points, is_ours: true }],
+        by_factors: false,
+        with_linear: true,
+    };
+    report.chart("growth-groups", &Chart::Lines(lines));
+}

@@ -1,0 +1,37 @@
+//! Longer keys: 8 to 1,024 bytes, 16 tasks.
+
+use super::Grown;
+use crate::client::contender::Keys;
+use crate::client::nodes::Nodes;
+use crate::client::round::{Rhythm, take_turns};
+use crate::client::stage::Stage;
+use crate::client::{FIVE, Pair, SHORT};
+use crate::report::Report;
+
+const LENGTHS: [usize; 5] = [8, 32, 128, 512, 1_024];
+const TASKS: usize = 16;
+const RHYTHM: Rhythm = Rhythm { rounds: 15, ..SHORT };
+
+pub(super) fn measure(report: &mut Report, stage: &Stage, nodes: &Nodes) {
+    let mut pair = Pair::connect(stage, nodes, &FIVE);
+    let mut turns = Vec::new();
+    for length in LENGTHS {
+        pair.keys = Keys::unused_of_length(length);
+        turns.extend(pair.turns(stage, nodes, TASKS, &FIVE));
+    }
+    let rounds = take_turns("keys of 8 to 1,024 bytes", &turns, RHYTHM);
+    report.section(
+        "growth-keys",
+        format!("A cycle over the length of the key, {TASKS} tasks, five nodes; {RHYTHM}"),
+    );
+    let grown = Grown { over: "bytes of a key", steps: &LENGTHS, rounds: &rounds };
+    grown.table(report);
+    grown.judge(report);
+    grown.chart(
+        report,
+        "growth-keys",
+        "Five nodes, 16 tasks: a cycle over the length of the key",
+        "CPU us of client and servers",
+        |round| round.client_cpu_us + round.server_cpu_us,
+    );
+}

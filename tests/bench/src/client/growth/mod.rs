@@ -1,0 +1,119 @@
+//! What more of something costs: nodes, tasks, longer keys, groups of nodes.
+//!
+//! Nothing may grow faster than what it grows over.
+
+mod groups;
+mod keys;
+mod nodes;
+mod tasks;
+
+use super::contender::Contender;
+use super::nodes::Nodes;
+use super::ours::Ours;
+use super::quorum_loop::QuorumLoop;
+use super::round::{Round, typical};
+use super::stage::Stage;
+use crate::report::{Chart, Lines, Report, Series, figure, ratio_of};
+
+pub(crate) fn measure(report: &mut Report, stage: &Stage, nodes: &Nodes) {
+    nodes::measure(report, stage, nodes);
+    tasks::measure(report, stage, nodes);
+    keys::measure(report, stage, nodes);
+    groups::measure(report, stage, nodes);
+}
+
+/// What is read from a round.
+type Figure = fn(&Round) -> f64;
+
+/// Rounds of the loop and of the client for each step of something that grows.
+struct Grown<'a> {
+    /// What grows.
+    over: &'a str,
+    steps: &'a [usize],
+    /// The loop and ours alternate, a pair for each step.
+    rounds: &'a [Vec<Round>],
+}
+
+impl Grown<'_> {
+    /// The rounds of one step, the loop's first.
+    fn pair(&self, step: usize) -> [&[Round]; 2] {
+        [&self.rounds[2 * step], &self.rounds[2 * step + 1]]
+    }
+
+    fn last(&self) -> usize {
+        self.steps.len() - 1
+    }
+
+    fn table(&self, report: &mut Report) {
+        let rows: Vec<_> = (0..self.steps.len())
+            .map(|step| {
+                let [by_hand, ours] = self.pair(step);
+                let p50 = |rounds: &[Round]| figure(typical(rounds, |round| round.p50_us), 1);
+                let rate = |rounds: &[Round]| figure(typical(rounds, |round| round.cycles_per_s), 0);
+                let cpu = |rounds: &[Round]| {
+                    figure(typical(rounds, |round| round.client_cpu_us + round.server_cpu_us), 1)
+                };
+                vec![
+                    self.steps[step].into(),
+                    p50(by_hand),
+                    p50(ours),
+                    rate(by_hand),
+                    rate(ours),
+                    cpu(by_hand),
+                    cpu(ours),
+                    figure(self.growth(step, 1, |round| round.p50_us), 2),
+                ]
+            })
+            .collect();
+        let head = [
+            self.over,
+            "loop p50 us",
+            "redlock p50 us",
+            "loop cycles/s",
+            "redlock cycles/s",
+            "loop CPU us",
+            "redlock CPU us",
+            "growth of redlock's p50",
+        ];
+        report.table(&head, &rows);
+    }
+
+    /// How much a figure of the loop (0) or of ours (1) has grown since the first step.
+    fn growth(&self, step: usize, who: usize, figure: Figure) -> f64 {
+        ratio_of(self.pair(step)[who], self.pair(0)[who], figure)
+    }
+
+    /// Judges how much of the growth of the steps themselves has come to the time and the CPU time of a cycle.
+    fn judge(&self, report: &mut Report) {
+        let steps = self.steps[self.last()] as f64 / self.steps[0] as f64;
+        let of: [(&str, Figure); 2] =
+            [("p50", |round| round.p50_us), ("CPU", |round| round.client_cpu_us + round.server_cpu_us)];
+        for (name, figure) in of {
+            let growth = self.growth(self.last(), 1, figure) / steps;
+            report.at_most(
+                format!("{name} of a cycle, growth against that of the {}", self.over),
+                growth,
+                1.0,
+            );
+        }
+    }
+
+    fn chart(&self, report: &mut Report, name: &str, title: &str, y: &str, shown: Figure) {
+        let series = |who: usize, name: &str| Series {
+            name: name.to_owned(),
+            points: (0..self.steps.len())
+                .map(|step| (self.steps[step] as f64, typical(self.pair(step)[who], shown)))
+                .collect(),
+            is_ours: who == 1,
+        };
+        let lines = Lines {
+            title: title.to_owned(),
+            x: self.over.to_owned(),
+            y: y.to_owned(),
+            series: vec![series(1, Ours::NAME), series(0, QuorumLoop::NAME)],
+            by_factors: true,
+            with_linear: true,
+        };
+        report.chart(name, &Chart::Lines(lines));
+    }
+}

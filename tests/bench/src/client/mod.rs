@@ -1,0 +1,130 @@
+//! `scripts/bench client`: the client crate against a quorum loop written by hand.
+//!
+//! Both take and free locks on servers of their own kind on this machine, plain ones for the loop. Who is
+//! compared takes turns within one run, and medians of the rounds' ratios are told.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `contender.rs` | what is compared |
+//! | `quorum_loop.rs`, `ours.rs` | the two that are |
+//! | `nodes.rs`, `delay.rs` | the servers, and a slow way to them |
+//! | `stage.rs`, `cpu.rs`, `round.rs` | the runtime, CPU time, and one round |
+//! | `healthy.rs` | one task and many, on two kinds of runtime |
+//! | `faults.rs` | a hung node, dead ones, a slow one |
+//! | `growth/` | more nodes, tasks, groups and longer keys |
+//! | `awake.rs` | cores that do not fall asleep |
+//! | `requests.rs` | how often a node is asked for one lock |
+
+mod awake;
+pub(crate) mod contender;
+pub(crate) mod cpu;
+pub(crate) mod delay;
+mod faults;
+mod growth;
+mod healthy;
+pub(crate) mod nodes;
+mod ours;
+mod quorum_loop;
+mod requests;
+mod round;
+mod stage;
+
+pub(crate) use delay::{MODE as DELAYS, serve as serve_delays};
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use contender::{Contender, Keys};
+use nodes::{Nodes, url};
+use ours::Ours;
+use quorum_loop::QuorumLoop;
+use round::{Rhythm, Round, Turn, turn, typical};
+use stage::Stage;
+
+use crate::report::{Cell, Report, figure, ratio_of};
+
+/// Many short rounds: whatever disturbs the machine hits a few of them, and neighbours alike.
+const SHORT: Rhythm =
+    Rhythm { warm_up: Duration::from_millis(400), rounds: 31, time: Duration::from_millis(200) };
+pub(crate) const PIECES: [&str; 5] = ["healthy", "requests", "growth", "slow", "down"];
+/// The usual number of nodes.
+const FIVE: [usize; 5] = [0, 1, 2, 3, 4];
+
+/// Measures the named pieces, or all of them if none is named.
+pub(crate) fn measure(report: &mut Report, pieces: &[String]) {
+    let wanted = |piece: &str| pieces.is_empty() || pieces.iter().any(|one| one == piece);
+    let usual = Stage::multi_thread();
+    let single = Stage::current_thread();
+    // Nine in good health, and further ones that faults befall: plain ones for the loop, as many with the module.
+    let mut nodes = Nodes::start(9 + faults::VICTIMS);
+    if wanted("healthy") {
+        healthy::measure(report, "healthy", &usual, &nodes);
+        healthy::measure(report, "healthy-one-thread", &single, &nodes);
+    }
+    if wanted("requests") {
+        requests::measure(report, &usual, &nodes);
+    }
+    if wanted("growth") {
+        growth::measure(report, &usual, &nodes);
+    }
+    if wanted("slow") {
+        faults::slow(report, &usual, &nodes);
+    }
+    // The last one: not all nodes survive it.
+    if wanted("down") {
+        faults::hung_and_dead(report, &usual, &mut nodes);
+    }
+}
+
+/// The two contenders on the same choice of nodes.
+struct Pair {
+    by_hand: Arc<QuorumLoop>,
+    ours: Arc<Ours>,
+    keys: Keys,
+}
+
+impl Pair {
+    fn connect(stage: &Stage, nodes: &Nodes, choice: &[usize]) -> Self {
+        let ports = choice.iter().map(|number| nodes.ports(*number));
+        let (plain, with_module) = ports.map(|[plain, with_module]| (url(plain), url(with_module))).unzip();
+        Self::connect_to(stage, plain, with_module)
+    }
+
+    fn connect_to(stage: &Stage, plain: Vec<String>, with_module: Vec<String>) -> Self {
+        Self {
+            by_hand: Arc::new(stage.run(QuorumLoop::connect(plain))),
+            ours: Arc::new(stage.run(Ours::connect(with_module))),
+            keys: Keys::unused(),
+        }
+    }
+
+    /// Rounds of both, the loop first. Servers that do not answer must not be asked for their CPU time, so
+    /// `awake` names the nodes that are.
+    fn turns<'a>(&self, stage: &'a Stage, nodes: &'a Nodes, tasks: usize, awake: &[usize]) -> [Turn<'a>; 2] {
+        let plain = awake.iter().map(|number| &nodes.of::<QuorumLoop>()[*number]).collect();
+        let with_module = awake.iter().map(|number| &nodes.of::<Ours>()[*number]).collect();
+        [
+            turn(stage, &self.by_hand, tasks, self.keys, plain),
+            turn(stage, &self.ours, tasks, self.keys, with_module),
+        ]
+    }
+}
+
+/// The columns of the usual table; `against` names the last one.
+fn head(against: &'static str) -> Vec<&'static str> {
+    vec!["", "p50 us", "p99 us", "cycles/s", "client CPU us", "server CPU us", "refused", against]
+}
+
+/// A row of the usual table; its last column compares the p50 with that of `base`.
+fn row(name: &str, rounds: &[Round], base: &[Round]) -> Vec<Cell> {
+    vec![
+        name.into(),
+        figure(typical(rounds, |round| round.p50_us), 1),
+        figure(typical(rounds, |round| round.p99_us), 1),
+        figure(typical(rounds, |round| round.cycles_per_s), 0),
+        figure(typical(rounds, |round| round.client_cpu_us), 2),
+        figure(typical(rounds, |round| round.server_cpu_us), 2),
+        rounds.iter().map(|round| round.refused).sum::<usize>().into(),
+        figure(ratio_of(rounds, base, |round| round.p50_us), 3),
+    ]
+}

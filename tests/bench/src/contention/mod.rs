@@ -1,0 +1,225 @@
+//! Many tasks and one lock: how fast it goes from hand to hand, what that costs, and who gets it.
+//!
+//! A task does a millisecond of work under the lock and wants it again at once. What cannot be beaten is a
+//! first-come-first-served line within one process before a lock that nobody else wants. A hand-off is a lock
+//! that goes to another task than the one that had it: a task that takes it again before the others wake up
+//! gets much done and lets the others starve.
+
+mod rounds;
+mod ways;
+mod window;
+mod worker;
+
+use std::time::{Duration, Instant};
+
+use redlock_tests::Server;
+pub(crate) use worker::{MODE as CONTEND, serve};
+
+use crate::client::delay::Delays;
+use crate::client::nodes::{Nodes, url};
+use crate::report::{Bars, Chart, Report, figure, median, ratio_of};
+use rounds::{Crowd, Round, fairness, take_turns};
+use ways::WayName;
+
+const NODES: usize = 5;
+const TIME: Duration = Duration::from_secs(1);
+const ROUNDS: usize = 7;
+/// The pauses of which the best is looked for, on behalf of a library that must choose one.
+const PAUSES_MS: [u64; 4] = [2, 4, 8, 16];
+/// What the network takes in the last part.
+const DELAY: Duration = Duration::from_millis(1);
+
+pub(crate) const PIECES: [&str; 2] = ["handoffs", "window"];
+
+/// Measures the named pieces, or both.
+pub(crate) fn measure(report: &mut Report, pieces: &[String]) {
+    let wanted = |piece: &str| pieces.is_empty() || pieces.iter().any(|one| one == piece);
+    if wanted("handoffs") {
+        // One more of each kind, which dies.
+        let mut nodes = Nodes::start(NODES + 1);
+        one_and_four(report, &nodes);
+        nodes.both(NODES).into_iter().for_each(Server::kill);
+        one_dead(report, &nodes);
+        across_a_network(report, &nodes);
+    }
+    if wanted("window") {
+        window::measure(report);
+    }
+}
+
+fn crowd<'a>(nodes: &'a Nodes, name: &str, way: WayName, processes: usize) -> Crowd<'a> {
+    let servers: Vec<&Server> =
+        if way.with_module() { nodes.with_module() } else { nodes.plain() }.iter().take(NODES).collect();
+    let urls: Vec<String> = servers.iter().map(|server| server.url()).collect();
+    Crowd::start(name, way, processes, &urls, servers)
+}
+
+/// Finds the pause between attempts at which `rslock` hands over most often.
+fn best_pause(nodes: &Nodes) -> u64 {
+    let rate = |pause_ms: u64| {
+        let mut crowd = crowd(nodes, "", WayName::Rslock { pause_ms: Some(pause_ms) }, 1);
+        crowd.round(TIME);
+        crowd.round(TIME).handoffs_per_s
+    };
+    let rates = PAUSES_MS.map(|pause_ms| (rate(pause_ms), pause_ms));
+    rates.into_iter().max_by(|one, other| one.0.total_cmp(&other.0)).map_or(1, |(_, pause_ms)| pause_ms)
+}
+
+/// The lock in the hands of one process, and of four.
+fn one_and_four(report: &mut Report, nodes: &Nodes) {
+    let pause_ms = best_pause(nodes);
+    let best = WayName::Rslock { pause_ms: Some(pause_ms) };
+    let default = WayName::Rslock { pause_ms: None };
+    let mut crowds = [
+        crowd(nodes, "FIFO in one process", WayName::Fifo, 1),
+        crowd(nodes, "redlock, one process", WayName::InLine, 1),
+        crowd(nodes, "redlock, four processes", WayName::InLine, 4),
+        crowd(nodes, "rslock at its best, one", best, 1),
+        crowd(nodes, "rslock at its best, four", best, 4),
+        crowd(nodes, "rslock's defaults, one", default, 1),
+        crowd(nodes, "rslock's defaults, four", default, 4),
+    ];
+    let all = take_turns("contention", &mut crowds, ROUNDS, TIME);
+    report.section(
+        "handoffs",
+        format!(
+            "{} tasks want one lock on five nodes and work for 1 ms under it; {}",
+            rounds::TASKS,
+            rhythm()
+        ),
+    );
+    tell(report, &crowds, &all);
+    report.remark(format!("rslock at its best: pauses of at most {pause_ms} ms, of {PAUSES_MS:?} tried."));
+    let bars = crowds.iter().zip(&all);
+    let chart = Bars {
+        title: format!("{} tasks and one lock, 1 ms of work under it", rounds::TASKS),
+        unit: "hand-offs a second, more is better".into(),
+        bars: bars
+            .map(|(crowd, of)| (crowd.name.clone(), typical(of, |round| round.handoffs_per_s)))
+            .collect(),
+        ours: "redlock",
+    };
+    report.chart("handoffs", &Chart::Bars(chart));
+    let rate = |round: &Round| round.handoffs_per_s;
+    let cpu = |round: &Round| round.client_cpu_us + round.server_cpu_us;
+    let [fifo, one, four, best_one, best_four, default_one, default_four] = &all[..] else { return };
+    report.at_least("hand-offs in one process against the FIFO", ratio_of(one, fifo, rate), 0.9);
+    report.at_least("hand-offs over four processes against the FIFO", ratio_of(four, fifo, rate), 0.9);
+    report.at_least("against rslock's defaults, one process", ratio_of(one, default_one, rate), 10.0);
+    report.at_least("against rslock's defaults, four processes", ratio_of(four, default_four, rate), 10.0);
+    report.at_least("against rslock at its best, one process", ratio_of(one, best_one, rate), 1.0);
+    report.at_least("against rslock at its best, four processes", ratio_of(four, best_four, rate), 1.0);
+    report.at_most("CPU against rslock at its best, one process", ratio_of(one, best_one, cpu), 1.0 / 3.0);
+    report.at_most(
+        "CPU against rslock at its best, four processes",
+        ratio_of(four, best_four, cpu),
+        1.0 / 3.0,
+    );
+    for (name, of) in [("one process", one), ("four processes", four)] {
+        let messages = typical(of, |round| round.messages) / NODES as f64;
+        report.at_most(format!("messages a node and hand-off, {name}"), messages, 3.0);
+        report.at_least(format!("fewest turns of a task against the most, {name}"), fairness(of), 0.8);
+        let again = typical(of, |round| round.asked) - 1.0;
+        report.at_most(format!("asked again, as after a split vote, {name}"), again, 0.01);
+    }
+}
+
+/// One of the five nodes is dead.
+fn one_dead(report: &mut Report, nodes: &Nodes) {
+    let servers = nodes.with_module();
+    let urls = |numbers: [usize; NODES]| numbers.map(|number| servers[number].url());
+    let awake = |numbers: &[usize]| numbers.iter().map(|number| &servers[*number]).collect();
+    let (well, sick) = ([0, 1, 2, 3, 4], [0, 1, 2, 3, NODES]);
+    let mut crowds = [
+        Crowd::start("all five", WayName::InLine, 1, &urls(well), awake(&well)),
+        Crowd::start("one dead", WayName::InLine, 1, &urls(sick), awake(&sick[..4])),
+        Crowd::start("all five, four processes", WayName::InLine, 4, &urls(well), awake(&well)),
+        Crowd::start("one dead, four processes", WayName::InLine, 4, &urls(sick), awake(&sick[..4])),
+    ];
+    let all = take_turns("a dead node", &mut crowds, ROUNDS, TIME);
+    report.section("dead", format!("One of the five nodes is dead; {}", rhythm()));
+    tell(report, &crowds, &all);
+    let rate = |round: &Round| round.handoffs_per_s;
+    report.at_least("one node dead, one process, against all five", ratio_of(&all[1], &all[0], rate), 0.8);
+    report.at_least("one node dead, four processes, against all five", ratio_of(&all[3], &all[2], rate), 0.8);
+}
+
+/// With a millisecond between clients and nodes.
+fn across_a_network(report: &mut Report, nodes: &Nodes) {
+    let servers: Vec<&Server> = nodes.with_module().iter().take(NODES).collect();
+    let ways: Vec<_> = (0..NODES).map(|number| (DELAY, nodes.ports(number)[1])).collect();
+    let delays = Delays::start(&ways);
+    let urls: Vec<String> = delays.ports.iter().map(|port| url(*port)).collect();
+    let start = |name, processes| Crowd::start(name, WayName::InLine, processes, &urls, servers.clone());
+    let mut crowds = [start("one process", 1), start("four processes", 4)];
+    let all = take_turns("a network", &mut crowds, ROUNDS, TIME);
+    let round_trip_us = round_trip_us(delays.ports[0]);
+    report.section(
+        "network",
+        format!(
+            "Replies arrive {} ms later; a round trip takes {round_trip_us:.0} us; {}",
+            DELAY.as_millis(),
+            rhythm()
+        ),
+    );
+    tell(report, &crowds, &all);
+    for (crowd, rounds) in crowds.iter().zip(&all) {
+        let gap = typical(rounds, |round| round.gap_us) / round_trip_us;
+        report.at_most(format!("from release to the next holder, in round trips, {}", crowd.name), gap, 1.5);
+    }
+}
+
+/// What it takes to be answered over this port.
+fn round_trip_us(port: u16) -> f64 {
+    let mut connection = redis::Client::open(url(port))
+        .and_then(|client| client.get_connection())
+        .expect("a way that leads to a node");
+    let ping = |_| {
+        let start = Instant::now();
+        redis::cmd("PING").exec(&mut connection).expect("a node that answers");
+        start.elapsed().as_secs_f64() * 1e6
+    };
+    median(&(0..101).map(ping).collect::<Vec<_>>())
+}
+
+fn typical(rounds: &[Round], figure: fn(&Round) -> f64) -> f64 {
+    median(&rounds.iter().map(figure).collect::<Vec<_>>())
+}
+
+fn rhythm() -> String {
+    format!("{ROUNDS} rounds of {} s", TIME.as_secs())
+}
+
+fn tell(report: &mut Report, crowds: &[Crowd<'_>], all: &[Vec<Round>]) {
+    let head = [
+        "",
+        "locks/s",
+        "hand-offs/s",
+        "gap us",
+        "client CPU us",
+        "server CPU us",
+        "messages",
+        "asked a node",
+        "fewest/most turns",
+        "lapsed",
+    ];
+    let rows: Vec<_> = crowds
+        .iter()
+        .zip(all)
+        .map(|(crowd, rounds)| {
+            vec![
+                crowd.name.clone().into(),
+                figure(typical(rounds, |round| round.locks_per_s), 0),
+                figure(typical(rounds, |round| round.handoffs_per_s), 0),
+                figure(typical(rounds, |round| round.gap_us), 0),
+                figure(typical(rounds, |round| round.client_cpu_us), 0),
+                figure(typical(rounds, |round| round.server_cpu_us), 0),
+                figure(typical(rounds, |round| round.messages), 1),
+                figure(typical(rounds, |round| round.asked), 3),
+                figure(fairness(rounds), 2),
+                rounds.iter().map(|round| round.lapsed).sum::<usize>().into(),
+            ]
+        })
+        .collect();
+    report.table(&head, &rows);
+}

@@ -1,0 +1,161 @@
+//! Rounds in which many tasks, in one process or in several, want one lock.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use redlock_tests::Server;
+
+use super::ways::WayName;
+use super::worker::{Told, Worker};
+use crate::client::cpu;
+use crate::report::Progress;
+
+/// How many tasks want the lock.
+pub(crate) const TASKS: usize = 16;
+
+/// What a round showed.
+pub(crate) struct Round {
+    /// How often the lock was had, also by the one who had just freed it.
+    pub(crate) locks_per_s: f64,
+    /// How often it went from one task to another.
+    pub(crate) handoffs_per_s: f64,
+    /// From the moment at which one holder asked for its release to the moment at which the next had the lock.
+    pub(crate) gap_us: f64,
+    /// CPU time of a hand-off, of all client processes and of all nodes together.
+    pub(crate) client_cpu_us: f64,
+    pub(crate) server_cpu_us: f64,
+    /// Commands that nodes got, all of them together, for a hand-off.
+    pub(crate) messages: f64,
+    /// How often the lock was asked for at a node until it was had.
+    pub(crate) asked: f64,
+    /// How many locks were over before their work was.
+    pub(crate) lapsed: usize,
+    /// The turns of every task, by process and task.
+    pub(crate) turns: HashMap<(usize, usize), usize>,
+}
+
+/// Client processes that contend in one way, and the nodes on which they do.
+pub(crate) struct Crowd<'a> {
+    pub(crate) name: String,
+    way: WayName,
+    workers: Vec<Worker>,
+    nodes: Vec<&'a Server>,
+}
+
+impl<'a> Crowd<'a> {
+    /// Starts the processes. Only nodes that are `awake` are asked for their figures.
+    pub(crate) fn start(
+        name: &str,
+        way: WayName,
+        processes: usize,
+        urls: &[String],
+        awake: Vec<&'a Server>,
+    ) -> Self {
+        let workers = (0..processes).map(|_| Worker::start(way, TASKS / processes, urls)).collect();
+        Self { name: name.to_owned(), way, workers, nodes: awake }
+    }
+
+    /// Lets everybody contend for a while, for a lock that nobody has used before.
+    pub(crate) fn round(&mut self, time: Duration) -> Round {
+        self.round_on(&fresh_key(), time)
+    }
+
+    pub(crate) fn round_on(&mut self, key: &str, time: Duration) -> Round {
+        let before = self.node_figures();
+        self.workers.iter_mut().for_each(|worker| worker.order(key, time));
+        let told: Vec<Told> = self.workers.iter_mut().map(Worker::told).collect();
+        let after = self.node_figures();
+        let mut turns = HashMap::new();
+        let mut all = Vec::new();
+        for (process, told) in told.iter().enumerate() {
+            for turn in &told.turns {
+                *turns.entry((process, turn.task)).or_default() += 1;
+                all.push((turn.from_ns, turn.to_ns, (process, turn.task), turn.to_the_end));
+            }
+        }
+        all.sort_unstable();
+        // What it is all for: nobody has it before the last one is done, or its lock is over.
+        let in_turn = |pair: &[(u64, u64, _, bool)]| pair[0].1 <= pair[1].0 || !pair[0].3;
+        assert!(all.windows(2).all(in_turn), "{}: two at a time", self.name);
+        let lapsed = all.iter().filter(|turn| !turn.3).count();
+        let changes = all.windows(2).filter(|pair| pair[0].2 != pair[1].2);
+        let gaps: Vec<f64> = changes.map(|pair| pair[1].0.saturating_sub(pair[0].1) as f64 / 1e3).collect();
+        let wall_s =
+            all.first().zip(all.last()).map_or(f64::NAN, |(first, last)| (last.1 - first.0) as f64 / 1e9);
+        // The first one had it from nobody, and counts too.
+        let handoffs = gaps.len() as f64 + 1.0;
+        let used = |figure: fn(&Figures) -> f64| figure(&after) - figure(&before);
+        Round {
+            locks_per_s: all.len() as f64 / wall_s,
+            handoffs_per_s: handoffs / wall_s,
+            gap_us: crate::report::median(&gaps),
+            client_cpu_us: told.iter().map(|told| told.cpu_us).sum::<f64>() / handoffs,
+            server_cpu_us: used(|figures| figures.cpu_us) / handoffs,
+            messages: used(|figures| figures.messages) / handoffs,
+            asked: used(|figures| figures.asked) / (all.len() * self.nodes.len()) as f64,
+            lapsed,
+            turns,
+        }
+    }
+
+    fn node_figures(&self) -> Figures {
+        let mut figures = Figures::default();
+        for node in &self.nodes {
+            figures.cpu_us += cpu::server_us(node);
+            let calls = |command: &str| node.calls(command) as f64;
+            let commands = self.way.commands();
+            figures.messages += commands.iter().map(|command| calls(command)).sum::<f64>();
+            figures.asked += calls(commands[0]);
+        }
+        figures
+    }
+}
+
+/// A lock that nobody has used before.
+pub(crate) fn fresh_key() -> String {
+    format!("contended:{:016x}", fastrand::u64(..))
+}
+
+/// What nodes have counted so far, all of them together.
+#[derive(Default)]
+struct Figures {
+    cpu_us: f64,
+    messages: f64,
+    asked: f64,
+}
+
+/// Lets crowds take turns, in an order that rotates. The first round of each does not count.
+pub(crate) fn take_turns(
+    what: &str,
+    crowds: &mut [Crowd<'_>],
+    rounds: usize,
+    time: Duration,
+) -> Vec<Vec<Round>> {
+    let mut all: Vec<Vec<Round>> = crowds.iter().map(|_| Vec::new()).collect();
+    let progress = Progress::of(what, rounds + 1);
+    for round in 0..=rounds {
+        for turn in 0..crowds.len() {
+            let which = (turn + round) % crowds.len();
+            let outcome = crowds[which].round(time);
+            if round > 0 {
+                all[which].push(outcome);
+            }
+        }
+        progress.step();
+    }
+    all
+}
+
+/// The fewest turns that a task had, against the most, over all rounds.
+pub(crate) fn fairness(rounds: &[Round]) -> f64 {
+    let mut turns: HashMap<(usize, usize), usize> = HashMap::new();
+    for round in rounds {
+        for (task, count) in &round.turns {
+            *turns.entry(*task).or_default() += count;
+        }
+    }
+    let most = turns.values().max().copied().unwrap_or(1);
+    // A task that had none is not in the list.
+    let fewest = if turns.len() < TASKS { 0 } else { turns.values().min().copied().unwrap_or(0) };
+    fewest as f64 / most as f64
+}

@@ -1,0 +1,143 @@
+//! How long a node should wait for a lock to be claimed that it has handed to somebody who waited.
+//!
+//! Too short, and a client that is far away or on a busy machine loses what it was given; too long, and one
+//! that has died without closing its connection holds up everybody behind it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use redlock_tests::{Server, Wire};
+
+use super::rounds::{Crowd, fresh_key};
+use super::ways::WayName;
+use crate::client::delay::Delays;
+use crate::client::nodes::{Nodes, url};
+use crate::report::{Progress, Report, median};
+
+const WINDOWS_MS: [u64; 5] = [5, 20, 50, 100, 250];
+const NODES: usize = 5;
+const TIME: Duration = Duration::from_secs(1);
+const ROUNDS: usize = 3;
+/// A client in another part of the world.
+const FAR: Duration = Duration::from_millis(60);
+/// How often somebody comes to the head of the line and never claims, for as long as a round is meant to last.
+const DEAF_EVERY: Duration = Duration::from_millis(200);
+/// So many threads for every core do nothing but keep it busy.
+const BUSY_THREADS: usize = 4;
+
+/// What disturbs the round.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Trouble {
+    None,
+    BusyMachine,
+    Distance,
+    DeafHeads,
+}
+
+const TROUBLES: [(Trouble, &str); 4] = [
+    (Trouble::None, "undisturbed"),
+    (Trouble::BusyMachine, "busy machine"),
+    (Trouble::Distance, "60 ms away"),
+    (Trouble::DeafHeads, "4 deaf heads/s"),
+];
+
+pub(crate) fn measure(report: &mut Report) {
+    let nodes = Nodes::start(NODES);
+    let servers: Vec<&Server> = nodes.with_module().iter().collect();
+    let ways: Vec<_> = (0..NODES).map(|number| (FAR, nodes.ports(number)[1])).collect();
+    let delays = Delays::start(&ways);
+    let far: Vec<String> = delays.ports.iter().map(|port| url(*port)).collect();
+    let near: Vec<String> = servers.iter().map(|server| server.url()).collect();
+    let start = |urls: &[String]| Crowd::start("", WayName::InLine, 4, urls, servers.clone());
+    let (mut near, mut far) = (start(&near), start(&far));
+    // By trouble and window: hand-offs a second, and grants that nobody claimed for each hundred hand-offs.
+    let mut seen = vec![vec![(Vec::new(), Vec::new()); WINDOWS_MS.len()]; TROUBLES.len()];
+    let progress = Progress::of("claim windows", ROUNDS * WINDOWS_MS.len());
+    for round in 0..ROUNDS {
+        for turn in 0..WINDOWS_MS.len() {
+            let which = (turn + round) % WINDOWS_MS.len();
+            for server in &servers {
+                let window = WINDOWS_MS[which].to_string();
+                server.connect().call(&["CONFIG", "SET", "redlock.claim-window", &window]);
+            }
+            for (place, (trouble, _)) in TROUBLES.iter().enumerate() {
+                let before = unclaimed(&servers);
+                let crowd = if *trouble == Trouble::Distance { &mut far } else { &mut near };
+                let rate = disturbed(*trouble, &servers, crowd);
+                let (rates, lost) = &mut seen[place][which];
+                rates.push(rate);
+                lost.push(
+                    (unclaimed(&servers) - before) / NODES as f64 / (rate * TIME.as_secs_f64()) * 100.0,
+                );
+            }
+            progress.step();
+        }
+    }
+    drop(progress);
+    report.section(
+        "window",
+        "Hand-offs a second of 16 tasks in four processes, and grants of a node that nobody claimed per hundred",
+    );
+    let mut head = vec!["claim window"];
+    head.extend(TROUBLES.map(|(_, name)| name));
+    let rows: Vec<_> = WINDOWS_MS
+        .iter()
+        .enumerate()
+        .map(|(which, window)| {
+            let cell = |place: usize| {
+                let (rates, lost) = &seen[place][which];
+                format!("{:.0} ({:.1})", median(rates), median(lost)).into()
+            };
+            let mut row = vec![format!("{window} ms").into()];
+            row.extend((0..TROUBLES.len()).map(cell));
+            row
+        })
+        .collect();
+    report.table(&head, &rows);
+}
+
+/// One round under a trouble; its rate.
+fn disturbed(trouble: Trouble, servers: &[&Server], crowd: &mut Crowd<'_>) -> f64 {
+    let key = fresh_key();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let busy = if trouble == Trouble::BusyMachine { cores * BUSY_THREADS } else { 0 };
+        for _ in 0..busy {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        if trouble == Trouble::DeafHeads {
+            let wires: Vec<Wire> = servers.iter().map(|server| server.connect()).collect();
+            let key = &key;
+            scope.spawn(move || never_claim(wires, key));
+        }
+        let round = crowd.round_on(&key, TIME);
+        over.store(true, Ordering::Relaxed);
+        round.handoffs_per_s
+    })
+}
+
+/// Puts itself at the head of the line again and again, and never claims what it is given.
+fn never_claim(mut wires: Vec<Wire>, key: &str) {
+    for ticket in 1..TIME.as_millis() / DEAF_EVERY.as_millis() {
+        // Not before somebody else has the lock: it would be given to us for good.
+        std::thread::sleep(DEAF_EVERY);
+        let (ticket, owner) = (ticket.to_string(), format!("deaf-{ticket}"));
+        for wire in &mut wires {
+            let words = ["REDLOCK.ACQUIRE", key, &owner, "30000", "WAIT", &ticket, "60000", "nobody"];
+            wire.call(&words);
+        }
+    }
+}
+
+fn unclaimed(servers: &[&Server]) -> f64 {
+    let of = |server: &&Server| -> f64 {
+        let count = server.info("redlock", "redlock_unclaimed").and_then(|count| count.parse().ok());
+        count.expect("the module counts them")
+    };
+    servers.iter().map(of).sum()
+}

@@ -1,0 +1,71 @@
+//! Ways to take and free a lock on one server.
+
+use redlock_tests::{Answer, Wire};
+
+/// Compare and delete, as every Redlock library does it.
+pub(crate) const SCRIPT: &str =
+    "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
+
+/// Makes a command of a key and an owner.
+type Spell = Box<dyn Fn(&str, &str) -> Vec<String>>;
+
+/// A way to take and free a lock.
+pub(crate) struct Contender {
+    pub(crate) name: &'static str,
+    /// Whether it runs on the server that has the module.
+    pub(crate) with_module: bool,
+    pub(crate) acquire: fn(&str, &str) -> Vec<String>,
+    pub(crate) release: Spell,
+}
+
+fn set_nx_px(key: &str, owner: &str) -> Vec<String> {
+    words(&["SET", key, owner, "NX", "PX", "30000"])
+}
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+/// The contenders that the plain server knows, and the module as the last.
+pub(crate) fn all(plain: &mut Wire) -> Vec<Contender> {
+    let sha = plain.call(&["SCRIPT", "LOAD", SCRIPT]).string();
+    let mut all = vec![
+        Contender {
+            name: LUA,
+            with_module: false,
+            acquire: set_nx_px,
+            release: Box::new(move |key, owner| words(&["EVALSHA", &sha, "1", key, owner])),
+        },
+        Contender {
+            name: DEL,
+            with_module: false,
+            acquire: set_nx_px,
+            release: Box::new(|key, _| words(&["DEL", key])),
+        },
+    ];
+    for (name, command, test) in [(DELIFEQ, "DELIFEQ", ""), ("SET NX PX + DELEX IFEQ", "DELEX", "IFEQ")] {
+        let known = plain.call(&["COMMAND", "INFO", command]);
+        if !matches!(known.list().first(), None | Some(Answer::Nil)) {
+            let release = move |key: &str, owner: &str| {
+                words(
+                    &[command, key, test, owner]
+                        .into_iter()
+                        .filter(|word| !word.is_empty())
+                        .collect::<Vec<_>>(),
+                )
+            };
+            all.push(Contender { name, with_module: false, acquire: set_nx_px, release: Box::new(release) });
+        }
+    }
+    all.push(Contender {
+        name: "REDLOCK.ACQUIRE + REDLOCK.RELEASE",
+        with_module: true,
+        acquire: |key, owner| words(&["REDLOCK.ACQUIRE", key, owner, "30000"]),
+        release: Box::new(|key, owner| words(&["REDLOCK.RELEASE", key, owner])),
+    });
+    all
+}
+
+pub(crate) const LUA: &str = "SET NX PX + EVALSHA (owner check)";
+pub(crate) const DEL: &str = "SET NX PX + DEL (no owner check)";
+pub(crate) const DELIFEQ: &str = "SET NX PX + DELIFEQ";

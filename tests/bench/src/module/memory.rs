@@ -1,0 +1,49 @@
+//! Bytes of one held lock.
+
+use redlock_tests::{Brand, Server};
+
+use crate::names::{key, owner};
+use crate::report::{Report, figure};
+
+const LOCKS: usize = 100_000;
+
+pub(crate) fn measure(report: &mut Report, plain: &Server, locks: &Server) {
+    let string = bytes_each(plain, |key, owner| {
+        ["SET", key, owner, "NX", "PX", "3600000"].map(str::to_owned).to_vec()
+    });
+    let lock = bytes_each(locks, |key, owner| {
+        ["REDLOCK.ACQUIRE", key, owner, "3600000"].map(str::to_owned).to_vec()
+    });
+    report.section(
+        "memory",
+        format!("One held lock: {LOCKS} of them, keys of 17 bytes, owners of 36, from used_memory"),
+    );
+    report.table(
+        &["", "bytes", "x string"],
+        &[
+            vec!["string with a TTL".into(), figure(string, 1), figure(1.0, 2)],
+            vec!["lock".into(), figure(lock, 1), figure(lock / string, 2)],
+        ],
+    );
+    // Valkey keeps a string and its time in one piece with its key, which a module cannot.
+    let at_most = if plain.flavor().brand == Brand::Valkey { 1.5 } else { 1.05 };
+    report.at_most("bytes against a string with a TTL", lock / string, at_most);
+}
+
+fn bytes_each(server: &Server, take: impl Fn(&str, &str) -> Vec<String>) -> f64 {
+    let mut wire = server.connect();
+    wire.call(&["FLUSHALL"]);
+    let used = || -> f64 {
+        server
+            .info("memory", "used_memory")
+            .and_then(|used| used.parse().ok())
+            .expect("INFO memory has used_memory")
+    };
+    let before = used();
+    for first in (0..LOCKS).step_by(1_000) {
+        wire.pipeline((first..first + 1_000).map(|number| take(&key(number), &owner(number))).collect());
+    }
+    let bytes = (used() - before) / LOCKS as f64;
+    wire.call(&["FLUSHALL"]);
+    bytes
+}

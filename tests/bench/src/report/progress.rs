@@ -1,0 +1,27 @@
+//! How far it has come.
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// A bar on the terminal; nothing where there is none.
+pub(crate) struct Progress {
+    bar: ProgressBar,
+}
+
+impl Progress {
+    pub(crate) fn of(what: &str, steps: usize) -> Self {
+        let bar = ProgressBar::new(steps as u64).with_message(what.to_owned());
+        let style = ProgressStyle::with_template("{msg:32!} {wide_bar} {pos}/{len}  {eta} left");
+        bar.set_style(style.expect("a template of our own"));
+        Self { bar }
+    }
+
+    pub(crate) fn step(&self) {
+        self.bar.inc(1);
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}

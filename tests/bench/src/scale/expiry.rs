@@ -1,0 +1,66 @@
+//! Many locks that run out at the same moment, and how long everybody else waits for the server meanwhile.
+
+use std::time::{Duration, Instant};
+
+use redlock_tests::{Server, Wire};
+
+use super::{send_each, told, words};
+use crate::names::{key, owner};
+use crate::report::{Progress, Report, figure, median, spread};
+
+const LOCKS: usize = 100_000;
+/// Longer than it takes to set them all.
+const AHEAD: Duration = Duration::from_secs(4);
+const ROUNDS: usize = 5;
+
+pub(crate) fn measure(report: &mut Report) {
+    let server = Server::start();
+    let (mut quiet, mut swept, mut took) = (Vec::new(), Vec::new(), Vec::new());
+    let progress = Progress::of("locks that end at once", ROUNDS);
+    for _ in 0..ROUNDS {
+        let end = Instant::now() + AHEAD;
+        let left = || (end - Instant::now()).as_millis().to_string();
+        send_each(&mut server.connect(), LOCKS, |number| {
+            words(&["REDLOCK.ACQUIRE", &key(number), &owner(number), &left()])
+        });
+        let mut wire = server.connect();
+        // As long a time before as the sweep takes at most, to know what this machine does by itself.
+        quiet.push(longest_ms(&mut wire, || Instant::now() + Duration::from_millis(500) < end));
+        while Instant::now() < end {
+            wire.call(&["PING"]);
+        }
+        let start = Instant::now();
+        swept.push(longest_ms(&mut wire, || told(&server, "redlock", "redlock_locks") > 0.0));
+        took.push(start.elapsed().as_secs_f64() * 1e3);
+        progress.step();
+    }
+    drop(progress);
+    report.section(
+        "expiry",
+        format!("{LOCKS} locks run out within a few milliseconds; the longest PING of another client, {ROUNDS} rounds"),
+    );
+    let row = |name: &str, ms: &[f64]| {
+        let (_, most) = spread(ms);
+        vec![name.into(), figure(median(ms), 2), figure(most, 2)]
+    };
+    report.table(
+        &["", "median ms", "most ms"],
+        &[row("before", &quiet), row("while they are swept", &swept), row("until all are gone", &took)],
+    );
+    // A busy machine makes a client wait by itself: what counts is what the sweep adds.
+    let added: Vec<f64> = swept.iter().zip(&quiet).map(|(swept, quiet)| (swept - quiet).max(0.0)).collect();
+    report.at_most("what the sweep adds to the longest wait of another client, ms", median(&added), 5.0);
+}
+
+/// The longest of many calls, until somebody says that it is over.
+fn longest_ms(wire: &mut Wire, goes_on: impl Fn() -> bool) -> f64 {
+    let mut longest = Duration::ZERO;
+    while goes_on() {
+        for _ in 0..50 {
+            let start = Instant::now();
+            wire.call(&["PING"]);
+            longest = longest.max(start.elapsed());
+        }
+    }
+    longest.as_secs_f64() * 1e3
+}
