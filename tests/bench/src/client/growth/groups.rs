@@ -20,6 +20,7 @@ use crate::report::{Chart, Lines, Report, Series, figure, median, ratio_of, spre
 
 const COUNTS: [usize; 3] = [1, 2, 3];
 const IN_A_GROUP: usize = 3;
+/// Every group has as many tasks at work: a node with less to do at a time spends more on each piece of it.
 const TASKS: usize = 64;
 const RHYTHM: Rhythm = Rhythm { rounds: 15, ..SHORT };
 
@@ -61,7 +62,7 @@ pub(super) fn measure(report: &mut Report, stage: &Stage, nodes: &Nodes) {
             let servers: Vec<&Server> = nodes.of::<Grouped>().iter().take(count * IN_A_GROUP).collect();
             let urls = servers.iter().map(|server| url(server.port().expect("a server with a port")));
             let grouped = Arc::new(stage.run(Grouped::connect(urls.collect())));
-            let round = turn(stage, &grouped, TASKS, Keys::unused(), servers.clone());
+            let round = turn(stage, &grouped, count * TASKS, Keys::unused(), servers.clone());
             let busiest = &busiest;
             Box::new(move |time| {
                 let used = || servers.iter().map(|server| cpu::server_us(server)).collect::<Vec<_>>();
@@ -85,7 +86,7 @@ pub(super) fn measure(report: &mut Report, stage: &Stage, nodes: &Nodes) {
 fn tell(report: &mut Report, rounds: &[Vec<Round>], busiest: &[f64]) {
     report.section(
         "growth-groups",
-        format!("Groups of {IN_A_GROUP} nodes, {TASKS} tasks, each with a lock of its own; {RHYTHM}"),
+        format!("Groups of {IN_A_GROUP} nodes, {TASKS} tasks for each group, each task with a lock of its own; {RHYTHM}"),
     );
     let first = busiest[0];
     let rows: Vec<_> = COUNTS
