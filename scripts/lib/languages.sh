@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Redis libraries of other languages, for the tests that run client/LANGUAGES.md.
+# Libraries of other languages: of Redis, for the tests that run client/LANGUAGES.md, and of locks, for the bench.
 #
 # Installed under target/languages/ and nowhere else. What is there already is never fetched again, so a second
 # run is offline.
@@ -8,33 +8,61 @@
 
 redis_py=redis==8.1.0
 ioredis=ioredis@6.0.0
+# What the bench compares with.
+pottery=pottery==3.0.1
+node_redlock=redlock@5.0.0-beta.2
 
 # need_python_redis: makes sure that redis-py is there, and tells the tests where.
 need_python_redis() {
-    local into="$target/languages/${redis_py/==/-}"
-    if [ ! -d "$into" ]; then
-        install_into "$into" python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore \
-            --only-binary=:all: "$redis_py" --target ||
-            die "The package $redis_py could not be fetched with pip." \
-                "The gate runs the Python of client/LANGUAGES.md and needs it once; later runs are offline."
-    fi
-    export REDLOCK_PYTHON_PACKAGES="$into"
+    python_packages REDLOCK_PYTHON_PACKAGES "$redis_py" ||
+        die "The package $redis_py could not be fetched with pip." \
+            "The gate runs the Python of client/LANGUAGES.md and needs it once; later runs are offline."
 }
 
 # want_node_redis: the same for ioredis, where there is a Node.js that knows what the page uses.
 want_node_redis() {
-    local into="$target/languages/${ioredis/@/-}"
-    if ! has node || ! has npm || ! node --eval 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)'; then
-        note "No Node.js 20 with npm here: the JavaScript of client/LANGUAGES.md is not run."
-        return 0
-    fi
+    node_packages REDLOCK_NODE_PACKAGES "$ioredis" ||
+        note "No Node.js 20 with npm and $ioredis here: the JavaScript of client/LANGUAGES.md is not run."
+}
+
+# want_peers: lock libraries of other languages, for the bench.
+want_peers() {
+    python_packages REDLOCK_PYTHON_PEERS "$pottery" "$redis_py" ||
+        note "No Python with pip and $pottery here: it is not compared with."
+    node_packages REDLOCK_NODE_PEERS "$node_redlock" "$ioredis" ||
+        note "No Node.js 20 with npm and $node_redlock here: it is not compared with."
+}
+
+# python_packages variable name==version...: fetches packages, and tells in the variable where they are.
+python_packages() {
+    local variable=$1 into
+    shift
+    into="$target/languages/$(joined "${@/==/-}")"
     if [ ! -d "$into" ]; then
-        install_into "$into" npm install --silent --no-audit --no-fund --ignore-scripts "$ioredis" --prefix || {
-            note "The package $ioredis could not be fetched with npm: the JavaScript of client/LANGUAGES.md is not run."
-            return 0
-        }
+        has python3 && install_into "$into" python3 -m pip install --quiet --disable-pip-version-check \
+            --root-user-action=ignore --only-binary=:all: "$@" --target || return 1
     fi
-    export REDLOCK_NODE_PACKAGES="$into"
+    export "$variable=$into"
+}
+
+# node_packages variable name@version...: the same with npm.
+node_packages() {
+    local variable=$1 into
+    shift
+    if ! has node || ! has npm || ! node --eval 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)'; then
+        return 1
+    fi
+    into="$target/languages/$(joined "${@/@/-}")"
+    if [ ! -d "$into" ]; then
+        install_into "$into" npm install --silent --no-audit --no-fund --ignore-scripts "$@" --prefix || return 1
+    fi
+    export "$variable=$into"
+}
+
+# joined word...: one word, for the name of a directory.
+joined() {
+    local IFS=+
+    printf '%s' "$*"
 }
 
 # install_into directory command...: the command, with a directory as its last word. It appears only when it is complete.

@@ -10,6 +10,8 @@
 //! | `client/` | the client against a quorum loop written by hand, and how both grow |
 //! | `contention/` | many tasks and one lock |
 //! | `scale/` | one node with much to do |
+//! | `peers/` | other libraries, and what nobody can beat |
+//! | `worker.rs` | client processes, and what they tell |
 //! | `names.rs` | names of locks and owners |
 //! | `report/` | tables, files and charts of what was found |
 
@@ -19,8 +21,10 @@ mod client;
 mod contention;
 mod module;
 mod names;
+mod peers;
 mod report;
 mod scale;
+mod worker;
 
 use std::path::Path;
 
@@ -30,11 +34,12 @@ use report::Report;
 /// A part: its name, the pieces of it that can be asked for by name, and how it is measured.
 type Part = (&'static str, &'static [&'static str], fn(&mut Report, &[String]));
 
-const PARTS: [Part; 4] = [
+const PARTS: [Part; 5] = [
     ("module", &[], |report, _| module::measure(report)),
     ("client", &client::PIECES, client::measure),
     ("contention", &contention::PIECES, contention::measure),
     ("scale", &scale::PIECES, scale::measure),
+    ("peers", &peers::PIECES, peers::measure),
 ];
 
 fn main() {
@@ -43,6 +48,7 @@ fn main() {
     match words[..] {
         // What this program does for itself, in processes of their own.
         [contention::CONTEND, ..] => contention::serve(&arguments[1..]),
+        [peers::CYCLE, ..] => peers::serve(&arguments[1..]),
         [client::DELAYS, ..] => client::serve_delays(&arguments[1..]),
         ["page", page, results, charts] => fill_page(Path::new(page), Path::new(results), charts),
         ["all"] => PARTS.iter().for_each(|part| measure(part, &[])),

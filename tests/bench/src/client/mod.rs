@@ -23,10 +23,10 @@ mod faults;
 mod growth;
 mod healthy;
 pub(crate) mod nodes;
-mod ours;
-mod quorum_loop;
+pub(crate) mod ours;
+pub(crate) mod quorum_loop;
 mod requests;
-mod round;
+pub(crate) mod round;
 mod stage;
 
 pub(crate) use delay::{MODE as DELAYS, serve as serve_delays};

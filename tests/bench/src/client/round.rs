@@ -2,14 +2,16 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redlock_tests::Server;
+use redlock_tests::campaign::now_ns;
 
 use super::contender::{Contender, Keys};
 use super::cpu;
 use super::stage::Stage;
-use crate::report::{Progress, median};
+use crate::report::{Progress, median, quantile};
+use crate::worker::{Told, Turn as Cycle};
 
 /// What one round showed.
 #[derive(Clone, Copy)]
@@ -37,64 +39,74 @@ pub(crate) fn turn<'a, C: Contender>(
     let contender = Arc::clone(contender);
     Box::new(move |time| {
         let server_us = || servers.iter().map(|server| cpu::server_us(server)).sum::<f64>();
-        let before = (server_us(), cpu::own_us());
-        let start = Instant::now();
-        let (mut latencies_ns, refused) =
-            stage.run(all_tasks(Arc::clone(&contender), tasks, keys, start + time));
-        let wall_s = start.elapsed().as_secs_f64();
-        let (client_us, server_us) = (cpu::own_us() - before.1, server_us() - before.0);
-        let cycles = latencies_ns.len() as f64;
-        latencies_ns.sort_unstable();
-        Round {
-            p50_us: quantile_us(&latencies_ns, 0.5),
-            p99_us: quantile_us(&latencies_ns, 0.99),
-            cycles_per_s: cycles / wall_s,
-            client_cpu_us: client_us / cycles,
-            server_cpu_us: server_us / cycles,
-            refused,
-        }
+        let before_us = server_us();
+        let told = stage.run(cycles(Arc::clone(&contender), tasks, move |task| keys.of_task(task), time));
+        Round::of(&told, server_us() - before_us)
     })
 }
 
-/// How long every cycle took that was granted, and how many were not.
-async fn all_tasks<C: Contender>(
-    contender: Arc<C>,
-    tasks: usize,
-    keys: Keys,
-    end: Instant,
-) -> (Vec<u64>, usize) {
-    let running: Vec<_> = (0..tasks)
-        .map(|task| tokio::spawn(one_task(Arc::clone(&contender), keys.of_task(task), end)))
-        .collect();
-    let (mut all, mut refused) = (Vec::new(), 0);
-    for task in running {
-        let (latencies_ns, no) = task.await.expect("a task that does not panic");
-        all.extend(latencies_ns);
-        refused += no;
+impl Round {
+    /// What a client told, and the CPU time of its nodes.
+    pub(crate) fn of(told: &Told, server_us: f64) -> Self {
+        let mut latencies_us: Vec<f64> =
+            told.turns.iter().map(|turn| (turn.to_ns - turn.from_ns) as f64 / 1e3).collect();
+        latencies_us.sort_by(f64::total_cmp);
+        let first = told.turns.iter().map(|turn| turn.from_ns).min();
+        let last = told.turns.iter().map(|turn| turn.to_ns).max();
+        let wall_s = first.zip(last).map_or(f64::NAN, |(first, last)| (last - first) as f64 / 1e9);
+        let cycles = told.turns.len() as f64;
+        Self {
+            p50_us: quantile(&latencies_us, 0.5),
+            p99_us: quantile(&latencies_us, 0.99),
+            cycles_per_s: cycles / wall_s,
+            client_cpu_us: told.cpu_us / cycles,
+            server_cpu_us: server_us / cycles,
+            refused: told.refused,
+        }
     }
-    (all, refused)
 }
 
-async fn one_task<C: Contender>(contender: Arc<C>, key: String, end: Instant) -> (Vec<u64>, usize) {
-    let (mut latencies_ns, mut refused) = (Vec::with_capacity(1 << 13), 0);
-    let mut start = Instant::now();
-    while start < end {
+/// Lets `tasks` tasks cycle without a pause, each on a key of its own.
+pub(crate) async fn cycles<C: Contender>(
+    contender: Arc<C>,
+    tasks: usize,
+    key: impl Fn(usize) -> String,
+    time: Duration,
+) -> Told {
+    let before_us = cpu::own_us();
+    let end_ns = now_ns() + u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    let one = |task| tokio::spawn(one_task(Arc::clone(&contender), task, key(task), end_ns));
+    let running: Vec<_> = (0..tasks).map(one).collect();
+    let mut told = Told::default();
+    for task in running {
+        let (turns, refused) = task.await.expect("a task that does not panic");
+        told.turns.extend(turns);
+        told.refused += refused;
+    }
+    told.cpu_us = cpu::own_us() - before_us;
+    told
+}
+
+/// Every cycle that was granted, and how many were not.
+async fn one_task<C: Contender>(
+    contender: Arc<C>,
+    task: usize,
+    key: String,
+    end_ns: u64,
+) -> (Vec<Cycle>, usize) {
+    let (mut turns, mut refused) = (Vec::with_capacity(1 << 13), 0);
+    let mut from_ns = now_ns();
+    while from_ns < end_ns {
         let granted = contender.cycle(&key).await;
-        let now = Instant::now();
+        let to_ns = now_ns();
         if granted {
-            latencies_ns.push(u64::try_from((now - start).as_nanos()).unwrap_or(u64::MAX));
+            turns.push(Cycle { task, from_ns, to_ns, to_the_end: true });
         } else {
             refused += 1;
         }
-        start = now;
+        from_ns = to_ns;
     }
-    (latencies_ns, refused)
-}
-
-fn quantile_us(sorted_ns: &[u64], share: f64) -> f64 {
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of a length")]
-    let index = (sorted_ns.len() as f64 * share) as usize;
-    sorted_ns.get(index).map_or(f64::NAN, |ns| *ns as f64 / 1e3)
+    (turns, refused)
 }
 
 /// How often everybody has a turn, and how long.

@@ -17,6 +17,7 @@ pub(crate) use worker::{MODE as CONTEND, serve};
 
 use crate::client::delay::Delays;
 use crate::client::nodes::{Nodes, url};
+use crate::peers::foreign::Foreign;
 use crate::report::{Bars, Chart, Report, figure, median, ratio_of};
 use rounds::{Crowd, Round, fairness, take_turns};
 use ways::WayName;
@@ -70,7 +71,7 @@ fn one_and_four(report: &mut Report, nodes: &Nodes) {
     let pause_ms = best_pause(nodes);
     let best = WayName::Rslock { pause_ms: Some(pause_ms) };
     let default = WayName::Rslock { pause_ms: None };
-    let mut crowds = [
+    let mut crowds = vec![
         crowd(nodes, "FIFO in one process", WayName::Fifo, 1),
         crowd(nodes, "redlock, one process", WayName::InLine, 1),
         crowd(nodes, "redlock, four processes", WayName::InLine, 4),
@@ -79,6 +80,8 @@ fn one_and_four(report: &mut Report, nodes: &Nodes) {
         crowd(nodes, "rslock's defaults, one", default, 1),
         crowd(nodes, "rslock's defaults, four", default, 4),
     ];
+    let foreign = Foreign::at_hand().into_iter();
+    crowds.extend(foreign.map(|foreign| crowd(nodes, foreign.name(), WayName::Foreign(foreign), 1)));
     let all = take_turns("contention", &mut crowds, ROUNDS, TIME);
     report.section(
         "handoffs",
@@ -102,7 +105,9 @@ fn one_and_four(report: &mut Report, nodes: &Nodes) {
     report.chart("handoffs", &Chart::Bars(chart));
     let rate = |round: &Round| round.handoffs_per_s;
     let cpu = |round: &Round| round.client_cpu_us + round.server_cpu_us;
-    let [fifo, one, four, best_one, best_four, default_one, default_four] = &all[..] else { return };
+    let [fifo, one, four, best_one, best_four, default_one, default_four, foreign @ ..] = &all[..] else {
+        return;
+    };
     report.at_least("hand-offs in one process against the FIFO", ratio_of(one, fifo, rate), 0.9);
     report.at_least("hand-offs over four processes against the FIFO", ratio_of(four, fifo, rate), 0.9);
     report.at_least("against rslock's defaults, one process", ratio_of(one, default_one, rate), 10.0);
@@ -115,6 +120,9 @@ fn one_and_four(report: &mut Report, nodes: &Nodes) {
         ratio_of(four, best_four, cpu),
         1.0 / 3.0,
     );
+    for (crowd, of) in crowds[7..].iter().zip(foreign) {
+        report.at_least(format!("against {}, one process", crowd.name), ratio_of(one, of, rate), 1.0);
+    }
     for (name, of) in [("one process", one), ("four processes", four)] {
         let messages = typical(of, |round| round.messages) / NODES as f64;
         report.at_most(format!("messages a node and hand-off, {name}"), messages, 3.0);

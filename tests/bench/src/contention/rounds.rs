@@ -6,9 +6,10 @@ use std::time::Duration;
 use redlock_tests::Server;
 
 use super::ways::WayName;
-use super::worker::{Told, Worker};
+use super::worker;
 use crate::client::cpu;
 use crate::report::Progress;
+use crate::worker::{Told, Worker};
 
 /// How many tasks want the lock.
 pub(crate) const TASKS: usize = 16;
@@ -51,7 +52,9 @@ impl<'a> Crowd<'a> {
         urls: &[String],
         awake: Vec<&'a Server>,
     ) -> Self {
-        let workers = (0..processes).map(|_| Worker::start(way, TASKS / processes, urls)).collect();
+        let worker =
+            |_| Worker::start(worker::command(way, TASKS / processes, urls)).expect("a client that connects");
+        let workers = (0..processes).map(worker).collect();
         Self { name: name.to_owned(), way, workers, nodes: awake }
     }
 

@@ -8,6 +8,7 @@ use redlock_client::{Guard, LockManager, Retry};
 use tokio::sync::{Mutex, MutexGuard};
 
 use crate::client::contender::TTL;
+use crate::peers::foreign::Foreign;
 
 /// Which way, as one process tells it to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +19,8 @@ pub(crate) enum WayName {
     Fifo,
     /// The `rslock` crate, with this longest pause between attempts; none for its defaults.
     Rslock { pause_ms: Option<u64> },
+    /// A library of another language, with its defaults.
+    Foreign(Foreign),
 }
 
 impl fmt::Display for WayName {
@@ -27,6 +30,7 @@ impl fmt::Display for WayName {
             Self::Fifo => write!(f, "fifo"),
             Self::Rslock { pause_ms: None } => write!(f, "rslock"),
             Self::Rslock { pause_ms: Some(ms) } => write!(f, "rslock:{ms}"),
+            Self::Foreign(foreign) => write!(f, "{}", foreign.name()),
         }
     }
 }
@@ -50,13 +54,14 @@ impl FromStr for WayName {
 impl WayName {
     /// Whether its nodes have the module.
     pub(crate) fn with_module(self) -> bool {
-        !matches!(self, Self::Rslock { .. })
+        !matches!(self, Self::Rslock { .. } | Self::Foreign(_))
     }
 
     /// The commands that it sends to nodes, as `INFO commandstats` has them.
     pub(crate) fn commands(self) -> &'static [&'static str] {
         match self {
-            Self::Rslock { .. } => &["set", "eval", "evalsha"],
+            Self::Rslock { .. } | Self::Foreign(Foreign::Pottery) => &["set", "eval", "evalsha"],
+            Self::Foreign(Foreign::NodeRedlock) => &["evalsha", "eval"],
             _ => &["redlock.acquire", "redlock.extend", "redlock.release"],
         }
     }
@@ -103,6 +108,7 @@ impl Way {
                 }
                 Self::Rslock(manager)
             }
+            WayName::Foreign(_) => unreachable!("not of this program"),
         };
         // The first lock is taken when every node is connected, or known not to be.
         let key = format!("connect:{:016x}", fastrand::u64(..));

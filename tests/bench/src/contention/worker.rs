@@ -1,10 +1,6 @@
 //! A process whose tasks all want the same lock: this same program in another mode.
-//!
-//! A process of its own, so that its CPU time is that of a client and of nobody else, and so that several of
-//! them can contend. It reads orders, a line each, and tells what came of them.
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,6 +8,8 @@ use redlock_tests::campaign::now_ns;
 
 use super::ways::{Way, WayName};
 use crate::client::cpu;
+use crate::peers::foreign::Doing;
+use crate::worker::{Told, Turn, Worker, orders};
 
 /// The mode of this program, as its first argument.
 pub(crate) const MODE: &str = "contend";
@@ -19,84 +17,14 @@ pub(crate) const MODE: &str = "contend";
 /// What is done under the lock: nothing, for so long.
 const WORK: Duration = Duration::from_millis(1);
 
-/// A lock that a task has held, by the clock that all processes share.
-#[derive(Clone, Copy)]
-pub(crate) struct Turn {
-    /// Which task of its process it was.
-    pub(crate) task: usize,
-    pub(crate) from_ns: u64,
-    /// When its release was asked for.
-    pub(crate) to_ns: u64,
-    /// Whether the lock was still valid then. On a machine that is too busy to claim it in time it may not be.
-    pub(crate) to_the_end: bool,
-}
-
-/// What came of one order.
-pub(crate) struct Told {
-    pub(crate) turns: Vec<Turn>,
-    pub(crate) cpu_us: f64,
-}
-
-/// Another process, as this one sees it.
-pub(crate) struct Worker {
-    child: Child,
-    orders: ChildStdin,
-    told: BufReader<ChildStdout>,
-}
-
-impl Worker {
-    /// Starts a process and waits until it is connected to all nodes.
-    pub(crate) fn start(way: WayName, tasks: usize, urls: &[String]) -> Self {
-        let program = std::env::current_exe().expect("a program knows where it is");
-        let mut command = Command::new(program);
-        command.arg(MODE).arg(way.to_string()).arg(tasks.to_string()).args(urls);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("this program");
-        let orders = child.stdin.take().expect("a pipe was asked for");
-        let told = BufReader::new(child.stdout.take().expect("a pipe was asked for"));
-        let mut worker = Self { child, orders, told };
-        assert_eq!(worker.line(), "ready");
-        worker
+/// How such a process is started.
+pub(super) fn command(way: WayName, tasks: usize, urls: &[String]) -> Command {
+    if let WayName::Foreign(foreign) = way {
+        return foreign.command(Doing::Contend, tasks, urls);
     }
-
-    /// Lets its tasks contend for `key` for a while.
-    pub(crate) fn order(&mut self, key: &str, time: Duration) {
-        writeln!(self.orders, "{key} {}", time.as_millis()).expect("a worker that lives");
-    }
-
-    /// Waits for what came of the order.
-    pub(crate) fn told(&mut self) -> Told {
-        let mut turns = Vec::new();
-        loop {
-            let line = self.line();
-            let words: Vec<&str> = line.split(' ').collect();
-            match words[..] {
-                ["turn", task, from, to, to_the_end] => {
-                    let ns = |word: &str| word.parse().expect("a moment");
-                    turns.push(Turn {
-                        task: task.parse().expect("a task"),
-                        from_ns: ns(from),
-                        to_ns: ns(to),
-                        to_the_end: to_the_end.parse().expect("true or false"),
-                    });
-                }
-                ["cpu", us] => return Told { turns, cpu_us: us.parse().expect("a figure") },
-                _ => panic!("a worker said: {line}"),
-            }
-        }
-    }
-
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.told.read_line(&mut line).expect("a worker that lives");
-        line.trim_end().to_owned()
-    }
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+    let mut command = Worker::ourselves(MODE);
+    command.arg(way.to_string()).arg(tasks.to_string()).args(urls);
+    command
 }
 
 /// What the other process does.
@@ -107,17 +35,10 @@ pub(crate) fn serve(arguments: &[String]) {
     let runtime = runtime.expect("a runtime can be built");
     let way = Arc::new(runtime.block_on(Way::connect(way.parse().expect("a known way"), urls.to_vec())));
     println!("ready");
-    for order in std::io::stdin().lock().lines().map_while(Result::ok) {
-        let (key, ms) = order.split_once(' ').expect("key and milliseconds");
-        let time = Duration::from_millis(ms.parse().expect("milliseconds"));
+    for (key, time) in orders() {
         let before_us = cpu::own_us();
-        let turns = runtime.block_on(contend(&way, tasks, key, Instant::now() + time));
-        let cpu_us = cpu::own_us() - before_us;
-        let mut out = std::io::stdout().lock();
-        for Turn { task, from_ns, to_ns, to_the_end } in turns {
-            writeln!(out, "turn {task} {from_ns} {to_ns} {to_the_end}").expect("somebody listens");
-        }
-        writeln!(out, "cpu {cpu_us}").expect("somebody listens");
+        let turns = runtime.block_on(contend(&way, tasks, &key, Instant::now() + time));
+        Told { turns, cpu_us: cpu::own_us() - before_us, ..Told::default() }.tell();
     }
 }
 

@@ -1,0 +1,208 @@
+//! `scripts/bench peers`: libraries that users could take instead, and what nobody can beat.
+//!
+//! Each takes and frees locks on five nodes, one task or many, on keys that nobody else wants; then one node hangs.
+//! Each is used as its front page says, with the settings that it comes with. How they share one lock among many
+//! is told by `scripts/bench contention`.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `entrant.rs` | who is compared |
+//! | `sockets.rs`, `rslock.rs`, `foreign.rs` | those that are not compared elsewhere |
+
+mod entrant;
+pub(crate) mod foreign;
+mod rslock;
+mod sockets;
+
+pub(crate) use entrant::{MODE as CYCLE, serve};
+
+use std::time::Duration;
+
+use entrant::Entrant;
+use redlock_tests::Server;
+
+use crate::client::cpu;
+use crate::client::nodes::{Nodes, url};
+use crate::client::round::{Rhythm, Round, typical};
+use crate::report::{Bars, Cell, Chart, Progress, Report, figure, ratio_of};
+use crate::worker::Worker;
+
+const NODES: usize = 5;
+const MANY: usize = 64;
+const HEALTHY: Rhythm =
+    Rhythm { warm_up: Duration::from_millis(800), rounds: 15, time: Duration::from_millis(300) };
+/// The figures begin after the first second.
+const HUNG: Rhythm =
+    Rhythm { warm_up: Duration::from_millis(1_100), rounds: 5, time: Duration::from_secs(1) };
+/// Whoever has not come back by then is not waited for.
+const PATIENCE: Duration = Duration::from_secs(8);
+
+pub(crate) const PIECES: [&str; 2] = ["healthy", "hung"];
+
+/// Measures the named pieces, or both.
+pub(crate) fn measure(report: &mut Report, pieces: &[String]) {
+    let wanted = |piece: &str| pieces.is_empty() || pieces.iter().any(|one| one == piece);
+    // The last one hangs.
+    let mut nodes = Nodes::start(NODES + 1);
+    if wanted("healthy") {
+        for (section, tasks) in [("one", 1), ("many", MANY)] {
+            healthy(report, &nodes, section, tasks);
+        }
+    }
+    if wanted("hung") {
+        hung(report, &mut nodes);
+    }
+}
+
+/// A client at work, and the nodes that it works on.
+struct Seat<'a> {
+    entrant: Entrant,
+    /// None when it has not come back.
+    worker: Option<Worker>,
+    awake: Vec<&'a Server>,
+    rounds: Vec<Round>,
+}
+
+impl<'a> Seat<'a> {
+    fn start(entrant: Entrant, tasks: usize, nodes: &[usize], servers: &'a [Server]) -> Self {
+        let awake: Vec<&Server> = nodes.iter().map(|number| &servers[*number]).collect();
+        let urls: Vec<String> =
+            awake.iter().map(|server| url(server.port().expect("a server with a port"))).collect();
+        Self { entrant, worker: Some(entrant.start(tasks, &urls)), awake, rounds: Vec::new() }
+    }
+
+    /// One round on keys that nobody has used; nothing if the client does not come back.
+    fn round(&mut self, time: Duration) -> Option<Round> {
+        let server_us = |awake: &[&Server]| awake.iter().map(|server| cpu::server_us(server)).sum::<f64>();
+        let worker = self.worker.as_mut()?;
+        let before_us = server_us(&self.awake);
+        worker.order(&format!("peers:{:016x}", fastrand::u64(..)), time);
+        let Some(told) = worker.told_within(time + PATIENCE) else {
+            self.worker = None;
+            return None;
+        };
+        Some(Round::of(&told, server_us(&self.awake) - before_us))
+    }
+}
+
+fn servers(nodes: &Nodes, entrant: Entrant) -> &[Server] {
+    if entrant.with_module() { nodes.with_module() } else { nodes.plain() }
+}
+
+/// Rounds in which everybody has a turn, in an order that rotates; the first does not count.
+fn take_turns(what: &str, seats: &mut [Seat<'_>], rhythm: Rhythm) {
+    let progress = Progress::of(what, rhythm.rounds + 1);
+    for round in 0..=rhythm.rounds {
+        for turn in 0..seats.len() {
+            let which = (turn + round) % seats.len();
+            let outcome = seats[which].round(if round == 0 { rhythm.warm_up } else { rhythm.time });
+            if round > 0 {
+                seats[which].rounds.extend(outcome);
+            }
+        }
+        progress.step();
+    }
+}
+
+fn healthy(report: &mut Report, nodes: &Nodes, section: &str, tasks: usize) {
+    let start = |entrant| Seat::start(entrant, tasks, &[0, 1, 2, 3, 4], servers(nodes, entrant));
+    let mut seats: Vec<Seat<'_>> = Entrant::all().into_iter().map(start).collect();
+    take_turns(&format!("peers, tasks: {tasks}"), &mut seats, HEALTHY);
+    let noun = if tasks == 1 { "One task".to_owned() } else { format!("{tasks} tasks") };
+    report.section(
+        section,
+        format!("{noun}, five nodes, acquire and release of locks that nobody else wants; {HEALTHY}"),
+    );
+    tell(report, &seats);
+    judge(report, &noun, &seats);
+    let bars = seats
+        .iter()
+        .map(|seat| (seat.entrant.name().to_owned(), typical(&seat.rounds, |round| round.cycles_per_s)));
+    let chart = Bars {
+        title: format!("{noun} on five nodes, a lock for each"),
+        unit: "acquire and release a second, more is better".into(),
+        bars: bars.collect(),
+        ours: Entrant::Ours.name(),
+    };
+    report.chart(section, &Chart::Bars(chart));
+}
+
+fn hung(report: &mut Report, nodes: &mut Nodes) {
+    // Whoever does not look after its nodes cannot be asked to bear one that hangs.
+    let entrants = || Entrant::all().into_iter().filter(|entrant| *entrant != Entrant::Sockets);
+    // All of them have worked on healthy nodes before, so that the fault comes to a client at work.
+    let workers: Vec<(Entrant, Worker)> = entrants()
+        .map(|entrant| {
+            let mut seat = Seat::start(entrant, 1, &[NODES, 0, 1, 2, 3], servers(nodes, entrant));
+            seat.round(HEALTHY.warm_up);
+            (entrant, seat.worker.take().expect("a client of healthy nodes"))
+        })
+        .collect();
+    nodes.both(NODES).into_iter().for_each(|server| server.pause());
+    let mut seats: Vec<Seat<'_>> = workers
+        .into_iter()
+        .map(|(entrant, worker)| {
+            let awake = servers(nodes, entrant)[..NODES - 1].iter().collect();
+            Seat { entrant, worker: Some(worker), awake, rounds: Vec::new() }
+        })
+        .collect();
+    take_turns("peers, a hung node", &mut seats, HUNG);
+    report.section(
+        "hung",
+        format!("One task, five nodes of which one hangs (SIGSTOP), after the first second; {HUNG}"),
+    );
+    tell(report, &seats);
+    for seat in seats.iter().filter(|seat| seat.worker.is_none()) {
+        report.remark(format!("{}: did not come back within {} s.", seat.entrant.name(), PATIENCE.as_secs()));
+    }
+    judge(report, "One node hung", &seats);
+}
+
+fn tell(report: &mut Report, seats: &[Seat<'_>]) {
+    let ours = &seat_of_ours(seats).rounds;
+    let head = [
+        "",
+        "p50 us",
+        "p99 us",
+        "cycles/s",
+        "client CPU us",
+        "server CPU us",
+        "refused",
+        "p50 x redlock-client",
+    ];
+    let rows: Vec<Vec<Cell>> = seats
+        .iter()
+        .map(|seat| {
+            let rounds = &seat.rounds;
+            vec![
+                seat.entrant.name().into(),
+                figure(typical(rounds, |round| round.p50_us), 1),
+                figure(typical(rounds, |round| round.p99_us), 1),
+                figure(typical(rounds, |round| round.cycles_per_s), 0),
+                figure(typical(rounds, |round| round.client_cpu_us), 2),
+                figure(typical(rounds, |round| round.server_cpu_us), 2),
+                rounds.iter().map(|round| round.refused).sum::<usize>().into(),
+                figure(ratio_of(rounds, ours, |round| round.p50_us), 2),
+            ]
+        })
+        .collect();
+    report.table(&head, &rows);
+    let versions: Vec<&str> =
+        seats.iter().filter_map(|seat| seat.worker.as_ref()).map(|worker| worker.is.as_str()).collect();
+    for version in versions.into_iter().filter(|version| !version.is_empty()) {
+        report.remark(format!("With {version}."));
+    }
+}
+
+fn seat_of_ours<'a, 'b>(seats: &'a [Seat<'b>]) -> &'a Seat<'b> {
+    seats.iter().find(|seat| seat.entrant == Entrant::Ours).expect("ours always takes part")
+}
+
+/// Whether ours is before every library, by the rate of the best of them.
+fn judge(report: &mut Report, what: &str, seats: &[Seat<'_>]) {
+    let ours = &seat_of_ours(seats).rounds;
+    for seat in seats.iter().filter(|seat| seat.entrant.is_library() && !seat.rounds.is_empty()) {
+        let ratio = ratio_of(ours, &seat.rounds, |round| round.cycles_per_s);
+        report.at_least(format!("{what}: cycles a second against {}", seat.entrant.name()), ratio, 1.0);
+    }
+}
