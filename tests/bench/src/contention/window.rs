@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use redlock_tests::{Server, Wire};
+use redlock_tests::{Answer, Server, Wire};
 
 use super::rounds::{Crowd, fresh_key};
 use super::ways::WayName;
@@ -17,11 +17,13 @@ use crate::report::{Progress, Report, median};
 const WINDOWS_MS: [u64; 5] = [5, 20, 50, 100, 250];
 const NODES: usize = 5;
 const TIME: Duration = Duration::from_secs(1);
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 5;
 /// A client in another part of the world.
 const FAR: Duration = Duration::from_millis(60);
 /// How often somebody comes to the head of the line and never claims, for as long as a round is meant to last.
 const DEAF_EVERY: Duration = Duration::from_millis(200);
+/// How long a slow client takes from the news to its claim: a pause for collecting garbage, a script on a busy host.
+const SLOW: Duration = Duration::from_millis(60);
 /// So many threads for every core do nothing but keep it busy.
 const BUSY_THREADS: usize = 4;
 
@@ -32,13 +34,15 @@ enum Trouble {
     BusyMachine,
     Distance,
     DeafHeads,
+    SlowHeads,
 }
 
-const TROUBLES: [(Trouble, &str); 4] = [
+const TROUBLES: [(Trouble, &str); 5] = [
     (Trouble::None, "undisturbed"),
     (Trouble::BusyMachine, "busy machine"),
     (Trouble::Distance, "60 ms away"),
     (Trouble::DeafHeads, "4 deaf heads/s"),
+    (Trouble::SlowHeads, "4 slow heads/s"),
 ];
 
 pub(crate) fn measure(report: &mut Report) {
@@ -50,7 +54,8 @@ pub(crate) fn measure(report: &mut Report) {
     let near: Vec<String> = servers.iter().map(|server| server.url()).collect();
     let start = |urls: &[String]| Crowd::start("", WayName::InLine, 4, urls, servers.clone());
     let (mut near, mut far) = (start(&near), start(&far));
-    // By trouble and window: hand-offs a second, and grants that nobody claimed for each hundred hand-offs.
+    // By trouble and window: hand-offs a second, and grants that nobody claimed for each hundred hand-offs; of slow
+    // heads, those that lost what they were given, for each hundred.
     let mut seen = vec![vec![(Vec::new(), Vec::new()); WINDOWS_MS.len()]; TROUBLES.len()];
     let progress = Progress::of("claim windows", ROUNDS * WINDOWS_MS.len());
     for round in 0..ROUNDS {
@@ -63,12 +68,11 @@ pub(crate) fn measure(report: &mut Report) {
             for (place, (trouble, _)) in TROUBLES.iter().enumerate() {
                 let before = unclaimed(&servers);
                 let crowd = if *trouble == Trouble::Distance { &mut far } else { &mut near };
-                let rate = disturbed(*trouble, &servers, crowd);
+                let (rate, slow_ones_lost) = disturbed(*trouble, &servers, crowd);
+                let unclaimed = (unclaimed(&servers) - before) / NODES as f64 / (rate * TIME.as_secs_f64());
                 let (rates, lost) = &mut seen[place][which];
                 rates.push(rate);
-                lost.push(
-                    (unclaimed(&servers) - before) / NODES as f64 / (rate * TIME.as_secs_f64()) * 100.0,
-                );
+                lost.push(slow_ones_lost.unwrap_or(unclaimed) * 100.0);
             }
             progress.step();
         }
@@ -76,7 +80,12 @@ pub(crate) fn measure(report: &mut Report) {
     drop(progress);
     report.section(
         "window",
-        "Hand-offs a second of 16 tasks in four processes, and grants of a node that nobody claimed per hundred",
+        format!(
+            "Hand-offs a second of 16 tasks in four processes, and grants of a node that nobody claimed per hundred; \
+             of heads that claim after {} ms, how many per hundred lost the lock; {ROUNDS} rounds of {} s",
+            SLOW.as_millis(),
+            TIME.as_secs()
+        ),
     );
     let mut head = vec!["claim window"];
     head.extend(TROUBLES.map(|(_, name)| name));
@@ -96,8 +105,8 @@ pub(crate) fn measure(report: &mut Report) {
     report.table(&head, &rows);
 }
 
-/// One round under a trouble; its rate.
-fn disturbed(trouble: Trouble, servers: &[&Server], crowd: &mut Crowd<'_>) -> f64 {
+/// One round under a trouble: its rate, and the share of slow heads that lost their lock if there were some.
+fn disturbed(trouble: Trouble, servers: &[&Server], crowd: &mut Crowd<'_>) -> (f64, Option<f64>) {
     let key = fresh_key();
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -115,9 +124,14 @@ fn disturbed(trouble: Trouble, servers: &[&Server], crowd: &mut Crowd<'_>) -> f6
             let key = &key;
             scope.spawn(move || never_claim(wires, key));
         }
+        let slow = (trouble == Trouble::SlowHeads).then(|| {
+            let key = &key;
+            scope.spawn(move || claim_slowly(servers, key))
+        });
         let round = crowd.round_on(&key, TIME);
         over.store(true, Ordering::Relaxed);
-        round.handoffs_per_s
+        let lost = slow.map(|slow| slow.join().expect("a slow client that does not panic"));
+        (round.handoffs_per_s, lost)
     })
 }
 
@@ -132,6 +146,44 @@ fn never_claim(mut wires: Vec<Wire>, key: &str) {
             wire.call(&words);
         }
     }
+}
+
+/// Comes to the head of the line again and again, and claims later than others; the share of locks that were gone then.
+fn claim_slowly(servers: &[&Server], key: &str) -> f64 {
+    let mut wires: Vec<Wire> = servers.iter().map(|server| server.connect()).collect();
+    let mut news: Vec<Wire> = servers.iter().map(|server| server.connect()).collect();
+    for listener in &mut news {
+        listener.call(&["SUBSCRIBE", "redlock:grant:slow"]);
+    }
+    let (mut handed, mut lost) = (0, 0);
+    for ticket in 1..TIME.as_millis() / DEAF_EVERY.as_millis() {
+        std::thread::sleep(DEAF_EVERY);
+        let (ticket, owner) = (ticket.to_string(), format!("slow-{ticket}"));
+        let in_line = wires.iter_mut().all(|wire| {
+            let words = ["REDLOCK.ACQUIRE", key, &owner, "30000", "WAIT", &ticket, "60000", "slow"];
+            matches!(wire.call(&words), Answer::List(_))
+        });
+        // Nobody else may want it any more; then it was given at once.
+        if in_line {
+            let about = format!("grant {ticket} ");
+            let hear = |listener: &mut Wire| {
+                let news = listener.receive().expect("the lock comes to whoever stands first");
+                news.list()[2].string()
+            };
+            for listener in &mut news {
+                while !hear(listener).starts_with(&about) {}
+            }
+            std::thread::sleep(SLOW);
+            let mut claim = |wire: &mut Wire| wire.call(&["REDLOCK.EXTEND", key, &owner, "30000"]);
+            let had = wires.iter_mut().map(&mut claim).filter(|answer| *answer != Answer::Nil).count();
+            handed += 1;
+            lost += usize::from(had <= NODES / 2);
+        }
+        for wire in &mut wires {
+            wire.call(&["REDLOCK.RELEASE", key, &owner]);
+        }
+    }
+    lost as f64 / handed as f64
 }
 
 fn unclaimed(servers: &[&Server]) -> f64 {
