@@ -8,7 +8,8 @@ use redlock_core::image::{LockImage, encode_stripes, restore_stripes};
 
 use crate::server::io::Io;
 use crate::server::register::ENCODING;
-use crate::{restart, state};
+use crate::state::{self, State};
+use crate::{restart, vault};
 
 /// Saves a lock.
 pub(crate) fn save_lock(io: Io<'_>, lock: LockId) {
@@ -35,7 +36,24 @@ pub(crate) fn load_lock(io: Io<'_>, version: c_int) -> Option<LockId> {
     let owner = io.load_bytes()?;
     let label = io.load_bytes()?;
     let image = LockImage { owner, label, fence, left_ms, held_ms, extensions };
-    state::with(|state| state.node.load(io.database(), io.key(), &image, &mut state.clock).ok()).flatten()
+    state::with(|state| {
+        remember(state, &image)?;
+        state.node.load(io.database(), io.key(), &image, &mut state.clock).ok()
+    })
+    .flatten()
+}
+
+/// Makes sure that a crash forgets neither the fence nor the time of a lock that comes from elsewhere, by
+/// `RESTORE` or `MIGRATE`. `None` if that cannot be stored: then a master does not take the lock.
+fn remember(state: &mut State, image: &LockImage) -> Option<()> {
+    let Some(ledger) = state.node.ledger_for(image) else { return Some(()) };
+    if vault::store(&ledger).is_ok() {
+        state.node.keep_ledger(ledger);
+        return Some(());
+    }
+    // A copy follows its master, and a start its dataset. They say so when they are to grant.
+    let follows = state.is_replica || state.is_loading;
+    follows.then(|| state.node.owe_ledger(ledger))
 }
 
 /// A lock as it is to be saved.

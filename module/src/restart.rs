@@ -137,7 +137,7 @@ fn note_storage(state: &mut State, grants_are_stored: bool) {
         state.node.set_ledger(ledger);
     } else if !grants_are_stored {
         // The ledger on disk promises what is no longer so: nothing is granted on it.
-        state.node.distrust_ledger();
+        state.node.owe_ledger(ledger);
     }
 }
 
@@ -190,9 +190,7 @@ pub(crate) fn evicted(ctx: Ctx<'_>, database: u16, key: &[u8]) {
 pub(crate) fn promoted(ctx: Ctx<'_>) {
     state::with(|state| {
         let ledger = state.node.take_over();
-        if vault::store(&ledger).is_ok() {
-            state.node.set_ledger(ledger);
-        }
+        store_or_owe(state, ledger);
         if state.grace == Grace::Off {
             return;
         }
@@ -207,10 +205,17 @@ pub(crate) fn promoted(ctx: Ctx<'_>) {
 
 /// Takes over what the ledger of another copy of this dataset says.
 pub(crate) fn learn(state: &mut State, mark: u64, longest_ttl_ms: u64) {
-    if let Some(ledger) = state.node.joined_with(mark, longest_ttl_ms)
-        && vault::store(&ledger).is_ok()
-    {
+    if let Some(ledger) = state.node.joined_with(mark, longest_ttl_ms) {
+        store_or_owe(state, ledger);
+    }
+}
+
+/// Stores a ledger. Where that fails nothing is granted until it is stored.
+fn store_or_owe(state: &mut State, ledger: Ledger) {
+    if vault::store(&ledger).is_ok() {
         state.node.set_ledger(ledger);
+    } else {
+        state.node.owe_ledger(ledger);
     }
 }
 

@@ -32,6 +32,8 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 #[derive(Debug)]
 pub struct Node {
     ledger: Ledger,
+    /// The ledger says more than the one that is stored.
+    is_ledger_owed: bool,
     locks: LockTable,
     stripes: Stripes,
     late: LateReleases,
@@ -72,6 +74,7 @@ impl Node {
             longest_ttl_ms: ledger.longest_ttl_ms,
             quarantine_until: Millis(0),
             is_resumed: false,
+            is_ledger_owed: false,
             ledger,
         }
     }
@@ -206,7 +209,11 @@ impl Node {
         let owner = &request.owner.packed();
         // What the master did is done: a copy that cannot store it follows all the same, and says so when
         // it is to grant by itself.
-        let _ = self.cover(keyspace, request.fence, request.left_ms);
+        if self.cover(keyspace, request.fence, request.left_ms).is_err()
+            && let Some(ledger) = self.ledger_covering(request.fence, request.left_ms)
+        {
+            self.owe_ledger(ledger);
+        }
         self.stripes.raise(keyspace.stripe(0), request.fence);
         let granted = Millis(now.0.saturating_sub(request.held_ms.unwrap_or(0)));
         // An extension says how many there were and leaves the label out; a grant does neither.
@@ -456,18 +463,25 @@ impl Node {
 
     /// Makes sure that a crash from now on forgets neither this fence nor this time to live.
     fn cover(&mut self, keyspace: &mut impl Keyspace, fence: u64, ttl_ms: u64) -> Result<(), Fault> {
-        if let Some(next) = self.ledger.covering(fence, ttl_ms) {
+        if let Some(next) = self.ledger_covering(fence, ttl_ms) {
             self.store(keyspace, next)?;
         }
         self.longest_ttl_ms = self.longest_ttl_ms.max(ttl_ms);
         Ok(())
     }
 
+    /// The ledger that must be stored first.
+    #[inline]
+    fn ledger_covering(&self, fence: u64, ttl_ms: u64) -> Option<Ledger> {
+        let next = self.ledger.covering(fence, ttl_ms);
+        if self.is_ledger_owed { next.or_else(|| Some(self.ledger.clone())) } else { next }
+    }
+
     #[cold]
     fn store(&mut self, keyspace: &mut impl Keyspace, next: Ledger) -> Result<(), Fault> {
         keyspace.store(&next)?;
         keyspace.replicate(Effect::Covered { mark: next.mark, longest_ttl_ms: next.longest_ttl_ms });
-        self.ledger = next;
+        self.keep_ledger(next);
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 use super::*;
 use crate::catalog::Verb;
 use crate::grammar;
+use crate::image::LockImage;
 use crate::keyspace::{Effect, Occupant};
 use crate::memory::MemoryNode;
 use crate::table::{Database, LockId};
@@ -99,4 +100,74 @@ fn after_a_crash_no_number_comes_again_and_no_lock_too_early() {
     now = Millis(now.0 + 2_000);
     let again = acquire(&mut memory, b"e", now);
     assert!(matches!(again, Ok(Reply::Integer(fence)) if fence > 4), "{again:?}");
+}
+
+/// A keyspace whose ledger can be stored or not, and was last stored like this.
+struct Disk {
+    keys: OneKey,
+    is_full: bool,
+    stored: Option<Ledger>,
+}
+
+impl Keyspace for Disk {
+    fn count(&self) -> usize {
+        1
+    }
+    fn database(&self) -> Database {
+        0
+    }
+    fn connection(&self) -> Option<u64> {
+        None
+    }
+    fn name(&self, _: usize) -> &[u8] {
+        b"k"
+    }
+    fn occupant(&self, key: usize) -> Occupant {
+        self.keys.occupant(key)
+    }
+    fn put(&mut self, key: usize, lock: LockId) -> Option<LockId> {
+        self.keys.put(key, lock)
+    }
+    fn delete(&mut self, key: usize) -> Option<LockId> {
+        self.keys.delete(key)
+    }
+    fn store(&mut self, ledger: &Ledger) -> Result<(), Fault> {
+        if self.is_full {
+            return Err(Fault::NotStored);
+        }
+        self.stored = Some(ledger.clone());
+        Ok(())
+    }
+    fn replicate(&mut self, _: Effect<'_>) {}
+}
+
+#[test]
+fn a_ledger_that_is_owed_is_stored_whole_before_anything_is_granted() {
+    let (mut node, mut now) = (node(), Millis::START);
+    let high = LockImage {
+        owner: b"theirs".to_vec(),
+        label: Vec::new(),
+        fence: 50_000_000,
+        left_ms: 600_000,
+        held_ms: 0,
+        extensions: 0,
+    };
+    // A copy takes a lock that it cannot remember.
+    let owed = node.ledger_for(&high).expect("neither the number nor the time is covered");
+    assert!(owed.mark > high.fence && owed.longest_ttl_ms >= high.left_ms, "{owed:?}");
+    node.owe_ledger(owed.clone());
+    node.load(0, b"elsewhere", &high, &mut now).unwrap();
+    let mut disk = Disk { keys: OneKey(Occupant::Empty), is_full: true, stored: None };
+    // A number and a time far below those that are owed.
+    let request = grammar::acquire(Verb::Acquire, &[b"", b"k", b"mine", b"1000"], 10_000).unwrap();
+    assert_eq!(node.acquire(&mut disk, &request, &mut now), Err(Fault::NotStored));
+    disk.is_full = false;
+    assert_eq!(node.acquire(&mut disk, &request, &mut now), Ok(Reply::Integer(1)));
+    assert_eq!(disk.stored, Some(owed), "and it does not go back by that");
+    disk.is_full = true;
+    assert_eq!(
+        node.acquire(&mut disk, &request, &mut now),
+        Ok(Reply::Integer(1)),
+        "nothing is owed any longer"
+    );
 }

@@ -73,7 +73,14 @@ impl Node {
         self.queues.note_all_free();
     }
 
-    /// Takes over a saved lock; whoever loads it puts the lock under its key.
+    /// The ledger that must be stored before a saved lock is taken over; `None` if the present one will do.
+    #[must_use]
+    pub fn ledger_for(&self, image: &LockImage) -> Option<Ledger> {
+        self.ledger_covering(image.fence, image.left_ms)
+    }
+
+    /// Takes over a saved lock, once [its ledger](Self::ledger_for) is stored or owed; whoever loads it puts the
+    /// lock under its key.
     ///
     /// # Errors
     /// No more locks can be held, or the image is not of a lock.
@@ -167,7 +174,7 @@ impl Node {
         self.stripes.largest()
     }
 
-    /// What this node must not forget, as it was stored last.
+    /// What this node must not forget. It is stored, unless that has failed and is owed.
     #[must_use]
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
@@ -176,13 +183,19 @@ impl Node {
     /// Notes that another ledger was stored.
     pub fn set_ledger(&mut self, ledger: Ledger) {
         self.longest_ttl_ms = self.longest_ttl_ms.max(ledger.longest_ttl_ms);
-        self.ledger = ledger;
+        self.keep_ledger(ledger);
     }
 
-    /// Notes that what is stored is not true any more: the next grant must store it anew.
-    pub fn distrust_ledger(&mut self) {
-        self.ledger.grants_are_stored = false;
-        self.ledger.mark = 0;
+    /// Notes that a ledger was stored that looks ahead: nothing in it was granted yet.
+    pub fn keep_ledger(&mut self, ledger: Ledger) {
+        self.ledger = ledger;
+        self.is_ledger_owed = false;
+    }
+
+    /// Notes that this ledger is the true one and could not be stored: nothing is granted until it is.
+    pub fn owe_ledger(&mut self, ledger: Ledger) {
+        self.ledger = ledger;
+        self.is_ledger_owed = true;
     }
 
     /// Notes that this node has been here before.
