@@ -126,7 +126,8 @@ impl MemoryNode {
 
     /// Gives locks to those who wait for them, as far as they are free.
     fn serve(&mut self, mut now: Millis) {
-        while let Some((waiter, _, keys)) = self.node.next_due() {
+        while self.node.has_due() {
+            let Some((waiter, _, keys)) = self.node.next_due() else { continue };
             let argv: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
             let words = Keys::Many((0..argv.len()).collect());
             let announcement = self.on(&argv, words, None, |node, keys| node.serve(keys, waiter, &mut now));

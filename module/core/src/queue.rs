@@ -8,8 +8,16 @@
 //! next. It does not go on sooner when the waiter's connection closes: whoever has heard of the grant may
 //! hold by it, and need not know yet that a connection is gone.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+mod due;
+mod line;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
+
+use due::Due;
+use line::Line;
 
 use crate::fault::Fault;
 use crate::table::{Database, LockId};
@@ -18,7 +26,7 @@ use crate::time::Millis;
 /// The default of `redlock.claim-window`.
 pub const DEFAULT_CLAIM_WINDOW_MS: u64 = 100;
 
-/// How many may wait, at most.
+/// How many may wait, at most. Whoever waits for several keys counts once for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// On the whole node.
@@ -28,6 +36,12 @@ pub struct Limits {
     /// On one connection.
     pub connection: u64,
 }
+
+/// How many keys' worth of waiters are let go in one go: a few hundredths of a millisecond's work.
+const KEYS_AT_ONCE: usize = 64;
+
+/// What a waiter costs in the tables beside its own bytes, and what each of its keys does: roughly.
+const BYTES_OF_A_PLACE: usize = 128;
 
 /// The defaults of `redlock.max-waiters`, `-per-key` and `-per-connection`.
 pub const DEFAULT_LIMITS: Limits = Limits { node: 65_536, key: 4_096, connection: 16_384 };
@@ -69,6 +83,15 @@ pub struct Waiter {
     pub until: Millis,
 }
 
+impl Waiter {
+    /// Roughly how much memory it takes. Each key is there twice: here, and as the name of its line.
+    fn bytes(&self) -> usize {
+        let keys: usize = self.keys.iter().map(|key| 2 * key.len() + BYTES_OF_A_PLACE).sum();
+        let own = self.owner.len() + self.label.len() + self.channel.len();
+        size_of::<Self>() + BYTES_OF_A_PLACE + keys + own
+    }
+}
+
 /// An owner is a secret: it is never printed.
 impl std::fmt::Debug for Waiter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -79,59 +102,6 @@ impl std::fmt::Debug for Waiter {
 /// Names a waiter for as long as it waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WaiterId(u64);
-
-/// Ticket and owner: the order within a line.
-type Turn = (u64, Arc<[u8]>);
-
-/// Those who wait for one key.
-#[derive(Debug, Default)]
-struct Line {
-    turns: BTreeMap<Turn, WaiterId>,
-    /// The ticket of everybody: lines can be long, and whoever releases is looked for in them.
-    tickets: HashMap<Arc<[u8]>, u64>,
-}
-
-impl Line {
-    fn len(&self) -> usize {
-        self.turns.len()
-    }
-
-    fn first(&self) -> Option<(&Turn, WaiterId)> {
-        self.turns.first_key_value().map(|(turn, id)| (turn, *id))
-    }
-
-    fn find(&self, owner: &[u8]) -> Option<WaiterId> {
-        let (owner, ticket) = self.tickets.get_key_value(owner)?;
-        self.turns.get(&(*ticket, Arc::clone(owner))).copied()
-    }
-
-    fn insert(&mut self, turn: Turn, id: WaiterId) {
-        self.tickets.insert(Arc::clone(&turn.1), turn.0);
-        self.turns.insert(turn, id);
-    }
-
-    fn remove(&mut self, turn: &Turn) {
-        self.tickets.remove(&turn.1);
-        self.turns.remove(turn);
-    }
-
-    /// How many come before a turn that is in the line. Counted from both ends at once: those who come last, and
-    /// those who are next, are found soon.
-    fn ahead_of(&self, turn: &Turn) -> usize {
-        let mut before = self.turns.range(..turn);
-        let mut from_here = self.turns.range(turn..);
-        let mut steps = 0;
-        loop {
-            if before.next().is_none() {
-                return steps;
-            }
-            if from_here.next().is_none() {
-                return self.len() - steps;
-            }
-            steps += 1;
-        }
-    }
-}
 
 /// What is known of a lock whose owner has a ticket.
 #[derive(Clone, Copy, Debug)]
@@ -146,12 +116,24 @@ pub struct Queues {
     limits: Limits,
     last_id: u64,
     waiters: HashMap<WaiterId, Waiter>,
+    /// How many keys they wait for, and how much memory that takes.
+    keys: usize,
+    bytes: usize,
     lines: BTreeMap<Database, HashMap<Box<[u8]>, Line>>,
-    by_connection: HashMap<u64, BTreeSet<WaiterId>>,
+    by_connection: HashMap<u64, OfOne>,
+    /// Connections that have closed and had so many waiters that these are let go a few at a time.
+    closing: HashSet<u64>,
     deadlines: BTreeSet<(Millis, WaiterId)>,
     holders: HashMap<LockId, Holder>,
-    /// Where somebody may be served, in the order in which that came about.
-    due: VecDeque<(Database, Box<[u8]>)>,
+    /// Where somebody may be served.
+    due: Due,
+}
+
+/// Those who wait on one connection.
+#[derive(Debug, Default)]
+struct OfOne {
+    waiters: BTreeSet<WaiterId>,
+    keys: usize,
 }
 
 impl Queues {
@@ -194,16 +176,17 @@ impl Queues {
         })
     }
 
-    /// Takes a waiter in, in place of the one it was before, and tells how many of its line come before it.
+    /// Takes a waiter in, in place of what the same owner waited for at any of the keys before, and tells how many
+    /// of its first line come before it.
     ///
     /// # Errors
     /// [`Fault::TooManyWaiters`]; then nothing has changed.
     pub fn enter(&mut self, waiter: Waiter) -> Result<usize, Fault> {
         let (database, first_key) = (waiter.database, &waiter.keys[0]);
-        let before = self.find(database, first_key, &waiter.owner);
-        self.has_room(&waiter, before.is_some())?;
-        if let Some(id) = before {
-            self.remove(id);
+        let before = self.earlier(&waiter);
+        self.has_room(&waiter, &before)?;
+        for id in before {
+            self.replace(id, &waiter);
         }
         self.last_id += 1;
         let id = WaiterId(self.last_id);
@@ -212,23 +195,59 @@ impl Queues {
             let line = self.lines.entry(database).or_default().entry(key.clone()).or_default();
             line.insert(turn.clone(), id);
         }
-        self.by_connection.entry(waiter.connection).or_default().insert(id);
+        let here = self.by_connection.entry(waiter.connection).or_default();
+        here.waiters.insert(id);
+        here.keys += waiter.keys.len();
+        self.keys += waiter.keys.len();
+        self.bytes += waiter.bytes();
         self.deadlines.insert((waiter.until, id));
         let ahead = self.line(database, first_key).map_or(0, |line| line.ahead_of(&turn));
         self.waiters.insert(id, waiter);
         Ok(ahead)
     }
 
-    fn has_room(&self, waiter: &Waiter, waits_already: bool) -> Result<(), Fault> {
-        let room = |scope, count: usize, most: u64| {
-            let others = count.saturating_sub(usize::from(waits_already));
-            if (others as u64) < most { Ok(()) } else { Err(Fault::TooManyWaiters(scope)) }
-        };
-        room("on this node", self.waiters.len(), self.limits.node)?;
-        let here = self.by_connection.get(&waiter.connection).map_or(0, BTreeSet::len);
-        room("on this connection", here, self.limits.connection)?;
+    /// What the owner of a new waiter waits for already at one of its keys. Usually the same request, and then
+    /// its first key tells; but the sets of keys may overlap in any way.
+    fn earlier(&self, waiter: &Waiter) -> Vec<WaiterId> {
+        let mut found = Vec::new();
         for key in &waiter.keys {
-            room("for this key", self.waiting_for(waiter.database, key), self.limits.key)?;
+            if let Some(id) = self.find(waiter.database, key, &waiter.owner)
+                && !found.contains(&id)
+            {
+                found.push(id);
+            }
+        }
+        found
+    }
+
+    /// Takes an earlier waiter out for a new one. Where the new one does not wait, others may be next.
+    fn replace(&mut self, id: WaiterId, by: &Waiter) {
+        let Some(old) = self.remove(id) else { return };
+        if old.keys == by.keys {
+            return;
+        }
+        let stays: HashSet<&[u8]> = by.keys.iter().map(|key| &**key).collect();
+        for key in old.keys.iter().filter(|key| !stays.contains(&***key)) {
+            self.note_free(old.database, key);
+        }
+    }
+
+    fn has_room(&self, waiter: &Waiter, before: &[WaiterId]) -> Result<(), Fault> {
+        let room = |scope, others: usize, more: usize, most: u64| {
+            if (others + more) as u64 <= most { Ok(()) } else { Err(Fault::TooManyWaiters(scope)) }
+        };
+        let before = || before.iter().filter_map(|id| self.waiters.get(id));
+        let count = waiter.keys.len();
+        let given_up: usize = before().map(|old| old.keys.len()).sum();
+        room("on this node", self.keys.saturating_sub(given_up), count, self.limits.node)?;
+        let on_this = before().filter(|old| old.connection == waiter.connection);
+        let given_up: usize = on_this.map(|old| old.keys.len()).sum();
+        let here = self.by_connection.get(&waiter.connection).map_or(0, |here| here.keys);
+        room("on this connection", here.saturating_sub(given_up), count, self.limits.connection)?;
+        for key in &waiter.keys {
+            let given_up = usize::from(self.find(waiter.database, key, &waiter.owner).is_some());
+            let others = self.waiting_for(waiter.database, key).saturating_sub(given_up);
+            room("for this key", others, 1, self.limits.key)?;
         }
         Ok(())
     }
@@ -236,7 +255,7 @@ impl Queues {
     /// Takes a waiter out. True if it waited.
     pub fn leave(&mut self, database: Database, key: &[u8], owner: &[u8]) -> bool {
         let waiter = self.find(database, key, owner);
-        waiter.is_some_and(|id| self.drop_waiter(id))
+        waiter.is_some_and(|id| self.drop_waiter(id) > 0)
     }
 
     fn find(&self, database: Database, key: &[u8], owner: &[u8]) -> Option<WaiterId> {
@@ -261,29 +280,33 @@ impl Queues {
             }
         }
         self.deadlines.remove(&(waiter.until, id));
+        self.keys -= waiter.keys.len();
+        self.bytes -= waiter.bytes();
         if let Some(others) = self.by_connection.get_mut(&waiter.connection) {
-            others.remove(&id);
-            if others.is_empty() {
+            others.waiters.remove(&id);
+            others.keys -= waiter.keys.len();
+            if others.waiters.is_empty() {
                 self.by_connection.remove(&waiter.connection);
+                self.closing.remove(&waiter.connection);
             }
         }
         Some(waiter)
     }
 
-    /// Takes a waiter out; those behind it may be next.
-    fn drop_waiter(&mut self, id: WaiterId) -> bool {
-        let Some(waiter) = self.remove(id) else { return false };
+    /// Takes a waiter out; those behind it may be next. Tells for how many keys it waited.
+    fn drop_waiter(&mut self, id: WaiterId) -> usize {
+        let Some(waiter) = self.remove(id) else { return 0 };
         for key in &waiter.keys {
             // The key may be free, and only this waiter's turn have kept it so.
             self.note_free(waiter.database, key);
         }
-        true
+        waiter.keys.len()
     }
 
     /// Notes that a key may be free: whoever is first in its line is to be served.
     pub fn note_free(&mut self, database: Database, key: &[u8]) {
         if self.line(database, key).is_some() {
-            self.due.push_back((database, key.into()));
+            self.due.note(database, key);
         }
     }
 
@@ -294,20 +317,57 @@ impl Queues {
         self.due = places.collect();
     }
 
+    /// The key of a lock has gone to another server, and the lock with it: nobody waits for it here any longer.
+    pub fn moved_away(&mut self, database: Database, key: &[u8]) {
+        for id in self.line(database, key).map(Line::everybody).unwrap_or_default() {
+            self.drop_waiter(id);
+        }
+    }
+
+    /// Somebody could not be served though the keys were free. It is tried again at that time, after all others
+    /// that are due: these would meet with the same, and if not, nobody is kept waiting by somebody else's trouble.
+    pub fn postpone(&mut self, id: WaiterId, until: Millis) {
+        let Some(waiter) = self.waiters.get(&id) else { return };
+        self.due.postpone((waiter.database, waiter.keys[0].clone()), until);
+    }
+
+    /// When those are looked at again who could not be served.
+    #[must_use]
+    pub fn retries_at(&self) -> Option<Millis> {
+        self.due.retries_at()
+    }
+
+    /// Looks again at those who could not be served, if it is time.
+    pub fn retry(&mut self, now: Millis) {
+        self.due.retry(now);
+    }
+
     /// Whether somebody may have to be served.
     #[must_use]
     pub fn is_due(&self) -> bool {
-        !self.due.is_empty()
+        self.due.is_any()
     }
 
-    /// Who is to be served next, if the keys it waits for are free.
+    /// Who is to be served next, if the keys it waits for are free. `None` while [`is_due`](Self::is_due) means
+    /// that there was a lot to clear away first: ask again later.
     pub fn next_due(&mut self) -> Option<WaiterId> {
-        while let Some((database, key)) = self.due.pop_front() {
-            if let Some((_, id)) = self.line(database, &key).and_then(Line::first) {
+        let mut cleared = 0;
+        while cleared < KEYS_AT_ONCE
+            && let Some((database, key)) = self.due.next()
+        {
+            let Some((_, id)) = self.line(database, &key).and_then(Line::first) else { continue };
+            if !self.is_gone(id) {
                 return Some(id);
             }
+            cleared += self.drop_waiter(id);
         }
         None
+    }
+
+    /// Whether the connection of a waiter has closed.
+    fn is_gone(&self, id: WaiterId) -> bool {
+        !self.closing.is_empty()
+            && self.waiters.get(&id).is_some_and(|waiter| self.closing.contains(&waiter.connection))
     }
 
     /// Somebody who waits.
@@ -355,10 +415,22 @@ impl Queues {
         !self.holders.is_empty() && self.holders.remove(&lock).is_some_and(|holder| !holder.is_claimed)
     }
 
-    /// A connection has closed: nobody waits on it any longer.
+    /// A connection has closed: nobody waits on it any longer. Few are let go at once; many by
+    /// [`let_go`](Self::let_go), and nobody serves them until then.
     pub fn closed(&mut self, connection: u64) {
-        for id in self.by_connection.remove(&connection).unwrap_or_default() {
-            self.drop_waiter(id);
+        if self.by_connection.contains_key(&connection) {
+            self.closing.insert(connection);
+            self.let_go_of_closed(connection);
+        }
+    }
+
+    fn let_go_of_closed(&mut self, connection: u64) {
+        let mut keys = 0;
+        while keys < KEYS_AT_ONCE
+            && let Some(here) = self.by_connection.get(&connection)
+            && let Some(id) = here.waiters.first().copied()
+        {
+            keys += self.drop_waiter(id);
         }
     }
 
@@ -368,13 +440,37 @@ impl Queues {
         self.deadlines.first().map(|(until, _)| *until)
     }
 
-    /// Lets those go who have waited long enough.
-    pub fn drop_overdue(&mut self, now: Millis) {
-        while let Some((until, id)) = self.deadlines.first().copied()
-            && until <= now
-        {
-            self.drop_waiter(id);
+    /// Lets some of those go who have waited long enough or whose connection has closed. True if there may be more.
+    pub fn let_go(&mut self, now: Millis) -> bool {
+        if let Some(connection) = self.closing.iter().next().copied() {
+            self.let_go_of_closed(connection);
+            return true;
         }
+        let mut keys = 0;
+        while keys < KEYS_AT_ONCE {
+            match self.deadlines.first().copied() {
+                Some((until, id)) if until <= now => keys += self.drop_waiter(id),
+                _ => return false,
+            }
+        }
+        true
+    }
+
+    /// Lets one go who has waited long enough.
+    pub fn give_up(&mut self, id: WaiterId) {
+        self.drop_waiter(id);
+    }
+
+    /// Whether there is somebody to be let go whose connection has closed.
+    #[must_use]
+    pub fn is_closing(&self) -> bool {
+        !self.closing.is_empty()
+    }
+
+    /// Roughly how much memory those who wait take.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Two databases have changed places.
@@ -395,38 +491,5 @@ impl Queues {
     /// Nobody waits any longer, and no lock has a ticket.
     pub fn clear(&mut self) {
         *self = Self { limits: self.limits, last_id: self.last_id, ..Self::default() };
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn everybody_knows_its_place() {
-        for length in 1..12_u64 {
-            let mut line = Line::default();
-            // Not in order: seven and every length up to eleven but seven have no factor in common.
-            for ticket in (0..length).map(|number| number * 7 % length) {
-                line.insert((ticket, Arc::from(&b"owner"[..])), WaiterId(ticket));
-            }
-            let places: Vec<usize> = line.turns.keys().map(|turn| line.ahead_of(turn)).collect();
-            assert_eq!(places, (0..line.len()).collect::<Vec<_>>());
-        }
-    }
-
-    #[test]
-    fn an_owner_is_found_until_it_leaves() {
-        let mut line = Line::default();
-        let turn = |ticket: u64, owner: &str| -> Turn { (ticket, Arc::from(owner.as_bytes())) };
-        line.insert(turn(5, "a"), WaiterId(1));
-        line.insert(turn(3, "b"), WaiterId(2));
-        assert_eq!(
-            (line.find(b"a"), line.find(b"b"), line.find(b"c")),
-            (Some(WaiterId(1)), Some(WaiterId(2)), None)
-        );
-        assert_eq!(line.first().map(|(_, id)| id), Some(WaiterId(2)));
-        line.remove(&turn(3, "b"));
-        assert_eq!((line.find(b"b"), line.first().map(|(_, id)| id)), (None, Some(WaiterId(1))));
     }
 }

@@ -19,6 +19,9 @@ pub struct Announcement {
     pub message: Vec<u8>,
 }
 
+/// When somebody cannot be served because of the node itself, it is tried again after this time.
+const RETRY_MS: u64 = 250;
+
 /// Every channel begins with this: no request can make a server publish anywhere else.
 pub const CHANNEL_PREFIX: &[u8] = b"redlock:grant:";
 
@@ -140,6 +143,10 @@ impl Node {
         clock: &mut impl NodeClock,
     ) -> Option<Announcement> {
         let waiter = self.queues.waiter(id)?.clone();
+        if waiter.until <= clock.proven() {
+            self.queues.give_up(id);
+            return None;
+        }
         // At the end of a quarantine all lines are looked at again.
         if !self.queues.is_first(&waiter) || self.quarantine_left_ms(clock) > 0 {
             return None;
@@ -160,7 +167,14 @@ impl Node {
         let Standing::Open { has_locks } = self.standing(keyspace, packed, clock).ok()? else {
             return None;
         };
-        let fence = self.grant(keyspace, &request, packed, has_locks, now, clock).ok()??;
+        let fence = match self.grant(keyspace, &request, packed, has_locks, now, clock) {
+            Ok(fence) => fence?,
+            Err(_) => {
+                // A full disk, most of all. Nothing happens to the key when that is over.
+                self.queues.postpone(id, now.deadline_after(RETRY_MS));
+                return None;
+            }
+        };
         self.counters.handoffs += 1;
         let locks = (0..waiter.keys.len()).filter_map(|key| match keyspace.occupant(key) {
             Occupant::Lock(lock) => Some(lock),
@@ -180,6 +194,24 @@ impl Node {
         if !self.queues.is_empty() {
             self.queues.note_free(database, key);
         }
+    }
+
+    /// The lock of a key has gone to another server, and its key with it. Those who wait are sent away: this node
+    /// is no longer the one to ask.
+    pub fn key_moved_away(&mut self, database: Database, key: &[u8]) {
+        self.queues.moved_away(database, key);
+    }
+
+    /// Whether somebody waits for a key.
+    #[must_use]
+    pub fn is_awaited(&self, database: Database, key: &[u8]) -> bool {
+        !self.queues.is_empty() && self.queues.waiting_for(database, key) > 0
+    }
+
+    /// Roughly how much memory those who wait take.
+    #[must_use]
+    pub fn waiters_bytes(&self) -> usize {
+        self.queues.bytes()
     }
 
     /// Whether somebody may have to be served.
@@ -223,25 +255,27 @@ impl Node {
 
     /// The first time at which somebody who waits needs attention.
     pub(super) fn next_attention(&self) -> Option<Millis> {
-        if self.queues.is_due() {
+        if self.queues.is_due() || self.queues.is_closing() {
             return Some(Millis(0));
         }
         let ends = self.queues.next_deadline()?;
         let quarantine_ends = Some(self.quarantine_until).filter(|until| *until > Millis(0));
-        Some(quarantine_ends.map_or(ends, |until| until.min(ends)))
+        [quarantine_ends, self.queues.retries_at()].into_iter().flatten().chain([ends]).min()
     }
 
-    /// Lets those go who have waited long enough, and looks at all lines when a quarantine is over.
-    pub(super) fn attend_to_waiters(&mut self, clock: &mut impl NodeClock) {
+    /// Lets some of those go who have waited long enough, and looks at all lines when a quarantine is over. True if
+    /// there may be more to do at once.
+    pub(super) fn attend_to_waiters(&mut self, clock: &mut impl NodeClock) -> bool {
         if self.queues.is_empty() {
-            return;
+            return false;
         }
         let now = clock.proven();
-        self.queues.drop_overdue(now);
         if self.quarantine_until > Millis(0) && self.quarantine_until <= now {
             self.quarantine_until = Millis(0);
             self.queues.note_all_free();
         }
+        self.queues.retry(now);
+        self.queues.let_go(now)
     }
 }
 

@@ -454,8 +454,14 @@ impl Node {
             let stored = self.cover(keyspace, raised, 0).is_ok();
             self.stripes.raise(stripe, if stored { raised } else { last });
         }
-        let gone = keyspace.delete(key);
-        self.bury_if(gone);
+        // Its owner has spoken: whatever was handed to it does not count as unclaimed.
+        match keyspace.delete(key) {
+            Some(lock) => {
+                self.queues.forget_lock(lock);
+                self.locks.remove(lock);
+            }
+            None => self.queues.claimed(id),
+        }
         if !self.queues.is_empty() {
             self.queues.note_free(keyspace.database(), keyspace.name(key));
         }

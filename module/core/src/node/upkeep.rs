@@ -30,7 +30,9 @@ impl Node {
     /// Does one lock's worth of sweeping. Whoever sweeps deletes the key of an expired lock, if the
     /// lock still stands there, and calls [`expired`](Self::expired).
     pub fn sweep(&mut self, clock: &mut impl NodeClock) -> Sweep {
-        self.attend_to_waiters(clock);
+        if self.attend_to_waiters(clock) {
+            return Sweep::Busy;
+        }
         match self.locks.step(clock.proven()) {
             Step::Due(entry) => Sweep::Expired(LockId::from_bits(entry)),
             Step::Moved => Sweep::Busy,
