@@ -4,7 +4,7 @@ use crate::restart::{self, Occasion};
 use crate::server::api::Ctx;
 use crate::server::keys::Audience;
 use crate::state::{self, State};
-use crate::{search, sweep};
+use crate::{handoff, search, sweep};
 
 /// The server has become a replica or a master.
 pub(crate) fn role_changed(ctx: Ctx<'_>, is_replica: bool) {
@@ -51,6 +51,7 @@ pub(crate) fn cron(ctx: Ctx<'_>) {
     if state::with(is_due) == Some(true) {
         restart::watch_storage(ctx);
     }
+    handoff::forget_images();
     sweep::on_cron(ctx);
     search::on_cron(ctx);
 }

@@ -9,11 +9,11 @@ use redlock_core::node::Announcement;
 use crate::server::api::Ctx;
 use crate::server::keys::NamedKeys;
 use crate::server::register;
-use crate::state::{self, State};
+use crate::state::{self, BURIALS_PER_COMMAND, State};
 use crate::sweep;
 
-/// How many are served at a time: about a tenth of a millisecond's work.
-const SERVED_PER_CALL: usize = 64;
+/// For how many keys waiters are served at a time: about a tenth of a millisecond's work.
+const KEYS_PER_CALL: usize = 64;
 
 /// Serves those whose turn it is. What is left over is for the sweep.
 #[inline]
@@ -29,8 +29,10 @@ fn serve_due(state: &mut State, ctx: Ctx<'_>) {
         return;
     }
     let selected = ctx.database();
-    for _ in 0..SERVED_PER_CALL {
+    let mut keys_left = KEYS_PER_CALL;
+    while keys_left > 0 {
         let Some((waiter, database, names)) = state.node.next_due() else { break };
+        keys_left = keys_left.saturating_sub(names.len());
         if !ctx.select(database) {
             continue;
         }
@@ -44,6 +46,8 @@ fn serve_due(state: &mut State, ctx: Ctx<'_>) {
         }
     }
     ctx.select(u16::try_from(selected).unwrap_or(0));
+    // Keys that had run out were found to have when they were opened, and others may wait for them.
+    state.bury(BURIALS_PER_COMMAND);
     if state.node.has_due() {
         sweep::soon(state, ctx);
     }
@@ -65,10 +69,34 @@ pub(crate) fn connection_closed(ctx: Ctx<'_>, connection: u64) {
     });
 }
 
-/// Something has happened to a key.
-pub(crate) fn key_changed(ctx: Ctx<'_>, database: u16, key: &[u8]) {
-    state::with(|state| {
+/// Something has happened to a key; `event` is the server's word for it.
+pub(crate) fn key_changed(ctx: Ctx<'_>, event: &[u8], database: u16, key: &[u8]) {
+    let noted = state::with(|state| {
+        let may_have_moved = event == b"del" && !state.images.is_empty();
+        if may_have_moved && state.images.remove(&(database, key.to_vec())) {
+            state.node.key_moved_away(database, key);
+        }
         state.node.key_changed(database, key);
         sweep::soon_if_due(state, ctx);
     });
+    if noted.is_none() {
+        // A command of the module has met with a key that had run out: it looks at this when it is done.
+        state::note_changed(database, key);
+    }
+}
+
+/// An image of a lock was made. If its key is deleted right after that, it was `MIGRATE`: the lock goes on at another
+/// server, and whoever waits for it here must not get it, too. The server says no more of that than that the key was
+/// deleted.
+pub(crate) fn image_made(database: u16, key: &[u8]) {
+    state::with(|state| {
+        if state.node.is_awaited(database, key) {
+            state.images.insert((database, key.to_vec()));
+        }
+    });
+}
+
+/// Whatever images were made, they were not for `MIGRATE`: the dataset was saved, or it was long ago.
+pub(crate) fn forget_images() {
+    state::with(|state| state.images.clear());
 }

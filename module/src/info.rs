@@ -15,7 +15,7 @@ pub(crate) fn write(section: &InfoWriter) {
         section.number("longest_ttl_ms", state.node.longest_ttl_ms());
         section.number("quarantine_ms", state.node.quarantine_left_ms(&mut state.clock));
         section.number("ledger_writes", vault::writes());
-        section.number("memory_bytes", state.node.held_bytes() as u64);
+        section.number("memory_bytes", (state.node.held_bytes() + state.node.waiters_bytes()) as u64);
         for (name, value) in state.node.counters().named() {
             section.number(name, value);
         }

@@ -1,5 +1,6 @@
 //! Loading the module: all of it, or none with a reason.
 
+use std::collections::HashSet;
 use std::ffi::c_int;
 use std::path::PathBuf;
 
@@ -73,6 +74,7 @@ pub(crate) fn load(ctx: Ctx<'_>, arguments: &[&[u8]]) -> Result<(), String> {
             is_announced: false,
             audience: Audience::Somebody,
             search: Search::default(),
+            images: HashSet::new(),
             watches_keys: false,
             timer: None,
         });

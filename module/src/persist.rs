@@ -9,12 +9,13 @@ use redlock_core::image::{LockImage, encode_stripes, restore_stripes};
 use crate::server::io::Io;
 use crate::server::register::ENCODING;
 use crate::state::{self, State};
-use crate::{restart, vault};
+use crate::{handoff, restart, vault};
 
 /// Saves a lock.
 pub(crate) fn save_lock(io: Io<'_>, lock: LockId) {
     // Numbers are saved in the order in which `load_lock` reads them.
     let Some(image) = image_of(lock) else { return };
+    handoff::image_made(io.database(), io.key());
     io.save_number(image.fence);
     io.save_number(image.left_ms);
     io.save_number(image.held_ms);

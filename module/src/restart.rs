@@ -177,6 +177,9 @@ pub(crate) fn flushed(ctx: Ctx<'_>, database: Option<u16>) {
 /// The server has evicted a key to make room. If it was a lock, somebody may still rely on it.
 pub(crate) fn evicted(ctx: Ctx<'_>, database: u16, key: &[u8]) {
     state::with(|state| {
+        // It may have been a plain client's lock, for which somebody waits.
+        state.node.key_changed(database, key);
+        sweep::soon_if_due(state, ctx);
         let evicted = state::last_freed().filter(|lock| state.node.place(*lock) == (database, key));
         if let (Some(lock), false) = (evicted, state.is_replica || state.grace == Grace::Off) {
             state.node.quarantine_for(lock, &mut state.clock);

@@ -1,5 +1,6 @@
 //! What the module knows between two calls.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -42,6 +43,8 @@ pub(crate) struct State {
     pub(crate) audience: Audience,
     /// Locks that are not where they were granted.
     pub(crate) search: Search,
+    /// The keys of locks, with somebody waiting, of which an image was just made.
+    pub(crate) images: HashSet<(u16, Vec<u8>)>,
     /// Whether the server tells what happens to keys and connections.
     pub(crate) watches_keys: bool,
     /// The timer of the sweep, and when it should fire.
@@ -53,6 +56,10 @@ static STATE: Confined<State> = Confined::empty();
 /// Locks whose values the server has freed by itself, perhaps on a background thread, and whose records
 /// are still there.
 static FREED: Mutex<Vec<LockId>> = Mutex::new(Vec::new());
+/// Keys to which something has happened while the state was open.
+static CHANGED: Mutex<Vec<(u16, Vec<u8>)>> = Mutex::new(Vec::new());
+
+/// Whether there is anything in one of the two.
 static ANY_FREED: AtomicBool = AtomicBool::new(false);
 
 /// The lock whose value the module is about to remove; 0 for none, and again when the value is gone.
@@ -95,6 +102,16 @@ pub(crate) fn note_freed(lock: LockId) {
     }
 }
 
+/// Notes that something has happened to a key while the state is open.
+pub(crate) fn note_changed(database: u16, key: &[u8]) {
+    changed().push((database, key.to_vec()));
+    ANY_FREED.store(true, Ordering::Release);
+}
+
+fn changed() -> MutexGuard<'static, Vec<(u16, Vec<u8>)>> {
+    CHANGED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn freed() -> MutexGuard<'static, Vec<LockId>> {
     FREED.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -118,6 +135,9 @@ impl State {
 
     #[cold]
     fn bury_freed(&mut self, at_most: usize) -> bool {
+        for (database, key) in changed().drain(..) {
+            self.node.key_changed(database, &key);
+        }
         let mut freed = freed();
         let kept = freed.len().saturating_sub(at_most);
         for lock in freed.drain(kept..) {

@@ -4,6 +4,8 @@
 //! all locks. Timers follow the wall clock, so the timer may come early, and then there is nothing to
 //! do yet, or late, and then the server's cron, which does not follow it, does the work.
 
+use std::time::{Duration, Instant};
+
 use redlock_core::node::Sweep;
 use redlock_core::{LockId, Millis, NodeClock, Occupant};
 
@@ -12,8 +14,12 @@ use crate::server::api::Ctx;
 use crate::server::keys::{Intent, NamedKey};
 use crate::state::{self, BURIALS_PER_SWEEP, State};
 
-/// How much one call does: about a tenth of a millisecond's work.
+/// How much one call does: about a tenth of a millisecond's work, if it is locks that have run out.
 const STEPS_PER_CALL: usize = 256;
+
+/// Those who wait take longer, above all for many keys at once: after this time others get their turn. The server
+/// does nothing else meanwhile.
+const TIME_PER_CALL: Duration = Duration::from_millis(1);
 
 /// When there is more to do, the next call comes after this time.
 const PAUSE_MS: u64 = 1;
@@ -82,6 +88,7 @@ fn sweep(ctx: Ctx<'_>) {
     if state::with(|state| state.is_replica || state.is_loading) != Some(false) || ctx.is_paused() {
         return;
     }
+    let began = Instant::now();
     for _ in 0..STEPS_PER_CALL {
         // The state is closed while a key is deleted: the server calls back.
         let step = state::with(|state| match state.node.sweep(&mut state.clock) {
@@ -105,6 +112,9 @@ fn sweep(ctx: Ctx<'_>) {
             Some(Next::Delete(lock, database, key)) => delete(ctx, lock, database, &key),
             Some(Next::Again) => {}
             Some(Next::Rest) | None => return,
+        }
+        if began.elapsed() > TIME_PER_CALL {
+            break;
         }
     }
     pause(ctx);

@@ -1,8 +1,9 @@
-//! Locks that come from another server, by `RESTORE` and `MIGRATE`: what the node remembers of them.
+//! Locks that come from another server or leave for one, by `RESTORE` and `MIGRATE`: what the node remembers of them,
+//! and who gets them.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "tests, and helpers of tests")]
 
-use redlock_tests::{Answer, Builder, Clock, SOON, Server, Wire, eventually, granted};
+use redlock_tests::{Answer, Builder, SOON, Server, Wire, eventually, frozen, granted};
 use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,13 +11,6 @@ use std::time::Duration;
 /// Longer than any lock that the other server has granted, and above all its fences.
 const LONG_MS: u64 = 600_000;
 const HIGH: u64 = 50_000_000;
-
-/// A server on a clock that stands still.
-fn frozen(builder: Builder) -> (Server, Clock) {
-    let clock = Clock::new();
-    clock.freeze_module();
-    (builder.clock(&clock).start(), clock)
-}
 
 /// A server that can be kept from storing its ledger: the ledger has a folder of its own.
 fn with_a_folder_of_its_own(builder: Builder) -> (tempfile::TempDir, PathBuf, Builder) {
@@ -140,4 +134,40 @@ fn fences_do_not_go_back_when_a_promise_could_not_be_withdrawn() {
             _ => None,
         });
     assert!(fence > HIGH.cast_signed(), "{fence} goes back");
+}
+
+#[test]
+fn a_lock_that_migrates_is_not_handed_on_where_it_was() {
+    let (source, target) = (Server::start(), Server::builder().tcp().start());
+    let (mut holder, mut waiter, mut other) = (source.connect(), source.connect(), source.connect());
+    assert!(granted(&holder.call_strs("REDLOCK.ACQUIRE k theirs 600000")) > 0);
+    let said = waiter.call_strs("REDLOCK.ACQUIRE k mine 600000 WAIT 1 600000 me");
+    assert_eq!(said.list().len(), 3, "{said:?}");
+    // Waits for another key as well, which stays and is free: that one is nobody's turn any longer.
+    assert_eq!(other.call_strs("REDLOCK.MACQUIRE 2 stays k second 600000 WAIT 2 600000 me").list().len(), 3);
+    assert_eq!(other.call_strs("REDLOCK.ACQUIRE stays third 600000 WAIT 3 600000 me").list().len(), 3);
+    let port = target.port().expect("a port").to_string();
+    assert_eq!(holder.call(&["MIGRATE", "127.0.0.1", &port, "k", "0", "5000"]), Answer::ok());
+    eventually("nobody waits", SOON, || {
+        (source.info("redlock", "redlock_waiters").as_deref() == Some("0")).then_some(())
+    });
+    assert_eq!(holder.call_strs("EXISTS k"), Answer::Int(0), "handed out twice");
+    assert_eq!(source.info("redlock", "redlock_handoffs").as_deref(), Some("1"), "of the key that stays");
+    assert_eq!(holder.call_strs("EXISTS stays"), Answer::Int(1));
+    assert_eq!(target.connect().call_strs("REDLOCK.RELEASE k theirs"), Answer::Int(1), "it is held there");
+}
+
+#[test]
+fn a_lock_that_was_saved_and_then_deleted_is_handed_on() {
+    for save in ["SAVE", "DEBUG RELOAD"] {
+        let source = Server::builder().debug_commands().start();
+        let (mut holder, mut waiter) = (source.connect(), source.connect());
+        assert!(granted(&holder.call_strs("REDLOCK.ACQUIRE k theirs 600000")) > 0);
+        waiter.call_strs("REDLOCK.ACQUIRE k mine 600000 WAIT 1 600000 me");
+        let both = vec![save.split(' ').collect(), vec!["DEL", "k"]];
+        assert_eq!(holder.pipeline(both), [Answer::ok(), Answer::Int(1)], "{save}");
+        eventually("the lock is handed on", SOON, || {
+            (source.info("redlock", "redlock_handoffs").as_deref() == Some("1")).then_some(())
+        });
+    }
 }

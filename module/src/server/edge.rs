@@ -1,7 +1,7 @@
 //! Calls from the server into the module. No panic passes: it would take the server down.
 
 use std::any::Any;
-use std::ffi::{c_char, c_int, c_longlong, c_void};
+use std::ffi::{CStr, c_char, c_int, c_longlong, c_void};
 use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -383,6 +383,7 @@ pub(super) unsafe extern "C" fn server_event(
         },
         raw::REDISMODULE_EVENT_CRON_LOOP => events::cron(ctx),
         raw::REDISMODULE_EVENT_FORK_CHILD => events::forked(),
+        raw::REDISMODULE_EVENT_PERSISTENCE => handoff::forget_images(),
         raw::REDISMODULE_EVENT_CONFIG => restart::watch_storage(ctx),
         raw::REDISMODULE_EVENT_SHUTDOWN => restart::shut_down(),
         raw::REDISMODULE_EVENT_FLUSHDB
@@ -423,13 +424,14 @@ pub(super) unsafe extern "C" fn key_evicted(
 pub(super) unsafe extern "C" fn key_changed(
     ctx: *mut raw::RedisModuleCtx,
     _: c_int,
-    _: *const c_char,
+    event: *const c_char,
     key: *mut raw::RedisModuleString,
 ) -> c_int {
-    // SAFETY: called by the server with a live context and a string of its own.
-    let (ctx, key) = unsafe { (Ctx::new(ctx), bytes(key)) };
+    // SAFETY: called by the server with a live context, a text that ends with NUL and a string of its own.
+    let (ctx, event, key) = unsafe { (Ctx::new(ctx), CStr::from_ptr(event), bytes(key)) };
     guarded("a change of a key", || {
-        handoff::key_changed(ctx, u16::try_from(ctx.database()).unwrap_or(0), key);
+        let database = u16::try_from(ctx.database()).unwrap_or(0);
+        handoff::key_changed(ctx, event.to_bytes(), database, key);
     });
     OK
 }

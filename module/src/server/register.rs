@@ -189,11 +189,13 @@ pub(crate) fn subscriptions(ctx: Ctx<'_>) -> Result<(), String> {
 /// Asks to be told of keys that go away and of connections that close.
 pub(crate) fn subscriptions_for_waiters(ctx: Ctx<'_>) {
     let closings = raw::RedisModuleEvent { id: raw::REDISMODULE_EVENT_CLIENT_CHANGE, dataver: 1 };
+    let savings = raw::RedisModuleEvent { id: raw::REDISMODULE_EVENT_PERSISTENCE, dataver: 1 };
     // A key is free after `DEL`, `RENAME`, `MOVE` and their like, and when a plain client's lock runs out.
     let departures = raw::REDISMODULE_NOTIFY_GENERIC | raw::REDISMODULE_NOTIFY_EXPIRED;
     // SAFETY: the context is alive; the callbacks are functions.
     unsafe {
         server!(RedisModule_SubscribeToServerEvent)(ctx.raw, closings, Some(edge::server_event));
+        server!(RedisModule_SubscribeToServerEvent)(ctx.raw, savings, Some(edge::server_event));
         server!(RedisModule_SubscribeToKeyspaceEvents)(ctx.raw, departures, Some(edge::key_changed));
     }
 }
