@@ -6,13 +6,13 @@
 
 use crate::page::Page;
 use crate::program::{find, run, told};
-use redlock_tests::{Fleet, skip};
+use redlock_tests::{Answer, Fleet, skip};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 use tempfile::TempDir;
 
 /// A snippet that takes longer hangs.
@@ -150,6 +150,9 @@ struct Snippet {
 fn every_snippet_prints_what_the_page_says(language: &'static Language, expected: usize) {
     let Some(desk) = Desk::set_up(language) else { return };
     let mut fleet = Fleet::start(5);
+    let mut wire = fleet[0].connect();
+    // The node that is waited at keeps every command.
+    assert_eq!(wire.call_strs("CONFIG SET slowlog-log-slower-than 0 slowlog-max-len 100000"), Answer::ok());
     let mut count = 0;
     for snippet in desk.blocks().iter().filter(|snippet| snippet.file.is_none()) {
         let printed = desk.output(&snippet.name, &snippet.text, &fleet.urls());
@@ -158,6 +161,24 @@ fn every_snippet_prints_what_the_page_says(language: &'static Language, expected
         count += 1;
     }
     assert_eq!(count, expected, "so many snippets are on the page");
+    let tickets = tickets(&wire.call_strs("SLOWLOG GET -1"));
+    assert!(!tickets.is_empty(), "somebody has waited in line");
+    let now = UNIX_EPOCH.elapsed().expect("it is past 1970");
+    for ticket in tickets {
+        // What the Rust client draws, too: whoever uses another unit always comes first, or last.
+        let drawn = Duration::from_micros(ticket >> 11);
+        assert!(drawn <= now && now - drawn < 10 * LONG, "{ticket} is of another unit");
+    }
+}
+
+/// The tickets of all requests to wait in a log of commands.
+fn tickets(log: &Answer) -> Vec<u64> {
+    let commands = log.list().iter().map(|entry| entry.list()[3].list());
+    let ticket = |words: &[Answer]| {
+        let place = words.iter().position(|word| *word == Answer::text("WAIT"))?;
+        words[place + 1].string().parse().ok()
+    };
+    commands.filter_map(ticket).collect()
 }
 
 #[test]
