@@ -1,8 +1,8 @@
 //! The contract of one node as a table: what is sent, what comes back.
 //!
 //! A line of a case is `connection> words` for a command on connection 0 to 9, or one of `pass MS`,
-//! `del KEY`, `string KEY`, `list KEY`. After `=` stands the answer: an integer, `nil`, the first word of
-//! an error, or the fields of a map.
+//! `del KEY`, `string KEY`, `list KEY`, `close CONNECTION`, `heard CHANNEL MESSAGE`. After `=` stands the answer: an
+//! integer, `nil`, the first word of an error, or the parts of a list or a map.
 
 /// A case: what it shows, and its lines.
 pub type Case = (&'static str, &'static [&'static str]);
@@ -325,6 +325,77 @@ pub const CASES: &[Case] = &[
             "0> REDLOCK.MACQUIRE 2 k j a = ERR",
             "0> REDLOCK.MRELEASE 2 k a = ERR",
             "0> REDLOCK.MEXTEND 1 k a = ERR",
+        ],
+    ),
+    (
+        "whoever waits is told about the holder, and served in the order of tickets",
+        &[
+            "0> REDLOCK.ACQUIRE k a 1000 WAIT 5 60000 zero = 1",
+            "1> REDLOCK.ACQUIRE k b 1000 WAIT 20 60000 one = 1000 1 5",
+            "2> REDLOCK.ACQUIRE k c 1000 WAIT 10 60000 two = 1000 1 5",
+            "1> REDLOCK.ACQUIRE k b 1000 WAIT 20 60000 one = 1000 2 5",
+            "0> REDLOCK.INSPECT k = fence 1 label - pttl 1000 held-ms 0 extensions 0 waiters 2",
+            "0> REDLOCK.RELEASE k a = 1",
+            "heard two grant 10 2 k",
+            "0> REDLOCK.INSPECT k = fence 2 label - pttl 100 held-ms 0 extensions 0 waiters 1",
+            "2> REDLOCK.EXTEND k c 1000 = 2",
+            "2> REDLOCK.RELEASE k c = 1",
+            "heard one grant 20 3 k",
+            "1> REDLOCK.ACQUIRE k b 1000 WAIT 20 60000 one = 3",
+            "1> REDLOCK.RELEASE k b = 1",
+            "0> REDLOCK.INSPECT k = nil",
+        ],
+    ),
+    (
+        "what is not claimed in time goes on",
+        &[
+            "0> REDLOCK.ACQUIRE k a 1000 = 1",
+            "1> REDLOCK.ACQUIRE k b 1000 LABEL first WAIT 1 60000 one = 1000 1 0",
+            "2> REDLOCK.ACQUIRE k c 1000 FENCE 9 LABEL second WAIT 2 60000 two STAMP 7 CLAIM 500 = 1000 2 0",
+            "pass 1001",
+            "heard one grant 1 2 k",
+            "0> REDLOCK.INSPECT k = fence 2 label first pttl 100 held-ms 0 extensions 0 waiters 1",
+            "pass 101",
+            "heard two stamped 2 9 7 1102 500 k",
+            "1> REDLOCK.EXTEND k b 1000 = nil",
+            "2> REDLOCK.EXTEND k c 1000 = 9",
+            "0> REDLOCK.INSPECT k = fence 9 label second pttl 1000 held-ms 0 extensions 1 waiters 0",
+        ],
+    ),
+    (
+        "nobody overtakes, and whoever leaves is not served",
+        &[
+            "string k",
+            "1> REDLOCK.ACQUIRE k b 1000 WAIT 1 60000 one = -1 1 0",
+            "2> REDLOCK.ACQUIRE k c 1000 WAIT 2 60000 two = -1 2 0",
+            "3> REDLOCK.ACQUIRE k d 1000 WAIT 3 60000 three = -1 3 0",
+            "4> REDLOCK.ACQUIRE k e 1000 WAIT 4 50 four = -1 4 0",
+            "1> REDLOCK.RELEASE k b = 0",
+            "close 2",
+            "del k",
+            "heard three grant 3 1 k",
+            "0> REDLOCK.ACQUIRE k f 1000 = nil",
+            "3> REDLOCK.EXTEND k d 1000 = 1",
+            "pass 51",
+            "3> REDLOCK.RELEASE k d = 1",
+            "0> REDLOCK.ACQUIRE k f 1000 = 2",
+        ],
+    ),
+    (
+        "several keys are waited for as one",
+        &[
+            "0> REDLOCK.ACQUIRE x a 1000 = 1",
+            "0> REDLOCK.ACQUIRE y a 2000 WAIT 9 1 zero = 1",
+            "1> REDLOCK.MACQUIRE 2 x y b 1000 LABEL both WAIT 1 60000 one = 2000 1 9",
+            "0> REDLOCK.RELEASE x a = 1",
+            "2> REDLOCK.ACQUIRE x c 1000 = nil",
+            "2> REDLOCK.ACQUIRE x c 1000 WAIT 2 60000 two = 0 2 0",
+            "0> REDLOCK.RELEASE y a = 1",
+            "heard one grant 1 2 x",
+            "1> REDLOCK.MEXTEND 2 x y b 1000 = 2",
+            "0> REDLOCK.INSPECT y = fence 2 label both pttl 1000 held-ms 0 extensions 1 waiters 0",
+            "1> REDLOCK.MRELEASE 2 x y b = 1",
+            "heard two grant 2 3 x",
         ],
     ),
     (

@@ -1,12 +1,12 @@
 //! Two things that must be the same: the pure core over a hash map, and a real server with the module.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use redlock_core::reply::Value;
 use redlock_core::{MemoryNode, Millis, Occupant, Reply};
 
-use crate::{Answer, Clock, Server, Wire};
+use crate::{Answer, Clock, SOON, Server, Wire, eventually};
 
 /// Something that takes the commands of the contract, on several connections, and whose time stands still
 /// unless it is moved.
@@ -21,6 +21,10 @@ pub trait Subject {
     fn plant_string(&mut self, key: &[u8]);
     /// Puts a value of another type under a key.
     fn plant_list(&mut self, key: &[u8]);
+    /// Ends a connection. Its number may be used again, for another one.
+    fn close(&mut self, connection: u64);
+    /// The next announcement to those who wait, in the order in which they were made: channel and message.
+    fn heard(&mut self) -> String;
     /// A counter of `INFO redlock`.
     fn counter(&mut self, name: &str) -> u64;
 }
@@ -30,6 +34,9 @@ pub trait Subject {
 pub struct Pure {
     node: MemoryNode,
     now: Millis,
+    said: VecDeque<String>,
+    /// How often each connection was closed: no two are the same.
+    closed: HashMap<u64, u64>,
 }
 
 /// A running server with the module, its clock frozen.
@@ -38,17 +45,52 @@ pub struct Real {
     server: Server,
     clock: Clock,
     wires: HashMap<u64, Wire>,
+    news: Wire,
 }
 
 impl Default for Pure {
     fn default() -> Self {
-        Self { node: MemoryNode::new("pure"), now: Millis::START }
+        Self {
+            node: MemoryNode::new("pure"),
+            now: Millis::START,
+            said: VecDeque::new(),
+            closed: HashMap::new(),
+        }
+    }
+}
+
+/// What every channel of an announcement begins with.
+const CHANNELS: &str = "redlock:grant:";
+
+fn announcement(channel: &[u8], message: &[u8]) -> String {
+    let (channel, message) = (String::from_utf8_lossy(channel), String::from_utf8_lossy(message));
+    format!("{} {message}", channel.strip_prefix(CHANNELS).expect("a channel of the module"))
+}
+
+impl Pure {
+    /// Does what a node does by itself, and tells what can be seen of it: how many locks are held, how many wait,
+    /// and how many locks were handed on.
+    pub fn settle(&mut self) -> [u64; 3] {
+        self.node.sweep(self.now);
+        let made = self.node.take_announcements().into_iter();
+        self.said.extend(made.map(|made| announcement(&made.channel, &made.message)));
+        [self.node.node().held(), self.node.node().waiters(), self.counter("handoffs")]
+    }
+
+    /// What was announced and not heard yet.
+    pub fn unheard(&mut self) -> usize {
+        self.settle();
+        self.said.len()
+    }
+
+    fn id(&self, connection: u64) -> u64 {
+        connection + 1_000 * self.closed.get(&connection).copied().unwrap_or(0)
     }
 }
 
 impl Subject for Pure {
     fn call(&mut self, connection: u64, words: &[&[u8]]) -> Answer {
-        match self.node.execute(words, connection, self.now) {
+        match self.node.execute(words, self.id(connection), self.now) {
             Ok(Reply::Integer(number)) => Answer::Int(i64::try_from(number).expect("fences fit a reply")),
             Ok(Reply::Nil) => Answer::Nil,
             // As RESP2 has it.
@@ -79,6 +121,16 @@ impl Subject for Pure {
         self.node.plant(key, Occupant::OtherType);
     }
 
+    fn close(&mut self, connection: u64) {
+        self.node.close(self.id(connection), self.now);
+        *self.closed.entry(connection).or_default() += 1;
+    }
+
+    fn heard(&mut self) -> String {
+        self.settle();
+        self.said.pop_front().unwrap_or_default()
+    }
+
     fn counter(&mut self, name: &str) -> u64 {
         let counters = self.node.node().counters().named();
         counters.into_iter().find(|(known, _)| *known == name).expect("a counter of the core").1
@@ -95,13 +147,29 @@ fn answer(value: Value) -> Answer {
 impl Default for Real {
     fn default() -> Self {
         let (server, clock) = Server::start_frozen();
-        Self { server, clock, wires: HashMap::new() }
+        let mut news = server.connect();
+        news.call(&["PSUBSCRIBE", &format!("{CHANNELS}*")]);
+        Self { server, clock, wires: HashMap::new(), news }
     }
 }
 
 impl Real {
     fn wire(&mut self, connection: u64) -> &mut Wire {
         self.wires.entry(connection).or_insert_with(|| self.server.connect())
+    }
+
+    /// Waits until the server has done by itself what can be seen of the core.
+    ///
+    /// # Panics
+    /// When it does something else, with what it has done.
+    pub fn settle_as(&mut self, expected: [u64; 3]) {
+        let mut seen = [0; 3];
+        let is_so = || {
+            seen = ["locks", "waiters", "handoffs"].map(|name| self.counter(name));
+            (seen == expected).then_some(())
+        };
+        let has_settled = crate::within(SOON, is_so);
+        assert!(has_settled.is_some(), "locks, waiters, hand-offs: {seen:?} and not {expected:?}");
     }
 }
 
@@ -125,6 +193,22 @@ impl Subject for Real {
     fn plant_list(&mut self, key: &[u8]) {
         self.delete(key);
         self.wire(0).call(&[b"RPUSH", key, b"item"]);
+    }
+
+    fn close(&mut self, connection: u64) {
+        let Some(mut wire) = self.wires.remove(&connection) else { return };
+        let id = wire.call(&["CLIENT", "ID"]).int().to_string();
+        drop(wire);
+        let mut witness = self.server.connect();
+        eventually("the server has noticed that the connection is closed", SOON, || {
+            witness.call(&["CLIENT", "LIST", "ID", &id]).string().is_empty().then_some(())
+        });
+    }
+
+    fn heard(&mut self) -> String {
+        let message = self.news.receive().expect("a message");
+        let parts = message.list();
+        announcement(parts[2].string().as_bytes(), parts[3].string().as_bytes())
     }
 
     fn counter(&mut self, name: &str) -> u64 {

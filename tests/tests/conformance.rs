@@ -22,6 +22,8 @@ fn run(case: &Case, subject: &mut dyn Subject) {
             Some(("del", key)) => subject.delete(key.as_bytes()),
             Some(("string", key)) => subject.plant_string(key.as_bytes()),
             Some(("list", key)) => subject.plant_list(key.as_bytes()),
+            Some(("close", connection)) => subject.close(connection.parse().expect("a number")),
+            Some(("heard", announcement)) => assert_eq!(subject.heard(), announcement, "{context}"),
             _ => panic!("{context}: not a line of a case"),
         }
     }
