@@ -5,6 +5,7 @@
 #[path = "../client/mod.rs"]
 mod client;
 mod heads;
+mod repeated;
 
 use client::{Network, TTL, builder, until_all_answer};
 use redlock_client::{Error, Guard, LockManager};
