@@ -65,7 +65,9 @@ pub(crate) fn watch(state: &mut State, ctx: Ctx<'_>) {
 pub(crate) fn connection_closed(ctx: Ctx<'_>, connection: u64) {
     state::with(|state| {
         state.node.connection_closed(connection);
-        sweep::soon_if_due(state, ctx);
+        if state.node.has_due() || state.node.has_leavers() {
+            sweep::soon(state, ctx);
+        }
     });
 }
 

@@ -101,14 +101,24 @@ impl Ledger {
     /// The ledger that must be stored before this fence and this time to live are granted; `None` if
     /// the present one covers them.
     #[must_use]
-    #[inline]
     pub fn covering(&self, fence: u64, ttl_ms: u64) -> Option<Self> {
-        // Half a step early, so that copies have the mark long before it is reached.
-        let is_near = fence > self.mark.saturating_sub(MARK_STEP / 2) && self.mark < MAX_FENCE;
-        if !is_near && ttl_ms <= self.longest_ttl_ms {
+        if self.covers(fence, ttl_ms) {
             return None;
         }
-        Some(self.moved_on(is_near.then_some(fence), ttl_ms))
+        Some(self.moved_on(self.is_near(fence).then_some(fence), ttl_ms))
+    }
+
+    /// Whether this fence and this time to live may be granted with this ledger.
+    #[must_use]
+    #[inline]
+    pub fn covers(&self, fence: u64, ttl_ms: u64) -> bool {
+        !self.is_near(fence) && ttl_ms <= self.longest_ttl_ms
+    }
+
+    /// Half a step early, so that copies have the mark long before it is reached.
+    #[inline]
+    fn is_near(&self, fence: u64) -> bool {
+        fence > self.mark.saturating_sub(MARK_STEP / 2) && self.mark < MAX_FENCE
     }
 
     /// The ledger with a mark ahead of `fence`, if there is one, and with this time to live.

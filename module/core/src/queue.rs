@@ -236,6 +236,7 @@ impl Queues {
         let room = |scope, others: usize, more: usize, most: u64| {
             if (others + more) as u64 <= most { Ok(()) } else { Err(Fault::TooManyWaiters(scope)) }
         };
+        let is_new = before.is_empty();
         let before = || before.iter().filter_map(|id| self.waiters.get(id));
         let count = waiter.keys.len();
         let given_up: usize = before().map(|old| old.keys.len()).sum();
@@ -245,8 +246,8 @@ impl Queues {
         let here = self.by_connection.get(&waiter.connection).map_or(0, |here| here.keys);
         room("on this connection", here.saturating_sub(given_up), count, self.limits.connection)?;
         for key in &waiter.keys {
-            let given_up = usize::from(self.find(waiter.database, key, &waiter.owner).is_some());
-            let others = self.waiting_for(waiter.database, key).saturating_sub(given_up);
+            let given_up = !is_new && self.find(waiter.database, key, &waiter.owner).is_some();
+            let others = self.waiting_for(waiter.database, key).saturating_sub(usize::from(given_up));
             room("for this key", others, 1, self.limits.key)?;
         }
         Ok(())
@@ -355,6 +356,7 @@ impl Queues {
         while cleared < KEYS_AT_ONCE
             && let Some((database, key)) = self.due.next()
         {
+            cleared += 1;
             let Some((_, id)) = self.line(database, &key).and_then(Line::first) else { continue };
             if !self.is_gone(id) {
                 return Some(id);

@@ -220,6 +220,12 @@ impl Node {
         self.queues.is_due()
     }
 
+    /// Whether there are still those to be let go whose connection has closed: the sweep does that.
+    #[must_use]
+    pub fn has_leavers(&self) -> bool {
+        self.queues.is_closing()
+    }
+
     /// Sends everybody away who waits: this node is no longer the one to ask.
     pub fn dismiss_waiters(&mut self) {
         self.queues.clear();
@@ -265,10 +271,8 @@ impl Node {
 
     /// Lets some of those go who have waited long enough, and looks at all lines when a quarantine is over. True if
     /// there may be more to do at once.
+    #[inline(never)]
     pub(super) fn attend_to_waiters(&mut self, clock: &mut impl NodeClock) -> bool {
-        if self.queues.is_empty() {
-            return false;
-        }
         let now = clock.proven();
         if self.quarantine_until > Millis(0) && self.quarantine_until <= now {
             self.quarantine_until = Millis(0);

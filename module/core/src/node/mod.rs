@@ -210,7 +210,7 @@ impl Node {
         // What the master did is done: a copy that cannot store it follows all the same, and says so when
         // it is to grant by itself.
         if self.cover(keyspace, request.fence, request.left_ms).is_err()
-            && let Some(ledger) = self.ledger_covering(request.fence, request.left_ms)
+            && let Some(ledger) = self.ledger.covering(request.fence, request.left_ms)
         {
             self.owe_ledger(ledger);
         }
@@ -469,22 +469,16 @@ impl Node {
 
     /// Makes sure that a crash from now on forgets neither this fence nor this time to live.
     fn cover(&mut self, keyspace: &mut impl Keyspace, fence: u64, ttl_ms: u64) -> Result<(), Fault> {
-        if let Some(next) = self.ledger_covering(fence, ttl_ms) {
-            self.store(keyspace, next)?;
+        if self.is_ledger_owed || !self.ledger.covers(fence, ttl_ms) {
+            self.store_covering(keyspace, fence, ttl_ms)?;
         }
         self.longest_ttl_ms = self.longest_ttl_ms.max(ttl_ms);
         Ok(())
     }
 
-    /// The ledger that must be stored first.
-    #[inline]
-    fn ledger_covering(&self, fence: u64, ttl_ms: u64) -> Option<Ledger> {
-        let next = self.ledger.covering(fence, ttl_ms);
-        if self.is_ledger_owed { next.or_else(|| Some(self.ledger.clone())) } else { next }
-    }
-
     #[cold]
-    fn store(&mut self, keyspace: &mut impl Keyspace, next: Ledger) -> Result<(), Fault> {
+    fn store_covering(&mut self, keyspace: &mut impl Keyspace, fence: u64, ttl_ms: u64) -> Result<(), Fault> {
+        let next = self.ledger.covering(fence, ttl_ms).unwrap_or_else(|| self.ledger.clone());
         keyspace.store(&next)?;
         keyspace.replicate(Effect::Covered { mark: next.mark, longest_ttl_ms: next.longest_ttl_ms });
         self.keep_ledger(next);

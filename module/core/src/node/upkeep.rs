@@ -30,7 +30,7 @@ impl Node {
     /// Does one lock's worth of sweeping. Whoever sweeps deletes the key of an expired lock, if the
     /// lock still stands there, and calls [`expired`](Self::expired).
     pub fn sweep(&mut self, clock: &mut impl NodeClock) -> Sweep {
-        if self.attend_to_waiters(clock) {
+        if !self.queues.is_empty() && self.attend_to_waiters(clock) {
             return Sweep::Busy;
         }
         match self.locks.step(clock.proven()) {
@@ -78,7 +78,8 @@ impl Node {
     /// The ledger that must be stored before a saved lock is taken over; `None` if the present one will do.
     #[must_use]
     pub fn ledger_for(&self, image: &LockImage) -> Option<Ledger> {
-        self.ledger_covering(image.fence, image.left_ms)
+        let next = self.ledger.covering(image.fence, image.left_ms);
+        next.or_else(|| self.is_ledger_owed.then(|| self.ledger.clone()))
     }
 
     /// Takes over a saved lock, once [its ledger](Self::ledger_for) is stored or owed; whoever loads it puts the
