@@ -138,7 +138,9 @@ fn fences_do_not_go_back_when_a_promise_could_not_be_withdrawn() {
 
 #[test]
 fn a_lock_that_migrates_is_not_handed_on_where_it_was() {
-    let (source, target) = (Server::start(), Server::builder().tcp().start());
+    // What is handed on here stays for as long as the test looks at it.
+    let source = Server::builder().module_args(["claim-window", "60000"]).start();
+    let target = Server::builder().tcp().start();
     let (mut holder, mut waiter, mut other) = (source.connect(), source.connect(), source.connect());
     assert!(granted(&holder.call_strs("REDLOCK.ACQUIRE k theirs 600000")) > 0);
     let said = waiter.call_strs("REDLOCK.ACQUIRE k mine 600000 WAIT 1 600000 me");

@@ -2,8 +2,13 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "tests, and helpers of tests")]
 
-use redlock_tests::{Answer, SOON, Server, Wire, eventually, granted};
+use redlock_tests::{Answer, Builder, SOON, Server, Wire, eventually, granted};
 use std::time::Duration;
+
+/// A way to start servers that leave all the time in the world to claim what they hand on.
+fn patient() -> Builder {
+    Server::builder().module_args(["claim-window", "60000"])
+}
 
 /// A connection that listens on a channel.
 fn listener(server: &Server, channel: &str) -> Wire {
@@ -35,7 +40,7 @@ fn until_waiting(server: &Server, count: &str) {
 
 #[test]
 fn a_release_hands_the_lock_on_in_order() {
-    let server = Server::start();
+    let server = patient().start();
     let mut holder = server.connect();
     let mut waiters = [server.connect(), server.connect(), server.connect()];
     let mut listeners = ["late", "early", "middle"].map(|channel| listener(&server, channel));
@@ -134,7 +139,7 @@ fn whoever_leaves_is_forgotten() {
 
 #[test]
 fn nobody_overtakes_those_who_wait_for_several_keys() {
-    let server = Server::start();
+    let server = patient().start();
     let (mut holder, mut waiter, mut newcomer) = (server.connect(), server.connect(), server.connect());
     let mut news = listener(&server, "me");
     assert!(granted(&holder.call_strs("REDLOCK.ACQUIRE y first 60000")) > 0);
@@ -180,7 +185,7 @@ fn waiters_are_not_saved_and_a_replica_has_none() {
 
 #[test]
 fn a_lock_that_was_handed_on_survives_like_any_other() {
-    let mut server = Server::builder().arg("appendonly", "yes").start();
+    let mut server = patient().arg("appendonly", "yes").start();
     let (mut holder, mut waiter) = (server.connect(), server.connect());
     let mut news = listener(&server, "me");
     assert!(granted(&holder.call_strs("REDLOCK.ACQUIRE k first 600000")) > 0);

@@ -7,6 +7,11 @@ use redlock_tests::{Answer, SOON, Server, Wire, eventually, granted};
 use std::fs;
 use std::time::Duration;
 
+/// A server that leaves all the time in the world to claim what it hands on.
+fn patient() -> Server {
+    Server::builder().module_args(["claim-window", "60000"]).start()
+}
+
 fn listener(server: &Server, channel: &str) -> Wire {
     let mut wire = server.connect();
     let said = wire.call_strs(&format!("SUBSCRIBE redlock:grant:{channel}"));
@@ -96,7 +101,7 @@ fn what_could_not_be_stored_is_handed_on_when_it_can() {
 
 #[test]
 fn what_is_released_was_claimed() {
-    let server = Server::start();
+    let server = patient();
     let (mut holder, mut waiter) = (server.connect(), server.connect());
     let mut news = listener(&server, "me");
     for key in ["one", "two"] {
@@ -172,7 +177,7 @@ fn a_crowd_on_one_connection_is_let_go() {
 
 #[test]
 fn a_label_is_handed_on() {
-    let server = Server::start();
+    let server = patient();
     let (mut holder, mut waiter) = (server.connect(), server.connect());
     let mut news = listener(&server, "me");
     assert!(granted(&holder.call_strs("REDLOCK.ACQUIRE k first 60000 LABEL before")) > 0);
