@@ -7,13 +7,16 @@
 #[path = "../../src/cases.rs"]
 mod cases;
 
+use redlock_core::node::{Announcement, CHANNEL_PREFIX};
 use redlock_core::reply::Value;
 use redlock_core::{MemoryNode, Millis, Occupant, Reply};
+use std::collections::VecDeque;
 
 /// Runs a case; what the first line that goes wrong was answered.
 fn broken_by(lines: &[&str]) -> Option<String> {
     let mut node = MemoryNode::new("pure");
     let mut now = Millis::START;
+    let mut said = VecDeque::new();
     for line in lines {
         if let Some((command, expected)) = line.split_once(" = ") {
             let (connection, words) = command.split_once("> ").expect("a line names its connection");
@@ -33,10 +36,25 @@ fn broken_by(lines: &[&str]) -> Option<String> {
             ("del", key) => drop(node.delete(key.as_bytes())),
             ("string", key) => node.plant(key.as_bytes(), Occupant::ForeignString),
             ("list", key) => node.plant(key.as_bytes(), Occupant::OtherType),
+            ("close", connection) => node.close(connection.parse().expect("a number"), now),
+            ("heard", announcement) => {
+                node.sweep(now);
+                said.extend(node.take_announcements());
+                let heard = said.pop_front().map_or_else(|| "nothing".to_owned(), |said| told(&said));
+                if heard != announcement {
+                    return Some(format!("{line}, not {heard}"));
+                }
+            }
             _ => panic!("not a line of a case: {line}"),
         }
     }
     None
+}
+
+/// An announcement as the table has it.
+fn told(said: &Announcement) -> String {
+    let channel = said.channel.strip_prefix(CHANNEL_PREFIX).unwrap_or_default();
+    format!("{} {}", String::from_utf8_lossy(channel), String::from_utf8_lossy(&said.message))
 }
 
 /// A reply as the table has it.
