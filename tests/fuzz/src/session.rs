@@ -1,15 +1,18 @@
 //! The client's decisions, whatever the nodes answer, how late, and how often.
 //!
 //! A lock is held only when a majority has said one number while their time had not run out; it is held once, and
-//! never again after it was lost or released; and a release goes to everybody who may hold it.
+//! never again after it was lost or released; and a release goes to everybody who may hold it. Some sessions wait in
+//! line, and are asked for and handed the lock again and again.
 
 use crate::tape::Tape;
 use redlock_proto::{
-    Ask, Drift, Event, Failure, FailureKind, MAX_NODES, Moment, Quorum, Reply, Request, Session,
+    Ask, Drift, Event, Failure, FailureKind, Grant, Line, MAX_NODES, Moment, NodeSet, Quorum, Reply, Request,
+    Session,
 };
 use std::time::Duration;
 
 const LONGEST_HISTORY: usize = 300;
+const FIRST_STAMP: u64 = 100;
 
 /// Tries a session.
 pub fn run(bytes: &[u8]) {
@@ -41,8 +44,12 @@ struct Driver {
     said: Vec<Option<u64>>,
     /// Until when each node holds the lock at the latest, by its longest answer.
     lasts: Vec<Option<(u64, u64)>>,
-    /// Nodes that may hold the lock.
-    may_hold: Vec<bool>,
+    /// What each node last said of holding the lock for us, or having us in line.
+    holds: Vec<bool>,
+    /// How many requests to each node may have got there without our knowing what became of them.
+    unknown: Vec<usize>,
+    /// For a session that waits: the largest stamp, and of every node that of the last request it has granted.
+    stamps: Option<(u64, Vec<u64>)>,
     phase: Phase,
     extension: Option<Request>,
     /// An answer came that no node gives. What depends on nodes that keep to their part is not checked then.
@@ -89,6 +96,20 @@ impl Driver {
         let now = (tape.sized_number() >> 8, tape.sized_number() >> 8);
         let hint = tape.one_in(4).then(|| tape.sized_number());
         let (session, request) = Session::begin(quorum, drift, ttl(tape), hint, Moment::new(now.0, now.1));
+        let waits = tape.one_in(3);
+        let (session, request) = if waits {
+            let line = Line {
+                ticket: 50,
+                stamp: FIRST_STAMP,
+                wait: Duration::ZERO,
+                channel: [b'c'; 16],
+                claim: None,
+            };
+            let patience = Duration::from_millis(tape.sized_number() >> 16);
+            session.waiting(line, Moment::new(now.0, now.1).plus(patience))
+        } else {
+            (session, request)
+        };
         let sent = (0..nodes).map(|node| Sent { node, request, heard: Heard::Nothing, granted: false });
         Self {
             session,
@@ -97,7 +118,9 @@ impl Driver {
             sent: sent.collect(),
             said: vec![None; nodes],
             lasts: vec![None; nodes],
-            may_hold: vec![true; nodes],
+            holds: vec![false; nodes],
+            unknown: vec![1; nodes],
+            stamps: waits.then(|| (FIRST_STAMP, vec![0; nodes])),
             phase: Phase::Acquiring,
             extension: None,
             is_wild: false,
@@ -116,6 +139,13 @@ impl Driver {
         hear: &impl Fn(&mut Session, usize, &Request, Reply, Moment) -> Option<Event>,
     ) {
         match tape.below(16) {
+            0 | 1 if self.stamps.is_some() => self.hand_on(tape),
+            2 if self.stamps.is_some() => {
+                let node = tape.below(self.quorum.nodes());
+                let was_valid = self.is_valid();
+                let event = self.session.cut(node, Failure::new(FailureKind::Cut, ""), self.moment());
+                self.take(event, was_valid);
+            }
             0..=8 => {
                 let open: Vec<usize> =
                     (0..self.sent.len()).filter(|sent| self.sent[*sent].heard != Heard::Answer).collect();
@@ -166,6 +196,9 @@ impl Driver {
                 Reply::Number(goals.chain([5]).next().unwrap_or(5).saturating_sub(u64::from(tape.one_in(4))))
             }
             7 => Reply::Number(tape.sized_number()),
+            8 if self.stamps.is_some() && !tape.one_in(4) => {
+                Reply::Queued { position: 1, ticket: 40 + tape.below(20) as u64 }
+            }
             8 => Reply::Nil,
             9 => Reply::Quarantined { left: Duration::from_millis(tape.sized_number()) },
             _ => {
@@ -186,10 +219,46 @@ impl Driver {
         sent.heard = if gives_up && sent.heard == Heard::Nothing { Heard::Silence } else { Heard::Answer };
         sent.granted |= matches!(reply, Reply::Number(1..));
         let (node, request) = (sent.node, sent.request);
+        let is_settled = !gives_up;
+        if is_settled && matches!(request.ask, Ask::Acquire { .. } | Ask::Wait { .. }) {
+            self.unknown[node] -= 1;
+        }
         self.note(node, &request, &reply);
         let (was_valid, now) = (self.is_valid(), self.moment());
         let event = hear(&mut self.session, node, &request, reply, now);
         self.take(event, was_valid);
+    }
+
+    /// A node gives the lock to the session that waits, and says so.
+    fn hand_on(&mut self, tape: &mut Tape<'_>) {
+        let Some((largest, granted)) = &mut self.stamps else { return };
+        let node = tape.below(self.quorum.nodes());
+        let stamp = FIRST_STAMP + tape.below(usize::try_from(*largest - FIRST_STAMP).unwrap_or(0) + 1) as u64;
+        let request = self.sent.iter().rev().find(|sent| {
+            sent.node == node && matches!(sent.request.ask, Ask::Wait { line, .. } if line.stamp == stamp)
+        });
+        // Only what was asked for is handed on, and only where it may have got.
+        let Some(request) = request.filter(|_| self.unknown[node] > 0 || self.holds[node]) else { return };
+        let at_most = request.request.sent.until(Moment::new(self.now.0, self.now.1));
+        let at_most = u64::try_from(at_most.as_millis()).unwrap_or(u64::MAX);
+        let waited = Duration::from_millis(tape.sized_number().min(at_most));
+        let claim = Duration::from_millis(1 + tape.below(200) as u64);
+        let fence = 1 + tape.below(4) as u64;
+        granted[node] = granted[node].max(stamp);
+        self.holds[node] = true;
+        if self.phase != Phase::Over {
+            self.said[node] = Some(fence);
+        }
+        // It was given away by now at the latest.
+        self.lasts_until(node, self.moment().plus(claim));
+        let (was_valid, now) = (self.is_valid(), self.moment());
+        let event = self.session.pushed(node, Grant { fence, stamp, waited, claim }, now);
+        self.take(event, was_valid);
+    }
+
+    fn lasts_until(&mut self, node: usize, end: Moment) {
+        let (end, before) = (end.nanoseconds(), self.lasts[node].unwrap_or_default());
+        self.lasts[node] = Some((before.0.max(end.0), before.1.max(end.1)));
     }
 
     /// Any answer to anything, from anybody.
@@ -224,22 +293,28 @@ impl Driver {
             Reply::Number(number @ 1..) => Some(*number),
             _ => None,
         };
+        if let (Some((_, granted)), Ask::Wait { line, .. }) = (&mut self.stamps, request.ask) {
+            match reply {
+                Reply::Number(1..) => granted[node] = granted[node].max(line.stamp),
+                // A grant has overtaken it.
+                Reply::Nil | Reply::Queued { .. } if line.stamp <= granted[node] => return,
+                _ => {}
+            }
+        }
         if request.ask != Ask::Extend && self.phase != Phase::Over {
             self.said[node] = number;
         }
         if number.is_some() {
-            let end = request.sent.plus(request.ttl).nanoseconds();
-            let before = self.lasts[node].unwrap_or_default();
-            self.lasts[node] = Some((before.0.max(end.0), before.1.max(end.1)));
+            self.lasts_until(node, request.sent.plus(request.ttl));
         }
-        if matches!(request.ask, Ask::Acquire { .. }) {
-            let says_no = match reply {
-                Reply::Nil | Reply::Quarantined { .. } => true,
-                Reply::Failed(failure) => !failure.may_have_happened(),
-                // A fence of 0 is no answer.
-                Reply::Number(_) | Reply::Queued { .. } => false,
-            };
-            self.may_hold[node] = !says_no;
+        if matches!(request.ask, Ask::Acquire { .. } | Ask::Wait { .. }) {
+            match reply {
+                Reply::Number(1..) | Reply::Queued { .. } => self.holds[node] = true,
+                Reply::Nil | Reply::Quarantined { .. } => self.holds[node] = false,
+                // A fence of 0 is no answer: who knows what it did.
+                Reply::Number(_) => self.unknown[node] += 1,
+                Reply::Failed(_) => {}
+            }
         }
     }
 
@@ -259,12 +334,19 @@ impl Driver {
         match event {
             None => {}
             Some(Event::Promote(request, to)) => {
-                assert_eq!(self.phase, Phase::Acquiring, "promoted when it was too late");
-                assert!(matches!(request.ask, Ask::Promote { fence: 1.. }) && !to.is_empty(), "{request:?}");
-                for node in to.iter() {
-                    assert!(node < self.quorum.nodes(), "node {node}");
-                    self.sent.push(Sent { node, request, heard: Heard::Nothing, granted: false });
+                // What a node hands on after the others have made a majority is claimed as it comes.
+                let claims = self.stamps.is_some() && matches!(self.phase, Phase::Held(_));
+                assert!(claims || self.phase == Phase::Acquiring, "promoted when it was too late");
+                match (request.ask, &mut self.stamps) {
+                    (Ask::Promote { fence: 1.. }, _) => {}
+                    (Ask::Wait { line, .. }, Some((largest, _))) if line.stamp == *largest + 1 => {
+                        *largest = line.stamp;
+                        to.iter().for_each(|node| self.unknown[node] += 1);
+                    }
+                    _ => panic!("{request:?}"),
                 }
+                assert!(!to.is_empty() || matches!(request.ask, Ask::Wait { .. }), "{request:?}");
+                self.send(request, to);
             }
             Some(Event::Held { fence }) => {
                 assert_eq!(self.phase, Phase::Acquiring, "held for a second time");
@@ -272,6 +354,10 @@ impl Driver {
                 assert!(self.majority(agrees), "{fence} is not what a majority said: {:?}", self.said);
                 assert!(is_valid, "held when its time was up");
                 self.phase = Phase::Held(fence);
+                if let Some((claim, to)) = self.session.claim(self.moment()) {
+                    assert!(self.stamps.is_some(), "claimed what nobody handed on");
+                    self.send(claim, to);
+                }
             }
             Some(Event::Failed(_)) => {
                 assert_eq!(self.phase, Phase::Acquiring, "failed when it was over");
@@ -302,6 +388,16 @@ impl Driver {
         }
     }
 
+    fn send(&mut self, request: Request, to: NodeSet) {
+        for node in to.iter() {
+            let is_there = node < self.quorum.nodes();
+            assert!(self.is_wild || is_there, "node {node}");
+            if is_there {
+                self.sent.push(Sent { node, request, heard: Heard::Nothing, granted: false });
+            }
+        }
+    }
+
     /// A lock is counted on no longer than a majority can hold it.
     fn check_validity(&self) {
         let Some(until) = self.session.valid_until().map(Moment::nanoseconds) else { return };
@@ -315,9 +411,7 @@ impl Driver {
             Ok((request, to)) => {
                 assert!(matches!(self.phase, Phase::Held(_)) && was_valid, "an extension revives a lock");
                 self.extension = Some(request);
-                let sent =
-                    to.iter().map(|node| Sent { node, request, heard: Heard::Nothing, granted: false });
-                self.sent.extend(sent);
+                self.send(request, to);
             }
             Err(_) => {
                 assert!(!(matches!(self.phase, Phase::Held(_)) && was_valid), "a held lock is extended");
@@ -337,11 +431,13 @@ impl Driver {
         self.was_released = true;
         for node in 0..self.quorum.nodes() {
             let is_asked = to.contains(node);
-            assert!(self.is_wild || is_asked == self.may_hold[node], "node {node}: asked is {is_asked}");
-            if is_asked {
-                self.sent.push(Sent { node, request, heard: Heard::Nothing, granted: false });
-            }
+            let may_hold = self.holds[node] || self.unknown[node] > 0;
+            // Whoever asked a node more than once does not keep count, and frees once too often rather than too
+            // seldom.
+            let is_right = is_asked == may_hold || (is_asked && self.stamps.is_some());
+            assert!(self.is_wild || is_right, "node {node}: asked is {is_asked}");
         }
+        self.send(request, to);
     }
 }
 

@@ -38,6 +38,9 @@ pub struct Session {
     leases: Vec<Option<Moment>>,
     /// The nodes that hold the lock, or may.
     may_hold: NodeSet,
+    /// Those of them that are not crossed off any more: asked more than once, so that an answer to one request does
+    /// not tell what became of the others, or known to have handed us the lock.
+    stay: NodeSet,
     promotion: Option<Promotion>,
     patience: Patience,
     extension: Option<Extension>,
@@ -125,6 +128,7 @@ impl Session {
             ballot: Ballot::new(quorum),
             leases: vec![None; quorum.nodes()],
             may_hold: NodeSet::first(quorum.nodes()),
+            stay: NodeSet::EMPTY,
             promotion: None,
             patience: Patience::Unused,
             extension: None,
@@ -206,6 +210,7 @@ impl Session {
         match &reply {
             Reply::Number(_) | Reply::Queued { .. } => self.may_hold.insert(node),
             Reply::Failed(failure) if failure.may_have_happened() => {}
+            _ if self.stay.contains(node) => {}
             _ => self.may_hold.remove(node),
         }
         self.heard(node, request, &reply, now);
@@ -215,6 +220,16 @@ impl Session {
         }
         self.enter(node, request, reply);
         self.lapse(now).or_else(|| self.decide(now))
+    }
+
+    /// Takes note that nodes are asked once more for the lock.
+    fn ask_again(&mut self, nodes: NodeSet) {
+        for node in nodes.iter() {
+            if self.may_hold.contains(node) {
+                self.stay.insert(node);
+            }
+            self.may_hold.insert(node);
+        }
     }
 
     fn promoted(

@@ -176,7 +176,12 @@ impl Session {
     pub fn pushed(&mut self, node: usize, grant: Grant, now: Moment) -> Option<Event> {
         let waiting = self.waiting.as_mut()?;
         let is_ours = (waiting.first_stamp..=waiting.line.stamp).contains(&grant.stamp);
-        if !is_ours || self.phase == Phase::Over || grant.fence == 0 {
+        if !is_ours || grant.fence == 0 {
+            return None;
+        }
+        self.may_hold.insert(node);
+        self.stay.insert(node);
+        if self.phase == Phase::Over {
             return None;
         }
         waiting.queued.remove(node);
@@ -185,7 +190,6 @@ impl Session {
             return Some(lost);
         }
         let waiting = self.waiting.as_mut()?;
-        self.may_hold.insert(node);
         if let (Some(sent), Some(lease)) = (waiting.sent(grant.stamp), self.leases.get_mut(node)) {
             let granted = sent.plus(self.drift.at_least(grant.waited));
             let end = granted.plus(self.drift.lease(grant.claim));
@@ -353,6 +357,7 @@ impl Session {
             let (stamp, by) = (waiting.line.stamp, now.plus(delay));
             waiting.probe = Probe::Asked { stamp, missing: lacking, holders: Vec::new(), by, delay };
         }
+        self.ask_again(lacking);
         Some(Event::Promote(request, lacking))
     }
 

@@ -251,3 +251,51 @@ fn what_is_spent_wakes_nobody() {
     }
     assert_eq!(session.wake_at(), None);
 }
+
+fn failed(kind: FailureKind) -> Reply {
+    Reply::Failed(Failure::new(kind, ""))
+}
+
+/// A session that asks all five nodes, and again after two of them have said nothing of use; with the second request.
+fn asked_twice(first: [Reply; 2]) -> (Session, Request) {
+    let quorum = Quorum::of(5).unwrap();
+    let (session, _) = Session::begin(quorum, Drift::default(), TTL, None, at(0));
+    let (mut session, request) = session.waiting(line(), at(60_000));
+    for node in 0..3 {
+        assert!(session.answered(node, &request, queued(40), at(1)).is_none());
+    }
+    for (node, reply) in (3..5).zip(first) {
+        assert!(session.answered(node, &request, reply, at(10)).is_none());
+    }
+    let Some(Event::Promote(again, to)) = session.woken(at(2_000)) else { panic!("it asks again") };
+    assert_eq!(nodes(to), [0, 1, 2, 3, 4]);
+    (session, again)
+}
+
+#[test]
+fn a_second_request_that_was_not_sent_says_nothing_of_the_first() {
+    use FailureKind::{Cut, Down, Rejected, Silent};
+    for unknown in [Silent, Cut] {
+        for second in [Down, Rejected] {
+            let (mut session, again) = asked_twice([failed(unknown), queued(40)]);
+            for node in 3..5 {
+                session.answered(node, &again, failed(second), at(2_001));
+            }
+            let (_, to) = session.release(at(3_000));
+            assert_eq!(nodes(to), [0, 1, 2, 3, 4], "{unknown:?}, in line, and then {second:?}");
+        }
+    }
+}
+
+#[test]
+fn a_node_that_was_down_at_first_may_hold_what_it_is_asked_later() {
+    use FailureKind::{Down, Silent};
+    let (mut session, again) = asked_twice([failed(Down), failed(Down)]);
+    session.answered(3, &again, failed(Silent), at(2_050));
+    session.answered(4, &again, failed(Down), at(2_050));
+    let (_, to) = session.release(at(2_060));
+    assert_eq!(nodes(to), [0, 1, 2, 3], "4 was never sent anything");
+    // Nor is it known before anything has come back.
+    let (mut session, _) = asked_twice([failed(Down), failed(Down)]);
+    assert_eq!(nodes(session.release(at(2_001)).1), [0, 1, 2, 3, 4]);
+}
