@@ -41,6 +41,8 @@ pub struct Session {
     /// Those of them that are not crossed off any more: asked more than once, so that an answer to one request does
     /// not tell what became of the others, or known to have handed us the lock.
     stay: NodeSet,
+    /// The nodes whose last grant was over before we heard of it.
+    too_late: NodeSet,
     promotion: Option<Promotion>,
     patience: Patience,
     extension: Option<Extension>,
@@ -129,6 +131,7 @@ impl Session {
             leases: vec![None; quorum.nodes()],
             may_hold: NodeSet::first(quorum.nodes()),
             stay: NodeSet::EMPTY,
+            too_late: NodeSet::EMPTY,
             promotion: None,
             patience: Patience::Unused,
             extension: None,
@@ -218,6 +221,7 @@ impl Session {
         if let Some(lost) = self.lapse(now) {
             return Some(lost);
         }
+        self.note_lateness(node, request, &reply, now);
         self.enter(node, request, reply);
         self.lapse(now).or_else(|| self.decide(now))
     }
@@ -230,6 +234,25 @@ impl Session {
             }
             self.may_hold.insert(node);
         }
+    }
+
+    /// Takes note whether a grant was of any use when we heard of it.
+    fn note_lateness(&mut self, node: usize, request: &Request, reply: &Reply, now: Moment) {
+        match reply {
+            Reply::Number(_) if now.has_reached(request.lease_end(self.drift)) => self.too_late.insert(node),
+            Reply::Number(_) => self.too_late.remove(node),
+            _ => {}
+        }
+    }
+
+    /// Whether the way to the nodes takes up all of the time to live, so that asking again is no use either.
+    fn comes_too_late(&self, now: Moment) -> bool {
+        if self.waiting.is_none() {
+            return now.has_reached(self.begun.lease_end(self.drift));
+        }
+        let of_use =
+            |node: &usize| self.ballot.vote(*node).fence().is_some() && !self.too_late.contains(*node);
+        !self.quorum.is_reached_by((0..self.quorum.nodes()).filter(of_use).count())
     }
 
     fn promoted(
@@ -254,6 +277,7 @@ impl Session {
             reply = Reply::Failed(Failure::new(FailureKind::Rejected, "did not raise the fence"));
         }
         self.note_claim(node, &reply);
+        self.note_lateness(node, request, &reply, now);
         self.enter(node, request, reply);
         // An answer can take a lease away as well.
         let next = self.lapse(now).or_else(|| self.decide(now));
@@ -326,7 +350,7 @@ impl Session {
     /// Raises the nodes that answered less than the goal, after waiting at most as long again as the majority
     /// took for an answer that would make it needless.
     fn promote(&mut self, goal: u64, may_settle: bool, now: Moment) -> Option<Event> {
-        if self.waiting.is_none() && now.has_reached(self.begun.lease_end(self.drift)) {
+        if self.comes_too_late(now) {
             return self.fail(Refusal::Expired);
         }
         if self.patience == Patience::Unused {

@@ -202,6 +202,7 @@ impl Session {
                 if let Some(taken_back) = waiting.taken_back.get_mut(node) {
                     *taken_back = now.plus(grant.claim);
                 }
+                self.too_late.remove(node);
                 self.ballot.enter(node, Vote::Granted { fence: grant.fence });
                 self.decide(now)
             }

@@ -299,3 +299,34 @@ fn a_node_that_was_down_at_first_may_hold_what_it_is_asked_later() {
     let (mut session, _) = asked_twice([failed(Down), failed(Down)]);
     assert_eq!(nodes(session.release(at(2_001)).1), [0, 1, 2, 3, 4]);
 }
+
+#[test]
+fn a_time_to_live_shorter_than_the_way_there_has_expired() {
+    let quorum = Quorum::of(3).unwrap();
+    let begin = || {
+        let (session, _) = Session::begin(quorum, Drift::default(), ms(100), None, at(0));
+        session.waiting(line(), at(60_000))
+    };
+    // Granted at once, and heard of when nothing was left.
+    let (mut session, request) = begin();
+    assert!(session.answered(0, &request, Reply::Number(1), at(98)).is_none());
+    let over = session.answered(1, &request, Reply::Number(1), at(98));
+    assert!(matches!(over, Some(Event::Failed(Refusal::Expired))), "{over:?}");
+    // Handed on, and the claim takes as long.
+    let (mut session, request) = begin();
+    for node in 0..3 {
+        session.answered(node, &request, queued(40), at(98));
+    }
+    session.pushed(0, grant(7, 100, 20_000), at(20_000));
+    let claim = session.pushed(1, grant(7, 100, 20_000), at(20_000));
+    let Some(Event::Promote(claim, _)) = claim else { panic!("it is claimed: {claim:?}") };
+    let over = session.answered(0, &claim, Reply::Number(7), at(20_098));
+    assert!(matches!(over, Some(Event::Failed(Refusal::Expired))), "{over:?}");
+    // One answer that was held up on its way costs nothing if the others are a majority.
+    let (mut session, request) = begin();
+    assert!(session.answered(0, &request, Reply::Number(1), at(50)).is_none());
+    assert!(matches!(
+        session.answered(1, &request, Reply::Number(1), at(50)),
+        Some(Event::Held { fence: 1 })
+    ));
+}
