@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// How often a session that is queued everywhere asks again, for grants whose news was lost.
 const REFRESH: Duration = Duration::from_secs(2);
-/// How often a session asks again that is not queued at every node.
+/// How often a session asks again that is not queued at every node, give or take a half.
 const REFRESH_WHERE_MISSING: Duration = Duration::from_millis(250);
 /// How soon a session asks again at a node whose connection has broken.
 const AFTER_A_CUT: Duration = Duration::from_millis(20);
@@ -126,12 +126,31 @@ impl Waiting {
     /// A node that is far away must leave us more time for the claim, or nothing that it hands us ever is ours. It
     /// is told at once, by asking again.
     fn see_to_distance(&mut self, sent: Moment, now: Moment) {
-        let wanted = now.since(sent).saturating_mul(CLAIM_ROUND_TRIPS).min(LONGEST_CLAIM);
-        if wanted > self.line.claim.unwrap_or(USUAL_CLAIM) {
+        self.want_to_claim_within(now.since(sent), USUAL_CLAIM, now);
+    }
+
+    /// The same for a node that has just said how long it waits for a claim: it may be set to less than is usual.
+    fn see_to_window(&mut self, window: Duration, now: Moment) {
+        if let Some(round_trip) = self.round_trip {
+            self.want_to_claim_within(round_trip, window, now);
+        }
+    }
+
+    fn want_to_claim_within(&mut self, round_trip: Duration, window: Duration, now: Moment) {
+        let wanted = round_trip.saturating_mul(CLAIM_ROUND_TRIPS).min(LONGEST_CLAIM);
+        if wanted > window && wanted > self.line.claim.unwrap_or_default() {
             // Twice as much as seen, so that small differences do not bring it up again and again.
             self.line.claim = Some(wanted.saturating_mul(2).min(LONGEST_CLAIM));
             self.refresh_at = now;
         }
+    }
+
+    /// Where lines are full everybody asks again and again: not all at the same moment, and none always after the
+    /// same others. Tickets are as good as chance for that.
+    fn pause_where_missing(&self) -> Duration {
+        let mixed = (self.line.ticket ^ self.line.stamp.rotate_left(32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let share = u32::try_from(mixed >> 48).unwrap_or_default();
+        REFRESH_WHERE_MISSING / 2 + REFRESH_WHERE_MISSING * share / (1 << 16)
     }
 
     fn first_delay(&self) -> Duration {
@@ -186,6 +205,7 @@ impl Session {
         }
         waiting.queued.remove(node);
         waiting.note_granted(node, grant.stamp);
+        waiting.see_to_window(grant.claim, now);
         if let Some(lost) = self.lapse(now) {
             return Some(lost);
         }
@@ -351,7 +371,7 @@ impl Session {
         }
         let request = waiting.begin_round(self.begun.ttl, now);
         let is_missing_somewhere = waiting.queued.len() + granted < queues_at;
-        let pause = if is_missing_somewhere { REFRESH_WHERE_MISSING } else { REFRESH };
+        let pause = if is_missing_somewhere { waiting.pause_where_missing() } else { REFRESH };
         waiting.refresh_at = now.plus(pause);
         if let (true, Probe::At(_, delay)) = (ask_now, &waiting.probe) {
             let delay = *delay;

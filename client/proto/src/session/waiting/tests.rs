@@ -330,3 +330,50 @@ fn a_time_to_live_shorter_than_the_way_there_has_expired() {
         Some(Event::Held { fence: 1 })
     ));
 }
+
+#[test]
+fn a_claim_window_that_is_too_short_is_widened() {
+    let quorum = Quorum::of(3).unwrap();
+    let (session, _) = Session::begin(quorum, Drift::default(), TTL, None, at(0));
+    let (mut session, request) = session.waiting(line(), at(60_000));
+    for node in 0..3 {
+        assert!(
+            session.answered(node, &request, queued(40), at(8)).is_none(),
+            "near enough for the usual window"
+        );
+    }
+    let short = Grant { claim: ms(5), ..grant(7, 100, 492) };
+    let asked = session.pushed(0, short, at(500));
+    let Some(Event::Promote(again, to)) = asked else { panic!("it asks for more time: {asked:?}") };
+    assert_eq!(nodes(to), [1, 2]);
+    assert!(matches!(again.ask, Ask::Wait { line: Line { claim: Some(claim), .. }, .. } if claim == ms(64)));
+    let asked = session.pushed(1, Grant { stamp: 101, waited: ms(0), ..short }, at(501));
+    assert!(matches!(asked, Some(Event::Promote(Request { ask: Ask::Promote { .. }, .. }, _))), "{asked:?}");
+}
+
+#[test]
+fn those_who_ask_again_and_again_do_not_do_so_together() {
+    let pauses = |ticket: u64| {
+        let (session, _) = Session::begin(Quorum::of(3).unwrap(), Drift::default(), TTL, None, at(0));
+        let (mut session, mut request) = session.waiting(Line { ticket, ..line() }, at(60_000));
+        let mut pauses = Vec::new();
+        let mut now = at(0);
+        for _ in 0..20 {
+            for node in 0..3 {
+                assert!(session.answered(node, &request, Reply::Nil, now).is_none(), "it goes on");
+            }
+            let due = session.wake_at().unwrap();
+            pauses.push(now.until(due));
+            let Some(Event::Promote(again, _)) = session.woken(due) else { panic!("it asks again") };
+            (request, now) = (again, due);
+        }
+        // The first is the usual one: lines are full only if nodes say so.
+        pauses.split_off(1)
+    };
+    let (one, other) = (pauses(1_700_000_000_000), pauses(1_700_000_000_001));
+    for pause in one.iter().chain(&other) {
+        assert!((ms(125)..ms(375)).contains(pause), "{pause:?}");
+    }
+    let together = one.iter().zip(&other).filter(|(one, other)| one.abs_diff(**other) < ms(2)).count();
+    assert!(together < 5, "{one:?} {other:?}");
+}
