@@ -9,7 +9,7 @@
 //! nodes restart and forget who waits, and two clients can be first at different nodes.
 
 use super::{Ask, Event, Phase, Request, Session};
-use crate::ballot::Refusal;
+use crate::ballot::{Refusal, Verdict};
 use crate::{Moment, NodeSet, Reply, Vote};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -75,6 +75,8 @@ pub(super) struct Waiting {
     rounds: VecDeque<(u64, Moment)>,
     /// When to give up.
     until: Moment,
+    /// It is later than that, and some nodes have still to answer: only that is waited for.
+    is_time_up: bool,
     refresh_at: Moment,
     /// The nodes that have us in line, as far as we know.
     queued: NodeSet,
@@ -173,6 +175,7 @@ impl Session {
             first_stamp: line.stamp,
             rounds: VecDeque::from([(line.stamp, now)]),
             until,
+            is_time_up: false,
             refresh_at: now.plus(REFRESH),
             queued: NodeSet::EMPTY,
             unclaimed: NodeSet::EMPTY,
@@ -325,8 +328,9 @@ impl Session {
             Probe::Asked { by, .. } => Some(*by),
         };
         let lapses = waiting.unclaimed.iter().filter_map(|node| waiting.taken_back.get(node).copied());
-        let all = [Some(waiting.until), Some(waiting.refresh_at), probe].into_iter().flatten().chain(lapses);
-        all.reduce(sooner)
+        let others = [Some(waiting.until), Some(waiting.refresh_at), probe].into_iter().flatten();
+        let others = others.filter(|_| !waiting.is_time_up);
+        others.chain(lapses).reduce(sooner)
     }
 
     /// Does what is due for a session that waits.
@@ -341,7 +345,12 @@ impl Session {
         let queues_at = self.ballot.votes().len();
         let waiting = self.waiting.as_mut()?;
         if now.has_reached(waiting.until) {
-            return self.fail(self.ballot.refusal());
+            // Whoever asks for the last time is entitled to an answer, as those are who do not wait.
+            waiting.is_time_up = true;
+            return match self.ballot.verdict() {
+                Verdict::Lost(refusal) => self.fail(refusal),
+                _ => None,
+            };
         }
         let is_split = granted > 0 && !quorum.is_reached_by(granted);
         let ask_now = match &waiting.probe {

@@ -377,3 +377,24 @@ fn those_who_ask_again_and_again_do_not_do_so_together() {
     let together = one.iter().zip(&other).filter(|(one, other)| one.abs_diff(**other) < ms(2)).count();
     assert!(together < 5, "{one:?} {other:?}");
 }
+
+#[test]
+fn whoever_asks_for_the_last_time_gets_an_answer() {
+    let begin = || {
+        let (session, _) = Session::begin(Quorum::of(3).unwrap(), Drift::default(), TTL, None, at(50));
+        session.waiting(line(), at(50))
+    };
+    let (mut session, request) = begin();
+    assert!(session.woken(at(50)).is_none(), "nobody has answered yet");
+    assert_eq!(session.wake_at(), None, "and nothing else is to be done");
+    assert!(session.answered(0, &request, Reply::Number(1), at(51)).is_none());
+    assert!(matches!(
+        session.answered(1, &request, Reply::Number(1), at(51)),
+        Some(Event::Held { fence: 1 })
+    ));
+    // Somebody else holds it: there is no time to wait for that.
+    let (mut session, request) = begin();
+    assert!(session.answered(0, &request, queued(40), at(51)).is_none());
+    let over = session.answered(1, &request, queued(40), at(51));
+    assert!(matches!(over, Some(Event::Failed(Refusal::Contended))), "{over:?}");
+}
