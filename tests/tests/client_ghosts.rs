@@ -347,3 +347,67 @@ async fn a_manager_that_is_dropped_first_still_frees() {
     drop(guard);
     network.until_free("lock").await;
 }
+
+#[tokio::test]
+async fn a_wait_that_was_given_up_while_a_node_hung_leaves_nothing_there() {
+    let mut network = Network::start(5);
+    let holder = manager(network.fleet.urls());
+    let guard = holder.try_acquire("lock", TTL).await.expect("a free lock");
+    // What it asks of the first node lies in a socket, and what it asks later is not even sent.
+    let hasty = client::builder().node_timeout(Duration::from_millis(300));
+    let hasty = hasty.nodes(network.urls()).build().expect("addresses of nodes");
+    client::until_all_answer(&hasty).await;
+    network.proxies[0].hold(Way::There);
+    let waiting = tokio::spawn({
+        let hasty = hasty.clone();
+        async move { hasty.acquire("lock", TTL).await }
+    });
+    for proxy in &network.proxies[1..] {
+        proxy.until_seen("REDLOCK.ACQUIRE", 3).await;
+    }
+    waiting.abort();
+    assert!(waiting.await.expect_err("it was stopped").is_cancelled());
+    guard.release().await;
+    network.proxies[0].let_go();
+    eventually_async("the hung node has done and undone what it was asked", SOON, async || {
+        let done = network.fleet[0].calls("redlock.acquire") >= 2;
+        let undone = network.fleet[0].calls("redlock.release") >= 2;
+        (done && undone && network.fleet.is_free("lock")).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_time_to_live_that_is_too_short_for_the_way_is_told_to_whoever_waits() {
+    let mut network = Network::start(3);
+    let manager = client::builder()
+        .retry(redlock_client::Retry::fixed(Duration::from_millis(20)).give_up_after(NODE_TIMEOUT))
+        .nodes(network.urls())
+        .build()
+        .expect("addresses of nodes");
+    client::until_all_answer(&manager).await;
+    let ttl = Duration::from_millis(200);
+    network.proxies.iter().for_each(|proxy| proxy.delay(Way::Back, ttl * 2));
+    let error = in_time("an acquire ends", SOON, manager.acquire("lock", ttl)).await;
+    let error = error.expect_err("its time is up when it comes");
+    assert!(matches!(error, Error::Expired(_)), "{error:?}");
+    network.until_free("lock").await;
+}
+
+#[tokio::test]
+async fn close_does_not_wait_for_nodes_that_refuse_to_free() {
+    let mut network = Network::start(3);
+    let manager = network.manager().await;
+    let guard = manager.try_acquire("lock", TTL).await.expect("a free lock");
+    let ask_for_replicas = |fleet: &Fleet, count: &str| {
+        let set = format!("CONFIG SET min-replicas-to-write {count}");
+        fleet.iter().for_each(|node| drop(node.connect().call_strs(&set)));
+    };
+    ask_for_replicas(&network.fleet, "1");
+    drop(guard);
+    // Each of them answers, and is asked again: that alone would go on for as long as the lock can last.
+    in_time("closing ends", SOON, manager.close()).await;
+    assert!(!network.fleet.is_free("lock"));
+    ask_for_replicas(&network.fleet, "0");
+    network.until_free("lock").await;
+}

@@ -43,6 +43,9 @@ impl Entry {
 #[derive(Clone)]
 pub(super) struct Owed {
     pub(super) command: Bytes,
+    /// Since when it is owed.
+    pub(super) due: Moment,
+    /// When it was sent last.
     pub(super) sent: Moment,
     /// By then the lock has run out, and a release has nothing left to free.
     pub(super) pointless_from: Moment,

@@ -141,13 +141,16 @@ impl Link {
 
     /// Whether nothing is owed that is worth waiting for: sent and not answered, or due for less than a timeout.
     pub(super) fn is_at_rest(&self, now: Moment) -> bool {
-        let mut awaited = self.waiting.iter().skip(self.given_up);
-        !awaited.any(|entry| matches!(entry, Entry::Owed(_))) && self.worth_waiting_until(now).is_none()
+        let is_awaited = |entry: &Entry| match entry {
+            Entry::Owed(owed) => !now.has_reached(self.overdue_at(owed.due)),
+            _ => false,
+        };
+        !self.waiting.iter().skip(self.given_up).any(is_awaited) && self.worth_waiting_until(now).is_none()
     }
 
     /// Until when what is owed is worth waiting for, if it still is.
     fn worth_waiting_until(&self, now: Moment) -> Option<Moment> {
-        let until = self.owed.back()?.sent.plus(self.patience.node_timeout);
+        let until = self.owed.back()?.due.plus(self.patience.node_timeout);
         (!now.has_reached(until)).then_some(until)
     }
 
@@ -363,7 +366,7 @@ impl Link {
     /// Reports what is overdue, and gives the connection up if nothing comes at all.
     pub(super) fn tick(&mut self, now: Moment, arrivals: &mut Vec<Arrival>) {
         while let Some(entry) = self.waiting.get(self.given_up) {
-            if !now.has_reached(self.overdue_at(entry)) {
+            if !now.has_reached(self.overdue_at(entry.sent())) {
                 break;
             }
             self.silent_since.get_or_insert(entry.sent());
@@ -388,9 +391,8 @@ impl Link {
         }
     }
 
-    /// When a request is overdue. The first ones wait for the first connection as well.
-    fn overdue_at(&self, entry: &Entry) -> Moment {
-        let sent = entry.sent();
+    /// When a request that was sent at this moment is overdue. The first ones wait for the first connection as well.
+    fn overdue_at(&self, sent: Moment) -> Moment {
         match &self.state {
             State::New(_) => sent.plus(self.patience.connect_timeout.max(self.patience.node_timeout)),
             State::Up(_) if !sent.has_reached(self.opened) => self.opened.plus(self.patience.node_timeout),
@@ -404,7 +406,7 @@ impl Link {
 
     /// When to call [`Link::tick`] or [`Link::poll`] next, if nothing comes.
     pub(super) fn wake_at(&self, now: Moment) -> Option<Moment> {
-        let overdue = self.waiting.get(self.given_up).map(|entry| self.overdue_at(entry));
+        let overdue = self.waiting.get(self.given_up).map(|entry| self.overdue_at(entry.sent()));
         let other = match &self.state {
             State::Down { retry_at, job: None, .. } => Some(*retry_at),
             State::Up(_) => sooner(self.abandon_at(), self.pay_at),

@@ -567,5 +567,5 @@ fn owed_release(
     scratch.clear();
     request.with_words(keys, hold.owner.as_bytes(), &[], |words| wire::command(scratch, words));
     let pointless_from = request.sent.plus(request.ttl.saturating_add(OWED_BEYOND_TTL));
-    Owed { command: scratch.clone().freeze(), sent: request.sent, pointless_from }
+    Owed { command: scratch.clone().freeze(), due: request.sent, sent: request.sent, pointless_from }
 }
