@@ -6,7 +6,7 @@ mod client;
 
 use client::{TTL, manager, until_all_answer, until_free};
 use redlock_client::{Error, LockManager, Vote};
-use redlock_tests::{Answer, Fleet, SOON, in_time};
+use redlock_tests::{Answer, Fleet, SOON, eventually_async, in_time};
 
 /// One lock from beginning to end.
 async fn works(manager: &LockManager) {
@@ -150,5 +150,39 @@ async fn several_resources_in_any_order_never_deadlock() {
     assert_eq!(fences.len(), 16, "every holder has a number of its own");
     for key in ["a", "b", "c"] {
         until_free(&mut fleet, key).await;
+    }
+}
+
+#[tokio::test]
+async fn nodes_that_change_places_vote_again() {
+    let mut fleet = Fleet::start(3);
+    let places = tempfile::tempdir().expect("a directory");
+    let place = |number: usize| places.path().join(format!("{number}.sock"));
+    let put = |node: &redlock_tests::Server, number: usize| {
+        let _ = std::fs::remove_file(place(number));
+        let socket = node.unix_url().replace("redis+unix://", "");
+        std::os::unix::fs::symlink(socket, place(number)).expect("a link");
+    };
+    (0..3).for_each(|number| put(&fleet[number], number));
+    let manager = manager((0..3).map(|number| format!("redis+unix://{}", place(number).display())));
+    client::until_all_answer(&manager).await;
+    let ids = async || {
+        let health = manager.health().await.expect("a runtime");
+        let ids = health.nodes.iter().map(|node| node.state.as_ref().ok().map(|state| state.id.clone()));
+        ids.collect::<Option<Vec<_>>>()
+    };
+    let before = ids().await.expect("all answer");
+    // Two change places, and then all three.
+    for order in [[1, 0, 2], [2, 1, 0]] {
+        (0..3).for_each(|number| put(&fleet[order[number]], number));
+        fleet.iter().for_each(|node| drop(node.connect().call_strs("CLIENT KILL TYPE normal SKIPME yes")));
+        fleet.iter().for_each(|node| drop(node.connect().call_strs("CLIENT KILL TYPE pubsub SKIPME yes")));
+        let expected = order.map(|node| before[node].clone());
+        eventually_async("everybody is found where it is now", SOON, async || {
+            (ids().await? == expected).then_some(())
+        })
+        .await;
+        works(&manager).await;
+        until_free(&mut fleet, "lock").await;
     }
 }

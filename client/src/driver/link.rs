@@ -280,9 +280,11 @@ impl Link {
         }
     }
 
-    /// Does not use a new connection: the node is not fit to vote.
+    /// Does not use a new connection: the node is not fit to vote. Whoever was found there before is there no
+    /// longer, and may be found elsewhere.
     pub(super) fn refuse(&mut self, why: &str, now: Moment, arrivals: &mut Vec<Arrival>) {
         self.fail(FailureKind::Down, why, now, arrivals);
+        self.identity = None;
     }
 
     /// Writes and reads as far as it goes; true if anything came in.
