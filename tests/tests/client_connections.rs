@@ -230,3 +230,16 @@ fn certificates_that_cannot_be_read_are_found_before_anything_is_sent() {
         assert!(matches!(built, Err(Error::Config(_))), "{built:?}");
     }
 }
+
+#[tokio::test]
+async fn no_reply_is_taken_for_that_of_another_command() {
+    let network = client::Network::start(1);
+    // What the node says to a subscription does not come through, and everything else does.
+    network.proxies[0].forge("SUBSCRIBE", "");
+    let manager = manager(network.urls());
+    let complaint = complaint(&manager).await;
+    assert!(complaint.contains("no answer to the subscription"), "{complaint}");
+    network.proxies[0].pass();
+    client::until_all_answer(&manager).await;
+    works(&manager).await;
+}

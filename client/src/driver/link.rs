@@ -148,7 +148,8 @@ impl Link {
         !self.waiting.iter().skip(self.given_up).any(is_awaited) && self.worth_waiting_until(now).is_none()
     }
 
-    /// Until when what is owed is worth waiting for, if it still is.
+    /// Until when what is owed is worth waiting for, if it still is. A node that refuses it again and again is not
+    /// waited for anew each time.
     fn worth_waiting_until(&self, now: Moment) -> Option<Moment> {
         let until = self.owed.back()?.due.plus(self.patience.node_timeout);
         (!now.has_reached(until)).then_some(until)
@@ -283,8 +284,8 @@ impl Link {
     /// Does not use a new connection: the node is not fit to vote. Whoever was found there before is there no
     /// longer, and may be found elsewhere.
     pub(super) fn refuse(&mut self, why: &str, now: Moment, arrivals: &mut Vec<Arrival>) {
-        self.fail(FailureKind::Down, why, now, arrivals);
         self.identity = None;
+        self.fail(FailureKind::Down, why, now, arrivals);
     }
 
     /// Writes and reads as far as it goes; true if anything came in.
@@ -338,7 +339,11 @@ impl Link {
                 }
                 let entry = self.waiting.pop_front().ok_or("a reply that nobody asked for")?;
                 if matches!(entry, Entry::Subscription { .. }) {
-                    // Only a refusal is a reply: this user may not subscribe.
+                    // Only a refusal is a reply: this user may not subscribe. Anything else answers a later command,
+                    // and from then on nobody would know which.
+                    if !matches!(frame, wire::Frame::Error(_)) {
+                        return Err("no answer to the subscription".into());
+                    }
                     self.news = News::None;
                     self.given_up = self.given_up.saturating_sub(1);
                     continue;
