@@ -257,6 +257,7 @@ fn queued(parts: &[Frame]) -> Reply {
     match parts {
         [_, position, ticket] => match (number(position), number(ticket)) {
             (Some(position), Some(ticket)) => Reply::Queued { position, ticket },
+                None if is_line_full(&complaint, request) => Reply::Nil,
             _ => garbled("a place in line that is none"),
         },
         _ => garbled("a place in line that is none"),
@@ -288,3 +289,8 @@ fn quarantine(complaint: &str) -> Option<Duration> {
     let left = complaint.rsplit(|c: char| !c.is_ascii_digit()).find(|word| !word.is_empty())?;
     left.parse().ok().map(Duration::from_millis)
 }
+/// Whether the lock is held, and the line for it full: refused, as whoever does not wait is.
+fn is_line_full(complaint: &str, request: &Request) -> bool {
+    matches!(request.ask, Ask::Wait { .. }) && complaint.starts_with("REDLOCKWAITERS ")
+}
+

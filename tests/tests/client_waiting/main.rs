@@ -8,7 +8,7 @@ mod heads;
 mod repeated;
 
 use client::{Network, TTL, builder, until_all_answer};
-use redlock_client::{Error, Guard, LockManager};
+use redlock_client::{Error, Guard, LockManager, NodeAnswer, Vote};
 use redlock_tests::{Fleet, SOON, Server, Way, eventually_async, in_time};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -97,18 +97,23 @@ async fn a_wait_that_ends_leaves_nobody_in_line() {
     network.until_free("job").await;
     // A process that ends without a word is out of the line with its connections.
     let guard = holder.acquire("job", TTL).await.expect("free");
+    let (end, is_to_end) = tokio::sync::oneshot::channel::<()>();
     let gone = std::thread::spawn({
         let urls = network.urls();
         move || {
             let runtime =
                 tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-            let _ = runtime.block_on(async {
-                tokio::time::timeout(Duration::from_millis(200), manager(urls).acquire("job", TTL)).await
-            });
+            let locks = manager(urls);
+            runtime.spawn(async move { locks.acquire("job", TTL).await });
+            let _ = runtime.block_on(is_to_end);
+            // Everything ends where it stands, and nobody says goodbye.
+            runtime.shutdown_background();
         }
     });
-    gone.join().expect("no panic");
+    until_waiting(&network.fleet, 1).await;
+    end.send(()).expect("it waits for that");
     until_waiting(&network.fleet, 0).await;
+    gone.join().expect("no panic");
     guard.release().await;
     network.until_free("job").await;
 }
@@ -249,4 +254,56 @@ async fn one_can_choose_to_ask_again_instead() {
     eventually_async("it is asked for again and again", SOON, asked).await;
     guard.release().await;
     assert!(served(waiting).await.is_valid());
+}
+
+#[tokio::test]
+async fn where_the_line_is_full_it_is_asked_for_again() {
+    let mut fleet = Fleet::start_with(3, |_, node| node.module_args(["max-waiters", "0"]));
+    let locks = manager(fleet.urls());
+    until_all_answer(&locks).await;
+    let guard = locks.acquire("job", TTL).await.expect("free");
+    let error = locks.acquire_timeout("job", TTL, Duration::from_millis(300)).await.expect_err("it is held");
+    assert!(matches!(error, Error::Timeout { .. }), "{error:?}");
+    let is_refused = |answer: &NodeAnswer| answer.vote == Vote::Refused;
+    assert!(error.nodes().len() == 3 && error.nodes().iter().all(is_refused), "{error}");
+    let waiting = wait_for(&locks, "job");
+    let asked = async || fleet.calls("redlock.acquire").iter().all(|calls| *calls > 4).then_some(());
+    eventually_async("it is asked for again and again", SOON, asked).await;
+    guard.release().await;
+    served(waiting).await.release().await;
+    client::until_free(&mut fleet, "job").await;
+}
+
+#[tokio::test]
+async fn whoever_does_not_wait_overtakes_nobody_in_line() {
+    let network = Network::start(5);
+    let (holder, patient, hasty) =
+        (connected(&network).await, connected(&network).await, connected(&network).await);
+    for _ in 0..20 {
+        let guard = holder.acquire("job", TTL).await.expect("free");
+        let waiting = wait_for(&patient, "job");
+        until_waiting(&network.fleet, 1).await;
+        let rushing = async {
+            let mut refused = 0;
+            loop {
+                match hasty.try_acquire("job", TTL).await {
+                    Ok(_) => panic!("it came before the one in line, after {refused} refusals"),
+                    Err(Error::Contended(_)) => refused += 1,
+                    Err(error) => panic!("{error}"),
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        let hand_over = async {
+            guard.release().await;
+            served(waiting).await
+        };
+        // The rush goes on over the whole of the hand-over.
+        let next = tokio::select! {
+            next = hand_over => next,
+            never = rushing => never,
+        };
+        next.release().await;
+        until_waiting(&network.fleet, 0).await;
+    }
 }

@@ -282,6 +282,10 @@ impl Session {
                 }
             }
             Reply::Failed(_) if is_late => {}
+            Reply::Nil => {
+                waiting.was_refused = true;
+                waiting.queued.remove(node);
+            }
             Reply::Number(_) => {
                 waiting.queued.remove(node);
                 waiting.note_granted(node, line.stamp);
