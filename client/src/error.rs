@@ -32,7 +32,7 @@ pub enum Error {
     Timeout {
         /// How long that was.
         waited: Duration,
-        /// What the nodes said to the last attempt that came to an end.
+        /// What the nodes said last.
         evidence: Box<Evidence>,
     },
     /// The lock was held and is no longer.
@@ -93,6 +93,11 @@ impl Evidence {
     #[must_use]
     pub fn nodes(&self) -> &[NodeAnswer] {
         &self.nodes
+    }
+
+    /// Whether any node has said anything.
+    pub(crate) fn has_answers(&self) -> bool {
+        self.nodes.iter().any(|answer| answer.vote != Vote::Pending)
     }
 
     /// How many attempts were made.

@@ -74,7 +74,7 @@ impl Extender {
     /// The error that says that the lock is over.
     pub(crate) fn lost(&self, loss: Loss) -> Error {
         self.hold.tell_loss();
-        let said = self.hold.last_words();
-        Error::Lost { loss, evidence: Box::new(self.shared.evidence(&self.hold.keys, said.as_ref())) }
+        let said = self.hold.last_words(self.shared.settings.quorum);
+        Error::Lost { loss, evidence: Box::new(self.shared.evidence(&self.hold.keys, Some(&said))) }
     }
 }

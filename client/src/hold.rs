@@ -6,7 +6,7 @@ use crate::lease::{Lease, Loss};
 use crate::observe;
 use crate::owner::Owner;
 use crate::settings::Settings;
-use redlock_proto::{Ballot, Drift};
+use redlock_proto::{Ballot, Drift, NodeSet, Quorum, Vote};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -19,6 +19,8 @@ pub(crate) struct Hold {
     pub(crate) owner: Owner,
     pub(crate) lease: Lease,
     fence: AtomicU64,
+    /// The nodes that had granted it when it was held, a bit each.
+    granted_by: AtomicU64,
     ttl_ms: AtomicU64,
     is_loss_told: AtomicBool,
     was_refused: AtomicBool,
@@ -46,6 +48,7 @@ impl Hold {
             owner: Owner::random(),
             lease,
             fence: AtomicU64::new(0),
+            granted_by: AtomicU64::new(0),
             ttl_ms: AtomicU64::new(millis(ttl)),
             is_loss_told: AtomicBool::new(false),
             was_refused: AtomicBool::new(false),
@@ -57,6 +60,12 @@ impl Hold {
     /// The lock is held under this number.
     pub(crate) fn granted(&self, fence: u64) {
         self.fence.store(fence, Ordering::Release);
+    }
+
+    /// These nodes have granted it.
+    pub(crate) fn granted_by(&self, nodes: NodeSet) {
+        let bits = nodes.iter().fold(0, |bits, node| bits | 1_u64 << node);
+        self.granted_by.store(bits, Ordering::Relaxed);
     }
 
     /// Somebody else held it when it was asked for.
@@ -125,8 +134,16 @@ impl Hold {
         self.extras.lock().unwrap_or_else(PoisonError::into_inner).last_words = said;
     }
 
-    pub(crate) fn last_words(&self) -> Option<Ballot> {
-        self.extras.lock().unwrap_or_else(PoisonError::into_inner).last_words.clone()
+    /// What the nodes said last: to an extension that failed, or else when they granted the lock.
+    pub(crate) fn last_words(&self, quorum: Quorum) -> Ballot {
+        let last_words = self.extras.lock().unwrap_or_else(PoisonError::into_inner).last_words.clone();
+        last_words.unwrap_or_else(|| {
+            let mut ballot = Ballot::new(quorum);
+            let granted_by = self.granted_by.load(Ordering::Relaxed);
+            let nodes = (0..quorum.nodes()).filter(|node| granted_by >> node & 1 == 1);
+            nodes.for_each(|node| ballot.enter(node, Vote::Granted { fence: self.fence() }));
+            ballot
+        })
     }
 }
 

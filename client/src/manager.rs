@@ -295,18 +295,10 @@ impl LockManager {
             let pause = policy.next_at_least(attempts, elapsed, random(), at_least);
             pause.or_else(|| on_and_on.next_at_least(attempts, elapsed, random(), at_least))
         };
-        let mut last_words = None;
         let patience = self.settings().waits_in_line.then_some(wait);
-        let attempts = self.attempts(wish, patience, pause, &mut last_words);
-        // In line it is the driver that says when time is up: it knows what the nodes said.
-        let at_most = patience.map_or(wait, |patience| patience.saturating_add(DRIVER_GRACE));
-        let outcome = match tokio::time::timeout(at_most, attempts).await {
-            Ok(Err(Error::Contended(evidence))) => Err(Error::timed_out(wait, *evidence)),
-            Ok(outcome) => outcome,
-            Err(_) => {
-                let evidence = last_words.unwrap_or_else(|| self.shared.evidence(keys, None));
-                Err(Error::timed_out(wait, evidence))
-            }
+        let outcome = match self.attempts(wish, patience, Some(wait), pause).await {
+            Err(Error::Contended(evidence)) => Err(Error::timed_out(wait, *evidence)),
+            outcome => outcome,
         };
         outcome.inspect_err(|error| observe::failed(keys, error))
     }
@@ -315,7 +307,7 @@ impl LockManager {
         let pause = |attempts, elapsed, at_least| retry.next_at_least(attempts, elapsed, random(), at_least);
         let patience = retry.patience().filter(|_| self.settings().waits_in_line);
         let attempts = async {
-            let outcome = self.attempts(&wish, patience, pause, &mut None).await;
+            let outcome = self.attempts(&wish, patience, None, pause).await;
             outcome.inspect_err(|error| observe::failed(&wish.keys, error))
         };
         observe::in_acquire_span(&wish.keys, attempts).await
@@ -323,46 +315,67 @@ impl LockManager {
 
     /// Tries until the lock is held, trying again is no use, or `pause` says that it is enough: it is told how
     /// many attempts were made, how long they took and how long the nodes want to be left alone. With
-    /// `patience`, every attempt waits in line for what is left of it.
+    /// `patience`, every attempt waits in line for what is left of it; after `allowed` all is over.
     async fn attempts(
         &self,
         wish: &Wish,
         patience: Option<Duration>,
+        allowed: Option<Duration>,
         pause: impl Fn(u32, Duration, Duration) -> Option<Duration>,
-        last_words: &mut Option<Evidence>,
     ) -> Result<Guard, Error> {
         let keys = &wish.keys;
         let ttl = self.settings().check_ttl(wish.ttl)?;
         // Pauses between attempts need a timer: better no attempt at all than a panic at the second.
         tokio::runtime::Handle::try_current().map_err(|_| Error::NoRuntime)?;
         let started = Instant::now();
+        let in_line_until = patience.map(|patience| self.settings().clock.now().plus(patience));
         // The same for all attempts: whoever has to ask again does not lose its place.
-        let ticket = patience.map(|_| ticket::next());
+        let ticket = patience.or(allowed).map(|_| ticket::next());
+        let wait = ticket.map(|ticket| Wait { ticket, in_line_until });
+        // A time too long for the clock never comes.
+        let deadline = allowed.and_then(|allowed| started.checked_add(allowed));
+        let time_is_up = |evidence| Err(Error::timed_out(allowed.unwrap_or_default(), evidence));
+        let mut last_words: Option<Evidence> = None;
+        let mut was_held = false;
         let mut attempts = 0;
         loop {
             attempts += 1;
             observe::attempt(keys);
-            let left = patience.unwrap_or_default().saturating_sub(started.elapsed());
-            let wait = ticket.map(|ticket| Wait { ticket, patience: left });
-            let error = match self.attempt(wish, ttl, wait, attempts).await {
+            let error = match self.attempt(wish, ttl, wait, deadline, attempts).await {
                 Ok(guard) => {
                     observe::acquired(keys, guard.fence(), started.elapsed(), attempts);
-                    if attempts > 1 || guard.had_to_wait() {
+                    if was_held || guard.had_to_wait() {
                         observe::waited(started.elapsed());
                     }
                     return Ok(guard);
                 }
-                Err(Refused::Yielded) => continue,
+                Err(Refused::Yielded) => {
+                    was_held = true;
+                    continue;
+                }
                 Err(Refused::WaitedInVain(error)) => return Err(error),
+                Err(Refused::TimeIsUp(evidence)) => {
+                    let said = if evidence.has_answers() { None } else { last_words };
+                    return time_is_up(said.unwrap_or(evidence));
+                }
                 Err(Refused::For(error)) => error,
             };
+            was_held |= matches!(error, Error::Contended(_));
             let at_least = match &error {
                 Error::Quarantined { left, .. } => *left,
                 _ => Duration::ZERO,
             };
             let pause = pause(attempts, started.elapsed(), at_least).filter(|_| error.is_retryable());
             let Some(pause) = pause else { return Err(error) };
-            *last_words = error.evidence().cloned();
+            if let Some(deadline) =
+                deadline.filter(|deadline| deadline.saturating_duration_since(Instant::now()) <= pause)
+            {
+                tokio::time::sleep_until(deadline).await;
+                return time_is_up(
+                    error.evidence().cloned().unwrap_or_else(|| self.shared.evidence(keys, None)),
+                );
+            }
+            last_words = error.evidence().cloned();
             tokio::time::sleep(pause).await;
         }
     }
@@ -373,6 +386,7 @@ impl LockManager {
         wish: &Wish,
         ttl: Duration,
         wait: Option<Wait>,
+        deadline: Option<Instant>,
         attempts: u32,
     ) -> Result<Guard, Refused> {
         let (settings, keys, floor) = (self.settings(), &wish.keys, wish.floor);
@@ -383,17 +397,34 @@ impl LockManager {
         inbox.send(call).map_err(|_| Error::NoRuntime)?;
         let ticket = wait.map(|wait| wait.ticket);
         let mut awaited = Awaited { acquired, ticket, inbox: &inbox };
-        let acquired = (&mut awaited.acquired).await;
+        let in_time = match deadline {
+            None => Some((&mut awaited.acquired).await),
+            Some(deadline) => tokio::time::timeout_at(deadline, &mut awaited.acquired).await.ok(),
+        };
+        let is_in_time = in_time.is_some();
+        let acquired = match in_time {
+            Some(acquired) => acquired,
+            // The driver knows what the nodes have said so far.
+            None => {
+                let _ = ticket.map(|ticket| inbox.send(Message::TimeUp { ticket }));
+                let answer = tokio::time::timeout(DRIVER_GRACE, &mut awaited.acquired).await;
+                answer.map_err(|_| Refused::TimeIsUp(self.shared.evidence(keys, None).after(attempts)))?
+            }
+        };
         awaited.ticket = None;
         drop(awaited);
         match acquired {
             Ok(Ok(session)) => {
-                let guard = Guard::new(Arc::clone(&self.shared), inbox, session, hold);
+                let guard = Guard::new(Arc::clone(&self.shared), inbox, session, Arc::clone(&hold));
                 // This task may have been held up on its way here.
                 if guard.is_valid() {
                     return Ok(guard);
                 }
-                Err(Error::Expired(Box::new(self.shared.evidence(keys, None).after(attempts))).into())
+                let said = hold.last_words(settings.quorum);
+                Err(Error::Expired(Box::new(self.shared.evidence(keys, Some(&said)).after(attempts))).into())
+            }
+            Ok(Err(NotAcquired { ballot, .. })) if !is_in_time => {
+                Err(Refused::TimeIsUp(self.shared.evidence(keys, Some(&ballot)).after(attempts)))
             }
             Ok(Err(NotAcquired { refusal: Refusal::Yielded, .. })) => Err(Refused::Yielded),
             Ok(Err(NotAcquired { refusal, ballot, has_waited })) => {
@@ -424,7 +455,7 @@ struct Wish {
     floor: Option<u64>,
 }
 
-/// How long after the end of a wait its driver may say so.
+/// How long a driver that has been told that time is up may take to say what the nodes said.
 const DRIVER_GRACE: Duration = Duration::from_millis(100);
 
 /// Why an attempt did not bring the lock.
@@ -433,6 +464,8 @@ enum Refused {
     Yielded,
     /// It was waited for until the end.
     WaitedInVain(Error),
+    /// The time allowed for the call is up.
+    TimeIsUp(Evidence),
     For(Error),
 }
 

@@ -559,3 +559,45 @@ async fn futures_poll<F: std::future::Future>(mut future: std::pin::Pin<&mut F>)
     })
     .await
 }
+
+#[tokio::test(start_paused = true)]
+async fn acquire_timeout_ends_in_time_though_nobody_answers() {
+    let wait = Duration::from_millis(1_500);
+    for in_line in [true, false] {
+        let nodes = Nodes::new(3);
+        let locks = LockManager::builder()
+            .wait_in_line(in_line)
+            .retry(Retry::fixed(Duration::from_secs(1)))
+            .memory(&nodes)
+            .build()
+            .expect("fine");
+        (0..2).for_each(|node| nodes.silence(node));
+        let before = Instant::now();
+        let error = locks.acquire_timeout("job", TTL, wait).await.expect_err("no majority");
+        assert!(matches!(error, Error::Timeout { .. }), "{error:?}");
+        assert_eq!(before.elapsed(), wait);
+        assert_eq!(error.nodes().len(), 3, "{error}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_says_what_the_nodes_said_even_if_they_were_not_asked_again() {
+    let nodes = Nodes::new(3);
+    let locks = manager(&nodes);
+    nodes.silence(2);
+    let granted = |error: &Error| error.nodes().iter().map(|node| node.vote.fence()).collect::<Vec<_>>();
+    // Nobody looked in time at the lock that was had.
+    let mut acquire = Box::pin(locks.try_acquire("job", TTL));
+    assert!(futures_poll(acquire.as_mut()).await.is_none(), "the nodes have not been asked yet");
+    tokio::task::yield_now().await;
+    advance(TTL).await;
+    let error = acquire.await.expect_err("it came too late");
+    assert!(matches!(error, Error::Expired(_)), "{error:?}");
+    assert_eq!(granted(&error), [Some(1), Some(1), None]);
+    // Its time ran out, and nobody had extended it.
+    let guard = locks.acquire("job", TTL).await.expect("free again");
+    advance(TTL).await;
+    let error = guard.extend().await.expect_err("its time is up");
+    assert!(matches!(error, Error::Lost { .. }), "{error:?}");
+    assert_eq!(granted(&error), [Some(2), Some(2), None]);
+}

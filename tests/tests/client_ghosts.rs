@@ -149,6 +149,8 @@ async fn an_acquire_that_ran_out_of_time_leaves_nothing() {
         let wait = Duration::from_millis(100);
         let error = manager.acquire_timeout(resource, TTL, wait).await.expect_err("three do not answer");
         assert!(matches!(error, Error::Timeout { .. }), "{error:?}");
+        let granted = error.nodes().iter().filter(|answer| answer.vote.fence().is_some()).count();
+        assert_eq!((error.nodes().len(), granted), (5, 2), "{error}");
         network.let_go();
         network.until_free(resource).await;
         settle(&manager).await;

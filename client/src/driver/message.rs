@@ -2,7 +2,7 @@
 
 use super::survey::{Question, Sighted};
 use crate::hold::Hold;
-use redlock_proto::{Ballot, Freeing, NodeSet, Refusal};
+use redlock_proto::{Ballot, Freeing, Moment, NodeSet, Refusal};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
@@ -31,6 +31,8 @@ pub(crate) enum Message {
     },
     /// Nobody waits any more for the lock that was asked for with this ticket.
     Cancel { ticket: u64 },
+    /// The time allowed for it is up: to be answered at once, with what the nodes have said so far.
+    TimeUp { ticket: u64 },
     /// Extend a lock that is held.
     Extend { session: SessionId, ttl: Duration, answer: oneshot::Sender<Extended> },
     /// Hold a lock under a larger number, and for its time to live from now on.
@@ -47,12 +49,13 @@ pub(crate) enum Message {
     Close { answer: oneshot::Sender<()> },
 }
 
-/// The wish to wait for a lock that is held.
+/// A call that may take longer than one round of questions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wait {
+    /// Names the call, and is its place in line.
     pub(crate) ticket: u64,
-    /// For how long.
-    pub(crate) patience: Duration,
+    /// Until when to wait in line for a lock that is held, if at all.
+    pub(crate) in_line_until: Option<Moment>,
 }
 
 /// What became of an attempt: the lock, or why it is not held.

@@ -24,7 +24,7 @@ use entry::{Answer, Arrival, Entry, Owed, Stage};
 use link::sooner;
 use record::{Record, grant_of, reply_of};
 use redlock_proto::hint::Hints;
-use redlock_proto::{Failure, FailureKind, Line, Moment, NodeSet, Request};
+use redlock_proto::{Ballot, Failure, FailureKind, Line, Moment, NodeSet, Refusal, Request};
 use slab::Slab;
 use std::collections::HashMap;
 use std::future::Future;
@@ -65,8 +65,8 @@ pub(crate) struct Driver {
     records: Slab<Record>,
     surveys: Slab<(u64, Survey)>,
     wakes: Wakes,
-    /// The sessions that wait in line, by their tickets.
-    in_line: HashMap<u64, SessionId>,
+    /// The sessions of calls that may take long, by their tickets: those that wait in line, and others.
+    by_ticket: HashMap<u64, SessionId>,
     /// Where the nodes send the news of what they give to those who wait.
     channel: [u8; 16],
     has_told_of_polling: bool,
@@ -105,7 +105,7 @@ impl Driver {
             records: Slab::new(),
             surveys: Slab::new(),
             wakes: Wakes::default(),
-            in_line: HashMap::new(),
+            by_ticket: HashMap::new(),
             channel,
             has_told_of_polling: false,
             awaited: 0,
@@ -140,21 +140,23 @@ impl Driver {
     fn call(&mut self, message: Message, now: Moment) {
         match message {
             Message::Acquire { hold, ttl, floor, wait, answer } => {
-                let in_line = wait.map(|_| self.can_wait());
+                let until = wait.and_then(|wait| wait.in_line_until);
+                let in_line = until.map(|_| self.can_wait());
                 if in_line == Some(None) {
                     self.unplaced.push(Message::Acquire { hold, ttl, floor, wait, answer });
                     return;
                 }
                 let hint = self.hints.for_next_acquire().max(floor);
                 self.serial += 1;
-                let wait = wait
-                    .filter(|_| in_line == Some(Some(true)))
-                    .map(|wait| (self.line(wait.ticket), wait.patience));
-                let (record, request) =
-                    Record::begin(&self.settings, self.serial, hold, ttl, hint, wait, now, answer);
+                let ticket = wait.map(|wait| wait.ticket);
+                let until = until.filter(|_| in_line == Some(Some(true)));
+                let line = ticket.zip(until).map(|(ticket, until)| (self.line(ticket), until));
+                let (mut record, request) =
+                    Record::begin(&self.settings, self.serial, hold, ttl, hint, line, now, answer);
+                record.ticket = ticket;
                 let id = SessionId { place: self.records.insert(record), serial: self.serial };
-                if let Some((line, _)) = wait {
-                    self.in_line.insert(line.ticket, id);
+                if let Some(ticket) = ticket {
+                    self.by_ticket.insert(ticket, id);
                 }
                 self.send(id, request, NodeSet::first(self.settings.quorum.nodes()), now);
                 self.plan_wake(id);
@@ -163,10 +165,11 @@ impl Driver {
                 self.unplaced.retain(|call| {
                     !matches!(call, Message::Acquire { wait: Some(wait), .. } if wait.ticket == ticket)
                 });
-                if let Some(session) = self.in_line.get(&ticket).copied() {
+                if let Some(session) = self.by_ticket.get(&ticket).copied() {
                     self.happened(session, None, now);
                 }
             }
+            Message::TimeUp { ticket } => self.time_up(ticket, now),
             Message::Extend { session, ttl, answer } => {
                 let drift = self.settings.drift;
                 let Some(record) = self.record(session) else { return };
@@ -195,6 +198,21 @@ impl Driver {
             Message::Free { hold, ttl } => self.free_unkept(&hold, ttl, now),
             Message::Survey { question, to, answer } => self.survey(&question, to, answer, now),
             Message::Close { answer } => self.closing.push((self.serial, Some(answer))),
+        }
+    }
+
+    /// Answers a call whose time is up, and frees what it may have got.
+    fn time_up(&mut self, ticket: u64, now: Moment) {
+        let is_meant = |call: &Message| matches!(call, Message::Acquire { wait: Some(wait), .. } if wait.ticket == ticket);
+        if let Some(place) = self.unplaced.iter().position(is_meant)
+            && let Message::Acquire { answer, .. } = self.unplaced.swap_remove(place)
+        {
+            let ballot = Ballot::new(self.settings.quorum);
+            let _ = answer.send(Err(NotAcquired { refusal: Refusal::NoQuorum, ballot, has_waited: false }));
+        }
+        let Some(session) = self.by_ticket.get(&ticket).copied() else { return };
+        if self.record(session).is_some_and(Record::give_up) {
+            self.release(session, now);
         }
     }
 
@@ -364,7 +382,7 @@ impl Driver {
     /// A node says that it has given a lock to one of those who wait.
     fn heard(&mut self, node: usize, message: &[u8], now: Moment) {
         let Some((ticket, grant)) = grant_of(message) else { return };
-        let Some(session) = self.in_line.get(&ticket).copied() else { return };
+        let Some(session) = self.by_ticket.get(&ticket).copied() else { return };
         let Some(record) = self.record(session) else { return };
         let event = record.session.pushed(node, grant, now);
         if let Some(redlock_proto::Event::Held { fence }) = event {
@@ -375,7 +393,7 @@ impl Driver {
 
     /// A node has forgotten who waits.
     fn cut(&mut self, node: usize, failure: &Failure, now: Moment) {
-        let waiting: Vec<SessionId> = self.in_line.values().copied().collect();
+        let waiting: Vec<SessionId> = self.by_ticket.values().copied().collect();
         for session in waiting {
             if let Some(record) = self.record(session) {
                 let event = record.session.cut(node, failure.clone(), now);
@@ -436,9 +454,9 @@ impl Driver {
     fn forget_if_done(&mut self, session: SessionId) {
         let Some(record) = self.record(session).filter(|record| record.is_done()) else { return };
         if let Some(ticket) = record.ticket
-            && self.in_line.get(&ticket) == Some(&session)
+            && self.by_ticket.get(&ticket) == Some(&session)
         {
-            self.in_line.remove(&ticket);
+            self.by_ticket.remove(&ticket);
         }
         self.records.remove(session.place);
     }

@@ -8,7 +8,8 @@ use crate::settings::Settings;
 use crate::wire::Frame;
 use redlock_proto::session::Over;
 use redlock_proto::{
-    Ask, Drift, Event, Failure, FailureKind, Freeing, Grant, Line, Moment, NodeSet, Reply, Request, Session,
+    Ask, Drift, Event, Failure, FailureKind, Freeing, Grant, Line, Moment, NodeSet, Refusal, Reply, Request,
+    Session,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,8 +31,9 @@ pub(super) struct Record {
     in_links: usize,
     /// For how long the lock is counted on once it is held.
     lease: Duration,
-    /// The place in line, if it waits.
+    /// The name of the call, if it may take long.
     pub(super) ticket: Option<u64>,
+    waits_in_line: bool,
     /// When it is going to be woken.
     pub(super) planned: Option<Moment>,
 }
@@ -52,13 +54,13 @@ impl Record {
         hold: Arc<Hold>,
         ttl: Duration,
         hint: Option<u64>,
-        wait: Option<(Line, Duration)>,
+        line: Option<(Line, Moment)>,
         now: Moment,
         answer: oneshot::Sender<Acquired>,
     ) -> (Self, Request) {
         let (session, request) = Session::begin(settings.quorum, settings.drift, ttl, hint, now);
-        let (session, request) = match wait {
-            Some((line, patience)) => session.waiting(line, now.plus(patience)),
+        let (session, request) = match line {
+            Some((line, until)) => session.waiting(line, until),
             None => (session, request),
         };
         let record = Self {
@@ -71,7 +73,8 @@ impl Record {
             is_over: false,
             awaited: 0,
             in_links: 0,
-            ticket: wait.map(|(line, _)| line.ticket),
+            ticket: None,
+            waits_in_line: line.is_some(),
             planned: None,
             lease: settings.drift.lease(ttl),
         };
@@ -180,6 +183,7 @@ impl Record {
             Event::Promote(request, to) => return Duty::Send(request, to),
             Event::Held { fence } => {
                 self.hold.granted(fence);
+                self.hold.granted_by(self.session.ballot().nodes(|vote| vote.fence().is_some()));
                 if self.session.was_refused() {
                     self.hold.refused();
                 }
@@ -193,11 +197,7 @@ impl Record {
                 }
             }
             Event::Failed(refusal) => {
-                if let Some(answer) = self.on_acquired.take() {
-                    let ballot = self.session.ballot().clone();
-                    let has_waited = self.ticket.is_some();
-                    let _ = answer.send(Err(NotAcquired { refusal, ballot, has_waited }));
-                }
+                self.refuse(refusal);
                 return Duty::Free;
             }
             Event::Extended => {
@@ -216,6 +216,19 @@ impl Record {
             Event::Released => self.report_release(),
         }
         Duty::None
+    }
+
+    /// Tells whoever wanted the lock that it is not had; false if nobody waits to hear that.
+    fn refuse(&mut self, refusal: Refusal) -> bool {
+        let Some(answer) = self.on_acquired.take() else { return false };
+        let ballot = self.session.ballot().clone();
+        let _ = answer.send(Err(NotAcquired { refusal, ballot, has_waited: self.waits_in_line }));
+        true
+    }
+
+    /// Ends an attempt that has no more time; true if it was not over before.
+    pub(super) fn give_up(&mut self) -> bool {
+        !self.is_over && self.refuse(Refusal::NoQuorum)
     }
 
     fn while_nothing_happens(&mut self) -> Duty {
@@ -244,6 +257,7 @@ pub(super) fn reply_of(outcome: Result<Frame, Failure>, request: &Request) -> Re
             let complaint = frame.complaint().unwrap_or_default();
             match quarantine(&complaint) {
                 Some(left) => Reply::Quarantined { left },
+                None if is_line_full(&complaint, request) => Reply::Nil,
                 None => rejected(&complaint),
             }
         }
@@ -257,7 +271,6 @@ fn queued(parts: &[Frame]) -> Reply {
     match parts {
         [_, position, ticket] => match (number(position), number(ticket)) {
             (Some(position), Some(ticket)) => Reply::Queued { position, ticket },
-                None if is_line_full(&complaint, request) => Reply::Nil,
             _ => garbled("a place in line that is none"),
         },
         _ => garbled("a place in line that is none"),
@@ -283,14 +296,14 @@ fn rejected(why: &str) -> Reply {
     Reply::Failed(Failure::new(FailureKind::Rejected, why))
 }
 
+/// Whether the lock is held, and the line for it full: refused, as whoever does not wait is.
+fn is_line_full(complaint: &str, request: &Request) -> bool {
+    matches!(request.ask, Ask::Wait { .. }) && complaint.starts_with("REDLOCKWAITERS ")
+}
+
 /// How long a node waits, if that is what it complains of: `REDLOCKQUARANTINE … <ms left>`.
 fn quarantine(complaint: &str) -> Option<Duration> {
     complaint.strip_prefix("REDLOCKQUARANTINE")?;
     let left = complaint.rsplit(|c: char| !c.is_ascii_digit()).find(|word| !word.is_empty())?;
     left.parse().ok().map(Duration::from_millis)
 }
-/// Whether the lock is held, and the line for it full: refused, as whoever does not wait is.
-fn is_line_full(complaint: &str, request: &Request) -> bool {
-    matches!(request.ask, Ask::Wait { .. }) && complaint.starts_with("REDLOCKWAITERS ")
-}
-
