@@ -140,7 +140,8 @@ impl Guard {
         self.extender.extend(self.ttl()).await
     }
 
-    /// As [`Guard::extend`], with another time to live from now on. A shorter one takes nothing away.
+    /// As [`Guard::extend`], with another time to live from now on. A shorter one takes nothing away. Cancel safe, as
+    /// [`Guard::extend`].
     ///
     /// # Errors
     /// As [`Guard::extend`], and [`Error::Invalid`] for a time to live that cannot be.
@@ -197,6 +198,9 @@ impl Guard {
             owner: hold.owner,
             remaining: hold.lease.remaining(),
         };
+        hold.tell_loss();
+        hold.keep_silent();
+        observe::detached(&hold.keys, self.extender.shared.settings.clock.now().since(self.acquired));
         let session = self.extender.session;
         let _ = self.extender.inbox.send(Message::Detach { session });
         detached

@@ -111,6 +111,11 @@ impl Hold {
         }
     }
 
+    /// Somebody else looks after the lock now: how it ends here is nobody's loss.
+    pub(crate) fn keep_silent(&self) {
+        self.is_loss_told.store(true, Ordering::Relaxed);
+    }
+
     /// A token that is cancelled when the lock is no longer held. The same one for everybody who asks.
     pub(crate) fn token(self: &Arc<Self>) -> Result<CancellationToken, Error> {
         let mut extras = self.extras.lock().unwrap_or_else(PoisonError::into_inner);

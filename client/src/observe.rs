@@ -126,6 +126,14 @@ pub(crate) fn lost(keys: &Keys, fence: u64, loss: Loss) {
     tracing::warn!(resource = %keys, fence, %loss, "lost a lock");
 }
 
+/// A guard has given its lock out of hand.
+pub(crate) fn detached(keys: &Keys, held: Duration) {
+    #[cfg(feature = "metrics")]
+    metrics::histogram!("redlock_hold_seconds").record(held.as_secs_f64());
+    #[cfg(feature = "tracing")]
+    tracing::debug!(resource = %keys, ?held, "detached a lock");
+}
+
 /// A guard has come to its end.
 pub(crate) fn ended(keys: &Keys, held: Duration) {
     #[cfg(feature = "metrics")]

@@ -407,3 +407,36 @@ async fn every_metric_of_the_table_is_there_and_no_other() {
     seen.sort_unstable();
     assert_eq!(seen, documented);
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_is_no_wait() {
+    let told = Listener::new();
+    let nodes = Nodes::new(3);
+    let locks = manager(&nodes);
+    (0..2).for_each(|node| nodes.silence(node));
+    tokio::spawn({
+        let nodes = nodes.clone();
+        async move {
+            sleep(SECOND * 3 / 2).await;
+            (0..2).for_each(|node| nodes.revive(node));
+        }
+    });
+    let _guard = locks.acquire("job", TTL).await.expect("had in the end");
+    let mut figures = told.figures();
+    assert_eq!(figures.remove("redlock_acquire_seconds"), Some(Seconds(vec![2.0])));
+    assert_eq!(figures.remove("redlock_wait_seconds"), None, "nobody held it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_was_given_out_of_hand_is_not_lost() {
+    let told = Listener::new();
+    let guard = manager(&Nodes::new(3)).acquire("job", TTL).await.expect("free");
+    let token = guard.cancellation_token().expect("a runtime");
+    told.figures();
+    advance(2 * SECOND).await;
+    let _detached = guard.detach();
+    assert_eq!(told.figures(), figures([("redlock_hold_seconds", Seconds(vec![2.0]))]));
+    token.cancelled().await;
+    assert_eq!(told.figures(), figures([]));
+    assert!(told.events("lost a lock").is_empty(), "{}", told.log());
+}
