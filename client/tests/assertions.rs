@@ -4,9 +4,11 @@
 
 use redlock_client::memory::Nodes;
 use redlock_client::{
-    Builder, Detached, Drift, Error, Evidence, FenceGate, FenceGates, Guard, Health, Held, Inspection,
-    LockManager, Loss, Node, NodeAnswer, NodeHealth, NodeRelease, NodeSighting, NodeState, Owner,
-    ReleaseReport, Retry, StaleFence,
+    Builder, Detached, Drift, Error, Evidence, Failure, FailureKind, FenceGate, FenceGates, Freed,
+    GroupGuard, GroupHealth, GroupHeld, GroupRelease, GroupsBuilder, GroupsHealth, Guard, Health, Held,
+    Holding, Inspection, LockGroups, LockManager, Loss, Node, NodeAnswer, NodeHealth, NodeRelease, NodeReply,
+    NodeSighting, NodeState, Owner, Query, Record, ReleaseReport, Retry, RetryContext, Said, StaleFence,
+    Vote,
 };
 use static_assertions::{assert_impl_all, assert_not_impl_any};
 use std::fmt::Debug;
@@ -39,7 +41,24 @@ assert_impl_all!(NodeSighting: Portable, Clone, Debug);
 assert_impl_all!(Health: Portable, Clone, Debug);
 assert_impl_all!(NodeHealth: Portable, Clone, Debug);
 assert_impl_all!(NodeState: Portable, Clone, Debug);
+assert_impl_all!(Holding: Portable, Clone, Debug);
+assert_impl_all!(Record: Portable, Clone, Debug);
 assert_impl_all!(Loss: Portable, Copy, Debug);
+assert_impl_all!(Vote: Portable, Clone, Debug);
+assert_impl_all!(Freed: Portable, Clone, Debug);
+assert_impl_all!(Failure: Portable, Clone, Debug);
+assert_impl_all!(FailureKind: Portable, Copy, Debug);
+assert_impl_all!(Query: Portable, Clone, Debug);
+assert_impl_all!(NodeReply: Portable, Clone, Debug);
+assert_impl_all!(Said: Portable, Clone, Debug);
+assert_impl_all!(LockGroups: Portable, Clone, Debug);
+assert_impl_all!(GroupsBuilder: Portable, Clone, Debug);
+assert_impl_all!(GroupGuard: Portable, Debug);
+assert_impl_all!(GroupHeld: Portable, Clone, Debug);
+assert_impl_all!(GroupRelease: Portable, Clone, Debug);
+assert_impl_all!(GroupHealth: Portable, Clone, Debug);
+assert_impl_all!(GroupsHealth: Portable, Clone, Debug);
+assert_impl_all!(RetryContext: Portable, Debug);
 assert_impl_all!(Nodes: Portable, Clone, Debug);
 assert_impl_all!(Retry: Portable, Clone, Debug);
 assert_impl_all!(Drift: Portable, Clone, Debug);
@@ -49,6 +68,7 @@ assert_impl_all!(StaleFence: Portable, Debug, std::error::Error);
 
 // One lock has one guard, and who cannot print an owner cannot print it by accident.
 assert_not_impl_any!(Guard: Clone, Copy);
+assert_not_impl_any!(GroupGuard: Clone, Copy);
 assert_not_impl_any!(Owner: std::fmt::Display, AsRef<str>, AsRef<[u8]>);
 
 #[cfg(feature = "blocking")]
@@ -86,8 +106,38 @@ async fn every_future_can_go_to_another_thread() {
     drop(sent(held.lost()));
     drop(sent(locks.inspect("a")).await);
     drop(sent(locks.health()).await);
+    drop(sent(locks.ask(&Query::node())).await);
+    drop(sent(locks.ask_node(0, &Query::node())).await);
     sent(guard.release()).await;
+    let detached = locks.acquire("a", TTL).await.expect("free").detach();
+    sent(locks.extend_detached(&detached, TTL)).await.expect("held");
+    sent(locks.release_detached(&detached)).await.expect("a runtime");
     sent(locks.close()).await;
+}
+
+#[tokio::test]
+async fn every_future_of_groups_can_go_to_another_thread() {
+    let group = || LockManager::in_memory(3);
+    let groups = LockGroups::builder().group("one", group()).group("two", group()).build().expect("groups");
+    let mut guard = sent(groups.acquire("a", TTL)).await.expect("free");
+    drop(sent(groups.try_acquire("a", TTL)).await);
+    drop(sent(groups.acquire_timeout("b", TTL, TTL)).await);
+    drop(sent(groups.acquire_many(["b"], TTL)).await);
+    drop(sent(groups.try_acquire_many(["b"], TTL)).await);
+    drop(sent(groups.acquire_many_timeout(["b"], TTL, TTL)).await);
+    let worked = sent(groups.with_lock("b", TTL, async |held: GroupHeld| Ok::<_, Error>(held.fence()))).await;
+    assert!(worked.is_ok(), "{worked:?}");
+    sent(guard.extend()).await.expect("held");
+    sent(guard.extend_to(TTL)).await.expect("held");
+    guard.keep_alive(TTL).expect("a runtime");
+    let held = guard.held();
+    drop(sent(guard.lost()));
+    drop(sent(held.lost()));
+    drop(sent(groups.inspect("a")).await);
+    drop(sent(groups.health()).await);
+    sent(guard.release()).await;
+    drop(sent(groups.carry_over()).await);
+    sent(groups.close()).await;
 }
 
 #[tokio::test]

@@ -102,7 +102,7 @@ impl GroupGuard {
     /// As [`Guard::extend`]. During a move both locks must be extended: after [`Error::NoQuorum`] one of them may
     /// have been, and [`GroupGuard::remaining`] tells how long both are held.
     pub async fn extend(&self) -> Result<Duration, Error> {
-        self.extended(Guard::extend).await
+        self.extended(None).await
     }
 
     /// As [`GroupGuard::extend`], with another time to live from now on. A shorter one takes nothing away.
@@ -110,15 +110,13 @@ impl GroupGuard {
     /// # Errors
     /// As [`GroupGuard::extend`], and [`Error::Invalid`] for a time to live that cannot be.
     pub async fn extend_to(&self, ttl: Duration) -> Result<Duration, Error> {
-        self.extended(async |guard| guard.extend_to(ttl).await).await
+        self.extended(Some(ttl)).await
     }
 
-    async fn extended(
-        &self,
-        extend: impl AsyncFn(&Guard) -> Result<Duration, Error>,
-    ) -> Result<Duration, Error> {
-        let Some(old) = &self.old else { return extend(&self.home).await };
-        let (home, old) = tokio::join!(extend(&self.home), extend(old));
+    /// Extends by another time to live, if there is one.
+    async fn extended(&self, ttl: Option<Duration>) -> Result<Duration, Error> {
+        let Some(old) = &self.old else { return extend(&self.home, ttl).await };
+        let (home, old) = tokio::join!(extend(&self.home, ttl), extend(old, ttl));
         match (home, old) {
             (Ok(home), Ok(old)) => Ok(home.min(old)),
             // What is over says more than what could not be extended.
@@ -159,6 +157,14 @@ impl GroupGuard {
 }
 
 impl Holds for GroupGuard {
+/// A function and no closure: what a closure makes of a borrowed guard cannot go to another thread.
+async fn extend(guard: &Guard, ttl: Option<Duration>) -> Result<Duration, Error> {
+    match ttl {
+        None => guard.extend().await,
+        Some(ttl) => guard.extend_to(ttl).await,
+    }
+}
+
     fn is_valid(&self) -> bool {
         Self::is_valid(self)
     }
