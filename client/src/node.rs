@@ -18,7 +18,7 @@ use std::fmt;
 /// | `redis://host:6379` | TCP; without a port 6379 |
 /// | `redis://:password@host`, `redis://user:password@host` | with a login; characters such as `/ ? # @` are written `%2F %3F %23 %40` |
 /// | `redis://host/2` | database 2 |
-/// | `redis://host?protocol=resp3` | replies in RESP3 |
+/// | `redis://host?protocol=2` | replies in RESP2; nobody waits in line there |
 /// | `rediss://host:6380` | TLS, with the feature `tls`; see `Node::tls` |
 /// | `redis+unix:///run/redis.sock?db=2&user=u&pass=p` | a Unix socket |
 ///
@@ -141,9 +141,10 @@ impl Node {
         self
     }
 
-    /// Asks for replies in RESP3, whatever the URL says.
+    /// Asks for replies in RESP3, whatever the URL says. Without it nobody can
+    /// [wait in line](crate::Builder::wait_in_line) at the node.
     ///
-    /// Default: what the URL says, or RESP2.
+    /// Default: what the URL says, or RESP3.
     #[must_use]
     pub fn resp3(mut self) -> Self {
         self.login.protocol = Some(Protocol::Resp3);
@@ -209,7 +210,8 @@ impl Node {
         Ok(Target::Watched(crate::connect::Watched {
             sentinels: sentinels.collect(),
             master: master.to_owned(),
-            login: self.login.over(Login::default()),
+            // As at an address without a word about it: only so can one wait in line.
+            login: self.login.over(Login { protocol: Protocol::Resp3, ..Login::default() }),
             tls,
         }))
     }

@@ -11,10 +11,12 @@ use redlock_tests::{
 };
 use std::time::Duration;
 
-/// The rules that `module/COMMANDS.md` advises for an application.
-const APP: &str = "on >secret resetkeys ~lock:* resetchannels -@all +redlock.acquire +redlock.extend \
-                   +redlock.release +redlock.inspect +redlock.macquire +redlock.mextend +redlock.mrelease \
-                   +redlock.node";
+/// The rules that `module/COMMANDS.md` advises for an application, on any server.
+fn app() -> &'static str {
+    let advice = include_str!("../../module/COMMANDS.md");
+    let mut rules = advice.lines().filter_map(|line| line.strip_prefix("ACL SETUSER app "));
+    rules.next().expect("some advice")
+}
 
 /// Everything that a client asks of its nodes.
 async fn works(manager: &LockManager) {
@@ -49,7 +51,7 @@ async fn unix_sockets() {
 
 #[tokio::test]
 async fn resp3() {
-    let fleet = Fleet::start_with(3, |_, node| node.user("app", APP));
+    let fleet = Fleet::start_with(3, |_, node| node.user("app", app()));
     works(&manager(fleet.urls().iter().map(|url| format!("{url}?protocol=resp3")))).await;
     let logged_in = |url: &String| format!("{}?protocol=resp3", url.replace("://", "://app:secret@"));
     works(&manager(fleet.urls().iter().map(logged_in))).await;
@@ -75,8 +77,20 @@ async fn a_database_of_its_own() {
 
 #[tokio::test]
 async fn users_with_no_more_rights_than_advised() {
-    let fleet = Fleet::start_with(3, |_, node| node.user("app", APP));
-    works(&manager(fleet.urls().iter().map(|url| url.replace("://", "://app:secret@")))).await;
+    let fleet = Fleet::start_with(3, |_, node| node.user("app", app()));
+    let app = manager(fleet.urls().iter().map(|url| url.replace("://", "://app:secret@")));
+    works(&app).await;
+    // That is enough to wait in line, too.
+    let guard = app.acquire("lock:1", TTL).await.expect("a free lock");
+    let waiting = tokio::spawn(async move { app.acquire("lock:1", TTL).await });
+    client::until_waiting(&fleet, 1).await;
+    guard.release().await;
+    in_time("whoever waits is served", SOON, waiting)
+        .await
+        .expect("no panic")
+        .expect("the lock")
+        .release()
+        .await;
     let by_socket = fleet.unix_urls();
     works(&manager(by_socket.iter().map(|url| format!("{url}?user=app&pass=secret")))).await;
 }
@@ -87,7 +101,7 @@ async fn a_user_without_the_right_is_told() {
     let watcher = manager(fleet.urls().iter().map(|url| url.replace("://", "://watcher:secret@")));
     let complaint = complaint(&watcher).await;
     assert!(complaint.contains("NOPERM"), "{complaint}");
-    let elsewhere = Fleet::start_with(3, |_, node| node.user("app", APP));
+    let elsewhere = Fleet::start_with(3, |_, node| node.user("app", app()));
     let app = manager(elsewhere.urls().iter().map(|url| url.replace("://", "://app:secret@")));
     let error = app.try_acquire("other:1", TTL).await.expect_err("not its keys");
     assert!(error.to_string().contains("NOPERM") && !error.is_retryable(), "{error}");

@@ -189,3 +189,19 @@ async fn a_master_that_nobody_watches_is_told() {
     until_all_answer(&manager).await;
     manager.try_acquire("lock", TTL).await.expect("a free lock").release().await;
 }
+
+#[tokio::test]
+async fn one_waits_in_line_at_watched_masters() {
+    let (sentinel, fleet) = (Sentinel::start(), Fleet::start(3));
+    let names = ["one", "two", "three"];
+    names.iter().zip(fleet.iter()).for_each(|(name, master)| sentinel.watch(name, master));
+    let nodes = names.map(|name| Node::sentinel([sentinel.url()], name));
+    let manager = builder().nodes(nodes).build().expect("addresses");
+    until_all_answer(&manager).await;
+    let guard = manager.acquire("lock", TTL).await.expect("a free lock");
+    let waiting = tokio::spawn(async move { manager.acquire("lock", TTL).await });
+    client::until_waiting(&fleet, 1).await;
+    guard.release().await;
+    let next = redlock_tests::in_time("whoever waits is served", SOON, waiting).await;
+    assert!(next.expect("no panic").expect("the lock").is_valid());
+}

@@ -3,7 +3,7 @@
 #![allow(clippy::expect_used, clippy::panic, dead_code, reason = "helpers of tests, not all used by each")]
 
 use redlock_client::{Builder, LockManager, Retry};
-use redlock_tests::{Fleet, Proxy, SOON, Way, eventually_async};
+use redlock_tests::{Fleet, Proxy, SOON, Server, Way, eventually_async};
 use std::time::Duration;
 
 /// Longer than any test: what is freed before was freed by somebody.
@@ -99,6 +99,23 @@ impl Network {
     pub(crate) async fn until_free(&mut self, key: &str) {
         until_free(&mut self.fleet, key).await;
     }
+}
+
+/// How many wait in line at a node.
+pub(crate) fn waiters_at(node: &Server) -> u64 {
+    node.info("redlock", "redlock_waiters").expect("a count").parse().expect("a number")
+}
+
+/// How many wait in line at each node.
+pub(crate) fn waiters(fleet: &Fleet) -> Vec<u64> {
+    fleet.iter().map(waiters_at).collect()
+}
+
+/// Waits until so many wait in line at every node.
+pub(crate) async fn until_waiting(fleet: &Fleet, count: u64) {
+    let what = format!("{count} wait at every node");
+    let is_so = async || waiters(fleet).iter().all(|here| *here == count).then_some(());
+    eventually_async(&what, SOON, is_so).await;
 }
 
 /// Waits until no node that runs holds the lock.

@@ -7,9 +7,9 @@ mod client;
 mod heads;
 mod repeated;
 
-use client::{Network, TTL, builder, until_all_answer};
+use client::{Network, TTL, builder, until_all_answer, until_waiting, waiters, waiters_at};
 use redlock_client::{Error, Guard, LockManager, NodeAnswer, Vote};
-use redlock_tests::{Fleet, SOON, Server, Way, eventually_async, in_time};
+use redlock_tests::{Fleet, SOON, Way, eventually_async, in_time};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
@@ -17,21 +17,6 @@ use tokio::task::JoinHandle;
 /// A client that waits in line.
 fn manager<U: Into<String>>(urls: impl IntoIterator<Item = U>) -> LockManager {
     builder().wait_in_line(true).nodes(urls.into_iter().map(Into::into)).build().expect("addresses of nodes")
-}
-
-fn waiters_at(node: &Server) -> u64 {
-    node.info("redlock", "redlock_waiters").expect("a count").parse().expect("a number")
-}
-
-/// How many wait in line on each node.
-fn waiters(fleet: &Fleet) -> Vec<u64> {
-    fleet.iter().map(waiters_at).collect()
-}
-
-async fn until_waiting(fleet: &Fleet, count: u64) {
-    let what = format!("{count} wait at every node");
-    let is_so = async || waiters(fleet).iter().all(|here| *here == count).then_some(());
-    eventually_async(&what, SOON, is_so).await;
 }
 
 fn wait_for(locks: &LockManager, resource: &'static str) -> JoinHandle<Result<Guard, Error>> {
