@@ -5,6 +5,7 @@ use crate::driver::{Message, Question, Sighted};
 use crate::manager::LockManager;
 use crate::wire::Frame;
 use redlock_proto::{Failure, FailureKind, NodeSet};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -105,8 +106,25 @@ pub struct NodeReply {
 }
 
 /// An answer of a server. What is asked of it that it is not is `None`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+///
+/// Printing it shows its kind and size only: `CONFIG GET` answers with passwords, too.
+#[derive(Clone, PartialEq, Eq)]
 pub struct Said(Frame);
+
+impl fmt::Debug for Said {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Frame::Integer(number) => write!(f, "Said({number})"),
+            Frame::Nil => f.write_str("Said(nothing)"),
+            Frame::Boolean(truth) => write!(f, "Said({truth})"),
+            Frame::Simple(bytes) | Frame::Error(bytes) | Frame::Bulk(bytes) | Frame::Numeral(bytes) => {
+                write!(f, "Said({} bytes)", bytes.len())
+            }
+            Frame::Array(items) | Frame::Push(items) => write!(f, "Said({} items)", items.len()),
+            Frame::Map(pairs) => write!(f, "Said({} pairs)", pairs.len()),
+        }
+    }
+}
 
 impl Said {
     /// As text.
