@@ -25,27 +25,41 @@ impl Clock {
 }
 
 /// `CLOCK_BOOTTIME` goes on while the machine sleeps, `CLOCK_MONOTONIC_RAW` is not slewed by time daemons.
-#[cfg(target_os = "linux")]
+#[cfg(any(target_os = "linux", target_os = "android"))]
 fn system() -> Moment {
-    use rustix::time::{ClockId, Timespec, clock_gettime};
-    let nanoseconds = |time: Timespec| {
-        let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-        seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(time.tv_nsec).unwrap_or(0))
-    };
-    Moment::new(
-        nanoseconds(clock_gettime(ClockId::Boottime)),
-        nanoseconds(clock_gettime(ClockId::MonotonicRaw)),
-    )
+    use rustix::time::ClockId;
+    Moment::new(shown_by(ClockId::Boottime), shown_by(ClockId::MonotonicRaw))
 }
 
-/// The nearest that every platform has. On macOS and Windows it does not count all kinds of sleep; the fence
-/// is what guards against a holder that slept.
-#[cfg(not(target_os = "linux"))]
+/// There `CLOCK_MONOTONIC` goes on while the machine sleeps; the clock of [`std::time::Instant`] does not, and is not
+/// slewed.
+#[cfg(target_vendor = "apple")]
 fn system() -> Moment {
+    Moment::new(shown_by(rustix::time::ClockId::Monotonic), since_start())
+}
+
+/// The nearest that every platform has. It does not count all kinds of sleep; the fence is what guards against a
+/// holder that slept.
+#[cfg(not(any(target_os = "linux", target_os = "android", target_vendor = "apple")))]
+fn system() -> Moment {
+    Moment::on_one_clock(since_start())
+}
+
+/// What a clock shows, in nanoseconds.
+#[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple"))]
+fn shown_by(clock: rustix::time::ClockId) -> u64 {
+    let time = rustix::time::clock_gettime(clock);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+/// Nanoseconds since this was first asked.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn since_start() -> u64 {
     use std::sync::OnceLock;
     static START: OnceLock<std::time::Instant> = OnceLock::new();
     let start = START.get_or_init(std::time::Instant::now);
-    Moment::on_one_clock(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
