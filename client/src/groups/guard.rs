@@ -105,7 +105,8 @@ impl GroupGuard {
         self.extended(None).await
     }
 
-    /// As [`GroupGuard::extend`], with another time to live from now on. A shorter one takes nothing away.
+    /// As [`GroupGuard::extend`], with another time to live from now on. A shorter one takes nothing away. Cancel
+    /// safe, as [`Guard::extend`].
     ///
     /// # Errors
     /// As [`GroupGuard::extend`], and [`Error::Invalid`] for a time to live that cannot be.
@@ -156,7 +157,6 @@ impl GroupGuard {
     }
 }
 
-impl Holds for GroupGuard {
 /// A function and no closure: what a closure makes of a borrowed guard cannot go to another thread.
 async fn extend(guard: &Guard, ttl: Option<Duration>) -> Result<Duration, Error> {
     match ttl {
@@ -165,6 +165,7 @@ async fn extend(guard: &Guard, ttl: Option<Duration>) -> Result<Duration, Error>
     }
 }
 
+impl Holds for GroupGuard {
     fn is_valid(&self) -> bool {
         Self::is_valid(self)
     }

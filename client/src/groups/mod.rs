@@ -221,7 +221,8 @@ impl LockGroups {
         self.take(self.keys(resources)?, ttl, Effort::AsConfigured).await
     }
 
-    /// Tries once to take several locks as one; as [`LockGroups::acquire_many`].
+    /// Tries once to take several locks as one; as [`LockGroups::acquire_many`]. Cancel safe, as
+    /// [`LockGroups::acquire`].
     ///
     /// # Errors
     /// As [`LockGroups::acquire_many`].
@@ -233,7 +234,8 @@ impl LockGroups {
         self.take(self.keys(resources)?, ttl, Effort::Once).await
     }
 
-    /// Takes several locks as one, waiting for at most `wait`; as [`LockGroups::acquire_many`].
+    /// Takes several locks as one, waiting for at most `wait`; as [`LockGroups::acquire_many`]. Cancel safe, as
+    /// [`LockGroups::acquire`].
     ///
     /// # Errors
     /// As [`LockGroups::acquire_many`], and [`Error::Timeout`] when the time is up.
@@ -316,6 +318,7 @@ impl LockGroups {
     }
 
     /// Waits until nothing is left to be freed of what was begun before, in all groups; as [`LockManager::close`].
+    /// Cancel safe.
     pub async fn close(&self) {
         let closing = self.all().into_iter().map(|group| group.manager.close());
         report::together(closing).await;
