@@ -1,15 +1,32 @@
 //! Bugs that other lock libraries had, each shown not to be here.
 //!
-//! Where a bug is about connections or servers its test is beside the other tests of that kind:
+//! By number, where each is shown. Tests without a place are in this file; `client_*` are tests of `redlock-tests`, on
+//! real servers, and those of `redlock-proto` and `redlock-sim` are beside the code that they run.
 //!
-//! | bug | tests |
-//! |---|---|
-//! | an expired lock returned as held, the too-late path without a release | `redlock-proto`: `a_lock_granted_too_late_is_not_held` |
-//! | an even number of nodes hangs | `redlock-proto`: `half_of_an_even_number_is_a_refusal`, `when_everybody_has_answered_it_is_decided` |
-//! | two sets of resources share a key | `keys.rs`: `resources_that_read_alike_when_joined_stay_apart` |
-//! | validity underflows | `redlock-proto`: `a_short_lock_does_not_underflow` |
-//! | the loss is told late | `holding.rs`: `the_loss_is_told_when_nobody_answers_any_more` |
-//! | ghosts, hung nodes, a connection for every operation | the `client_*` tests of `redlock-tests` |
+//! | | bug | tests |
+//! |---|---|---|
+//! | 1 | an expired lock returned as held; validity from the first attempt; extensions without a validity check | `peers_1_…`, `redlock-proto`: `a_lock_granted_too_late_is_not_held`, `an_extension_that_comes_too_late_does_not_revive` |
+//! | 2 | an even number of nodes hangs; a quorum of those that can be reached | `client_sizes`: `peers_2_…`, `the_quorum_is_of_the_configured_nodes` |
+//! | 3 | a retry is voted down by its own leftovers | `a_retry_is_not_voted_down_by_its_own_leftovers`, `client_mid_command`: `peers_3_…` |
+//! | 4 | errors of a minority raise, and leak the lock | `a_minority_that_fails_neither_raises_nor_leaks`, `client_faults`: `peers_4_…` |
+//! | 5 | a failed extension frees the lock, or makes it anew | `a_failed_extension_neither_frees_nor_recreates`, `client_ghosts`: `peers_5_…` |
+//! | 6 | the too-late path does not release | `client_ghosts`: `peers_6_…` |
+//! | 7 | two sets of resources share a key | `client_sizes`: `peers_7_…`, `keys.rs`: `resources_that_read_alike_when_joined_stay_apart` |
+//! | 8 | validity underflows | `peers_8_…`, `redlock-proto`: `a_short_lock_does_not_underflow` |
+//! | 9 | dropping a guard blocks, or does nothing | `dropping_a_guard_does_not_block`, `client_ghosts`: `peers_9_…` |
+//! | 10 | a bad address panics; a short time to live is raised in silence | `peers_10_…` |
+//! | 11 | ghosts: an acquire lands after its own release | `client_ghosts`: `peers_11_…` |
+//! | 12 | clean-up runs in the cancelled context | `clean_up_does_not_depend_on_the_caller`, `client_ghosts`: `peers_12_…` |
+//! | 13 | an extension in flight revives a released lock | `an_extension_in_flight_does_not_outlive_the_release`, `client_ghosts`: `peers_13_…` |
+//! | 14 | one hung node slows everybody; a repaired one is not used | `client_faults`: `peers_14_…` and every test with a fault |
+//! | 15 | a loss is noticed late | `holding.rs`: `the_loss_is_told_when_nobody_answers_any_more`, `client_holding`: `peers_15_…` |
+//! | 16 | a command outlives its lock, and its children outlive it | `cli`: `a_command_is_gone_before_its_lock_is`, `a_redlock_that_is_killed_takes_its_command_with_it`, `a_command_dies_with_redlock_and_its_watchdog` |
+//! | 17 | fences that go back, or start at 0, or move with an extension | `the_first_fence_is_not_zero_and_extending_does_not_move_it`, `client_counts`: `peers_17_…` |
+//! | 18 | a waiter gets the lock after its lease has died | `peers_18_…`, `redlock-proto`: `a_grant_that_was_not_claimed_in_time_is_none`, `a_grant_that_is_too_old_to_count_on_is_claimed_first` |
+//! | 19 | a connection for every operation | `client_counts`: `peers_19_…` |
+//! | 20 | the release of an expired lock throws or hangs | `the_release_of_an_expired_lock_neither_throws_nor_hangs_nor_frees_anothers`, `client_ghosts`: `peers_20_…` |
+//! | 21 | a lost wake-up leaves a waiter asleep | `client_waiting`: `news_that_are_lost_are_found_out` |
+//! | 22 | a model passed, and the code still forked | `redlock-sim`: `no_history_breaks_a_rule` and the model's tests, which run the code itself |
 
 #![allow(clippy::expect_used)]
 
@@ -17,13 +34,20 @@ mod common;
 
 use common::{LEASE, TTL, manager};
 use redlock_client::memory::Nodes;
-use redlock_client::{Error, LockManager, Vote};
+use redlock_client::{Error, LockManager, Retry, Vote};
 use std::time::Duration;
-use tokio::time::{Instant, advance, sleep, timeout};
+use tokio::time::{advance, sleep, timeout};
 
 #[tokio::test(start_paused = true)]
-async fn validity_counts_from_the_attempt_that_succeeded() {
-    let locks = LockManager::in_memory(5);
+async fn peers_1_validity_counts_from_the_attempt_that_succeeded() {
+    // In line there is one attempt; asked for again and again, there are many.
+    let nodes = Nodes::new(5);
+    let locks = LockManager::builder()
+        .wait_in_line(false)
+        .retry(Retry::fixed(Duration::from_millis(500)))
+        .memory(&nodes)
+        .build()
+        .expect("fine");
     let first = locks.acquire("job", TTL).await.expect("free");
     let waiting = tokio::spawn({
         let locks = locks.clone();
@@ -104,11 +128,13 @@ async fn an_extension_in_flight_does_not_outlive_the_release() {
 #[tokio::test(start_paused = true)]
 async fn dropping_a_guard_does_not_block() {
     let nodes = Nodes::new(3);
-    let guard = manager(&nodes).acquire("job", TTL).await.expect("free");
-    (0..3).for_each(|node| nodes.silence(node));
-    let before = Instant::now();
+    let locks = manager(&nodes);
+    let guard = locks.acquire("job", TTL).await.expect("free");
+    // This thread is all there is: had the drop waited for anything, nobody could do it meanwhile.
     drop(guard);
-    assert_eq!(Instant::now(), before, "no time passed, though nobody answers");
+    assert!((0..3).all(|node| nodes.holds(node, "job")), "no node was asked while it was dropped");
+    locks.close().await;
+    assert!((0..3).all(|node| !nodes.holds(node, "job")), "it was freed in the background");
 }
 
 #[test]
@@ -120,7 +146,7 @@ fn a_guard_can_be_dropped_where_there_is_no_runtime() {
 }
 
 #[test]
-fn a_bad_address_is_an_error_and_no_panic() {
+fn peers_10_a_bad_address_is_an_error_and_no_panic() {
     for address in ["", "nonsense", "http://host", "redis://host:port", "redis://:secret-word@host:99999"] {
         let error = LockManager::builder().nodes([address]).build().expect_err(address);
         assert!(matches!(error, Error::Config(_)), "{address}: {error}");
@@ -134,7 +160,7 @@ fn a_bad_address_is_an_error_and_no_panic() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_ttl_that_is_too_small_is_not_raised_in_silence() {
+async fn peers_10_a_ttl_that_is_too_small_is_not_raised_in_silence() {
     let error = LockManager::in_memory(3)
         .acquire("job", Duration::from_millis(1))
         .await
@@ -180,4 +206,37 @@ async fn the_release_of_an_expired_lock_neither_throws_nor_hangs_nor_frees_anoth
     let report = old.release().await;
     assert!(!report.was_held() && report.freed() == 0, "{report}");
     assert!(new.is_valid() && (0..3).all(|node| nodes.holds(node, "job")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn peers_8_the_shortest_locks_do_not_underflow() {
+    let locks = LockManager::in_memory(3);
+    let mut had = 0;
+    for ms in 0..600 {
+        let ttl = Duration::from_millis(ms);
+        match locks.try_acquire("job", ttl).await {
+            Ok(guard) => {
+                had += 1;
+                assert!(guard.remaining() < ttl, "{ms} ms leave {:?}", guard.remaining());
+                guard.release().await;
+            }
+            Err(error) => assert!(matches!(error, Error::Invalid(_)) && ms < 10, "{ms} ms: {error}"),
+        }
+    }
+    assert!(had > 500, "{had}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn peers_18_a_waiter_is_not_handed_what_is_over() {
+    let nodes = Nodes::new(3);
+    let (holder, other) = (manager(&nodes), manager(&nodes));
+    let first = holder.acquire("job", TTL * 6).await.expect("free");
+    let waiting = tokio::spawn(async move { other.acquire_timeout("job", TTL, TTL * 5).await });
+    // It waits for longer than the lock that it asked for would last.
+    sleep(TTL * 3 / 2).await;
+    first.release().await;
+    let second = waiting.await.expect("no panic").expect("handed on");
+    sleep(Duration::from_millis(50)).await;
+    assert!(second.is_valid() && second.remaining() > LEASE - Duration::from_secs(1), "{second:?}");
+    assert!((0..3).all(|node| nodes.holds(node, "job")));
 }

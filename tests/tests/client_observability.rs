@@ -440,3 +440,20 @@ async fn a_lock_that_was_given_out_of_hand_is_not_lost() {
     assert_eq!(told.figures(), figures([]));
     assert!(told.events("lost a lock").is_empty(), "{}", told.log());
 }
+
+#[tokio::test]
+async fn that_nobody_can_wait_in_line_is_said_once() {
+    let told = Listener::new();
+    let fleet = redlock_tests::Fleet::start(3);
+    let urls = fleet.urls().into_iter().map(|url| format!("{url}?protocol=2"));
+    let locks = LockManager::builder().nodes(urls).build().expect("addresses");
+    for _ in 0..3 {
+        locks.acquire("job", TTL).await.expect("free").release().await;
+    }
+    let said = told.events(
+        "a node does not let clients wait in line; locks that are held are asked for again and again",
+    );
+    assert_eq!(said.len(), 1, "{}", told.log());
+    let node = said[0].field("node").unwrap_or_default();
+    assert_eq!((said[0].level, node.starts_with("127.0.0.1:")), (Level::WARN, true), "{node}");
+}
