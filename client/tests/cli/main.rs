@@ -15,6 +15,7 @@
 //! | `top.rs` | the locks that are held |
 //! | `bench.rs` | bench |
 //! | `doctor.rs` | planted ills |
+//! | `output.rs` | results that cannot be written |
 //! | `papers.rs` | help, completions, manual pages, colours |
 
 #![allow(
@@ -27,6 +28,7 @@
 mod bench;
 mod doctor;
 mod lost;
+mod output;
 mod papers;
 mod processes;
 mod program;

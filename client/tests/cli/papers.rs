@@ -56,6 +56,7 @@ fn completions_are_made() {
         for word in ["acquire", "kill-after"] {
             assert!(script.contains(word), "{shell}: {word}");
         }
+        assert!(!script.contains("watchdog"), "{shell} offers what is not for people");
     }
     let script = desk.run(&["completions", "bash"]).stdout;
     std::fs::write(desk.path().join("completions"), script).expect("a file");

@@ -12,6 +12,7 @@ pub(crate) const NOT_ACQUIRED: i32 = 111;
 pub(crate) const LOST: i32 = 112;
 pub(crate) const NO_QUORUM: i32 = 113;
 pub(crate) const QUARANTINED: i32 = 114;
+pub(crate) const INTERNAL: i32 = 115;
 pub(crate) const WARNING: i32 = 116;
 pub(crate) const ILL: i32 = 117;
 
@@ -78,7 +79,21 @@ impl Desk {
     }
 
     pub(crate) fn start_command(&self, mut command: Command) -> Running {
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.stdout(Stdio::piped());
+        self.start_mute(command)
+    }
+
+    /// Runs the program to its end, with a disk behind its stdout that is full.
+    pub(crate) fn run_in_vain(&self, arguments: &[&str]) -> Said {
+        let mut command = self.command(arguments);
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("a disk that is full");
+        command.stdout(full);
+        self.start_mute(command).finish()
+    }
+
+    /// Starts a command whose stdout is somewhere already.
+    fn start_mute(&self, mut command: Command) -> Running {
+        command.stderr(Stdio::piped());
         Running { child: Some(redlock_tests::spawn(command).expect("the program starts")) }
     }
 }

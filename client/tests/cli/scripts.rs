@@ -76,6 +76,33 @@ fn a_file_keeps_the_owner() {
     assert!(fleet.is_free("job"));
 }
 
+/// A script may have exported the owner and the fence of one lock, and name the file of another.
+#[test]
+fn a_file_on_the_command_line_goes_before_the_environment() {
+    let mut fleet = Fleet::start(3);
+    let desk = Desk::of(&fleet);
+    let other = desk.run(&["--json", "acquire", "other"]).succeeds().json();
+    desk.run(&["acquire", "--owner-file", "lock", "job"]).succeeds();
+    let run = |arguments: &[&str]| {
+        let mut command = desk.command(arguments);
+        command.env("REDLOCK_OWNER", other["owner"].as_str().expect("an owner")).env("REDLOCK_FENCE", "77");
+        desk.finish(command)
+    };
+    run(&["extend", "--owner-file", "lock", "job"]).succeeds();
+    run(&["release", "--owner-file", "lock", "job"]).succeeds();
+    assert!(fleet.is_free("job") && !fleet.is_free("other"));
+    // Two options that say different things are a mistake, and the variable alone still counts.
+    run(&["release", "--owner-file", "lock", "--owner", "0123456789abcdef", "other"]).exits(USAGE);
+    run(&["release", "other"]).succeeds();
+    assert!(fleet.is_free("other"));
+    let mut command = desk.command(&["release", "other"]);
+    let said = desk.finish({
+        command.env("REDLOCK_OWNER", "");
+        command
+    });
+    assert!(said.exits(USAGE).stderr.contains("no owner"), "an empty variable is none");
+}
+
 #[test]
 fn what_is_not_held_is_neither_extended_nor_freed() {
     let mut fleet = Fleet::start(3);

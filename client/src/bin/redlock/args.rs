@@ -99,9 +99,6 @@ pub(crate) enum Command {
     Doctor,
     Completions(Completions),
     Man(Man),
-    /// Stops a command that nobody guards any more. Started by `run`, for itself.
-    #[command(name = "__watchdog", hide = true)]
-    Watchdog,
 }
 
 /// How long to wait for a lock that is held.
@@ -183,10 +180,11 @@ pub(crate) struct Acquire {
 pub(crate) struct Holder {
     /// The owner that acquire gave out. Better in REDLOCK_OWNER or in a file: options can be read in the list of
     /// processes.
-    #[arg(long, value_name = "OWNER", env = "REDLOCK_OWNER", hide_env_values = true)]
+    // Not with `env`: clap takes a variable for an option, and would find it in conflict with --owner-file.
+    #[arg(long, value_name = "OWNER", conflicts_with = "owner_file")]
     pub(crate) owner: Option<String>,
-    /// The file that acquire wrote.
-    #[arg(long, value_name = "FILE", conflicts_with = "owner")]
+    /// The file that acquire wrote. It goes before REDLOCK_OWNER and REDLOCK_FENCE.
+    #[arg(long, value_name = "FILE")]
     pub(crate) owner_file: Option<PathBuf>,
     /// The fence that acquire gave out.
     #[arg(long, value_name = "NUMBER", env = "REDLOCK_FENCE")]
@@ -333,7 +331,7 @@ mod tests {
         let secret = |arg: &&clap::Arg| matches!(arg.get_id().as_str(), "nodes" | "owner");
         let secrets: Vec<&clap::Arg> = parts.flat_map(clap::Command::get_arguments).filter(secret).collect();
         assert_eq!(secrets.len(), 3, "nodes, and the owners of extend and release");
-        assert!(secrets.iter().all(|arg| arg.is_hide_env_values_set()));
+        assert!(secrets.iter().all(|arg| arg.get_env().is_none() || arg.is_hide_env_values_set()));
     }
 
     #[test]

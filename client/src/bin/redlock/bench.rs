@@ -78,9 +78,9 @@ async fn bench(common: &Common, args: &Bench, output: &Output) -> Result<Code, F
     let took = begun.elapsed();
     course.locks.close().await;
     if output.is_json {
-        output.json(&all.json(args, &health, took));
+        output.json(&all.json(args, &health, took))?;
     } else {
-        all.text(args, &health, took, *output);
+        all.text(args, &health, took, *output)?;
     }
     Ok(Code::Success)
 }
@@ -179,13 +179,13 @@ impl Figures {
         })
     }
 
-    fn text(&self, args: &Bench, health: &Health, took: Duration, output: Output) {
+    fn text(&self, args: &Bench, health: &Health, took: Duration, output: Output) -> Result<(), Failure> {
         for node in &health.nodes {
             let state = match &node.state {
                 Ok(_) => output.paint(Tone::Good, "answered"),
                 Err(failure) => output.paint(Tone::Bad, &tame(&failure.to_string())),
             };
-            output.line(&format!("{}  {state}", node.node));
+            output.line(&format!("{}  {state}", node.node))?;
         }
         let what = if args.contended { "the same lock" } else { "a lock of its own" };
         output.line(&format!(
@@ -194,7 +194,7 @@ impl Figures {
             took.as_secs_f64(),
             output.paint(Tone::Strong, &self.cycles_per_second(took).to_string()),
             args.tasks,
-        ));
+        ))?;
         let mut table = Table::new(&["", "p50", "p90", "p99", "p99.9", "max"]);
         for (name, histogram) in [("acquire", &self.acquire), ("release", &self.release)] {
             let mut row = vec![cell(name)];
@@ -204,14 +204,15 @@ impl Figures {
             row.push(cell(show_us(histogram.max())));
             table.row(row);
         }
-        table.lines(output).iter().for_each(|line| output.line(line));
+        output.lines(&table.lines(output))?;
         if !self.failures.is_empty() {
             let mut table = Table::new(&["came to nothing", "times"]);
             for (reason, count) in &self.failures {
                 table.row(vec![toned(Tone::Bad, *reason), cell(count.to_string())]);
             }
-            table.lines(output).iter().for_each(|line| output.line(line));
+            output.lines(&table.lines(output))?;
         }
+        Ok(())
     }
 }
 

@@ -8,6 +8,6 @@ use clap::CommandFactory;
 pub(crate) fn main(args: &Completions, output: &Output) -> Result<Code, Failure> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Args::command(), "redlock", &mut script);
-    output.line(String::from_utf8_lossy(&script).trim_end());
+    output.line(String::from_utf8_lossy(&script).trim_end())?;
     Ok(Code::Success)
 }

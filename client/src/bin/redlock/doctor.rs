@@ -17,9 +17,9 @@ pub(crate) async fn main(common: &Common, output: &Output) -> Result<Code, Failu
     let facts = Facts::gather(&locks, &config).await?;
     let findings = examine(&facts);
     if output.is_json {
-        output.json(&json(&facts, &findings));
+        output.json(&json(&facts, &findings))?;
     } else {
-        text(&facts, &findings, *output);
+        text(&facts, &findings, *output)?;
     }
     Ok(match findings.iter().map(|finding| finding.severity).max() {
         Some(Severity::Error) => Code::Ill,
@@ -45,7 +45,7 @@ fn json(facts: &Facts, findings: &[Finding]) -> Value {
     })
 }
 
-fn text(facts: &Facts, findings: &[Finding], output: Output) {
+fn text(facts: &Facts, findings: &[Finding], output: Output) -> Result<(), Failure> {
     for finding in findings {
         let tone = match finding.severity {
             Severity::Error => Tone::Bad,
@@ -54,8 +54,8 @@ fn text(facts: &Facts, findings: &[Finding], output: Output) {
         };
         let place = finding.node.as_deref().map_or_else(|| "all nodes".to_owned(), tame);
         let severity = output.paint(tone, finding.severity.name());
-        output.line(&format!("{severity} [{}] {place}: {}", finding.check, tame(&finding.reason)));
-        output.line(&format!("    {}", tame(&finding.remedy)));
+        output.line(&format!("{severity} [{}] {place}: {}", finding.check, tame(&finding.reason)))?;
+        output.line(&format!("    {}", tame(&finding.remedy)))?;
     }
     let count = |severity| findings.iter().filter(|finding| finding.severity == severity).count();
     let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
@@ -63,8 +63,19 @@ fn text(facts: &Facts, findings: &[Finding], output: Output) {
     let nodes = facts.nodes.len();
     if errors + warnings == 0 {
         let word = output.paint(Tone::Good, "Nothing would hurt");
-        output.line(&format!("{word}: {nodes} nodes, {notes} notes."));
+        output.line(&format!("{word}: {}, {}.", counted(nodes, "node"), counted(notes, "note")))
     } else {
-        output.line(&format!("{nodes} nodes: {errors} errors, {warnings} warnings, {notes} notes."));
+        output.line(&format!(
+            "{}: {}, {}, {}.",
+            counted(nodes, "node"),
+            counted(errors, "error"),
+            counted(warnings, "warning"),
+            counted(notes, "note")
+        ))
     }
+}
+
+/// `1 error`, `2 errors`.
+fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }

@@ -50,9 +50,9 @@ pub(crate) async fn main(common: &Common, args: &Exporter, output: &Output) -> R
     let listener = TcpListener::bind(args.listen).await.map_err(unusable)?;
     let address = listener.local_addr().map_err(unusable)?;
     if output.is_json {
-        output.json(&json!({"listening": address.to_string()}));
+        output.json(&json!({"listening": address.to_string()}))?;
     } else {
-        output.line(&format!("Listening on http://{address}/metrics"));
+        output.line(&format!("Listening on http://{address}/metrics"))?;
     }
     let desk = Arc::new(Desk { locks, turn: Mutex::new(()) });
     tokio::select! {

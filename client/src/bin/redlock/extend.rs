@@ -24,9 +24,9 @@ pub(crate) async fn main(common: &Common, args: &Extend, output: &Output) -> Res
             "fence": fence,
             "ttl_ms": millis(ttl),
             "valid_ms": millis(valid),
-        }));
+        }))?;
     } else {
-        output.line(&format!("{} is held for {} more, fence {fence}", args.resource, show(valid)));
+        output.line(&format!("{} is held for {} more, fence {fence}", args.resource, show(valid)))?;
     }
     Ok(Code::Success)
 }

@@ -12,9 +12,9 @@ pub(crate) async fn main(common: &Common, args: &Inspect, output: &Output) -> Re
     let locks = Config::load(common)?.manager()?;
     let inspection = locks.inspect(&args.resource).await?;
     if output.is_json {
-        output.json(&json(&args.resource, &inspection));
+        output.json(&json(&args.resource, &inspection))?;
     } else {
-        text(&args.resource, &inspection, *output);
+        text(&args.resource, &inspection, *output)?;
     }
     Ok(match inspection.holding {
         Holding::Held(_) => Code::Success,
@@ -56,7 +56,7 @@ fn json(resource: &str, inspection: &Inspection) -> Value {
     })
 }
 
-fn text(resource: &str, inspection: &Inspection, output: Output) {
+fn text(resource: &str, inspection: &Inspection, output: Output) -> Result<(), Failure> {
     let resource = tame(resource);
     match inspection.lock() {
         Some(record) => {
@@ -68,15 +68,15 @@ fn text(resource: &str, inspection: &Inspection, output: Output) {
                 record.fence,
                 show(record.held),
                 show(record.left),
-            ));
+            ))?;
         }
         None if matches!(inspection.holding, Holding::Free) => {
-            output.line(&format!("{resource} is {}", output.paint(Tone::Good, "free")));
+            output.line(&format!("{resource} is {}", output.paint(Tone::Good, "free")))?;
         }
         None => output.line(&format!(
             "{resource} is {}: no majority holds it, and none has it free",
             output.paint(Tone::Bad, "unclear")
-        )),
+        ))?,
     }
     let mut table = Table::new(&["node", "state", "fence", "left", "held", "extended", "waiters", "label"]);
     for sighting in &inspection.nodes {
@@ -96,5 +96,5 @@ fn text(resource: &str, inspection: &Inspection, output: Output) {
             Err(failure) => vec![node, toned(Tone::Bad, tame(&failure.to_string()))],
         });
     }
-    table.lines(output).iter().for_each(|line| output.line(line));
+    output.lines(&table.lines(output))
 }

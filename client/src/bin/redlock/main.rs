@@ -43,9 +43,15 @@ use args::{Args, Command};
 use clap::Parser;
 use exit::{Code, Failure};
 use output::Output;
+use std::io::ErrorKind;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    // Not a command of the command line, which help, completions and manual pages are made of: `run` starts it for
+    // itself.
+    if std::env::args_os().skip(1).eq([run::watchdog::NAME]) {
+        return ExitCode::from(run::watchdog::main().number());
+    }
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) => return usage(&error),
@@ -61,9 +67,16 @@ fn main() -> ExitCode {
 /// Help and the version are what was asked for; all else is a mistake of the caller.
 fn usage(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() {
-        // A reader that has gone away has seen enough.
-        let _ = error.print();
-        return ExitCode::SUCCESS;
+        let code = match error.print() {
+            Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+                let failure = output::unwritable(&error);
+                Output::new(false, args::Color::Auto).failure(&failure);
+                failure.code
+            }
+            // A reader that has gone away has seen enough.
+            _ => Code::Success,
+        };
+        return ExitCode::from(code.number());
     }
     // The options could not be read, but this one can be seen.
     let wants_json = std::env::args_os().take_while(|word| word != "--").any(|word| word == "--json");
@@ -94,7 +107,6 @@ fn dispatch(args: Args, output: &Output) -> Result<Code, Failure> {
         Command::Doctor => block_on(doctor::main(&common, output)),
         Command::Completions(completions) => completions::main(&completions, output),
         Command::Man(man) => man::main(&man, output),
-        Command::Watchdog => Ok(run::watchdog::main()),
     }
 }
 

@@ -10,7 +10,7 @@ pub(crate) fn main(args: &Man, output: &Output) -> Result<Code, Failure> {
     let mut command = Args::command();
     command.build();
     let Some(folder) = &args.out else {
-        output.line(page(command)?.trim_end());
+        output.line(page(command)?.trim_end())?;
         return Ok(Code::Success);
     };
     let unwritable = |error| Failure::internal(format!("{} cannot be written: {error}", folder.display()));
@@ -24,7 +24,7 @@ pub(crate) fn main(args: &Man, output: &Output) -> Result<Code, Failure> {
     }
     for (file, command) in pages {
         std::fs::write(folder.join(&file), page(command)?).map_err(unwritable)?;
-        output.line(&folder.join(file).display().to_string());
+        output.line(&folder.join(file).display().to_string())?;
     }
     Ok(Code::Success)
 }

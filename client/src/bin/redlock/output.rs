@@ -3,7 +3,7 @@
 use crate::args::Color;
 use crate::exit::Failure;
 use serde_json::{Value, json};
-use std::io::{IsTerminal, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 
 /// How results are shown.
 #[derive(Clone, Copy, Debug)]
@@ -67,21 +67,28 @@ impl Output {
         painted(self.colors.stdout, tone, text)
     }
 
-    /// One line of the result. Whoever reads it may have gone away; then nobody is left to complain to.
-    pub(crate) fn line(self, text: &str) {
-        let _ = writeln!(std::io::stdout().lock(), "{text}");
+    /// One line of the result. A reader that has gone away, as `head` does, has seen enough; but a result that a full
+    /// disk has swallowed must not look like one.
+    pub(crate) fn line(self, text: &str) -> Result<(), Failure> {
+        match write_out(text) {
+            Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(unwritable(&error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Lines of the result.
+    pub(crate) fn lines(self, lines: &[String]) -> Result<(), Failure> {
+        lines.iter().try_for_each(|line| self.line(line))
     }
 
     /// A result that must arrive: whoever was to read it may have gone away.
     pub(crate) fn deliver(self, text: &str) -> Result<(), Failure> {
-        let mut stdout = std::io::stdout().lock();
-        let delivered = writeln!(stdout, "{text}").and_then(|()| stdout.flush());
-        delivered.map_err(|error| Failure::internal(format!("the result cannot be written: {error}")))
+        write_out(text).map_err(|error| unwritable(&error))
     }
 
     /// A result as one JSON document on one line.
-    pub(crate) fn json(self, value: &Value) {
-        self.line(&value.to_string());
+    pub(crate) fn json(self, value: &Value) -> Result<(), Failure> {
+        self.line(&value.to_string())
     }
 
     /// A word for people who watch; nothing for programs.
@@ -102,6 +109,16 @@ impl Output {
             let _ = writeln!(stderr, "{name} {}", failure.message);
         }
     }
+}
+
+fn write_out(text: &str) -> std::io::Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    writeln!(stdout, "{text}").and_then(|()| stdout.flush())
+}
+
+/// Why a result is not where it should be.
+pub(crate) fn unwritable(error: &std::io::Error) -> Failure {
+    Failure::internal(format!("the result cannot be written: {error}"))
 }
 
 fn painted(on: bool, tone: Tone, text: &str) -> String {

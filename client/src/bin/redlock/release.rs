@@ -28,10 +28,10 @@ pub(crate) async fn main(common: &Common, args: &Release, output: &Output) -> Re
         let node =
             |release: &NodeRelease| json!({"node": &*release.node, "answer": release.freed.to_string()});
         let nodes: Vec<Value> = report.nodes().iter().map(node).collect();
-        output.json(&json!({"resource": args.resource, "freed": report.freed(), "nodes": nodes}));
+        output.json(&json!({"resource": args.resource, "freed": report.freed(), "nodes": nodes}))?;
     } else {
         let of = report.nodes().len();
-        output.line(&format!("{} is free on {} of {of} nodes", args.resource, report.freed()));
+        output.line(&format!("{} is free on {} of {of} nodes", args.resource, report.freed()))?;
     }
     Ok(Code::Success)
 }

@@ -13,11 +13,11 @@ pub(crate) async fn main(common: &Common, args: &Status, output: &Output) -> Res
     let locks = Config::load(common)?.manager()?;
     let survey = Survey::take(&locks).await?;
     if args.prometheus {
-        output.line(prometheus::text(&survey).trim_end());
+        output.line(prometheus::text(&survey).trim_end())?;
     } else if output.is_json {
-        output.json(&json(&survey));
+        output.json(&json(&survey))?;
     } else {
-        text(&survey, *output);
+        text(&survey, *output)?;
     }
     Ok(if survey.can_grant() {
         Code::Success
@@ -63,7 +63,7 @@ fn node_json(node: &NodeReport) -> Value {
     }
 }
 
-fn text(survey: &Survey, output: Output) {
+fn text(survey: &Survey, output: Output) -> Result<(), Failure> {
     let heading = ["node", "state", "latency", "server", "module", "fence", "locks", "waiters"];
     let mut table = Table::new(&heading);
     for node in &survey.nodes {
@@ -90,11 +90,11 @@ fn text(survey: &Survey, output: Output) {
             Err(failure) => vec![name, toned(Tone::Bad, tame(&failure.to_string()))],
         });
     }
-    table.lines(output).iter().for_each(|line| output.line(line));
+    output.lines(&table.lines(output))?;
     let (granting, of, needed) = (survey.granting(), survey.nodes.len(), survey.needed());
     if survey.can_grant() {
         let word = output.paint(Tone::Good, "Locks can be granted");
-        output.line(&format!("{word}: {granting} of {of} nodes grant, {needed} are needed."));
+        output.line(&format!("{word}: {granting} of {of} nodes grant, {needed} are needed."))?;
     } else {
         let word = output.paint(Tone::Bad, "No lock can be granted");
         let when = if survey.waits_for_quarantine() {
@@ -102,6 +102,7 @@ fn text(survey: &Survey, output: Output) {
         } else {
             String::new()
         };
-        output.line(&format!("{word}: {granting} of {of} nodes grant, {needed} are needed.{when}"));
+        output.line(&format!("{word}: {granting} of {of} nodes grant, {needed} are needed.{when}"))?;
     }
+    Ok(())
 }

@@ -15,19 +15,27 @@ pub(crate) struct Ticket {
 }
 
 impl Ticket {
-    /// From the option, the file or the environment.
+    /// From the option or the file, and only if there is neither from the environment: a script that has exported
+    /// the owner of one lock may well name the file of another.
     pub(crate) fn find(holder: &Holder) -> Result<Self, Failure> {
         let (owner, fence) = match (&holder.owner_file, &holder.owner) {
             (Some(path), _) => read(path)?,
             (None, Some(owner)) => (owner.trim().to_owned(), None),
-            (None, None) => {
-                return Err(Failure::usage("no owner: use --owner-file, REDLOCK_OWNER or --owner"));
-            }
+            (None, None) => (exported()?, None),
         };
         let owner = owner.parse::<Owner>()?;
         // What belongs to the file's owner is in the file; the environment may be about another lock.
         Ok(Self { owner, fence: fence.or(holder.fence) })
     }
+}
+
+/// The owner in the environment, where `acquire` tells scripts to put it.
+fn exported() -> Result<String, Failure> {
+    let owner = std::env::var_os("REDLOCK_OWNER").unwrap_or_default().to_string_lossy().trim().to_owned();
+    if owner.is_empty() {
+        return Err(Failure::usage("no owner: use --owner-file, REDLOCK_OWNER or --owner"));
+    }
+    Ok(owner)
 }
 
 fn read(path: &Path) -> Result<(String, Option<u64>), Failure> {

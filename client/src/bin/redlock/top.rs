@@ -37,9 +37,9 @@ pub(crate) async fn main(common: &Common, args: &Top, output: &Output) -> Result
     if args.once {
         let board = Board::new(Look::take(&locks, config.prefix(), args.limit).await?, None);
         if output.is_json {
-            output.json(&board.json(&view));
+            output.json(&board.json(&view))?;
         } else {
-            board.lines(&view, *output).iter().for_each(|line| output.line(line));
+            output.lines(&board.lines(&view, *output))?;
         }
         return Ok(Code::Success);
     }

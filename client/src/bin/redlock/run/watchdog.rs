@@ -19,6 +19,9 @@ use std::time::Duration;
 /// How often to look at the clock: the one that is slept on stands still while the machine does.
 const LOOK: Duration = Duration::from_millis(250);
 
+/// What this program is told when it is to be a watchdog.
+pub(crate) const NAME: &str = "__watchdog";
+
 /// The word that ends the watch.
 const DONE: &str = "done";
 
@@ -36,7 +39,7 @@ impl Watchdog {
         // A watchdog that does not listen must not hold us up.
         line.set_nonblocking(true).map_err(failed)?;
         let mut command = Command::new(our_program().map_err(failed)?);
-        command.arg("__watchdog").env_clear();
+        command.arg(NAME).env_clear();
         command.stdin(Stdio::from(std::os::fd::OwnedFd::from(far_end)));
         command.stdout(Stdio::null()).stderr(Stdio::null());
         // Away from the terminal and from all signals that are sent to our group, before anything else: a Ctrl-Z that
