@@ -1,7 +1,8 @@
 //! bench.
 
 use crate::processes::SIGINT;
-use crate::program::{Desk, NO_QUORUM, USAGE, names};
+use crate::program::{Desk, NO_QUORUM, QUARANTINED, USAGE, names};
+use crate::tmux::Tmux;
 use redlock_tests::{Fleet, SOON, eventually};
 
 #[test]
@@ -24,7 +25,18 @@ fn figures_are_told_and_nothing_is_left() {
             "tasks",
         ];
         assert_eq!(names(&result), fields);
-        assert_eq!(names(&result["acquire"]), ["max_us", "p50_us", "p90_us", "p999_us", "p99_us"]);
+        for what in ["acquire", "release"] {
+            let fields = ["buckets", "max_us", "p50_us", "p90_us", "p999_us", "p99_us"];
+            assert_eq!(names(&result[what]), fields);
+            let buckets = result[what]["buckets"].as_array().expect("buckets");
+            let counts = buckets.iter().map(|bucket| bucket["count"].as_u64().expect("a count"));
+            assert_eq!(
+                Some(counts.sum()),
+                result["cycles"].as_u64(),
+                "every cycle is in one bucket: {result}"
+            );
+            assert!(buckets.iter().all(|bucket| bucket["up_to_us"].as_u64() > Some(0)), "{result}");
+        }
         assert!(result["cycles"].as_u64() > Some(0), "{result}");
         assert_eq!(result["failures"], serde_json::json!({}));
         assert_eq!(result["nodes"][2]["answered"], true);
@@ -46,6 +58,9 @@ fn people_get_a_table() {
     for word in ["p50", "p99.9", "acquire", "release", "per second"] {
         assert!(said.stdout.contains(word), "{word}: {said:?}");
     }
+    assert_eq!(said.stdout.lines().filter(|line| *line == "acquire" || *line == "release").count(), 2);
+    let bars = said.stdout.lines().filter(|line| line.starts_with("  up to ") && line.contains("█"));
+    assert!(bars.count() >= 2, "how long it took is drawn: {said:?}");
     assert!(said.stderr.is_empty(), "no bar without a terminal: {said:?}");
     fleet[2].kill();
     desk.run(&["bench", "--duration", "50ms"]).exits(NO_QUORUM);
@@ -61,4 +76,41 @@ fn it_can_be_ended_early() {
     eventually("it is under way", SOON, || (fleet.calls("redlock.release")[0] > 10).then_some(()));
     running.signal(SIGINT);
     assert!(running.finish().succeeds().json()["cycles"].as_u64() > Some(0));
+}
+
+#[test]
+fn without_a_lock_it_is_no_success() {
+    let mut fleet = Fleet::start(3);
+    let desk = Desk::of(&fleet);
+    // Not a single lock can be had: the time to live that it asks for is too long for these nodes.
+    for node in fleet.iter() {
+        node.connect().call(&["CONFIG", "SET", "redlock.max-ttl", "1000"]);
+    }
+    let said = desk.run(&["--json", "bench", "--duration", "50ms"]).exits(NO_QUORUM);
+    let result = said.json();
+    assert_eq!(result["cycles"], 0);
+    assert!(result["failures"].as_object().is_some_and(|failures| !failures.is_empty()), "{result}");
+    for node in fleet.iter() {
+        node.connect().call(&["CONFIG", "SET", "redlock.max-ttl", "600000"]);
+    }
+    // Two nodes that wait after a crash are quarantine, and not want of nodes.
+    desk.run(&["acquire", "--ttl", "10m", "job"]).succeeds();
+    fleet.crash(&[0, 1]);
+    let said = desk.run(&["--json", "bench", "--duration", "50ms"]).exits(QUARANTINED);
+    assert_eq!(said.json_error()["reason"], "quarantined");
+}
+
+#[test]
+fn people_at_a_terminal_see_a_bar_and_then_the_figures() {
+    let fleet = Fleet::start(3);
+    let Some(tmux) = Tmux::start(Desk::of(&fleet)) else { return };
+    tmux.line("redlock bench --duration 1h; echo code=$?");
+    // The bar says how many there were so far.
+    tmux.until("cycles");
+    eventually("it is under way", SOON, || (fleet.calls("redlock.release")[0] > 10).then_some(()));
+    tmux.key("C-c");
+    let screen = tmux.until("code=0");
+    assert!(screen.contains("acquire") && screen.contains("p99.9"), "{screen}");
+    assert!(screen.contains("  up to ") && screen.contains("█"), "{screen}");
+    assert!(!screen.contains("░"), "the bar is gone: {screen}");
 }

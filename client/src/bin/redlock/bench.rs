@@ -1,4 +1,8 @@
 //! `redlock bench`: how fast locks are on the user's own nodes.
+//!
+//! `histogram.rs` draws how long it took.
+
+mod histogram;
 
 use crate::args::{Bench, Common};
 use crate::config::Config;
@@ -29,6 +33,8 @@ struct Figures {
     release: Histogram<u64>,
     /// Cycles that came to nothing, by their reason.
     failures: BTreeMap<&'static str, u64>,
+    /// What the last of them was.
+    last_failure: Option<Code>,
 }
 
 /// What all callers share.
@@ -53,10 +59,7 @@ async fn bench(common: &Common, args: &Bench, output: &Output) -> Result<Code, F
     let mut interrupts = Interrupts::listen()?;
     let health = locks.health().await?;
     if !health.can_grant() {
-        let of = health.nodes.len();
-        let up = health.nodes.iter().filter(|node| node.can_grant()).count();
-        let message = format!("no lock can be granted: {up} of {of} nodes grant, see redlock status");
-        return Err(Failure::new(Code::NoQuorum, "no_quorum", message));
+        return Err(no_majority(&health));
     }
     let course = Arc::new(Course { locks, is_over: AtomicBool::new(false), cycles: AtomicU64::new(0) });
     let mut callers = JoinSet::new();
@@ -65,11 +68,13 @@ async fn bench(common: &Common, args: &Bench, output: &Output) -> Result<Code, F
         let resource = if args.contended { "shared".to_owned() } else { number.to_string() };
         callers.spawn(go_round(Arc::clone(&course), resource));
     }
+    let bar = progress_bar(args, *output);
     tokio::select! {
-        () = show_progress(&course, args, *output) => {}
+        () = show_progress(&course, args, &bar) => {}
         // What was measured until then is of use too.
         _ = interrupts.next() => {}
     }
+    bar.finish_and_clear();
     course.is_over.store(true, Ordering::Relaxed);
     let mut all = Figures::new()?;
     while let Some(figures) = callers.join_next().await {
@@ -82,7 +87,21 @@ async fn bench(common: &Common, args: &Bench, output: &Output) -> Result<Code, F
     } else {
         all.text(args, &health, took, *output)?;
     }
-    Ok(Code::Success)
+    // Not a single lock: that is no measurement.
+    Ok(all.last_failure.filter(|_| all.cycles == 0).unwrap_or(Code::Success))
+}
+
+/// Why there is nothing to measure, with the code that every other command has for it.
+fn no_majority(health: &Health) -> Failure {
+    let of = health.nodes.len();
+    let granting = health.nodes.iter().filter(|node| node.can_grant()).count();
+    let there = health.nodes.iter().filter(|node| node.state.is_ok()).count();
+    let message = format!("no lock can be granted: {granting} of {of} nodes grant, see redlock status");
+    if there > of / 2 {
+        Failure::new(Code::Quarantined, "quarantined", message)
+    } else {
+        Failure::new(Code::NoQuorum, "no_quorum", message)
+    }
 }
 
 async fn go_round(course: Arc<Course>, resource: String) -> Result<Figures, Failure> {
@@ -100,6 +119,7 @@ async fn go_round(course: Arc<Course>, resource: String) -> Result<Figures, Fail
             }
             Err(error) => {
                 *figures.failures.entry(error.reason()).or_default() += 1;
+                figures.last_failure = Some(Failure::from(error).code);
                 // Nodes that are away answer at once: there is no use in asking them without a pause.
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
@@ -112,8 +132,8 @@ fn record(histogram: &mut Histogram<u64>, took: Duration) {
     histogram.saturating_record(u64::try_from(took.as_micros()).unwrap_or(LONGEST_US));
 }
 
-/// Lets the time pass, and shows people how it does.
-async fn show_progress(course: &Course, args: &Bench, output: Output) {
+/// For people who watch; programs and files get none.
+fn progress_bar(args: &Bench, output: Output) -> ProgressBar {
     let is_watched = !output.is_json && std::io::stderr().is_terminal();
     let target = if is_watched { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
     let total = u64::try_from(args.duration.as_millis()).unwrap_or(u64::MAX);
@@ -121,14 +141,18 @@ async fn show_progress(course: &Course, args: &Bench, output: Output) {
     // A template that is wrong would only be less pretty.
     let template = if output.is_colored() { "{bar:40.green} {msg}" } else { "{bar:40} {msg}" };
     bar.set_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar
+}
+
+/// Lets the time pass, and shows people how it does.
+async fn show_progress(course: &Course, args: &Bench, bar: &ProgressBar) {
     let begun = Instant::now();
     while begun.elapsed() < args.duration {
         let left = args.duration.saturating_sub(begun.elapsed());
         tokio::time::sleep(left.min(Duration::from_millis(100))).await;
-        bar.set_position(u64::try_from(begun.elapsed().as_millis()).unwrap_or(total).min(total));
+        bar.set_position(u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX));
         bar.set_message(format!("{} cycles", course.cycles.load(Ordering::Relaxed)));
     }
-    bar.finish_and_clear();
 }
 
 impl Figures {
@@ -137,7 +161,8 @@ impl Figures {
             let made = Histogram::new_with_bounds(1, LONGEST_US, 3);
             made.map_err(|error| Failure::internal(format!("no histogram: {error}")))
         };
-        Ok(Self { cycles: 0, acquire: histogram()?, release: histogram()?, failures: BTreeMap::new() })
+        let (acquire, release) = (histogram()?, histogram()?);
+        Ok(Self { cycles: 0, acquire, release, failures: BTreeMap::new(), last_failure: None })
     }
 
     fn add(&mut self, other: &Self) {
@@ -148,6 +173,7 @@ impl Figures {
         for (reason, count) in &other.failures {
             *self.failures.entry(reason).or_default() += count;
         }
+        self.last_failure = other.last_failure.or(self.last_failure);
     }
 
     #[allow(clippy::cast_precision_loss, reason = "no count of cycles comes near 2^53")]
@@ -163,6 +189,7 @@ impl Figures {
                 "p99_us": histogram.value_at_quantile(0.99),
                 "p999_us": histogram.value_at_quantile(0.999),
                 "max_us": histogram.max(),
+                "buckets": histogram::json(histogram),
             })
         };
         let node = |node: &NodeHealth| json!({"node": &*node.node, "answered": node.state.is_ok()});
@@ -205,6 +232,12 @@ impl Figures {
             table.row(row);
         }
         output.lines(&table.lines(output))?;
+        for (name, histogram) in [("acquire", &self.acquire), ("release", &self.release)] {
+            if self.cycles > 0 {
+                output.line(&output.paint(Tone::Strong, name))?;
+                output.lines(&histogram::lines(histogram))?;
+            }
+        }
         if !self.failures.is_empty() {
             let mut table = Table::new(&["came to nothing", "times"]);
             for (reason, count) in &self.failures {
