@@ -1,16 +1,17 @@
 //! The locks that are held.
 
-use crate::processes::SIGTERM;
-use crate::program::{Desk, USAGE, names};
+use crate::processes::{SIGINT, SIGTERM};
+use crate::program::{Desk, NO_QUORUM, USAGE, names};
 use crate::tmux::Tmux;
-use redlock_tests::{Fleet, SOON, eventually, signal};
+use redlock_tests::{Fleet, SOON, Server, eventually, signal};
+use std::time::{Duration, Instant};
 
 #[test]
 fn one_look_tells_of_all_locks() {
     let mut fleet = Fleet::start(3);
     let desk = Desk::of(&fleet);
     let empty = desk.run(&["--json", "top", "--once"]).succeeds().json();
-    assert_eq!(names(&empty), ["cut", "locks", "nodes"]);
+    assert_eq!(names(&empty), ["cut", "locks", "nodes", "refused"]);
     assert_eq!(empty["locks"].as_array().map(Vec::len), Some(0));
     for (ttl, job) in [("9m", "job:a"), ("5m", "job:b"), ("7m", "other")] {
         desk.run(&["acquire", "--ttl", ttl, "--label", "tester", job]).succeeds();
@@ -41,6 +42,32 @@ fn one_look_tells_of_all_locks() {
     let board = desk.run(&["--json", "top", "--once"]).succeeds().json();
     assert_eq!(board["nodes"][1]["up"], false);
     assert_eq!(board["locks"].as_array().map(Vec::len), Some(3));
+    fleet[2].kill();
+    let board = desk.run(&["--json", "top", "--once"]).exits(NO_QUORUM).json();
+    assert_eq!(board["nodes"][2]["up"], false, "what was seen is told all the same");
+}
+
+#[test]
+fn a_right_that_is_missing_is_named() {
+    let blind = "on >hush ~* &* -@all +hello +redlock.node +redlock.inspect +info";
+    let shy = "on >hush ~* &* -@all +hello +redlock.node +scan +info";
+    let fleet = Fleet::start_with(3, |_, node| node.user("blind", blind).user("shy", shy));
+    Desk::of(&fleet).run(&["acquire", "job"]).succeeds();
+    for (user, command) in [("blind", "scan"), ("shy", "redlock.inspect")] {
+        let login = format!("redis://{user}:hush@");
+        let urls: Vec<String> = fleet.urls().iter().map(|url| url.replace("redis://", &login)).collect();
+        let desk = Desk::at(&urls);
+        let said = desk.run(&["top", "--once"]).succeeds();
+        let last = said.stdout.lines().last().unwrap_or_default();
+        assert!(
+            last.starts_with("not all locks are shown: NOPERM") && last.to_lowercase().contains(command),
+            "{said:?}"
+        );
+        let board = desk.run(&["--json", "top", "--once"]).succeeds().json();
+        assert_eq!(board["refused"].as_array().map(Vec::len), Some(3));
+        let words = board["refused"][0]["error"].as_str().expect("words");
+        assert!(words.contains("NOPERM") && words.to_lowercase().contains(command), "{words}");
+    }
 }
 
 #[test]
@@ -78,6 +105,7 @@ fn it_lives_in_a_terminal_and_leaves_it_as_it_was() {
     tmux.line("redlock top --interval 100ms; echo code=$?");
     tmux.until("alpha");
     assert!(tmux.is_alternate() && !tmux.is_cooked());
+    assert!(is_colored(&tmux), "nodes that are well are green");
     take("beta");
     tmux.until("beta");
     tmux.letters("n");
@@ -94,6 +122,129 @@ fn it_lives_in_a_terminal_and_leaves_it_as_it_was() {
         tmux.line("true");
         (!tmux.is_alternate()).then_some(())
     });
+}
+
+/// Whether there is green, red or yellow on the screen.
+fn is_colored(tmux: &Tmux) -> bool {
+    // As sixteen colours have it, or as 256 do.
+    let screen = tmux.colored_screen();
+    ["1", "2", "3"].iter().any(|color| {
+        screen.contains(&format!("\u{1b}[3{color}m")) || screen.contains(&format!("\u{1b}[38;5;{color}m"))
+    })
+}
+
+/// The keys of the rows, from top to bottom.
+fn order(screen: &str) -> Vec<&str> {
+    let names = ["alpha", "beta", "gamma"];
+    screen.lines().filter_map(|line| names.into_iter().find(|name| line.starts_with(name))).collect()
+}
+
+#[test]
+fn keys_sort_and_waiters_are_counted() {
+    let fleet = Fleet::start(3);
+    let desk = Desk::of(&fleet);
+    // beta is the oldest, alpha has the longest to go, gamma somebody who waits.
+    for (job, ttl) in [("beta", "5m"), ("gamma", "7m"), ("alpha", "9m")] {
+        desk.run(&["acquire", "--ttl", ttl, job]).succeeds();
+        // Ages are told in milliseconds: the next one must be younger.
+        eventually("time has passed", SOON, || {
+            let held = desk.run(&["--json", "inspect", job]).succeeds().json()["lock"]["held_ms"].as_u64();
+            (held > Some(0)).then_some(())
+        });
+    }
+    fleet[2].connect().call(&["DEL", "beta"]);
+    let waiting = desk.start(&["run", "--wait", "forever", "gamma", "--", "true"]);
+    let Some(tmux) = Tmux::start(Desk::of(&fleet)) else { return };
+    tmux.line("NO_COLOR=1 redlock top --interval 100ms; echo code=$?");
+    let screen = tmux.until("by time left");
+    assert_eq!(order(&screen), ["beta", "gamma", "alpha"], "{screen}");
+    let table = [
+        ("n", "by name", ["alpha", "beta", "gamma"]),
+        ("a", "by age", ["beta", "gamma", "alpha"]),
+        ("l", "by time left", ["beta", "gamma", "alpha"]),
+        ("r", "by time left, turned round", ["alpha", "gamma", "beta"]),
+        ("n", "by name, turned round", ["gamma", "beta", "alpha"]),
+        ("r", "by name   ", ["alpha", "beta", "gamma"]),
+    ];
+    for (key, footer, expected) in table {
+        tmux.letters(key);
+        let screen = tmux.until(footer);
+        assert_eq!(order(&screen), expected, "{screen}");
+    }
+    tmux.letters("h");
+    let screen = tmux.until("by holders");
+    assert_eq!(order(&screen)[0], "beta", "two of three hold it: {screen}");
+    assert!(screen.contains(" 2/3 ") && screen.contains(" 3/3 "), "{screen}");
+    tmux.letters("w");
+    tmux.until("by waiters");
+    let is_counted = |screen: &str| {
+        let row = screen.lines().find(|line| line.starts_with("gamma"))?;
+        // key, fence, nodes, left, age, waiters, label
+        (row.split_whitespace().nth(5) == Some("1")).then_some(())
+    };
+    let screen = eventually("the one who waits is seen", SOON, || {
+        let screen = tmux.screen();
+        is_counted(&screen)?;
+        Some(screen)
+    });
+    assert_eq!(order(&screen)[0], "gamma", "{screen}");
+    assert!(!is_colored(&tmux), "NO_COLOR is set");
+    tmux.letters("q");
+    tmux.until("code=0");
+    waiting.signal(SIGTERM);
+    waiting.finish().exits(143);
+}
+
+/// Waits until no look has asked this node anything for several intervals: the one under way waits for another node.
+fn until_a_look_hangs(node: &Server) {
+    let mut asked = (node.calls("redlock.node"), Instant::now());
+    eventually("a look hangs", SOON, || {
+        let calls = node.calls("redlock.node");
+        if calls != asked.0 {
+            asked = (calls, Instant::now());
+        }
+        (asked.1.elapsed() > Duration::from_millis(500)).then_some(())
+    });
+}
+
+/// A node that hangs holds up a look for as long as it may take to answer, but neither keys nor signals.
+#[test]
+fn a_node_that_hangs_holds_nobody_up() {
+    let fleet = Fleet::start(3);
+    let desk = Desk::of(&fleet);
+    desk.run(&["acquire", "--ttl", "9m", "alpha"]).succeeds();
+    let Some(tmux) = Tmux::start(Desk::of(&fleet)) else { return };
+    let file = tmux.path().join("pid");
+    let start = |options: &str| {
+        let _ = std::fs::remove_file(&file);
+        tmux.line(&format!("clear; redlock top {options} & echo $! > pid; fg > /dev/null; echo code=$?"));
+        eventually("its number is known", SOON, || {
+            std::fs::read_to_string(&file).ok()?.trim().parse::<u32>().ok()
+        })
+    };
+    for (way, code) in [("q", "code=0"), ("C-c", "code=0"), ("signal", "code=143")] {
+        let pid = start("--interval 100ms --node-timeout 10m");
+        tmux.until("alpha");
+        fleet[0].pause();
+        until_a_look_hangs(&fleet[1]);
+        tmux.letters("n");
+        tmux.until("by name");
+        match way {
+            "signal" => signal(pid, SIGTERM),
+            key => tmux.key(key),
+        }
+        tmux.until(code);
+        assert!(!tmux.is_alternate(), "{way}");
+        fleet[0].resume();
+    }
+    // Nor does the first look, for which the screen is not taken yet.
+    fleet[0].pause();
+    let calls = fleet[1].calls("redlock.node");
+    let pid = start("--node-timeout 10m --connect-timeout 10m");
+    eventually("it has begun to look", SOON, || (fleet[1].calls("redlock.node") > calls).then_some(()));
+    signal(pid, SIGINT);
+    tmux.until("code=130");
+    fleet[0].resume();
 }
 
 #[test]

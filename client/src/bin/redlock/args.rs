@@ -249,7 +249,11 @@ pub(crate) struct Exporter {
 ///
 /// Keys: n, l, a, w and h sort by name, time left, age, waiters and holders; r turns the order round; / filters;
 /// arrows and Page keys move; p pauses; q quits.
+///
+/// A user needs +scan, +redlock.inspect, +redlock.node and +info. Keys that were locked with SET NX PX are not shown:
+/// see inspect. With --once it exits with 113 if fewer than a majority of the nodes answer.
 #[derive(Debug, Group)]
+#[command(after_help = exit::HELP)]
 pub(crate) struct Top {
     /// How often to look.
     #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "1s")]
@@ -260,7 +264,7 @@ pub(crate) struct Top {
     /// One look, as text or JSON; needs no terminal.
     #[arg(long)]
     pub(crate) once: bool,
-    /// Only keys that contain this.
+    /// Only locks whose key or label contains this.
     #[arg(long, value_name = "TEXT")]
     pub(crate) filter: Option<String>,
     /// What to sort by.
@@ -285,8 +289,10 @@ pub(crate) enum Sort {
 
 /// Measures how fast locks are on these nodes.
 ///
-/// Takes and frees locks of its own, whose keys begin with redlock:bench: and are new each time.
+/// Takes and frees locks of its own, whose keys begin with redlock:bench: and are new each time. Exits with 113 or 114
+/// if no majority can grant a lock, and with the code of the last failure if not a single lock was had.
 #[derive(Debug, Group)]
+#[command(after_help = exit::HELP)]
 pub(crate) struct Bench {
     /// For how long.
     #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "5s")]

@@ -16,13 +16,14 @@ use crate::args::{Common, Top};
 use crate::config::Config;
 use crate::exit::{Code, Failure};
 use crate::output::Output;
-use crate::run::signals::{Interrupt, Interrupts};
+use crate::run::signals::Interrupts;
 use board::{Board, View};
 use crossterm::event::{self, Event};
 use keys::Outcome;
 use look::Look;
 use redlock_client::LockManager;
 use std::io::IsTerminal;
+use std::pin::Pin;
 use std::thread;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -36,12 +37,13 @@ pub(crate) async fn main(common: &Common, args: &Top, output: &Output) -> Result
     let view = View::new(args.sort, args.filter.clone().unwrap_or_default());
     if args.once {
         let board = Board::new(Look::take(&locks, config.prefix(), args.limit).await?, None);
+        let code = if board.look.has_majority() { Code::Success } else { Code::NoQuorum };
         if output.is_json {
             output.json(&board.json(&view))?;
         } else {
             output.lines(&board.lines(&view, *output))?;
         }
-        return Ok(Code::Success);
+        return Ok(code);
     }
     if output.is_json || !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
         return Err(Failure::usage(
@@ -61,18 +63,30 @@ async fn live(
     output: Output,
 ) -> Result<Code, Failure> {
     let mut interrupts = Interrupts::listen()?;
+    let look = || Look::take(locks, config.prefix(), limit);
     // The first look before the screen is taken: what is wrong can still be read then.
-    let mut board = Board::new(Look::take(locks, config.prefix(), limit).await?, None);
+    let mut board = tokio::select! {
+        look = look() => Board::new(look?, None),
+        signal = interrupts.next() => return Ok(Code::Given(signal.exit_code())),
+    };
     let mut screen = screen::Screen::open(output.is_colored())?;
     let mut events = listen()?;
     let mut ticks = tokio::time::interval(interval);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    // The look under way, if there is one. Nodes may take their time; keys and signals do not wait for them.
+    let mut looking = None;
     loop {
         screen.draw(&board, &mut view)?;
         tokio::select! {
-            _ = ticks.tick() => {
+            _ = ticks.tick(), if looking.is_none() => {
                 if !view.is_paused {
-                    let look = Look::take(locks, config.prefix(), limit).await?;
+                    looking = Some(Box::pin(look()));
+                }
+            }
+            look = seen(&mut looking) => {
+                looking = None;
+                let look = look?;
+                if !view.is_paused {
                     board = Board::new(look, Some(&board));
                 }
             }
@@ -84,10 +98,16 @@ async fn live(
                 Some(_) => {}
                 None => return Err(Failure::internal("the terminal is gone")),
             },
-            Interrupt(signal) = interrupts.next() => {
-                return Ok(Code::Given(crate::run::signals::exit_code(signal)));
-            }
+            signal = interrupts.next() => return Ok(Code::Given(signal.exit_code())),
         }
+    }
+}
+
+/// What a look has seen, when it is over; never, if there is none under way. Cancel safe.
+async fn seen<T>(looking: &mut Option<Pin<Box<impl Future<Output = T>>>>) -> T {
+    match looking {
+        Some(look) => look.await,
+        None => std::future::pending().await,
     }
 }
 

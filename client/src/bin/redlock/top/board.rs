@@ -98,8 +98,11 @@ impl Board {
         self.look.nodes.len()
     }
 
-    /// What was left out, if anything.
+    /// What was left out, if anything, and why.
     pub(super) fn omission(&self) -> Option<String> {
+        if let Some((node, words)) = self.look.refusals.first() {
+            return Some(format!("not all locks are shown: {} ({node})", tame(words)));
+        }
         let cut = &self.look.cut;
         (!cut.is_empty()).then(|| format!("not all locks are shown: the list of {} was cut", cut.join(", ")))
     }
@@ -184,10 +187,12 @@ impl Board {
             }),
             Err(failure) => json!({"node": &*node.node, "up": false, "error": failure_json(failure)}),
         };
+        let refusal = |(node, words): &(String, String)| json!({"node": node, "error": words});
         json!({
             "nodes": self.look.nodes.iter().map(node).collect::<Vec<_>>(),
             "locks": self.rows(view).iter().map(row).collect::<Vec<_>>(),
             "cut": self.look.cut,
+            "refused": self.look.refusals.iter().map(refusal).collect::<Vec<_>>(),
         })
     }
 }
@@ -278,7 +283,8 @@ mod tests {
             (b"c\x1b".to_vec(), vec![Sighting { waiters: 3, ..sighting(0, 3, 20) }]),
         ]
         .into();
-        Board::new(Look { nodes: Vec::new(), locks, cut: vec!["one:1".into()], taken: Instant::now() }, None)
+        let (nodes, cut, refusals) = (Vec::new(), vec!["one:1".into()], Vec::new());
+        Board::new(Look { nodes, locks, cut, refusals, taken: Instant::now() }, None)
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use crate::exit::Failure;
 use crate::survey::{NodeReport, Survey};
-use redlock_client::{LockManager, Query, Said};
+use redlock_client::{FailureKind, LockManager, Query, Said};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
@@ -25,6 +25,8 @@ pub(super) struct Look {
     pub(super) locks: BTreeMap<Vec<u8>, Vec<Sighting>>,
     /// Nodes of which not all locks were seen.
     pub(super) cut: Vec<String>,
+    /// Nodes that did not let us look, and what they said.
+    pub(super) refusals: Vec<(String, String)>,
     pub(super) taken: Instant,
 }
 
@@ -40,6 +42,11 @@ pub(super) struct Sighting {
 }
 
 impl Look {
+    /// Whether enough nodes answered for what is seen to be the truth.
+    pub(super) fn has_majority(&self) -> bool {
+        self.nodes.iter().filter(|node| node.state.is_ok()).count() > self.nodes.len() / 2
+    }
+
     pub(super) async fn take(locks: &LockManager, prefix: &str, limit: usize) -> Result<Self, Failure> {
         let survey = Survey::take(locks).await?;
         let taken = Instant::now();
@@ -52,13 +59,15 @@ impl Look {
             }
         }
         let mut cut = BTreeSet::new();
+        let mut refusals = BTreeMap::new();
         let mut keys = BTreeSet::new();
         while let Some(Ok((node, scanned))) = scans.join_next().await {
-            let (found, is_all) = scanned?;
+            let Scan { found, is_all, refusal } = scanned?;
             keys.extend(found);
             if !is_all {
                 cut.insert(node);
             }
+            refusals.extend(refusal.map(|words| (node, words)));
         }
         // The same keys on all nodes, so that what is seen of a lock is all there is.
         let mut wanted: Vec<Vec<u8>> = keys.into_iter().collect();
@@ -72,18 +81,21 @@ impl Look {
         for (node, report) in survey.nodes.iter().enumerate() {
             if report.state.is_ok() {
                 let (locks, wanted) = (locks.clone(), wanted.clone());
-                inspections.spawn(async move { inspect(&locks, node, &wanted).await });
+                inspections.spawn(async move { (node, inspect(&locks, node, &wanted).await) });
             }
         }
         let mut seen: BTreeMap<Vec<u8>, Vec<Sighting>> = BTreeMap::new();
-        while let Some(Ok(sightings)) = inspections.join_next().await {
-            for (key, sighting) in sightings? {
+        while let Some(Ok((node, inspected))) = inspections.join_next().await {
+            let (sightings, refusal) = inspected?;
+            for (key, sighting) in sightings {
                 seen.entry(key).or_default().push(sighting);
             }
+            refusals.extend(refusal.map(|words| (node, words)));
         }
         let name = |node: usize| survey.nodes.get(node).map(|node| node.node.to_string());
         let cut = cut.into_iter().filter_map(name).collect();
-        Ok(Self { nodes: survey.nodes, locks: seen, cut, taken })
+        let refusals = refusals.into_iter().filter_map(|(node, words)| Some((name(node)?, words))).collect();
+        Ok(Self { nodes: survey.nodes, locks: seen, cut, refusals, taken })
     }
 }
 
@@ -100,29 +112,37 @@ fn pattern(prefix: &str) -> Vec<u8> {
     pattern
 }
 
-/// The locks on one node, and whether these are all.
-async fn scan(
-    locks: &LockManager,
-    node: usize,
-    pattern: &[u8],
-    limit: usize,
-) -> Result<(BTreeSet<Vec<u8>>, bool), Failure> {
-    let mut found = BTreeSet::new();
+/// The locks on one node.
+#[derive(Default)]
+struct Scan {
+    found: BTreeSet<Vec<u8>>,
+    /// Whether these are all.
+    is_all: bool,
+    /// Why these are not all, if the node does not let us look.
+    refusal: Option<String>,
+}
+
+async fn scan(locks: &LockManager, node: usize, pattern: &[u8], limit: usize) -> Result<Scan, Failure> {
+    let mut scan = Scan::default();
     let mut cursor = 0;
     for _ in 0..STEPS {
         let reply = locks.ask_node(node, &Query::scan_locks(cursor, pattern, STEP)).await?;
         // A node that does not answer, or does not let us look, shows what it has shown so far.
-        let Some((next, keys)) = reply.said.ok().and_then(step) else { return Ok((found, false)) };
-        found.extend(keys);
+        scan.refusal = reply.said.as_ref().err().and_then(refusal);
+        let Some((next, keys)) = reply.said.ok().and_then(step) else { return Ok(scan) };
+        scan.found.extend(keys);
         cursor = next;
-        if cursor == 0 {
-            return Ok((found, true));
-        }
-        if found.len() > limit {
+        scan.is_all = cursor == 0;
+        if scan.is_all || scan.found.len() > limit {
             break;
         }
     }
-    Ok((found, false))
+    Ok(scan)
+}
+
+/// The words of a server that does not let us do what we ask. A node that is away is told of elsewhere.
+fn refusal(failure: &redlock_client::Failure) -> Option<String> {
+    (failure.kind == FailureKind::Rejected).then(|| failure.detail.to_string())
 }
 
 /// What one step of `SCAN` brought: where to go on, and keys.
@@ -137,8 +157,9 @@ async fn inspect(
     locks: &LockManager,
     node: usize,
     keys: &[Vec<u8>],
-) -> Result<Vec<(Vec<u8>, Sighting)>, Failure> {
+) -> Result<(Vec<(Vec<u8>, Sighting)>, Option<String>), Failure> {
     let mut sightings = Vec::new();
+    let mut refused = None;
     for some in keys.chunks(AT_ONCE) {
         let mut asked = JoinSet::new();
         for key in some {
@@ -149,12 +170,13 @@ async fn inspect(
             });
         }
         while let Some(Ok((key, reply))) = asked.join_next().await {
-            if let Some(sighting) = reply?.said.ok().and_then(|said| sighting(node, &said)) {
-                sightings.push((key, sighting));
+            match reply?.said {
+                Ok(said) => sightings.extend(sighting(node, &said).map(|sighting| (key, sighting))),
+                Err(failure) => refused = refusal(&failure).or(refused),
             }
         }
     }
-    Ok(sightings)
+    Ok((sightings, refused))
 }
 
 fn sighting(node: usize, said: &Said) -> Option<Sighting> {
