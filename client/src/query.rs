@@ -60,6 +60,19 @@ impl Query {
         Self { words: vec![b"REDLOCK.INSPECT".to_vec(), key.into()] }
     }
 
+    /// `TYPE key`, for a key as the nodes know it: `none` if there is none, `string` if somebody may have locked it
+    /// with `SET NX PX`, which counts as held.
+    #[must_use]
+    pub fn key_type(key: impl Into<Vec<u8>>) -> Self {
+        Self { words: vec![b"TYPE".to_vec(), key.into()] }
+    }
+
+    /// `PTTL key`: how long a key that is no lock of the module lasts, in milliseconds; -1 if it has no end.
+    #[must_use]
+    pub fn time_left(key: impl Into<Vec<u8>>) -> Self {
+        Self { words: vec![b"PTTL".to_vec(), key.into()] }
+    }
+
     /// One step of `SCAN` over keys that are locks, from this cursor on: about so many keys of any type are
     /// looked at. With a thousand that is a fraction of a millisecond of the server's time.
     #[must_use]
@@ -242,6 +255,8 @@ mod tests {
             (Query::role(), "ROLE"),
             (Query::node(), "REDLOCK.NODE"),
             (Query::inspect("app:k"), "REDLOCK.INSPECT app:k"),
+            (Query::key_type("app:k"), "TYPE app:k"),
+            (Query::time_left("app:k"), "PTTL app:k"),
             (Query::scan_locks(7, "app:*", 1000), "SCAN 7 COUNT 1000 TYPE redlock-1 MATCH app:*"),
             (Query::whoami(), "ACL WHOAMI"),
             (Query::may_run("app", ["REDLOCK.NODE"]), "ACL DRYRUN app REDLOCK.NODE"),

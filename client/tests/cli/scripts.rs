@@ -178,3 +178,40 @@ fn a_lock_that_cannot_be_handed_over_is_given_back() {
     assert_eq!(status.code(), Some(115));
     assert!(fleet.is_free("job"));
 }
+
+/// Nodes count a key that somebody has set with `SET NX PX` as held: so it must not be called free.
+#[test]
+fn a_plain_key_is_not_called_free() {
+    let rules = "on >hush ~* &* -@all +hello +redlock.inspect +redlock.node";
+    let mut fleet = Fleet::start_with(3, |_, node| node.user("app", rules));
+    let desk = Desk::of(&fleet);
+    for node in fleet.iter().take(2) {
+        node.connect().call(&["SET", "app:job", "somebody", "NX", "PX", "600000"]);
+    }
+    desk.run(&["--prefix", "app:", "acquire", "job"]).exits(NOT_ACQUIRED);
+    let said = desk.run(&["--prefix", "app:", "inspect", "job"]).succeeds();
+    assert!(said.stdout.starts_with("job is held by a plain key, as SET NX PX makes one: "), "{said:?}");
+    assert_eq!(said.stdout.matches("plain key  -      9m5").count(), 2, "{said:?}");
+    let seen = desk.run(&["--json", "--prefix", "app:", "inspect", "job"]).succeeds().json();
+    assert_eq!((&seen["state"], &seen["lock"]), (&"foreign".into(), &serde_json::Value::Null));
+    assert_eq!(names(&seen["nodes"][0]), ["left_ms", "node", "state"]);
+    assert!(seen["nodes"][0]["left_ms"].as_u64() > Some(500_000), "{seen}");
+    assert_eq!(seen["nodes"][2]["state"], "free");
+    // One of three keeps nobody from the lock, and one without an end is told as such.
+    fleet[0].connect().call(&["DEL", "app:job"]);
+    desk.run(&["--prefix", "app:", "inspect", "job"]).exits(1);
+    for node in fleet.iter() {
+        node.connect().call(&["SET", "app:job", "somebody"]);
+    }
+    let said = desk.run(&["--prefix", "app:", "inspect", "job"]).succeeds();
+    assert!(said.stdout.lines().next().is_some_and(|line| line.ends_with("no label, no end")), "{said:?}");
+    // Whoever may not see such keys is told that there may be some.
+    let urls: Vec<String> =
+        fleet.urls().iter().map(|url| url.replace("redis://", "redis://app:hush@")).collect();
+    let said = Desk::at(&urls).run(&["--prefix", "app:", "inspect", "job"]).exits(1);
+    assert!(said.stderr.contains("+type and +pttl are needed"), "{said:?}");
+    // Neither: one has it, one has it not, one is away.
+    fleet[1].connect().call(&["DEL", "app:job"]);
+    fleet[2].kill();
+    desk.run(&["--prefix", "app:", "inspect", "job"]).exits(NO_QUORUM);
+}

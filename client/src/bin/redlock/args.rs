@@ -216,7 +216,8 @@ pub(crate) struct Release {
 
 /// Tells who holds a lock.
 ///
-/// Exits with 0 if somebody does, with 1 if it is free, with 113 if that is not clear.
+/// Exits with 0 if somebody does, with 1 if it is free, with 113 if that is not clear. A key that somebody has set with
+/// SET NX PX counts as held; to see it, a user needs +type and +pttl.
 #[derive(Debug, Group)]
 #[command(after_help = exit::HELP)]
 pub(crate) struct Inspect {

@@ -1,34 +1,32 @@
 //! `redlock inspect`: who holds a lock.
+//!
+//! `view.rs` puts together what the nodes say.
+
+mod view;
 
 use crate::args::{Common, Inspect};
 use crate::config::Config;
 use crate::duration::{millis, show};
 use crate::exit::{Code, Failure};
 use crate::output::{Output, Table, Tone, cell, failure_json, tame, toned};
-use redlock_client::{Holding, Inspection, NodeSighting, Record};
+use redlock_client::Record;
 use serde_json::{Value, json};
+use view::{Left, Node, State, Verdict, View};
 
 pub(crate) async fn main(common: &Common, args: &Inspect, output: &Output) -> Result<Code, Failure> {
-    let locks = Config::load(common)?.manager()?;
-    let inspection = locks.inspect(&args.resource).await?;
+    let config = Config::load(common)?;
+    let locks = config.manager()?;
+    let view = View::take(&locks, config.prefix(), &args.resource).await?;
     if output.is_json {
-        output.json(&json(&args.resource, &inspection))?;
+        output.json(&json(&args.resource, &view))?;
     } else {
-        text(&args.resource, &inspection, *output)?;
+        text(&args.resource, &view, *output)?;
     }
-    Ok(match inspection.holding {
-        Holding::Held(_) => Code::Success,
-        Holding::Free => Code::Free,
-        _ => Code::NoQuorum,
+    Ok(match view.verdict {
+        Verdict::Held(_) | Verdict::Foreign(_) => Code::Success,
+        Verdict::Free => Code::Free,
+        Verdict::Unclear => Code::NoQuorum,
     })
-}
-
-fn state(inspection: &Inspection) -> &'static str {
-    match inspection.holding {
-        Holding::Held(_) => "held",
-        Holding::Free => "free",
-        _ => "unclear",
-    }
 }
 
 fn record_json(record: &Record) -> Value {
@@ -42,48 +40,85 @@ fn record_json(record: &Record) -> Value {
     })
 }
 
-fn json(resource: &str, inspection: &Inspection) -> Value {
-    let node = |sighting: &NodeSighting| match &sighting.lock {
-        Ok(Some(record)) => json!({"node": &*sighting.node, "state": "held", "lock": record_json(record)}),
-        Ok(None) => json!({"node": &*sighting.node, "state": "free"}),
-        Err(failure) => json!({"node": &*sighting.node, "state": "unknown", "error": failure_json(failure)}),
+/// Null if it has no end.
+fn left_json(left: Left) -> Value {
+    match left {
+        Left::For(left) => json!(millis(left)),
+        Left::Endless => Value::Null,
+    }
+}
+
+fn node_json(node: &Node) -> Value {
+    let name = &*node.name;
+    match &node.state {
+        State::Held(record) => json!({"node": name, "state": "held", "lock": record_json(record)}),
+        State::Foreign(left) => json!({"node": name, "state": "foreign", "left_ms": left_json(*left)}),
+        State::Free(None) => json!({"node": name, "state": "free"}),
+        State::Free(Some(why)) => json!({"node": name, "state": "free", "unseen": failure_json(why)}),
+        State::Unknown(why) => json!({"node": name, "state": "unknown", "error": failure_json(why)}),
+    }
+}
+
+fn json(resource: &str, view: &View) -> Value {
+    let (state, lock) = match &view.verdict {
+        Verdict::Held(record) => ("held", record_json(record)),
+        Verdict::Foreign(_) => ("foreign", Value::Null),
+        Verdict::Free => ("free", Value::Null),
+        Verdict::Unclear => ("unclear", Value::Null),
     };
     json!({
         "resource": resource,
-        "state": state(inspection),
-        "lock": inspection.lock().map(record_json),
-        "nodes": inspection.nodes.iter().map(node).collect::<Vec<_>>(),
+        "state": state,
+        "lock": lock,
+        "nodes": view.nodes.iter().map(node_json).collect::<Vec<_>>(),
     })
 }
 
-fn text(resource: &str, inspection: &Inspection, output: Output) -> Result<(), Failure> {
+fn show_left(left: Left) -> String {
+    match left {
+        Left::For(left) => show(left),
+        Left::Endless => "no end".to_owned(),
+    }
+}
+
+fn headline(resource: &str, verdict: &Verdict, output: Output) -> String {
     let resource = tame(resource);
-    match inspection.lock() {
-        Some(record) => {
+    match verdict {
+        Verdict::Held(record) => {
             let label =
                 if record.label.is_empty() { String::new() } else { format!(" by {}", tame(&record.label)) };
-            output.line(&format!(
+            format!(
                 "{resource} is {}{label}, fence {}, for {} so far, {} left",
                 output.paint(Tone::Doubtful, "held"),
                 record.fence,
                 show(record.held),
                 show(record.left),
-            ))?;
+            )
         }
-        None if matches!(inspection.holding, Holding::Free) => {
-            output.line(&format!("{resource} is {}", output.paint(Tone::Good, "free")))?;
+        Verdict::Foreign(left) => {
+            let left = match left {
+                Left::For(left) => format!("{} left", show(*left)),
+                Left::Endless => "no end".to_owned(),
+            };
+            let word = output.paint(Tone::Doubtful, "held");
+            format!("{resource} is {word} by a plain key, as SET NX PX makes one: no fence, no label, {left}")
         }
-        None => output.line(&format!(
-            "{resource} is {}: no majority holds it, and none has it free",
-            output.paint(Tone::Bad, "unclear")
-        ))?,
+        Verdict::Free => format!("{resource} is {}", output.paint(Tone::Good, "free")),
+        Verdict::Unclear => {
+            let word = output.paint(Tone::Bad, "unclear");
+            format!("{resource} is {word}: no majority holds it, and none has it free")
+        }
     }
+}
+
+fn text(resource: &str, view: &View, output: Output) -> Result<(), Failure> {
+    output.line(&headline(resource, &view.verdict, output))?;
     let mut table = Table::new(&["node", "state", "fence", "left", "held", "extended", "waiters", "label"]);
-    for sighting in &inspection.nodes {
-        let node = cell(&*sighting.node);
-        table.row(match &sighting.lock {
-            Ok(Some(record)) => vec![
-                node,
+    for node in &view.nodes {
+        let name = cell(&*node.name);
+        table.row(match &node.state {
+            State::Held(record) => vec![
+                name,
                 toned(Tone::Doubtful, "held"),
                 cell(record.fence.to_string()),
                 cell(show(record.left)),
@@ -92,9 +127,22 @@ fn text(resource: &str, inspection: &Inspection, output: Output) -> Result<(), F
                 cell(record.waiters.to_string()),
                 cell(tame(&record.label)),
             ],
-            Ok(None) => vec![node, toned(Tone::Good, "free")],
-            Err(failure) => vec![node, toned(Tone::Bad, tame(&failure.to_string()))],
+            State::Foreign(left) => {
+                vec![name, toned(Tone::Doubtful, "plain key"), cell("-"), cell(show_left(*left))]
+            }
+            State::Free(_) => vec![name, toned(Tone::Good, "free")],
+            State::Unknown(failure) => {
+                table.failed_row(&node.name, "unknown", failure);
+                continue;
+            }
         });
     }
-    output.lines(&table.lines(output))
+    output.lines(&table.lines(output))?;
+    if let Some(failure) = view.blindness() {
+        let words = tame(&failure.to_string());
+        output.note(&format!(
+            "plain keys, as SET NX PX makes them, cannot be seen: {words} (+type and +pttl are needed)"
+        ));
+    }
+    Ok(())
 }

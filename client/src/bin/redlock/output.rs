@@ -4,6 +4,7 @@ use crate::args::Color;
 use crate::exit::Failure;
 use serde_json::{Value, json};
 use std::io::{ErrorKind, IsTerminal, Write};
+use unicode_width::UnicodeWidthStr;
 
 /// How results are shown.
 #[derive(Clone, Copy, Debug)]
@@ -138,32 +139,41 @@ pub(crate) fn tame_bytes(bytes: &[u8]) -> String {
     }
 }
 
-/// A table for people: columns as wide as they must be, the first line a heading.
+/// A table for people: columns as wide as they must be on a terminal, the first line a heading.
 #[derive(Debug)]
 pub(crate) struct Table {
     rows: Vec<Vec<(String, Option<Tone>)>>,
+    remarks: Vec<String>,
 }
 
 impl Table {
     pub(crate) fn new(heading: &[&str]) -> Self {
-        Self { rows: vec![heading.iter().map(|name| ((*name).to_owned(), Some(Tone::Strong))).collect()] }
+        let heading = heading.iter().map(|name| ((*name).to_owned(), Some(Tone::Strong))).collect();
+        Self { rows: vec![heading], remarks: Vec::new() }
     }
 
     pub(crate) fn row(&mut self, cells: Vec<(String, Option<Tone>)>) {
         self.rows.push(cells);
     }
 
+    /// A row of which there is one word to say, and a longer one below the table: in a column of its own it would move
+    /// all others out of sight.
+    pub(crate) fn failed_row(&mut self, name: &str, word: &str, failure: &redlock_client::Failure) {
+        self.row(vec![cell(name), toned(Tone::Bad, word)]);
+        self.remarks.push(format!("{name}: {}", tame(&failure.to_string())));
+    }
+
     pub(crate) fn lines(&self, output: Output) -> Vec<String> {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let width = |column: usize| {
             let cells = self.rows.iter().filter_map(|row| row.get(column));
-            cells.map(|(text, _): &(String, _)| text.chars().count()).max().unwrap_or(0)
+            cells.map(|(text, _): &(String, _)| text.width()).max().unwrap_or(0)
         };
         let widths: Vec<usize> = (0..columns).map(width).collect();
         let line = |row: &Vec<(String, Option<Tone>)>| {
             let mut line = String::new();
             for (column, (text, tone)) in row.iter().enumerate() {
-                let gap = widths.get(column).map_or(0, |width| width.saturating_sub(text.chars().count()));
+                let gap = widths.get(column).map_or(0, |width| width.saturating_sub(text.width()));
                 line.push_str(&tone.map_or_else(|| text.clone(), |tone| output.paint(tone, text)));
                 if column + 1 < row.len() {
                     line.push_str(&" ".repeat(gap + 2));
@@ -171,7 +181,7 @@ impl Table {
             }
             line
         };
-        self.rows.iter().map(line).collect()
+        self.rows.iter().map(line).chain(self.remarks.iter().cloned()).collect()
     }
 }
 
@@ -202,6 +212,23 @@ mod tests {
         assert_eq!(table.lines(plain), ["node           state", "10.0.0.1:6379  up"]);
         let colored = Output::new(false, Color::Always);
         assert_eq!(table.lines(colored)[1], "10.0.0.1:6379  \u{1b}[32mup\u{1b}[0m");
+    }
+
+    #[test]
+    fn columns_are_aligned_whatever_is_in_them() {
+        let plain = Output::new(false, Color::Never);
+        let mut table = Table::new(&["node", "state", "label"]);
+        table.row(vec![cell("a:1"), cell("held"), cell("x")]);
+        table.row(vec![cell("作業:1"), cell("e\u{301}"), cell("y")]);
+        let long = "unreachable: a long story that would be wider than all the rest";
+        let failure = redlock_client::Failure::new(redlock_client::FailureKind::Down, long);
+        table.failed_row("b:2", "down", &failure);
+        let lines = table.lines(plain);
+        assert_eq!(lines[0], "node    state  label");
+        assert_eq!(lines[1], "a:1     held   x");
+        assert_eq!(lines[2], "作業:1  e\u{301}      y", "as wide as a terminal shows it");
+        assert_eq!(lines[3], "b:2     down");
+        assert!(lines[4].starts_with("b:2: ") && lines[4].ends_with(long), "{lines:?}");
     }
 
     #[test]

@@ -67,28 +67,31 @@ fn text(survey: &Survey, output: Output) -> Result<(), Failure> {
     let heading = ["node", "state", "latency", "server", "module", "fence", "locks", "waiters"];
     let mut table = Table::new(&heading);
     for node in &survey.nodes {
-        let name = cell(&*node.node);
         let server = node
             .server
             .as_ref()
             .map_or_else(|| "?".into(), |server| format!("{} {}", server.name, server.version));
-        table.row(match &node.state {
-            Ok(state) => vec![
-                name,
-                if state.quarantine.is_zero() {
-                    toned(Tone::Good, "grants")
-                } else {
-                    toned(Tone::Doubtful, format!("quarantine for {}", show(state.quarantine)))
-                },
-                cell(show_latency(node.latency)),
-                cell(tame(&server)),
-                cell(tame(&state.version)),
-                cell(state.fence.to_string()),
-                cell(state.locks.to_string()),
-                cell(state.waiters.to_string()),
-            ],
-            Err(failure) => vec![name, toned(Tone::Bad, tame(&failure.to_string()))],
-        });
+        let state = match &node.state {
+            Ok(state) => state,
+            Err(failure) => {
+                table.failed_row(&node.node, "down", failure);
+                continue;
+            }
+        };
+        table.row(vec![
+            cell(&*node.node),
+            if state.quarantine.is_zero() {
+                toned(Tone::Good, "grants")
+            } else {
+                toned(Tone::Doubtful, format!("quarantine for {}", show(state.quarantine)))
+            },
+            cell(show_latency(node.latency)),
+            cell(tame(&server)),
+            cell(tame(&state.version)),
+            cell(state.fence.to_string()),
+            cell(state.locks.to_string()),
+            cell(state.waiters.to_string()),
+        ]);
     }
     output.lines(&table.lines(output))?;
     let (granting, of, needed) = (survey.granting(), survey.nodes.len(), survey.needed());

@@ -1,0 +1,155 @@
+//! What the nodes together make of a key, those that others have locked with `SET NX PX` included.
+//!
+//! A node counts such a key as held: nobody gets the lock while it is there. But `REDLOCK.INSPECT` knows nothing of
+//! it, and says that there is no lock.
+
+use crate::exit::Failure as Stop;
+use redlock_client::{Failure, Holding, Inspection, LockManager, NodeReply, NodeSighting, Query, Record};
+use std::cmp::Reverse;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What a majority makes of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Held(Record),
+    /// A plain key is there, which counts as held.
+    Foreign(Left),
+    Free,
+    Unclear,
+}
+
+/// One node's part.
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    pub(super) name: Arc<str>,
+    pub(super) state: State,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum State {
+    Held(Record),
+    Foreign(Left),
+    /// There is no lock; and perhaps why it cannot be seen whether there is a plain key.
+    Free(Option<Failure>),
+    Unknown(Failure),
+}
+
+/// How long a plain key lasts. What has no end is longer than all else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Left {
+    For(Duration),
+    Endless,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct View {
+    pub(super) verdict: Verdict,
+    pub(super) nodes: Vec<Node>,
+}
+
+impl View {
+    /// Asks all nodes, of those that know of no lock also whether there is a plain key.
+    pub(super) async fn take(locks: &LockManager, prefix: &str, resource: &str) -> Result<Self, Stop> {
+        let inspection = locks.inspect(resource).await?;
+        let key = format!("{prefix}{resource}");
+        let (mut types, mut times) = (Vec::new(), Vec::new());
+        if inspection.nodes.iter().any(|node| matches!(node.lock, Ok(None))) {
+            types = locks.ask(&Query::key_type(key.clone())).await?;
+        }
+        if types.iter().any(is_plain) {
+            times = locks.ask(&Query::time_left(key)).await?;
+        }
+        Ok(Self::of(inspection, &types, &times))
+    }
+
+    fn of(inspection: Inspection, types: &[NodeReply], times: &[NodeReply]) -> Self {
+        let each = inspection.nodes.into_iter().enumerate();
+        let nodes: Vec<Node> =
+            each.map(|(place, node)| sighted(node, types.get(place), times.get(place))).collect();
+        Self { verdict: verdict(inspection.holding, &nodes), nodes }
+    }
+
+    /// Why it cannot be seen whether there are plain keys, if that is so anywhere.
+    pub(super) fn blindness(&self) -> Option<&Failure> {
+        self.nodes.iter().find_map(|node| match &node.state {
+            State::Free(why) => why.as_ref(),
+            _ => None,
+        })
+    }
+}
+
+/// Only strings count: other types are an error to the node, as to everybody else.
+fn is_plain(reply: &NodeReply) -> bool {
+    reply.said.as_ref().is_ok_and(|said| said.text() == Some("string"))
+}
+
+fn sighted(node: NodeSighting, kind: Option<&NodeReply>, time: Option<&NodeReply>) -> Node {
+    let state = match node.lock {
+        Ok(Some(record)) => State::Held(record),
+        Err(failure) => State::Unknown(failure),
+        Ok(None) => match kind {
+            // It may be gone by now.
+            Some(kind) if is_plain(kind) => time.map_or(State::Foreign(Left::Endless), foreign),
+            kind => State::Free(kind.and_then(|kind| kind.said.as_ref().err().cloned())),
+        },
+    };
+    Node { name: node.node, state }
+}
+
+/// A plain key, by what `PTTL` says: -1 if it has no end, -2 if it is gone.
+fn foreign(time: &NodeReply) -> State {
+    match time.said.as_ref().ok().and_then(redlock_client::Said::integer) {
+        Some(-2) => State::Free(None),
+        Some(ms) => {
+            State::Foreign(u64::try_from(ms).map_or(Left::Endless, |ms| Left::For(Duration::from_millis(ms))))
+        }
+        // It is there; how long it lasts is not for us to know.
+        None => State::Foreign(Left::Endless),
+    }
+}
+
+fn verdict(holding: Holding, nodes: &[Node]) -> Verdict {
+    let needed = nodes.len() / 2 + 1;
+    if let Holding::Held(record) = holding {
+        return Verdict::Held(record);
+    }
+    let mut foreign: Vec<Left> = nodes
+        .iter()
+        .filter_map(|node| match node.state {
+            State::Foreign(left) => Some(left),
+            _ => None,
+        })
+        .collect();
+    foreign.sort_unstable_by_key(|left| Reverse(*left));
+    // For as long as a majority has it.
+    if let Some(left) = foreign.get(needed - 1) {
+        return Verdict::Foreign(*left);
+    }
+    let free = nodes.iter().filter(|node| matches!(node.state, State::Free(_))).count();
+    if free >= needed { Verdict::Free } else { Verdict::Unclear }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(states: &[State]) -> Verdict {
+        let nodes: Vec<Node> =
+            states.iter().map(|state| Node { name: "a:1".into(), state: state.clone() }).collect();
+        verdict(Holding::Free, &nodes)
+    }
+
+    #[test]
+    fn a_majority_of_plain_keys_is_a_lock_of_somebody_else() {
+        let plain = |ms| State::Foreign(Left::For(Duration::from_millis(ms)));
+        let (free, endless) = (State::Free(None), State::Foreign(Left::Endless));
+        let for_ms = |ms| Verdict::Foreign(Left::For(Duration::from_millis(ms)));
+        assert_eq!(of(&[plain(10), plain(20), plain(30)]), for_ms(20), "for as long as two have it");
+        assert_eq!(of(&[plain(10), endless.clone(), free.clone()]), for_ms(10));
+        assert_eq!(of(&[endless.clone(), endless, free.clone()]), Verdict::Foreign(Left::Endless));
+        assert_eq!(of(&[plain(10), free.clone(), free.clone()]), Verdict::Free);
+        let away = State::Unknown(Failure::new(redlock_client::FailureKind::Down, "gone"));
+        assert_eq!(of(&[plain(10), free, away]), Verdict::Unclear, "neither the one nor the other");
+    }
+}
