@@ -54,6 +54,13 @@ fn the_exit_code_says_whether_locks_can_be_granted() {
     fleet[1].kill();
     let said = desk.run(&["status"]).exits(NO_QUORUM);
     assert!(said.stdout.contains("No lock can be granted: 1 of 3 nodes grant, 2 are needed."), "{said:?}");
+    // A long reason is below the table, and leaves its columns where they were.
+    let lines: Vec<&str> = said.stdout.lines().collect();
+    let columns: Vec<&str> = lines[0].split_whitespace().collect();
+    assert_eq!(columns.len(), 8, "{said:?}");
+    assert!(lines[0].len() < 100 && lines[1].ends_with("  down"), "{said:?}");
+    let away = lines[1].split_whitespace().next().expect("a node");
+    assert!(lines[4].starts_with(&format!("{away}: ")) && lines[4].contains("refused"), "{said:?}");
     let status = desk.run(&["--json", "status"]).exits(NO_QUORUM).json();
     assert_eq!(names(&status["nodes"][0]), ["can_grant", "error", "node", "up"]);
     // They come back, and do not know which locks they had.
@@ -150,6 +157,25 @@ fn prometheus_can_read_it() {
         samples.iter().filter(|(name, value)| name.starts_with("redlock_node_up{") && value.abs() < 1e-9);
     assert_eq!(down.count(), 1);
     assert_eq!(samples.keys().filter(|name| name.starts_with("redlock_node_locks{")).count(), 2);
+}
+
+/// A copied ledger, or one server under two names: the client lets one of them have no vote, and an alert needs a number
+/// to see that.
+#[test]
+fn one_node_behind_two_addresses_is_told_of() {
+    let fleet = Fleet::start(3);
+    let mut urls = fleet.urls();
+    let twins = |urls: &[String], code: i32| {
+        let samples = parse(&Desk::at(urls).run(&["status", "--prometheus"]).exits(code).stdout);
+        let of = |name: &str| {
+            let all = samples.iter().filter(|(sample, _)| sample.starts_with(name));
+            all.map(|(_, value)| *value).sum::<f64>().round()
+        };
+        (of("redlock_node_twin{"), of("redlock_node_up{"))
+    };
+    assert_eq!(twins(&urls, 0), (0.0, 3.0));
+    urls[2] = urls[0].replace("127.0.0.1", "localhost");
+    assert_eq!(twins(&urls, 0), (1.0, 2.0));
 }
 
 /// Sends bytes, and returns all that comes back until the other side hangs up.

@@ -57,6 +57,9 @@ pub(crate) fn text(survey: &Survey) -> String {
     info(&mut text, &survey.nodes);
     let mut family = Family { text: &mut text, nodes: &survey.nodes };
     family.gauge("up", "Whether the node answers.", |node| Some(f64::from(u8::from(node.state.is_ok()))));
+    family.gauge("twin", "Whether the address leads to a node that another one leads to as well.", |node| {
+        Some(f64::from(u8::from(node.twin().is_some())))
+    });
     family.gauge("latency_seconds", "How long the node took to answer.", |node| {
         node.state.as_ref().ok().map(|_| node.latency.as_secs_f64())
     });

@@ -110,6 +110,11 @@ impl Survey {
 }
 
 impl NodeReport {
+    /// The address that leads to the same node, if the client has found that out: one of the two has no vote.
+    pub(crate) fn twin(&self) -> Option<&str> {
+        Some(self.state.as_ref().err()?.detail.split_once("the same node as ")?.1)
+    }
+
     pub(crate) fn can_grant(&self) -> bool {
         self.state.as_ref().is_ok_and(|state| state.quarantine.is_zero())
     }

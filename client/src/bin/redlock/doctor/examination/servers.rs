@@ -50,7 +50,7 @@ fn away(node: &Node, failure: &Failure, findings: &mut Findings) {
     if words.contains("has not loaded the redlock module") {
         let remedy = "add loadmodule /path/to/libredlock.so to its configuration, and restart it";
         findings.add(Error, "no-module", name, "the server has not loaded the redlock module", remedy);
-    } else if let Some((_, twin)) = words.split_once("the same node as ") {
+    } else if let Some(twin) = node.report.twin() {
         findings.add(Error, "same-server", name, format!("it is the same node as {twin}"), TWIN_REMEDY);
     } else if ["WRONGPASS", "NOAUTH", "NOPERM"].iter().any(|word| words.contains(word)) {
         let remedy = "check the user and the password, and the rights of the user: see Access control in module/COMMANDS.md";
