@@ -15,6 +15,7 @@
 //! | `top.rs` | the locks that are held |
 //! | `bench.rs` | bench |
 //! | `doctor.rs` | planted ills |
+//! | `newcomer.rs` | from nothing to a held lock |
 //! | `output.rs` | results that cannot be written |
 //! | `papers.rs` | help, completions, manual pages, colours |
 
@@ -28,6 +29,7 @@
 mod bench;
 mod doctor;
 mod lost;
+mod newcomer;
 mod output;
 mod papers;
 mod processes;

@@ -80,16 +80,42 @@ fn image_and_compose_file_name_the_same_server() {
     let server = argument(&dockerfile, "SERVER_IMAGE");
     assert!(!server.contains("alpine"), "the module is built for another C library");
     let compose = yaml("docker/compose.yml");
-    let given = compose["x-node"]["build"]["args"]["SERVER_IMAGE"].as_str().expect("an argument");
+    let services = &compose["services"];
+    let given = services["node-1"]["build"]["args"]["SERVER_IMAGE"].as_str().expect("an argument");
     assert_eq!(given, format!("${{SERVER_IMAGE:-{server}}}"));
-    for (service, stage) in [(&compose["x-node"], "node"), (&compose["services"]["exporter"], "command")] {
-        assert_eq!(service["build"]["target"].as_str(), Some(stage));
+    for (name, stage) in [("node-1", "node"), ("exporter", "command"), ("redlock", "command")] {
+        assert_eq!(field(&services[name], "build")["target"].as_str(), Some(stage));
         assert!(
             dockerfile
                 .lines()
                 .any(|line| line.starts_with("FROM ") && line.ends_with(&format!(" AS {stage}")))
         );
     }
+}
+
+/// Several builds of one name at the same time fail on a machine that has no such image yet.
+#[test]
+fn services_that_start_together_build_no_image_twice() {
+    let compose = yaml("docker/compose.yml");
+    let mut built = BTreeSet::new();
+    for (name, service) in compose["services"].as_hash().expect("services") {
+        let name = name.as_str().expect("a name");
+        let profiles = field(service, "profiles");
+        let profile = if profiles.is_badvalue() { String::new() } else { texts(profiles).join(",") };
+        let image = field(service, "image").as_str().expect("an image").to_string();
+        let builds = !field(service, "build").is_badvalue();
+        assert!(!builds || built.insert((profile, image)), "{name} builds what another one builds");
+        // What is not built by itself is not to be had from a registry either.
+        let policy = field(service, "pull_policy").as_str();
+        assert_eq!(policy == Some("never"), name.starts_with("node-") && !builds, "{name}");
+        for limit in ["cpus", "mem_limit"] {
+            assert!(!field(service, limit).is_badvalue(), "{name} has no {limit}");
+        }
+    }
+    let nodes = nodes(&compose);
+    let images: BTreeSet<_> = nodes.iter().map(|(_, node)| field(node, "image").as_str()).collect();
+    assert_eq!(images.len(), 1, "all nodes run the same image");
+    assert_eq!(nodes.iter().filter(|(_, node)| !field(node, "build").is_badvalue()).count(), 1);
 }
 
 #[test]
@@ -155,12 +181,14 @@ fn five_nodes_share_nothing() {
         let (limit, used) = (field(service, "mem_limit").as_str().expect("a limit"), setting("--maxmemory"));
         assert!(bytes(used) * 3 / 2 <= bytes(limit), "{used} leaves no room in {limit} for a rewrite");
     }
-    let exporter = &compose["services"]["exporter"];
-    let watched: BTreeSet<String> = texts(&exporter["networks"]).into_iter().collect();
-    let addresses = exporter["environment"]["REDLOCK_NODES"].as_str().expect("addresses");
-    for (name, _) in &nodes {
-        assert!(watched.contains(name), "the exporter reaches {name}");
-        assert!(addresses.split(',').any(|url| url == format!("redis://{name}:6379")), "{addresses}");
+    for service in ["exporter", "redlock"] {
+        let service = &compose["services"][service];
+        let watched: BTreeSet<String> = texts(&service["networks"]).into_iter().collect();
+        let addresses = field(service, "environment")["REDLOCK_NODES"].as_str().expect("addresses");
+        for (name, _) in &nodes {
+            assert!(watched.contains(name), "{service:?} reaches {name}");
+            assert!(addresses.split(',').any(|url| url == format!("redis://{name}:6379")), "{addresses}");
+        }
     }
 }
 
