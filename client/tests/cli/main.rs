@@ -17,6 +17,7 @@
 //! | `doctor.rs` | planted ills |
 //! | `newcomer.rs` | from nothing to a held lock |
 //! | `output.rs` | results that cannot be written |
+//! | `users.rs` | what users with few rights can do |
 //! | `papers.rs` | help, completions, manual pages, colours |
 
 #![allow(
@@ -42,3 +43,4 @@ mod status;
 mod terminal;
 mod tmux;
 mod top;
+mod users;

@@ -31,7 +31,7 @@ fn with_users() -> Server {
     let mut wire = server.connect();
     let lines: Vec<String> =
         blocks("Users", "text").iter().map(|block| block.text.trim().to_string()).collect();
-    assert_eq!(lines.len(), 4, "three users, and the default one");
+    assert_eq!(lines.len(), 5, "four users, and the default one");
     for line in lines.iter().filter(|line| !line.contains("SETUSER default")) {
         assert_eq!(wire.call_strs(line), Answer::ok(), "{line}");
     }
@@ -63,7 +63,7 @@ const TAKE: [&str; 7] = [
     "REDLOCK.ACQUIRE orders:1 me 60000 WAIT 1 1000 desk",
 ];
 const LOOK: [&str; 3] = ["REDLOCK.INSPECT orders:1", "REDLOCK.NODE", "PING"];
-const SURVEY: [&str; 3] = ["INFO redlock", "SCAN 0 COUNT 10", "TIME"];
+const SURVEY: [&str; 5] = ["INFO redlock", "SCAN 0 COUNT 10", "TIME", "TYPE orders:1", "PTTL orders:1"];
 const HARM: [&str; 8] = [
     "FLUSHALL",
     "CONFIG SET maxmemory 1",
@@ -118,6 +118,18 @@ fn people_on_call_break_locks_and_cannot_take_them() {
         assert!(may(&mut wire, line), "{line}");
     }
     for line in HARM.iter().chain(&TAKE) {
+        assert!(!may(&mut wire, line), "{line}");
+    }
+}
+
+#[test]
+fn who_looks_for_ills_changes_nothing() {
+    let server = with_users();
+    let mut wire = user(&server, "doctor");
+    for line in LOOK.iter().chain(&["INFO redlock", "TIME", "CONFIG GET maxmemory", "ROLE", "ACL WHOAMI"]) {
+        assert!(may(&mut wire, line), "{line}");
+    }
+    for line in HARM.iter().chain(&TAKE).chain(&["DEL orders:1", "ACL SETUSER doctor ~*"]) {
         assert!(!may(&mut wire, line), "{line}");
     }
 }

@@ -5,6 +5,7 @@ use crate::exit::Failure as Stop;
 use crate::survey::{NodeReport, Survey, field};
 use redlock_client::{FailureKind, LockManager, NodeReply, Query, Said};
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Everything that is examined.
@@ -30,6 +31,8 @@ pub(super) struct Node {
     pub(super) clock_ms: Option<i64>,
     /// The commands that our user may not run, with the node's words; `None` if it cannot be asked.
     pub(super) missing_rights: Option<Vec<(&'static str, String)>>,
+    /// Where its name leads, if it is a name.
+    pub(super) address: Option<IpAddr>,
     /// Whether RESP2 was asked for: then nobody can be told that it is their turn.
     pub(super) is_resp2: bool,
 }
@@ -40,6 +43,9 @@ pub(super) enum Kind {
     Server,
     Cluster,
 }
+
+/// How long a name may take to be looked up. A node that answers has one that can be.
+const RESOLVE_WITHIN: Duration = Duration::from_secs(2);
 
 /// The settings that are looked at.
 const SETTINGS: [&str; 5] = ["redlock.*", "maxmemory*", "append*", "save", "min-replicas-to-write"];
@@ -91,6 +97,9 @@ impl Facts {
                 node.missing_rights = rights(locks, place, config.prefix()).await?;
             }
         }
+        for node in &mut nodes {
+            node.address = resolve(&node.report.node).await;
+        }
         for (node, is_resp2) in nodes.iter_mut().zip(config.resp2_nodes()) {
             node.is_resp2 = *is_resp2;
         }
@@ -109,6 +118,7 @@ impl Node {
             persistence: String::new(),
             clock_ms: None,
             missing_rights: None,
+            address: None,
             is_resp2: false,
         }
     }
@@ -121,7 +131,7 @@ impl Node {
         self.setting(name)?.parse().ok()
     }
 
-    /// The machine that it is on, as far as its address tells.
+    /// The machine that it is on, as far as its address tells: two names may lead to one.
     pub(super) fn host(&self) -> Option<String> {
         let name = &*self.report.node;
         if self.kind == Kind::Cluster || name.starts_with("sentinel ") {
@@ -131,12 +141,23 @@ impl Node {
             return Some("this machine".to_owned());
         }
         let (host, _) = name.rsplit_once(':')?;
-        Some(match host {
-            "localhost" | "[::1]" => "this machine".to_owned(),
-            host if host.starts_with("127.") => "this machine".to_owned(),
-            host => host.to_lowercase(),
+        let address = host.trim_matches(['[', ']']).parse().ok().or(self.address);
+        Some(match address {
+            Some(address) if IpAddr::is_loopback(&address) => "this machine".to_owned(),
+            Some(address) => address.to_string(),
+            None if host == "localhost" => "this machine".to_owned(),
+            None => host.to_lowercase(),
         })
     }
+}
+
+/// Where a name leads, if it is one: the least of its addresses, so that two names of one machine come to the same.
+async fn resolve(node: &str) -> Option<IpAddr> {
+    if node.starts_with('/') || node.starts_with("sentinel ") {
+        return None;
+    }
+    let found = tokio::time::timeout(RESOLVE_WITHIN, tokio::net::lookup_host(node)).await;
+    found.ok()?.ok()?.map(|address| address.ip()).min()
 }
 
 /// Hands what every node said to its place; who said nothing is passed over.

@@ -1,6 +1,7 @@
 //! What is wrong with the nodes together.
 
 use super::Severity::{Error, Note, Warning};
+use super::servers::{LONG_QUARANTINE, QUARANTINE_REMEDY};
 use super::{Facts, Findings};
 use crate::doctor::facts::Node;
 use crate::duration::{show, show_latency};
@@ -138,6 +139,15 @@ fn limits(facts: &Facts, findings: &mut Findings) {
         let reason = format!("redlock.max-ttl differs: {}", each.collect::<Vec<_>>().join("; "));
         let remedy = "CONFIG SET redlock.max-ttl to the same on all nodes: a lock that some refuse may lack a majority";
         findings.add(Warning, "max-ttl", None, reason, remedy);
+    }
+    let long = u64::try_from(LONG_QUARANTINE.as_millis()).unwrap_or(u64::MAX);
+    for (limit, nodes) in limits.range(long..) {
+        let limit = show(Duration::from_millis(*limit));
+        let reason = format!(
+            "redlock.max-ttl is {limit} on {}: one lock of that length, and a crash means {limit} without grants",
+            nodes.join(", ")
+        );
+        findings.add(Note, "long-quarantine", None, reason, QUARANTINE_REMEDY);
     }
     let ttl_ms = u64::try_from(facts.ttl.as_millis()).unwrap_or(u64::MAX);
     for (limit, nodes) in limits.range(..ttl_ms) {

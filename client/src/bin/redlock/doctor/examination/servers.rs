@@ -5,11 +5,18 @@ use super::Severity::{Error, Note, Warning};
 use super::nodes::TWIN_REMEDY;
 use crate::doctor::facts::{Kind, Node};
 use crate::duration::show;
-use crate::survey::field;
+use crate::survey::{State, field};
 use redlock_client::Failure;
+use std::time::Duration;
 
 /// The oldest servers that the module runs on.
 const OLDEST: [(&str, (u32, u32)); 2] = [("redis", (7, 0)), ("valkey", (7, 2))];
+
+/// A quarantine of this length is worth a thought before it comes.
+pub(super) const LONG_QUARANTINE: Duration = Duration::from_secs(3_600);
+
+pub(super) const QUARANTINE_REMEDY: &str =
+    "take short locks and extend them, and CONFIG SET redlock.max-ttl to the longest that you want to wait";
 
 /// Above this share of its limit a server may soon have no memory for a lock.
 const FULL_PERCENT: u64 = 90;
@@ -38,7 +45,9 @@ pub(super) fn examine(node: &Node, findings: &mut Findings) {
             role(node, findings);
             version(node, findings);
             memory(node, findings);
+            replicas(node, findings);
             persistence(node, findings);
+            quarantine_to_come(node, state, findings);
             rights(node, findings);
         }
     }
@@ -53,7 +62,8 @@ fn away(node: &Node, failure: &Failure, findings: &mut Findings) {
     } else if let Some(twin) = node.report.twin() {
         findings.add(Error, "same-server", name, format!("it is the same node as {twin}"), TWIN_REMEDY);
     } else if ["WRONGPASS", "NOAUTH", "NOPERM"].iter().any(|word| words.contains(word)) {
-        let remedy = "check the user and the password, and the rights of the user: see Access control in module/COMMANDS.md";
+        let remedy =
+            "check the user and the password, and the rights of the user: see Users in module/OPERATIONS.md";
         findings.add(Error, "login", name, format!("it does not let us in: {words}"), remedy);
     } else {
         let remedy = "check that the server runs, and that its address, port and TLS are as named";
@@ -104,6 +114,18 @@ fn memory(node: &Node, findings: &mut Findings) {
     }
 }
 
+/// Locks are writes, and a server that wants replicas refuses writes without them.
+fn replicas(node: &Node, findings: &mut Findings) {
+    if let Some(wanted) = node.number("min-replicas-to-write").filter(|wanted| *wanted > 0) {
+        let reason = format!(
+            "min-replicas-to-write is {wanted}: it refuses every lock while fewer replicas are connected"
+        );
+        let remedy = "CONFIG SET min-replicas-to-write 0: after a failover the module waits by itself, and another \
+                      master is worth more than a replica";
+        findings.add(Warning, "replicas", Some(&node.report.node), reason, remedy);
+    }
+}
+
 fn persistence(node: &Node, findings: &mut Findings) {
     let name = Some(&*node.report.node);
     if node.setting("redlock.restart-grace") == Some("off") {
@@ -131,13 +153,32 @@ fn persistence(node: &Node, findings: &mut Findings) {
     }
 }
 
+/// A node that crashes waits for the longest time to live that it has granted.
+fn quarantine_to_come(node: &Node, state: &State, findings: &mut Findings) {
+    if state.longest_ttl >= LONG_QUARANTINE {
+        let ttl = show(state.longest_ttl);
+        let reason = format!("it has granted a lock of {ttl}, and grants nothing for {ttl} after a crash");
+        findings.add(Warning, "long-quarantine", Some(&node.report.node), reason, QUARANTINE_REMEDY);
+    }
+}
+
+/// What it takes to lock. Whoever may do none of it is there to look.
+const TO_LOCK: [&str; 3] = ["redlock.acquire", "redlock.extend", "redlock.release"];
+
 fn rights(node: &Node, findings: &mut Findings) {
     let name = Some(&*node.report.node);
-    let remedy = "see Access control in module/COMMANDS.md for the rules of a user";
+    let remedy = "see Users in module/OPERATIONS.md for rules to copy";
     match &node.missing_rights {
         None => {
             let reason = "this user may not ask for its own rights";
             let remedy = "grant +acl|whoami +acl|dryrun to the user that runs doctor, or run it as another";
+            findings.add(Note, "rights", name, reason, remedy);
+        }
+        Some(missing)
+            if TO_LOCK.iter().all(|needed| missing.iter().any(|(command, _)| command == needed)) =>
+        {
+            let reason = "this user may not take locks: whether those who do may was not looked at";
+            let remedy = "to know that, run doctor as the user of an application as well";
             findings.add(Note, "rights", name, reason, remedy);
         }
         Some(missing) => {
@@ -153,7 +194,15 @@ fn rights(node: &Node, findings: &mut Findings) {
                         "grant +subscribe and &redlock:grant:* to the user",
                     );
                 } else {
-                    findings.add(Error, "rights", name, format!("{command} is not allowed: {words}"), remedy);
+                    // Who locks one resource at a time and asks nobody lacks nothing.
+                    let severity = if TO_LOCK.contains(command) { Error } else { Warning };
+                    findings.add(
+                        severity,
+                        "rights",
+                        name,
+                        format!("{command} is not allowed: {words}"),
+                        remedy,
+                    );
                 }
             }
         }

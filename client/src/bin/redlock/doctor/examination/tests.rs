@@ -28,7 +28,7 @@ fn well(number: usize) -> Node {
     let settings = [
         ("maxmemory", "0"),
         ("maxmemory-policy", "noeviction"),
-        ("redlock.max-ttl", "86400000"),
+        ("redlock.max-ttl", "600000"),
         ("redlock.restart-grace", "auto"),
         ("appendonly", "no"),
         ("save", ""),
@@ -132,11 +132,33 @@ fn ills_of_one_node() {
     assert_eq!(found(evicting), [(Error, "eviction")]);
     assert_eq!(found(|facts| set(facts, "maxmemory-policy", "volatile-lru")), []);
     assert_eq!(found(|facts| set(facts, "maxmemory", "1100000")), [(Warning, "memory")]);
+    assert_eq!(found(|facts| set(facts, "min-replicas-to-write", "1")), [(Warning, "replicas")]);
+    assert_eq!(found(|facts| set(facts, "min-replicas-to-write", "0")), []);
+    let long = |facts: &mut Facts| {
+        if let Ok(state) = &mut facts.nodes[2].report.state {
+            state.longest_ttl = Duration::from_secs(86_400);
+        }
+    };
+    assert_eq!(found(long), [(Warning, "long-quarantine")]);
+    let allowed = |facts: &mut Facts| {
+        for node in &mut facts.nodes {
+            node.settings.insert("redlock.max-ttl".to_owned(), "86400000".to_owned());
+        }
+    };
+    assert_eq!(found(allowed), [(Note, "long-quarantine")]);
     let broken = |facts: &mut Facts| facts.nodes[1].persistence = "aof_last_write_status:err\r\n".into();
     assert_eq!(found(broken), [(Warning, "disk")]);
     let missing =
         |facts: &mut Facts| facts.nodes[1].missing_rights = Some(vec![("redlock.extend", "no".into())]);
     assert_eq!(found(missing), [(Error, "rights")]);
+    let several =
+        |facts: &mut Facts| facts.nodes[1].missing_rights = Some(vec![("redlock.macquire", "no".into())]);
+    assert_eq!(found(several), [(Warning, "rights")], "not everybody locks several at once");
+    let looking = |facts: &mut Facts| {
+        let none = ["redlock.acquire", "redlock.extend", "redlock.release", "redlock.macquire", "subscribe"];
+        facts.nodes[1].missing_rights = Some(none.map(|command| (command, "no".to_owned())).to_vec());
+    };
+    assert_eq!(found(looking), [(Note, "rights")], "somebody who looks, and locks nothing");
     let silent = |facts: &mut Facts| facts.nodes[1].missing_rights = Some(vec![("subscribe", "no".into())]);
     assert_eq!(found(silent), [(Note, "rights")]);
     assert_eq!(found(|facts| facts.nodes[1].missing_rights = None), [(Note, "rights")]);
@@ -174,4 +196,15 @@ fn hosts_are_told_by_their_addresses() {
         assert_eq!(host(here).as_deref(), Some("this machine"), "{here}");
     }
     assert_eq!(host("sentinel locks"), None);
+    let named = |name: &str, address: &str| {
+        let mut node = well(1);
+        (node.report.node, node.address) = (name.into(), address.parse().ok());
+        node.host()
+    };
+    assert_eq!(
+        named("redis-1.example:6379", "10.0.0.1").as_deref(),
+        Some("10.0.0.1"),
+        "where the name leads"
+    );
+    assert_eq!(named("redis-1.example:6379", "127.0.0.1").as_deref(), Some("this machine"));
 }
