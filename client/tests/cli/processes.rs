@@ -6,11 +6,14 @@ use std::path::Path;
 
 pub(crate) const SIGHUP: i32 = 1;
 pub(crate) const SIGINT: i32 = 2;
+pub(crate) const SIGQUIT: i32 = 3;
 pub(crate) const SIGKILL: i32 = 9;
 pub(crate) const SIGUSR1: i32 = 10;
+pub(crate) const SIGUSR2: i32 = 12;
 pub(crate) const SIGTERM: i32 = 15;
 pub(crate) const SIGCONT: i32 = 18;
 pub(crate) const SIGSTOP: i32 = 19;
+pub(crate) const SIGWINCH: i32 = 28;
 
 /// The state letter of a process, and its parent; `None` if it is gone, or only waits to be collected.
 fn stat(pid: u32) -> Option<(char, u32)> {

@@ -1,8 +1,8 @@
 //! A command under a lock: status, signals, waiting.
 
 use crate::processes::{
-    SIGCONT, SIGHUP, SIGINT, SIGSTOP, SIGTERM, SIGUSR1, command_and_watchdog, is_stopped, until_gone,
-    until_lines, until_pids,
+    SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGSTOP, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH, command_and_watchdog,
+    is_stopped, until_gone, until_lines, until_pids,
 };
 use crate::program::{Desk, NO_QUORUM, NOT_ACQUIRED, Running, USAGE};
 use redlock_tests::{Fleet, SOON, eventually, signal};
@@ -90,11 +90,21 @@ fn a_command_that_cannot_be_started_leaves_no_lock() {
 fn signals_reach_the_command() {
     let fleet = Fleet::start(3);
     let desk = Desk::of(&fleet);
-    let script = "trap 'echo usr1' USR1; trap 'echo hup' HUP; trap 'echo term; exit 3' TERM; \
+    let script = "trap 'echo usr1' USR1; trap 'echo usr2' USR2; trap 'echo winch' WINCH; trap 'echo hup' HUP; \
+                  trap 'echo quit' QUIT; trap 'echo int' INT; trap 'echo term; exit 3' TERM; \
                   echo runs; while :; do sleep 0.01; done";
     let mut running = desk.start(&["run", "job", "--", "sh", "-c", script]);
     assert_eq!(running.line(), "runs");
-    for (number, word) in [(SIGUSR1, "usr1"), (SIGHUP, "hup"), (SIGTERM, "term")] {
+    let table = [
+        (SIGUSR1, "usr1"),
+        (SIGUSR2, "usr2"),
+        (SIGWINCH, "winch"),
+        (SIGHUP, "hup"),
+        (SIGQUIT, "quit"),
+        (SIGINT, "int"),
+        (SIGTERM, "term"),
+    ];
+    for (number, word) in table {
         running.signal(number);
         assert_eq!(running.line(), word);
     }

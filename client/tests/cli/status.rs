@@ -1,11 +1,11 @@
 //! status, Prometheus, exporter.
 
 use crate::processes::SIGTERM;
-use crate::program::{Desk, NO_QUORUM, QUARANTINED, names};
+use crate::program::{Desk, INTERNAL, NO_QUORUM, QUARANTINED, USAGE, names};
 use redlock_tests::{Fleet, SOON, eventually};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 
 #[test]
 fn nodes_that_are_well_are_shown() {
@@ -224,4 +224,17 @@ fn the_exporter_serves_and_is_not_impressed() {
     drop(idle);
     exporter.signal(SIGTERM);
     exporter.finish().succeeds();
+}
+
+#[test]
+fn an_address_that_is_taken_is_named() {
+    let fleet = Fleet::start(1);
+    let desk = Desk::of(&fleet);
+    let taken = TcpListener::bind("127.0.0.1:0").expect("an address");
+    let address = taken.local_addr().expect("its number").to_string();
+    let said = desk.run(&["exporter", "--listen", &address]).exits(INTERNAL);
+    assert!(said.stderr.contains(&address) && said.stdout.is_empty(), "{said:?}");
+    let said = desk.run(&["--json", "exporter", "--listen", &address]).exits(INTERNAL);
+    assert_eq!(said.json_error()["exit_code"], INTERNAL);
+    desk.run(&["exporter", "--listen", "nowhere"]).exits(USAGE);
 }
