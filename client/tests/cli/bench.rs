@@ -55,6 +55,7 @@ fn people_get_a_table() {
     fleet[1].kill();
     let said = desk.run(&["bench", "--duration", "50ms"]).succeeds();
     assert_eq!(said.stdout.matches("answered").count(), 2, "{said:?}");
+    assert!(said.stdout.contains(" 1 caller, each a lock of its own"), "{said:?}");
     for word in ["p50", "p99.9", "acquire", "release", "per second"] {
         assert!(said.stdout.contains(word), "{word}: {said:?}");
     }

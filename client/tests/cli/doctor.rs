@@ -44,6 +44,7 @@ fn nodes_that_are_well_are_left_in_peace() {
     // All servers of a test are on one machine, and that is worth a word.
     let said: Said = desk.run(&["doctor"]).exits(WARNING);
     assert!(said.stdout.contains("warning [same-host] all nodes: "), "{said:?}");
+    assert!(said.stdout.ends_with("3 nodes: 0 errors, 1 warning, 1 note.\n"), "{said:?}");
     let report = desk.run(&["--json", "doctor"]).exits(WARNING).json();
     assert_eq!(names(&report), ["findings", "nodes", "worst"]);
     assert_eq!(report["worst"], "warning");

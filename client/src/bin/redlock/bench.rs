@@ -7,7 +7,7 @@ mod histogram;
 use crate::args::{Bench, Common};
 use crate::config::Config;
 use crate::exit::{Code, Failure};
-use crate::output::{Output, Table, Tone, cell, tame, toned};
+use crate::output::{Output, Table, Tone, cell, counted, tame, toned};
 use crate::run::signals::Interrupts;
 use hdrhistogram::Histogram;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -216,11 +216,11 @@ impl Figures {
         }
         let what = if args.contended { "the same lock" } else { "a lock of its own" };
         output.line(&format!(
-            "{} cycles in {:.1} s: {} per second, {} callers, each {what}",
-            self.cycles,
+            "{} in {:.1} s: {} per second, {}, each {what}",
+            counted(self.cycles, "cycle"),
             took.as_secs_f64(),
             output.paint(Tone::Strong, &self.cycles_per_second(took).to_string()),
-            args.tasks,
+            counted(args.tasks.into(), "caller"),
         ))?;
         let mut table = Table::new(&["", "p50", "p90", "p99", "p99.9", "max"]);
         for (name, histogram) in [("acquire", &self.acquire), ("release", &self.release)] {

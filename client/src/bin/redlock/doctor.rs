@@ -6,7 +6,7 @@ mod facts;
 use crate::args::Common;
 use crate::config::Config;
 use crate::exit::{Code, Failure};
-use crate::output::{Output, Tone, tame};
+use crate::output::{Output, Tone, counted, tame};
 use examination::{Finding, Severity, examine};
 use facts::Facts;
 use serde_json::{Value, json};
@@ -57,10 +57,11 @@ fn text(facts: &Facts, findings: &[Finding], output: Output) -> Result<(), Failu
         output.line(&format!("{severity} [{}] {place}: {}", finding.check, tame(&finding.reason)))?;
         output.line(&format!("    {}", tame(&finding.remedy)))?;
     }
-    let count = |severity| findings.iter().filter(|finding| finding.severity == severity).count();
+    let count =
+        |severity| findings.iter().map(|finding| u64::from(finding.severity == severity)).sum::<u64>();
     let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
     let notes = count(Severity::Note);
-    let nodes = facts.nodes.len();
+    let nodes = u64::try_from(facts.nodes.len()).unwrap_or(u64::MAX);
     if errors + warnings == 0 {
         let word = output.paint(Tone::Good, "Nothing would hurt");
         output.line(&format!("{word}: {}, {}.", counted(nodes, "node"), counted(notes, "note")))
@@ -73,9 +74,4 @@ fn text(facts: &Facts, findings: &[Finding], output: Output) -> Result<(), Failu
             counted(notes, "note")
         ))
     }
-}
-
-/// `1 error`, `2 errors`.
-fn counted(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }

@@ -139,6 +139,11 @@ pub(crate) fn tame_bytes(bytes: &[u8]) -> String {
     }
 }
 
+/// `1 lock`, `2 locks`.
+pub(crate) fn counted(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
 /// A table for people: columns as wide as they must be on a terminal, the first line a heading.
 #[derive(Debug)]
 pub(crate) struct Table {

@@ -3,7 +3,7 @@
 use super::look::{Look, Sighting};
 use crate::args::Sort;
 use crate::duration::{millis, show, show_latency};
-use crate::output::{Output, Table, Tone, cell, failure_json, tame, tame_bytes, toned};
+use crate::output::{Output, Table, Tone, cell, counted, failure_json, tame, tame_bytes, toned};
 use serde_json::{Value, json};
 use std::cmp::Reverse;
 use std::time::{Duration, Instant};
@@ -112,10 +112,8 @@ impl Board {
         let line = |node: &crate::survey::NodeReport| match &node.state {
             Ok(state) if state.quarantine.is_zero() => {
                 let latency = show_latency(node.latency);
-                (
-                    format!("{}  {} locks, {} waiting, {latency}", node.node, state.locks, state.waiters),
-                    Tone::Good,
-                )
+                let locks = counted(state.locks, "lock");
+                (format!("{}  {locks}, {} waiting, {latency}", node.node, state.waiters), Tone::Good)
             }
             Ok(state) => {
                 (format!("{}  quarantine for {}", node.node, show(state.quarantine)), Tone::Doubtful)
