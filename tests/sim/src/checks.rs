@@ -54,7 +54,7 @@ pub enum Violation {
         /// The newest number that the storage had.
         newest: u64,
     },
-    /// The holder was told of its loss when it was over already, though it did not sleep.
+    /// A holder relied on its lock until it was over already, though it did not sleep: nobody told it in time.
     LossToldLate {
         /// Which session.
         session: SessionId,
@@ -64,7 +64,7 @@ pub enum Violation {
         /// Which session.
         session: SessionId,
     },
-    /// When all was quiet for longer than any lock lasts, a node still had one.
+    /// A node had a lock for longer than any lasts after the last request for it.
     Ghost {
         /// Which node.
         node: usize,
@@ -114,6 +114,8 @@ pub struct Checks {
     comes_after: HashMap<SessionId, Vec<SessionId>>,
     /// Whether validity can be relied on in this history.
     clocks_hold: bool,
+    /// How many sessions were seen to wait until those before them had their turn.
+    pub turns: u64,
     /// What was found.
     pub violations: Vec<Violation>,
 }
@@ -169,13 +171,48 @@ impl Checks {
         self.comes_after.insert(session, before.map(|(session, _)| *session).collect());
     }
 
+    /// A session does not wait any longer, or may be held for one that does not.
+    pub fn leaves_line(&mut self, session: SessionId) {
+        self.in_line.remove(&session);
+    }
+
     /// A session that waited its turn holds its key.
     pub fn held_in_turn(&mut self, session: SessionId) {
         self.in_line.remove(&session);
-        for longer in self.comes_after.remove(&session).unwrap_or_default() {
+        let before = self.comes_after.remove(&session).unwrap_or_default();
+        self.turns += u64::from(!before.is_empty());
+        for longer in before {
             if self.in_line.contains_key(&longer) {
                 self.violations.push(Violation::Overtaken { session: longer, by: session });
             }
+        }
+    }
+
+    /// A holder stops to rely on its lock, whatever for: told that its time is up, let go, or gone. By then its
+    /// time was over (`has_lapsed`) or was not. Nobody can be told in time while he is asleep.
+    pub fn stopped(&mut self, session: SessionId, has_lapsed: bool, was_asleep: bool) {
+        if has_lapsed && !was_asleep && self.clocks_hold {
+            self.violations.push(Violation::LossToldLate { session });
+        }
+    }
+
+    /// All is quiet, and for longer than any lock lasts nobody has asked a node for this key; it holds a lock, or
+    /// does not.
+    pub fn after_its_time(&mut self, node: usize, key: usize, is_held: bool) {
+        if is_held {
+            self.violations.push(Violation::Ghost { node, key });
+        }
+    }
+
+    /// All is well again, and somebody has asked for a key: in so many requests, or in vain. From the second time
+    /// on the nodes agree on its number.
+    pub fn asked_in_peace(&mut self, key: usize, requests: Option<usize>, nodes: usize, is_first: bool) {
+        match requests {
+            None => self.violations.push(Violation::NotFreeAgain { key }),
+            Some(requests) if requests > nodes && !is_first => {
+                self.violations.push(Violation::MoreThanOneRound { requests, nodes });
+            }
+            Some(_) => {}
         }
     }
 
@@ -206,3 +243,6 @@ impl Checks {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

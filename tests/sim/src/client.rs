@@ -10,6 +10,9 @@ use redlock_proto::pace::KeepAlive;
 use redlock_proto::{Moment, NodeSet, Request, Session};
 use std::time::Duration;
 
+/// What wall clocks show when a history begins: later than any of them jumps back.
+const EPOCH_US: u64 = 1 << 40;
+
 /// One process that wants locks, one after the other.
 pub(super) struct Client {
     pub(super) clock: ClientClock,
@@ -19,6 +22,9 @@ pub(super) struct Client {
     pub(super) paused_until: True,
     pub(super) active: Option<Active>,
     pub(super) refusals: u32,
+    /// By how much its wall clock is ahead of the others, in microseconds.
+    pub(super) wall_ahead_us: i64,
+    last_ticket: u64,
     /// The place in line of a client that gave way, and what it was after.
     pub(super) keeps_place: Option<(u64, Vec<usize>)>,
 }
@@ -34,6 +40,8 @@ pub(super) struct Active {
     pub(super) keep_alive: Option<KeepAlive>,
     /// The place in line.
     pub(super) ticket: Option<u64>,
+    /// Until when it waits there.
+    pub(super) patience: Option<Moment>,
     /// The nodes that have it in line.
     pub(super) queued: NodeSet,
     /// When its requests to wait were sent, by their stamps.
@@ -60,8 +68,18 @@ impl Client {
             paused_until: 0,
             active: None,
             refusals: 0,
+            // Wall clocks differ by up to 20 ms when all is well.
+            wall_ahead_us: (number as i64 * 7_919) % 20_000,
+            last_ticket: 0,
             keeps_place: None,
         }
+    }
+
+    /// A place in line, as a process takes it: by its wall clock, and after all that it has had before.
+    pub(super) fn next_ticket(&mut self, number: usize, now: True) -> u64 {
+        let wall_us = (EPOCH_US + now).saturating_add_signed(self.wall_ahead_us);
+        self.last_ticket = (wall_us << 8 | number as u64).max(self.last_ticket + 1);
+        self.last_ticket
     }
 
     /// Whether it believes to hold a lock on a key.

@@ -51,6 +51,15 @@ impl ClientClock {
     }
 }
 
+impl ClientClock {
+    /// What must not be: both clocks follow the wall clock.
+    pub(super) fn jump(&mut self, us: i64) {
+        for rate in [&mut self.sleep_counting, &mut self.unslewed] {
+            rate.start_ns = rate.start_ns.saturating_add_signed(us * 1_000);
+        }
+    }
+}
+
 /// The clock of a node, which stands still for nobody.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NodeTime(Rate);

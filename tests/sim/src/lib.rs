@@ -1,7 +1,8 @@
 //! Histories on virtual time: the production code of client and node, and a world that can go wrong.
 //!
 //! One seed is one history: what the clients want, how long messages take, which are lost, repeated or late,
-//! when nodes crash, stall and are cut off, when clients pause, how fast every clock runs. The client's
+//! when nodes crash, stall and are cut off, when clients pause and their wall clocks jump, how fast every clock
+//! runs. The client's
 //! decisions are [`redlock_proto::Session`]'s, the node's are [`redlock_core::Node`]'s; nothing of them is
 //! written again here.
 //!
@@ -14,6 +15,7 @@
 //! | `clocks.rs` | clocks that run at rates of their own |
 //! | `storage.rs` | a storage that turns stale holders away |
 //! | `checks.rs` | what must be true of every history |
+//! | `outcome.rs` | what came of it, in figures |
 //! | [`model`] | everything that can happen on a small scale, one state after the other |
 
 // This crate is test code throughout: a broken expectation ends the test, with a message that says which.
@@ -24,13 +26,17 @@ mod client;
 mod clocks;
 pub mod model;
 mod network;
+mod outcome;
 mod plan;
 mod storage;
 mod world;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 pub use checks::{Checks, SessionId, Violation};
+pub use outcome::Outcome;
 pub use plan::Plan;
-pub use world::{Outcome, run, trace};
+pub use world::{run, trace};
 
 /// A rule that is left out on purpose, to see that the checks notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -57,6 +63,35 @@ pub enum Weakness {
     TakenBackAtOnce,
     /// A client that asks again after it gave way takes news meant for its first attempt for its own.
     StampsUnchecked,
+    /// A client counts the time of its locks by its wall clock.
+    WallClockBelieved,
+    /// A lock that is loaded after a crash has lost half of the time that it had left.
+    LoadedTooShort,
+    /// A node that crashes while it waits, with all that it has in its files, takes that for everything.
+    WaitForgotten,
+    /// A holder is told when its time is over, and not before.
+    NoticeTooLate,
+    /// Of those in line the youngest comes first.
+    LastComeFirstServed,
+    /// Nodes keep locks a hundred times as long as they were asked for.
+    LivesTooLong,
+}
+
+/// Runs a history that may end in a panic: where the code under test panics, which history it was in.
+///
+/// # Errors
+/// What the panic said, with the plan and how to see it again.
+pub fn survive(plan: &Plan) -> Result<Outcome, String> {
+    told(plan, || run(plan))
+}
+
+/// Does something for a plan; of a panic it tells what it said, in which plan, and how to see it again.
+fn told<T>(plan: &Plan, deed: impl FnOnce() -> T) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(deed)).map_err(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without a word");
+        format!("{text}\nin {plan}\nreplay: scripts/sim {}", plan.seed)
+    })
 }
 
 /// The simplest plan that still goes wrong, and what goes wrong in it.
@@ -73,5 +108,19 @@ pub fn shrink(plan: &Plan) -> (Plan, Outcome) {
             }
         }
         return (plan, outcome);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_does_not_lose_its_seed() {
+        let plan = Plan::of(4711);
+        let said = told(&plan, || panic!("nothing is {}", "left")).expect_err("it panics");
+        assert!(said.starts_with("nothing is left\nin seed 4711: "), "{said}");
+        assert!(said.ends_with("replay: scripts/sim 4711"), "{said}");
+        assert_eq!(told(&plan, || 7), Ok(7));
     }
 }

@@ -29,12 +29,15 @@ pub struct Plan {
     pub crashes: u32,
     /// How many times a node stands still.
     pub stalls: u32,
-    /// How many times a client and a node are cut off from each other, in one direction or both.
+    /// How many times a client and a node are cut off from each other, in one direction or both, or one of them
+    /// from everybody.
     pub cuts: u32,
     /// How many times a connection breaks and is made anew, with what is on its way still to come.
     pub breaks: u32,
     /// How many times a client stands still, or its whole machine sleeps.
     pub pauses: u32,
+    /// How many times the wall clock of a client jumps.
+    pub jumps: u32,
     /// How far clocks run off, in parts per million to either side.
     pub clock_ppm: u32,
     /// Whether clients wait in line for locks that are held.
@@ -57,7 +60,7 @@ impl Plan {
         let (lost, repeated, late) = (some(100), some(50), some(50));
         let (crashes, stalls, cuts, breaks, pauses) = (some(4), some(3), some(6), some(6), some(4));
         let wild = chance.u32(0..8) == 0;
-        Self {
+        let plan = Self {
             seed,
             nodes: [1, 2, 3, 3, 3, 3, 4, 5, 5, 7][chance.usize(0..10)],
             clients: chance.usize(2..=4),
@@ -72,17 +75,38 @@ impl Plan {
             cuts,
             breaks,
             pauses,
+            jumps: 0,
             clock_ppm: if wild { 200_000 } else { WITHIN_DRIFT_PPM },
             waits: chance.bool(),
             claim_ms: [5, 20, 100][chance.usize(0..3)],
             weakness: Weakness::None,
+        };
+        let jumps = if chance.bool() { chance.u32(1..=4) } else { 0 };
+        let horizon_ms = plan.ttl_ms * 5;
+        if chance.u32(0..20) == 0 {
+            return Self { horizon_ms, ..plan.calm() };
         }
-        .with_horizon()
+        Self { jumps, horizon_ms, ..plan }
     }
 
-    fn with_horizon(mut self) -> Self {
-        self.horizon_ms = self.ttl_ms * 5;
-        self
+    /// The same without any trouble, and with a line before its only lock: what the order of a line is seen in.
+    fn calm(self) -> Self {
+        Self {
+            clients: self.clients + 2,
+            keys: 1,
+            lost: 0,
+            repeated: 0,
+            late: 0,
+            crashes: 0,
+            stalls: 0,
+            cuts: 0,
+            breaks: 0,
+            pauses: 0,
+            jumps: 0,
+            clock_ppm: WITHIN_DRIFT_PPM,
+            waits: true,
+            ..self
+        }
     }
 
     /// The same with a rule left out.
@@ -91,6 +115,10 @@ impl Plan {
         self.weakness = weakness;
         // In line the same mistake makes locks of no length, and shows in those first.
         self.waits &= weakness != Weakness::LargestFenceTaken;
+        if weakness == Weakness::WaitForgotten {
+            // It takes two crashes of one node in a row.
+            (self.nodes, self.crashes) = (1, 6);
+        }
         self
     }
 
@@ -103,16 +131,17 @@ impl Plan {
     /// Whether nothing goes wrong: then the order of those who wait is kept.
     #[must_use]
     pub fn is_calm(&self) -> bool {
-        let troubles =
-            [self.lost, self.repeated, self.late, self.crashes, self.stalls, self.cuts, self.breaks];
-        self.pauses == 0 && troubles.iter().all(|trouble| *trouble == 0) && self.clocks_are_within_bounds()
+        let messages = [self.lost, self.repeated, self.late];
+        let troubles = [self.crashes, self.stalls, self.cuts, self.breaks, self.pauses, self.jumps];
+        let mut troubles = messages.iter().chain(&troubles);
+        troubles.all(|trouble| *trouble == 0) && self.clocks_are_within_bounds()
     }
 
     /// The same history with less going wrong, in all the ways in which there can be less by one step.
     #[must_use]
     pub fn simpler(&self) -> Vec<Self> {
         type Knob = fn(&mut Plan) -> &mut u32;
-        let knobs: [Knob; 8] = [
+        let knobs: [Knob; 9] = [
             |plan| &mut plan.lost,
             |plan| &mut plan.repeated,
             |plan| &mut plan.late,
@@ -121,6 +150,7 @@ impl Plan {
             |plan| &mut plan.cuts,
             |plan| &mut plan.breaks,
             |plan| &mut plan.pauses,
+            |plan| &mut plan.jumps,
         ];
         let mut simpler = Vec::new();
         for knob in knobs {
@@ -154,7 +184,7 @@ impl fmt::Display for Plan {
         write!(
             f,
             "seed {}: {} nodes, {} clients, {} keys, ttl {} ms, clocks off by {} ppm; lost {}, repeated {}, late {} in \
-             a thousand; {} crashes, {} stalls, {} cuts, {} breaks, {} pauses",
+             a thousand; {} crashes, {} stalls, {} cuts, {} breaks, {} pauses, {} jumps",
             self.seed,
             self.nodes,
             self.clients,
@@ -169,6 +199,7 @@ impl fmt::Display for Plan {
             self.cuts,
             self.breaks,
             self.pauses,
+            self.jumps,
         )?;
         if self.waits {
             write!(f, "; clients wait in line, claims within {} ms", self.claim_ms)?;

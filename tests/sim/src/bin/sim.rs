@@ -50,9 +50,17 @@ fn replay(plan: Plan) -> ExitCode {
 }
 
 fn run_many(count: u64) -> ExitCode {
-    let Some(plan) = first_that_breaks(count) else {
-        println!("{count} histories: every rule was kept.");
-        return ExitCode::SUCCESS;
+    let plan = match first_that_breaks(count) {
+        Ok(Some(plan)) => plan,
+        Ok(None) => {
+            println!("{count} histories: every rule was kept.");
+            return ExitCode::SUCCESS;
+        }
+        // A panic in a history is a finding as well.
+        Err(panic) => {
+            println!("{panic}");
+            return ExitCode::FAILURE;
+        }
     };
     println!("{plan}");
     sim::run(&plan).violations.iter().for_each(|violation| println!("BROKEN: {violation}"));
@@ -61,28 +69,29 @@ fn run_many(count: u64) -> ExitCode {
 
 /// The first history that breaks a rule, on all cores and yet always the same one: seeds are given out in
 /// order, and whoever has been given one finishes it.
-fn first_that_breaks(count: u64) -> Option<Plan> {
+fn first_that_breaks(count: u64) -> Result<Option<Plan>, String> {
     let next = AtomicU64::new(1);
-    let worker = || {
+    let worker = || -> Result<Option<Plan>, String> {
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);
             if seed > count {
-                return None;
+                return Ok(None);
             }
             let plan = Plan::of(seed);
-            if !sim::run(&plan).violations.is_empty() {
+            let outcome = sim::survive(&plan).inspect_err(|_| next.store(count + 1, Ordering::Relaxed))?;
+            if !outcome.violations.is_empty() {
                 next.store(count + 1, Ordering::Relaxed);
-                return Some(plan);
+                return Ok(Some(plan));
             }
         }
     };
     let threads = std::thread::available_parallelism().map_or(2, NonZeroUsize::get);
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..threads).map(|_| scope.spawn(worker)).collect();
-        // A panic in a history is a finding as well: it goes on here.
-        let found = workers
-            .into_iter()
-            .filter_map(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-        found.min_by_key(|plan| plan.seed)
+        let mut found = Vec::new();
+        for worker in workers {
+            found.extend(worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
+        }
+        Ok(found.into_iter().min_by_key(|plan| plan.seed))
     })
 }

@@ -2,7 +2,7 @@
 
 use super::{Coming, Wake, World};
 use crate::Weakness;
-use crate::checks::{SessionId, Violation};
+use crate::checks::SessionId;
 use crate::client::{Active, Client};
 use crate::network::delay;
 use redlock_proto::pace::{self, KeepAlive, Next};
@@ -32,9 +32,12 @@ impl World<'_> {
         if let (Reply::Queued { .. }, [key], Some(ticket)) = (&reply, &active.keys[..], active.ticket) {
             active.queued.insert(node);
             if active.queued.len() == self.plan.nodes && active.fence.is_none() {
-                self.checks.queued(session, *key, ticket);
+                let key = *key;
+                let ticket = self.honest(ticket);
+                self.checks.queued(session, key, ticket);
             }
         }
+        let Some(active) = self.clients[client].active.as_mut() else { return };
         let mut counted = request;
         if self.plan.weakness == Weakness::ValidityFromAnswer {
             counted.sent = now;
@@ -113,6 +116,7 @@ impl World<'_> {
         self.checks.held(active.id, &active.keys, fence, &believers);
         let (session, keys) = (active.id, active.keys.clone());
         if let ([_], Some(_), true) = (&keys[..], active.ticket, self.plan.is_calm()) {
+            self.let_the_impatient_leave();
             self.checks.held_in_turn(session);
         }
         self.outcome.holds += 1;
@@ -253,20 +257,21 @@ impl World<'_> {
         let now = self.clients[client].clock.at(self.now);
         let lease = self.drift.lease(Duration::from_millis(self.plan.ttl_ms));
         let Some(active) = self.clients[client].active.as_mut() else { return };
-        let (session, has_paused) = (active.id, active.has_paused);
+        let session = active.id;
         let until = active.session.valid_until();
         let left = until.map_or(Duration::ZERO, |until| now.until(until));
         if let Some(until) = until.filter(|until| active.end.is_none_or(|(end, _)| end != *until)) {
             active.end = Some((until, left));
         }
         let span = active.end.map_or(lease, |(_, span)| span.min(lease));
-        let early = left.saturating_sub(pace::notice(span));
+        let ahead = match self.plan.weakness {
+            Weakness::NoticeTooLate => Duration::ZERO,
+            _ => pace::notice(span),
+        };
+        let early = left.saturating_sub(ahead);
         if !early.is_zero() {
             let nap = (early * 7 / 8).max(Duration::from_micros(100));
             return self.look_in(client, nap.min(early));
-        }
-        if left.is_zero() && !has_paused && self.plan.clocks_are_within_bounds() {
-            self.checks.violations.push(Violation::LossToldLate { session });
         }
         self.tell(|| format!("client {client}, session {session} is told that its time is up"));
         self.end(client, true);
@@ -294,13 +299,15 @@ impl World<'_> {
         let hint = who.hints.for_next_acquire();
         let ttl = Duration::from_millis(self.plan.ttl_ms);
         let (mut session, mut request) = Session::begin(self.quorum, self.drift, ttl, hint, now);
-        let mut place = None;
+        let (mut place, mut patience) = (None, None);
         if self.plan.waits && (ticket.is_some() || self.chance.u32(0..4) > 0) {
             let (line, until) = self.place_in_line(client, ticket, now);
             (session, request) = session.waiting(line, until);
             place = Some(line.ticket);
+            patience = Some(until);
             if let [key] = keys[..] {
-                self.checks.takes_its_turn(id, key, line.ticket);
+                let ticket = self.honest(line.ticket);
+                self.checks.takes_its_turn(id, key, ticket);
             }
         }
         self.clients[client].active = Some(Active {
@@ -311,6 +318,7 @@ impl World<'_> {
             fence: None,
             keep_alive: None,
             ticket: place,
+            patience,
             queued: NodeSet::EMPTY,
             rounds: Vec::new(),
             end: None,
@@ -327,10 +335,27 @@ impl World<'_> {
         }
     }
 
+    /// Those whose patience is nearly at its end may be out of line already, by the clock of some node.
+    fn let_the_impatient_leave(&mut self) {
+        for client in &self.clients {
+            let now = client.clock.at(self.now);
+            let Some(active) = &client.active else { continue };
+            let longest = self.longest_patience();
+            let clocks_differ = longest.saturating_sub(self.drift.lease(longest));
+            if active.patience.is_some_and(|until| now.until(until) <= clocks_differ) {
+                self.checks.leaves_line(active.id);
+            }
+        }
+    }
+
     /// Ends what a client has, with a word to the nodes or without.
     fn end(&mut self, client: usize, says_so: bool) {
         let now = self.clients[client].clock.at(self.now);
         let Some(active) = self.clients[client].active.as_mut() else { return };
+        if active.fence.is_some() {
+            let has_lapsed = active.end.is_some_and(|(end, _)| now.has_reached(end));
+            self.checks.stopped(active.id, has_lapsed, active.has_paused);
+        }
         self.checks.ended(active.id);
         let disagreed = active.session.ballot().disagrees();
         let (request, to) = active.session.release(now);

@@ -9,12 +9,15 @@ use std::time::Duration;
 
 /// The news of whom a channel is for.
 const CHANNEL_DIGITS: usize = 16;
+/// No wall clock of a history ever comes near.
+const LAST_TICKET: u64 = 1 << 60;
 
 impl World<'_> {
     /// Sends what a node has announced on its way, and comes back as long as somebody waits there.
     pub(super) fn attend(&mut self, node: usize) {
         for announcement in self.nodes[node].memory.take_announcements() {
             self.outcome.handoffs += 1;
+            self.nodes[node].touched.fill(self.now);
             let digits = announcement.channel.len().saturating_sub(CHANNEL_DIGITS);
             let client = std::str::from_utf8(&announcement.channel[digits..]).ok();
             let client: usize = client.and_then(|text| text.parse().ok()).expect("a client's channel");
@@ -30,6 +33,8 @@ impl World<'_> {
                 if let Some(at) = way.arrival(Way::Back, self.now, self.plan, &mut self.chance) {
                     let message = announcement.message.clone();
                     self.schedule(at, Coming::News { node, client, connection, message });
+                } else {
+                    self.outcome.count("news lost");
                 }
             }
         }
@@ -104,6 +109,16 @@ impl World<'_> {
         }
     }
 
+    /// The order in which those in line came, of a ticket as nodes know it; and the other way round.
+    pub(super) fn honest(&self, ticket: u64) -> u64 {
+        if self.plan.weakness == Weakness::LastComeFirstServed { LAST_TICKET - ticket } else { ticket }
+    }
+
+    /// The longest time that anybody waits.
+    pub(super) fn longest_patience(&self) -> Duration {
+        Duration::from_millis(self.plan.ttl_ms * 3)
+    }
+
     /// A place in line for a new attempt, and until when it is kept.
     pub(super) fn place_in_line(
         &mut self,
@@ -111,13 +126,15 @@ impl World<'_> {
         ticket: Option<u64>,
         now: Moment,
     ) -> (Line, Moment) {
-        // Clients' wall clocks differ by up to 20 ms.
-        let skew = (client as u64 * 7_919) % 20_000;
-        let ticket = ticket.unwrap_or((self.now + skew + 1) << 8 | client as u64);
+        let ticket = ticket.unwrap_or_else(|| {
+            let fresh = self.clients[client].next_ticket(client, self.now);
+            self.honest(fresh)
+        });
         let mut channel = [b'0'; CHANNEL_DIGITS];
         channel.copy_from_slice(format!("{client:016}").as_bytes());
         let line = Line { ticket, stamp: self.sessions << 12, wait: Duration::ZERO, channel, claim: None };
-        let patience = Duration::from_millis(self.chance.u64(1..=self.plan.ttl_ms * 3));
+        let longest_ms = u64::try_from(self.longest_patience().as_millis()).unwrap_or(u64::MAX);
+        let patience = Duration::from_millis(self.chance.u64(1..=longest_ms));
         (line, now.plus(patience))
     }
 }

@@ -3,12 +3,14 @@
 mod aftermath;
 mod conduct;
 mod line;
+mod trouble;
 
 use super::Weakness;
-use super::checks::{Checks, SessionId, Violation};
+use super::checks::{Checks, SessionId};
 use super::client::{Client, name};
 use super::clocks::{NodeTime, True};
 use super::network::{Way, delay};
+use super::outcome::Outcome;
 use super::plan::Plan;
 use super::storage::Storage;
 use fastrand::Rng;
@@ -18,44 +20,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::rc::Rc;
 use std::time::Duration;
-
-/// What came of a history.
-#[derive(Clone, Debug, Default)]
-pub struct Outcome {
-    /// What must never be, and was. Empty if all is well.
-    pub violations: Vec<Violation>,
-    /// How many things happened.
-    pub steps: u64,
-    /// How many attempts there were.
-    pub attempts: u64,
-    /// How many of them held their lock.
-    pub holds: u64,
-    /// How many second rounds it took.
-    pub promotions: u64,
-    /// How many extensions succeeded.
-    pub extensions: u64,
-    /// How many writes the storage turned away.
-    pub turned_away: u64,
-    /// How many locks were handed to somebody who waited.
-    pub handoffs: u64,
-    /// How many attempts gave way to an older one.
-    pub yields: u64,
-}
-
-impl Outcome {
-    /// Counts another history in.
-    pub fn add(&mut self, other: &Self) {
-        self.violations.extend_from_slice(&other.violations);
-        self.steps += other.steps;
-        self.attempts += other.attempts;
-        self.holds += other.holds;
-        self.promotions += other.promotions;
-        self.extensions += other.extensions;
-        self.turned_away += other.turned_away;
-        self.handoffs += other.handoffs;
-        self.yields += other.yields;
-    }
-}
+use trouble::Trouble;
 
 /// Something that is going to happen.
 enum Coming {
@@ -123,39 +88,6 @@ enum Wake {
     Vanish,
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Trouble {
-    /// Without its memory, or with all that it knew but who was connected and who waited.
-    Crash {
-        node: usize,
-        down_us: u64,
-        keeps_memory: bool,
-    },
-    Restart {
-        node: usize,
-        keeps_memory: bool,
-    },
-    Stall {
-        node: usize,
-        us: u64,
-    },
-    Cut {
-        client: usize,
-        node: usize,
-        way: Way,
-        us: u64,
-    },
-    Break {
-        client: usize,
-        node: usize,
-    },
-    Pause {
-        client: usize,
-        us: u64,
-        sleeps: bool,
-    },
-}
-
 struct SimNode {
     memory: MemoryNode,
     time: NodeTime,
@@ -163,6 +95,21 @@ struct SimNode {
     stalled_until: True,
     /// Those who wait there are going to be looked after.
     is_attending: bool,
+    /// When anything last gave somebody time under a key.
+    touched: Vec<True>,
+}
+
+impl SimNode {
+    fn new(number: usize, plan: &Plan, chance: &mut Rng) -> Self {
+        Self {
+            memory: fresh_node(number, plan),
+            time: NodeTime::any(chance, plan.clock_ppm),
+            is_down: false,
+            stalled_until: 0,
+            is_attending: false,
+            touched: vec![0; plan.keys],
+        }
+    }
 }
 
 /// Something that is going to happen at its time. Of two at the same time the older one comes first.
@@ -233,14 +180,7 @@ impl<'a> World<'a> {
         let quorum = Quorum::of(plan.nodes).expect("a plan has nodes");
         let ignored = Drift::new(0.0, Duration::ZERO).expect("nothing is a share");
         let drift = if plan.weakness == Weakness::DriftIgnored { ignored } else { Drift::default() };
-        let node = |number: usize, chance: &mut Rng| SimNode {
-            memory: fresh_node(number, plan),
-            time: NodeTime::any(chance, plan.clock_ppm),
-            is_down: false,
-            stalled_until: 0,
-            is_attending: false,
-        };
-        let nodes = (0..plan.nodes).map(|number| node(number, &mut chance)).collect();
+        let nodes = (0..plan.nodes).map(|number| SimNode::new(number, plan, &mut chance)).collect();
         let clients = (0..plan.clients).map(|number| Client::new(number, plan, &mut chance)).collect();
         let checks = Checks::new(plan.clocks_are_within_bounds());
         let mut world = Self {
@@ -270,48 +210,7 @@ impl<'a> World<'a> {
             let at = self.chance.u64(0..2_000);
             self.schedule(at, Coming::Wake { client, session: 0, what: Wake::Begin });
         }
-        let ttl_us = self.plan.ttl_ms * 1_000;
-        let plan = self.plan;
-        for _ in 0..plan.crashes {
-            let (node, down_us) = (self.any_node(), self.chance.u64(0..ttl_us));
-            // Where a rule is left out, every crash is one that the rule is there for.
-            let keeps_memory = down_us % 3 == 0 && plan.weakness == Weakness::None;
-            self.trouble(Trouble::Crash { node, down_us, keeps_memory });
-        }
-        for _ in 0..plan.stalls {
-            let (node, us) = (self.any_node(), self.chance.u64(0..2 * ttl_us));
-            self.trouble(Trouble::Stall { node, us });
-        }
-        for _ in 0..plan.cuts {
-            let (client, node, us) = (self.any_client(), self.any_node(), self.chance.u64(0..3 * ttl_us));
-            let ways: &[Way] =
-                [&[Way::There][..], &[Way::Back], &[Way::There, Way::Back]][self.chance.usize(0..3)];
-            for way in ways {
-                self.trouble(Trouble::Cut { client, node, way: *way, us });
-            }
-        }
-        for _ in 0..plan.breaks {
-            let (client, node) = (self.any_client(), self.any_node());
-            self.trouble(Trouble::Break { client, node });
-        }
-        for _ in 0..plan.pauses {
-            let (client, us) = (self.any_client(), self.chance.u64(0..3 * ttl_us));
-            let sleeps = self.chance.bool();
-            self.trouble(Trouble::Pause { client, us, sleeps });
-        }
-    }
-
-    fn any_node(&mut self) -> usize {
-        self.chance.usize(0..self.plan.nodes)
-    }
-
-    fn any_client(&mut self) -> usize {
-        self.chance.usize(0..self.plan.clients)
-    }
-
-    fn trouble(&mut self, trouble: Trouble) {
-        let at = self.chance.u64(0..self.plan.horizon_ms * 1_000);
-        self.schedule(at, Coming::Trouble(trouble));
+        self.lay_out_troubles();
     }
 
     fn schedule(&mut self, at: True, coming: Coming) {
@@ -343,6 +242,8 @@ impl<'a> World<'a> {
 
     fn finish(mut self) -> Outcome {
         self.outcome.violations = std::mem::take(&mut self.checks.violations);
+        self.outcome.turns = self.checks.turns;
+        self.outcome.orderly = u64::from(self.checks.turns > 0);
         self.outcome
     }
 
@@ -390,67 +291,6 @@ impl<'a> World<'a> {
         }
     }
 
-    fn strike(&mut self, trouble: Trouble) {
-        self.tell(|| format!("{trouble:?}"));
-        let now = self.now;
-        match trouble {
-            Trouble::Crash { node, down_us, keeps_memory } => {
-                self.nodes[node].is_down = true;
-                self.schedule(now + down_us, Coming::Trouble(Trouble::Restart { node, keeps_memory }));
-            }
-            Trouble::Restart { node, keeps_memory } => {
-                let sim = &mut self.nodes[node];
-                sim.is_down = false;
-                let at = sim.time.at(now);
-                match self.plan.weakness {
-                    _ if keeps_memory => {
-                        for client in &self.clients {
-                            sim.memory.close(client.connections[node].id, at);
-                        }
-                    }
-                    Weakness::FencesForgotten => {
-                        let wait_ms = sim.memory.node().ledger().quarantine_ms();
-                        sim.memory = fresh_node(node, self.plan);
-                        sim.memory.node_mut().quarantine(wait_ms, &mut { at });
-                    }
-                    Weakness::NoQuarantine => {
-                        sim.memory.crash(at);
-                        sim.memory.node_mut().end_quarantine();
-                    }
-                    _ => sim.memory.crash(at),
-                }
-                sim.memory.node_mut().set_claim_window_ms(self.plan.claim_ms);
-                // Whoever was connected is not any more.
-                for client in 0..self.plan.clients {
-                    self.reconnect(client, node);
-                }
-            }
-            Trouble::Stall { node, us } => self.nodes[node].stalled_until = now + us,
-            Trouble::Cut { client, node, way, us } => {
-                self.clients[client].connections[node].cut(way, now + us)
-            }
-            Trouble::Break { client, node } => {
-                let old = self.clients[client].connections[node].id;
-                let at = now + self.chance.u64(0..self.plan.ttl_ms * 500);
-                self.schedule(at, Coming::Closed { node, connection: old });
-                if self.plan.weakness == Weakness::TakenBackAtOnce {
-                    self.take_back(client, node);
-                }
-                self.reconnect(client, node);
-            }
-            Trouble::Pause { client, us, sleeps } => {
-                let client = &mut self.clients[client];
-                client.paused_until = client.paused_until.max(now + us);
-                if let Some(active) = &mut client.active {
-                    active.has_paused = true;
-                }
-                if sleeps {
-                    client.clock.slept(us);
-                }
-            }
-        }
-    }
-
     fn request_arrives(
         &mut self,
         node: usize,
@@ -468,6 +308,12 @@ impl<'a> World<'a> {
             let at = sim.stalled_until;
             return self.schedule(at, Coming::Request { node, client, session, request, words, connection });
         }
+        if !request.is_release() {
+            // Whatever it has got, it has got by now; a name is one letter.
+            let keys =
+                sim.touched.iter_mut().enumerate().filter(|(key, _)| words.contains(&name(*key).to_vec()));
+            keys.for_each(|(_, touched)| *touched = self.now);
+        }
         let argv: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
         let said = sim.memory.execute(&argv, connection, sim.time.at(self.now));
         let reply = reply_of(said);
@@ -482,6 +328,8 @@ impl<'a> World<'a> {
         }
         if let Some(at) = back.arrival(Way::Back, self.now, self.plan, &mut self.chance) {
             self.schedule(at, Coming::Reply { node, client, session, request, reply });
+        } else {
+            self.outcome.count("reply lost");
         }
     }
 
@@ -491,7 +339,11 @@ impl<'a> World<'a> {
             active.rounds.push((line.stamp, request.sent));
         }
         let (session, names) = (active.id, active.keys.iter().map(|key| name(*key)).collect::<Vec<_>>());
-        let words = request.with_words(&names, active.owner.as_bytes(), b"", |words| {
+        let mut asked = request;
+        if self.plan.weakness == Weakness::LivesTooLong {
+            asked.ttl *= 100;
+        }
+        let words = asked.with_words(&names, active.owner.as_bytes(), b"", |words| {
             Rc::new(words.iter().map(|word| word.to_vec()).collect::<Vec<_>>())
         });
         self.tell(|| format!("client {client}, session {session} asks {:?}: {:?}", to, request.ask));
@@ -502,8 +354,11 @@ impl<'a> World<'a> {
             if let Some(at) = way.arrival(Way::There, self.now, self.plan, &mut self.chance) {
                 let words = Rc::clone(&words);
                 self.schedule(at, Coming::Request { node, client, session, request, words, connection });
+            } else {
+                self.outcome.count("request lost");
             }
             if self.chance.u32(0..1000) < self.plan.repeated {
+                self.outcome.count("request repeated");
                 let at = self.now + delay(self.plan, &mut self.chance) * self.chance.u64(1..50);
                 self.connections += 1;
                 let (words, connection) = (Rc::clone(&words), self.connections);
