@@ -34,6 +34,14 @@ fn left_ms(server: &Server) -> i64 {
     node(&mut server.connect(), "quarantine-ms").int()
 }
 
+/// Whether the append-only file has a key in it.
+fn is_written(server: &Server, key: &str) -> bool {
+    let files = fs::read_dir(server.data_dir().join("appendonlydir")).expect("append-only files").flatten();
+    let key = format!("\r\n{key}\r\n");
+    let mut texts = files.map(|file| fs::read(file.path()).expect("a file of the server"));
+    texts.any(|text| text.windows(key.len()).any(|part| part == key.as_bytes()))
+}
+
 /// Ends a server by a command, or as a crash does, and starts it again.
 fn end_and_restart(server: &mut Server, end: &str) {
     match end {
@@ -146,6 +154,8 @@ fn a_node_without_locks_waits_only_after_a_crash_that_may_have_cost_some() {
 fn locks_known_after_a_crash_can_be_kept_or_given_back_during_the_wait() {
     let (mut server, _clock) = frozen(append_only("everysec"));
     let fences = ["kept", "refreshed", "released"].map(|key| take(&server, key));
+    // A server whose disk is busy waits with what it writes.
+    eventually("the last grant is in the file", SOON, || is_written(&server, "released").then_some(()));
     server.kill();
     server.restart();
     let mut wire = server.connect();
@@ -244,6 +254,34 @@ fn a_file_whose_end_is_cut_off_is_not_trusted() {
     server.restart();
     assert_eq!(server.connect().call_strs("DBSIZE"), Answer::Int(1), "the server takes what is left");
     verify_wait(&server, &clock, "the last grant is cut off");
+}
+
+/// The server's append-only file has no checksum of its own: a changed digit is loaded as it stands.
+#[test]
+fn a_digit_changed_in_the_append_only_file_lowers_no_number() {
+    let (mut server, _clock) = frozen(append_only("always"));
+    let mut wire = server.connect();
+    let before = granted(&wire.call_strs("REDLOCK.ACQUIRE lock me 60000 FENCE 7777777"));
+    assert_eq!(before, 7_777_777);
+    server.kill();
+    let folder = server.data_dir().join("appendonlydir");
+    let mut changed = 0;
+    for file in fs::read_dir(folder).expect("the append only folder").flatten() {
+        let mut bytes = fs::read(file.path()).expect("a readable file");
+        let places = bytes.windows(7).enumerate().filter(|(_, word)| *word == b"7777777").map(|(at, _)| at);
+        for at in places.collect::<Vec<_>>() {
+            bytes[at] ^= b'7' ^ b'1';
+            changed += 1;
+        }
+        fs::write(file.path(), bytes).expect("a file can be written");
+    }
+    assert!(changed > 0, "the file has the number in it");
+    server.restart();
+    let mut wire = server.connect();
+    assert_eq!(wire.inspect("lock").map(|lock| lock.fence), Some(1_777_777), "loaded as it stands");
+    assert_eq!(wire.call_strs("REDLOCK.RELEASE lock me"), Answer::Int(1));
+    // What the ledger, which has a checksum, says of the largest number counts.
+    assert!(take(&server, "lock") > before);
 }
 
 #[test]
