@@ -159,6 +159,23 @@ fn an_administrator_breaks_a_lock_with_del() {
 }
 
 #[test]
+fn persist_holds_no_lock_for_ever() {
+    let (server, clock) = Server::start_frozen();
+    let mut wire = server.connect();
+    grant(&mut wire, "lock", "me");
+    assert_eq!(wire.call_strs("PERSIST lock"), Answer::Int(0), "the server has no limit for it");
+    // One that somebody has set can be lifted again; the lock's own end stays where it was.
+    assert_eq!(wire.call_strs("PEXPIRE lock 3600000"), Answer::Int(1));
+    assert_eq!(wire.call_strs("PERSIST lock"), Answer::Int(1));
+    assert_eq!(wire.call_strs("PTTL lock"), Answer::Int(-1));
+    clock.advance_module(Duration::from_secs(59));
+    assert_eq!(wire.call_strs("REDLOCK.ACQUIRE lock other 60000"), Answer::Nil, "not yet");
+    clock.advance_module(Duration::from_secs(2));
+    eventually("the lock is swept", SOON, || (wire.call_strs("DBSIZE") == Answer::Int(0)).then_some(()));
+    grant(&mut wire, "lock", "other");
+}
+
+#[test]
 fn databases_are_apart() {
     let server = Server::start();
     let mut wire = server.connect();
