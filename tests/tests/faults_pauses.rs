@@ -1,7 +1,8 @@
 //! Nodes and clients that stop where they stand, for longer than any lock lasts, and go on as if nothing were.
 
-use redlock_tests::campaign::{Campaign, Fencing, Lock, Validity, Violation, Work};
+use redlock_tests::campaign::{Campaign, Fencing, Lock, Validity, Violation, Work, now_ns};
 use redlock_tests::{Answer, Fleet, SOON, eventually};
+use std::time::Duration;
 
 const CONTENDER: &str = env!("CARGO_BIN_EXE_contender");
 
@@ -48,17 +49,23 @@ fn control_nodes_paused_under_locks_that_count_from_the_answer() {
     });
 }
 
-/// Pauses each process in turn until the others have had its locks, and lets it go on with what it was at.
-fn pause_holders(campaign: &mut Campaign) {
+/// Pauses each process in turn until the others have had its locks, and lets it go on with what it was at. Tells how
+/// many of its holders learned that their locks were over.
+fn pause_holders(campaign: &mut Campaign) -> usize {
+    let mut learned = 0;
     for process in 0..3 {
+        let paused_ns = now_ns();
         campaign.processes[process].pause();
         for other in (0..3).filter(|other| *other != process) {
             campaign.until_holds_of(other as u64, 12);
         }
+        let resumed_ns = now_ns();
         campaign.processes[process].resume();
         campaign.note_fault();
         campaign.until_holds_of(process as u64, 3);
+        learned += campaign.learned_of_their_loss(process as u64, paused_ns, resumed_ns);
     }
+    learned
 }
 
 #[test]
@@ -66,8 +73,36 @@ fn holders_paused_past_their_time() {
     let fleet = Fleet::start(5);
     let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), Work::default());
     campaign.until_all_hold(3);
-    pause_holders(&mut campaign);
+    // Until one has learned of its loss, and one that had looked before it slept was turned away by the storage.
+    let mut learned = 0;
+    eventually("holders of the past were told, and their writes turned away", SOON * 6, || {
+        learned += pause_holders(&mut campaign);
+        (learned > 0 && campaign.turned_away() > 0).then_some(())
+    });
     campaign.finish(&fleet).must_be_clean("SIGSTOP of clients");
+}
+
+/// Holders whose processes run are told before their time is up.
+#[test]
+fn holders_who_do_nothing_but_wait_are_told_in_time() {
+    let fleet = Fleet::start(5);
+    let work = Work { ttl: Duration::from_millis(600), ..Work::default() };
+    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), work);
+    eventually("somebody was told who ran all the time", SOON * 6, || {
+        campaign.until_more_holds(20);
+        (campaign.told() > 0).then_some(())
+    });
+    campaign.finish(&fleet).must_be_clean("told in time");
+}
+
+/// A lock that tells its holder nothing: whoever looks at the clock looks too late.
+#[test]
+fn control_holders_of_plain_locks_are_told_by_nobody() {
+    let fleet = Fleet::start_with(5, |_, node| node.without_module());
+    let work = Work { lock: Lock::PLAIN, ..Work::default() };
+    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), work);
+    let is_late = |violation: &Violation| matches!(violation, Violation::LossToldLate { .. });
+    campaign.until_seen(is_late, |campaign| campaign.until_more_holds(10));
 }
 
 /// A storage that does not look at fences takes what a holder of the past has still to say.
@@ -78,7 +113,9 @@ fn control_holders_paused_past_their_time_before_a_storage_without_fences() {
     let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), work);
     campaign.until_all_hold(3);
     let is_stale = |violation: &Violation| matches!(violation, Violation::StaleWrite { .. });
-    campaign.until_seen(is_stale, pause_holders);
+    campaign.until_seen(is_stale, |campaign| {
+        let _ = pause_holders(campaign);
+    });
 }
 
 #[test]

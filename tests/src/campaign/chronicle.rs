@@ -5,6 +5,10 @@ use super::storage::Written;
 use redlock_sim::{Checks, SessionId, Violation};
 use std::collections::HashMap;
 
+/// A process that does not run for so long is asleep. A holder is told 2 ms before its time is up, or more: nobody
+/// who was kept from it for less is told too late.
+pub(super) const ASLEEP_NS: u64 = 1_000_000;
+
 /// One attempt, put together from what was told of it.
 #[derive(Debug, Default)]
 struct Attempt {
@@ -20,7 +24,7 @@ impl Attempt {
         let at_ns = event.at_ns;
         match &event.what {
             What::Asked { keys } => self.keys.clone_from(keys),
-            What::Failed { .. } | What::Extended => {}
+            What::Failed { .. } | What::Extended | What::Told { .. } => {}
             What::Held { fence, until_ns } => {
                 self.held = Some((at_ns, *fence));
                 self.believed = (at_ns, *until_ns);
@@ -103,6 +107,9 @@ fn read(
         What::Asked { keys } => checks.began(session, keys),
         What::Failed { .. } | What::Ended(_) => checks.ended(session),
         What::Believes { .. } | What::Extended => checks.extended(session),
+        What::Told { until_ns, stood_still_ns } => {
+            checks.stopped(session, event.at_ns >= *until_ns, *stood_still_ns > ASLEEP_NS);
+        }
         What::Held { fence, .. } => {
             let mut believers = Vec::new();
             for key in &attempt.keys {
@@ -191,6 +198,11 @@ mod tests {
         assert_eq!(found(&lines), [Violation::StaleWrite { key: 0, fence: 1, newest: 2 }]);
         let lines = ["0 1 asked 0", "1 1 held 1 9", "write 0 2 0 2 taken", "write 2 1 0 1 stale"];
         assert_eq!(found(&lines), [Violation::ValidWriteRefused { key: 0, fence: 1, newest: 2 }]);
+        let lines = ["0 1 asked 0", "1 1 held 1 9", "9 1 told 9 5", "10 1 ran-out"];
+        assert_eq!(found(&lines), [Violation::LossToldLate { session: 1 }]);
+        let in_time = ["0 1 asked 0", "1 1 held 1 9", "8 1 told 9 5", "10 1 ran-out"];
+        let asleep = ["0 1 asked 0", "1 1 held 1 9", "99 1 told 9 1000001", "100 1 ran-out"];
+        assert_eq!((found(&in_time), found(&asleep)), (vec![], vec![]));
         let lines = ["0 1 asked 0", "1 1 held 1 9", "2 1 ran-out", "3 1 extended"];
         assert_eq!(found(&lines), [Violation::Revived { session: 1 }]);
     }

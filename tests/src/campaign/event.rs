@@ -45,6 +45,13 @@ pub enum What {
     },
     /// An extension succeeded.
     Extended,
+    /// The holder, which did nothing but wait for it, was told that its time is nearly up.
+    Told {
+        /// When its time is up, as far as was known a moment before.
+        until_ns: u64,
+        /// The longest time for which the process did not run while it waited.
+        stood_still_ns: u64,
+    },
     /// From now on the holder does not rely on them any more.
     Ended(End),
 }
@@ -74,6 +81,7 @@ impl fmt::Display for Event {
             What::Held { fence, until_ns } => write!(f, "held {fence} {until_ns}"),
             What::Believes { until_ns } => write!(f, "believes {until_ns}"),
             What::Extended => f.write_str("extended"),
+            What::Told { until_ns, stood_still_ns } => write!(f, "told {until_ns} {stood_still_ns}"),
             What::Ended(End::LetGo) => f.write_str("let-go"),
             What::Ended(End::RanOut) => f.write_str("ran-out"),
             What::Ended(End::Gone) => f.write_str("gone"),
@@ -103,6 +111,7 @@ impl FromStr for Event {
             "held" => What::Held { fence: number(word()?)?, until_ns: number(word()?)? },
             "believes" => What::Believes { until_ns: number(word()?)? },
             "extended" => What::Extended,
+            "told" => What::Told { until_ns: number(word()?)?, stood_still_ns: number(word()?)? },
             "let-go" => What::Ended(End::LetGo),
             "ran-out" => What::Ended(End::RanOut),
             "gone" => What::Ended(End::Gone),
@@ -129,6 +138,7 @@ mod tests {
             What::Held { fence: 7, until_ns: 9 },
             What::Believes { until_ns: 8 },
             What::Extended,
+            What::Told { until_ns: 11, stood_still_ns: 2 },
             What::Ended(End::LetGo),
             What::Ended(End::RanOut),
             What::Ended(End::Gone),

@@ -335,18 +335,66 @@ impl Campaign {
         seen
     }
 
+    /// How many writes of holders of the past the storage has turned away.
+    #[must_use]
+    pub fn turned_away(&self) -> usize {
+        self.storage.writes().iter().filter(|write| !write.was_taken).count()
+    }
+
+    /// How many holders that ran all the time were told that theirs is nearly up.
+    #[must_use]
+    pub fn told(&self) -> usize {
+        self.log.count(|event| {
+            matches!(event.what, What::Told { stood_still_ns, .. } if stood_still_ns <= chronicle::ASLEEP_NS)
+        })
+    }
+
+    /// How many holders of a process that stood still from one moment to another learned afterwards that their
+    /// locks are over.
+    ///
+    /// # Panics
+    /// When one of them was told that it still has a lock whose time had run out meanwhile.
+    #[must_use]
+    pub fn learned_of_their_loss(&self, process: u64, paused_ns: u64, resumed_ns: u64) -> usize {
+        let events = self.log.read();
+        let of = |session| events.iter().filter(move |event| event.session == session);
+        let ends =
+            events.iter().filter(|event| process_of(event.session) == process && event.at_ns > resumed_ns);
+        let mut learned = 0;
+        for event in ends {
+            let What::Ended(end) = event.what else { continue };
+            let before = of(event.session).filter(|event| event.at_ns < paused_ns);
+            let mut believed = before.filter_map(|event| match event.what {
+                What::Held { until_ns, .. } | What::Believes { until_ns } => Some(until_ns),
+                _ => None,
+            });
+            let ran_out = believed.next_back().is_some_and(|until_ns| until_ns < resumed_ns);
+            // One that was extended at the last moment has told so.
+            let was_extended = of(event.session).any(|event| {
+                event.at_ns > paused_ns && matches!(event.what, What::Extended | What::Believes { .. })
+            });
+            if ran_out && !was_extended {
+                assert_ne!(end, End::LetGo, "a lock that ran out at {paused_ns} to {resumed_ns}: {event}");
+                learned += usize::from(matches!(end, End::RanOut | End::Gone));
+            }
+        }
+        learned
+    }
+
     /// In figures, what has happened so far.
     #[must_use]
     pub fn counts(&self) -> String {
         let writes = self.storage.writes();
         format!(
-            "{} processes, {} acquires, {} holds, {} extensions, {} writes of which {} were turned away, {} faults",
+            "{} processes, {} acquires, {} holds, {} extensions, {} told in time, {} writes of which {} were turned \
+             away, {} faults",
             self.started,
             self.log.count(|event| matches!(event.what, What::Asked { .. })),
             self.log.holds(),
             self.log.count(|event| matches!(event.what, What::Extended)),
+            self.told(),
             writes.len(),
-            writes.iter().filter(|write| !write.was_taken).count(),
+            self.turned_away(),
             self.faults.load(Relaxed),
         )
     }

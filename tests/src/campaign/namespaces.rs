@@ -126,6 +126,34 @@ impl Host {
         count.and_then(|digits| digits.parse().ok()).expect("a count of packets")
     }
 
+    /// Loses so many of a hundred packets that it sends, as chance will have it. Tells whether the kernel can do that.
+    #[must_use]
+    pub fn lose(&self, percent: u8) -> bool {
+        // In words: what nft reads as one argument has spaces in it.
+        let rule = format!("numgen random mod 100 < {percent} counter drop");
+        let nft = |text: &str| self.command("nft").arg(text).status().is_ok_and(|status| status.success());
+        nft("add table ip loss")
+            && nft("add chain ip loss out { type filter hook output priority 0; }")
+            && nft(&format!("add rule ip loss out {rule}"))
+    }
+
+    /// How many packets [`Host::lose`] has lost so far.
+    ///
+    /// # Panics
+    /// When the kernel does not tell.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        let output = self.command("nft").args(["list", "table", "ip", "loss"]).output().expect("nft tells");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let count = text.split("counter packets ").nth(1).and_then(|rest| rest.split(' ').next());
+        count.and_then(|digits| digits.parse().ok()).expect("a count of packets")
+    }
+
+    /// Loses nothing any more.
+    pub fn lose_nothing(&self) {
+        self.must("nft delete table ip loss");
+    }
+
     /// Sends as fast as ever.
     pub fn widen(&self) {
         self.must("tc qdisc delete dev eth0 root");

@@ -16,6 +16,8 @@ const TOLD: usize = 5;
 pub struct Verdict {
     /// What must never be, and was.
     pub violations: Vec<Violation>,
+    /// How many locks the nodes have handed to somebody in line, since each of them was last started.
+    handoffs: u64,
     counts: String,
     story: String,
 }
@@ -33,8 +35,11 @@ impl Campaign {
         addresses: &[String],
     ) -> Verdict {
         self.leave();
-        let mut left = Vec::new();
+        let (mut left, mut handoffs) = (Vec::new(), 0);
         for (node, server) in nodes.into_iter().enumerate() {
+            let count =
+                server.info("redlock", "redlock_handoffs").and_then(|count| count.parse::<u64>().ok());
+            handoffs += count.expect("a node counts what it hands on");
             let mut wire = server.connect();
             for key in 0..self.work.keys {
                 let name = key_name(key);
@@ -44,7 +49,7 @@ impl Campaign {
                 }
             }
         }
-        self.judge(left, addresses)
+        self.judge(left, handoffs, addresses)
     }
 
     fn leave(&mut self) {
@@ -53,7 +58,7 @@ impl Campaign {
         }
     }
 
-    fn judge(self, mut violations: Vec<Violation>, nodes: &[String]) -> Verdict {
+    fn judge(self, mut violations: Vec<Violation>, handoffs: u64, nodes: &[String]) -> Verdict {
         let locks = LockManager::builder().nodes(nodes.iter().map(|address| node(address)));
         let locks = locks.connect_timeout(SOON).node_timeout(SOON).build_blocking();
         let locks = locks.expect("addresses of nodes");
@@ -64,7 +69,7 @@ impl Campaign {
         }
         violations.extend(self.violations());
         let story = self.story(&violations);
-        Verdict { violations, counts: self.counts(), story }
+        Verdict { violations, handoffs, counts: self.counts(), story }
     }
 
     /// All that was told of the first attempts that must not both have been.
@@ -73,12 +78,15 @@ impl Campaign {
         let mut lines = Vec::new();
         for violation in violations.iter().take(TOLD) {
             lines.push(violation.to_string());
-            if let Violation::Overlap { holder, newcomer, .. } = violation {
-                let both = |event: &&Event| [*holder, *newcomer].contains(&event.session);
-                let mut both: Vec<&Event> = events.iter().filter(both).collect();
-                both.sort_by_key(|event| event.at_ns);
-                lines.extend(both.iter().map(|event| format!("  {event}")));
-            }
+            let concerned = match violation {
+                Violation::Overlap { holder, newcomer, .. } => vec![*holder, *newcomer],
+                Violation::LossToldLate { session } | Violation::Revived { session } => vec![*session],
+                _ => continue,
+            };
+            let of_them = |event: &&Event| concerned.contains(&event.session);
+            let mut told: Vec<&Event> = events.iter().filter(of_them).collect();
+            told.sort_by_key(|event| event.at_ns);
+            lines.extend(told.iter().map(|event| format!("  {event}")));
         }
         lines.join("\n")
     }
@@ -105,13 +113,14 @@ impl Campaign {
 }
 
 impl Verdict {
-    /// Prints the counts; whatever must never be has not been.
+    /// Prints the counts; whatever must never be has not been, and somebody has waited for somebody.
     ///
     /// # Panics
-    /// When something was found.
+    /// When something was found, or nothing can have been.
     pub fn must_be_clean(self, what: &str) {
-        let Self { violations, counts, story } = self;
-        println!("{what}: {counts}, {} violations", violations.len());
+        let Self { violations, handoffs, counts, story } = self;
+        println!("{what}: {counts}, {handoffs} handed on in the end, {} violations", violations.len());
         assert!(violations.is_empty(), "{what}: {} violations\n{story}", violations.len());
+        assert!(handoffs > 0, "{what}: nobody has waited in line: {counts}");
     }
 }

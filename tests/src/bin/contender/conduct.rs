@@ -5,6 +5,7 @@ use crate::tell::{tell, tell_at};
 use fastrand::Rng;
 use redlock_sim::SessionId;
 use redlock_tests::campaign::{End, Pen, What, now_ns};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -81,7 +82,7 @@ impl Worker {
             }
             12 => {
                 self.write(session, keys, &hold, self.ttl / 40).await;
-                hold.lost().await;
+                wait_for_the_end(session, &hold).await;
             }
             13 => {
                 self.write(session, keys, &hold, self.ttl / 4).await;
@@ -109,6 +110,41 @@ impl Worker {
         }
     }
 }
+
+/// Does nothing but wait for word that the time is nearly up. The process sleeps in small steps meanwhile: if one
+/// of them takes much longer than it should, it stood still, and nobody could have told it anything.
+async fn wait_for_the_end(session: SessionId, hold: &Hold) {
+    let mut told = pin!(hold.lost());
+    let (mut until_ns, mut stood_still_ns) = (0, 0);
+    // Whoever comes to wait when there is hardly anything left to wait for may have slept before.
+    let is_early = nanoseconds(hold.remaining()) > 10 * STEP_NS;
+    let end = loop {
+        let before_ns = now_ns();
+        // An answer that is still to come may move the end.
+        let remaining_ns = nanoseconds(hold.remaining());
+        if remaining_ns > 0 {
+            until_ns = before_ns + remaining_ns;
+        }
+        let nap = tokio::time::sleep(Duration::from_nanos(STEP_NS));
+        let end = tokio::select! {
+            biased;
+            end = &mut told => Some(end),
+            () = nap => None,
+        };
+        // A timer of the runtime is late by up to a step in any case.
+        stood_still_ns = stood_still_ns.max((now_ns() - before_ns).saturating_sub(2 * STEP_NS));
+        if let Some(end) = end {
+            break end;
+        }
+    };
+    // What the nodes let go of before its time has nothing to do with its end.
+    if end == End::RanOut && is_early {
+        tell(session, What::Told { until_ns, stood_still_ns });
+    }
+}
+
+/// The runtime's own: it does not sleep for less.
+const STEP_NS: u64 = 1_000_000;
 
 /// Tells until when the lock is believed in now, if it is.
 fn believe(session: SessionId, hold: &Hold) {

@@ -98,11 +98,16 @@ impl Hold {
         }
     }
 
-    /// Returns when it is no longer held, a little before its time is up.
-    pub(crate) async fn lost(&self) {
+    /// Returns when it is no longer held, a little before its time is up; a plain one has nobody who tells it, and
+    /// looks at the clock.
+    pub(crate) async fn lost(&self) -> End {
         match self {
-            Self::Client(guard) => drop(guard.lost().await),
-            Self::Plain(hold) => tokio::time::sleep(hold.remaining()).await,
+            Self::Client(guard) if guard.lost().await == Loss::Gone => End::Gone,
+            Self::Client(_) => End::RanOut,
+            Self::Plain(hold) => {
+                tokio::time::sleep(hold.remaining()).await;
+                End::RanOut
+            }
         }
     }
 
