@@ -3,13 +3,15 @@
 
 #![allow(clippy::expect_used, reason = "helpers of tests")]
 
-use redlock_tests::campaign::{Campaign, Work};
-use redlock_tests::{Fleet, Server, Tampered, skip};
+use redlock_tests::campaign::{Campaign, Violation, Work, now_ns};
+use redlock_tests::{Answer, Builder, Fleet, SOON, Server, Tampered, eventually, granted, signal, skip};
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
 use tempfile::TempDir;
 
 const CONTENDER: &str = env!("CARGO_BIN_EXE_contender");
@@ -55,6 +57,24 @@ fn make_room(node: &Server) {
     fs::remove_file(filler(node)).expect("a file of ours");
 }
 
+/// A lock that lasts longer than any before it, and in a later round longer than that.
+fn longer_one(round: usize) -> String {
+    format!("REDLOCK.ACQUIRE longer me {}", 10_000 << round)
+}
+
+/// What a node cannot remember it does not grant.
+fn must_refuse_longer_ones(node: &Server, round: usize) {
+    let answer = node.connect().call_strs(&longer_one(round));
+    assert_eq!(answer.error_word(), Some("REDLOCKSTATE"), "{answer:?}");
+}
+
+/// The same request, when there is nothing in its way: or the refusal would have had another reason.
+fn must_grant_longer_ones(node: &Server, round: usize) {
+    let mut wire = node.connect();
+    granted(&wire.call_strs(&longer_one(round)));
+    assert_eq!(wire.call_strs("REDLOCK.RELEASE longer me"), Answer::Int(1));
+}
+
 #[test]
 fn nodes_with_full_disks() {
     let tools = TempDir::new().expect("a folder");
@@ -73,12 +93,14 @@ fn nodes_with_full_disks() {
     campaign.until_all_hold(5);
     (1..3).for_each(|node| make_room(&fleet[node]));
     campaign.until_all_hold(3);
-    // From now on these are known; only longer ones would have to be remembered.
-    for group in [[0, 1], [2, 3], [4, 0]] {
+    // From now on these are known; only longer ones have to be remembered.
+    for (round, group) in [[0, 1], [2, 3], [4, 0]].into_iter().enumerate() {
         group.iter().for_each(|node| fill(&fleet[*node]));
         campaign.note_fault();
+        group.iter().for_each(|node| must_refuse_longer_ones(&fleet[*node], round));
         campaign.until_all_hold(3);
         group.iter().for_each(|node| make_room(&fleet[*node]));
+        group.iter().for_each(|node| must_grant_longer_ones(&fleet[*node], round));
     }
     campaign.finish(&fleet).must_be_clean("full disks");
 }
@@ -103,33 +125,92 @@ fn nodes_with_failing_disks() {
     drop(failing);
     campaign.until_all_hold(3);
     for node in 0..5 {
-        let failing = fail(node);
+        let failing = fail(node).expect("it could be done a moment ago");
         campaign.note_fault();
+        must_refuse_longer_ones(&fleet[node], 0);
         campaign.until_all_hold(3);
         drop(failing);
+        must_grant_longer_ones(&fleet[node], 0);
     }
     campaign.finish(&fleet).must_be_clean("failing disks");
 }
 
+/// A majority whose disks dawdle, and that is killed before they are done. Tells how many of these nodes had granted
+/// a lock of which their files say nothing; nothing if system calls cannot be tampered with here.
+fn kill_while_disks_dawdle(fleet: &mut Fleet, campaign: &mut Campaign, nodes: [usize; 3]) -> Option<usize> {
+    let slow: Option<Vec<_>> =
+        nodes.iter().map(|node| Tampered::with(&fleet[*node], SYNCS, "delay_enter=5s")).collect();
+    let slow = slow?;
+    // A server waits with what it writes while it syncs, and does not wait with its answers.
+    for node in nodes {
+        let mut wire = fleet[node].connect();
+        let mut number = 0;
+        eventually("a grant is not in the file", SOON * 3, || {
+            number += 1;
+            granted(&wire.call_strs(&format!("REDLOCK.ACQUIRE probe-{number} me 100")));
+            (!is_written(&fleet[node], &format!("probe-{number}"))).then_some(())
+        });
+    }
+    campaign.until_more_holds(4);
+    let last = format!("last-{}", now_ns());
+    for node in nodes {
+        granted(&fleet[node].connect().call_strs(&format!("REDLOCK.ACQUIRE {last} me 100")));
+        // Not waited for: one that dies in the hands of strace is not gone before strace is.
+        signal(fleet[node].pid(), libc::SIGKILL);
+    }
+    drop(slow);
+    let lost = AtomicUsize::new(0);
+    fleet.crash_and(&nodes, |node| {
+        lost.fetch_add(usize::from(!is_written(node, &last)), Relaxed);
+    });
+    campaign.note_fault();
+    Some(lost.into_inner())
+}
+
+/// Whether the append-only file of a node has a word in it.
+fn is_written(node: &Server, word: &str) -> bool {
+    let files = fs::read_dir(node.data_dir().join("appendonlydir")).expect("append-only files").flatten();
+    let word = format!("\r\n{word}\r\n");
+    let mut texts = files.map(|file| fs::read(file.path()).expect("a file of the server"));
+    texts.any(|text| text.windows(word.len()).any(|part| part == word.as_bytes()))
+}
+
+fn everysec(node: Builder) -> Builder {
+    node.arg("appendonly", "yes").arg("appendfsync", "everysec")
+}
+
 #[test]
 fn nodes_killed_while_their_disks_dawdle() {
-    let mut fleet =
-        Fleet::start_with(5, |_, node| node.arg("appendonly", "yes").arg("appendfsync", "everysec"));
+    let mut fleet = Fleet::start_with(5, |_, node| everysec(node));
     let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), Work::default());
-    for round in 0..10 {
-        let node = round % 5;
-        // What the server has told its clients reaches the disk long after.
-        let Some(slow) = Tampered::with(&fleet[node], SYNCS, "delay_enter=300ms") else {
+    campaign.until_all_hold(2);
+    let mut lost = 0;
+    for nodes in [[0, 1, 2], [2, 3, 4], [4, 0, 1]] {
+        let Some(lost_now) = kill_while_disks_dawdle(&mut fleet, &mut campaign, nodes) else {
             drop(campaign.finish(&fleet));
             return skip("system calls cannot be tampered with here (needs strace, and the right to trace)");
         };
+        lost = lost.max(lost_now);
         campaign.until_all_hold(2);
-        // In this order: one that dies in the hands of strace is not gone before strace is.
-        drop(slow);
-        fleet[node].kill();
-        fleet[node].restart();
-        campaign.note_fault();
     }
-    campaign.until_all_hold(3);
+    assert_eq!(lost, 3, "a majority has forgotten what it granted");
     campaign.finish(&fleet).must_be_clean("kill -9 while the disk dawdles");
+}
+
+#[test]
+fn control_nodes_killed_while_their_disks_dawdle_without_the_wait() {
+    let forgetful = |_, node: Builder| everysec(node).module_args(["restart-grace", "off"]);
+    let mut fleet = Fleet::start_with(5, forgetful);
+    if Tampered::with(&fleet[0], SYNCS, "delay_enter=1ms").is_none() {
+        return skip("system calls cannot be tampered with here (needs strace, and the right to trace)");
+    }
+    let work = Work { ttl: Duration::from_secs(3), keys: 6, ..Work::default() };
+    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), work);
+    campaign.until_all_hold(1);
+    let is_overlap = |violation: &Violation| matches!(violation, Violation::Overlap { .. });
+    campaign.until_seen(is_overlap, |campaign| {
+        let lost = kill_while_disks_dawdle(&mut fleet, campaign, [0, 2, 4]);
+        assert!(lost.is_some(), "it could be done a moment ago");
+        campaign.until_more_holds(10);
+    });
 }
