@@ -3,7 +3,7 @@
 #![allow(clippy::expect_used, reason = "helpers of tests")]
 
 use redlock_tests::campaign::{Campaign, Lock, Violation, Work};
-use redlock_tests::{Answer, Builder, Fleet, SOON, Server, eventually};
+use redlock_tests::{Answer, Builder, Fleet, SOON, Server, eventually, granted};
 use std::time::Duration;
 
 const CONTENDER: &str = env!("CARGO_BIN_EXE_contender");
@@ -65,10 +65,18 @@ fn control_plain_locks_on_nodes_flushed() {
     harm_until_seen(&fleet, Work { lock: Lock::PLAIN, ..long_locks() }, |node| flush(0, node));
 }
 
+/// Under these, a server that has no room evicts anything.
+const EVICT_ANYTHING: [&str; 3] = ["allkeys-random", "allkeys-lru", "allkeys-lfu"];
+/// Under these it evicts what has an expiry of the server's, which no lock has, or nothing. One for each node.
+const EVICT_NO_LOCKS: [&str; 5] =
+    ["noeviction", "volatile-random", "volatile-lru", "volatile-lfu", "volatile-ttl"];
+
 /// Lets a server evict all that it has, and gives it room again.
-fn evict(node: &Server) {
+fn evict(round: usize, node: &Server) {
     let mut wire = node.connect();
-    assert_eq!(wire.call_strs("CONFIG SET maxmemory-policy allkeys-random maxmemory 1"), Answer::ok());
+    let policy = EVICT_ANYTHING[round % EVICT_ANYTHING.len()];
+    let line = format!("CONFIG SET maxmemory-policy {policy} maxmemory 1");
+    assert_eq!(wire.call_strs(&line), Answer::ok());
     eventually("everything is evicted", SOON, || {
         // Any write lets the server look for room first.
         assert_eq!(wire.call_strs("SET filler x").error_word(), Some("OOM"));
@@ -79,13 +87,33 @@ fn evict(node: &Server) {
 
 #[test]
 fn nodes_that_evict_locks() {
-    harm_more_and_more("eviction", Fleet::start(5), |_, node| evict(node));
+    harm_more_and_more("eviction", Fleet::start(5), evict);
 }
 
 #[test]
 fn control_nodes_that_evict_locks_without_the_wait() {
     let fleet = Fleet::start_with(5, |_, node| forgetful(node));
-    harm_until_seen(&fleet, long_locks(), evict);
+    harm_until_seen(&fleet, long_locks(), |node| evict(0, node));
+}
+
+/// Holds a lock for much longer than it takes to run out of memory, beside a key that the server may evict.
+fn hold_something(node: &Server) {
+    let mut wire = node.connect();
+    granted(&wire.call_strs("REDLOCK.ACQUIRE kept me 60000"));
+    assert_eq!(wire.call_strs("SET expires x EX 600"), Answer::ok());
+}
+
+/// The server has looked for room wherever it may, and the lock is still there; it can be given back without any.
+fn must_still_hold_it(node: &Server, policy: &str) {
+    let mut wire = node.connect();
+    eventually("all that may be evicted is", SOON, || {
+        assert_eq!(wire.call_strs("SET filler x").error_word(), Some("OOM"), "{policy}");
+        let left = wire.call_strs("EXISTS expires");
+        (left == Answer::Int(i64::from(policy == "noeviction"))).then_some(())
+    });
+    assert!(wire.inspect("kept").is_some(), "{policy}");
+    assert_eq!(wire.call_strs("REDLOCK.RELEASE kept me"), Answer::Int(1), "{policy}");
+    assert!(matches!(wire.call_strs("DEL expires"), Answer::Int(_)), "{policy}");
 }
 
 #[test]
@@ -93,13 +121,16 @@ fn nodes_out_of_memory() {
     let fleet = Fleet::start(5);
     let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), Work::default());
     campaign.until_all_hold(3);
-    let limit = |node: &Server, bytes: u8| {
-        let line = format!("CONFIG SET maxmemory-policy noeviction maxmemory {bytes}");
-        assert_eq!(node.connect().call_strs(&line), Answer::ok());
+    let limit = |node: usize, bytes: u8| {
+        let policy = EVICT_NO_LOCKS[node];
+        let line = format!("CONFIG SET maxmemory-policy {policy} maxmemory {bytes}");
+        assert_eq!(fleet[node].connect().call_strs(&line), Answer::ok());
     };
     for group in [&[0, 1][..], &[2, 3, 4], &ALL] {
-        group.iter().for_each(|node| limit(&fleet[*node], 1));
+        group.iter().for_each(|node| hold_something(&fleet[*node]));
+        group.iter().for_each(|node| limit(*node, 1));
         campaign.note_fault();
+        group.iter().for_each(|node| must_still_hold_it(&fleet[*node], EVICT_NO_LOCKS[*node]));
         if group.len() < 3 {
             campaign.until_all_hold(3);
         } else {
@@ -112,7 +143,7 @@ fn nodes_out_of_memory() {
                 });
             }
         }
-        group.iter().for_each(|node| limit(&fleet[*node], 0));
+        group.iter().for_each(|node| limit(*node, 0));
         campaign.until_all_hold(3);
     }
     campaign.finish(&fleet).must_be_clean("out of memory");
@@ -130,21 +161,36 @@ const UPKEEP: [&str; 8] = [
     "BGREWRITEAOF",
 ];
 
+/// Whether an answer says that it was done, or begun: a script's own answers are a number and a yes.
+fn is_done(answer: &Answer) -> bool {
+    match answer {
+        Answer::Status(_) => true,
+        Answer::List(answers) => matches!(answers[..], [Answer::Int(_), Answer::Int(1)]),
+        _ => false,
+    }
+}
+
 #[test]
 fn nodes_looked_after_and_killed_meanwhile() {
     let mut fleet = Fleet::start_with(5, |_, node| node.debug_commands().arg("appendonly", "yes"));
     let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), Work::default());
     campaign.until_all_hold(3);
     for (round, line) in UPKEEP.into_iter().enumerate() {
+        let mut done = 0;
         for node in fleet.iter() {
             let mut wire = node.connect();
             for queued in ["MULTI", "REDLOCK.ACQUIRE together me 50", "REDLOCK.RELEASE together me"] {
                 assert!(matches!(wire.call_strs(queued), Answer::Status(_)), "{queued}");
             }
             assert!(matches!(wire.call_strs("EXEC"), Answer::List(_)));
-            // An answer that it cannot be done now is fine too.
-            let _ = wire.call_strs(line);
+            let answer = wire.call_strs(line);
+            done += usize::from(is_done(&answer));
+            // Some things cannot be done while the server writes its files.
+            let is_busy =
+                matches!(&answer, Answer::Error(text) if text.contains("progress") || text.contains("child"));
+            assert!(is_done(&answer) || is_busy, "{line}: {answer:?}");
         }
+        assert!(done > 0, "{line} was done nowhere");
         campaign.note_fault();
         campaign.until_more_holds(5);
         if round % 3 == 2 {
