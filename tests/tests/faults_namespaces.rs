@@ -137,3 +137,26 @@ fn links_are_too_narrow() {
     let name = format!("links too narrow, {lost} packets lost");
     campaign.finish_on(&world.nodes, &world.addresses()).must_be_clean(&name);
 }
+
+/// Every host loses three packets of ten, to everybody: a request and its answer get through half of the time, and the
+/// kernel sends them again and again.
+#[test]
+fn three_packets_of_ten_are_lost() {
+    let Some(world) = World::start(|node| node) else { return };
+    // The kernel waits 200 ms before it sends anything again.
+    let mut campaign = world.campaign(Work { ttl: Duration::from_secs(2), ..Work::default() });
+    campaign.until_all_hold(3);
+    for host in &world.internet.hosts {
+        if !host.lose(30) {
+            return skip("the kernel cannot lose packets by chance here (needs `nft`)");
+        }
+        campaign.note_fault();
+    }
+    campaign.until_all_hold(2);
+    let lost: u64 = world.internet.hosts.iter().map(Host::lost).sum();
+    assert!(lost > 10, "only {lost} packets were lost");
+    world.internet.hosts.iter().for_each(Host::lose_nothing);
+    campaign.until_all_hold(2);
+    let name = format!("three of ten packets lost, {lost} in all");
+    campaign.finish_on(&world.nodes, &world.addresses()).must_be_clean(&name);
+}
