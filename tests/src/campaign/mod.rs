@@ -116,7 +116,8 @@ pub fn key_name(key: usize) -> String {
 #[must_use]
 pub fn node(address: &str) -> Node {
     let watched = address.strip_prefix("watched:").and_then(|rest| rest.split_once('@'));
-    watched.map_or_else(|| Node::new(address), |(name, sentinel)| Node::sentinel([sentinel], name))
+    // What nodes tell by themselves, to those who wait in line, comes in RESP3; without that nobody waits there.
+    watched.map_or_else(|| Node::new(address), |(name, sentinel)| Node::sentinel([sentinel], name).resp3())
 }
 
 /// Processes at work.
