@@ -115,7 +115,8 @@ fn nodes_that_lose_power_with_an_append_only_file_synced_every_second() {
 #[test]
 fn control_nodes_that_lose_power_without_the_wait() {
     let fleet = Fleet::start_with(5, |_, node| append_only(forgetful(node), "everysec"));
-    crash_until_seen(fleet, long_locks(), lose_what_was_not_synced);
+    // What was held in the middle of the file is held again. With many keys, what is held now is mostly something else.
+    crash_until_seen(fleet, Work { keys: 30, ..long_locks() }, lose_what_was_not_synced);
 }
 
 /// Takes the second half of the append-only file away, as if it had been in the disk's memory only.

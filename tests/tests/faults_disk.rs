@@ -185,7 +185,7 @@ fn nodes_killed_while_their_disks_dawdle() {
     let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), Work::default());
     campaign.until_all_hold(2);
     let mut lost = 0;
-    for nodes in [[0, 1, 2], [2, 3, 4], [4, 0, 1]] {
+    for nodes in [[0, 1, 2], [2, 3, 4]] {
         let Some(lost_now) = kill_while_disks_dawdle(&mut fleet, &mut campaign, nodes) else {
             drop(campaign.finish(&fleet));
             return skip("system calls cannot be tampered with here (needs strace, and the right to trace)");
