@@ -23,8 +23,12 @@ fn report(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
-/// Runs plans on all cores until one goes wrong; returns it with all that was counted.
-fn search(count: u64, plan: impl Fn(u64) -> Plan + Sync) -> (Option<Plan>, Outcome) {
+/// Runs plans on all cores until one goes wrong in the way that is looked for; returns it with all that was counted.
+fn search(
+    count: u64,
+    plan: impl Fn(u64) -> Plan + Sync,
+    is_sought: impl Fn(&Violation) -> bool + Sync,
+) -> (Option<Plan>, Outcome) {
     let next = AtomicU64::new(0);
     let threads = std::thread::available_parallelism().map_or(2, NonZeroUsize::get);
     let worker = || {
@@ -37,7 +41,7 @@ fn search(count: u64, plan: impl Fn(u64) -> Plan + Sync) -> (Option<Plan>, Outco
             let plan = plan(first_seed().wrapping_add(number));
             let outcome = sim::survive(&plan).inspect_err(|_| next.store(count, Ordering::Relaxed))?;
             total.add(&outcome);
-            if !outcome.violations.is_empty() {
+            if outcome.violations.iter().any(&is_sought) {
                 next.store(count, Ordering::Relaxed);
                 return Ok((Some(plan), total));
             }
@@ -82,7 +86,7 @@ const TROUBLES: [&str; 18] = [
 #[test]
 fn no_history_breaks_a_rule() {
     let (count, start) = (histories(), Instant::now());
-    let (failed, total) = search(count, Plan::of);
+    let (failed, total) = search(count, Plan::of, |_| true);
     if let Some(plan) = failed {
         let (simplest, outcome) = sim::shrink(&plan);
         let (_, lines) = sim::trace(&simplest);
@@ -114,13 +118,13 @@ fn one_seed_is_one_history() {
     }
 }
 
-/// Leaves a rule out until a check notices, and returns what it noticed.
-fn noticed(weakness: Weakness) -> Vec<Violation> {
-    let (failed, total) = search(200_000, |seed| Plan::of(seed).with(weakness));
-    let plan = failed.unwrap_or_else(|| panic!("{weakness:?} went unnoticed: {total:?}"));
-    let outcome = sim::run(&plan);
-    println!("{weakness:?}: {:?} in {plan}", outcome.violations);
-    outcome.violations
+/// Leaves a rule out until a check notices what is bound to come of it. Other checks may notice other things, and
+/// which history comes first is up to the threads.
+#[track_caller]
+fn notice(weakness: Weakness, is_sought: impl Fn(&Violation) -> bool + Sync) {
+    let (found, total) = search(200_000, |seed| Plan::of(seed).with(weakness), is_sought);
+    let plan = found.unwrap_or_else(|| panic!("{weakness:?} went unnoticed: {total:?}"));
+    println!("{weakness:?}: {:?} in {plan}", sim::run(&plan).violations);
 }
 
 fn is_about_fences(violation: &Violation) -> bool {
@@ -129,81 +133,80 @@ fn is_about_fences(violation: &Violation) -> bool {
 
 #[test]
 fn without_quarantine_two_hold_one_lock() {
-    assert!(matches!(noticed(Weakness::NoQuarantine)[..], [Violation::Overlap { .. }, ..]));
+    notice(Weakness::NoQuarantine, |violation| matches!(violation, Violation::Overlap { .. }));
 }
 
 #[test]
 fn with_forgotten_counters_fences_go_back() {
-    let violations = noticed(Weakness::FencesForgotten);
-    assert!(violations.iter().any(is_about_fences), "{violations:?}");
+    notice(Weakness::FencesForgotten, is_about_fences);
 }
 
 #[test]
 fn counted_from_the_answer_validity_is_too_long() {
-    assert!(matches!(noticed(Weakness::ValidityFromAnswer)[..], [Violation::Overlap { .. }, ..]));
+    notice(Weakness::ValidityFromAnswer, |violation| matches!(violation, Violation::Overlap { .. }));
 }
 
 #[test]
 fn without_an_allowance_for_drift_two_hold_one_lock() {
-    assert!(matches!(noticed(Weakness::DriftIgnored)[..], [Violation::Overlap { .. }, ..]));
+    notice(Weakness::DriftIgnored, |violation| matches!(violation, Violation::Overlap { .. }));
 }
 
 #[test]
 fn the_largest_number_is_not_a_fence() {
-    let violations = noticed(Weakness::LargestFenceTaken);
-    assert!(violations.iter().any(is_about_fences), "{violations:?}");
+    notice(Weakness::LargestFenceTaken, is_about_fences);
 }
 
 #[test]
 fn a_grant_does_not_count_from_its_news() {
-    assert!(matches!(noticed(Weakness::GrantFromItsNews)[..], [Violation::Overlap { .. }, ..]));
+    notice(Weakness::GrantFromItsNews, |violation| matches!(violation, Violation::Overlap { .. }));
 }
 
 #[test]
 fn what_was_handed_on_must_not_be_taken_back_at_once() {
-    assert!(matches!(noticed(Weakness::TakenBackAtOnce)[..], [Violation::Overlap { .. }, ..]));
+    notice(Weakness::TakenBackAtOnce, |violation| matches!(violation, Violation::Overlap { .. }));
 }
 
 #[test]
 fn news_for_an_attempt_that_is_over_are_nobodys() {
-    let violations = noticed(Weakness::StampsUnchecked);
-    assert!(!violations.is_empty());
+    // Two may hold one lock, or one number.
+    notice(Weakness::StampsUnchecked, |violation| {
+        matches!(violation, Violation::Overlap { .. }) || is_about_fences(violation)
+    });
 }
 
 #[test]
 fn a_storage_that_does_not_check_takes_stale_writes() {
-    assert!(matches!(noticed(Weakness::FencesUnchecked)[..], [Violation::StaleWrite { .. }, ..]));
+    notice(Weakness::FencesUnchecked, |violation| matches!(violation, Violation::StaleWrite { .. }));
 }
 
 #[test]
 fn by_the_wall_clock_two_hold_one_lock() {
-    assert!(matches!(noticed(Weakness::WallClockBelieved)[..], [Violation::Overlap { .. }, ..]));
+    notice(Weakness::WallClockBelieved, |violation| matches!(violation, Violation::Overlap { .. }));
 }
 
 #[test]
 fn a_lock_that_is_loaded_with_less_time_than_it_had_is_held_twice() {
-    assert!(matches!(noticed(Weakness::LoadedTooShort)[..], [Violation::Overlap { .. }, ..]));
+    notice(Weakness::LoadedTooShort, |violation| matches!(violation, Violation::Overlap { .. }));
 }
 
 #[test]
 fn a_wait_that_a_crash_cuts_short_lets_two_hold_one_lock() {
-    assert!(matches!(noticed(Weakness::WaitForgotten)[..], [Violation::Overlap { .. }, ..]));
+    notice(Weakness::WaitForgotten, |violation| matches!(violation, Violation::Overlap { .. }));
 }
 
 #[test]
 fn told_at_the_end_a_holder_is_told_too_late() {
-    assert!(matches!(noticed(Weakness::NoticeTooLate)[..], [Violation::LossToldLate { .. }, ..]));
+    notice(Weakness::NoticeTooLate, |violation| matches!(violation, Violation::LossToldLate { .. }));
 }
 
 #[test]
 fn where_the_last_come_is_served_first_somebody_is_overtaken() {
-    assert!(matches!(noticed(Weakness::LastComeFirstServed)[..], [Violation::Overtaken { .. }, ..]));
+    notice(Weakness::LastComeFirstServed, |violation| matches!(violation, Violation::Overtaken { .. }));
 }
 
 #[test]
 fn locks_that_live_too_long_are_ghosts_and_not_free_again() {
-    let violations = noticed(Weakness::LivesTooLong);
-    assert!(matches!(violations[..], [Violation::Ghost { .. }, ..]), "{violations:?}");
+    notice(Weakness::LivesTooLong, |violation| matches!(violation, Violation::Ghost { .. }));
     // Where it is so on a majority of the nodes, nobody gets the lock.
     let is_not_free = |violation: &Violation| matches!(violation, Violation::NotFreeAgain { .. });
     let mut outcomes = (1..1_000).map(|seed| sim::run(&Plan::of(seed).with(Weakness::LivesTooLong)));
