@@ -9,7 +9,7 @@ use redlock_client::{Error, LockManager, Node, Tls};
 use redlock_tests::{Certs, Fleet, SOON, Server, Wire, eventually, in_time};
 use std::fmt::{Debug, Display};
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 const PASSWORD: &str = "open-sesame-7f3a";
 
@@ -69,6 +69,7 @@ impl Monitor {
 
 #[tokio::test]
 async fn owners_are_printed_nowhere() {
+    Log::open();
     let mut network = Network::start(3);
     let manager = network.manager().await;
     let mut monitor = Monitor::of(&network.fleet[2]);
@@ -110,6 +111,7 @@ async fn owners_are_printed_nowhere() {
 
 #[tokio::test]
 async fn a_detached_lock_can_be_freed_by_whoever_knows_the_owner() {
+    Log::open();
     let mut fleet = Fleet::start(3);
     let manager = manager(fleet.urls());
     let detached = manager.try_acquire("lock", TTL).await.expect("a free lock").detach();
@@ -124,6 +126,7 @@ async fn a_detached_lock_can_be_freed_by_whoever_knows_the_owner() {
 
 #[tokio::test]
 async fn passwords_are_printed_nowhere() {
+    Log::open();
     let mut prints = Prints { secrets: vec![PASSWORD.into()], ..Prints::default() };
     let fleet = Fleet::start_with(3, |_, node| node.password("another-one-19c2"));
     let login = |url: &String| url.replace("://", &format!("://app:{PASSWORD}@"));
@@ -177,6 +180,7 @@ async fn passwords_are_printed_nowhere() {
 
 #[test]
 fn keys_are_printed_nowhere() {
+    Log::open();
     let certs = Certs::new();
     let tls = || Tls::new().ca_pem(certs.ca_pem());
     let tls = tls().client_identity_pem(certs.client_cert_pem(), certs.client_key_pem());
@@ -192,11 +196,26 @@ fn keys_are_printed_nowhere() {
     prints.check();
 }
 
-/// Keeps what is logged.
+/// Keeps what is logged, by all tests of this program. Each begins by asking for it: what somebody logs before anybody
+/// listens may stay unheard for good, because what nobody wants to hear is remembered.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Log {
+    fn open() -> &'static Self {
+        static LOG: LazyLock<Log> = LazyLock::new(|| {
+            let log = Log::default();
+            let writer = log.clone();
+            let subscriber = tracing_subscriber::fmt()
+                .with_max_level(tracing::Level::TRACE)
+                .with_span_events(tracing_subscriber::fmt::format::FmtSpan::FULL)
+                .with_writer(move || writer.clone());
+            subscriber.init();
+            log
+        });
+        &LOG
+    }
+
     fn text(&self) -> String {
         String::from_utf8_lossy(&self.0.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
     }
@@ -215,15 +234,7 @@ impl io::Write for Log {
 
 #[tokio::test]
 async fn nothing_secret_is_logged() {
-    let log = Log::default();
-    let writer = log.clone();
-    let subscriber = tracing_subscriber::fmt()
-        .with_max_level(tracing::Level::TRACE)
-        .with_span_events(tracing_subscriber::fmt::format::FmtSpan::FULL)
-        .with_writer(move || writer.clone());
-    // This runtime has one thread, and so everything that it runs logs here.
-    let _logging = tracing::subscriber::set_default(subscriber.finish());
-
+    let log = Log::open();
     let mut network = Network::before(Fleet::start_with(3, |_, node| node.password(PASSWORD)));
     let mut monitor = Monitor::of(&network.fleet[0]);
     let login = |url: &String| url.replace("://", &format!("://:{PASSWORD}@"));
