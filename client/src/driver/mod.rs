@@ -162,9 +162,7 @@ impl Driver {
                 self.plan_wake(id);
             }
             Message::Cancel { ticket } => {
-                self.unplaced.retain(|call| {
-                    !matches!(call, Message::Acquire { wait: Some(wait), .. } if wait.ticket == ticket)
-                });
+                self.unplaced.retain(|call| !is_named(call, ticket));
                 if let Some(session) = self.by_ticket.get(&ticket).copied() {
                     self.happened(session, None, now);
                 }
@@ -203,8 +201,7 @@ impl Driver {
 
     /// Answers a call whose time is up, and frees what it may have got.
     fn time_up(&mut self, ticket: u64, now: Moment) {
-        let is_meant = |call: &Message| matches!(call, Message::Acquire { wait: Some(wait), .. } if wait.ticket == ticket);
-        if let Some(place) = self.unplaced.iter().position(is_meant)
+        if let Some(place) = self.unplaced.iter().position(|call| is_named(call, ticket))
             && let Message::Acquire { answer, .. } = self.unplaced.swap_remove(place)
         {
             let ballot = Ballot::new(self.settings.quorum);
@@ -554,6 +551,11 @@ impl Future for Driver {
             }
         }
     }
+}
+
+/// Whether a call was made with this ticket.
+fn is_named(call: &Message, ticket: u64) -> bool {
+    matches!(call, Message::Acquire { wait: Some(wait), .. } if wait.ticket == ticket)
 }
 
 /// Whether a release has to be sent again: the node did not get it, or could not do it just then.
