@@ -202,7 +202,7 @@ impl Driver {
     /// Answers a call whose time is up, and frees what it may have got.
     fn time_up(&mut self, ticket: u64, now: Moment) {
         if let Some(place) = self.unplaced.iter().position(|call| is_named(call, ticket))
-            && let Message::Acquire { answer, .. } = self.unplaced.swap_remove(place)
+            && let Message::Acquire { answer, .. } = self.unplaced.remove(place)
         {
             let ballot = Ballot::new(self.settings.quorum);
             let _ = answer.send(Err(NotAcquired { refusal: Refusal::NoQuorum, ballot, has_waited: false }));
