@@ -236,9 +236,11 @@ impl Session {
         }
     }
 
-    /// Takes note whether a grant was of any use when we heard of it.
+    /// Takes note whether a grant was of any use when we heard of it. Whoever does not wait asks once, and needs no
+    /// more than the moment at which that was.
     fn note_lateness(&mut self, node: usize, request: &Request, reply: &Reply, now: Moment) {
         match reply {
+            _ if self.waiting.is_none() => {}
             Reply::Number(_) if now.has_reached(request.lease_end(self.drift)) => self.too_late.insert(node),
             Reply::Number(_) => self.too_late.remove(node),
             _ => {}
