@@ -111,12 +111,12 @@ impl Pair {
 }
 
 /// The columns of the usual table; `against` names the last one.
-fn head(against: &'static str) -> Vec<&'static str> {
+pub(crate) fn head(against: &'static str) -> Vec<&'static str> {
     vec!["", "p50 us", "p99 us", "cycles/s", "client CPU us", "server CPU us", "refused", against]
 }
 
 /// A row of the usual table; its last column compares the p50 with that of `base`.
-fn row(name: &str, rounds: &[Round], base: &[Round]) -> Vec<Cell> {
+pub(crate) fn row(name: &str, rounds: &[Round], base: &[Round]) -> Vec<Cell> {
     vec![
         name.into(),
         figure(typical(rounds, |round| round.p50_us), 1),

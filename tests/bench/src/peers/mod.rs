@@ -21,10 +21,10 @@ use std::time::Duration;
 use entrant::Entrant;
 use redlock_tests::Server;
 
-use crate::client::cpu;
 use crate::client::nodes::{Nodes, url};
 use crate::client::round::{Rhythm, Round, typical};
-use crate::report::{Bars, Cell, Chart, Progress, Report, figure, ratio_of};
+use crate::client::{cpu, head, row};
+use crate::report::{Bars, Cell, Chart, Progress, Report, ratio_of};
 use crate::worker::Worker;
 
 const NODES: usize = 5;
@@ -160,33 +160,9 @@ fn hung(report: &mut Report, nodes: &mut Nodes) {
 
 fn tell(report: &mut Report, seats: &[Seat<'_>]) {
     let ours = &seat_of_ours(seats).rounds;
-    let head = [
-        "",
-        "p50 us",
-        "p99 us",
-        "cycles/s",
-        "client CPU us",
-        "server CPU us",
-        "refused",
-        "p50 x redlock-client",
-    ];
-    let rows: Vec<Vec<Cell>> = seats
-        .iter()
-        .map(|seat| {
-            let rounds = &seat.rounds;
-            vec![
-                seat.entrant.name().into(),
-                figure(typical(rounds, |round| round.p50_us), 1),
-                figure(typical(rounds, |round| round.p99_us), 1),
-                figure(typical(rounds, |round| round.cycles_per_s), 0),
-                figure(typical(rounds, |round| round.client_cpu_us), 2),
-                figure(typical(rounds, |round| round.server_cpu_us), 2),
-                rounds.iter().map(|round| round.refused).sum::<usize>().into(),
-                figure(ratio_of(rounds, ours, |round| round.p50_us), 2),
-            ]
-        })
-        .collect();
-    report.table(&head, &rows);
+    let rows: Vec<Vec<Cell>> =
+        seats.iter().map(|seat| row(seat.entrant.name(), &seat.rounds, ours)).collect();
+    report.table(&head("p50 x redlock-client"), &rows);
     let versions: Vec<&str> =
         seats.iter().filter_map(|seat| seat.worker.as_ref()).map(|worker| worker.is.as_str()).collect();
     for version in versions.into_iter().filter(|version| !version.is_empty()) {
