@@ -55,6 +55,7 @@ pub(crate) fn hung_and_dead(report: &mut Report, stage: &Stage, nodes: &mut Node
     );
     let states = ["healthy", "one hung", "two dead"];
     tell(report, &states, &usual);
+    judge(report, &usual);
     // With fewer nodes there is less to do, and cores fall asleep between two messages. On some machines, virtual
     // ones above all, they take longer to wake up than a node takes to answer.
     let awake = Awake::keep();
@@ -62,6 +63,11 @@ pub(crate) fn hung_and_dead(report: &mut Report, stage: &Stage, nodes: &mut Node
     drop(awake);
     report.section("down-awake", format!("The same while something idle keeps all cores awake; {RHYTHM}"));
     tell(report, &states, &rounds);
+    judge(report, &rounds);
+}
+
+/// The same aims whatever the cores do.
+fn judge(report: &mut Report, rounds: &[Vec<Round>]) {
     let [healthy, hung, dead] = [&rounds[1], &rounds[3], &rounds[5]];
     report.at_most("one node hung: p50 against healthy", ratio_of(hung, healthy, |round| round.p50_us), 1.1);
     report.at_most("one node hung: p99 against healthy", ratio_of(hung, healthy, |round| round.p99_us), 2.0);
