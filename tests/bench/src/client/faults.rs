@@ -55,18 +55,25 @@ pub(crate) fn hung_and_dead(report: &mut Report, stage: &Stage, nodes: &mut Node
     );
     let states = ["healthy", "one hung", "two dead"];
     tell(report, &states, &usual);
-    judge(report, &usual);
-    // With fewer nodes there is less to do, and cores fall asleep between two messages. On some machines, virtual
-    // ones above all, they take longer to wake up than a node takes to answer.
-    let awake = Awake::keep();
+    // With fewer nodes there is less to do, and cores fall asleep between two messages. The fewer they are, the more
+    // of what is measured is cores that wake up: a dead node then seems to make the others slow, and for anybody's
+    // client. What the client itself makes of dead nodes shows where cores stay awake.
+    let awake = match Awake::keep() {
+        Ok(awake) => awake,
+        Err(error) => {
+            report
+                .remark(format!("Cores cannot be kept awake here ({error}): the aims are judged as it is."));
+            return judge(report, &usual);
+        }
+    };
     let rounds = take_turns("hung and dead nodes, cores awake", &turns, RHYTHM);
     drop(awake);
-    report.section("down-awake", format!("The same while something idle keeps all cores awake; {RHYTHM}"));
+    report.section("down-awake", format!("The same while no core may fall asleep; {RHYTHM}"));
     tell(report, &states, &rounds);
     judge(report, &rounds);
 }
 
-/// The same aims whatever the cores do.
+/// The aims.
 fn judge(report: &mut Report, rounds: &[Vec<Round>]) {
     let [healthy, hung, dead] = [&rounds[1], &rounds[3], &rounds[5]];
     report.at_most("one node hung: p50 against healthy", ratio_of(hung, healthy, |round| round.p50_us), 1.1);
