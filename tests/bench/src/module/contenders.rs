@@ -9,11 +9,21 @@ pub(crate) const SCRIPT: &str =
 /// Makes a command of a key and an owner.
 type Spell = Box<dyn Fn(&str, &str) -> Vec<String>>;
 
+/// Which of the servers a contender runs on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum On {
+    /// One without a module.
+    Plain,
+    /// One with the least that a module can do, `examples/floor.rs`.
+    Floor,
+    /// One with the module.
+    Locks,
+}
+
 /// A way to take and free a lock.
 pub(crate) struct Contender {
     pub(crate) name: &'static str,
-    /// Whether it runs on the server that has the module.
-    pub(crate) with_module: bool,
+    pub(crate) on: On,
     pub(crate) acquire: fn(&str, &str) -> Vec<String>,
     pub(crate) release: Spell,
 }
@@ -26,19 +36,19 @@ fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
 
-/// The contenders that the plain server knows, and the module as the last.
+/// The contenders that the plain server knows, then the least of modules, and ours as the last.
 pub(crate) fn all(plain: &mut Wire) -> Vec<Contender> {
     let sha = plain.call(&["SCRIPT", "LOAD", SCRIPT]).string();
     let mut all = vec![
         Contender {
             name: LUA,
-            with_module: false,
+            on: On::Plain,
             acquire: set_nx_px,
             release: Box::new(move |key, owner| words(&["EVALSHA", &sha, "1", key, owner])),
         },
         Contender {
             name: DEL,
-            with_module: false,
+            on: On::Plain,
             acquire: set_nx_px,
             release: Box::new(|key, _| words(&["DEL", key])),
         },
@@ -54,18 +64,21 @@ pub(crate) fn all(plain: &mut Wire) -> Vec<Contender> {
                         .collect::<Vec<_>>(),
                 )
             };
-            all.push(Contender { name, with_module: false, acquire: set_nx_px, release: Box::new(release) });
+            all.push(Contender { name, on: On::Plain, acquire: set_nx_px, release: Box::new(release) });
         }
     }
-    all.push(Contender {
-        name: "REDLOCK.ACQUIRE + REDLOCK.RELEASE",
-        with_module: true,
-        acquire: |key, owner| words(&["REDLOCK.ACQUIRE", key, owner, "30000"]),
-        release: Box::new(|key, owner| words(&["REDLOCK.RELEASE", key, owner])),
-    });
+    all.extend([(FLOOR, On::Floor), ("REDLOCK.ACQUIRE + REDLOCK.RELEASE", On::Locks)].map(|(name, on)| {
+        Contender {
+            name,
+            on,
+            acquire: |key, owner| words(&["REDLOCK.ACQUIRE", key, owner, "30000"]),
+            release: Box::new(|key, owner| words(&["REDLOCK.RELEASE", key, owner])),
+        }
+    }));
     all
 }
 
 pub(crate) const LUA: &str = "SET NX PX + EVALSHA (owner check)";
 pub(crate) const DEL: &str = "SET NX PX + DEL (no owner check)";
 pub(crate) const DELIFEQ: &str = "SET NX PX + DELIFEQ";
+pub(crate) const FLOOR: &str = "the least a module can do";

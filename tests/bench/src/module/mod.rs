@@ -4,15 +4,45 @@ mod contenders;
 mod memory;
 mod pairs;
 
+use contenders::On;
 pub(crate) use contenders::SCRIPT;
 use redlock_tests::Server;
+use std::path::PathBuf;
 
 use crate::report::Report;
 
 pub(crate) fn measure(report: &mut Report) {
-    // Two processes, one with the module. No persistence, no replicas.
-    let plain = Server::builder().without_module().start();
-    let locks = Server::start();
-    pairs::measure(report, &plain, &locks);
-    memory::measure(report, &plain, &locks);
+    // A process each. No persistence, no replicas.
+    let servers = Servers {
+        plain: Server::builder().without_module().start(),
+        floor: Server::builder().module_file(&floor_file()).start(),
+        locks: Server::start(),
+    };
+    pairs::measure(report, &servers);
+    memory::measure(report, &servers.plain, &servers.locks);
+}
+
+/// One of each kind.
+struct Servers {
+    plain: Server,
+    floor: Server,
+    locks: Server,
+}
+
+impl Servers {
+    fn get(&self, on: On) -> &Server {
+        match on {
+            On::Plain => &self.plain,
+            On::Floor => &self.floor,
+            On::Locks => &self.locks,
+        }
+    }
+}
+
+/// Where cargo leaves the least of modules: beside this program.
+fn floor_file() -> PathBuf {
+    let program = std::env::current_exe().expect("this program has a path");
+    let file = program.with_file_name("examples").join("libfloor.so");
+    assert!(file.exists(), "no {}: scripts/bench builds it", file.display());
+    file
 }

@@ -2,8 +2,9 @@
 
 use std::time::Instant;
 
-use redlock_tests::{Answer, Server, Wire};
+use redlock_tests::{Answer, Wire};
 
+use super::Servers;
 use super::contenders::{self, Contender, DEL, DELIFEQ, LUA};
 use crate::names;
 use crate::report::{Bars, Chart, Progress, Report, figure, median, ratio_of, spread};
@@ -18,10 +19,12 @@ const CONNECTIONS: usize = 16;
 /// Locks cycle over so many keys.
 const KEYS: usize = 10_000;
 
-pub(crate) fn measure(report: &mut Report, plain: &Server, locks: &Server) {
-    let connect = |server: &Server| -> Vec<Wire> { (0..CONNECTIONS).map(|_| server.connect()).collect() };
-    let (mut to_plain, mut to_locks) = (connect(plain), connect(locks));
-    let contenders = contenders::all(&mut to_plain[0]);
+pub(super) fn measure(report: &mut Report, servers: &Servers) {
+    let contenders = contenders::all(&mut servers.plain.connect());
+    let connect = |contender: &Contender| -> Vec<Wire> {
+        (0..CONNECTIONS).map(|_| servers.get(contender.on).connect()).collect()
+    };
+    let mut wires: Vec<Vec<Wire>> = contenders.iter().map(connect).collect();
     let mut cpu_us: Vec<Vec<f64>> = contenders.iter().map(|_| Vec::new()).collect();
     let mut wall_us = cpu_us.clone();
     let progress = Progress::of("acquire and release", ROUNDS + 1);
@@ -29,9 +32,7 @@ pub(crate) fn measure(report: &mut Report, plain: &Server, locks: &Server) {
     for round in 0..=ROUNDS {
         for turn in 0..contenders.len() {
             let which = (turn + round) % contenders.len();
-            let contender = &contenders[which];
-            let wires = if contender.with_module { &mut to_locks } else { &mut to_plain };
-            let (cpu, wall) = one_round(wires, contender);
+            let (cpu, wall) = one_round(&mut wires[which], &contenders[which]);
             if round > 0 {
                 cpu_us[which].push(cpu);
                 wall_us[which].push(wall);
@@ -41,7 +42,7 @@ pub(crate) fn measure(report: &mut Report, plain: &Server, locks: &Server) {
     }
     drop(progress);
     tell(report, &contenders, &cpu_us, &wall_us);
-    let told = |field: &str| locks.info("redlock", field).unwrap_or_default();
+    let told = |field: &str| servers.locks.info("redlock", field).unwrap_or_default();
     report.remark(format!(
         "The ledger was written {} times for {} grants, its creation included.",
         told("redlock_ledger_writes"),
