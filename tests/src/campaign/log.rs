@@ -40,6 +40,14 @@ impl Log {
         self.count(|event| process_of(event.session) == process && matches!(event.what, What::Held { .. }))
     }
 
+    /// How many attempts of one process have failed since it last held a lock, but for those that nobody waited for.
+    pub(super) fn failures_in_a_row(&self, process: u64) -> usize {
+        let events = self.events();
+        let told = events.iter().rev().filter(|event| process_of(event.session) == process);
+        let since_then = told.take_while(|event| !matches!(event.what, What::Held { .. }));
+        since_then.filter(|event| matches!(&event.what, What::Failed { why } if why != "cancelled")).count()
+    }
+
     pub(super) fn count(&self, is_meant: impl Fn(&Event) -> bool) -> usize {
         self.events().iter().filter(|event| is_meant(event)).count()
     }

@@ -45,6 +45,9 @@ use std::time::Duration;
 /// Time enough for progress, however much goes wrong and however busy the machine is.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// A process that fails so often in a row gets no locks. Where they can be had, about every second attempt succeeds.
+const STARVED: usize = 20;
+
 /// What the processes are to do, and how.
 #[derive(Clone, Debug)]
 pub struct Work {
@@ -69,6 +72,8 @@ pub struct Work {
 pub enum Lock {
     /// With the client, as users do.
     Client,
+    /// With the client, which gives a node hardly any time to answer: for a control.
+    Hasty,
     /// With `SET NX PX` on every node, as one would do without a module: for controls.
     Plain {
         /// How many nodes it takes.
@@ -76,6 +81,10 @@ pub enum Lock {
         /// From when its time counts.
         validity: Validity,
     },
+    /// As [`Lock::PLAIN`], with keys that never run out: for a control.
+    Endless,
+    /// As [`Lock::PLAIN`], with fences that are counted by keys beside the locks: for a control.
+    Counted,
 }
 
 /// From when a lock's time counts, for a client that gets to choose.
@@ -90,6 +99,18 @@ pub enum Validity {
 impl Lock {
     /// `SET NX PX` on a majority of five.
     pub const PLAIN: Self = Self::Plain { votes: 3, validity: Validity::FromRequest };
+
+    /// How a contender is told: how many nodes it takes, unless the client knows, and a word for the rest.
+    fn order(self) -> (usize, &'static str) {
+        match self {
+            Self::Client => (0, "client"),
+            Self::Hasty => (0, "hasty"),
+            Self::Plain { votes, validity: Validity::FromRequest } => (votes, "request"),
+            Self::Plain { votes, validity: Validity::FromAnswer } => (votes, "answer"),
+            Self::Endless => (3, "endless"),
+            Self::Counted => (3, "counted"),
+        }
+    }
 }
 
 impl Default for Work {
@@ -172,11 +193,7 @@ impl Campaign {
     /// network.
     pub fn join_through(&mut self, mut command: Command, nodes: &[String]) {
         let work = &self.work;
-        let (votes, validity) = match work.lock {
-            Lock::Client => (0, "client"),
-            Lock::Plain { votes, validity: Validity::FromRequest } => (votes, "request"),
-            Lock::Plain { votes, validity: Validity::FromAnswer } => (votes, "answer"),
-        };
+        let (votes, manner) = work.lock.order();
         command
             .arg(self.started.to_string())
             .arg(work.tasks.to_string())
@@ -184,7 +201,7 @@ impl Campaign {
             .arg(work.keys.to_string())
             .arg(work.ttl.as_millis().to_string())
             .arg(votes.to_string())
-            .arg(validity)
+            .arg(manner)
             .arg(self.storage.socket())
             .args(nodes);
         self.processes.push(Process::start(self.started, command, &self.log));
@@ -225,6 +242,24 @@ impl Campaign {
         self.until(&format!("every process has held {more} more locks"), || {
             goals.iter().all(|(process, goal)| log.holds_of(*process) >= *goal)
         });
+    }
+
+    /// Waits until every process that runs has held so many more locks, or one of them fails again and again and
+    /// gets none: then false.
+    ///
+    /// # Panics
+    /// As [`Campaign::until_more_holds`].
+    #[must_use]
+    pub fn all_hold_and_nobody_starves(&mut self, more: usize) -> bool {
+        let numbers = self.processes.iter().map(|process| process.number);
+        let goals: Vec<(u64, usize)> =
+            numbers.map(|process| (process, self.log.holds_of(process) + more)).collect();
+        let log = Arc::clone(&self.log);
+        let all_hold = || goals.iter().all(|(process, goal)| log.holds_of(*process) >= *goal);
+        let starves = || goals.iter().any(|(process, _)| log.failures_in_a_row(*process) >= STARVED);
+        let what = format!("every process has held {more} more locks, or one starves");
+        self.until(&what, || all_hold() || starves());
+        all_hold()
     }
 
     /// Waits until one process has held so many more locks.

@@ -1,6 +1,6 @@
 //! Locks of either kind, for one conduct.
 
-use crate::plain::{PlainHold, PlainLocks};
+use crate::plain::{PlainHold, PlainLocks, Recipe};
 use redlock_client::{Error, Guard, LockManager, Loss, Retry};
 use redlock_tests::campaign::{End, Validity, key_name, node};
 use std::time::Duration;
@@ -16,23 +16,28 @@ pub(crate) enum Hold {
 }
 
 impl Locks {
-    /// Patience is short beside a lock's time: an attempt that takes longer is of no use.
-    pub(crate) fn of(nodes: &[String], votes: usize, validity: &str, ttl: Duration) -> Self {
-        let validity = match validity {
-            "client" => {
-                let retry = Retry::exponential(Duration::from_millis(2), Duration::from_millis(40));
-                let locks = LockManager::builder()
-                    .nodes(nodes.iter().map(|address| node(address)))
-                    .node_timeout(ttl / 4)
-                    .connect_timeout(ttl)
-                    .retry(retry.give_up_after(ttl * 2));
-                return Self::Client(locks.build().expect("addresses of nodes"));
-            }
-            "request" => Validity::FromRequest,
-            "answer" => Validity::FromAnswer,
-            other => panic!("{other} is no way to count"),
+    pub(crate) fn of(nodes: &[String], votes: usize, manner: &str, ttl: Duration) -> Self {
+        let recipe = match manner {
+            "client" => return Self::client(nodes, ttl, ttl / 4),
+            "hasty" => return Self::client(nodes, ttl, ttl / 30),
+            "request" => Recipe::usual(votes),
+            "answer" => Recipe { validity: Validity::FromAnswer, ..Recipe::usual(votes) },
+            "endless" => Recipe { runs_out: false, ..Recipe::usual(votes) },
+            "counted" => Recipe { counts: true, ..Recipe::usual(votes) },
+            other => panic!("{other} is no way to take locks"),
         };
-        Self::Plain(PlainLocks::new(nodes, votes, validity, ttl / 4))
+        Self::Plain(PlainLocks::new(nodes, recipe, ttl / 4))
+    }
+
+    /// Patience is short beside a lock's time: an attempt that takes longer is of no use.
+    fn client(nodes: &[String], ttl: Duration, node_timeout: Duration) -> Self {
+        let retry = Retry::exponential(Duration::from_millis(2), Duration::from_millis(40));
+        let locks = LockManager::builder()
+            .nodes(nodes.iter().map(|address| node(address)))
+            .node_timeout(node_timeout)
+            .connect_timeout(ttl)
+            .retry(retry.give_up_after(ttl * 2));
+        Self::Client(locks.build().expect("addresses of nodes"))
     }
 
     /// Tries for a while; hands over a word on why it was in vain.

@@ -1,7 +1,8 @@
 //! A client process of a campaign: takes locks, writes under them, and tells on its output what it held.
 //!
-//! `contender NUMBER TASKS AT-ONCE KEYS TTL-MS VOTES VALIDITY STORAGE NODE...`: `VALIDITY` is `client` for
-//! the client itself, and `request` or `answer` for plain keys on `VOTES` nodes. It works until its input ends.
+//! `contender NUMBER TASKS AT-ONCE KEYS TTL-MS VOTES MANNER STORAGE NODE...`: `MANNER` is `client` for the client
+//! itself, `hasty` for the client with no patience for slow nodes, and `request`, `answer`, `endless` or `counted`
+//! for plain keys on `VOTES` nodes. It works until its input ends.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "part of a test: what cannot be is said and ends it")]
 
@@ -29,7 +30,7 @@ struct Orders {
     keys: usize,
     ttl: Duration,
     votes: usize,
-    validity: String,
+    manner: String,
     storage: PathBuf,
     nodes: Vec<String>,
 }
@@ -38,7 +39,7 @@ impl Orders {
     fn read() -> Self {
         let mut words = env::args().skip(1);
         let mut word =
-            || words.next().expect("NUMBER TASKS AT-ONCE KEYS TTL-MS VOTES VALIDITY STORAGE NODE...");
+            || words.next().expect("NUMBER TASKS AT-ONCE KEYS TTL-MS VOTES MANNER STORAGE NODE...");
         let number = |word: String| word.parse::<u64>().expect("a number");
         Self {
             number: number(word()),
@@ -47,7 +48,7 @@ impl Orders {
             keys: number(word()).try_into().expect("few keys"),
             ttl: Duration::from_millis(number(word())),
             votes: number(word()).try_into().expect("few nodes"),
-            validity: word(),
+            manner: word(),
             storage: word().into(),
             nodes: words.collect(),
         }
@@ -57,7 +58,7 @@ impl Orders {
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
     let orders = Orders::read();
-    let locks = Arc::new(Locks::of(&orders.nodes, orders.votes, &orders.validity, orders.ttl));
+    let locks = Arc::new(Locks::of(&orders.nodes, orders.votes, &orders.manner, orders.ttl));
     let sessions = Arc::new(AtomicU64::new(first_session(orders.number)));
     let (stop, stopped) = watch::channel(());
     let mut tasks = Vec::new();

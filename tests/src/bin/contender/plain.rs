@@ -17,10 +17,27 @@ const RELEASE: &str =
 /// Tries before giving up, with a short pause after each.
 const TRIES: u32 = 20;
 
+/// How it is done.
+pub(crate) struct Recipe {
+    /// How many nodes it takes.
+    pub(crate) votes: usize,
+    pub(crate) validity: Validity,
+    /// Whether keys go by themselves when their time is up.
+    pub(crate) runs_out: bool,
+    /// Whether fences are counted by a key beside each lock. Otherwise they are time itself, which grows from holder
+    /// to holder as long as there is one at a time.
+    pub(crate) counts: bool,
+}
+
+impl Recipe {
+    pub(crate) fn usual(votes: usize) -> Self {
+        Self { votes, validity: Validity::FromRequest, runs_out: true, counts: false }
+    }
+}
+
 pub(crate) struct PlainLocks {
     nodes: Arc<Vec<PlainNode>>,
-    votes: usize,
-    validity: Validity,
+    recipe: Recipe,
 }
 
 struct PlainNode {
@@ -33,19 +50,18 @@ pub(crate) struct PlainHold {
     nodes: Arc<Vec<PlainNode>>,
     names: Vec<String>,
     owner: String,
-    /// Time itself: it grows from holder to holder, as long as there is one at a time.
     fence: u64,
     until: Instant,
 }
 
 impl PlainLocks {
-    pub(crate) fn new(nodes: &[String], votes: usize, validity: Validity, timeout: Duration) -> Self {
-        let timeout = match validity {
+    pub(crate) fn new(nodes: &[String], recipe: Recipe, timeout: Duration) -> Self {
+        let timeout = match recipe.validity {
             Validity::FromRequest => timeout,
             Validity::FromAnswer => Duration::from_secs(10),
         };
         let node = |url: &String| PlainNode { url: url.clone(), connection: Mutex::new(None), timeout };
-        Self { nodes: Arc::new(nodes.iter().map(node).collect()), votes, validity }
+        Self { nodes: Arc::new(nodes.iter().map(node).collect()), recipe }
     }
 
     pub(crate) async fn acquire(&self, keys: &[usize], ttl: Duration) -> Option<PlainHold> {
@@ -64,25 +80,42 @@ impl PlainLocks {
         let owner = format!("{:032x}", fastrand::u128(..));
         let asked = Instant::now();
         let mut set = cmd("SET");
-        set.arg(name).arg(&owner).arg("NX").arg("PX").arg(ttl.as_millis().to_string());
-        let votes = on_all(&self.nodes, |node, nodes| {
+        set.arg(name).arg(&owner).arg("NX");
+        if self.recipe.runs_out {
+            set.arg("PX").arg(ttl.as_millis().to_string());
+        }
+        let granted = on_all(&self.nodes, |node, nodes| {
             let set = set.clone();
-            async move { nodes[node].ask::<Option<String>>(&set).await.flatten().is_some() }
+            async move { nodes[node].ask::<Option<String>>(&set).await.flatten() }
         })
         .await;
-        let since = if self.validity == Validity::FromRequest { asked } else { Instant::now() };
-        let hold = PlainHold {
+        let since = if self.recipe.validity == Validity::FromRequest { asked } else { Instant::now() };
+        let mut hold = PlainHold {
             nodes: Arc::clone(&self.nodes),
             names: vec![name.to_owned()],
             owner,
             fence: now_ns(),
             until: since + (ttl - ttl / 100 - Duration::from_millis(2)),
         };
-        if votes >= self.votes && !hold.remaining().is_zero() {
+        if granted.len() >= self.recipe.votes && self.recipe.counts {
+            hold.fence = self.count(name).await;
+        }
+        if granted.len() >= self.recipe.votes && !hold.remaining().is_zero() {
             return Some(hold);
         }
         hold.release().await;
         None
+    }
+
+    /// Counts one more holder on every node; the largest count is that of a node which has seen them all.
+    async fn count(&self, name: &str) -> u64 {
+        let mut increment = cmd("INCR");
+        increment.arg(format!("fence:{name}"));
+        let counts = on_all(&self.nodes, |node, nodes| {
+            let increment = increment.clone();
+            async move { nodes[node].ask::<u64>(&increment).await }
+        });
+        counts.await.into_iter().max().unwrap_or_default()
     }
 }
 
@@ -104,7 +137,7 @@ impl PlainHold {
                     for name in names {
                         nodes[node].release(&name, &owner).await;
                     }
-                    true
+                    Some(())
                 }
             })
             .await;
@@ -112,17 +145,17 @@ impl PlainHold {
     }
 }
 
-/// Asks all nodes at once; tells how many said yes.
-async fn on_all<F: Future<Output = bool> + Send + 'static>(
+/// Asks all nodes at once; hands over what those said that did.
+async fn on_all<T: Send + 'static, F: Future<Output = Option<T>> + Send + 'static>(
     nodes: &Arc<Vec<PlainNode>>,
     ask: impl Fn(usize, Arc<Vec<PlainNode>>) -> F,
-) -> usize {
+) -> Vec<T> {
     let asked: Vec<_> = (0..nodes.len()).map(|node| tokio::spawn(ask(node, Arc::clone(nodes)))).collect();
-    let mut yes = 0;
+    let mut said = Vec::new();
     for answer in asked {
-        yes += usize::from(answer.await.unwrap_or(false));
+        said.extend(answer.await.ok().flatten());
     }
-    yes
+    said
 }
 
 impl PlainNode {

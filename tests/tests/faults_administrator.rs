@@ -1,0 +1,211 @@
+//! An administrator with the server's own commands among the keys of locks that are in use.
+//!
+//! Some of these commands leave a lock as it is, and then every law holds. Others break it, as `module/COMMANDS.md`
+//! says: its holder does not know, and another may get it. Even then fences go on growing, no write of the past is
+//! taken, and nothing stays for ever.
+
+#![allow(clippy::expect_used, reason = "helpers of tests")]
+
+use fastrand::Rng;
+use redlock_tests::campaign::{Campaign, Lock, Violation, Work, key_name};
+use redlock_tests::{Answer, Fleet, SOON, eventually};
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+const CONTENDER: &str = env!("CARGO_BIN_EXE_contender");
+
+/// What is done at one stroke to a lock at `$`, where `@` is another one's key, with a name. A one among the answers
+/// says that there was something to do it to.
+type Deed = (&'static str, &'static [&'static str]);
+
+/// No lock is broken by these.
+const HARMLESS: [Deed; 6] = [
+    PERSIST,
+    COPY,
+    ("RENAME", &["EXISTS $", "RENAME $ aside", "RENAME aside $"]),
+    ("MOVE", &["MOVE $ 1", "SELECT 1", "MOVE $ 0", "SELECT 0"]),
+    ("SWAPDB", &["EXISTS $", "SWAPDB 0 1", "SWAPDB 0 1"]),
+    // An error where there is a lock; otherwise the last one comes back for as long as it lasted.
+    ("RESTORE", &["EXISTS $", "RESTORE $"]),
+];
+const PERSIST: Deed = ("PERSIST", &["EXISTS $", "PERSIST $"]);
+const COPY: Deed = ("COPY", &["EXISTS $", "COPY $ @ REPLACE"]);
+
+/// Each of these breaks locks, or puts one in the place of another.
+const BREAKING: [Deed; 7] = [
+    ("DEL", &["DEL $"]),
+    ("UNLINK", &["UNLINK $"]),
+    ("RENAME", &["EXISTS $", "RENAME $ @"]),
+    ("MOVE", &["MOVE $ 1"]),
+    ("MOVE back", &["SELECT 1", "MOVE $ 0", "SELECT 0"]),
+    ("SWAPDB", &["EXISTS $", "SWAPDB 0 1"]),
+    ("RESTORE", &["EXISTS $", "RESTORE $ REPLACE"]),
+];
+
+/// So often every command must have met a lock.
+const ENOUGH: usize = 5;
+
+struct Administrator<'a> {
+    fleet: &'a Fleet,
+    keys: usize,
+    chance: Rng,
+    /// What each node held under each key when it was last looked at.
+    images: HashMap<(usize, usize), Vec<u8>>,
+    /// How often a deed was done to something.
+    done: BTreeMap<&'static str, usize>,
+}
+
+impl<'a> Administrator<'a> {
+    fn of(fleet: &'a Fleet, keys: usize, seed: u64) -> Self {
+        let chance = Rng::with_seed(seed);
+        Self { fleet, keys, chance, images: HashMap::new(), done: BTreeMap::new() }
+    }
+
+    /// Does something to one key, on some of the nodes or on all of them.
+    fn strike(&mut self, deeds: &[Deed]) {
+        let (name, steps) = deeds[self.chance.usize(..deeds.len())];
+        let key = self.chance.usize(..self.keys);
+        let other = (key + self.chance.usize(1..self.keys)) % self.keys;
+        let count = self.chance.usize(1..=5);
+        for node in self.chance.choose_multiple(0..5, count) {
+            self.keep_an_image(node, key);
+            let answers = self.transact(node, steps, key, other);
+            *self.done.entry(name).or_default() += usize::from(answers.contains(&Answer::Int(1)));
+        }
+    }
+
+    /// Images of the past are worth more to somebody who does harm: one of two is kept.
+    fn keep_an_image(&mut self, node: usize, key: usize) {
+        let image = self.fleet[node].connect().call(&["DUMP", &key_name(key)]);
+        if let Answer::Text(image) = image
+            && (self.chance.bool() || !self.images.contains_key(&(node, key)))
+        {
+            self.images.insert((node, key), image);
+        }
+    }
+
+    /// All of a deed at once, so that nobody sees its middle.
+    fn transact(&self, node: usize, steps: &[&str], key: usize, other: usize) -> Vec<Answer> {
+        let mut wire = self.fleet[node].connect();
+        assert_eq!(wire.call_strs("MULTI"), Answer::ok());
+        for line in steps {
+            let mut words = words(line, key, other);
+            if words[0] == b"RESTORE" {
+                let Some(image) = self.images.get(&(node, key)) else { return Vec::new() };
+                words.splice(2..2, [b"0".to_vec(), image.clone()]);
+            }
+            assert_eq!(wire.call(&words), Answer::Status("QUEUED".into()), "{line}");
+        }
+        wire.call_strs("EXEC").list().to_vec()
+    }
+
+    /// Strikes until every command has met locks, which somebody holds and others wait for.
+    fn strike_with_all(&mut self, campaign: &mut Campaign, deeds: &[Deed]) {
+        eventually("every command has met locks", SOON * 3, || {
+            for _ in 0..3 {
+                self.strike(deeds);
+                campaign.note_fault();
+            }
+            campaign.until_more_holds(3);
+            let has_met = |(name, _): &Deed| self.done.get(name).is_some_and(|count| *count >= ENOUGH);
+            deeds.iter().all(has_met).then_some(())
+        });
+        println!("met locks: {:?}", self.done);
+    }
+}
+
+fn words(line: &str, key: usize, other: usize) -> Vec<Vec<u8>> {
+    let word = |word: &str| match word {
+        "$" => key_name(key).into_bytes(),
+        "@" => key_name(other).into_bytes(),
+        _ => word.as_bytes().to_vec(),
+    };
+    line.split(' ').map(word).collect()
+}
+
+/// What there is when a lock was broken: its holder still counts on it, and another has it.
+fn is_two_holders(violation: &Violation) -> bool {
+    matches!(violation, Violation::Overlap { .. } | Violation::ValidWriteRefused { .. })
+}
+
+#[test]
+fn an_administrator_leaves_locks_as_they_are() {
+    let fleet = Fleet::start(5);
+    let work = Work::default();
+    let mut administrator = Administrator::of(&fleet, work.keys, 0x5eed_1601);
+    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), work);
+    campaign.until_all_hold(3);
+    administrator.strike_with_all(&mut campaign, &HARMLESS);
+    assert!(campaign.all_hold_and_nobody_starves(3), "locks can be had: {}", campaign.counts());
+    campaign.finish(&fleet).must_be_clean("PERSIST, COPY and others that break no lock");
+}
+
+#[test]
+fn an_administrator_breaks_locks() {
+    let fleet = Fleet::start(5);
+    let work = Work::default();
+    let mut administrator = Administrator::of(&fleet, work.keys, 0x5eed_1602);
+    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), work);
+    campaign.until_all_hold(3);
+    administrator.strike_with_all(&mut campaign, &BREAKING);
+    assert!(campaign.all_hold_and_nobody_starves(3), "locks can be had: {}", campaign.counts());
+    let verdict = campaign.finish(&fleet);
+    // Nor is anything left where locks were moved to.
+    for node in fleet.iter() {
+        eventually("no database has a lock", SOON, || {
+            (node.info("keyspace", "db0").is_none() && node.info("keyspace", "db1").is_none()).then_some(())
+        });
+    }
+    verdict.but_for("times two at once", is_two_holders).must_be_clean("DEL and others that break locks");
+}
+
+fn without_the_module() -> Fleet {
+    Fleet::start_with(5, |_, node| node.without_module())
+}
+
+/// A plain lock is a key with an expiry of the server's: without it, it stays.
+#[test]
+fn control_plain_locks_that_an_administrator_makes_persistent() {
+    let fleet = without_the_module();
+    // The fewer there are, the sooner none is left.
+    let work = Work { lock: Lock::PLAIN, keys: 2, ..Work::default() };
+    let mut administrator = Administrator::of(&fleet, work.keys, 0x5eed_1603);
+    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), work);
+    eventually("the checks see it", SOON * 6, || {
+        (0..5).for_each(|_| administrator.strike(&[PERSIST]));
+        campaign.note_fault();
+        (!campaign.all_hold_and_nobody_starves(1)).then_some(())
+    });
+    println!("control: {}, and nobody gets a lock any more", campaign.counts());
+}
+
+/// A plain lock can be copied over another one, whose holder then has nothing.
+#[test]
+fn control_plain_locks_that_an_administrator_copies() {
+    let fleet = without_the_module();
+    let work = Work { lock: Lock::PLAIN, ttl: Duration::from_secs(1), ..Work::default() };
+    let mut administrator = Administrator::of(&fleet, work.keys, 0x5eed_1604);
+    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), work);
+    campaign.until_seen(is_two_holders, |campaign| {
+        administrator.strike(&[COPY]);
+        campaign.until_attempts(2);
+    });
+}
+
+/// Fences that are keys beside the locks go where their database goes, and back to those of the past.
+#[test]
+fn control_fences_that_an_administrator_takes_away() {
+    let fleet = without_the_module();
+    let work = Work { lock: Lock::Counted, ..Work::default() };
+    let mut administrator = Administrator::of(&fleet, work.keys, 0x5eed_1605);
+    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), work);
+    let is_about_numbers = |violation: &Violation| {
+        matches!(violation, Violation::FenceNotLarger { .. } | Violation::FenceRepeated { .. })
+    };
+    // But for RESTORE: a plain lock that it brings back has no time to live.
+    let deeds = &BREAKING[..BREAKING.len() - 1];
+    campaign.until_seen(is_about_numbers, |campaign| {
+        administrator.strike(deeds);
+        campaign.until_attempts(5);
+    });
+}
