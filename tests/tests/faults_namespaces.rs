@@ -130,7 +130,7 @@ fn links_are_too_narrow() {
         let host = world.node_host(node);
         eventually("packets are lost", SOON * 3, || (host.dropped() > 5).then_some(()));
     }
-    campaign.until_all_hold(10);
+    assert!(campaign.all_hold_and_nobody_starves(10), "locks can be had: {}", campaign.counts());
     let lost: u64 = (0..5).map(|node| world.node_host(node).dropped()).sum();
     (0..5).for_each(|node| world.node_host(node).widen());
     campaign.until_all_hold(3);
@@ -152,7 +152,7 @@ fn three_packets_of_ten_are_lost() {
         }
         campaign.note_fault();
     }
-    campaign.until_all_hold(2);
+    assert!(campaign.all_hold_and_nobody_starves(2), "locks can be had: {}", campaign.counts());
     let lost: u64 = world.internet.hosts.iter().map(Host::lost).sum();
     assert!(lost > 10, "only {lost} packets were lost");
     world.internet.hosts.iter().for_each(Host::lose_nothing);

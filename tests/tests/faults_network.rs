@@ -153,10 +153,8 @@ fn connections_are_reset_and_clients_killed_all_the_time() {
     campaign.finish(&network.fleet).must_be_clean("resets and CLIENT KILL");
 }
 
-#[test]
-fn every_way_is_slow() {
-    let network = Network::start(Fleet::start(5));
-    let mut campaign = network.campaign(Work::default());
+/// Slows every way down. Three of five nodes answer after 25 ms at the latest.
+fn slow_down(network: &Network, campaign: &Campaign) {
     for (node, ms) in [(0, 60), (1, 200), (2, 5), (3, 15), (4, 25)] {
         for way in network.to(node) {
             way.delay(Way::There, Duration::from_millis(ms / 2));
@@ -164,8 +162,28 @@ fn every_way_is_slow() {
         }
         campaign.note_fault();
     }
-    campaign.until_all_hold(20);
+}
+
+#[test]
+fn every_way_is_slow() {
+    let network = Network::start(Fleet::start(5));
+    let mut campaign = network.campaign(Work::default());
+    slow_down(&network, &campaign);
+    assert!(campaign.all_hold_and_nobody_starves(20), "locks can be had: {}", campaign.counts());
     network.heal();
     campaign.until_all_hold(5);
     campaign.finish(&network.fleet).must_be_clean("slow ways");
+}
+
+/// Whoever gives a node 10 ms to answer has no majority on these ways.
+#[test]
+fn control_clients_in_a_hurry_on_slow_ways() {
+    let network = Network::start(Fleet::start(5));
+    let mut campaign = network.campaign(Work { lock: Lock::Hasty, ..Work::default() });
+    campaign.until_more_holds(3);
+    slow_down(&network, &campaign);
+    // What was asked before may still be granted.
+    campaign.until_attempts(9);
+    assert!(!campaign.all_hold_and_nobody_starves(20), "the checks see nothing: {}", campaign.counts());
+    println!("control: {}, and nobody gets a lock any more", campaign.counts());
 }

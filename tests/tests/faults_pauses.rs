@@ -118,16 +118,36 @@ fn control_holders_paused_past_their_time_before_a_storage_without_fences() {
     });
 }
 
+/// Kills the oldest process and lets another come in its place.
+fn kill_one(campaign: &mut Campaign, fleet: &Fleet) {
+    campaign.kill(0);
+    campaign.note_fault();
+    campaign.join_in(&fleet.urls());
+}
+
 #[test]
 fn clients_killed_with_locks_in_their_hands() {
     let fleet = Fleet::start(5);
     let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), Work::default());
     for _ in 0..6 {
         campaign.until_more_holds(15);
-        campaign.kill(0);
-        campaign.note_fault();
-        campaign.join_in(&fleet.urls());
+        kill_one(&mut campaign, &fleet);
+        assert!(campaign.all_hold_and_nobody_starves(2), "locks can be had: {}", campaign.counts());
     }
     campaign.until_more_holds(20);
     campaign.finish(&fleet).must_be_clean("kill -9 of clients");
+}
+
+/// Locks without a time to live stay with the dead, until there are none left.
+#[test]
+fn control_clients_killed_with_endless_locks_in_their_hands() {
+    let fleet = Fleet::start_with(5, |_, node| node.without_module());
+    let work = Work { lock: Lock::Endless, ..Work::default() };
+    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), work);
+    eventually("the checks see it", SOON * 6, || {
+        let can_be_had = campaign.all_hold_and_nobody_starves(2);
+        kill_one(&mut campaign, &fleet);
+        (!can_be_had).then_some(())
+    });
+    println!("control: {}, and nobody gets a lock any more", campaign.counts());
 }
