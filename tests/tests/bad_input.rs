@@ -206,21 +206,31 @@ const COUNTERS: [&str; 9] = [
 
 const ERRORS: [&str; 6] = ["ERR", "REDLOCKTTL", "REDLOCKOWNER", "REDLOCKARG", "REDLOCKWAITERS", "WRONGTYPE"];
 
-fn check(vector: &Vector, answer: &Answer, before: &Situation, after: &Situation, foreign: i64) {
-    if let Answer::Error(text) = answer {
-        let word = answer.error_word().unwrap_or_default();
-        assert!(ERRORS.contains(&word), "an error outside the contract: {text}");
-        assert_eq!(after, before, "an error changed something");
-        return;
+/// What is wrong with an answer and what it did, if anything.
+fn complaint(
+    vector: &Vector,
+    answer: &Answer,
+    before: &Situation,
+    after: &Situation,
+    foreign: i64,
+) -> Option<&'static str> {
+    if let Some(word) = answer.error_word() {
+        let is_known = ERRORS.contains(&word);
+        return (!is_known)
+            .then_some("an error outside the contract")
+            .or_else(|| (after != before).then_some(CHANGED_BY_AN_ERROR));
     }
     let name = String::from_utf8_lossy(&vector[0]).to_uppercase();
-    let moved = moved_by(&name, answer).expect("a reply of the contract");
+    let Some(moved) = moved_by(&name, answer) else { return Some("no reply of the contract") };
     let total = |situation: &Situation| situation.count(&COUNTERS);
     let steps = i64::from(!moved.is_empty());
-    assert_eq!(after.count(moved) - before.count(moved), steps, "{moved:?} moved by one");
-    assert_eq!(total(after) - total(before), steps, "no other counter moved");
-    assert_eq!(after.number("locks"), after.keys - foreign, "every key but the planted ones is a lock");
+    if after.count(moved) - before.count(moved) != steps || total(after) - total(before) != steps {
+        return Some("not one counter has moved by one");
+    }
+    (after.number("locks") != after.keys - foreign).then_some("a key beside the planted ones is no lock")
 }
+
+const CHANGED_BY_AN_ERROR: &str = "an error has changed something";
 
 /// A vector short enough to read.
 fn shown(vector: &Vector) -> String {
@@ -231,45 +241,115 @@ fn shown(vector: &Vector) -> String {
     vector.iter().take(20).map(word).collect::<Vec<_>>().join(" ")
 }
 
+/// A server that is sent random vectors, and what is known of it.
+struct Target {
+    server: Server,
+    wires: [Wire; 2],
+    foreign: i64,
+    before: Situation,
+}
+
+impl Target {
+    fn start() -> Self {
+        // A frozen clock: nothing but the commands changes anything.
+        let clock = redlock_tests::Clock::new();
+        clock.freeze_module();
+        // Keys are flushed when they become too many; the node must not wait for their locks then.
+        // And nobody waits: who is served later is another test's subject.
+        let settings = ["restart-grace", "off", "max-waiters", "0"];
+        let server = Server::builder().debug_commands().clock(&clock).module_args(settings).start();
+        let mut wires = [server.connect(), server.connect()];
+        let foreign = plant(&mut wires[0]);
+        let before = Situation::of(&mut wires[0]);
+        Self { server, wires, foreign, before }
+    }
+
+    /// Sends `sent`, which is to do what `vector` asks for; hands over the answer, and what is wrong with it.
+    fn send(&mut self, wire: usize, vector: &Vector, sent: Vector) -> (Answer, Option<&'static str>) {
+        let mut answers = self.wires[wire].pipeline([vec![sent], questions()].concat());
+        let answer = answers.remove(0);
+        let after = Situation::from(&answers);
+        let wrong = complaint(vector, &answer, &self.before, &after, self.foreign);
+        self.before = after;
+        if self.before.keys > MANY_KEYS || vector.iter().any(|word| word.len() == MEBIBYTE) {
+            self.foreign = plant(&mut self.wires[wire]);
+            self.before = Situation::of(&mut self.wires[wire]);
+        }
+        (answer, wrong)
+    }
+}
+
 #[test]
 fn random_arguments_do_no_harm() {
     let seed = std::env::var("REDLOCK_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(20_261);
     let mut rng = Rng::with_seed(seed);
-    // A frozen clock: nothing but the commands changes anything.
-    let clock = redlock_tests::Clock::new();
-    clock.freeze_module();
-    // Keys are flushed when they become too many; the node must not wait for their locks then.
-    // And nobody waits: who is served later is another test's subject.
-    let settings = ["restart-grace", "off", "max-waiters", "0"];
-    let mut server = Server::builder().debug_commands().clock(&clock).module_args(settings).start();
-    let pid = server.pid();
-    let mut wires = [server.connect(), server.connect()];
-    let mut foreign = plant(&mut wires[0]);
-    let mut before = Situation::of(&mut wires[0]);
+    let mut target = Target::start();
+    let pid = target.server.pid();
     let mut errors = 0;
     for number in 0..VECTORS {
         let vector = random_vector(&mut rng);
         // Two connections, so that late acquires are met too.
-        let wire = &mut wires[rng.usize(..2)];
-        let context = format!("seed {seed}, vector {number}: {}", shown(&vector));
-        let mut answers = wire.pipeline([vec![vector.clone()], questions()].concat());
-        let answer = answers.remove(0);
-        let after = Situation::from(&answers);
-        let verdict = std::panic::catch_unwind(|| check(&vector, &answer, &before, &after, foreign));
-        assert!(verdict.is_ok(), "{context} answered {answer:?}");
+        let (answer, wrong) = target.send(rng.usize(..2), &vector, vector.clone());
+        let context = || format!("seed {seed}, vector {number}: {}", shown(&vector));
+        assert_eq!(wrong, None, "{} answered {answer:?}", context());
         errors += usize::from(answer.error_word().is_some());
-        before = after;
-        if before.keys > MANY_KEYS || vector.iter().any(|word| word.len() == MEBIBYTE) {
-            foreign = plant(wire);
-            before = Situation::of(wire);
-        }
     }
     // Neither all noise nor all well formed, or one half of this test would be idle.
     assert!((VECTORS / 5..VECTORS * 4 / 5).contains(&errors), "{errors} errors in {VECTORS}");
+    let Target { mut server, before, .. } = target;
     assert!(before.number("late_refusals") > 0 && before.number("refreshes") > 0, "{}", before.info);
     assert!(server.is_running() && server.pid() == pid);
     assert_eq!(server.connect().call_strs("PING"), Answer::Status("PONG".into()));
     assert!(!server.log().contains("panicked"), "{}", server.log());
+}
+
+/// A lock as it was written before `SET` had `NX` and `PX`: it does the one thing before it looks at the other.
+const SETNX_AND_EXPIRE: &str = "local free = redis.call('SETNX', KEYS[1], ARGV[1])
+if free == 1 then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
+return free == 1 and 1 or false";
+
+/// The same arguments, at a lock that does not look at them before it does anything.
+#[test]
+fn control_random_arguments_for_a_lock_that_does_not_look_at_them() {
+    let mut rng = Rng::with_seed(20_262);
+    let mut target = Target::start();
+    let mut seen = std::collections::BTreeMap::<&str, usize>::new();
+    for _ in 0..VECTORS / 10 {
+        let vector = random_vector(&mut rng);
+        let name = String::from_utf8_lossy(&vector[0]).to_uppercase();
+        let [_, key, owner, ttl, ..] = &vector[..] else { continue };
+        if name != "REDLOCK.ACQUIRE" {
+            continue;
+        }
+        let script = ["EVAL", SETNX_AND_EXPIRE, "1"].map(|word| word.as_bytes().to_vec());
+        let sent = [&script[..], &[key.clone(), owner.clone(), ttl.clone()]].concat();
+        let (_, wrong) = target.send(0, &vector, sent);
+        *seen.entry(wrong.unwrap_or("nothing")).or_default() += 1;
+    }
+    println!("control: {seen:?}");
+    assert!(seen.contains_key(CHANGED_BY_AN_ERROR), "the checks see nothing: {seen:?}");
+}
+
+/// Milliseconds that no lock may last.
+const ABSURD_TTL: &[u8] = b"9007199254740992";
+
+/// What of all that is absurd is granted by `ask`, which is told key, owner and time to live.
+fn absurd_and_granted(mut ask: impl FnMut(&[u8], &[u8], &[u8]) -> Answer) -> Vec<&'static str> {
+    let large = vec![0xab; MEBIBYTE];
+    let cases: [(&str, &[u8], &[u8]); 4] = [
+        ("an owner of a mebibyte", &large, b"60000"),
+        ("a time of a mebibyte", b"me", &large),
+        ("no owner", b"", b"60000"),
+        ("a time of 285,000 years", b"me", ABSURD_TTL),
+    ];
+    let mut granted = Vec::new();
+    for (what, owner, ttl) in cases {
+        let answer = ask(what.as_bytes(), owner, ttl);
+        if answer.error_word().is_none() {
+            granted.push(what);
+        }
+    }
+    granted
 }
 
 #[test]
@@ -288,5 +368,21 @@ fn large_keys_are_locks_like_others() {
     assert_eq!(answer.error_word(), Some("REDLOCKTTL"));
     let answer = call(&mut wire, &[b"REDLOCK.ACQUIRE", b"key", b"me", b"60000", b"LABEL", &large]);
     assert_eq!(answer.error_word(), Some("REDLOCKARG"));
+    let granted =
+        absurd_and_granted(|key, owner, ttl| wire.call(&[b"REDLOCK.ACQUIRE".as_slice(), key, owner, ttl]));
+    assert_eq!(granted, [] as [&str; 0]);
     assert_eq!(wire.call_strs("DBSIZE"), Answer::Int(0));
+}
+
+/// What a server takes by itself.
+#[test]
+fn control_plain_locks_take_what_is_absurd() {
+    let server = Server::builder().without_module().start();
+    let mut wire = server.connect();
+    let granted = absurd_and_granted(|key, owner, ttl| {
+        wire.call(&[b"SET".as_slice(), key, owner, b"NX".as_slice(), b"PX".as_slice(), ttl])
+    });
+    println!("control: {granted:?}");
+    assert!(granted.contains(&"an owner of a mebibyte"), "the checks see nothing: {granted:?}");
+    assert!(granted.contains(&"a time of 285,000 years"), "the checks see nothing: {granted:?}");
 }
