@@ -19,7 +19,7 @@ fi
 
 # A path that a person gives is relative to where the person stands, and the scripts go elsewhere.
 # Not resolved further: Debian's redis-server is a link whose name decides what the program does.
-for variable in REDLOCK_SERVER REDLOCK_MODULE REDLOCK_COMMAND; do
+for variable in REDLOCK_SERVER REDLOCK_MODULE REDLOCK_OLD_MODULE REDLOCK_COMMAND; do
     if [[ ${!variable:-} == */* ]]; then
         export "$variable=$(realpath -s "${!variable}")"
     fi

@@ -66,7 +66,7 @@ pub use ease::{frozen, granted};
 pub use flavor::{Brand, Flavor};
 pub use fleet::Fleet;
 pub use inspection::Inspection;
-pub use locate::module_path;
+pub use locate::{OLDER_VERSION, module_path, older_module};
 pub use proxy::{Deed, Proxy, Way};
 pub use sentinel::Sentinel;
 pub use server::{Server, StartFailure};

@@ -1,5 +1,6 @@
 //! Where the module under test, the servers and the build's own folders are.
 
+use crate::skip;
 use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -18,6 +19,31 @@ pub fn module_path() -> PathBuf {
     );
     path
 }
+
+/// A module as it once was: `REDLOCK_OLD_MODULE`, or what `scripts/old-module` left in the target folder. `None` where
+/// there is none, after saying that the test is skipped for it.
+///
+/// # Panics
+/// When `REDLOCK_OLD_MODULE` names no file.
+#[must_use]
+pub fn older_module() -> Option<PathBuf> {
+    if let Some(given) = env::var_os("REDLOCK_OLD_MODULE") {
+        let path = absolute(Path::new(&given));
+        assert!(path.is_file(), "REDLOCK_OLD_MODULE names no file: {}", path.display());
+        return Some(path);
+    }
+    let path = target_dir().join("old-module").join("libredlock.so");
+    if !path.is_file() {
+        skip(
+            "there is no older module here (`scripts/old-module` builds it, where the project's history is)",
+        );
+        return None;
+    }
+    Some(path)
+}
+
+/// The version under which `scripts/old-module` builds it.
+pub const OLDER_VERSION: &str = "0.0.9";
 
 /// The file name of the module, whether or not it is there.
 pub(crate) fn module_name() -> Option<OsString> {

@@ -10,6 +10,7 @@ use observability::Figure::{Count, Seconds};
 use observability::{Figures, Listener};
 use redlock_client::memory::Nodes;
 use redlock_client::{Builder, Error, LockManager, Loss, Retry};
+use redlock_tests::{Fleet, SOON, eventually_async, older_module};
 use std::time::Duration;
 use tokio::time::{advance, sleep, timeout};
 use tracing::{Instrument, Level, info_span};
@@ -441,19 +442,47 @@ async fn a_lock_that_was_given_out_of_hand_is_not_lost() {
     assert!(told.events("lost a lock").is_empty(), "{}", told.log());
 }
 
+const NOBODY_WAITS: &str =
+    "a node does not let clients wait in line; locks that are held are asked for again and again";
+
 #[tokio::test]
 async fn that_nobody_can_wait_in_line_is_said_once() {
     let told = Listener::new();
-    let fleet = redlock_tests::Fleet::start(3);
+    let fleet = Fleet::start(3);
     let urls = fleet.urls().into_iter().map(|url| format!("{url}?protocol=2"));
     let locks = LockManager::builder().nodes(urls).build().expect("addresses");
     for _ in 0..3 {
         locks.acquire("job", TTL).await.expect("free").release().await;
     }
-    let said = told.events(
-        "a node does not let clients wait in line; locks that are held are asked for again and again",
-    );
+    let said = told.events(NOBODY_WAITS);
     assert_eq!(said.len(), 1, "{}", told.log());
     let node = said[0].field("node").unwrap_or_default();
     assert_eq!((said[0].level, node.starts_with("127.0.0.1:")), (Level::WARN, true), "{node}");
+}
+
+/// Nodes of a module that knows no `WAIT` are asked again until the lock is free.
+#[tokio::test]
+async fn that_older_nodes_know_no_waiting_is_said_once() {
+    let Some(older) = older_module() else { return };
+    let told = Listener::new();
+    let fleet = Fleet::start_with(3, |_, node| node.module_file(&older));
+    let locks = LockManager::builder().nodes(fleet.urls()).build().expect("addresses");
+    for _ in 0..3 {
+        let first = locks.acquire("job", TTL).await.expect("free");
+        let number = first.fence();
+        fleet.reset_calls();
+        let holder = async {
+            eventually_async("it was refused, and asks again", SOON, async || {
+                fleet.calls("redlock.acquire").iter().all(|count| *count > 2).then_some(())
+            })
+            .await;
+            first.release().await;
+        };
+        let (second, ()) = tokio::join!(locks.acquire("job", TTL), holder);
+        let second = second.expect("asked for until it was free");
+        assert!(second.fence() > number, "numbers grow");
+        second.release().await;
+    }
+    assert_eq!(told.events(NOBODY_WAITS).len(), 1, "{}", told.log());
+    assert_eq!(fleet.calls("subscribe"), [0; 3], "nobody listens for news that will not come");
 }

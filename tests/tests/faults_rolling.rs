@@ -1,11 +1,15 @@
-//! Maintenance under load: every node is restarted and upgraded in turn, and nobody has to stop for it.
+//! Maintenance under load: every node is restarted, upgraded or taken back in turn, some are behind the others for a
+//! while, and nobody has to stop for it.
 
 #![allow(clippy::expect_used, reason = "helpers of tests")]
 
+use redlock_client::LockManager;
 use redlock_tests::campaign::{Campaign, Violation, Work};
-use redlock_tests::{Answer, Builder, Fleet, SOON, Server, eventually, module_path};
+use redlock_tests::{
+    Answer, Builder, Fleet, OLDER_VERSION, SOON, Server, eventually, module_path, older_module,
+};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -31,6 +35,40 @@ fn roll(fleet: &mut Fleet, campaign: &mut Campaign) {
         fleet[node].restart();
         until_it_grants(&fleet[node]);
         campaign.until_all_hold(2);
+    }
+}
+
+/// What every node says of its version, to a client that asks for its health.
+fn versions(fleet: &Fleet) -> Vec<String> {
+    let locks = LockManager::builder().nodes(fleet.urls()).node_timeout(SOON).build_blocking();
+    let health = locks.expect("addresses of nodes").health().expect("a runtime");
+    health.nodes.into_iter().map(|node| node.state.expect("a node that answers").version).collect()
+}
+
+/// A file of each node's own, which can be changed for another module.
+struct Modules {
+    folder: TempDir,
+}
+
+impl Modules {
+    /// The same module for five nodes.
+    fn all(module: &Path) -> Self {
+        let modules = Self { folder: TempDir::new().expect("a folder") };
+        modules.replace_all(module);
+        modules
+    }
+
+    fn file(&self, node: usize) -> PathBuf {
+        self.folder.path().join(format!("node-{node}-libredlock.so"))
+    }
+
+    /// Puts another module into place, as a whole: a server that runs has the one before mapped.
+    fn replace_all(&self, module: &Path) {
+        for node in 0..5 {
+            let draft = self.file(node).with_extension("draft");
+            fs::copy(module, &draft).expect("a folder of ours");
+            fs::rename(draft, self.file(node)).expect("a folder of ours");
+        }
     }
 }
 
@@ -87,36 +125,105 @@ fn newer_module(file: &Path) {
     for at in places {
         bytes[at..at + new.len()].copy_from_slice(new);
     }
-    // Put into place as a whole: a server that runs has the old file mapped.
-    let draft = file.with_extension("draft");
-    fs::write(&draft, bytes).expect("a folder of ours");
+    fs::write(file, bytes).expect("a folder of ours");
     let rights = fs::metadata(module_path()).expect("the module").permissions();
-    fs::set_permissions(&draft, rights).expect("a file of ours");
-    fs::rename(draft, file).expect("a folder of ours");
+    fs::set_permissions(file, rights).expect("a file of ours");
 }
 
 /// As long as the true one.
 const NEWER: &str = "0.9.9";
+const PRESENT: &str = env!("CARGO_PKG_VERSION");
 
 #[test]
 fn nodes_upgraded_in_turn() {
-    let folder = TempDir::new().expect("a folder");
-    let file = |node: usize| folder.path().join(format!("node-{node}-libredlock.so"));
-    for node in 0..5 {
-        fs::copy(module_path(), file(node)).expect("a folder of ours");
-    }
-    let mut fleet = Fleet::start_with(5, |node, builder| keeps_everything(builder).module_file(&file(node)));
+    let modules = Modules::all(&module_path());
+    let mut fleet =
+        Fleet::start_with(5, |node, builder| keeps_everything(builder).module_file(&modules.file(node)));
     let versions = |fleet: &Fleet| -> Vec<String> {
         // Of INFO: where a reply has its version in the code itself, changing the file's texts does not change it.
         fleet.iter().filter_map(|node| node.info("redlock", "redlock_version")).collect()
     };
-    assert_eq!(versions(&fleet), [env!("CARGO_PKG_VERSION"); 5]);
+    assert_eq!(versions(&fleet), [PRESENT; 5]);
     let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), Work::default());
     campaign.until_all_hold(2);
-    for node in 0..5 {
-        newer_module(&file(node));
-    }
+    let newer = modules.folder.path().join("newer.so");
+    newer_module(&newer);
+    modules.replace_all(&newer);
     roll(&mut fleet, &mut campaign);
     assert_eq!(versions(&fleet), [NEWER; 5]);
     campaign.finish(&fleet).must_be_clean("rolling upgrade");
+}
+
+/// From a module of the past to the present one and back, over the same files.
+#[test]
+fn nodes_upgraded_in_turn_from_an_older_module_and_taken_back() {
+    let Some(older) = older_module() else { return };
+    let modules = Modules::all(&older);
+    let mut fleet =
+        Fleet::start_with(5, |node, builder| keeps_everything(builder).module_file(&modules.file(node)));
+    assert_eq!(versions(&fleet), [OLDER_VERSION; 5]);
+    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), Work::default());
+    campaign.until_all_hold(2);
+    modules.replace_all(&module_path());
+    roll(&mut fleet, &mut campaign);
+    assert_eq!(versions(&fleet), [PRESENT; 5]);
+    // Now that all nodes let them, clients wait in line.
+    let handed_on =
+        |node: &Server| node.info("redlock", "redlock_handoffs").is_some_and(|count| count != "0");
+    eventually("somebody waits in line", SOON, || {
+        campaign.until_more_holds(5);
+        fleet.iter().any(handed_on).then_some(())
+    });
+    modules.replace_all(&older);
+    roll(&mut fleet, &mut campaign);
+    assert_eq!(versions(&fleet), [OLDER_VERSION; 5]);
+    campaign.finish(&fleet).must_break_no_law("rolling upgrade from an older module, and back");
+}
+
+/// The same upgrade where nothing is kept and nobody waits, of all nodes at once.
+#[test]
+fn control_nodes_upgraded_at_once_from_an_older_module_without_the_wait() {
+    let Some(older) = older_module() else { return };
+    let modules = Modules::all(&older);
+    let mut fleet = Fleet::start_with(5, |node, builder| {
+        builder.module_args(["restart-grace", "off"]).module_file(&modules.file(node))
+    });
+    let work = Work { ttl: Duration::from_secs(3), ..Work::default() };
+    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), work);
+    let is_overlap = |violation: &Violation| matches!(violation, Violation::Overlap { .. });
+    campaign.until_seen(is_overlap, |campaign| {
+        campaign.until_more_holds(5);
+        modules.replace_all(&module_path());
+        for node in 0..5 {
+            fleet[node].restart();
+        }
+        campaign.until_more_holds(5);
+    });
+}
+
+/// Two nodes of five are behind. They vote like the others, and with any one of those they are a majority.
+#[test]
+fn nodes_with_an_older_module() {
+    let Some(older) = older_module() else { return };
+    let is_behind = |node: usize| node < 2;
+    let mut fleet = Fleet::start_with(
+        5,
+        |node, builder| {
+            if is_behind(node) { builder.module_file(&older) } else { builder }
+        },
+    );
+    let expected: [&str; 5] =
+        std::array::from_fn(|node| if is_behind(node) { OLDER_VERSION } else { PRESENT });
+    assert_eq!(versions(&fleet), expected);
+    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), Work::default());
+    campaign.until_all_hold(5);
+    // Without those that are behind, clients wait in line at the others until one of them is back.
+    for group in [&[0][..], &[2, 3], &[0, 1], &[1, 4]] {
+        group.iter().for_each(|node| fleet[*node].kill());
+        campaign.note_fault();
+        campaign.until_all_hold(3);
+        group.iter().for_each(|node| fleet[*node].restart());
+        campaign.until_all_hold(2);
+    }
+    campaign.finish(&fleet).must_break_no_law("an older module on two of five");
 }

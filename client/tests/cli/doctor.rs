@@ -1,7 +1,7 @@
 //! Planted ills, each of which must be found.
 
 use crate::program::{Desk, ILL, Said, WARNING, names};
-use redlock_tests::{Answer, Clock, Cluster, Fleet, Proxy, Server};
+use redlock_tests::{Answer, Clock, Cluster, Fleet, OLDER_VERSION, Proxy, Server, older_module};
 use serde_json::Value;
 
 /// What was found: severity, check and node, without what all servers of a test have in common.
@@ -267,4 +267,17 @@ fn a_cluster_is_not_looked_into() {
     desk.run(&["run", "job", "--", "true"]).succeeds();
     desk.run(&["top", "--once"]).succeeds();
     desk.run(&["status", "--prometheus"]).succeeds();
+}
+
+#[test]
+fn nodes_with_an_older_module() {
+    let Some(older) = older_module() else { return };
+    let fleet =
+        Fleet::start_with(3, |node, builder| if node == 1 { builder.module_file(&older) } else { builder });
+    let said = Desk::of(&fleet).run(&["doctor"]).exits(WARNING);
+    let names: Vec<String> = fleet.urls().iter().map(|url| url.replace("redis://", "")).collect();
+    let present = env!("CARGO_PKG_VERSION");
+    let versions = format!("{OLDER_VERSION} on {}; {present} on {}, {}", names[1], names[0], names[2]);
+    assert!(said.stdout.contains(&versions), "{versions} is not in {said:?}");
+    assert!(said.stdout.contains("[mixed-versions]"), "{said:?}");
 }

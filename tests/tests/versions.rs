@@ -1,0 +1,97 @@
+//! What one version of the module has stored, and another one reads: on the way to the present module, and back.
+
+#![allow(clippy::expect_used, reason = "helpers of tests")]
+
+use redlock_tests::{Answer, Builder, OLDER_VERSION, Server, Wire, granted, module_path, older_module};
+use std::path::Path;
+
+/// How a server keeps its data.
+const KEPT: [(&str, fn(Builder) -> Builder); 3] = [
+    ("a snapshot", |server| server.arg("save", "3600 1")),
+    ("an append-only file", |server| server.arg("appendonly", "yes").arg("appendfsync", "always")),
+    ("an append-only file without a snapshot in it", |server| {
+        server.arg("appendonly", "yes").arg("appendfsync", "always").arg("aof-use-rdb-preamble", "no")
+    }),
+];
+
+/// How a server is stopped.
+const STOPPED: [(&str, fn(&mut Server)); 2] = [("SHUTDOWN", Server::shutdown), ("kill -9", Server::kill)];
+
+fn node(wire: &mut Wire, field: &str) -> Answer {
+    wire.call_strs("REDLOCK.NODE").field(field).cloned().expect("a field of REDLOCK.NODE")
+}
+
+/// A lock that is held, one that was given back, and the node's identity.
+fn prepare(wire: &mut Wire) -> (i64, i64, Answer) {
+    let held = granted(&wire.call_strs("REDLOCK.ACQUIRE held me 600000 FENCE 41 LABEL nightly"));
+    assert_eq!(wire.call_strs("REDLOCK.EXTEND held me 600000"), Answer::Int(held));
+    let released = granted(&wire.call_strs("REDLOCK.ACQUIRE released me 600000 FENCE 1000"));
+    assert_eq!(wire.call_strs("REDLOCK.RELEASE released me"), Answer::Int(1));
+    (held, released, node(wire, "node-id"))
+}
+
+/// The same node, with the lock of before and without its numbers going back.
+fn verify(wire: &mut Wire, (held, released, id): &(i64, i64, Answer), what: &str) {
+    assert_eq!(node(wire, "node-id"), *id, "{what}");
+    assert_eq!(node(wire, "quarantine-ms"), Answer::Int(0), "{what}: nothing is missing, so nobody waits");
+    let lock = wire.inspect("held").expect("the lock is still held");
+    assert_eq!((lock.fence, &lock.label[..], lock.extensions), (*held, &b"nightly"[..], 1), "{what}");
+    assert!((1..=600_000).contains(&lock.pttl), "{what}: {lock:?}");
+    assert_eq!(wire.call_strs("REDLOCK.ACQUIRE held stranger 1000"), Answer::Nil, "{what}");
+    assert_eq!(wire.call_strs("REDLOCK.EXTEND held me 600000"), Answer::Int(*held), "{what}");
+    assert_eq!(wire.call_strs("REDLOCK.RELEASE held me"), Answer::Int(1), "{what}");
+    assert!(granted(&wire.call_strs("REDLOCK.ACQUIRE held me 600000")) > *held, "{what}");
+    assert!(granted(&wire.call_strs("REDLOCK.ACQUIRE released me 600000")) > *released, "{what}");
+}
+
+/// Lets one module store all of it, and the other read it, however it was kept and however the server ended.
+fn hand_over(from: &Path, to: (&Path, &str)) {
+    let (to, version) = to;
+    for (kept, keep) in KEPT {
+        for (stopped, stop) in STOPPED {
+            // A snapshot is as old as it is: after a crash the node waits, whichever module it has.
+            if kept == "a snapshot" && stopped == "kill -9" {
+                continue;
+            }
+            let what = format!("{kept}, {stopped}");
+            let folder = tempfile::tempdir().expect("a folder for data");
+            let file = folder.path().join("mine.state").display().to_string();
+            let server = |module: &Path| {
+                let arguments = ["state-file", &file];
+                let server = Server::builder().data_dir(folder.path()).module_args(arguments);
+                keep(server.module_file(module)).start()
+            };
+            let mut before = server(from);
+            let prepared = prepare(&mut before.connect());
+            stop(&mut before);
+            let after = server(to);
+            let mut wire = after.connect();
+            assert_eq!(node(&mut wire, "version"), Answer::text(version), "{what}");
+            verify(&mut wire, &prepared, &what);
+        }
+    }
+}
+
+#[test]
+fn what_an_older_module_has_stored_is_read() {
+    let Some(older) = older_module() else { return };
+    hand_over(&older, (&module_path(), env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn an_older_module_reads_what_the_present_one_has_stored() {
+    let Some(older) = older_module() else { return };
+    hand_over(&module_path(), (&older, OLDER_VERSION));
+}
+
+/// Settings that came later are no settings of an older module: neither it nor its server starts with them.
+#[test]
+fn settings_that_an_older_module_lacks_keep_it_from_starting() {
+    let Some(older) = older_module() else { return };
+    let refused = |server: Builder| server.module_file(&older).try_start().expect_err("no such setting").log;
+    let log = refused(Server::builder().module_args(["claim-window", "50"]));
+    assert!(log.contains("not loaded: module argument 'claim-window' is unknown"), "{log}");
+    let log = refused(Server::builder().arg("redlock.claim-window", "50"));
+    // The server's own words for a line that is nobody's.
+    assert!(log.contains("Module Configuration detected"), "{log}");
+}
