@@ -1,8 +1,10 @@
 # shellcheck shell=bash
-# A module as it once was, for tests of upgrades and of nodes that are behind. Needs common.sh.
+# A module as it once was, for tests of upgrades and of nodes that are behind.
 #
 # Its source is this project's own history. A copy without one, an archive or a shallow clone, has no older module to
 # test with.
+
+: "${root:?lib/common.sh comes first}" "${target:?}"
 
 # The last state of the module before nodes could hand a lock on: it knows no WAIT, and its replies tell less.
 old_module_commit=201858c382aac60c042fa1918b6070e27cc28ee0

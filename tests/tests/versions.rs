@@ -6,7 +6,8 @@ use redlock_tests::{Answer, Builder, OLDER_VERSION, Server, Wire, granted, modul
 use std::path::Path;
 
 /// How a server keeps its data.
-const KEPT: [(&str, fn(Builder) -> Builder); 3] = [
+type Keeping = (&'static str, fn(Builder) -> Builder);
+const KEPT: [Keeping; 3] = [
     ("a snapshot", |server| server.arg("save", "3600 1")),
     ("an append-only file", |server| server.arg("appendonly", "yes").arg("appendfsync", "always")),
     ("an append-only file without a snapshot in it", |server| {
@@ -15,7 +16,8 @@ const KEPT: [(&str, fn(Builder) -> Builder); 3] = [
 ];
 
 /// How a server is stopped.
-const STOPPED: [(&str, fn(&mut Server)); 2] = [("SHUTDOWN", Server::shutdown), ("kill -9", Server::kill)];
+type Stopping = (&'static str, fn(&mut Server));
+const STOPPED: [Stopping; 2] = [("SHUTDOWN", Server::shutdown), ("kill -9", Server::kill)];
 
 fn node(wire: &mut Wire, field: &str) -> Answer {
     wire.call_strs("REDLOCK.NODE").field(field).cloned().expect("a field of REDLOCK.NODE")
