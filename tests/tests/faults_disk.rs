@@ -167,6 +167,13 @@ fn kill_while_disks_dawdle(fleet: &mut Fleet, campaign: &mut Campaign, nodes: [u
     Some(lost.into_inner())
 }
 
+/// Lets every node remember the longest time to live beforehand: whatever has to be remembered first, waits for the disk.
+fn grant_the_longest(fleet: &Fleet, work: &Work) {
+    for node in fleet.iter() {
+        granted(&node.connect().call_strs(&format!("REDLOCK.ACQUIRE longest me {}", work.ttl.as_millis())));
+    }
+}
+
 /// Whether the append-only file of a node has a word in it.
 fn is_written(node: &Server, word: &str) -> bool {
     let files = fs::read_dir(node.data_dir().join("appendonlydir")).expect("append-only files").flatten();
@@ -182,7 +189,9 @@ fn everysec(node: Builder) -> Builder {
 #[test]
 fn nodes_killed_while_their_disks_dawdle() {
     let mut fleet = Fleet::start_with(5, |_, node| everysec(node));
-    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), Work::default());
+    let work = Work::default();
+    grant_the_longest(&fleet, &work);
+    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), work);
     campaign.until_all_hold(2);
     let mut lost = 0;
     for nodes in [[0, 1, 2], [2, 3, 4]] {
@@ -205,6 +214,7 @@ fn control_nodes_killed_while_their_disks_dawdle_without_the_wait() {
         return skip("system calls cannot be tampered with here (needs strace, and the right to trace)");
     }
     let work = Work { ttl: Duration::from_secs(3), keys: 6, ..Work::default() };
+    grant_the_longest(&fleet, &work);
     let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), work);
     campaign.until_all_hold(1);
     let is_overlap = |violation: &Violation| matches!(violation, Violation::Overlap { .. });
