@@ -244,13 +244,18 @@ impl Driver {
         let waited = Duration::from_millis(tape.sized_number().min(at_most));
         let claim = Duration::from_millis(1 + tape.below(200) as u64);
         let fence = 1 + tape.below(4) as u64;
+        // A request is granted once. Of one that is known to have been, or an older one, the news comes late or again: the
+        // node has said something else since.
+        let is_old = stamp <= granted[node];
         granted[node] = granted[node].max(stamp);
         self.holds[node] = true;
-        if self.phase != Phase::Over {
+        if self.phase != Phase::Over && !is_old {
             self.said[node] = Some(fence);
         }
         // It was given away by now at the latest.
-        self.lasts_until(node, self.moment().plus(claim));
+        if !is_old {
+            self.lasts_until(node, self.moment().plus(claim));
+        }
         let (was_valid, now) = (self.is_valid(), self.moment());
         let event = self.session.pushed(node, Grant { fence, stamp, waited, claim }, now);
         self.take(event, was_valid);

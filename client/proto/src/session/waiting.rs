@@ -18,7 +18,7 @@ use std::time::Duration;
 const REFRESH: Duration = Duration::from_secs(2);
 /// How often a session asks again that is not queued at every node, give or take a half.
 const REFRESH_WHERE_MISSING: Duration = Duration::from_millis(250);
-/// How soon a session asks again at a node whose connection has broken.
+/// How soon a session asks again when a connection has broken, or when one is back on which a node was not heard.
 const AFTER_A_CUT: Duration = Duration::from_millis(20);
 /// The least time after which a session with too few grants looks who has the others. Longer than the nodes of
 /// one hand-off are apart, even on machines that are busy.
@@ -206,6 +206,11 @@ impl Session {
         if self.phase == Phase::Over {
             return None;
         }
+        // Every request is granted once: that much is known already, by an answer that came sooner or by the same news.
+        // The node may have granted anew since, under another number.
+        if waiting.granted.get(node).is_some_and(|granted| grant.stamp <= *granted) {
+            return None;
+        }
         waiting.queued.remove(node);
         waiting.note_granted(node, grant.stamp);
         waiting.see_to_window(grant.claim, now);
@@ -257,6 +262,14 @@ impl Session {
         waiting.refresh_at = sooner(waiting.refresh_at, now.plus(AFTER_A_CUT));
         self.ballot.enter(node, Vote::Failed(failure));
         self.decide(now)
+    }
+
+    /// News of a grant may have been missed, though nobody has forgotten that we wait: the answer to the next request
+    /// tells.
+    pub fn missed_news(&mut self, now: Moment) {
+        if let Some(waiting) = self.waiting.as_mut() {
+            waiting.refresh_at = sooner(waiting.refresh_at, now.plus(AFTER_A_CUT));
+        }
     }
 
     /// Whether a refusal was overtaken by the grant of the same request, or of a later one.

@@ -220,6 +220,34 @@ fn a_broken_connection_is_queued_on_again_soon() {
 }
 
 #[test]
+fn whoever_was_not_listening_asks_again_soon_and_keeps_its_place() {
+    let (mut session, _) = in_line();
+    session.missed_news(at(50));
+    session.missed_news(at(60));
+    assert_eq!(session.wake_at(), Some(at(70)), "once for all nodes that are back");
+    let Some(Event::Promote(again, to)) = session.woken(at(70)) else { panic!("it asks again") };
+    assert_eq!(nodes(to), [0, 1, 2, 3, 4]);
+    // Two nodes had given us the lock and were not heard.
+    session.answered(0, &again, Reply::Number(7), at(71));
+    session.answered(1, &again, Reply::Number(7), at(71));
+    let held = session.pushed(2, grant(7, 101, 0), at(71));
+    assert!(matches!(held, Some(Event::Held { fence: 7 })), "{held:?}");
+}
+
+#[test]
+fn news_that_an_answer_has_overtaken_change_nothing() {
+    let (mut session, _) = in_line();
+    let Some(Event::Promote(again, _)) = session.woken(at(2_000)) else { panic!("it asks again") };
+    // Granted in between under 7, unheard and taken back; granted anew under 9.
+    session.answered(0, &again, Reply::Number(9), at(2_001));
+    for node in [1, 2] {
+        session.pushed(node, grant(7, 100, 2_000), at(2_001));
+    }
+    assert!(session.pushed(0, grant(7, 100, 1_000), at(2_002)).is_none());
+    assert_eq!((session.ballot().vote(0).fence(), session.fence()), (Some(9), None));
+}
+
+#[test]
 fn time_is_up_at_its_end() {
     let (mut session, _) = in_line();
     let over = session.woken(at(60_000));
