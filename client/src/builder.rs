@@ -124,8 +124,11 @@ impl Builder {
     }
 
     /// Whether calls that wait for a lock do so in line at the nodes, which hand it on in order and at once, or
-    /// by asking again as [`Builder::retry`] says. In line needs RESP3 and the right to subscribe to
-    /// `redlock:grant:*`; where a node does not let us, it is asked again. Default: in line.
+    /// by asking again as [`Builder::retry`] says. In line needs the right to subscribe to `redlock:grant:*`; where a
+    /// node does not let us, or its module is older, it is asked again. Default: in line.
+    ///
+    /// A node that is spoken to in RESP3 tells over the connection that is there. With RESP2 it takes a second one to that
+    /// node, which is made when somebody has to wait for the first time.
     ///
     /// A lock that was handed over is ours for the nodes' claim window at first, a tenth of a second unless they are
     /// set otherwise, and for its time to live as soon as they have answered our claim, which is a round trip

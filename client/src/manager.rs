@@ -353,6 +353,10 @@ impl LockManager {
                     was_held = true;
                     continue;
                 }
+                Err(Refused::NotInLine(evidence)) => {
+                    (was_held, last_words) = (true, Some(evidence));
+                    continue;
+                }
                 Err(Refused::WaitedInVain(error)) => return Err(error),
                 Err(Refused::TimeIsUp(evidence)) => {
                     let said = if evidence.has_answers() { None } else { last_words };
@@ -427,8 +431,11 @@ impl LockManager {
                 Err(Refused::TimeIsUp(self.shared.evidence(keys, Some(&ballot)).after(attempts)))
             }
             Ok(Err(NotAcquired { refusal: Refusal::Yielded, .. })) => Err(Refused::Yielded),
-            Ok(Err(NotAcquired { refusal, ballot, has_waited })) => {
+            Ok(Err(NotAcquired { refusal, ballot, has_waited, can_wait })) => {
                 let evidence = self.shared.evidence(keys, Some(&ballot)).after(attempts);
+                if can_wait && refusal == Refusal::Contended {
+                    return Err(Refused::NotInLine(evidence));
+                }
                 let error = Error::refused(refusal, evidence);
                 let in_vain = has_waited && refusal == Refusal::Contended;
                 Err(if in_vain { Refused::WaitedInVain(error) } else { Refused::For(error) })
@@ -462,6 +469,8 @@ const DRIVER_GRACE: Duration = Duration::from_millis(100);
 enum Refused {
     /// Ask again at once: somebody who came before us needed our nodes.
     Yielded,
+    /// Ask again at once: now it can be waited for in line.
+    NotInLine(Evidence),
     /// It was waited for until the end.
     WaitedInVain(Error),
     /// The time allowed for the call is up.

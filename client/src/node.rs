@@ -18,7 +18,7 @@ use std::fmt;
 /// | `redis://host:6379` | TCP; without a port 6379 |
 /// | `redis://:password@host`, `redis://user:password@host` | with a login; characters such as `/ ? # @` are written `%2F %3F %23 %40` |
 /// | `redis://host/2` | database 2 |
-/// | `redis://host?protocol=2` | replies in RESP2; nobody waits in line there |
+/// | `redis://host?protocol=2` | replies in RESP2; whoever waits in line there needs a second connection |
 /// | `rediss://host:6380` | TLS, with the feature `tls`; see `Node::tls` |
 /// | `redis+unix:///run/redis.sock?db=2&user=u&pass=p` | a Unix socket |
 ///

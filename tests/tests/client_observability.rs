@@ -448,16 +448,23 @@ const NOBODY_WAITS: &str =
 #[tokio::test]
 async fn that_nobody_can_wait_in_line_is_said_once() {
     let told = Listener::new();
-    let fleet = Fleet::start(3);
-    let urls = fleet.urls().into_iter().map(|url| format!("{url}?protocol=2"));
-    let locks = LockManager::builder().nodes(urls).build().expect("addresses");
-    for _ in 0..3 {
-        locks.acquire("job", TTL).await.expect("free").release().await;
+    let rules = "on >secret ~* resetchannels -@all +redlock.acquire +redlock.release +redlock.node";
+    let fleet = Fleet::start_with(3, |_, node| node.user("app", rules));
+    for (managers, protocol) in [(1, "2"), (2, "3")] {
+        let url = |url: String| format!("{}?protocol={protocol}", url.replace("://", "://app:secret@"));
+        let urls = fleet.urls().into_iter().map(url);
+        let locks = LockManager::builder().nodes(urls).build().expect("addresses");
+        let guard = locks.acquire("job", TTL).await.expect("free");
+        for _ in 0..3 {
+            let wait = std::time::Duration::from_millis(50);
+            locks.acquire_timeout("job", TTL, wait).await.expect_err("it is held");
+        }
+        guard.release().await;
+        let said = told.events(NOBODY_WAITS);
+        assert_eq!(said.len(), managers, "each says it once: {}", told.log());
+        let node = said[0].field("node").unwrap_or_default();
+        assert_eq!((said[0].level, node.starts_with("127.0.0.1:")), (Level::WARN, true), "{node}");
     }
-    let said = told.events(NOBODY_WAITS);
-    assert_eq!(said.len(), 1, "{}", told.log());
-    let node = said[0].field("node").unwrap_or_default();
-    assert_eq!((said[0].level, node.starts_with("127.0.0.1:")), (Level::WARN, true), "{node}");
 }
 
 /// Nodes of a module that knows no `WAIT` are asked again until the lock is free.

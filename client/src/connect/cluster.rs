@@ -72,7 +72,7 @@ pub(super) async fn connect(seeds: &[Server]) -> Result<Ready, ConnectFailure> {
         stream: Box::new(driver),
         identity: summary::identity(&identities),
         // Every key has its own master, and the news would come from any of them.
-        tells_news: false,
+        telling: super::Telling::Never,
         leftover: BytesMut::new(),
     })
 }

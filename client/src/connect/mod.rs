@@ -6,6 +6,7 @@
 //! | `stream.rs` | TCP, Unix sockets and TLS as one kind of stream |
 //! | `tls.rs`, `without_tls.rs` | certificates; what stands in for them without the feature `tls` |
 //! | `handshake.rs` | what is said first, and what the answers mean |
+//! | `listen.rs` | a second connection, on which a node tells of what it hands on |
 //! | `sentinel.rs`, `sentinel/` | finding the master that Sentinel watches |
 //! | `cluster.rs`, `cluster/` | a Redis Cluster as one node |
 //! | `race.rs` | several ways to one node |
@@ -17,6 +18,7 @@
 mod cluster;
 mod failure;
 mod handshake;
+mod listen;
 #[cfg(any(feature = "sentinel", feature = "cluster"))]
 mod race;
 #[cfg(feature = "sentinel")]
@@ -28,6 +30,7 @@ mod tls;
 
 pub(crate) use failure::ConnectFailure;
 pub(crate) use handshake::Identity;
+pub(crate) use listen::listen;
 pub(crate) use stream::Stream;
 #[cfg(feature = "sentinel")]
 pub(crate) use target::Watched;
@@ -47,10 +50,21 @@ pub(crate) struct Ready {
     pub(crate) stream: Box<dyn Stream>,
     /// Which node this is.
     pub(crate) identity: Identity,
-    /// Whether it can tell on this connection of locks that it gives to those who wait.
-    pub(crate) tells_news: bool,
+    /// How it tells of locks that it gives to those who wait.
+    pub(crate) telling: Telling,
     /// What was read beyond the handshake; it comes before anything that the stream still gives.
     pub(crate) leftover: BytesMut,
+}
+
+/// How a node tells of locks that it gives to those who wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Telling {
+    /// On the connection that carries the commands.
+    Here,
+    /// On a connection that is there for nothing else: RESP2 cannot do both on one.
+    Apart,
+    /// Not at all: its module is older.
+    Never,
 }
 
 /// Connects to a node, logs in and asks for its identity.
@@ -71,6 +85,10 @@ async fn reach(server: &Server, handshake: Handshake) -> Result<Ready, ConnectFa
     let mut stream = stream::open(&server.address).await?;
     let heard = handshake.hold(&mut stream).await?;
     let identity = heard.identity()?;
-    let tells_news = heard.hands_locks_on() && server.login.protocol == Protocol::Resp3;
-    Ok(Ready { stream, identity, tells_news, leftover: heard.leftover })
+    let telling = match (heard.hands_locks_on(), server.login.protocol) {
+        (false, _) => Telling::Never,
+        (true, Protocol::Resp3) => Telling::Here,
+        (true, Protocol::Resp2) => Telling::Apart,
+    };
+    Ok(Ready { stream, identity, telling, leftover: heard.leftover })
 }

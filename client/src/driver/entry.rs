@@ -67,6 +67,8 @@ pub(super) enum Arrival {
     News { node: usize, message: Bytes },
     /// The connection has broken: the node has forgotten who waits.
     Cut { node: usize, failure: Failure },
+    /// From now on a node is heard; what it has said before is not known.
+    Listening,
 }
 
 /// What came of a request.

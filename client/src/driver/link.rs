@@ -3,26 +3,21 @@
 //! A link connects by itself, again and again if it must, and says at once that a node is down when it is
 //! known to be: nobody waits for a node that the last caller waited for in vain.
 
+use super::dial::{Backoff, Dial, Patience};
+use super::ear::{Ear, Hearing, Place};
 use super::entry::{Answer, Arrival, Entry, Owed, Stage};
-use crate::connect::{self, ConnectFailure, Identity, Ready, Stream, Target};
-use crate::owner::random;
-use crate::wire;
-use bytes::{Buf, Bytes, BytesMut};
+use crate::connect::{self, ConnectFailure, Identity, Ready, Stream, Target, Telling};
+use crate::wire::{self, Said};
+use bytes::{Buf, BytesMut};
 use redlock_proto::{Failure, FailureKind, Moment};
 use std::collections::VecDeque;
-use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::AsyncWrite;
-use tokio::task::JoinHandle;
 use tokio_util::io::poll_read_buf;
 
-/// The first pause before connecting again; it doubles from failure to failure.
-const FIRST_PAUSE: Duration = Duration::from_millis(10);
-/// The longest pause: a repaired node is used again after at most this.
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// How many node timeouts without any reply make a connection be given up.
 const SILENT_TIMEOUTS: u32 = 4;
 /// How long a node that could not do what it was asked is left alone before it is asked again to free a lock.
@@ -33,13 +28,6 @@ const MOST_OWED: usize = 65_536;
 const MOST_UNWRITTEN: usize = 16 * 1024 * 1024;
 /// Room for many replies: a busy node's are read together.
 const READ_AHEAD: usize = 16 * 1024;
-
-/// How long a node may take.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Patience {
-    pub(super) node_timeout: Duration,
-    pub(super) connect_timeout: Duration,
-}
 
 /// A node that is reached over a stream of bytes.
 pub(super) struct Link {
@@ -62,14 +50,18 @@ pub(super) struct Link {
     owed: VecDeque<Owed>,
     /// When what is owed is sent again over a connection that is up.
     pay_at: Option<Moment>,
-    failures_in_a_row: u32,
+    backoff: Backoff,
     /// Who the node was when it was last reached.
     identity: Option<Identity>,
     /// When the connection was made.
     opened: Moment,
-    /// The command that asks for the news of grants, if anybody wants them.
-    subscribe: Option<Bytes>,
+    /// Where the news of grants are told, if anybody wants them.
+    channel: Option<Arc<[u8]>>,
     news: News,
+    /// Whether somebody waits, or has: before that no connection is made for the news alone.
+    is_listened_to: bool,
+    /// That connection.
+    ear: Option<Ear>,
 }
 
 /// Whether a node tells of the locks that it gives to those who wait.
@@ -80,19 +72,37 @@ enum News {
     /// It was asked to.
     Asked,
     Subscribed,
-    /// It does not: its module is older, it speaks another protocol, or it does not let us listen.
+    /// It does on a connection of its own.
+    Apart,
+    /// It does not: its module is older, or it does not let us listen.
     None,
+}
+
+/// Whether one can wait in line at a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Waiting {
+    Offered,
+    /// The node is away: nobody waits there, and nobody need wait for it.
+    Away,
+    /// It is found out in a moment, because the node is there and was asked.
+    Asked,
+    NotKnownYet,
+    /// It is found out once somebody wants to.
+    NotWantedYet,
+    /// One could, and would not hear of it at present.
+    Unheard,
+    Refused,
 }
 
 enum State {
     /// Before the first use: what is asked waits for the connection, because nobody knows better yet.
-    New(Option<JoinHandle<Result<Ready, ConnectFailure>>>),
+    New(Option<Dial>),
     Up(Box<dyn Stream>),
     /// Known to be down. A connection may be under way.
     Down {
         why: Arc<str>,
         retry_at: Moment,
-        job: Option<JoinHandle<Result<Ready, ConnectFailure>>>,
+        dial: Option<Dial>,
     },
 }
 
@@ -111,7 +121,7 @@ impl Link {
         node: usize,
         target: Arc<Target>,
         patience: Patience,
-        subscribe: Option<Bytes>,
+        channel: Option<Arc<[u8]>>,
     ) -> Self {
         Self {
             node,
@@ -126,11 +136,13 @@ impl Link {
             silent_since: None,
             owed: VecDeque::new(),
             pay_at: None,
-            failures_in_a_row: 0,
+            backoff: Backoff::default(),
             identity: None,
             opened: Moment::default(),
-            subscribe,
+            channel,
             news: News::Unknown,
+            is_listened_to: false,
+            ear: None,
         }
     }
 
@@ -202,19 +214,17 @@ impl Link {
         arrivals: &mut Vec<Arrival>,
     ) -> Progress {
         match &mut self.state {
-            State::New(job) => {
-                let job = job.get_or_insert_with(|| begin(&self.target, self.patience));
-                match Pin::new(job).poll(cx) {
+            State::New(dial) => {
+                match dial.get_or_insert_with(|| begin(&self.target, self.patience)).poll(cx) {
                     Poll::Ready(outcome) => self.connected(outcome, now, arrivals),
                     Poll::Pending => Progress::Idle,
                 }
             }
-            State::Down { retry_at, job, .. } => {
-                if job.is_none() && !now.has_reached(*retry_at) {
+            State::Down { retry_at, dial, .. } => {
+                if dial.is_none() && !now.has_reached(*retry_at) {
                     return Progress::Idle;
                 }
-                let job = job.get_or_insert_with(|| begin(&self.target, self.patience));
-                match Pin::new(job).poll(cx) {
+                match dial.get_or_insert_with(|| begin(&self.target, self.patience)).poll(cx) {
                     Poll::Ready(outcome) => self.connected(outcome, now, arrivals),
                     Poll::Pending => Progress::Idle,
                 }
@@ -232,17 +242,22 @@ impl Link {
 
     fn connected(
         &mut self,
-        outcome: Result<Result<Ready, ConnectFailure>, tokio::task::JoinError>,
+        outcome: Result<Ready, ConnectFailure>,
         now: Moment,
         arrivals: &mut Vec<Arrival>,
     ) -> Progress {
-        let why = match outcome {
-            Ok(Ok(ready)) => return Progress::Connected(ready),
-            Ok(Err(failure)) => failure.to_string(),
-            Err(_) => "the runtime is shutting down".to_owned(),
-        };
-        self.fail(FailureKind::Down, &why, now, arrivals);
-        Progress::Some
+        match outcome {
+            Ok(ready) => Progress::Connected(ready),
+            Err(failure) => {
+                self.fail(FailureKind::Down, &failure.to_string(), now, arrivals);
+                Progress::Some
+            }
+        }
+    }
+
+    /// Hears what the node says on a connection of its own; true if anything happened.
+    pub(super) fn listen(&mut self, cx: &mut Context<'_>, now: Moment, arrivals: &mut Vec<Arrival>) -> bool {
+        self.ear.as_mut().is_some_and(|ear| ear.poll(cx, now, arrivals))
     }
 
     /// Uses a new connection, for what the node is owed and what waits for it.
@@ -250,34 +265,58 @@ impl Link {
         self.unread = ready.leftover;
         self.silent_since = None;
         self.opened = now;
-        self.news = News::None;
-        if let Some(subscribe) = self.subscribe.clone().filter(|_| ready.tells_news) {
-            self.ask_for_news(&subscribe, now);
-        }
+        self.news = match (ready.telling, self.channel.clone()) {
+            (Telling::Here, Some(channel)) => {
+                self.ask_for_news(&channel, now);
+                News::Asked
+            }
+            (Telling::Apart, Some(_)) => News::Apart,
+            (Telling::Never, _) | (_, None) => News::None,
+        };
         self.pay(now);
         self.identity = Some(ready.identity);
         self.state = State::Up(ready.stream);
+        self.lend_ear();
+    }
+
+    /// Somebody wants to wait: from now on the news of grants are listened to wherever they are told.
+    pub(super) fn begin_to_listen(&mut self) {
+        self.is_listened_to = true;
+        self.lend_ear();
+    }
+
+    /// Opens a connection for the news alone, if there is need of one.
+    fn lend_ear(&mut self) {
+        let is_needed = self.is_listened_to && self.news == News::Apart && self.ear.is_none();
+        if let (true, Some(channel), Some(whose)) = (is_needed, &self.channel, &self.identity) {
+            let (target, channel) = (Arc::clone(&self.target), Arc::clone(channel));
+            let place = Place { node: self.node, target, channel, patience: self.patience };
+            self.ear = Some(Ear::open(place, whose.clone()));
+        }
     }
 
     /// Asks for the news of grants, before anything that may bring such news.
-    fn ask_for_news(&mut self, subscribe: &[u8], now: Moment) {
+    fn ask_for_news(&mut self, channel: &[u8], now: Moment) {
         let commands = std::mem::take(&mut self.unwritten);
-        self.unwritten.extend_from_slice(subscribe);
+        wire::command(&mut self.unwritten, &[b"SUBSCRIBE", channel]);
         self.unwritten.extend_from_slice(&commands);
         self.waiting.push_front(Entry::Subscription { sent: now });
         // Those at the front that were given up are one place further back now.
         self.given_up += usize::from(self.given_up > 0);
-        self.news = News::Asked;
     }
 
-    /// Whether one can wait in line at the node; `None` as long as that is not known. At a node that is away
-    /// nobody waits, and nobody need wait for it.
-    pub(super) fn offers_waiting(&self) -> Option<bool> {
-        let is_away = matches!(self.state, State::Down { .. }) || self.silent_since.is_some();
-        match self.news {
-            News::None => Some(is_away),
-            News::Subscribed => Some(true),
-            News::Unknown | News::Asked => is_away.then_some(true),
+    /// Whether one can wait in line at the node.
+    pub(super) fn offers_waiting(&self) -> Waiting {
+        if matches!(self.state, State::Down { .. }) || self.silent_since.is_some() {
+            return Waiting::Away;
+        }
+        match (self.news, self.ear.as_ref().map(Ear::hearing)) {
+            (News::None, _) | (News::Apart, Some(Hearing::Forbidden)) => Waiting::Refused,
+            (News::Subscribed, _) | (News::Apart, Some(Hearing::Good)) => Waiting::Offered,
+            (News::Unknown | News::Asked, _) => Waiting::NotKnownYet,
+            (News::Apart, None) => Waiting::NotWantedYet,
+            (News::Apart, Some(Hearing::NotKnownYet)) => Waiting::Asked,
+            (News::Apart, Some(Hearing::Deaf)) => Waiting::Unheard,
         }
     }
 
@@ -324,7 +363,7 @@ impl Link {
             }
             while let Some(frame) = wire::decode(&mut self.unread).map_err(|garbled| garbled.to_string())? {
                 if let wire::Frame::Push(parts) = &frame {
-                    match said(parts) {
+                    match wire::said(parts) {
                         Said::Subscribed => {
                             self.news = News::Subscribed;
                             if let Some(Entry::Subscription { .. }) = self.waiting.front() {
@@ -353,7 +392,7 @@ impl Link {
                 self.silent_since = None;
                 let outcome = match demotion(&self.target, &frame) {
                     None => {
-                        self.failures_in_a_row = 0;
+                        self.backoff.succeeded();
                         Ok(frame)
                     }
                     Some(failure) => {
@@ -415,21 +454,25 @@ impl Link {
     pub(super) fn wake_at(&self, now: Moment) -> Option<Moment> {
         let overdue = self.waiting.get(self.given_up).map(|entry| self.overdue_at(entry.sent()));
         let other = match &self.state {
-            State::Down { retry_at, job: None, .. } => Some(*retry_at),
+            State::Down { retry_at, dial: None, .. } => Some(*retry_at),
             State::Up(_) => sooner(self.abandon_at(), self.pay_at),
             _ => None,
         };
-        sooner(sooner(overdue, other), self.worth_waiting_until(now))
+        let heard = self.ear.as_ref().and_then(Ear::wake_at);
+        sooner(sooner(overdue, other), sooner(heard, self.worth_waiting_until(now)))
     }
 
     /// Counts the node as down, tells everybody who waits, and plans the next connection.
     fn fail(&mut self, kind: FailureKind, why: &str, now: Moment, arrivals: &mut Vec<Arrival>) {
         let why: Arc<str> = why.into();
-        if matches!(self.news, News::Asked | News::Subscribed) {
+        if matches!(self.news, News::Asked | News::Subscribed | News::Apart) {
             let failure = Failure::new(FailureKind::Cut, Arc::clone(&why));
             arrivals.push(Arrival::Cut { node: self.node, failure });
             self.news = News::Unknown;
         }
+        // The node may be another server next time, and whatever has silenced the one connection is no better for the
+        // other.
+        self.ear = None;
         for (place, entry) in std::mem::take(&mut self.waiting).into_iter().enumerate() {
             if matches!(entry, Entry::Subscription { .. }) {
                 continue;
@@ -443,12 +486,8 @@ impl Link {
         self.unwritten.clear();
         self.must_flush = false;
         self.unread.clear();
-        let pause = FIRST_PAUSE.saturating_mul(1 << self.failures_in_a_row.min(16)).min(LONGEST_PAUSE);
-        self.failures_in_a_row = self.failures_in_a_row.saturating_add(1);
-        // Half of the pause is chance: many clients shall not come back to a node at the same moment.
-        let chance = pause.mul_f64(0.5 * (random() as f64 / u64::MAX as f64));
-        let retry_at = now.plus(pause / 2 + chance);
-        self.state = State::Down { why, retry_at, job: None };
+        let retry_at = self.backoff.failed(now);
+        self.state = State::Down { why, retry_at, dial: None };
     }
 }
 
@@ -463,22 +502,6 @@ fn demotion(target: &Target, frame: &wire::Frame) -> Option<Failure> {
     }
 }
 
-/// What a message that answers no command says.
-enum Said {
-    Subscribed,
-    News(Bytes),
-    Nothing,
-}
-
-fn said(parts: &[wire::Frame]) -> Said {
-    let kind = parts.first().and_then(wire::Frame::as_bytes);
-    match (kind, parts.get(2)) {
-        (Some(b"subscribe"), _) => Said::Subscribed,
-        (Some(b"message"), Some(wire::Frame::Bulk(message))) => Said::News(message.clone()),
-        _ => Said::Nothing,
-    }
-}
-
 /// The sooner of two moments, if there is any.
 pub(super) fn sooner(one: Option<Moment>, other: Option<Moment>) -> Option<Moment> {
     match (one, other) {
@@ -487,21 +510,7 @@ pub(super) fn sooner(one: Option<Moment>, other: Option<Moment>) -> Option<Momen
     }
 }
 
-fn begin(target: &Arc<Target>, patience: Patience) -> JoinHandle<Result<Ready, ConnectFailure>> {
+fn begin(target: &Arc<Target>, patience: Patience) -> Dial {
     let target = Arc::clone(target);
-    tokio::spawn(async move {
-        match tokio::time::timeout(patience.connect_timeout, connect::connect(&target)).await {
-            Ok(outcome) => outcome,
-            Err(_) => Err(ConnectFailure::Unreachable("no connection in time".into())),
-        }
-    })
-}
-
-impl Drop for Link {
-    /// A connection that nobody waits for any more must not linger.
-    fn drop(&mut self) {
-        if let State::New(Some(job)) | State::Down { job: Some(job), .. } = &self.state {
-            job.abort();
-        }
-    }
+    Dial::begin(async move { connect::connect(&target).await }, patience)
 }

@@ -5,9 +5,12 @@
 //! no lock: it is made where the last vote arrives. The loop decides nothing itself; sessions do
 //! ([`redlock_proto::Session`]).
 
+mod dial;
+mod ear;
 mod entry;
 mod link;
 mod message;
+mod owed;
 mod record;
 mod survey;
 mod wakes;
@@ -20,8 +23,9 @@ use crate::clock::Clock;
 use crate::settings::Settings;
 use crate::{observe, wire};
 use bytes::BytesMut;
-use entry::{Answer, Arrival, Entry, Owed, Stage};
+use entry::{Answer, Arrival, Entry, Stage};
 use link::sooner;
+use owed::{is_to_be_repeated, owed_release};
 use record::{Record, grant_of, reply_of};
 use redlock_proto::hint::Hints;
 use redlock_proto::{Ballot, Failure, FailureKind, Line, Moment, NodeSet, Refusal, Request};
@@ -43,10 +47,6 @@ const CALLS_AT_ONCE: usize = 256;
 
 /// Up to so many callers at a time nobody is made to wait for company.
 const FEW_CALLERS: usize = 2;
-
-/// How much longer than its time to live a lock may linger on a node that we could not reach: as long as a
-/// node bars late requests.
-const OWED_BEYOND_TTL: Duration = Duration::from_secs(10);
 
 /// Every session has so many stamps of its own, as a power of two.
 const STAMP_BITS: u32 = 20;
@@ -141,19 +141,20 @@ impl Driver {
         match message {
             Message::Acquire { hold, ttl, floor, wait, answer } => {
                 let until = wait.and_then(|wait| wait.in_line_until);
-                let in_line = until.map(|_| self.can_wait());
-                if in_line == Some(None) {
+                let way = until.map_or(Way::AskOnce, |_| self.way_to_wait());
+                if way == Way::NotKnownYet {
                     self.unplaced.push(Message::Acquire { hold, ttl, floor, wait, answer });
                     return;
                 }
                 let hint = self.hints.for_next_acquire().max(floor);
                 self.serial += 1;
                 let ticket = wait.map(|wait| wait.ticket);
-                let until = until.filter(|_| in_line == Some(Some(true)));
+                let until = until.filter(|_| way == Way::InLine);
                 let line = ticket.zip(until).map(|(ticket, until)| (self.line(ticket), until));
                 let (mut record, request) =
                     Record::begin(&self.settings, self.serial, hold, ttl, hint, line, now, answer);
                 record.ticket = ticket;
+                record.waits_next_time = way == Way::AskFirst;
                 let id = SessionId { place: self.records.insert(record), serial: self.serial };
                 if let Some(ticket) = ticket {
                     self.by_ticket.insert(ticket, id);
@@ -205,7 +206,8 @@ impl Driver {
             && let Message::Acquire { answer, .. } = self.unplaced.remove(place)
         {
             let ballot = Ballot::new(self.settings.quorum);
-            let _ = answer.send(Err(NotAcquired { refusal: Refusal::NoQuorum, ballot, has_waited: false }));
+            let (refusal, has_waited, can_wait) = (Refusal::NoQuorum, false, false);
+            let _ = answer.send(Err(NotAcquired { refusal, ballot, has_waited, can_wait }));
         }
         let Some(session) = self.by_ticket.get(&ticket).copied() else { return };
         if self.record(session).is_some_and(Record::give_up) {
@@ -213,24 +215,24 @@ impl Driver {
         }
     }
 
-    /// Whether all nodes that are there let us wait in line; `None` as long as that is not known. Says so once
-    /// if not.
-    fn can_wait(&mut self) -> Option<bool> {
+    /// How to wait for a lock that is held. Says so once if nobody can wait in line.
+    fn way_to_wait(&mut self) -> Way {
         match self.wires.offer_waiting(self.settings.quorum) {
-            Offer::InLine => Some(true),
-            Offer::NotKnownYet => None,
+            Offer::InLine => Way::InLine,
+            Offer::NotKnownYet => Way::NotKnownYet,
+            Offer::NotYet => Way::AskFirst,
             Offer::NotAt(node) => {
                 if !std::mem::replace(&mut self.has_told_of_polling, true) {
                     observe::polls_because_of(node);
                 }
-                Some(false)
+                Way::AskOnce
             }
         }
     }
 
     /// Begins the calls for which it was not known how to wait, once it is; true if there were any.
     fn place(&mut self, now: Moment) -> bool {
-        if self.unplaced.is_empty() || self.can_wait().is_none() {
+        if self.unplaced.is_empty() || self.way_to_wait() == Way::NotKnownYet {
             return false;
         }
         for message in std::mem::take(&mut self.unplaced) {
@@ -342,6 +344,7 @@ impl Driver {
             Arrival::Answer(answer) => answer,
             Arrival::News { node, message } => return self.heard(node, &message, now),
             Arrival::Cut { node, failure } => return self.cut(node, &failure, now),
+            Arrival::Listening => return self.ask_again(now),
         };
         match entry {
             Entry::Vote { session, request } => {
@@ -399,6 +402,17 @@ impl Driver {
         }
     }
 
+    /// A node is heard again, and may have said something while it was not.
+    fn ask_again(&mut self, now: Moment) {
+        let waiting: Vec<SessionId> = self.by_ticket.values().copied().collect();
+        for session in waiting {
+            if let Some(record) = self.record(session) {
+                record.session.missed_news(now);
+                self.plan_wake(session);
+            }
+        }
+    }
+
     /// Makes sure that a release does what it is for, whatever the node has said to it.
     fn see_to_release(
         &mut self,
@@ -429,6 +443,9 @@ impl Driver {
     /// Carries out what a session has decided.
     fn happened(&mut self, session: SessionId, event: Option<redlock_proto::Event>, now: Moment) {
         let Some(record) = self.records.get_mut(session.place) else { return };
+        if record.waits_next_time && matches!(event, Some(redlock_proto::Event::Failed(Refusal::Contended))) {
+            self.wires.listen();
+        }
         match record.carry_out(event, session, now) {
             record::Duty::None => {}
             record::Duty::Send(request, to) => self.send(session, request, to, now),
@@ -553,39 +570,19 @@ impl Future for Driver {
     }
 }
 
+/// How a call that may take long waits for a lock that is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    InLine,
+    /// Its caller asks again, and again.
+    AskOnce,
+    /// Its caller asks again at once, to wait in line. A connection for the news alone is made when there is
+    /// somebody to wait for, not before.
+    AskFirst,
+    NotKnownYet,
+}
+
 /// Whether a call was made with this ticket.
 fn is_named(call: &Message, ticket: u64) -> bool {
     matches!(call, Message::Acquire { wait: Some(wait), .. } if wait.ticket == ticket)
-}
-
-/// Whether a release has to be sent again: the node did not get it, or could not do it just then.
-fn is_to_be_repeated(outcome: &Result<wire::Frame, Failure>) -> bool {
-    const PASSING: [&[u8]; 8] = [
-        b"BUSY ",
-        b"LOADING ",
-        b"MASTERDOWN ",
-        b"READONLY ",
-        b"TRYAGAIN ",
-        b"CLUSTERDOWN ",
-        b"MISCONF ",
-        b"NOREPLICAS ",
-    ];
-    match outcome {
-        Err(_) => true,
-        Ok(wire::Frame::Error(text)) => PASSING.iter().any(|word| text.starts_with(word)),
-        Ok(_) => false,
-    }
-}
-
-/// A release as a node shall get it when it is back.
-fn owed_release(
-    keys: &[Box<[u8]>],
-    hold: &crate::hold::Hold,
-    request: &Request,
-    scratch: &mut BytesMut,
-) -> Owed {
-    scratch.clear();
-    request.with_words(keys, hold.owner.as_bytes(), &[], |words| wire::command(scratch, words));
-    let pointless_from = request.sent.plus(request.ttl.saturating_add(OWED_BEYOND_TTL));
-    Owed { command: scratch.clone().freeze(), due: request.sent, sent: request.sent, pointless_from }
 }

@@ -34,6 +34,8 @@ pub(super) struct Record {
     /// The name of the call, if it may take long.
     pub(super) ticket: Option<u64>,
     waits_in_line: bool,
+    /// Whether the next attempt of the same call can wait in line.
+    pub(super) waits_next_time: bool,
     /// When it is going to be woken.
     pub(super) planned: Option<Moment>,
 }
@@ -75,6 +77,7 @@ impl Record {
             in_links: 0,
             ticket: None,
             waits_in_line: line.is_some(),
+            waits_next_time: false,
             planned: None,
             lease: settings.drift.lease(ttl),
         };
@@ -222,7 +225,8 @@ impl Record {
     fn refuse(&mut self, refusal: Refusal) -> bool {
         let Some(answer) = self.on_acquired.take() else { return false };
         let ballot = self.session.ballot().clone();
-        let _ = answer.send(Err(NotAcquired { refusal, ballot, has_waited: self.waits_in_line }));
+        let (has_waited, can_wait) = (self.waits_in_line, self.waits_next_time);
+        let _ = answer.send(Err(NotAcquired { refusal, ballot, has_waited, can_wait }));
         true
     }
 

@@ -1,12 +1,11 @@
 //! The ways to the nodes: connections, or nodes in memory.
 
+use super::dial::Patience;
 use super::entry::{Answer, Arrival, Entry, Owed, Stage};
-use super::link::{Link, Patience, Progress, sooner};
+use super::link::{Link, Progress, Waiting, sooner};
 use crate::connect::Identity;
 use crate::memory::{Mailbox, Nodes};
 use crate::settings::{Places, Settings};
-use crate::wire;
-use bytes::BytesMut;
 use redlock_core::node::CHANNEL_PREFIX;
 use redlock_proto::{Failure, FailureKind, Moment, Quorum};
 use std::sync::Arc;
@@ -24,6 +23,8 @@ pub(super) enum Offer<'a> {
     /// This node does not let us.
     NotAt(&'a str),
     NotKnownYet,
+    /// It is found out by [`Wires::listen`], for the next one who wants to.
+    NotYet,
 }
 
 impl Wires {
@@ -38,11 +39,9 @@ impl Wires {
                 mailbox: nodes.listen(&channel),
             },
             Places::Servers(targets) => {
-                let mut subscribe = BytesMut::new();
-                wire::command(&mut subscribe, &[b"SUBSCRIBE", &channel]);
-                let subscribe = settings.waits_in_line.then(|| subscribe.freeze());
+                let channel = settings.waits_in_line.then(|| Arc::from(channel));
                 let link = |(node, target): (usize, &Arc<_>)| {
-                    Link::new(node, Arc::clone(target), patience, subscribe.clone())
+                    Link::new(node, Arc::clone(target), patience, channel.clone())
                 };
                 let links = targets.iter().enumerate().map(link).collect();
                 Self::Links { links, names: settings.names.clone() }
@@ -107,6 +106,7 @@ impl Wires {
         let mut happened = false;
         for node in 0..links.len() {
             let Some(link) = links.get_mut(node) else { continue };
+            happened |= link.listen(cx, now, arrivals);
             match link.poll(cx, now, arrivals) {
                 Progress::Idle => {}
                 Progress::Some => happened = true,
@@ -149,11 +149,32 @@ impl Wires {
     /// connected to must not hold anybody up, and in the minority it does no harm if it turns out otherwise.
     pub(super) fn offer_waiting(&self, quorum: Quorum) -> Offer<'_> {
         let Self::Links { links, names } = self else { return Offer::InLine };
-        let offers = || links.iter().map(Link::offers_waiting);
-        if let Some(node) = offers().position(|offers| offers == Some(false)) {
-            return Offer::NotAt(names.get(node).map_or("", |name| name));
+        let count = |what: Waiting| links.iter().filter(|link| link.offers_waiting() == what).count();
+        let first = |what: Waiting| {
+            let node = links.iter().position(|link| link.offers_waiting() == what);
+            Offer::NotAt(node.and_then(|node| names.get(node)).map_or("", |name| name))
+        };
+        let unheard = count(Waiting::Unheard);
+        if count(Waiting::Refused) > 0 {
+            first(Waiting::Refused)
+        } else if !quorum.is_reached_by(links.len() - unheard) {
+            first(Waiting::Unheard)
+        } else if count(Waiting::NotWantedYet) > 0 {
+            Offer::NotYet
+        } else if count(Waiting::Asked) == 0
+            && quorum.is_reached_by(count(Waiting::Offered) + count(Waiting::Away) + unheard)
+        {
+            Offer::InLine
+        } else {
+            Offer::NotKnownYet
         }
-        if quorum.is_reached_by(offers().flatten().count()) { Offer::InLine } else { Offer::NotKnownYet }
+    }
+
+    /// Listens to the nodes, also where that takes a connection of its own: somebody wants to wait.
+    pub(super) fn listen(&mut self) {
+        if let Self::Links { links, .. } = self {
+            links.iter_mut().for_each(Link::begin_to_listen);
+        }
     }
 
     /// Whether no release is on its way that is worth waiting for.
@@ -166,7 +187,7 @@ impl Wires {
 }
 
 /// Whether two nodes have a server in common. The identity of a cluster is that of all its masters.
-fn are_twins(one: &Identity, other: &Identity) -> bool {
+pub(super) fn are_twins(one: &Identity, other: &Identity) -> bool {
     let has_server = |id: &str| other.node_id.split(',').any(|other| other == id);
     one.node_id.split(',').any(has_server)
 }

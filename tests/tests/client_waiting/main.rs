@@ -2,6 +2,7 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "tests, and helpers of tests")]
 
+mod apart;
 #[path = "../client/mod.rs"]
 mod client;
 mod heads;
@@ -37,12 +38,23 @@ async fn connected(network: &Network) -> LockManager {
 #[tokio::test]
 async fn a_lock_is_handed_on_in_order_and_asked_for_once() {
     let network = Network::start(5);
+    let mut clients = Vec::new();
+    for _ in 0..7 {
+        clients.push(connected(&network).await);
+    }
+    handed_on_in_order(&network.fleet, clients).await;
+}
+
+/// The first of seven clients takes a lock, the others wait for it in line.
+async fn handed_on_in_order(fleet: &Fleet, clients: Vec<LockManager>) {
     let started = Instant::now();
-    let first = connected(&network).await.acquire("job", TTL).await.expect("free");
+    fleet.reset_calls();
+    let mut clients = clients.into_iter();
+    let holder = clients.next().expect("seven");
+    let first = holder.acquire("job", TTL).await.expect("free");
     let order = Arc::new(Mutex::new(Vec::new()));
     let mut tasks = Vec::new();
-    for number in 0..6_u64 {
-        let locks = connected(&network).await;
+    for (number, locks) in (0..6_u64).zip(clients) {
         let order = Arc::clone(&order);
         tasks.push(tokio::spawn(async move {
             let guard = locks.acquire("job", TTL).await.expect("had in the end");
@@ -50,7 +62,7 @@ async fn a_lock_is_handed_on_in_order_and_asked_for_once() {
             assert!(guard.is_valid());
             guard.release().await;
         }));
-        until_waiting(&network.fleet, number + 1).await;
+        until_waiting(fleet, number + 1).await;
     }
     first.release().await;
     for task in tasks {
@@ -60,9 +72,9 @@ async fn a_lock_is_handed_on_in_order_and_asked_for_once() {
     // Nobody polled: seven asked, each every node once, once more if the first answer was slow to come, and again
     // only after seconds in line.
     let at_most = 7 * (2 + started.elapsed().as_secs());
-    let calls = network.fleet.calls("redlock.acquire");
+    let calls = fleet.calls("redlock.acquire");
     assert!(calls.iter().all(|calls| (7..=at_most).contains(calls)), "{calls:?}");
-    until_waiting(&network.fleet, 0).await;
+    until_waiting(fleet, 0).await;
 }
 
 #[tokio::test]
@@ -198,14 +210,13 @@ async fn the_first_call_of_a_manager_waits_in_line_too() {
 
 #[tokio::test]
 async fn where_nobody_can_wait_it_is_asked_for_again() {
-    // RESP2; a user that may not subscribe; a module that does not know how.
-    let resp2 = |url: &String| format!("{url}?protocol=2");
-    let network = Network::start(3);
-    let old = manager(network.urls().iter().map(resp2));
+    // A user that may not subscribe, in both protocols; a module that does not know how.
     let fleet = Fleet::start_with(3, |_, node| {
         node.user("app", "on >secret ~* resetchannels -@all +redlock.acquire +redlock.extend +redlock.release +redlock.node +hello")
     });
-    let muzzled = manager(fleet.urls().iter().map(|url| url.replace("redis://", "redis://app:secret@")));
+    let as_app = |url: &String| url.replace("redis://", "redis://app:secret@");
+    let muzzled = manager(fleet.urls().iter().map(as_app));
+    let muzzled_apart = manager(fleet.urls().iter().map(as_app).map(|url| format!("{url}?protocol=2")));
     let ancient = Network::start(3);
     for proxy in &ancient.proxies {
         let greeting = format!("*4\r\n$7\r\nnode-id\r\n$5\r\nn{:04}\r\n", proxy.port() % 10_000);
@@ -216,7 +227,8 @@ async fn where_nobody_can_wait_it_is_asked_for_again() {
         );
     }
     let before = manager(ancient.urls());
-    for (locks, fleet) in [(old, &network.fleet), (muzzled, &fleet), (before, &ancient.fleet)] {
+    for (locks, fleet) in [(muzzled, &fleet), (muzzled_apart, &fleet), (before, &ancient.fleet)] {
+        fleet.reset_calls();
         let guard = locks.acquire("job", TTL).await.expect("free");
         let waiting = wait_for(&locks, "job");
         let asked = async || fleet.calls("redlock.acquire").iter().all(|calls| *calls > 3).then_some(());

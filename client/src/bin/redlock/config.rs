@@ -27,8 +27,6 @@ pub(crate) struct Config {
     connect_timeout: Option<Duration>,
     waits_in_line: bool,
     tls: Option<Tls>,
-    /// Of each node, whether its URL asks for RESP2.
-    resp2: Vec<bool>,
 }
 
 impl Config {
@@ -41,8 +39,6 @@ impl Config {
         };
         let url = |url: &String| if has_login(url) { Node::new(url) } else { login(Node::new(url)) };
         let given: Vec<&String> = common.nodes.iter().filter(|url| !url.trim().is_empty()).collect();
-        let urls = if given.is_empty() { file.nodes.iter().collect() } else { given.clone() };
-        let resp2 = urls.iter().map(|url| url.contains("protocol=resp2")).collect();
         let nodes: Vec<Node> = if given.is_empty() {
             let watched = file.sentinel.iter().map(|node| login(Node::sentinel(&node.urls, &node.master)));
             let clusters = file.cluster.iter().map(|node| login(Node::cluster(&node.urls)));
@@ -57,7 +53,6 @@ impl Config {
         }
         Ok(Self {
             nodes,
-            resp2,
             tls: tls(common, &file)?,
             prefix: common.prefix.clone().or(file.prefix).unwrap_or_default(),
             ttl: file.ttl.unwrap_or(TTL),
@@ -70,12 +65,6 @@ impl Config {
 
     pub(crate) fn prefix(&self) -> &str {
         &self.prefix
-    }
-
-    /// Of each node, whether its URL asks for RESP2; the nodes that have no URL come last, and ask for RESP3 or
-    /// do not matter.
-    pub(crate) fn resp2_nodes(&self) -> &[bool] {
-        &self.resp2
     }
 
     /// The time to live that was asked for, or the usual one.

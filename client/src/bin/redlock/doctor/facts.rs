@@ -33,8 +33,6 @@ pub(super) struct Node {
     pub(super) missing_rights: Option<Vec<(&'static str, String)>>,
     /// Where its name leads, if it is a name.
     pub(super) address: Option<IpAddr>,
-    /// Whether RESP2 was asked for: then nobody can be told that it is their turn.
-    pub(super) is_resp2: bool,
 }
 
 /// Whether a node is one server.
@@ -100,9 +98,6 @@ impl Facts {
         for node in &mut nodes {
             node.address = resolve(&node.report.node).await;
         }
-        for (node, is_resp2) in nodes.iter_mut().zip(config.resp2_nodes()) {
-            node.is_resp2 = *is_resp2;
-        }
         Ok(Self { nodes, ttl: config.ttl(None) })
     }
 }
@@ -119,7 +114,6 @@ impl Node {
             clock_ms: None,
             missing_rights: None,
             address: None,
-            is_resp2: false,
         }
     }
 

@@ -111,18 +111,6 @@ fn versions(facts: &Facts, findings: &mut Findings) {
         let reason = "not every node lets clients wait in line: those who wait ask again and again";
         findings.add(Note, "no-waiting", None, reason, "use the same, recent module on all nodes");
     }
-    let mut resp2 = facts.nodes.iter().filter(|node| node.is_resp2).peekable();
-    if resp2.peek().is_some() {
-        let nodes: Vec<&str> = resp2.map(|node| &*node.report.node).collect();
-        let reason = format!("{} are asked for RESP2: those who wait ask again and again", nodes.join(", "));
-        findings.add(
-            Note,
-            "no-waiting",
-            None,
-            reason,
-            "leave protocol=resp2 away: waiting in line needs RESP3",
-        );
-    }
 }
 
 fn limits(facts: &Facts, findings: &mut Findings) {

@@ -93,7 +93,6 @@ fn ills_of_all_nodes_together() {
         }
     };
     assert_eq!(found(old), [(Note, "no-waiting")]);
-    assert_eq!(found(|facts| facts.nodes[0].is_resp2 = true), [(Note, "no-waiting")]);
     assert_eq!(found(|facts| set(facts, "redlock.max-ttl", "60000")), [(Warning, "max-ttl")]);
     let both = found(|facts| set(facts, "redlock.max-ttl", "5000"));
     assert_eq!(both, [(Error, "max-ttl"), (Warning, "max-ttl")]);

@@ -1,0 +1,180 @@
+//! Nodes that tell of what they hand on over a connection of its own, because RESP2 cannot on that of the commands.
+
+use super::client::{NODE_TIMEOUT, Network, TTL, builder, until_all_answer, until_waiting, waiters};
+use super::{connected, handed_on_in_order, manager, served, wait_for};
+use redlock_client::LockManager;
+use redlock_tests::{Answer, Fleet, SOON, Server, eventually_async};
+use std::time::Duration;
+
+fn in_resp2(url: impl AsRef<str>) -> String {
+    format!("{}?protocol=2", url.as_ref())
+}
+
+/// A client that speaks RESP2 and is connected.
+async fn apart(urls: Vec<String>) -> LockManager {
+    let locks = manager(urls.iter().map(in_resp2));
+    until_all_answer(&locks).await;
+    locks
+}
+
+/// How many connections a node has that are there to listen.
+fn listeners(node: &Server) -> usize {
+    node.connect().call_strs("CLIENT LIST TYPE pubsub").string().lines().count()
+}
+
+async fn until_listening(fleet: &Fleet, count: usize) {
+    let what = format!("{count} listen at every node");
+    let is_so = async || fleet.iter().all(|node| listeners(node) == count).then_some(());
+    eventually_async(&what, SOON, is_so).await;
+}
+
+/// Makes a client wait for a lock that somebody else has, so that it listens from then on.
+async fn have_waited(holder: &LockManager, locks: &LockManager, fleet: &Fleet) {
+    let guard = holder.acquire("before", TTL).await.expect("free");
+    let waiting = wait_for(locks, "before");
+    until_waiting(fleet, 1).await;
+    guard.release().await;
+    served(waiting).await.release().await;
+}
+
+#[tokio::test]
+async fn over_resp2_too_a_lock_is_handed_on_in_order_and_asked_for_once() {
+    let network = Network::start(3);
+    let holder = connected(&network).await;
+    let mut clients = Vec::new();
+    for _ in 0..7 {
+        let locks = apart(network.urls()).await;
+        have_waited(&holder, &locks, &network.fleet).await;
+        clients.push(locks);
+    }
+    handed_on_in_order(&network.fleet, clients).await;
+}
+
+#[tokio::test]
+async fn nodes_of_both_protocols_hand_on_together() {
+    let network = Network::start(5);
+    let holder = connected(&network).await;
+    let urls = network.urls();
+    let mut clients = Vec::new();
+    for mix in 0..7_usize {
+        // From one node in RESP2 to all but one, and not always the same.
+        let mixed = |(node, url): (usize, &String)| match (node + mix) % 5 > mix % 4 {
+            true => url.clone(),
+            false => in_resp2(url),
+        };
+        let locks = manager(urls.iter().enumerate().map(mixed));
+        until_all_answer(&locks).await;
+        have_waited(&holder, &locks, &network.fleet).await;
+        clients.push(locks);
+    }
+    handed_on_in_order(&network.fleet, clients).await;
+}
+
+#[tokio::test]
+async fn nobody_listens_before_somebody_waits_nor_after_the_manager_is_gone() {
+    let fleet = Fleet::start(3);
+    let holder = manager(fleet.urls().iter().map(in_resp2));
+    let guard = holder.acquire("job", TTL).await.expect("free");
+    until_all_answer(&holder).await;
+    assert!(fleet.iter().all(|node| listeners(node) == 0), "nobody had to wait");
+    let other = apart(fleet.urls()).await;
+    let waiting = wait_for(&other, "job");
+    until_waiting(&fleet, 1).await;
+    until_listening(&fleet, 1).await;
+    guard.release().await;
+    let guard = served(waiting).await;
+    guard.release().await;
+    drop(other);
+    until_listening(&fleet, 0).await;
+}
+
+#[tokio::test]
+async fn the_first_one_who_waits_is_served() {
+    let fleet = Fleet::start(5);
+    // Not all need be there for that.
+    fleet[4].pause();
+    let holder = manager(fleet.urls());
+    let guard = holder.acquire("job", TTL).await.expect("free");
+    let newcomer = manager(fleet.urls().iter().map(in_resp2));
+    let waiting = wait_for(&newcomer, "job");
+    let all_wait = || fleet.iter().take(4).all(|node| super::waiters_at(node) == 1).then_some(());
+    eventually_async("it waits at the others", SOON, async || all_wait()).await;
+    guard.release().await;
+    assert!(served(waiting).await.is_valid());
+    fleet[4].resume();
+}
+
+#[tokio::test]
+async fn what_was_said_while_nobody_listened_is_asked_for() {
+    // Whoever hears of it only by asking now and then comes too late for the claim.
+    let fleet = Fleet::start_with(3, |_, node| node.module_args(["claim-window", "1000"]));
+    let holder = builder().wait_in_line(false).nodes(fleet.urls()).build().expect("addresses");
+    let other = apart(fleet.urls()).await;
+    have_waited(&holder, &other, &fleet).await;
+    let handed_on = |node: &Server, what: &str| {
+        let count = node.info("redlock", &format!("redlock_{what}")).expect("it is counted");
+        count.parse::<u64>().expect("a number")
+    };
+    let before: Vec<u64> = fleet.iter().map(|node| handed_on(node, "handoffs")).collect();
+    let guard = holder.acquire("job", TTL).await.expect("free");
+    let waiting = wait_for(&other, "job");
+    until_waiting(&fleet, 1).await;
+    for node in fleet.iter() {
+        assert_eq!(node.connect().call_strs("CLIENT KILL TYPE pubsub"), Answer::Int(1));
+    }
+    assert_eq!(waiters(&fleet), [1; 3], "nobody is out of the line for that");
+    guard.release().await;
+    let next = served(waiting).await;
+    assert!(next.is_valid());
+    until_listening(&fleet, 1).await;
+    let after: Vec<u64> = fleet.iter().map(|node| handed_on(node, "handoffs")).collect();
+    assert!(before.iter().zip(&after).all(|(before, after)| before + 1 == *after), "{before:?} {after:?}");
+    assert!(fleet.iter().all(|node| handed_on(node, "unclaimed") == 0), "what it was handed was its own");
+}
+
+#[tokio::test]
+async fn whoever_waits_survives_broken_connections_and_restarts() {
+    let mut network = Network::without_grace(5);
+    let (holder, other) = (connected(&network).await, apart(network.urls()).await);
+    let guard = holder.acquire("job", TTL).await.expect("free");
+    let waiting = wait_for(&other, "job");
+    until_waiting(&network.fleet, 1).await;
+    network.proxies[1].cut();
+    network.proxies[2].cut();
+    network.fleet[4].kill();
+    network.fleet[4].restart();
+    eventually_async("the lines are whole again, or as good as", SOON, async || {
+        let there = waiters(&network.fleet);
+        (there[..4].iter().all(|count| *count == 1)).then_some(())
+    })
+    .await;
+    guard.release().await;
+    assert!(served(waiting).await.is_valid());
+}
+
+#[tokio::test]
+async fn where_nobody_can_be_heard_it_is_asked_for_again_until_one_can() {
+    let network = Network::start(3);
+    // Whoever listens never hears that it does.
+    network.proxies.iter().for_each(|proxy| proxy.forge("SUBSCRIBE", ""));
+    let patience = Duration::from_millis(200);
+    let hasty = builder().connect_timeout(patience).node_timeout(NODE_TIMEOUT);
+    let locks = hasty.nodes(network.urls().iter().map(in_resp2)).build().expect("addresses");
+    until_all_answer(&locks).await;
+    let holder = connected_past(&network).await;
+    let guard = holder.acquire("job", TTL).await.expect("free");
+    let waiting = wait_for(&locks, "job");
+    let asked = async || network.fleet.calls("redlock.acquire").iter().all(|calls| *calls > 5).then_some(());
+    eventually_async("it is asked for again and again", SOON, asked).await;
+    network.proxies.iter().for_each(redlock_tests::Proxy::pass);
+    until_waiting(&network.fleet, 1).await;
+    guard.release().await;
+    assert!(served(waiting).await.is_valid());
+}
+
+/// A client that goes past the proxies.
+async fn connected_past(network: &Network) -> LockManager {
+    let locks = manager(network.fleet.urls());
+    until_all_answer(&locks).await;
+    locks
+}
