@@ -127,8 +127,8 @@ impl Builder {
     /// by asking again as [`Builder::retry`] says. In line needs the right to subscribe to `redlock:grant:*`; where a
     /// node does not let us, or its module is older, it is asked again. Default: in line.
     ///
-    /// A node that is spoken to in RESP3 tells over the connection that is there. With RESP2 it takes a second one to that
-    /// node, which is made when somebody has to wait for the first time.
+    /// A node that is spoken to in RESP3 tells over the connection that is there. With RESP2, and at a Redis Cluster, it takes a
+    /// second one to that node, which is made when somebody has to wait for the first time.
     ///
     /// A lock that was handed over is ours for the nodes' claim window at first, a tenth of a second unless they are
     /// set otherwise, and for its time to live as soon as they have answered our claim, which is a round trip

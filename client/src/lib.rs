@@ -104,8 +104,8 @@
 //!
 //! # How it works
 //!
-//! One task per manager talks to all nodes over one connection each (with RESP2 over a second one to each, once somebody
-//! has had to wait). Commands of concurrent callers to one node
+//! One task per manager talks to all nodes over one connection each (with RESP2, and at a Redis Cluster,
+//! over a second one once somebody has had to wait). Commands of concurrent callers to one node
 //! share a write, and an acquire is one request to each node and done at the third answer of five. A node that
 //! does not answer is not waited for again until it does. The deciding code is
 //! [`redlock_proto`], without sockets or clocks, so that it runs in simulations as well.

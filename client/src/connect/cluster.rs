@@ -31,7 +31,8 @@ mod summary;
 
 use super::handshake::Handshake;
 use super::target::{Login, Server};
-use super::{Address, ConnectFailure, Ready, Settings, race, reach, stream};
+use super::{Address, ConnectFailure, Ready, Settings, Telling, race, reach, stream};
+use crate::owner::random;
 use bytes::BytesMut;
 use desk::Desk;
 use relay::Relay;
@@ -61,6 +62,10 @@ impl Door {
 pub(super) async fn connect(seeds: &[Server]) -> Result<Ready, ConnectFailure> {
     let ways = seeds.iter().cloned().map(|seed| async move { connect_through(&seed).await });
     let (door, map, masters) = race::first(ways).await?;
+    // Every key has its own master, and the news come from any of them: commands are no place for that. One that has no
+    // lines speaks for all.
+    let has_lines = masters.iter().all(|(_, ready)| ready.telling != Telling::Never);
+    let telling = if has_lines { Telling::Apart } else { Telling::Never };
     let identities: Vec<_> = masters.iter().map(|(_, ready)| ready.identity.clone()).collect();
     let (driver, far_end) = pipe::new();
     let mut relay = Relay::new(far_end, Desk::new(map), door);
@@ -71,17 +76,27 @@ pub(super) async fn connect(seeds: &[Server]) -> Result<Ready, ConnectFailure> {
     Ok(Ready {
         stream: Box::new(driver),
         identity: summary::identity(&identities),
-        // Every key has its own master, and the news would come from any of them.
-        telling: super::Telling::Never,
+        telling,
         leftover: BytesMut::new(),
     })
 }
 
-/// Asks one member who the masters are, and connects to them.
-///
-/// All of them have to be there: a node that could answer for some keys only would be a voter for some locks
-/// only.
-async fn connect_through(seed: &Server) -> Result<(Door, SlotMap, Vec<(Place, Ready)>), ConnectFailure> {
+/// Connects to any one of the masters. What one member publishes all of them tell.
+pub(super) async fn connect_to_one(seeds: &[Server]) -> Result<Ready, ConnectFailure> {
+    let ways = seeds.iter().cloned().map(|seed| async move { look_through(&seed).await });
+    let (door, map) = race::first(ways).await?;
+    let mut masters = map.all_masters();
+    // Not all clients at the same one.
+    masters.sort_by_cached_key(|_| random());
+    let ways = masters.into_iter().map(|place| {
+        let door = door.clone();
+        async move { door.enter(&place).await }
+    });
+    race::first(ways).await
+}
+
+/// Asks one member who the masters are.
+async fn look_through(seed: &Server) -> Result<(Door, SlotMap), ConnectFailure> {
     let (host, tls) = match &seed.address {
         Address::Tcp { host, tls, .. } => (Some(host.as_str()), tls.clone()),
         Address::Unix(_) => (None, None),
@@ -92,7 +107,15 @@ async fn connect_through(seed: &Server) -> Result<(Door, SlotMap, Vec<(Place, Re
     let map = SlotMap::read(heard.last(), host).ok_or_else(|| {
         ConnectFailure::Refused(format!("CLUSTER: {} does not say who the masters are", seed.address))
     })?;
-    let door = Door { login: seed.login.clone(), tls };
+    Ok((Door { login: seed.login.clone(), tls }, map))
+}
+
+/// Asks one member who the masters are, and connects to them.
+///
+/// All of them have to be there: a node that could answer for some keys only would be a voter for some locks
+/// only.
+async fn connect_through(seed: &Server) -> Result<(Door, SlotMap, Vec<(Place, Ready)>), ConnectFailure> {
+    let (door, map) = look_through(seed).await?;
     let mut connecting = JoinSet::new();
     for place in map.all_masters() {
         let door = door.clone();

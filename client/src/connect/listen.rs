@@ -5,10 +5,15 @@ use super::{ConnectFailure, Ready, Target, connect};
 use crate::wire::{self, Frame, Said};
 use bytes::BytesMut;
 
-/// Connects to a node as for commands, with the same login and the same certificates, and subscribes to a channel.
+/// Connects to a node as for commands, with the same login and the same certificates, and subscribes to a channel. Of a
+/// cluster any one master will do.
 /// From then on the node says nothing on this connection but what is said there.
 pub(crate) async fn listen(target: &Target, channel: &[u8]) -> Result<Ready, ConnectFailure> {
-    let mut ready = connect(target).await?;
+    let mut ready = match target {
+        #[cfg(feature = "cluster")]
+        Target::Cluster(seeds) => super::cluster::connect_to_one(seeds).await?,
+        _ => connect(target).await?,
+    };
     let mut command = BytesMut::new();
     wire::command(&mut command, &[b"SUBSCRIBE", channel]);
     let written = write_all(&mut ready.stream, &mut command).await;

@@ -61,7 +61,7 @@ pub(crate) struct Ready {
 pub(crate) enum Telling {
     /// On the connection that carries the commands.
     Here,
-    /// On a connection that is there for nothing else: RESP2 cannot do both on one.
+    /// On a connection that is there for nothing else: RESP2 cannot do both on one, and a cluster has many.
     Apart,
     /// Not at all: its module is older.
     Never,

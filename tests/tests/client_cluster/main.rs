@@ -5,6 +5,7 @@
 //! | `votes.rs` | what a cluster does beside other nodes, and alone |
 //! | `moves.rs` | slots that move, and masters that are replaced |
 //! | `faults.rs` | masters that hang or die, connections that break |
+//! | `lines.rs` | waiting in line |
 //! | `access.rs` | how a cluster is found, and how one gets in |
 
 #![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
@@ -13,6 +14,7 @@ mod access;
 #[path = "../client/mod.rs"]
 mod client;
 mod faults;
+mod lines;
 mod moves;
 mod votes;
 
