@@ -29,11 +29,12 @@ fn serve_due(state: &mut State, ctx: Ctx<'_>) {
         return;
     }
     let selected = ctx.database();
+    let is_cluster = ctx.circumstances().is_cluster();
     let mut keys_left = KEYS_PER_CALL;
     while keys_left > 0 {
         let Some((waiter, database, names)) = state.node.next_due() else { break };
         keys_left = keys_left.saturating_sub(names.len());
-        if !ctx.select(database) {
+        if !ctx.select(database) || (is_cluster && sent_away(state, ctx, database, &names)) {
             continue;
         }
         let mut keys = NamedKeys::open(ctx, database, names);
@@ -51,6 +52,17 @@ fn serve_due(state: &mut State, ctx: Ctx<'_>) {
     if state.node.has_due() {
         sweep::soon(state, ctx);
     }
+}
+
+/// Sends those away who wait for keys that clients would be sent away for: another member of the cluster may grant them
+/// now. True if there were such keys.
+fn sent_away(state: &mut State, ctx: Ctx<'_>, database: u16, names: &[Vec<u8>]) -> bool {
+    let mut any = false;
+    for name in names.iter().filter(|name| !ctx.serves_slot_of(name)) {
+        state.node.key_moved_away(database, name);
+        any = true;
+    }
+    any
 }
 
 /// Somebody waits. The first one makes the module look at what else happens to keys and connections: no

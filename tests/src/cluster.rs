@@ -178,6 +178,26 @@ impl Cluster {
         (0..self.members.len()).filter(|other| *other != to).for_each(|other| self.order(other, &line));
     }
 
+    /// Lets a master take the slot of `key` without asking, as one does that was elected in the place of another: its
+    /// word is newer than that of the one who had the slot, and spreads. No key is carried over.
+    ///
+    /// # Panics
+    /// When it does not want to, or nobody believes it.
+    pub fn seize(&self, key: &str, by: usize) {
+        self.order(by, &format!("CLUSTER SETSLOT {} NODE {}", self.slot(key), self.id(by)));
+        let bumped = self[by].connect().call_strs("CLUSTER BUMPEPOCH").string();
+        assert!(
+            bumped.starts_with("BUMPED") || bumped.starts_with("STILL"),
+            "its word is the newest: {bumped}"
+        );
+        for other in (0..self.members.len()).filter(|other| *other != by) {
+            eventually("every member believes it", FORMING, || {
+                let answer = self[other].connect().call(&["GET", key]);
+                (answer.error_word() == Some("MOVED")).then_some(())
+            });
+        }
+    }
+
     fn slot(&self, key: &str) -> i64 {
         self[0].connect().call(&["CLUSTER", "KEYSLOT", key]).int()
     }

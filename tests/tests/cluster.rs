@@ -1,6 +1,9 @@
-//! A node in Cluster mode: keys are routed, and several keys of one command share a slot.
+//! A node in Cluster mode: keys are routed, several keys of one command share a slot, and nobody is given what another
+//! member may give.
 
-use redlock_tests::{Answer, SOON, Server, eventually};
+#![allow(clippy::expect_used, reason = "helpers of tests")]
+
+use redlock_tests::{Answer, Cluster, SOON, Server, Wire, eventually, granted};
 
 /// A cluster of one node that serves every slot.
 fn start() -> Server {
@@ -48,4 +51,101 @@ fn locks_are_counted_in_their_slot() {
     assert_eq!(wire.call_strs("CLUSTER DELSLOTSRANGE 0 16383"), Answer::ok());
     let answer = wire.call_strs("REDLOCK.ACQUIRE lock me 60000");
     assert_eq!(answer.error_word(), Some("CLUSTERDOWN"), "a slot that is not served: {answer:?}");
+}
+
+fn number(server: &Server, field: &str) -> u64 {
+    let value = server.info("redlock", &format!("redlock_{field}")).expect(field);
+    value.parse().expect("a number")
+}
+
+fn until_waiting(server: &Server, count: u64) {
+    let is_so = || (number(server, "waiters") == count).then_some(());
+    eventually(&format!("{count} wait"), SOON, is_so);
+}
+
+/// Somebody who waits at a member for some keys that others hold.
+fn in_line(member: &Server, keys: &[&str]) -> Wire {
+    let mut wire = member.connect();
+    let count = keys.len().to_string();
+    let words = ["REDLOCK.MACQUIRE", &count].into_iter().chain(keys.iter().copied());
+    let tail = ["patient", "60000", "WAIT", "1", "60000", "me"];
+    let said = wire.call(&words.chain(tail).collect::<Vec<_>>());
+    assert!(matches!(said, Answer::List(_)), "{said:?}");
+    until_waiting(member, 1);
+    wire
+}
+
+#[test]
+fn whoever_waits_is_served_as_long_as_the_slot_is_here() {
+    let server = start();
+    let (mut holder, mut news) = (server.connect(), server.connect());
+    news.call_strs("SUBSCRIBE redlock:grant:me");
+    let ends = [("one", "REDLOCK.RELEASE one first"), ("two", "DEL two"), ("plain", "PEXPIRE plain 1")];
+    for (key, end) in ends {
+        match key {
+            "plain" => assert_eq!(holder.call_strs("SET plain theirs NX PX 600000"), Answer::ok()),
+            _ => assert!(granted(&holder.call_strs(&format!("REDLOCK.ACQUIRE {key} first 60000"))) > 0),
+        }
+        let mut waiter = in_line(&server, &[key]);
+        assert_eq!(holder.call_strs(end), Answer::Int(1));
+        let told = news.receive().expect("a message");
+        assert!(told.list()[2].string().starts_with("grant 1 "), "{end}: {told:?}");
+        waiter.call_strs(&format!("REDLOCK.RELEASE {key} patient"));
+    }
+    assert_eq!((number(&server, "handoffs"), number(&server, "waiters")), (3, 0));
+    // What is looked at for that is left as it is.
+    assert_eq!(holder.call_strs("DBSIZE"), Answer::Int(0));
+}
+
+#[test]
+fn nobody_is_served_where_the_slot_is_on_its_way() {
+    for end in ["DEL", "REDLOCK.RELEASE"] {
+        let cluster = Cluster::start(2);
+        let key = cluster.key(0, "lock");
+        let (mut holder, mut other) = (cluster[0].connect(), cluster[1].connect());
+        assert!(granted(&holder.call(&["REDLOCK.ACQUIRE", &key, "first", "60000"])) > 0);
+        let _waiter = in_line(&cluster[0], &[&key]);
+        cluster.announce_move(&key, 0, 1);
+        let words = [end, &key, "first"];
+        let words = if end == "DEL" { &words[..2] } else { &words[..] };
+        assert_eq!(holder.call(words), Answer::Int(1));
+        until_waiting(&cluster[0], 0);
+        assert_eq!(number(&cluster[0], "handoffs"), 0, "{end}");
+        // Those who ask are told to ask there, and there it is granted.
+        let refused = holder.call(&["REDLOCK.ACQUIRE", &key, "newcomer", "60000"]);
+        assert_eq!(refused.error_word(), Some("ASK"), "{end}: {refused:?}");
+        assert_eq!(other.call_strs("ASKING"), Answer::ok());
+        assert!(granted(&other.call(&["REDLOCK.ACQUIRE", &key, "newcomer", "60000"])) > 0, "{end}");
+    }
+}
+
+#[test]
+fn several_keys_are_waited_for_in_a_slot_that_is_all_here() {
+    let cluster = Cluster::start(2);
+    let tag = cluster.key(0, "job");
+    let keys = ["x", "y"].map(|name| format!("{{{tag}}}:{name}"));
+    let mut holder = cluster[0].connect();
+    for key in &keys {
+        assert!(granted(&holder.call(&["REDLOCK.ACQUIRE", key, "first", "60000"])) > 0);
+    }
+    let _waiter = in_line(&cluster[0], &[&keys[0], &keys[1]]);
+    cluster.announce_move(&tag, 0, 1);
+    // One is held here, and the other may be granted there.
+    assert_eq!(holder.call(&["DEL", &keys[1]]), Answer::Int(1));
+    until_waiting(&cluster[0], 0);
+    assert_eq!(number(&cluster[0], "handoffs"), 0);
+}
+
+#[test]
+fn nobody_is_served_where_the_slot_was_taken_away() {
+    let cluster = Cluster::start(2);
+    let key = cluster.key(0, "lock");
+    let (mut holder, mut other) = (cluster[0].connect(), cluster[1].connect());
+    assert!(granted(&holder.call(&["REDLOCK.ACQUIRE", &key, "first", "60000"])) > 0);
+    let _waiter = in_line(&cluster[0], &[&key]);
+    cluster.seize(&key, 1);
+    // The server throws away what is not its own any more, and says so as of any key that is deleted.
+    until_waiting(&cluster[0], 0);
+    assert_eq!(number(&cluster[0], "handoffs"), 0);
+    assert!(granted(&other.call(&["REDLOCK.ACQUIRE", &key, "newcomer", "60000"])) > 0);
 }

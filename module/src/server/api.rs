@@ -83,7 +83,12 @@ impl Circumstances {
 
     /// Effects are written to an AOF, or may have to follow a slot to another node.
     pub(crate) fn keeps_effects(&self) -> bool {
-        self.has(raw::REDISMODULE_CTX_FLAGS_AOF) || self.has(raw::REDISMODULE_CTX_FLAGS_CLUSTER)
+        self.has(raw::REDISMODULE_CTX_FLAGS_AOF) || self.is_cluster()
+    }
+
+    /// The server is a member of a cluster.
+    pub(crate) fn is_cluster(&self) -> bool {
+        self.has(raw::REDISMODULE_CTX_FLAGS_CLUSTER)
     }
 
     /// The command is part of a script.
@@ -235,6 +240,31 @@ impl Ctx<'_> {
     pub(crate) fn is_paused(self) -> bool {
         // SAFETY: takes nothing.
         unsafe { server!(RedisModule_AvoidReplicaTraffic)() != 0 }
+    }
+
+    /// Whether a member of a cluster would carry out a client's write to a key, of the selected database, here and now. If
+    /// not, the slot is another member's, or on its way there, or the cluster is down.
+    ///
+    /// There is no function for that on all servers. But what a module calls is sent away as a client's command is,
+    /// and to write nothing at the start of a string changes nothing, whatever the key is.
+    pub(crate) fn serves_slot_of(self, key: &[u8]) -> bool {
+        let key = OwnedText::new(self, key);
+        // SAFETY: the context is alive, the strings are valid and outlive the call; the reply is freed once.
+        unsafe {
+            let (start, nothing) = (c"0".as_ptr(), c"".as_ptr());
+            let reply = server!(RedisModule_Call)(
+                self.raw,
+                c"SETRANGE".as_ptr(),
+                c"scc".as_ptr(),
+                key.raw,
+                start,
+                nothing,
+            );
+            if !reply.is_null() {
+                server!(RedisModule_FreeCallReply)(reply);
+            }
+            !reply.is_null()
+        }
     }
 
     /// Whether the server has replicas, or keeps a backlog for one that may come back.
