@@ -35,6 +35,16 @@ async fn works(manager: &LockManager) {
     assert!(manager.health().await.expect("a runtime").can_grant());
 }
 
+/// Somebody waits for a lock of the same client, and is served.
+async fn waits_in_line(manager: LockManager, fleet: &Fleet) {
+    let guard = manager.acquire("lock:1", TTL).await.expect("a free lock");
+    let waiting = tokio::spawn(async move { manager.acquire("lock:1", TTL).await });
+    client::until_waiting(fleet, 1).await;
+    guard.release().await;
+    let served = in_time("whoever waits is served", SOON, waiting).await;
+    served.expect("no panic").expect("the lock").release().await;
+}
+
 /// What every node has against this client.
 async fn complaint(manager: &LockManager) -> String {
     let refused = in_time("an acquire ends", SOON, manager.try_acquire("lock:1", TTL)).await;
@@ -78,19 +88,13 @@ async fn a_database_of_its_own() {
 #[tokio::test]
 async fn users_with_no_more_rights_than_advised() {
     let fleet = Fleet::start_with(3, |_, node| node.user("app", app()));
-    let app = manager(fleet.urls().iter().map(|url| url.replace("://", "://app:secret@")));
-    works(&app).await;
-    // That is enough to wait in line, too.
-    let guard = app.acquire("lock:1", TTL).await.expect("a free lock");
-    let waiting = tokio::spawn(async move { app.acquire("lock:1", TTL).await });
-    client::until_waiting(&fleet, 1).await;
-    guard.release().await;
-    in_time("whoever waits is served", SOON, waiting)
-        .await
-        .expect("no panic")
-        .expect("the lock")
-        .release()
-        .await;
+    for protocol in [2, 3] {
+        let url = |url: &String| format!("{}?protocol={protocol}", url.replace("://", "://app:secret@"));
+        let app = manager(fleet.urls().iter().map(url));
+        works(&app).await;
+        // That is enough to wait in line, too.
+        waits_in_line(app, &fleet).await;
+    }
     let by_socket = fleet.unix_urls();
     works(&manager(by_socket.iter().map(|url| format!("{url}?user=app&pass=secret")))).await;
 }
@@ -155,11 +159,15 @@ async fn tls_with_an_authority_of_ones_own() {
     for host in ["127.0.0.1", "localhost"] {
         works(&tls_manager(tls_urls(&fleet, host), Tls::new().ca_pem(certs.ca_pem()))).await;
     }
-    // For each node by itself, and with RESP3 on top.
-    let node =
-        |url: String| Node::new(format!("{url}?protocol=resp3")).tls(Tls::new().ca_pem(certs.ca_pem()));
-    let nodes = tls_urls(&fleet, "127.0.0.1").into_iter().map(node);
-    works(&client::builder().nodes(nodes).build().expect("certificates that can be read")).await;
+    // For each node by itself, and with either protocol on top.
+    for protocol in [2, 3] {
+        let tls = || Tls::new().ca_pem(certs.ca_pem());
+        let node = |url: String| Node::new(format!("{url}/5?protocol={protocol}")).tls(tls());
+        let nodes = tls_urls(&fleet, "127.0.0.1").into_iter().map(node);
+        let manager = client::builder().nodes(nodes).build().expect("certificates that can be read");
+        works(&manager).await;
+        waits_in_line(manager, &fleet).await;
+    }
 }
 
 #[tokio::test]
