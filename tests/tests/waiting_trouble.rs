@@ -188,3 +188,20 @@ fn a_label_is_handed_on() {
     assert_eq!(waiter.call_strs("REDLOCK.EXTEND k a 60000"), Answer::Int(2));
     assert_eq!(holder.call_strs("REDLOCK.INSPECT k").field("label"), Some(&Answer::text("after")), "claimed");
 }
+
+#[test]
+fn a_line_goes_where_swapdb_takes_its_key() {
+    let server = patient();
+    let (mut holder, mut waiter) = (server.connect(), server.connect());
+    let mut news = listener(&server, "me");
+    assert!(granted(&holder.call_strs("REDLOCK.ACQUIRE k first 60000")) > 0);
+    queued(&mut waiter, "ACQUIRE k a 60000 WAIT 1 60000 me");
+    assert_eq!(holder.call_strs("SWAPDB 0 3"), Answer::ok());
+    assert!(granted(&holder.call_strs("REDLOCK.ACQUIRE k other 60000")) > 0, "nobody holds it here");
+    assert_eq!(holder.call_strs("SELECT 3"), Answer::ok());
+    assert_eq!(holder.call_strs("REDLOCK.INSPECT k").field("waiters"), Some(&Answer::Int(1)));
+    assert_eq!(holder.call_strs("REDLOCK.RELEASE k first"), Answer::Int(1));
+    assert!(heard(&mut news).ends_with(" k"));
+    assert_eq!(holder.call_strs("REDLOCK.RELEASE k a"), Answer::Int(1), "it has it there");
+    assert_eq!((number(&server, "handoffs"), number(&server, "waiters")), (1, 0));
+}

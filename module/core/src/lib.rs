@@ -33,6 +33,7 @@ pub mod queue;
 pub mod reply;
 pub mod request;
 pub mod slab;
+mod swaps;
 pub mod table;
 pub mod time;
 pub mod wheel;

@@ -14,12 +14,14 @@ mod line;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use due::Due;
 use line::Line;
 
 use crate::fault::Fault;
+use crate::swaps::Swaps;
 use crate::table::{Database, LockId};
 use crate::time::Millis;
 
@@ -55,7 +57,7 @@ impl Default for Limits {
 /// Somebody who waits.
 #[derive(Clone)]
 pub struct Waiter {
-    /// Where its keys are.
+    /// Where its keys are. Of one who is in line: [`Queues::database_of`] tells.
     pub database: Database,
     /// Its place in the order, chosen by itself.
     pub ticket: u64,
@@ -127,6 +129,10 @@ pub struct Queues {
     holders: HashMap<LockId, Holder>,
     /// Where somebody may be served.
     due: Due,
+    /// Every key may be free: how far those have been looked at who wait, in the order of their deadlines.
+    looked_at: Option<(Millis, WaiterId)>,
+    /// All of the above has databases under the numbers that they had before any swap.
+    swaps: Swaps,
 }
 
 /// Those who wait on one connection.
@@ -163,13 +169,17 @@ impl Queues {
     /// How many wait for a key.
     #[must_use]
     pub fn waiting_for(&self, database: Database, key: &[u8]) -> usize {
-        self.line(database, key).map_or(0, Line::len)
+        self.line(self.swaps.before(database), key).map_or(0, Line::len)
     }
 
     /// Whether somebody waits for a key whose turn comes before this ticket and owner. Whoever has no ticket
     /// comes last.
     #[must_use]
     pub fn is_preceded(&self, database: Database, key: &[u8], ticket: Option<u64>, owner: &[u8]) -> bool {
+        self.is_preceded_in(self.swaps.before(database), key, ticket, owner)
+    }
+
+    fn is_preceded_in(&self, database: Database, key: &[u8], ticket: Option<u64>, owner: &[u8]) -> bool {
         let first = self.line(database, key).and_then(Line::first);
         first.is_some_and(|((first, waits), _)| {
             ticket.is_none_or(|ticket| (*first, &**waits) < (ticket, owner))
@@ -181,7 +191,8 @@ impl Queues {
     ///
     /// # Errors
     /// [`Fault::TooManyWaiters`]; then nothing has changed.
-    pub fn enter(&mut self, waiter: Waiter) -> Result<usize, Fault> {
+    pub fn enter(&mut self, mut waiter: Waiter) -> Result<usize, Fault> {
+        waiter.database = self.swaps.before(waiter.database);
         let (database, first_key) = (waiter.database, &waiter.keys[0]);
         let before = self.earlier(&waiter);
         self.has_room(&waiter, &before)?;
@@ -228,7 +239,7 @@ impl Queues {
         }
         let stays: HashSet<&[u8]> = by.keys.iter().map(|key| &**key).collect();
         for key in old.keys.iter().filter(|key| !stays.contains(&***key)) {
-            self.note_free(old.database, key);
+            self.note_free_in(old.database, key);
         }
     }
 
@@ -247,7 +258,8 @@ impl Queues {
         room("on this connection", here.saturating_sub(given_up), count, self.limits.connection)?;
         for key in &waiter.keys {
             let given_up = !is_new && self.find(waiter.database, key, &waiter.owner).is_some();
-            let others = self.waiting_for(waiter.database, key).saturating_sub(usize::from(given_up));
+            let others = self.line(waiter.database, key).map_or(0, Line::len);
+            let others = others.saturating_sub(usize::from(given_up));
             room("for this key", others, 1, self.limits.key)?;
         }
         Ok(())
@@ -255,7 +267,7 @@ impl Queues {
 
     /// Takes a waiter out. True if it waited.
     pub fn leave(&mut self, database: Database, key: &[u8], owner: &[u8]) -> bool {
-        let waiter = self.find(database, key, owner);
+        let waiter = self.find(self.swaps.before(database), key, owner);
         waiter.is_some_and(|id| self.drop_waiter(id) > 0)
     }
 
@@ -299,27 +311,51 @@ impl Queues {
         let Some(waiter) = self.remove(id) else { return 0 };
         for key in &waiter.keys {
             // The key may be free, and only this waiter's turn have kept it so.
-            self.note_free(waiter.database, key);
+            self.note_free_in(waiter.database, key);
         }
         waiter.keys.len()
     }
 
     /// Notes that a key may be free: whoever is first in its line is to be served.
     pub fn note_free(&mut self, database: Database, key: &[u8]) {
+        self.note_free_in(self.swaps.before(database), key);
+    }
+
+    fn note_free_in(&mut self, database: Database, key: &[u8]) {
         if self.line(database, key).is_some() {
             self.due.note(database, key);
         }
     }
 
-    /// Notes that every key may be free, as at the end of a quarantine.
+    /// Notes that every key may be free, as at the end of a quarantine. They are looked at little by little.
     pub fn note_all_free(&mut self) {
-        let lines = self.lines.iter();
-        let places = lines.flat_map(|(database, lines)| lines.keys().map(|key| (*database, key.clone())));
-        self.due = places.collect();
+        self.looked_at = (!self.is_empty()).then_some((Millis(0), WaiterId(0)));
+    }
+
+    /// Looks at some more of the keys that may all be free. Whoever has come since, or has become the first in a
+    /// line, was seen to when that happened.
+    fn note_some_free(&mut self) {
+        let mut keys = 0;
+        while keys < KEYS_AT_ONCE
+            && let Some(before) = self.looked_at
+        {
+            let next = self.deadlines.range((Bound::Excluded(before), Bound::Unbounded)).next().copied();
+            self.looked_at = next;
+            let Some(waiter) = next.and_then(|(_, id)| self.waiters.get(&id)) else { continue };
+            keys += waiter.keys.len();
+            for key in &waiter.keys {
+                // One look at a line is enough.
+                let first = self.line(waiter.database, key).and_then(Line::first);
+                if first.is_some_and(|(_, first)| next.is_some_and(|(_, id)| id == first)) {
+                    self.due.note(waiter.database, key);
+                }
+            }
+        }
     }
 
     /// The key of a lock has gone to another server, and the lock with it: nobody waits for it here any longer.
     pub fn moved_away(&mut self, database: Database, key: &[u8]) {
+        let database = self.swaps.before(database);
         for id in self.line(database, key).map(Line::everybody).unwrap_or_default() {
             self.drop_waiter(id);
         }
@@ -346,12 +382,15 @@ impl Queues {
     /// Whether somebody may have to be served.
     #[must_use]
     pub fn is_due(&self) -> bool {
-        self.due.is_any()
+        self.due.is_any() || self.looked_at.is_some()
     }
 
     /// Who is to be served next, if the keys it waits for are free. `None` while [`is_due`](Self::is_due) means
     /// that there was a lot to clear away first: ask again later.
     pub fn next_due(&mut self) -> Option<WaiterId> {
+        if !self.due.is_any() {
+            self.note_some_free();
+        }
         let mut cleared = 0;
         while cleared < KEYS_AT_ONCE
             && let Some((database, key)) = self.due.next()
@@ -378,11 +417,17 @@ impl Queues {
         self.waiters.get(&id)
     }
 
+    /// The database in which the keys are that somebody waits for.
+    #[must_use]
+    pub fn database_of(&self, waiter: &Waiter) -> Database {
+        self.swaps.now(waiter.database)
+    }
+
     /// Whether a waiter is the first in every line in which it stands.
     #[must_use]
     pub fn is_first(&self, waiter: &Waiter) -> bool {
         let turn = Some(waiter.ticket);
-        !waiter.keys.iter().any(|key| self.is_preceded(waiter.database, key, turn, &waiter.owner))
+        !waiter.keys.iter().any(|key| self.is_preceded_in(waiter.database, key, turn, &waiter.owner))
     }
 
     /// A waiter was given these locks: it waits no longer, and has to claim them.
@@ -477,16 +522,7 @@ impl Queues {
 
     /// Two databases have changed places.
     pub fn databases_swapped(&mut self, one: Database, other: Database) {
-        let (first, second) = (self.lines.remove(&one), self.lines.remove(&other));
-        self.lines.extend(first.map(|lines| (other, lines)));
-        self.lines.extend(second.map(|lines| (one, lines)));
-        for waiter in self.waiters.values_mut() {
-            if waiter.database == one {
-                waiter.database = other;
-            } else if waiter.database == other {
-                waiter.database = one;
-            }
-        }
+        self.swaps.swap(one, other);
         self.note_all_free();
     }
 

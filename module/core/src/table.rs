@@ -10,6 +10,7 @@ use crate::image::LockImage;
 use crate::ledger::Seal;
 use crate::pack::{self, Form, Packed};
 use crate::slab::{Slab, SlotId};
+use crate::swaps::Swaps;
 use crate::time::Millis;
 use crate::wheel::{Links, Step, Wheel};
 
@@ -104,7 +105,7 @@ pub struct LockTable {
     /// Where locks stand that were renamed or moved after they were granted: few, so kept apart.
     moved: HashMap<LockId, (Database, Box<[u8]>)>,
     /// Databases that changed places: where the locks of a database stand now.
-    swapped: HashMap<Database, Database>,
+    swaps: Swaps,
 }
 
 /// The slab, read and written as records.
@@ -254,7 +255,7 @@ impl LockTable {
 
     /// Adds a record; `None` when a node can hold no more.
     pub fn insert(&mut self, lock: &NewLock<'_>) -> Option<LockId> {
-        let database = self.swapped_back(lock.database);
+        let database = self.swaps.before(lock.database);
         let owner = lock.owner.bytes();
         let bytes = at::BODY + owner.len() + lock.label.len() + lock.key.len();
         let links = self.wheel.place(lock.deadline);
@@ -354,9 +355,9 @@ impl LockTable {
         if record.flags() & MOVED != 0
             && let Some((database, key)) = self.moved.get(&id)
         {
-            return (self.swapped(*database), key);
+            return (self.swaps.now(*database), key);
         }
-        (self.swapped(record.database()), record.key())
+        (self.swaps.now(record.database()), record.key())
     }
 
     /// Whether the lock stands under this key, in whatever database, as far as the table was told.
@@ -374,14 +375,12 @@ impl LockTable {
         self.wheel.insert(&mut self.slots, id.to_bits());
         let flags = self.slots.record(id).flags();
         self.slots.set(id, at::FLAGS, [flags | MOVED]);
-        self.moved.insert(id, (self.swapped_back(database), key.into()));
+        self.moved.insert(id, (self.swaps.before(database), key.into()));
     }
 
     /// Notes that two databases changed places.
     pub fn databases_swapped(&mut self, one: Database, other: Database) {
-        let (from_one, from_other) = (self.swapped_back(one), self.swapped_back(other));
-        self.swapped.insert(from_one, other);
-        self.swapped.insert(from_other, one);
+        self.swaps.swap(one, other);
     }
 
     /// All that is to be saved of a lock.
@@ -434,18 +433,6 @@ impl LockTable {
     #[must_use]
     pub fn next_deadline(&self) -> Option<Millis> {
         self.wheel.next()
-    }
-
-    fn swapped(&self, database: Database) -> Database {
-        self.swapped.get(&database).copied().unwrap_or(database)
-    }
-
-    /// The number that a database had before any swap: what records keep.
-    fn swapped_back(&self, database: Database) -> Database {
-        if self.swapped.is_empty() {
-            return database;
-        }
-        self.swapped.iter().find(|(_, now)| **now == database).map_or(database, |(before, _)| *before)
     }
 }
 

@@ -132,7 +132,7 @@ impl Node {
     pub fn next_due(&mut self) -> Option<(WaiterId, Database, Vec<Vec<u8>>)> {
         let id = self.queues.next_due()?;
         let waiter = self.queues.waiter(id)?;
-        Some((id, waiter.database, waiter.keys.iter().map(|key| key.to_vec()).collect()))
+        Some((id, self.queues.database_of(waiter), waiter.keys.iter().map(|key| key.to_vec()).collect()))
     }
 
     /// Gives a waiter its lock, if it can be had now, and says what is to be announced.

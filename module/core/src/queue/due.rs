@@ -19,12 +19,6 @@ pub(super) struct Due {
     until: Millis,
 }
 
-impl FromIterator<Place> for Due {
-    fn from_iter<I: IntoIterator<Item = Place>>(places: I) -> Self {
-        Self { now: places.into_iter().collect(), ..Self::default() }
-    }
-}
-
 impl Due {
     /// Notes that a place is to be looked at. One that is to be looked at later stays there.
     pub(super) fn note(&mut self, database: Database, key: &[u8]) {
@@ -37,6 +31,12 @@ impl Due {
     /// Whether a place is to be looked at now.
     pub(super) fn is_any(&self) -> bool {
         !self.now.is_empty()
+    }
+
+    /// How many places are to be looked at now.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.now.len()
     }
 
     /// The next place to be looked at.

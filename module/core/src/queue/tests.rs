@@ -113,3 +113,90 @@ fn what_is_postponed_is_looked_at_once_and_last() {
     assert_eq!([ticket(&mut queues), ticket(&mut queues), ticket(&mut queues)], [Some(2), Some(1), None]);
     assert_eq!(queues.retries_at(), None);
 }
+
+/// As many keys as make ten looks, each with two in line.
+fn many_lines() -> (Queues, usize) {
+    let (mut queues, lines) = (Queues::default(), 5 * KEYS_AT_ONCE);
+    for ticket in 1..=2 {
+        for line in 0..lines {
+            let (owner, key) = (format!("o{ticket}-{line}"), format!("k{line}"));
+            queues.enter(waiter(&owner, ticket, 1, &[&key])).unwrap();
+        }
+    }
+    (queues, lines)
+}
+
+/// Everybody who is to be served, and how often that was asked; never many places are noted at once.
+fn all_due(queues: &mut Queues) -> Vec<(Database, Box<[u8]>)> {
+    let mut places = Vec::new();
+    while queues.is_due() {
+        let Some(id) = queues.next_due() else { continue };
+        assert!(queues.due.len() < KEYS_AT_ONCE);
+        let found = queues.waiter(id).unwrap();
+        assert_eq!(found.ticket, 1, "the first in line");
+        places.push((queues.database_of(found), found.keys[0].clone()));
+    }
+    places
+}
+
+#[test]
+fn when_every_key_may_be_free_each_line_is_looked_at_once_and_few_at_a_time() {
+    let (mut queues, lines) = many_lines();
+    queues.note_all_free();
+    let mut places = all_due(&mut queues);
+    places.sort();
+    places.dedup();
+    assert_eq!(places.len(), lines);
+    assert!(all_due(&mut queues).is_empty(), "that was all");
+    // Asked for again halfway, it begins again.
+    queues.note_all_free();
+    for _ in 0..lines / 2 {
+        queues.next_due();
+    }
+    queues.note_all_free();
+    assert!(all_due(&mut queues).len() >= lines);
+    let mut nobody = Queues::default();
+    nobody.note_all_free();
+    assert!(!nobody.is_due());
+}
+
+#[test]
+fn whoever_leaves_while_the_lines_are_looked_at_is_followed_by_the_next() {
+    let (mut queues, lines) = many_lines();
+    queues.note_all_free();
+    queues.next_due().unwrap();
+    for line in 0..lines {
+        let (owner, key) = (format!("o1-{line}"), format!("k{line}"));
+        assert!(queues.leave(0, key.as_bytes(), owner.as_bytes()));
+    }
+    let mut keys = HashSet::new();
+    while queues.is_due() {
+        let Some(id) = queues.next_due() else { continue };
+        keys.insert(queues.waiter(id).unwrap().keys[0].clone());
+    }
+    assert_eq!(keys.len(), lines);
+}
+
+#[test]
+fn lines_change_places_with_their_databases() {
+    let (mut queues, lines) = many_lines();
+    queues.enter(Waiter { database: 3, ..waiter("here", 1, 2, &["k0"]) }).unwrap();
+    queues.databases_swapped(0, 3);
+    assert_eq!((queues.waiting_for(3, b"k0"), queues.waiting_for(0, b"k0")), (2, 1));
+    assert_eq!(queues.waiting_for(0, b"k1"), 0);
+    let places = all_due(&mut queues);
+    assert_eq!(places.iter().filter(|(database, _)| *database == 3).count(), lines);
+    assert!(places.contains(&(0, b"k0"[..].into())));
+    // From then on everything has its new number.
+    queues.enter(Waiter { database: 3, ..waiter("newcomer", 9, 2, &["k0"]) }).unwrap();
+    assert_eq!(queues.waiting_for(3, b"k0"), 3);
+    assert!(queues.is_preceded(3, b"k0", Some(2), b"z") && !queues.is_preceded(0, b"k1", None, b"z"));
+    assert!(queues.leave(0, b"k0", b"here") && !queues.leave(0, b"k0", b"newcomer"));
+    queues.note_free(3, b"k0");
+    let next = queues.next_due().and_then(|id| queues.waiter(id));
+    assert_eq!(next.map(|next| (queues.database_of(next), next.ticket)), Some((3, 1)));
+    queues.moved_away(3, b"k0");
+    assert_eq!(queues.waiting_for(3, b"k0"), 0);
+    queues.databases_swapped(3, 0);
+    assert_eq!(queues.waiting_for(0, b"k1"), 2);
+}
