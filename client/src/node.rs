@@ -108,7 +108,8 @@ impl Node {
     /// The masters are found through any of the servers, with the login and the certificates given here, and a
     /// lock is followed when its slot moves. All masters have to be there: while one of them is away, so is
     /// the node. Resources that are [taken together](crate::LockManager::acquire_many) must share a hash tag,
-    /// as in `{orders}:1` and `{orders}:2`. Users with few rights also need `+cluster|slots +asking`.
+    /// as in `{orders}:1` and `{orders}:2`. Users with few rights also need `+cluster|slots +asking`. Whoever waits in
+    /// line has one more connection, to any of the masters: all of them tell of every lock that is handed on.
     ///
     /// What a master forgets when a replica takes its place, and the numbers that do not move with a slot, are
     /// risks of this kind of node: a server on its own has neither.
@@ -141,7 +142,7 @@ impl Node {
         self
     }
 
-    /// Asks for replies in RESP3, whatever the URL says. Without it nobody can
+    /// Asks for replies in RESP3, whatever the URL says. In RESP2 it takes a second connection to
     /// [wait in line](crate::Builder::wait_in_line) at the node.
     ///
     /// Default: what the URL says, or RESP3.

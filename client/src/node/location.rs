@@ -53,7 +53,7 @@ impl Location {
         }
         match url.into_connection_info() {
             Ok(info) => Self::from_info(&info).map(|mut location| {
-                // What nodes tell by themselves comes over the same connection only in RESP3.
+                // In RESP3 what nodes tell by themselves comes over the same connection.
                 if !says_protocol {
                     location.login.protocol = Protocol::Resp3;
                 }

@@ -95,7 +95,7 @@ async fn a_cluster_and_servers_beside_it_hand_on_together() {
 #[tokio::test]
 async fn what_was_said_while_nobody_listened_is_asked_for() {
     // Whoever hears of it only by asking now and then comes too late for the claim.
-    let cluster = Cluster::start_with(2, |_, member| member.module_args(["claim-window", "1000"]));
+    let cluster = Cluster::start_with(2, |_, member| member.module_args(["claim-window", "1500"]));
     let (holder, locks) = pair(&cluster).await;
     let key = cluster.key(0, "lock");
     let guard = holder.acquire(&key, TTL).await.expect("free");

@@ -107,7 +107,7 @@ async fn the_first_one_who_waits_is_served() {
 #[tokio::test]
 async fn what_was_said_while_nobody_listened_is_asked_for() {
     // Whoever hears of it only by asking now and then comes too late for the claim.
-    let fleet = Fleet::start_with(3, |_, node| node.module_args(["claim-window", "1000"]));
+    let fleet = Fleet::start_with(3, |_, node| node.module_args(["claim-window", "1500"]));
     let holder = builder().wait_in_line(false).nodes(fleet.urls()).build().expect("addresses");
     let other = apart(fleet.urls()).await;
     have_waited(&holder, &other, &fleet).await;
