@@ -1,6 +1,7 @@
 //! How a cluster is found, and how one gets in.
 
 use crate::client::{TTL, builder};
+use crate::lines::{served, until_in_line, wait_for};
 use crate::{alone, complaint, until_nothing_is_held};
 use redlock_client::{Node, Tls};
 use redlock_tests::{Certs, ClientCertificate, Cluster, SOON, Server, eventually_async, skip};
@@ -61,7 +62,7 @@ async fn a_cluster_and_one_of_its_masters_are_one_witness() {
 }
 
 /// What a client needs to be allowed, and no more.
-const RULES: &str = "on >hush resetkeys ~app:* resetchannels -@all \
+const RULES: &str = "on >hush resetkeys ~app:* resetchannels &redlock:grant:* -@all +subscribe \
     +redlock.acquire +redlock.extend +redlock.release +redlock.node +cluster|slots +asking";
 
 #[tokio::test]
@@ -77,8 +78,12 @@ async fn a_cluster_is_logged_in_to_everywhere() {
     ];
     for node in nodes {
         let manager = alone(node).await;
-        for key in &keys {
-            manager.try_acquire(key, TTL).await.expect("a free lock").release().await;
+        for (master, key) in keys.iter().enumerate() {
+            let guard = manager.try_acquire(key, TTL).await.expect("a free lock");
+            let waiting = wait_for(&manager, key);
+            until_in_line(&cluster, master, 1).await;
+            guard.release().await;
+            served(waiting).await.release().await;
         }
     }
     // Also at a master that is met on the way, and for a slot that is on its way.

@@ -7,17 +7,17 @@ use redlock_tests::{Answer, Cluster, Fleet, SOON, Server, eventually_async, in_t
 use std::time::Instant;
 use tokio::task::JoinHandle;
 
-fn wait_for(locks: &LockManager, key: &str) -> JoinHandle<Result<Guard, Error>> {
+pub(crate) fn wait_for(locks: &LockManager, key: &str) -> JoinHandle<Result<Guard, Error>> {
     let (locks, key) = (locks.clone(), key.to_owned());
     tokio::spawn(async move { locks.acquire(key, TTL).await })
 }
 
-async fn served(waiting: JoinHandle<Result<Guard, Error>>) -> Guard {
+pub(crate) async fn served(waiting: JoinHandle<Result<Guard, Error>>) -> Guard {
     in_time("whoever waits is served", SOON, waiting).await.expect("no panic").expect("the lock")
 }
 
 /// Waits until so many are in line at a master, and nobody elsewhere.
-async fn until_in_line(cluster: &Cluster, master: usize, count: u64) {
+pub(crate) async fn until_in_line(cluster: &Cluster, master: usize, count: u64) {
     let expected = |index| if index == master { count } else { 0 };
     let is_so = || cluster.iter().enumerate().all(|(index, member)| waiters_at(member) == expected(index));
     let what = format!("{count} are in line at master {master}");
