@@ -107,14 +107,34 @@ fn people_at_a_terminal_see_a_bar_and_then_the_figures() {
     let Some(tmux) = Tmux::start(Desk::of(&fleet)) else { return };
     tmux.line("redlock bench --duration 1h; echo code=$?");
     // The bar says how many there were so far.
-    tmux.until("cycles");
+    assert!(tmux.until("cycles").contains("░"));
     eventually("it is under way", SOON, || (fleet.calls("redlock.release")[0] > 10).then_some(()));
     tmux.key("C-c");
     let screen = tmux.until("code=0");
     assert!(screen.contains("acquire") && screen.contains("p99.9"), "{screen}");
     assert!(screen.contains("  up to ") && screen.contains("█"), "{screen}");
-    // One that ends by itself takes its bar along. After a Ctrl-C, which the terminal shows, it may stay.
+    assert!(!screen.contains("░") && !screen.contains("^C"), "bar and Ctrl-C are gone: {screen}");
+    assert!(tmux.has_cursor(), "{screen}");
+    // So are those of one that ends by itself.
     tmux.line("clear; redlock bench --duration 300ms; echo code=$((1 + 6))");
     let screen = tmux.until("code=7");
     assert!(!screen.contains("░") && screen.contains("  up to "), "the bar is gone: {screen}");
+}
+
+#[test]
+fn whoever_ends_it_at_a_terminal_gets_the_line_back_also_without_the_figures() {
+    let fleet = Fleet::start(3);
+    let Some(tmux) = Tmux::start(Desk::of(&fleet)) else { return };
+    // Figures that go elsewhere write over nothing.
+    tmux.line("redlock bench --duration 1h --tasks 8 >figures; echo code=$?");
+    tmux.until("cycles");
+    // Keys that are pressed meanwhile are shown by the terminal too, and do not push the bar aside.
+    tmux.letters("abc");
+    let shown = fleet.calls("redlock.release")[0];
+    eventually("it goes on", SOON, || (fleet.calls("redlock.release")[0] > shown + 1000).then_some(()));
+    tmux.key("C-c");
+    let screen = tmux.until("code=0");
+    let mut after = screen.lines().skip_while(|line| !line.contains("redlock bench")).skip(1);
+    assert_eq!(after.next().map(str::trim_end), Some("code=0"), "{screen}");
+    assert!(tmux.has_cursor(), "{screen}");
 }

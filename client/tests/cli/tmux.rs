@@ -91,6 +91,11 @@ impl Tmux {
         self.tmux(&["display-message", "-p", "#{alternate_on}"]).trim() == "1"
     }
 
+    /// Whether the cursor is shown.
+    pub(crate) fn has_cursor(&self) -> bool {
+        self.tmux(&["display-message", "-p", "#{cursor_flag}"]).trim() == "1"
+    }
+
     /// Whether the terminal hands over lines, and shows what is typed.
     pub(crate) fn is_cooked(&self) -> bool {
         let tty = self.tmux(&["display-message", "-p", "#{pane_tty}"]);

@@ -251,8 +251,9 @@ pub(crate) struct Exporter {
 /// Keys: n, l, a, w and h sort by name, time left, age, waiters and holders; r turns the order round; / filters;
 /// arrows and Page keys move; p pauses; q quits.
 ///
-/// A user needs +scan, +redlock.inspect, +redlock.node and +info. Keys that were locked with SET NX PX are not shown:
-/// see inspect. With --once it exits with 113 if fewer than a majority of the nodes answer.
+/// A user needs +scan, +redlock.inspect, +redlock.node and +info. Keys that were locked with SET NX PX are not shown, as
+/// nothing tells them from other strings; inspect knows them by their name. With --once it exits with 113 if
+/// fewer than a majority of the nodes answer.
 #[derive(Debug, Group)]
 #[command(after_help = exit::HELP)]
 pub(crate) struct Top {

@@ -1,7 +1,8 @@
 //! `redlock bench`: how fast locks are on the user's own nodes.
 //!
-//! `histogram.rs` draws how long it took.
+//! `histogram.rs` draws how long it took, and `bar.rs` how far it is meanwhile.
 
+mod bar;
 mod histogram;
 
 use crate::args::{Bench, Common};
@@ -9,12 +10,11 @@ use crate::config::Config;
 use crate::exit::{Code, Failure};
 use crate::output::{Output, Table, Tone, cell, counted, tame, toned};
 use crate::run::signals::Interrupts;
+use bar::Bar;
 use hdrhistogram::Histogram;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use redlock_client::{Health, LockManager, NodeHealth};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::io::IsTerminal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -68,19 +68,20 @@ async fn bench(common: &Common, args: &Bench, output: &Output) -> Result<Code, F
         let resource = if args.contended { "shared".to_owned() } else { number.to_string() };
         callers.spawn(go_round(Arc::clone(&course), resource));
     }
-    let bar = progress_bar(args, *output);
+    let mut bar = Bar::new(args.duration, *output);
     tokio::select! {
-        () = show_progress(&course, args, &bar) => {}
+        () = show_progress(&course, args, &mut bar) => {}
         // What was measured until then is of use too.
         _ = interrupts.next() => {}
     }
-    bar.finish_and_clear();
     course.is_over.store(true, Ordering::Relaxed);
     let mut all = Figures::new()?;
     while let Some(figures) = callers.join_next().await {
         all.add(&figures.map_err(|error| Failure::internal(error.to_string()))??);
     }
     let took = begun.elapsed();
+    // Not before: the terminal shows a Ctrl-C when the signal is on its way already.
+    drop(bar);
     course.locks.close().await;
     if output.is_json {
         output.json(&all.json(args, &health, took))?;
@@ -132,26 +133,16 @@ fn record(histogram: &mut Histogram<u64>, took: Duration) {
     histogram.saturating_record(u64::try_from(took.as_micros()).unwrap_or(LONGEST_US));
 }
 
-/// For people who watch; programs and files get none.
-fn progress_bar(args: &Bench, output: Output) -> ProgressBar {
-    let is_watched = !output.is_json && std::io::stderr().is_terminal();
-    let target = if is_watched { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-    let total = u64::try_from(args.duration.as_millis()).unwrap_or(u64::MAX);
-    let bar = ProgressBar::with_draw_target(Some(total), target);
-    // A template that is wrong would only be less pretty.
-    let template = if output.is_colored() { "{bar:40.green} {msg}" } else { "{bar:40} {msg}" };
-    bar.set_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()));
-    bar
-}
-
 /// Lets the time pass, and shows people how it does.
-async fn show_progress(course: &Course, args: &Bench, bar: &ProgressBar) {
+async fn show_progress(course: &Course, args: &Bench, bar: &mut Bar) {
     let begun = Instant::now();
-    while begun.elapsed() < args.duration {
+    loop {
+        bar.show(begun.elapsed(), course.cycles.load(Ordering::Relaxed));
         let left = args.duration.saturating_sub(begun.elapsed());
+        if left.is_zero() {
+            return;
+        }
         tokio::time::sleep(left.min(Duration::from_millis(100))).await;
-        bar.set_position(u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX));
-        bar.set_message(format!("{} cycles", course.cycles.load(Ordering::Relaxed)));
     }
 }
 

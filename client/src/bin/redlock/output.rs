@@ -68,6 +68,11 @@ impl Output {
         painted(self.colors.stdout, tone, text)
     }
 
+    /// A piece of text for stderr.
+    pub(crate) fn paint_aside(self, tone: Tone, text: &str) -> String {
+        painted(self.colors.stderr, tone, text)
+    }
+
     /// One line of the result. A reader that has gone away, as `head` does, has seen enough; but a result that a full
     /// disk has swallowed must not look like one.
     pub(crate) fn line(self, text: &str) -> Result<(), Failure> {
@@ -95,7 +100,7 @@ impl Output {
     /// A word for people who watch; nothing for programs.
     pub(crate) fn note(self, text: &str) {
         if !self.is_json {
-            let text = painted(self.colors.stderr, Tone::Faint, text);
+            let text = self.paint_aside(Tone::Faint, text);
             let _ = writeln!(std::io::stderr().lock(), "redlock: {text}");
         }
     }
@@ -106,7 +111,7 @@ impl Output {
         if self.is_json {
             let _ = writeln!(stderr, "{}", failure.json());
         } else {
-            let name = painted(self.colors.stderr, Tone::Bad, "redlock:");
+            let name = self.paint_aside(Tone::Bad, "redlock:");
             let _ = writeln!(stderr, "{name} {}", failure.message);
         }
     }
