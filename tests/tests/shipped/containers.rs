@@ -75,16 +75,26 @@ fn the_image_is_built_with_the_oldest_compiler_that_is_promised() {
 }
 
 #[test]
-fn image_and_compose_file_name_the_same_server() {
+fn image_and_compose_file_name_the_same_images_below() {
     let dockerfile = read("docker/Dockerfile");
     let server = argument(&dockerfile, "SERVER_IMAGE");
     assert!(!server.contains("alpine"), "the module is built for another C library");
     let compose = yaml("docker/compose.yml");
     let services = &compose["services"];
-    let given = services["node-1"]["build"]["args"]["SERVER_IMAGE"].as_str().expect("an argument");
-    assert_eq!(given, format!("${{SERVER_IMAGE:-{server}}}"));
     for (name, stage) in [("node-1", "node"), ("exporter", "command"), ("redlock", "command")] {
-        assert_eq!(field(&services[name], "build")["target"].as_str(), Some(stage));
+        let build = field(&services[name], "build");
+        assert_eq!(build["target"].as_str(), Some(stage));
+        // Whoever builds upon other images says so once, to docker or to compose.
+        let below = if stage == "node" { "SERVER_IMAGE" } else { "COMMAND_IMAGE" };
+        let given = build["args"].as_hash().expect("arguments");
+        let given: BTreeSet<_> = given.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        let variable = |name| format!("${{{name}:-{}}}", argument(&dockerfile, name));
+        let (rust, other) = (variable("RUST_IMAGE"), variable(below));
+        assert_eq!(
+            given,
+            [(Some("RUST_IMAGE"), Some(&*rust)), (Some(below), Some(&*other))].into(),
+            "{name}"
+        );
         assert!(
             dockerfile
                 .lines()
@@ -286,7 +296,13 @@ fn a_program_or_a_file_of_ones_own_is_left_as_it_is() {
 }
 
 fn health(socket: &Path) -> Output {
+    health_with(socket, None)
+}
+
+/// The health check with a password in a variable of that name.
+fn health_with(socket: &Path, password: Option<(&str, &str)>) -> Output {
     let mut command = Command::new(root().join("docker/redlock-healthcheck"));
+    command.env_remove("REDISCLI_AUTH").env_remove("VALKEYCLI_AUTH").envs(password);
     run(command.env("REDLOCK_HEALTH_OPTIONS", format!("-s {}", socket.display())), SOON)
 }
 
@@ -311,4 +327,21 @@ fn healthy_is_a_server_with_the_module_and_nothing_else() {
     assert!(output.status.success(), "a node in quarantine is well: {}", told(&output));
     let plain = Server::builder().without_module().start();
     assert!(!health(&plain.socket()).status.success(), "a server without the module is no node");
+}
+
+/// `valkey-cli` has read one name or the other, as its version is; `redis-cli` knows its own alone.
+#[test]
+fn the_health_check_takes_its_password_by_either_name() {
+    if find("redis-cli").or_else(|| find("valkey-cli")).is_none() {
+        skip("no redis-cli and no valkey-cli here");
+        return;
+    }
+    let server = Server::builder().password("sesame").start();
+    for name in ["REDISCLI_AUTH", "VALKEYCLI_AUTH"] {
+        let output = health_with(&server.socket(), Some((name, "sesame")));
+        assert!(output.status.success(), "{name}: {}", told(&output));
+        assert!(!health_with(&server.socket(), Some((name, "mustard"))).status.success(), "{name}");
+    }
+    let output = health(&server.socket());
+    assert!(!output.status.success() && told(&output).contains("NOAUTH"), "{}", told(&output));
 }
