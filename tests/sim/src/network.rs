@@ -70,5 +70,5 @@ pub(super) fn delay(plan: &Plan, chance: &mut Rng) -> u64 {
     while chance.u32(0..10) == 0 {
         us *= 3;
     }
-    us
+    us.min(plan.slowest_us)
 }

@@ -44,6 +44,8 @@ pub struct Plan {
     pub waits: bool,
     /// For how long a node keeps a lock for the one it was handed to, in milliseconds.
     pub claim_ms: u64,
+    /// How long a message takes at most, in microseconds, unless it is late.
+    pub slowest_us: u64,
     /// A rule that is left out on purpose.
     pub weakness: Weakness,
 }
@@ -79,6 +81,7 @@ impl Plan {
             clock_ppm: if wild { 200_000 } else { WITHIN_DRIFT_PPM },
             waits: chance.bool(),
             claim_ms: [5, 20, 100][chance.usize(0..3)],
+            slowest_us: u64::MAX,
             weakness: Weakness::None,
         };
         let jumps = if chance.bool() { chance.u32(1..=4) } else { 0 };
@@ -91,11 +94,13 @@ impl Plan {
 
     /// The same without any trouble, and with a line before its only lock: what the order of a line is seen in.
     ///
-    /// A lock that its holder has left behind ends at each node by that node's own clock. Who is next gets it from the
-    /// slowest last, and until then the fastest must keep it for him: the window is longer than they are apart.
+    /// A lock that its holder has left behind ends at each node by that node's own clock, and one that is freed when
+    /// the message arrives there. Who is next gets it from the last node last, and until then the first must keep it
+    /// for him: the window is longer than they are apart.
     fn calm(self) -> Self {
         Self {
-            claim_ms: self.claim_ms.max(self.ttl_ms / 50),
+            claim_ms: self.claim_ms.max(10).max(self.ttl_ms / 50),
+            slowest_us: 1_000,
             clients: self.clients + 2,
             keys: 1,
             lost: 0,
