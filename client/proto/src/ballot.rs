@@ -1,9 +1,9 @@
 //! Who won: one number from a majority.
 //!
 //! **A client holds a lock with fence F when a majority of the nodes have answered exactly F, each while
-//! holding the lock for its owner.** Any two majorities share a node; that node held the lock for one of
-//! them first, counted on, and gave the other more. So two holders never have the same number, and the
-//! later one has the larger, whatever clocks and pauses do.
+//! holding the lock for its owner, and hold it still.** Any two majorities share a node; that node held the
+//! lock for one of them first, counted on, and gave the other more. So two holders never have the same
+//! number, and the later one has the larger, whatever clocks and pauses do.
 //!
 //! Only equal answers count. "The largest of what the nodes said" gives two holders one number within ten
 //! steps: the largest may be known to one node only.

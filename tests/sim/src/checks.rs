@@ -159,6 +159,17 @@ impl Checks {
         }
     }
 
+    /// A session begins to hold its keys at this very moment. Where clocks keep their rates, whoever does so later has
+    /// the larger number, and not only if it began to ask later.
+    pub fn holds_from_now(&mut self, keys: &[usize], fence: u64) {
+        for key in keys.iter().filter(|_| self.clocks_hold) {
+            let before = self.largest.get(key).copied().unwrap_or(0);
+            if fence <= before {
+                self.violations.push(Violation::FenceNotLarger { key: *key, fence, before });
+            }
+        }
+    }
+
     /// A session waits in line at every node for a key, and for no other.
     pub fn queued(&mut self, session: SessionId, key: usize, ticket: u64) {
         self.in_line.insert(session, (key, ticket));

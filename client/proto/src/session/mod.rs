@@ -330,7 +330,7 @@ impl Session {
                 self.attend(now)
             }
             Verdict::Agreed { fence } => {
-                if self.has_lapsed(self.counting_from(now)) {
+                if !self.is_held_under(fence, self.counting_from(now)) {
                     return self.promote(fence, false, now).or_else(|| self.attend(now));
                 }
                 self.phase = Phase::Held { fence };
@@ -388,6 +388,16 @@ impl Session {
         to.iter().for_each(|node| promotion.in_flight.insert(node));
         self.promotion = Some(promotion);
         Some(self.raise(goal, to, now))
+    }
+
+    /// Whether a majority of the nodes have answered this number and hold the lock for us, the same nodes. One that
+    /// answered it and has lost the lock since may have granted others more; that yet others hold it, under other
+    /// numbers, does not make up for it.
+    fn is_held_under(&self, fence: u64, now: Moment) -> bool {
+        let holds = |node: &usize| {
+            self.ballot.vote(*node).fence() == Some(fence) && !self.lease_has_lapsed(*node, now)
+        };
+        !self.has_lapsed(now) && self.quorum.is_reached_by((0..self.quorum.nodes()).filter(holds).count())
     }
 
     fn lease_has_lapsed(&self, node: usize, now: Moment) -> bool {

@@ -32,9 +32,8 @@ impl Session {
     /// Goes on with raising after a node has answered, if that is what it was asked for.
     pub(super) fn attend_raising(&mut self, node: usize, asked: u64, now: Moment) -> Option<Event> {
         let Phase::Held { .. } = self.phase else { return None };
-        let raising = self.raising.as_mut().filter(|raising| raising.goal == asked)?;
-        let goal = raising.goal;
-        if self.quorum.is_reached_by(self.ballot.nodes(|vote| vote.fence() == Some(goal)).len()) {
+        let goal = self.raising.filter(|raising| raising.goal == asked)?.goal;
+        if self.is_held_under(goal, now) {
             self.phase = Phase::Held { fence: goal };
             self.raising = None;
             return Some(Event::Extended);
@@ -44,6 +43,7 @@ impl Session {
         if self.ballot.vote(node).fence().is_some_and(is_on_its_way) {
             return Some(self.raise(goal, NodeSet::one(node), now));
         }
+        let raising = self.raising.as_mut()?;
         raising.in_flight.remove(node);
         let in_flight = raising.in_flight;
         let can_count =

@@ -94,6 +94,21 @@ fn what_is_over_does_not_come_back() {
 }
 
 #[test]
+fn who_holds_later_has_the_larger_number() {
+    let late = |clocks_hold, fence| {
+        found(clocks_hold, |checks| {
+            checks.began(1, &[0]);
+            checks.began(2, &[0]);
+            checks.held(2, &[0], 8, &[]);
+            checks.holds_from_now(&[0], fence);
+        })
+    };
+    assert_eq!(late(true, 7), [Violation::FenceNotLarger { key: 0, fence: 7, before: 8 }]);
+    assert_eq!(late(true, 9), []);
+    assert_eq!(late(false, 7), [], "it may believe in a lock that is over");
+}
+
+#[test]
 fn who_relies_on_a_lock_past_its_end_was_told_too_late() {
     let stopped = |clocks_hold, has_lapsed, was_asleep| {
         found(clocks_hold, |checks| checks.stopped(1, has_lapsed, was_asleep))

@@ -113,6 +113,7 @@ impl World<'_> {
             keys.filter_map(|key| Some((other.believes_in(*key, now)?, *key))).collect::<Vec<_>>()
         };
         let believers: Vec<_> = others.flat_map(|(_, other)| shared(other)).collect();
+        self.checks.holds_from_now(&active.keys, fence);
         self.checks.held(active.id, &active.keys, fence, &believers);
         let (session, keys) = (active.id, active.keys.clone());
         if let ([_], Some(_), true) = (&keys[..], active.ticket, self.plan.is_calm()) {

@@ -426,3 +426,24 @@ fn whoever_asks_for_the_last_time_gets_an_answer() {
     let over = session.answered(1, &request, queued(40), at(51));
     assert!(matches!(over, Some(Event::Failed(Refusal::Contended))), "{over:?}");
 }
+
+#[test]
+fn numbers_of_locks_that_have_gone_on_make_no_majority() {
+    let (mut session, _) = in_line();
+    let Some(Event::Promote(again, _)) = session.woken(at(2_000)) else { panic!("it asks again") };
+    // Two nodes gave us the lock long ago, and nobody heard. Others have held it since, under 8.
+    for node in [0, 1] {
+        assert!(session.pushed(node, grant(7, 100, 499), at(2_001)).is_none());
+    }
+    let Some(Event::Promote(claim, to)) = session.answered(2, &again, Reply::Number(7), at(2_001)) else {
+        panic!("what was given too long ago is asked for again")
+    };
+    assert_eq!((claim.ask, nodes(to)), (Ask::Promote { fence: 7 }, vec![0, 1]));
+    // Now three nodes hold the lock for us, and three have said 7: these are not the same.
+    for node in [3, 4] {
+        let event = session.answered(node, &again, Reply::Number(9), at(2_002));
+        assert!(event.is_none(), "{event:?}");
+    }
+    let held = session.answered(0, &claim, Reply::Number(9), at(2_003));
+    assert!(matches!(held, Some(Event::Held { fence: 9 })), "{held:?}");
+}
