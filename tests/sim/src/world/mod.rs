@@ -276,6 +276,14 @@ impl<'a> World<'a> {
             }
             Coming::Closed { node, connection } => {
                 let sim = &mut self.nodes[node];
+                // What is down does nothing, and forgets who was connected; what stands still finds out later.
+                if sim.is_down {
+                    return;
+                }
+                if self.now < sim.stalled_until {
+                    let at = sim.stalled_until;
+                    return self.schedule(at, Coming::Closed { node, connection });
+                }
                 sim.memory.close(connection, sim.time.at(self.now));
                 self.attend(node);
             }
