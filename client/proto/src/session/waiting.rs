@@ -27,6 +27,8 @@ const FIRST_PROBE: Duration = Duration::from_millis(10);
 const LAST_PROBE: Duration = Duration::from_secs(1);
 /// The least time for which a lock that was not claimed yet is of use.
 const LEAST_OF_USE: Duration = Duration::from_millis(30);
+/// The least time for which any lock that was waited for is of use: its holder must be told before it is over.
+const LEAST_OF_ALL: Duration = Duration::from_millis(1);
 /// How many round trips we want to have for a claim: one for the news and the claim itself, the rest for what may
 /// come between.
 const CLAIM_ROUND_TRIPS: u32 = 4;
@@ -323,10 +325,14 @@ impl Session {
     }
 
     /// A lock is counted on from this moment. One that was handed to us and has hardly any time left is claimed
-    /// before it is of use to anybody.
+    /// before it is of use to anybody; so is one that is nearly over at a node which has held it for long, while we
+    /// waited for others.
     pub(super) fn counting_from(&self, now: Moment) -> Moment {
-        let has_unclaimed = self.waiting.as_ref().is_some_and(|waiting| !waiting.unclaimed.is_empty());
-        if has_unclaimed { now.plus(LEAST_OF_USE) } else { now }
+        match &self.waiting {
+            None => now,
+            Some(waiting) if waiting.unclaimed.is_empty() => now.plus(LEAST_OF_ALL),
+            Some(_) => now.plus(LEAST_OF_USE),
+        }
     }
 
     /// Whether to go on although the votes are lost.

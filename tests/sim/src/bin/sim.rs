@@ -2,17 +2,21 @@
 
 use redlock_sim::{self as sim, Plan};
 use std::num::NonZeroUsize;
+use std::ops::Range;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const USAGE: &str = "usage: sim SEED [--simplest]    --simplest looks for less trouble that still goes wrong
-       sim --count N           runs the histories 1 to N, until one goes wrong";
+       sim --count N [--from SEED]    runs so many histories, the first is 1 unless told, until one goes wrong";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let wish = match words[..] {
-        ["--count", count] => count.parse().ok().map(run_many),
+        ["--count", count] => count.parse().ok().map(|count| run_many(1, count)),
+        ["--count", count, "--from", seed] => {
+            seed.parse().ok().zip(count.parse().ok()).map(|(from, count)| run_many(from, count))
+        }
         [seed] => seed.parse().ok().map(|seed| replay(Plan::of(seed))),
         [seed, "--simplest"] => seed.parse().ok().map(|seed| replay(simplest(Plan::of(seed)))),
         _ => None,
@@ -49,8 +53,8 @@ fn replay(plan: Plan) -> ExitCode {
     ExitCode::FAILURE
 }
 
-fn run_many(count: u64) -> ExitCode {
-    let plan = match first_that_breaks(count) {
+fn run_many(from: u64, count: u64) -> ExitCode {
+    let plan = match first_that_breaks(from..from.saturating_add(count)) {
         Ok(Some(plan)) => plan,
         Ok(None) => {
             println!("{count} histories: every rule was kept.");
@@ -69,18 +73,18 @@ fn run_many(count: u64) -> ExitCode {
 
 /// The first history that breaks a rule, on all cores and yet always the same one: seeds are given out in
 /// order, and whoever has been given one finishes it.
-fn first_that_breaks(count: u64) -> Result<Option<Plan>, String> {
-    let next = AtomicU64::new(1);
+fn first_that_breaks(seeds: Range<u64>) -> Result<Option<Plan>, String> {
+    let next = AtomicU64::new(seeds.start);
     let worker = || -> Result<Option<Plan>, String> {
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed > count {
+            if seed >= seeds.end {
                 return Ok(None);
             }
             let plan = Plan::of(seed);
-            let outcome = sim::survive(&plan).inspect_err(|_| next.store(count + 1, Ordering::Relaxed))?;
+            let outcome = sim::survive(&plan).inspect_err(|_| next.store(seeds.end, Ordering::Relaxed))?;
             if !outcome.violations.is_empty() {
-                next.store(count + 1, Ordering::Relaxed);
+                next.store(seeds.end, Ordering::Relaxed);
                 return Ok(Some(plan));
             }
         }

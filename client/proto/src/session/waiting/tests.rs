@@ -447,3 +447,26 @@ fn numbers_of_locks_that_have_gone_on_make_no_majority() {
     let held = session.answered(0, &claim, Reply::Number(9), at(2_003));
     assert!(matches!(held, Some(Event::Held { fence: 9 })), "{held:?}");
 }
+
+#[test]
+fn what_is_over_in_a_moment_is_asked_for_again() {
+    let (mut session, _) = in_line();
+    let Some(Event::Promote(again, _)) = session.woken(at(2_000)) else { panic!("it asks again") };
+    // One node holds the lock for us for a while; the others follow when that is nearly over.
+    assert!(session.answered(0, &again, Reply::Number(7), at(2_001)).is_none());
+    let mut later = again;
+    while later.sent.nanoseconds() < at(11_000).nanoseconds() {
+        let due = session.wake_at().expect("it waits");
+        if let Some(Event::Promote(request, _)) = session.woken(due) {
+            later = request;
+        }
+    }
+    assert!(session.answered(1, &later, Reply::Number(7), at(11_897)).is_none());
+    let almost_over = Moment::on_one_clock(11_897_500_000);
+    let Some(Event::Promote(more, to)) = session.answered(2, &later, Reply::Number(7), almost_over) else {
+        panic!("nobody could be told in time")
+    };
+    assert_eq!((more.ask, nodes(to)), (Ask::Promote { fence: 7 }, vec![0]));
+    let held = session.answered(0, &more, Reply::Number(7), at(11_898));
+    assert!(matches!(held, Some(Event::Held { fence: 7 })), "{held:?}");
+}
