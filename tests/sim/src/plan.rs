@@ -53,6 +53,13 @@ pub struct Plan {
 /// What one percent and two milliseconds must cover, half of it on each side.
 const WITHIN_DRIFT_PPM: u32 = 4_900;
 
+/// The least claim window with which a line keeps its order.
+///
+/// A lock that its holder has left behind ends at each node by that node's own clock, one that is freed when the
+/// message arrives there, and nodes that were given to two are not looked after for ten milliseconds. Who is next gets
+/// the lock from the last node last, and until then the first must keep it for him.
+const LEAST_ORDERLY_CLAIM_MS: u64 = 40;
+
 impl Plan {
     /// The plan of a seed. Most have a few kinds of trouble, some all of them, some none.
     #[must_use]
@@ -94,12 +101,9 @@ impl Plan {
 
     /// The same without any trouble, and with a line before its only lock: what the order of a line is seen in.
     ///
-    /// A lock that its holder has left behind ends at each node by that node's own clock, and one that is freed when
-    /// the message arrives there. Who is next gets it from the last node last, and until then the first must keep it
-    /// for him: the window is longer than they are apart.
     fn calm(self) -> Self {
         Self {
-            claim_ms: self.claim_ms.max(10).max(self.ttl_ms / 50),
+            claim_ms: self.claim_ms.max(LEAST_ORDERLY_CLAIM_MS),
             slowest_us: 1_000,
             clients: self.clients + 2,
             keys: 1,
