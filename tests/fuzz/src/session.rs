@@ -48,7 +48,8 @@ struct Driver {
     holds: Vec<bool>,
     /// How many requests to each node may have got there without our knowing what became of them.
     unknown: Vec<usize>,
-    /// For a session that waits: the largest stamp, and of every node that of the last request it has granted.
+    /// For a session that waits: the largest stamp, and of every node that of the last request it has granted. If it
+    /// has refused one since, that of the one before.
     stamps: Option<(u64, Vec<u64>)>,
     phase: Phase,
     extension: Option<Request>,
@@ -301,8 +302,10 @@ impl Driver {
         if let (Some((_, granted)), Ask::Wait { line, .. }) = (&mut self.stamps, request.ask) {
             match reply {
                 Reply::Number(1..) => granted[node] = granted[node].max(line.stamp),
-                // A grant has overtaken it.
+                // A grant has overtaken it, or the answer to a later request.
                 Reply::Nil | Reply::Queued { .. } if line.stamp <= granted[node] => return,
+                // Whatever was granted before has been taken back.
+                Reply::Nil | Reply::Queued { .. } => granted[node] = line.stamp - 1,
                 _ => {}
             }
         }

@@ -86,7 +86,8 @@ pub(super) struct Waiting {
     unclaimed: NodeSet,
     /// When each of them has taken it back for certain.
     taken_back: Vec<Moment>,
-    /// The stamp of the last request that each node has granted.
+    /// The stamp of the last request that each node has granted. If it has refused one since, that of the one before:
+    /// whatever it had granted by then, it has taken back.
     granted: Vec<u64>,
     was_refused: bool,
     round_trip: Option<Duration>,
@@ -209,7 +210,7 @@ impl Session {
             return None;
         }
         // Every request is granted once: that much is known already, by an answer that came sooner or by the same news.
-        // The node may have granted anew since, under another number.
+        // The node may have granted anew since, under another number, or have taken it back and refused.
         if waiting.granted.get(node).is_some_and(|granted| grant.stamp <= *granted) {
             return None;
         }
@@ -274,7 +275,7 @@ impl Session {
         }
     }
 
-    /// Whether a refusal was overtaken by the grant of the same request, or of a later one.
+    /// Whether a refusal was overtaken by the grant of the same request, or by anything said to a later one.
     pub(super) fn is_outdated(&self, node: usize, request: &Request, reply: &Reply) -> bool {
         let (Some(waiting), Ask::Wait { line, .. }) = (&self.waiting, request.ask) else { return false };
         let is_refusal = matches!(reply, Reply::Queued { .. } | Reply::Nil);
@@ -292,6 +293,7 @@ impl Session {
             Reply::Queued { .. } => {
                 waiting.was_refused = true;
                 waiting.queued.insert(node);
+                waiting.note_granted(node, line.stamp.saturating_sub(1));
                 if line.stamp == waiting.line.stamp {
                     waiting.see_to_distance(request.sent, now);
                 }
@@ -300,6 +302,7 @@ impl Session {
             Reply::Nil => {
                 waiting.was_refused = true;
                 waiting.queued.remove(node);
+                waiting.note_granted(node, line.stamp.saturating_sub(1));
             }
             Reply::Number(_) => {
                 waiting.queued.remove(node);

@@ -248,6 +248,24 @@ fn news_that_an_answer_has_overtaken_change_nothing() {
 }
 
 #[test]
+fn news_that_a_refusal_has_overtaken_change_nothing() {
+    for refusal in [queued(40), Reply::Nil] {
+        let (mut session, _) = in_line();
+        let Some(Event::Promote(again, _)) = session.woken(at(2_000)) else { panic!("it asks again") };
+        // Granted in between, unheard and taken back: somebody else has it by the time that it is asked for again.
+        for node in 0..3 {
+            assert!(session.answered(node, &again, refusal.clone(), at(2_001)).is_none());
+            assert!(session.pushed(node, grant(7, 100, 1_000), at(2_002)).is_none());
+            assert_eq!(session.ballot().vote(node).fence(), None, "{refusal:?}");
+        }
+        // What is granted after that counts, and a node that does not hold it is still asked to forget us.
+        session.pushed(0, grant(8, 101, 10), at(2_020));
+        assert_eq!(session.ballot().vote(0).fence(), Some(8));
+        assert_eq!(nodes(session.release(at(2_030)).1), [0, 1, 2, 3, 4]);
+    }
+}
+
+#[test]
 fn time_is_up_at_its_end() {
     let (mut session, _) = in_line();
     let over = session.woken(at(60_000));
