@@ -7,7 +7,10 @@ use redlock_tests::{Answer, Cluster, SOON, Server, Wire, eventually, granted};
 
 /// A cluster of one node that serves every slot.
 fn start() -> Server {
-    let server = Server::builder().cluster().start();
+    with_every_slot(Server::builder().cluster().start())
+}
+
+fn with_every_slot(server: Server) -> Server {
     assert_eq!(server.connect().call_strs("CLUSTER ADDSLOTSRANGE 0 16383"), Answer::ok());
     eventually("the cluster serves all slots", SOON, || {
         let state = server.connect().call_strs("CLUSTER INFO").string();
@@ -95,6 +98,40 @@ fn whoever_waits_is_served_as_long_as_the_slot_is_here() {
     assert_eq!((number(&server, "handoffs"), number(&server, "waiters")), (3, 0));
     // What is looked at for that is left as it is.
     assert_eq!(holder.call_strs("DBSIZE"), Answer::Int(0));
+}
+
+#[test]
+fn whoever_waits_is_served_where_the_command_that_asks_for_the_slot_has_no_name() {
+    let builder = Server::builder().cluster().arg("rename-command", "SETRANGE \"\"");
+    let server = with_every_slot(builder.start());
+    let mut holder = server.connect();
+    let unknown = holder.call_strs("SETRANGE lock 0 x");
+    assert_eq!(unknown.error_word(), Some("ERR"), "{unknown:?}");
+    assert!(granted(&holder.call_strs("REDLOCK.ACQUIRE lock first 60000")) > 0);
+    let _waiter = in_line(&server, &["lock"]);
+    assert_eq!(holder.call_strs("REDLOCK.RELEASE lock first"), Answer::Int(1));
+    until_waiting(&server, 0);
+    assert_eq!(number(&server, "handoffs"), 1);
+}
+
+#[test]
+fn a_line_is_sent_away_to_the_last_however_long_it_is() {
+    let cluster = Cluster::start(2);
+    let key = cluster.key(0, "lock");
+    let mut holder = cluster[0].connect();
+    assert!(granted(&holder.call(&["REDLOCK.ACQUIRE", &key, "first", "60000"])) > 0);
+    // Several times as many as are looked at in one go.
+    let mut crowd = cluster[0].connect();
+    for number in 0..500 {
+        let owner = format!("patient{number}");
+        let said = crowd.call(&["REDLOCK.ACQUIRE", &key, &owner, "60000", "WAIT", "1", "60000", "me"]);
+        assert!(matches!(said, Answer::List(_)), "{said:?}");
+    }
+    until_waiting(&cluster[0], 500);
+    cluster.announce_move(&key, 0, 1);
+    assert_eq!(holder.call(&["REDLOCK.RELEASE", &key, "first"]), Answer::Int(1));
+    until_waiting(&cluster[0], 0);
+    assert_eq!(number(&cluster[0], "handoffs"), 0);
 }
 
 #[test]

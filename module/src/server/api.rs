@@ -5,6 +5,10 @@ use std::marker::PhantomData;
 
 use redis_module::raw;
 
+/// Why a member of a cluster does not carry out a module's write: the slot is not its own, the cluster can only be read,
+/// or it is down. The server has other reasons to carry nothing out, and they say nothing of the slot.
+const SENT_AWAY: [c_int; 3] = [libc::EPERM, libc::EROFS, libc::ENETDOWN];
+
 /// A function of the server that [`require_all`] has seen; one that it does not ask for does not compile.
 /// The table of functions is written once, while the module is loaded; reading it and calling from it are
 /// unsafe together.
@@ -246,7 +250,8 @@ impl Ctx<'_> {
     /// not, the slot is another member's, or on its way there, or the cluster is down.
     ///
     /// There is no function for that on all servers. But what a module calls is sent away as a client's command is,
-    /// and to write nothing at the start of a string changes nothing, whatever the key is.
+    /// and to write nothing at the start of a string changes nothing, whatever the key is. On a server on which that
+    /// command has another name nobody can tell, and every key counts as its own.
     pub(crate) fn serves_slot_of(self, key: &[u8]) -> bool {
         let key = OwnedText::new(self, key);
         // SAFETY: the context is alive, the strings are valid and outlive the call; the reply is freed once.
@@ -260,10 +265,12 @@ impl Ctx<'_> {
                 start,
                 nothing,
             );
-            if !reply.is_null() {
-                server!(RedisModule_FreeCallReply)(reply);
+            if reply.is_null() {
+                let why = std::io::Error::last_os_error().raw_os_error();
+                return !why.is_some_and(|why| SENT_AWAY.contains(&why));
             }
-            !reply.is_null()
+            server!(RedisModule_FreeCallReply)(reply);
+            true
         }
     }
 
