@@ -29,12 +29,12 @@ fn serve_due(state: &mut State, ctx: Ctx<'_>) {
         return;
     }
     let selected = ctx.database();
-    let is_cluster = ctx.circumstances().is_cluster();
     let mut keys_left = KEYS_PER_CALL;
-    while keys_left > 0 {
-        let Some((waiter, database, names)) = state.node.next_due() else { break };
+    while let Some((waiter, database, names)) = state.node.next_due(&mut keys_left) {
         keys_left = keys_left.saturating_sub(names.len());
-        if !ctx.select(database) || (is_cluster && sent_away(state, ctx, database, &names)) {
+        if !ctx.select(database)
+            || (state.is_cluster && sent_away(state, ctx, database, &names, &mut keys_left))
+        {
             continue;
         }
         let mut keys = NamedKeys::open(ctx, database, names);
@@ -55,11 +55,19 @@ fn serve_due(state: &mut State, ctx: Ctx<'_>) {
 }
 
 /// Sends those away who wait for keys that clients would be sent away for: another member of the cluster may grant them
-/// now. True if there were such keys.
-fn sent_away(state: &mut State, ctx: Ctx<'_>, database: u16, names: &[Vec<u8>]) -> bool {
+/// now. True if there were such keys. Of a long line some are left, and due, when there is no time for more keys.
+fn sent_away(
+    state: &mut State,
+    ctx: Ctx<'_>,
+    database: u16,
+    names: &[Vec<u8>],
+    keys_left: &mut usize,
+) -> bool {
     let mut any = false;
     for name in names.iter().filter(|name| !ctx.serves_slot_of(name)) {
-        state.node.key_moved_away(database, name);
+        // One at least: whoever was to be served is not to be looked at for ever.
+        let sent_away = state.node.key_moved_away(database, name, (*keys_left).max(1));
+        *keys_left = keys_left.saturating_sub(sent_away);
         any = true;
     }
     any
@@ -88,7 +96,7 @@ pub(crate) fn key_changed(ctx: Ctx<'_>, event: &[u8], database: u16, key: &[u8])
     let noted = state::with(|state| {
         let may_have_moved = event == b"del" && !state.images.is_empty();
         if may_have_moved && state.images.remove(&(database, key.to_vec())) {
-            state.node.key_moved_away(database, key);
+            state.node.key_moved_away(database, key, usize::MAX);
         }
         state.node.key_changed(database, key);
         sweep::soon_if_due(state, ctx);

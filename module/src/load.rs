@@ -66,6 +66,7 @@ pub(crate) fn load(ctx: Ctx<'_>, arguments: &[&[u8]]) -> Result<(), String> {
             clock: MachineClock::start(),
             is_replica: ctx.circumstances().is_replica(),
             is_loading: false,
+            is_cluster: ctx.circumstances().is_cluster(),
             grace: arguments.grace,
             expected: None,
             loaded_aof_bytes: None,

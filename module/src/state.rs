@@ -27,6 +27,8 @@ pub(crate) struct State {
     /// A replica, or a server that loads its dataset, grants and sweeps nothing.
     pub(crate) is_replica: bool,
     pub(crate) is_loading: bool,
+    /// The server is a member of a cluster: from its start to its end, or never.
+    pub(crate) is_cluster: bool,
     /// When to wait after a start, for the next one.
     pub(crate) grace: Grace,
     /// What ends the wait after a start at once.

@@ -12,6 +12,7 @@ use crate::image::LockImage;
 use crate::keyspace::{Effect, Keyspace, Occupant};
 use crate::ledger::Ledger;
 use crate::node::{Announcement, Node, Sweep};
+use crate::queue::KEYS_AT_ONCE;
 use crate::reply::Reply;
 use crate::table::{Database, LockId};
 use crate::time::Millis;
@@ -127,7 +128,8 @@ impl MemoryNode {
     /// Gives locks to those who wait for them, as far as they are free.
     fn serve(&mut self, mut now: Millis) {
         while self.node.has_due() {
-            let Some((waiter, _, keys)) = self.node.next_due() else { continue };
+            let mut keys_left = KEYS_AT_ONCE;
+            let Some((waiter, _, keys)) = self.node.next_due(&mut keys_left) else { continue };
             let argv: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
             let words = Keys::Many((0..argv.len()).collect());
             let announcement = self.on(&argv, words, None, |node, keys| node.serve(keys, waiter, &mut now));

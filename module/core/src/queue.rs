@@ -40,7 +40,7 @@ pub struct Limits {
 }
 
 /// How many keys' worth of waiters are let go in one go: a few hundredths of a millisecond's work.
-const KEYS_AT_ONCE: usize = 64;
+pub(crate) const KEYS_AT_ONCE: usize = 64;
 
 /// What a waiter costs in the tables beside its own bytes, and what each of its keys does: roughly.
 const BYTES_OF_A_PLACE: usize = 128;
@@ -332,11 +332,11 @@ impl Queues {
         self.looked_at = (!self.is_empty()).then_some((Millis(0), WaiterId(0)));
     }
 
-    /// Looks at some more of the keys that may all be free. Whoever has come since, or has become the first in a
-    /// line, was seen to when that happened.
-    fn note_some_free(&mut self) {
+    /// Looks at some more of the keys that may all be free, and tells at how many. Whoever has come since, or has
+    /// become the first in a line, was seen to when that happened.
+    fn note_some_free(&mut self, at_most: usize) -> usize {
         let mut keys = 0;
-        while keys < KEYS_AT_ONCE
+        while keys < at_most
             && let Some(before) = self.looked_at
         {
             let next = self.deadlines.range((Bound::Excluded(before), Bound::Unbounded)).next().copied();
@@ -351,14 +351,20 @@ impl Queues {
                 }
             }
         }
+        keys
     }
 
-    /// The key of a lock has gone to another server, and the lock with it: nobody waits for it here any longer.
-    pub fn moved_away(&mut self, database: Database, key: &[u8]) {
+    /// The key of a lock has gone to another server, and the lock with it: nobody waits for it here any longer. At
+    /// most about so many keys' worth of waiters are let go, and the rest is due. Tells how many.
+    pub fn moved_away(&mut self, database: Database, key: &[u8], at_most: usize) -> usize {
         let database = self.swaps.before(database);
-        for id in self.line(database, key).map(Line::everybody).unwrap_or_default() {
-            self.drop_waiter(id);
+        let mut keys = 0;
+        while keys < at_most
+            && let Some((_, id)) = self.line(database, key).and_then(Line::first)
+        {
+            keys += self.drop_waiter(id);
         }
+        keys
     }
 
     /// Somebody could not be served though the keys were free. It is tried again at that time, after all others
@@ -385,22 +391,25 @@ impl Queues {
         self.due.is_any() || self.looked_at.is_some()
     }
 
-    /// Who is to be served next, if the keys it waits for are free. `None` while [`is_due`](Self::is_due) means
-    /// that there was a lot to clear away first: ask again later.
-    pub fn next_due(&mut self) -> Option<WaiterId> {
-        if !self.due.is_any() {
-            self.note_some_free();
+    /// Who is to be served next, if the keys it waits for are free. What was looked at and cleared away to find it is
+    /// taken off `keys_left`, how many keys there is still time for; its own keys are not. `None` while
+    /// [`is_due`](Self::is_due) means that this was not enough: ask again later.
+    pub fn next_due(&mut self, keys_left: &mut usize) -> Option<WaiterId> {
+        if !self.due.is_any() && self.looked_at.is_some() {
+            // Half of it, so that something comes of the look.
+            let looked_at = self.note_some_free(keys_left.div_ceil(2));
+            *keys_left = keys_left.saturating_sub(looked_at);
         }
-        let mut cleared = 0;
-        while cleared < KEYS_AT_ONCE
+        while *keys_left > 0
             && let Some((database, key)) = self.due.next()
         {
-            cleared += 1;
-            let Some((_, id)) = self.line(database, &key).and_then(Line::first) else { continue };
-            if !self.is_gone(id) {
-                return Some(id);
-            }
-            cleared += self.drop_waiter(id);
+            let first = self.line(database, &key).and_then(Line::first).map(|(_, id)| id);
+            let Some(id) = first.filter(|id| !self.is_gone(*id)) else {
+                let cleared = first.map_or(0, |id| self.drop_waiter(id));
+                *keys_left = keys_left.saturating_sub(1 + cleared);
+                continue;
+            };
+            return Some(id);
         }
         None
     }

@@ -8,6 +8,9 @@ use redlock_core::node::Sweep;
 use redlock_core::table::Database;
 use redlock_core::{Effect, Fault, Keyspace, LockId, Millis, Node, Occupant, Reply, grammar};
 
+/// As many as the module serves at a time.
+const KEYS_PER_CALL: usize = 64;
+
 /// Locks are spread over so many keys.
 const KEYS: usize = 1_024;
 
@@ -101,8 +104,8 @@ impl<'a> Scene<'a> {
 
     /// Gives locks to those who wait for them.
     fn serve(&mut self) -> usize {
-        let mut served = 0;
-        while let Some((waiter, _, _)) = self.node.next_due() {
+        let (mut served, mut keys_left) = (0, KEYS_PER_CALL);
+        while let Some((waiter, _, _)) = self.node.next_due(&mut keys_left) {
             // Only the first key has a line.
             let keys = &mut One { name: self.names[0].as_bytes(), held: &mut self.table[0] };
             served += usize::from(self.node.serve(keys, waiter, &mut self.now).is_some());

@@ -128,9 +128,9 @@ impl Node {
     }
 
     /// Who is to be served next, and the keys that it waits for. Whoever asks opens them and calls
-    /// [`serve`](Self::serve), until nobody is left.
-    pub fn next_due(&mut self) -> Option<(WaiterId, Database, Vec<Vec<u8>>)> {
-        let id = self.queues.next_due()?;
+    /// [`serve`](Self::serve), until nobody is left, or no time: the search for somebody is taken off `keys_left`.
+    pub fn next_due(&mut self, keys_left: &mut usize) -> Option<(WaiterId, Database, Vec<Vec<u8>>)> {
+        let id = self.queues.next_due(keys_left)?;
         let waiter = self.queues.waiter(id)?;
         Some((id, self.queues.database_of(waiter), waiter.keys.iter().map(|key| key.to_vec()).collect()))
     }
@@ -197,9 +197,9 @@ impl Node {
     }
 
     /// The lock of a key has gone to another server, and its key with it. Those who wait are sent away: this node
-    /// is no longer the one to ask.
-    pub fn key_moved_away(&mut self, database: Database, key: &[u8]) {
-        self.queues.moved_away(database, key);
+    /// is no longer the one to ask. At most about so many keys' worth of them, and the others are due; tells how many.
+    pub fn key_moved_away(&mut self, database: Database, key: &[u8], at_most: usize) -> usize {
+        self.queues.moved_away(database, key, at_most)
     }
 
     /// Whether somebody waits for a key.

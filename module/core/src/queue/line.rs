@@ -40,10 +40,6 @@ impl Line {
         self.turns.remove(turn);
     }
 
-    pub(super) fn everybody(&self) -> Vec<WaiterId> {
-        self.turns.values().copied().collect()
-    }
-
     /// How many come before a turn that is in the line. Counted from both ends at once: those who come last, and
     /// those who are next, are found soon.
     pub(super) fn ahead_of(&self, turn: &Turn) -> usize {

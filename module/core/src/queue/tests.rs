@@ -20,6 +20,12 @@ fn waiter(owner: &str, ticket: u64, connection: u64, keys: &[&str]) -> Waiter {
     }
 }
 
+/// Whoever is to be served next, if that is found in one go.
+fn next_of(queues: &mut Queues) -> Option<WaiterId> {
+    let mut keys_left = KEYS_AT_ONCE;
+    queues.next_due(&mut keys_left)
+}
+
 /// Ten times as many as may be let go at once wait on connection 1, and after them one on connection 2.
 fn crowd() -> (Queues, usize) {
     let (mut queues, many) = (Queues::default(), 10 * KEYS_AT_ONCE);
@@ -39,7 +45,7 @@ fn a_crowd_whose_connection_closes_is_let_go_little_by_little_and_never_served()
     while served.is_none() {
         let before = queues.len();
         queues.note_free(0, b"k");
-        served = queues.next_due();
+        served = next_of(&mut queues);
         assert!(before - queues.len() <= KEYS_AT_ONCE);
     }
     assert_eq!(served.and_then(|id| queues.waiter(id)).map(|waiter| waiter.connection), Some(2));
@@ -69,7 +75,7 @@ fn one_owner_waits_once_for_a_key() {
     // Takes the place of both, and whoever waited behind them is next.
     queues.enter(waiter("o", 6, 1, &["y", "x"])).unwrap();
     assert_eq!((queues.len(), queues.keys), (2, 3));
-    let next = queues.next_due().and_then(|id| queues.waiter(id));
+    let next = next_of(&mut queues).and_then(|id| queues.waiter(id));
     assert_eq!(next.map(|waiter| waiter.ticket), Some(9));
     assert!(queues.leave(0, b"x", b"o"));
     assert_eq!((queues.len(), queues.keys, queues.waiting_for(0, b"y")), (1, 1, 0));
@@ -98,10 +104,10 @@ fn what_is_postponed_is_looked_at_once_and_last() {
     queues.note_free(0, b"x");
     queues.note_free(0, b"y");
     let ticket = |queues: &mut Queues| {
-        let id = queues.next_due()?;
+        let id = next_of(queues)?;
         queues.waiter(id).map(|waiter| waiter.ticket)
     };
-    let first = queues.next_due().unwrap();
+    let first = next_of(&mut queues).unwrap();
     queues.postpone(first, Millis(10));
     for _ in 0..3 {
         queues.note_free(0, b"x");
@@ -130,7 +136,7 @@ fn many_lines() -> (Queues, usize) {
 fn all_due(queues: &mut Queues) -> Vec<(Database, Box<[u8]>)> {
     let mut places = Vec::new();
     while queues.is_due() {
-        let Some(id) = queues.next_due() else { continue };
+        let Some(id) = next_of(queues) else { continue };
         assert!(queues.due.len() < KEYS_AT_ONCE);
         let found = queues.waiter(id).unwrap();
         assert_eq!(found.ticket, 1, "the first in line");
@@ -144,14 +150,15 @@ fn when_every_key_may_be_free_each_line_is_looked_at_once_and_few_at_a_time() {
     let (mut queues, lines) = many_lines();
     queues.note_all_free();
     let mut places = all_due(&mut queues);
+    assert_eq!(places.len(), lines, "no line twice");
     places.sort();
     places.dedup();
-    assert_eq!(places.len(), lines);
+    assert_eq!(places.len(), lines, "nor is one left out");
     assert!(all_due(&mut queues).is_empty(), "that was all");
     // Asked for again halfway, it begins again.
     queues.note_all_free();
     for _ in 0..lines / 2 {
-        queues.next_due();
+        next_of(&mut queues);
     }
     queues.note_all_free();
     assert!(all_due(&mut queues).len() >= lines);
@@ -164,17 +171,87 @@ fn when_every_key_may_be_free_each_line_is_looked_at_once_and_few_at_a_time() {
 fn whoever_leaves_while_the_lines_are_looked_at_is_followed_by_the_next() {
     let (mut queues, lines) = many_lines();
     queues.note_all_free();
-    queues.next_due().unwrap();
+    next_of(&mut queues).unwrap();
     for line in 0..lines {
         let (owner, key) = (format!("o1-{line}"), format!("k{line}"));
         assert!(queues.leave(0, key.as_bytes(), owner.as_bytes()));
     }
     let mut keys = HashSet::new();
     while queues.is_due() {
-        let Some(id) = queues.next_due() else { continue };
+        let Some(id) = next_of(&mut queues) else { continue };
         keys.insert(queues.waiter(id).unwrap().keys[0].clone());
     }
     assert_eq!(keys.len(), lines);
+}
+
+/// How many waiters have been looked at of all who may be served.
+fn looked_at(queues: &Queues) -> usize {
+    queues.looked_at.map_or(queues.len(), |last| queues.deadlines.range(..=last).count())
+}
+
+#[test]
+fn whoever_looks_for_somebody_to_serve_does_not_look_for_long() {
+    // Few are first in a line, and many behind them.
+    let mut queues = Queues::default();
+    let all = 20 * KEYS_AT_ONCE;
+    for number in 0..all {
+        let (owner, key) = (format!("o{number:04}"), format!("k{}", number / 50));
+        queues.enter(waiter(&owner, 1, 1, &[&key])).unwrap();
+    }
+    queues.note_all_free();
+    let (mut calls, mut served) = (0, 0);
+    while queues.is_due() {
+        let before = looked_at(&queues);
+        let mut keys_left = KEYS_AT_ONCE;
+        while queues.next_due(&mut keys_left).is_some() {
+            keys_left = keys_left.saturating_sub(1);
+            served += 1;
+        }
+        let looks = looked_at(&queues) - before;
+        assert!(looks <= KEYS_AT_ONCE, "{looks} at once");
+        calls += 1;
+    }
+    assert_eq!(served, all.div_ceil(50));
+    assert!(calls <= 3 * all / KEYS_AT_ONCE, "{calls} calls");
+}
+
+#[test]
+fn whoever_looks_for_somebody_to_serve_clears_little_away() {
+    // Everybody who is first has gone, and not yet left.
+    let (mut queues, lines) = (Queues::default(), 5 * KEYS_AT_ONCE);
+    for line in 0..lines {
+        queues.enter(waiter(&format!("gone{line}"), 1, 7, &[&format!("k{line}")])).unwrap();
+    }
+    for line in (0..lines).filter(|line| line % 50 == 49) {
+        queues.enter(waiter(&format!("there{line}"), 2, 1, &[&format!("k{line}")])).unwrap();
+    }
+    queues.note_all_free();
+    queues.closed(7);
+    let mut served = 0;
+    while queues.is_due() {
+        let (before, mut keys_left) = (queues.len(), KEYS_AT_ONCE);
+        while let Some(id) = queues.next_due(&mut keys_left) {
+            keys_left = keys_left.saturating_sub(1);
+            queues.served(id, []);
+            served += 1;
+        }
+        let cleared = before - queues.len();
+        assert!(cleared <= KEYS_AT_ONCE, "{cleared} at once");
+    }
+    assert_eq!((served, queues.len()), (lines / 50, 0));
+}
+
+#[test]
+fn a_long_line_is_sent_away_little_by_little() {
+    let mut queues = Queues::default();
+    for number in 0..100 {
+        queues.enter(waiter(&format!("o{number:02}"), number, 1, &["x"])).unwrap();
+    }
+    assert_eq!((queues.moved_away(0, b"x", 30), queues.waiting_for(0, b"x")), (30, 70));
+    let next = next_of(&mut queues).and_then(|id| queues.waiter(id));
+    assert_eq!(next.map(|next| next.ticket), Some(30), "the rest is due");
+    assert_eq!((queues.moved_away(0, b"x", 1), queues.moved_away(0, b"x", usize::MAX)), (1, 69));
+    assert_eq!((queues.moved_away(0, b"x", usize::MAX), queues.is_empty()), (0, true));
 }
 
 #[test]
@@ -193,9 +270,9 @@ fn lines_change_places_with_their_databases() {
     assert!(queues.is_preceded(3, b"k0", Some(2), b"z") && !queues.is_preceded(0, b"k1", None, b"z"));
     assert!(queues.leave(0, b"k0", b"here") && !queues.leave(0, b"k0", b"newcomer"));
     queues.note_free(3, b"k0");
-    let next = queues.next_due().and_then(|id| queues.waiter(id));
+    let next = next_of(&mut queues).and_then(|id| queues.waiter(id));
     assert_eq!(next.map(|next| (queues.database_of(next), next.ticket)), Some((3, 1)));
-    queues.moved_away(3, b"k0");
+    queues.moved_away(3, b"k0", usize::MAX);
     assert_eq!(queues.waiting_for(3, b"k0"), 0);
     queues.databases_swapped(3, 0);
     assert_eq!(queues.waiting_for(0, b"k1"), 2);
