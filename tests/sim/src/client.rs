@@ -8,6 +8,7 @@ use fastrand::Rng;
 use redlock_proto::hint::Hints;
 use redlock_proto::pace::KeepAlive;
 use redlock_proto::{Moment, NodeSet, Request, Session};
+use std::ops::Range;
 use std::time::Duration;
 
 /// What wall clocks show when a history begins: later than any of them jumps back.
@@ -18,6 +19,8 @@ pub(super) struct Client {
     pub(super) clock: ClientClock,
     pub(super) hints: Hints,
     pub(super) connections: Vec<Connection>,
+    /// Those on which it hears the news, if they are others.
+    listening: Vec<Connection>,
     /// Until then it neither reads nor writes.
     pub(super) paused_until: True,
     pub(super) active: Option<Active>,
@@ -61,10 +64,13 @@ pub(super) struct Active {
 impl Client {
     pub(super) fn new(number: usize, plan: &Plan, chance: &mut Rng) -> Self {
         let connection = |node| Connection::new((number * plan.nodes + node) as u64);
+        let more = if plan.news_apart { plan.nodes } else { 0 };
         Self {
             clock: ClientClock::any(chance, plan.clock_ppm),
             hints: Hints::default(),
             connections: (0..plan.nodes).map(connection).collect(),
+            // No node knows those by their numbers.
+            listening: (0..more).map(|_| Connection::new(0)).collect(),
             paused_until: 0,
             active: None,
             refusals: 0,
@@ -73,6 +79,17 @@ impl Client {
             last_ticket: 0,
             keeps_place: None,
         }
+    }
+
+    /// The connection on which it hears the news of a node.
+    pub(super) fn news_from(&mut self, node: usize) -> &mut Connection {
+        self.listening.get_mut(node).unwrap_or(&mut self.connections[node])
+    }
+
+    /// All its connections to some nodes.
+    pub(super) fn connections_to(&mut self, nodes: Range<usize>) -> impl Iterator<Item = &mut Connection> {
+        let apart = if self.listening.is_empty() { 0..0 } else { nodes.clone() };
+        self.connections[nodes].iter_mut().chain(&mut self.listening[apart])
     }
 
     /// A place in line, as a process takes it: by its wall clock, and after all that it has had before.

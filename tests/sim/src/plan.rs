@@ -42,6 +42,9 @@ pub struct Plan {
     pub clock_ppm: u32,
     /// Whether clients wait in line for locks that are held.
     pub waits: bool,
+    /// Whether the news of a grant come on a connection of their own, as they do where the first speaks RESP2: then they
+    /// and the answers overtake each other. It is cut, and breaks, as often as the first.
+    pub news_apart: bool,
     /// For how long a node keeps a lock for the one it was handed to, in milliseconds.
     pub claim_ms: u64,
     /// How long a message takes at most, in microseconds, unless it is late.
@@ -87,16 +90,17 @@ impl Plan {
             jumps: 0,
             clock_ppm: if wild { 200_000 } else { WITHIN_DRIFT_PPM },
             waits: chance.bool(),
+            news_apart: false,
             claim_ms: [5, 20, 100][chance.usize(0..3)],
             slowest_us: u64::MAX,
             weakness: Weakness::None,
         };
         let jumps = if chance.bool() { chance.u32(1..=4) } else { 0 };
         let horizon_ms = plan.ttl_ms * 5;
-        if chance.u32(0..20) == 0 {
-            return Self { horizon_ms, ..plan.calm() };
-        }
-        Self { jumps, horizon_ms, ..plan }
+        let is_calm = chance.u32(0..20) == 0;
+        let news_apart = chance.bool();
+        let plan = if is_calm { plan.calm() } else { Self { jumps, ..plan } };
+        Self { horizon_ms, news_apart: plan.waits && news_apart, ..plan }
     }
 
     /// The same without any trouble, and with a line before its only lock: what the order of a line is seen in.
@@ -128,6 +132,7 @@ impl Plan {
         self.weakness = weakness;
         // In line the same mistake makes locks of no length, and shows in those first.
         self.waits &= weakness != Weakness::LargestFenceTaken;
+        self.news_apart &= self.waits;
         if weakness == Weakness::WaitForgotten {
             // It takes two crashes of one node in a row.
             (self.nodes, self.crashes) = (1, 6);
@@ -183,7 +188,10 @@ impl Plan {
             simpler.push(Self { keys: 1, ..self.clone() });
         }
         if self.waits {
-            simpler.push(Self { waits: false, ..self.clone() });
+            simpler.push(Self { waits: false, news_apart: false, ..self.clone() });
+        }
+        if self.news_apart {
+            simpler.push(Self { news_apart: false, ..self.clone() });
         }
         if self.horizon_ms > self.ttl_ms {
             simpler.push(Self { horizon_ms: self.horizon_ms / 2, ..self.clone() });
@@ -216,6 +224,9 @@ impl fmt::Display for Plan {
         )?;
         if self.waits {
             write!(f, "; clients wait in line, claims within {} ms", self.claim_ms)?;
+        }
+        if self.news_apart {
+            write!(f, ", news on connections of their own")?;
         }
         match self.weakness {
             Weakness::None => Ok(()),

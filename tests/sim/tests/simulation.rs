@@ -62,7 +62,7 @@ fn search(
 }
 
 /// All that can go wrong in a history.
-const TROUBLES: [&str; 18] = [
+const TROUBLES: [&str; 21] = [
     "break",
     "client cut off",
     "crash",
@@ -70,7 +70,10 @@ const TROUBLES: [&str; 18] = [
     "crash with what was saved",
     "cut both ways",
     "cut one way",
+    "news break",
+    "news cut",
     "news lost",
+    "news overtaken",
     "node cut off",
     "pause",
     "reply lost",
@@ -106,7 +109,7 @@ fn no_history_breaks_a_rule() {
     assert!(total.orderly > count / 50 && total.turns > count / 10, "{total:?}");
     let kinds: Vec<&str> = total.troubles.keys().copied().collect();
     assert_eq!(kinds, TROUBLES);
-    assert!(total.troubles.values().all(|times| *times > count / 20), "{total:?}");
+    assert!(total.troubles.values().all(|times| *times > count / 50), "{total:?}");
 }
 
 #[test]

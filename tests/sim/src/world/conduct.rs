@@ -234,7 +234,7 @@ impl World<'_> {
         }
     }
 
-    fn plan_wake(&mut self, client: usize) {
+    pub(super) fn plan_wake(&mut self, client: usize) {
         let now = self.clients[client].clock.at(self.now);
         let Some(active) = self.clients[client].active.as_mut() else { return };
         let Some(at) = active.session.wake_at() else { return };

@@ -4,7 +4,7 @@ use super::{Coming, World};
 use crate::Weakness;
 use crate::client::name;
 use crate::network::Way;
-use redlock_proto::{Failure, FailureKind, Grant, Line, Moment, Vote};
+use redlock_proto::{Ask, Failure, FailureKind, Grant, Line, Moment, Request, Vote};
 use std::time::Duration;
 
 /// The news of whom a channel is for.
@@ -25,11 +25,10 @@ impl World<'_> {
                 let said = String::from_utf8_lossy(&announcement.message).into_owned();
                 format!("node {node} tells client {client}: {said}")
             });
-            let way = &mut self.clients[client].connections[node];
-            let connection = way.id;
+            let connection = self.clients[client].news_from(node).id;
             let times = 1 + usize::from(self.chance.u32(0..1000) < self.plan.repeated);
             for _ in 0..times {
-                let way = &mut self.clients[client].connections[node];
+                let way = self.clients[client].news_from(node);
                 if let Some(at) = way.arrival(Way::Back, self.now, self.plan, &mut self.chance) {
                     let message = announcement.message.clone();
                     self.schedule(at, Coming::News { node, client, connection, message });
@@ -55,7 +54,7 @@ impl World<'_> {
         let who = &mut self.clients[client];
         let now = who.clock.at(self.now);
         // What was sent on a connection that is gone is not read any more.
-        if who.connections[node].id != connection {
+        if who.news_from(node).id != connection {
             return;
         }
         let Some(active) = who.active.as_mut() else { return };
@@ -78,8 +77,39 @@ impl World<'_> {
             }
             _ => {}
         }
+        let is_later = |(request, of): &(Request, usize)| {
+            *of == node && matches!(request.ask, Ask::Wait { line, .. } if line.stamp > stamp)
+        };
+        if self.plan.news_apart && active.answered.iter().any(is_later) {
+            self.outcome.count("news overtaken");
+        }
         let event = active.session.pushed(node, grant, now);
         self.follow(client, event);
+    }
+
+    /// The connection on which a client hears the news of a node breaks, with all that is on its way. The node knows at
+    /// once whom it cannot tell anything.
+    pub(super) fn stop_listening(&mut self, client: usize, node: usize) {
+        let back = self.now + self.chance.u64(0..self.plan.ttl_ms * 500);
+        self.connections += 1;
+        let connection = self.connections;
+        let way = self.clients[client].news_from(node);
+        way.reconnect(connection);
+        way.cut(Way::Back, back);
+        self.schedule(back, Coming::Listening { node, client, connection });
+    }
+
+    /// It is back. Something may have been said meanwhile, and the client asks.
+    pub(super) fn listens_again(&mut self, node: usize, client: usize, connection: u64) {
+        let who = &mut self.clients[client];
+        let now = who.clock.at(self.now);
+        if who.news_from(node).id != connection {
+            return;
+        }
+        let Some(active) = who.active.as_mut().filter(|active| active.ticket.is_some()) else { return };
+        active.session.missed_news(now);
+        self.tell(|| format!("client {client} hears node {node} again"));
+        self.plan_wake(client);
     }
 
     /// Makes a connection anew. The client knows at once, the node when it notices.

@@ -48,6 +48,12 @@ enum Coming {
         connection: u64,
         message: Vec<u8>,
     },
+    /// A client hears the news of a node again.
+    Listening {
+        node: usize,
+        client: usize,
+        connection: u64,
+    },
     /// A node looks after those who wait there.
     Attend {
         node: usize,
@@ -265,6 +271,13 @@ impl<'a> World<'a> {
                     return self.schedule(until, Coming::News { node, client, connection, message });
                 }
                 self.news_arrives(node, client, connection, &message);
+            }
+            Coming::Listening { node, client, connection } => {
+                let until = self.clients[client].paused_until;
+                if self.now < until {
+                    return self.schedule(until, Coming::Listening { node, client, connection });
+                }
+                self.listens_again(node, client, connection);
             }
             Coming::Attend { node } => {
                 self.nodes[node].is_attending = false;

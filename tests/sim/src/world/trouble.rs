@@ -20,6 +20,10 @@ pub(super) enum Trouble {
     Cut { client: Option<usize>, node: Option<usize>, ways: &'static [Way], us: u64 },
     /// A connection is made anew, with what is on its way still to come.
     Break { client: usize, node: usize },
+    /// Nothing is heard for a while on the connection that news have to themselves.
+    Deaf { client: usize, node: usize, us: u64 },
+    /// That connection breaks, and is made anew after a while.
+    NewsBreak { client: usize, node: usize },
     /// A client stands still, or its whole machine sleeps.
     Pause { client: usize, us: u64, sleeps: bool },
     /// The wall clock of a client jumps, ahead or back.
@@ -67,6 +71,8 @@ impl Trouble {
             Self::Cut { ways: BOTH, .. } => "cut both ways",
             Self::Cut { .. } => "cut one way",
             Self::Break { .. } => "break",
+            Self::Deaf { .. } => "news cut",
+            Self::NewsBreak { .. } => "news break",
             Self::Pause { sleeps: false, .. } => "pause",
             Self::Pause { sleeps: true, .. } => "sleep",
             Self::Jump { us: 0.., .. } => "wall clock ahead",
@@ -116,6 +122,16 @@ impl World<'_> {
             let us = self.chance.i64(-far..far);
             self.trouble(Trouble::Jump { client, us });
         }
+        if plan.news_apart {
+            for _ in 0..plan.cuts {
+                let (client, node, us) = (self.any_client(), self.any_node(), self.chance.u64(0..3 * ttl_us));
+                self.trouble(Trouble::Deaf { client, node, us });
+            }
+            for _ in 0..plan.breaks {
+                let (client, node) = (self.any_client(), self.any_node());
+                self.trouble(Trouble::NewsBreak { client, node });
+            }
+        }
     }
 
     fn any_node(&mut self) -> usize {
@@ -161,13 +177,15 @@ impl World<'_> {
             Trouble::Cut { client, node, ways, us } => {
                 let clients = client.map_or(0..self.plan.clients, |client| client..client + 1);
                 let nodes = node.map_or(0..self.plan.nodes, |node| node..node + 1);
-                for connection in self.clients[clients].iter_mut().flat_map(|client| {
-                    let nodes = nodes.clone();
-                    client.connections[nodes].iter_mut()
-                }) {
+                let clients = self.clients[clients].iter_mut();
+                for connection in clients.flat_map(|client| client.connections_to(nodes.clone())) {
                     ways.iter().for_each(|way| connection.cut(*way, now + us));
                 }
             }
+            Trouble::Deaf { client, node, us } => {
+                self.clients[client].news_from(node).cut(Way::Back, now + us);
+            }
+            Trouble::NewsBreak { client, node } => self.stop_listening(client, node),
             Trouble::Break { client, node } => {
                 let old = self.clients[client].connections[node].id;
                 let at = now + self.chance.u64(0..self.plan.ttl_ms * 500);
@@ -247,6 +265,9 @@ impl World<'_> {
         // Whoever was connected is not any more.
         for client in 0..self.plan.clients {
             self.reconnect(client, node);
+            if self.plan.news_apart {
+                self.stop_listening(client, node);
+            }
         }
     }
 }
