@@ -467,7 +467,7 @@ const DRIVER_GRACE: Duration = Duration::from_millis(100);
 
 /// Why an attempt did not bring the lock.
 enum Refused {
-    /// Ask again at once: somebody who came before us needed our nodes.
+    /// Ask again at once: somebody who came before us needed our nodes, or too few of them are heard.
     Yielded,
     /// Ask again at once: now it can be waited for in line.
     NotInLine(Evidence),

@@ -55,7 +55,8 @@ pub enum Refusal {
     },
     /// A majority granted too late: nothing of the time to live was left.
     Expired,
-    /// Somebody who waited longer had too few nodes, and got ours: to be tried again at once.
+    /// The place in line was given up, because somebody who waited longer had too few nodes and got ours, or because
+    /// too few nodes could be heard: to be tried again at once.
     Yielded,
 }
 

@@ -125,10 +125,14 @@ impl Ear {
                 arrivals.push(Arrival::Listening);
                 State::Open { stream: ready.stream, unread: ready.leftover, since: now }
             }
-            Err(ConnectFailure::MayNotListen) => State::Forbidden,
+            Err(ConnectFailure::MayNotListen) => {
+                arrivals.push(Arrival::Unheard);
+                State::Forbidden
+            }
             // Nobody is there, or somebody else.
             Ok(_) | Err(_) => {
                 self.is_deaf = true;
+                arrivals.push(Arrival::Unheard);
                 State::Shut(self.backoff.failed(now))
             }
         };

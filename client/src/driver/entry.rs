@@ -69,6 +69,8 @@ pub(super) enum Arrival {
     Cut { node: usize, failure: Failure },
     /// From now on a node is heard; what it has said before is not known.
     Listening,
+    /// From now on a node is not heard, for a while or for good.
+    Unheard,
 }
 
 /// What came of a request.

@@ -384,6 +384,7 @@ impl Link {
                         return Err("no answer to the subscription".into());
                     }
                     self.news = News::None;
+                    arrivals.push(Arrival::Unheard);
                     self.given_up = self.given_up.saturating_sub(1);
                     continue;
                 }

@@ -8,6 +8,7 @@
 mod dial;
 mod ear;
 mod entry;
+mod lines;
 mod link;
 mod message;
 mod owed;
@@ -21,14 +22,15 @@ pub(crate) use survey::{Deed, Question, Sighted};
 
 use crate::clock::Clock;
 use crate::settings::Settings;
-use crate::{observe, wire};
+use crate::wire;
 use bytes::BytesMut;
 use entry::{Answer, Arrival, Entry, Stage};
+use lines::Way;
 use link::sooner;
 use owed::{is_to_be_repeated, owed_release};
-use record::{Record, grant_of, reply_of};
+use record::{Record, reply_of};
 use redlock_proto::hint::Hints;
-use redlock_proto::{Ballot, Failure, FailureKind, Line, Moment, NodeSet, Refusal, Request};
+use redlock_proto::{Ballot, Failure, FailureKind, Moment, NodeSet, Refusal, Request};
 use slab::Slab;
 use std::collections::HashMap;
 use std::future::Future;
@@ -40,16 +42,13 @@ use survey::Survey;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Sleep;
 use wakes::Wakes;
-use wires::{Offer, Wires};
+use wires::Wires;
 
 /// How many calls are taken in before the nodes are looked after again.
 const CALLS_AT_ONCE: usize = 256;
 
 /// Up to so many callers at a time nobody is made to wait for company.
 const FEW_CALLERS: usize = 2;
-
-/// Every session has so many stamps of its own, as a power of two.
-const STAMP_BITS: u32 = 20;
 
 /// The task that serves a manager.
 pub(crate) struct Driver {
@@ -215,43 +214,6 @@ impl Driver {
         }
     }
 
-    /// How to wait for a lock that is held. Says so once if nobody can wait in line.
-    fn way_to_wait(&mut self) -> Way {
-        match self.wires.offer_waiting(self.settings.quorum) {
-            Offer::InLine => Way::InLine,
-            Offer::NotKnownYet => Way::NotKnownYet,
-            Offer::NotYet => Way::AskFirst,
-            Offer::NotAt(node) => {
-                if !std::mem::replace(&mut self.has_told_of_polling, true) {
-                    observe::polls_because_of(node);
-                }
-                Way::AskOnce
-            }
-        }
-    }
-
-    /// Begins the calls for which it was not known how to wait, once it is; true if there were any.
-    fn place(&mut self, now: Moment) -> bool {
-        if self.unplaced.is_empty() || self.way_to_wait() == Way::NotKnownYet {
-            return false;
-        }
-        for message in std::mem::take(&mut self.unplaced) {
-            self.call(message, now);
-        }
-        true
-    }
-
-    /// A place in line. Stamps of two sessions are never the same.
-    fn line(&self, ticket: u64) -> Line {
-        Line {
-            ticket,
-            stamp: self.serial << STAMP_BITS,
-            wait: Duration::ZERO,
-            channel: self.channel,
-            claim: None,
-        }
-    }
-
     fn record(&mut self, id: SessionId) -> Option<&mut Record> {
         self.records.get_mut(id.place).filter(|record| record.serial == id.serial)
     }
@@ -345,6 +307,7 @@ impl Driver {
             Arrival::News { node, message } => return self.heard(node, &message, now),
             Arrival::Cut { node, failure } => return self.cut(node, &failure, now),
             Arrival::Listening => return self.ask_again(now),
+            Arrival::Unheard => return self.leave_lines(now),
         };
         match entry {
             Entry::Vote { session, request } => {
@@ -376,40 +339,6 @@ impl Driver {
                 self.wires.owe(node, owed, now);
             }
             Entry::Owed(_) | Entry::Subscription { .. } => {}
-        }
-    }
-
-    /// A node says that it has given a lock to one of those who wait.
-    fn heard(&mut self, node: usize, message: &[u8], now: Moment) {
-        let Some((ticket, grant)) = grant_of(message) else { return };
-        let Some(session) = self.by_ticket.get(&ticket).copied() else { return };
-        let Some(record) = self.record(session) else { return };
-        let event = record.session.pushed(node, grant, now);
-        if let Some(redlock_proto::Event::Held { fence }) = event {
-            self.hints.held(fence);
-        }
-        self.happened(session, event, now);
-    }
-
-    /// A node has forgotten who waits.
-    fn cut(&mut self, node: usize, failure: &Failure, now: Moment) {
-        let waiting: Vec<SessionId> = self.by_ticket.values().copied().collect();
-        for session in waiting {
-            if let Some(record) = self.record(session) {
-                let event = record.session.cut(node, failure.clone(), now);
-                self.happened(session, event, now);
-            }
-        }
-    }
-
-    /// A node is heard again, and may have said something while it was not.
-    fn ask_again(&mut self, now: Moment) {
-        let waiting: Vec<SessionId> = self.by_ticket.values().copied().collect();
-        for session in waiting {
-            if let Some(record) = self.record(session) {
-                record.session.missed_news(now);
-                self.plan_wake(session);
-            }
         }
     }
 
@@ -568,18 +497,6 @@ impl Future for Driver {
             }
         }
     }
-}
-
-/// How a call that may take long waits for a lock that is held.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    InLine,
-    /// Its caller asks again, and again.
-    AskOnce,
-    /// Its caller asks again at once, to wait in line. A connection for the news alone is made when there is
-    /// somebody to wait for, not before.
-    AskFirst,
-    NotKnownYet,
 }
 
 /// Whether a call was made with this ticket.

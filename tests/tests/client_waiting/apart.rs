@@ -172,6 +172,29 @@ async fn where_nobody_can_be_heard_it_is_asked_for_again_until_one_can() {
     assert!(served(waiting).await.is_valid());
 }
 
+#[tokio::test]
+async fn whoever_is_in_line_asks_again_when_it_is_not_heard_any_more() {
+    let rules = "on >secret ~* &* -@all +@connection +redlock.acquire +redlock.extend +redlock.release \
+                 +redlock.node +subscribe";
+    let fleet = Fleet::start_with(3, |_, node| node.user("app", rules));
+    let holder = builder().wait_in_line(false).nodes(fleet.urls()).build().expect("addresses");
+    let urls = fleet.urls().into_iter().map(|url| url.replace("://", "://app:secret@")).collect();
+    let other = apart(urls).await;
+    have_waited(&holder, &other, &fleet).await;
+    let guard = holder.acquire("job", TTL).await.expect("free");
+    let waiting = wait_for(&other, "job");
+    until_waiting(&fleet, 1).await;
+    // Those who listen are thrown out, and not let in again.
+    for node in fleet.iter() {
+        assert_eq!(node.connect().call_strs("ACL SETUSER app resetchannels"), Answer::ok());
+        node.connect().call_strs("CLIENT KILL TYPE pubsub");
+    }
+    until_waiting(&fleet, 0).await;
+    assert!(!waiting.is_finished(), "it asks again");
+    guard.release().await;
+    assert!(served(waiting).await.is_valid());
+}
+
 /// A client that goes past the proxies.
 async fn connected_past(network: &Network) -> LockManager {
     let locks = manager(network.fleet.urls());

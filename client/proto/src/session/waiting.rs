@@ -79,6 +79,8 @@ pub(super) struct Waiting {
     until: Moment,
     /// It is later than that, and some nodes have still to answer: only that is waited for.
     is_time_up: bool,
+    /// Nobody would tell us of our turn: only what was asked already is waited for.
+    is_leaving: bool,
     refresh_at: Moment,
     /// The nodes that have us in line, as far as we know.
     queued: NodeSet,
@@ -179,6 +181,7 @@ impl Session {
             rounds: VecDeque::from([(line.stamp, now)]),
             until,
             is_time_up: false,
+            is_leaving: false,
             refresh_at: now.plus(REFRESH),
             queued: NodeSet::EMPTY,
             unclaimed: NodeSet::EMPTY,
@@ -275,6 +278,13 @@ impl Session {
         }
     }
 
+    /// Too few nodes can be heard to wait for them: whoever is in line leaves it, to ask again at once and not in line.
+    /// A majority that has granted, or still may without being waited for, is not given away.
+    pub fn leave_line(&mut self, now: Moment) -> Option<Event> {
+        self.waiting.as_mut()?.is_leaving = true;
+        self.attend(now)
+    }
+
     /// Whether a refusal was overtaken by the grant of the same request, or by anything said to a later one.
     pub(super) fn is_outdated(&self, node: usize, request: &Request, reply: &Reply) -> bool {
         let (Some(waiting), Ask::Wait { line, .. }) = (&self.waiting, request.ask) else { return false };
@@ -361,11 +371,11 @@ impl Session {
 
     /// Does what is due for a session that waits.
     pub(super) fn attend(&mut self, now: Moment) -> Option<Event> {
-        if self.phase != Phase::Acquiring || self.is_raising() {
+        if self.waiting.is_none() || self.phase != Phase::Acquiring || self.is_raising() {
             return None;
         }
         self.drop_lapsed(now);
-        let granted = self.ballot.granted();
+        let (granted, pending) = (self.ballot.granted(), self.ballot.pending());
         let quorum = self.quorum;
         let lacking: NodeSet = self.lacking();
         let queues_at = self.ballot.votes().len();
@@ -377,6 +387,9 @@ impl Session {
                 Verdict::Lost(refusal) => self.fail(refusal),
                 _ => None,
             };
+        }
+        if waiting.is_leaving && !quorum.is_reached_by(granted + pending) {
+            return self.fail(Refusal::Yielded);
         }
         let is_split = granted > 0 && !quorum.is_reached_by(granted);
         let ask_now = match &waiting.probe {

@@ -488,3 +488,77 @@ fn what_is_over_in_a_moment_is_asked_for_again() {
     let held = session.answered(0, &more, Reply::Number(7), at(11_898));
     assert!(matches!(held, Some(Event::Held { fence: 7 })), "{held:?}");
 }
+
+#[test]
+fn whoever_would_not_hear_of_its_turn_leaves_the_line() {
+    let (mut session, _) = in_line();
+    let left = session.leave_line(at(500));
+    assert!(matches!(left, Some(Event::Failed(Refusal::Yielded))), "{left:?}");
+    assert_eq!(nodes(session.release(at(500)).1), [0, 1, 2, 3, 4], "every node has it in line");
+    assert!(session.leave_line(at(501)).is_none(), "once");
+
+    // Too few have granted, and nobody hears of the others.
+    let (mut session, _) = in_line();
+    for node in [0, 1] {
+        assert!(session.pushed(node, grant(7, 100, 499), at(500)).is_none());
+    }
+    let left = session.leave_line(at(501));
+    assert!(matches!(left, Some(Event::Failed(Refusal::Yielded))), "{left:?}");
+}
+
+#[test]
+fn what_was_asked_is_still_waited_for_by_whoever_leaves_the_line() {
+    let begun = || {
+        let (session, _) = Session::begin(Quorum::of(5).unwrap(), Drift::default(), TTL, None, at(0));
+        session.waiting(line(), at(60_000))
+    };
+    // A lock that is free is had.
+    let (mut session, request) = begun();
+    assert!(session.leave_line(at(1)).is_none(), "nobody has answered yet");
+    for node in [0, 1] {
+        assert!(session.answered(node, &request, Reply::Number(7), at(2)).is_none());
+    }
+    let held = session.answered(2, &request, Reply::Number(7), at(2));
+    assert!(matches!(held, Some(Event::Held { fence: 7 })), "{held:?}");
+    assert!(session.leave_line(at(3)).is_none(), "what is held stays held");
+    assert_eq!(session.fence(), Some(7));
+
+    // One that is held is not waited for.
+    let (mut session, request) = begun();
+    assert!(session.leave_line(at(1)).is_none());
+    for node in [0, 1] {
+        assert!(session.answered(node, &request, queued(40), at(2)).is_none(), "it may still be had");
+    }
+    let left = session.answered(2, &request, queued(40), at(2));
+    assert!(matches!(left, Some(Event::Failed(Refusal::Yielded))), "{left:?}");
+}
+
+#[test]
+fn a_majority_that_is_being_raised_is_not_given_away_with_the_place() {
+    let (mut session, _) = in_line();
+    for node in [0, 1] {
+        session.pushed(node, grant(7, 100, 20_000), at(20_000));
+    }
+    let asked = session.pushed(2, grant(7, 100, 20_000), at(20_000));
+    let Some(Event::Promote(claim, _)) = asked else { panic!("to be claimed first: {asked:?}") };
+    assert!(session.leave_line(at(20_000)).is_none());
+    for node in [0, 1] {
+        session.answered(node, &claim, Reply::Number(7), at(20_001));
+    }
+    let held = session.answered(2, &claim, Reply::Number(7), at(20_001));
+    assert!(matches!(held, Some(Event::Held { fence: 7 })), "{held:?}");
+
+    // If it comes to nothing, there is nothing to stay for.
+    let (mut session, _) = in_line();
+    for node in [0, 1] {
+        session.pushed(node, grant(7, 100, 20_000), at(20_000));
+    }
+    let asked = session.pushed(2, grant(7, 100, 20_000), at(20_000));
+    let Some(Event::Promote(claim, _)) = asked else { panic!("to be claimed first: {asked:?}") };
+    assert!(session.leave_line(at(20_000)).is_none());
+    let answers: Vec<_> = (0..3).map(|node| session.answered(node, &claim, Reply::Nil, at(20_200))).collect();
+    assert!(
+        answers.iter().any(|event| matches!(event, Some(Event::Failed(Refusal::Yielded)))),
+        "{answers:?}"
+    );
+}
