@@ -84,8 +84,6 @@ pub(super) enum Waiting {
     Offered,
     /// The node is away: nobody waits there, and nobody need wait for it.
     Away,
-    /// It is found out in a moment, because the node is there and was asked.
-    Asked,
     NotKnownYet,
     /// It is found out once somebody wants to.
     NotWantedYet,
@@ -313,9 +311,10 @@ impl Link {
         match (self.news, self.ear.as_ref().map(Ear::hearing)) {
             (News::None, _) | (News::Apart, Some(Hearing::Forbidden)) => Waiting::Refused,
             (News::Subscribed, _) | (News::Apart, Some(Hearing::Good)) => Waiting::Offered,
-            (News::Unknown | News::Asked, _) => Waiting::NotKnownYet,
+            (News::Unknown | News::Asked, _) | (News::Apart, Some(Hearing::NotKnownYet)) => {
+                Waiting::NotKnownYet
+            }
             (News::Apart, None) => Waiting::NotWantedYet,
-            (News::Apart, Some(Hearing::NotKnownYet)) => Waiting::Asked,
             (News::Apart, Some(Hearing::Deaf)) => Waiting::Unheard,
         }
     }

@@ -161,9 +161,7 @@ impl Wires {
             first(Waiting::Unheard)
         } else if count(Waiting::NotWantedYet) > 0 {
             Offer::NotYet
-        } else if count(Waiting::Asked) == 0
-            && quorum.is_reached_by(count(Waiting::Offered) + count(Waiting::Away) + unheard)
-        {
+        } else if quorum.is_reached_by(count(Waiting::Offered) + count(Waiting::Away) + unheard) {
             Offer::InLine
         } else {
             Offer::NotKnownYet

@@ -3,7 +3,7 @@
 use super::client::{NODE_TIMEOUT, Network, TTL, builder, until_all_answer, until_waiting, waiters};
 use super::{connected, handed_on_in_order, manager, served, wait_for};
 use redlock_client::LockManager;
-use redlock_tests::{Answer, Fleet, SOON, Server, eventually_async};
+use redlock_tests::{Answer, Deed, Fleet, SOON, Server, eventually_async, in_time};
 use std::time::Duration;
 
 fn in_resp2(url: impl AsRef<str>) -> String {
@@ -191,6 +191,29 @@ async fn whoever_is_in_line_asks_again_when_it_is_not_heard_any_more() {
     }
     until_waiting(&fleet, 0).await;
     assert!(!waiting.is_finished(), "it asks again");
+    guard.release().await;
+    assert!(served(waiting).await.is_valid());
+}
+
+#[tokio::test]
+async fn a_connection_that_is_slow_to_come_holds_nobody_up() {
+    let network = Network::start(5);
+    // Whoever waits for that connection waits for longer than this test.
+    let patient = builder().connect_timeout(Duration::from_secs(3600));
+    let locks = patient.nodes(network.urls().iter().map(in_resp2)).build().expect("addresses");
+    until_all_answer(&locks).await;
+    let holder = builder().wait_in_line(false).nodes(network.fleet.urls()).build().expect("addresses");
+    have_waited(&holder, &locks, &network.fleet).await;
+    until_listening(&network.fleet, 1).await;
+    network.proxies[4].ambush("SUBSCRIBE", Deed::Hold);
+    network.proxies[4].cut();
+    network.proxies[4].until_struck().await;
+    let free = in_time("a free lock is had", SOON, locks.acquire("free", TTL)).await.expect("a majority");
+    free.release().await;
+    let guard = holder.acquire("job", TTL).await.expect("free");
+    let waiting = wait_for(&locks, "job");
+    let all_wait = || network.fleet.iter().all(|node| super::waiters_at(node) == 1).then_some(());
+    eventually_async("it stands in line", SOON, async || all_wait()).await;
     guard.release().await;
     assert!(served(waiting).await.is_valid());
 }
