@@ -23,6 +23,19 @@ impl Target {
     pub(crate) fn may_move(&self) -> bool {
         !matches!(self, Self::Server(_))
     }
+
+    /// Whether it is a whole cluster.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn is_cluster(&self) -> bool {
+        matches!(self, Self::Cluster(_))
+    }
+
+    /// Whether it is a whole cluster.
+    #[cfg(not(feature = "cluster"))]
+    #[allow(clippy::unused_self, reason = "as with clusters")]
+    pub(crate) fn is_cluster(&self) -> bool {
+        false
+    }
 }
 
 /// A server's address, and who one is there.

@@ -120,7 +120,7 @@ impl Ear {
 
     fn opened(&mut self, outcome: Result<Ready, ConnectFailure>, now: Moment, arrivals: &mut Vec<Arrival>) {
         self.state = match outcome {
-            Ok(ready) if are_twins(&self.whose, &ready.identity) => {
+            Ok(ready) if self.is_the_right_one(&ready.identity) => {
                 (self.was_open, self.is_deaf) = (true, false);
                 arrivals.push(Arrival::Listening);
                 State::Open { stream: ready.stream, unread: ready.leftover, since: now }
@@ -136,6 +136,12 @@ impl Ear {
                 State::Shut(self.backoff.failed(now))
             }
         };
+    }
+
+    /// Whether this is whom the link is connected to. A cluster is asked for its masters anew, and those of a while ago
+    /// may all have been replaced, while the link has stayed what it is: whoever is a master now tells what all say.
+    fn is_the_right_one(&self, found: &Identity) -> bool {
+        self.place.target.is_cluster() || are_twins(&self.whose, found)
     }
 
     /// When to call [`Ear::poll`] next, if nothing comes.

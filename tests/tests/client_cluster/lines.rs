@@ -112,6 +112,29 @@ async fn what_was_said_while_nobody_listened_is_asked_for() {
 }
 
 #[tokio::test]
+async fn a_cluster_whose_masters_were_all_replaced_is_still_heard() {
+    let cluster = Cluster::start(1);
+    let replica = cluster.add_replica(0);
+    // It has met the old master only, and listens to nobody yet.
+    let locks = alone(Node::cluster(cluster.urls())).await;
+    replica.catch_up(&cluster[0]);
+    assert_eq!(replica.connect().call_strs("CLUSTER FAILOVER"), Answer::ok());
+    eventually_async("the one has taken the place of the other", SOON, async || {
+        let role = |server: &Server| server.info("replication", "role");
+        (role(&replica)? == "master" && role(&cluster[0])? == "slave").then_some(())
+    })
+    .await;
+    let holder = builder().wait_in_line(false).nodes([Node::cluster(cluster.urls())]);
+    let holder = holder.build().expect("addresses");
+    let key = cluster.key(0, "lock");
+    let guard = holder.acquire(&key, TTL).await.expect("free");
+    let waiting = wait_for(&locks, &key);
+    eventually_async("it stands in line", SOON, async || (waiters_at(&replica) == 1).then_some(())).await;
+    guard.release().await;
+    assert!(served(waiting).await.is_valid());
+}
+
+#[tokio::test]
 async fn whoever_waits_follows_the_slot() {
     let cluster = Cluster::start(3);
     let (holder, locks) = pair(&cluster).await;
