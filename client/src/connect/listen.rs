@@ -24,7 +24,7 @@ pub(crate) async fn listen(target: &Target, channel: &[u8]) -> Result<Ready, Con
                 Frame::Push(parts) | Frame::Array(parts) if wire::said(&parts) == Said::Subscribed => {
                     return Ok(ready);
                 }
-                Frame::Error(_) => return Err(ConnectFailure::MayNotListen),
+                Frame::Error(_) => return Err(refusal(&frame.complaint().unwrap_or_default())),
                 _ => {}
             }
         }
@@ -32,6 +32,35 @@ pub(crate) async fn listen(target: &Target, channel: &[u8]) -> Result<Ready, Con
             Ok(0) => return Err(ConnectFailure::Unreachable("the server hung up at once".to_owned())),
             Ok(_) => {}
             Err(error) => return Err(ConnectFailure::of_stream(&error)),
+        }
+    }
+}
+
+/// What a server means that does not let us subscribe. Only a lack of rights is for good: it may be busy, or loading.
+fn refusal(complaint: &str) -> ConnectFailure {
+    if complaint.starts_with("NOPERM") {
+        ConnectFailure::MayNotListen
+    } else {
+        ConnectFailure::Refused(format!("SUBSCRIBE: {complaint}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_lack_of_rights_is_for_good() {
+        for complaint in [
+            "NOPERM this user has no permissions to access one of the channels used as arguments",
+            "NOPERM User app has no permissions to run the 'subscribe' command",
+        ] {
+            assert_eq!(refusal(complaint), ConnectFailure::MayNotListen, "{complaint}");
+        }
+        for complaint in
+            ["LOADING Redis is loading the dataset in memory", "BUSY a script is running", "ERR NOPERM", ""]
+        {
+            assert!(matches!(refusal(complaint), ConnectFailure::Refused(_)), "{complaint}");
         }
     }
 }
