@@ -99,6 +99,16 @@ pub(crate) fn polls_because_of(node: &str) {
     );
 }
 
+/// Nobody can wait in line for now, because the connections on which the nodes would tell are not to be had.
+#[cold]
+pub(crate) fn polls_while_unheard(node: &str) {
+    #[cfg(feature = "tracing")]
+    tracing::warn!(
+        node,
+        "a node cannot be listened to for now; locks that are held are asked for again and again until it can"
+    );
+}
+
 /// An extension has come to its end.
 pub(crate) fn extended(keys: &Keys, succeeded: bool) {
     #[cfg(feature = "metrics")]

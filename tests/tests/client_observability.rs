@@ -10,7 +10,7 @@ use observability::Figure::{Count, Seconds};
 use observability::{Figures, Listener};
 use redlock_client::memory::Nodes;
 use redlock_client::{Builder, Error, LockManager, Loss, Retry};
-use redlock_tests::{Fleet, SOON, eventually_async, older_module};
+use redlock_tests::{Fleet, Proxy, SOON, eventually_async, older_module};
 use std::time::Duration;
 use tokio::time::{advance, sleep, timeout};
 use tracing::{Instrument, Level, info_span};
@@ -445,6 +445,9 @@ async fn a_lock_that_was_given_out_of_hand_is_not_lost() {
 const NOBODY_WAITS: &str =
     "a node does not let clients wait in line; locks that are held are asked for again and again";
 
+const NOBODY_IS_HEARD: &str =
+    "a node cannot be listened to for now; locks that are held are asked for again and again until it can";
+
 #[tokio::test]
 async fn that_nobody_can_wait_in_line_is_said_once() {
     let told = Listener::new();
@@ -465,6 +468,39 @@ async fn that_nobody_can_wait_in_line_is_said_once() {
         let node = said[0].field("node").unwrap_or_default();
         assert_eq!((said[0].level, node.starts_with("127.0.0.1:")), (Level::WARN, true), "{node}");
     }
+}
+
+/// What passes is not told as if it were for good, nor does it keep that from being told.
+#[tokio::test]
+async fn that_nobody_is_heard_for_now_is_said_in_other_words() {
+    let told = Listener::new();
+    let rules = "on >secret ~* &* -@all +redlock.acquire +redlock.release +redlock.node +subscribe";
+    let fleet = Fleet::start_with(3, |_, node| node.user("app", rules));
+    let proxies: Vec<Proxy> = fleet.iter().map(Proxy::to).collect();
+    let loading = "-LOADING Redis is loading the dataset in memory\r\n";
+    proxies.iter().for_each(|proxy| proxy.forge("SUBSCRIBE", loading));
+    let url = |proxy: &Proxy| format!("{}?protocol=2", proxy.url().replace("://", "://app:secret@"));
+    let locks = LockManager::builder().nodes(proxies.iter().map(url)).build().expect("addresses");
+    let guard = locks.acquire("job", TTL).await.expect("free");
+    let until_said = async |what: &str| {
+        eventually_async("it is said", SOON, async || {
+            let wait = Duration::from_millis(50);
+            locks.acquire_timeout("job", TTL, wait).await.expect_err("it is held");
+            (!told.events(what).is_empty()).then_some(())
+        })
+        .await;
+    };
+    until_said(NOBODY_IS_HEARD).await;
+    assert!(told.events(NOBODY_WAITS).is_empty(), "{}", told.log());
+    for (node, proxy) in fleet.iter().zip(&proxies) {
+        node.connect().call_strs("ACL SETUSER app resetchannels");
+        proxy.pass();
+    }
+    until_said(NOBODY_WAITS).await;
+    for what in [NOBODY_IS_HEARD, NOBODY_WAITS] {
+        assert_eq!(told.events(what).len(), 1, "once: {}", told.log());
+    }
+    guard.release().await;
 }
 
 /// Nodes of a module that knows no `WAIT` are asked again until the lock is free.

@@ -22,6 +22,13 @@ pub(super) enum Way {
     NotKnownYet,
 }
 
+/// Why nobody can wait in line, as far as it was told: each of the reasons once.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    refused: bool,
+    unheard: bool,
+}
+
 impl Driver {
     /// How to wait for a lock that is held. Says so once if nobody can wait in line.
     pub(super) fn way_to_wait(&mut self) -> Way {
@@ -30,8 +37,14 @@ impl Driver {
             Offer::NotKnownYet => Way::NotKnownYet,
             Offer::NotYet => Way::AskFirst,
             Offer::NotAt(node) => {
-                if !std::mem::replace(&mut self.has_told_of_polling, true) {
+                if !std::mem::replace(&mut self.told.refused, true) {
                     observe::polls_because_of(node);
+                }
+                Way::AskOnce
+            }
+            Offer::Unheard(node) => {
+                if !std::mem::replace(&mut self.told.unheard, true) {
+                    observe::polls_while_unheard(node);
                 }
                 Way::AskOnce
             }
@@ -97,7 +110,7 @@ impl Driver {
     /// A node is not heard any more. Whoever stands in line where too few are would not hear of its turn: it leaves,
     /// and its caller asks again at once, as those do who come now.
     pub(super) fn leave_lines(&mut self, now: Moment) {
-        if !matches!(self.wires.offer_waiting(self.settings.quorum), Offer::NotAt(_)) {
+        if !matches!(self.wires.offer_waiting(self.settings.quorum), Offer::NotAt(_) | Offer::Unheard(_)) {
             return;
         }
         let waiting: Vec<SessionId> = self.by_ticket.values().copied().collect();

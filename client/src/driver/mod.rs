@@ -25,7 +25,7 @@ use crate::settings::Settings;
 use crate::wire;
 use bytes::BytesMut;
 use entry::{Answer, Arrival, Entry, Stage};
-use lines::Way;
+use lines::{Told, Way};
 use link::sooner;
 use owed::{is_to_be_repeated, owed_release};
 use record::{Record, reply_of};
@@ -68,7 +68,7 @@ pub(crate) struct Driver {
     by_ticket: HashMap<u64, SessionId>,
     /// Where the nodes send the news of what they give to those who wait.
     channel: [u8; 16],
-    has_told_of_polling: bool,
+    told: Told,
     /// Requests of sessions whose fate is not known, and not yet overdue.
     awaited: usize,
     serial: u64,
@@ -106,7 +106,7 @@ impl Driver {
             wakes: Wakes::default(),
             by_ticket: HashMap::new(),
             channel,
-            has_told_of_polling: false,
+            told: Told::default(),
             awaited: 0,
             serial: 0,
             hints: Hints::default(),

@@ -22,6 +22,8 @@ pub(super) enum Offer<'a> {
     InLine,
     /// This node does not let us.
     NotAt(&'a str),
+    /// A majority is not heard at present; this node is one of those that are not.
+    Unheard(&'a str),
     NotKnownYet,
     /// It is found out by [`Wires::listen`], for the next one who wants to.
     NotYet,
@@ -152,13 +154,13 @@ impl Wires {
         let count = |what: Waiting| links.iter().filter(|link| link.offers_waiting() == what).count();
         let first = |what: Waiting| {
             let node = links.iter().position(|link| link.offers_waiting() == what);
-            Offer::NotAt(node.and_then(|node| names.get(node)).map_or("", |name| name))
+            node.and_then(|node| names.get(node)).map_or("", |name| name)
         };
         let unheard = count(Waiting::Unheard);
         if count(Waiting::Refused) > 0 {
-            first(Waiting::Refused)
+            Offer::NotAt(first(Waiting::Refused))
         } else if !quorum.is_reached_by(links.len() - unheard) {
-            first(Waiting::Unheard)
+            Offer::Unheard(first(Waiting::Unheard))
         } else if count(Waiting::NotWantedYet) > 0 {
             Offer::NotYet
         } else if quorum.is_reached_by(count(Waiting::Offered) + count(Waiting::Away) + unheard) {
