@@ -458,9 +458,17 @@ async fn that_nobody_can_wait_in_line_is_said_once() {
         let urls = fleet.urls().into_iter().map(url);
         let locks = LockManager::builder().nodes(urls).build().expect("addresses");
         let guard = locks.acquire("job", TTL).await.expect("free");
-        for _ in 0..3 {
-            let wait = std::time::Duration::from_millis(50);
+        let wait = async || {
+            let wait = Duration::from_millis(50);
             locks.acquire_timeout("job", TTL, wait).await.expect_err("it is held");
+        };
+        eventually_async("it is said", SOON, async || {
+            wait().await;
+            (told.events(NOBODY_WAITS).len() >= managers).then_some(())
+        })
+        .await;
+        for _ in 0..3 {
+            wait().await;
         }
         guard.release().await;
         let said = told.events(NOBODY_WAITS);

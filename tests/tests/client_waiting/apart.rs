@@ -104,32 +104,72 @@ async fn the_first_one_who_waits_is_served() {
     fleet[4].resume();
 }
 
+/// How many locks a node has handed on, or which it counts besides.
+fn counted(node: &Server, what: &str) -> u64 {
+    let count = node.info("redlock", &format!("redlock_{what}")).expect("it is counted");
+    count.parse().expect("a number")
+}
+
 #[tokio::test]
 async fn what_was_said_while_nobody_listened_is_asked_for() {
-    // Whoever hears of it only by asking now and then comes too late for the claim.
-    let fleet = Fleet::start_with(3, |_, node| node.module_args(["claim-window", "1500"]));
+    // What is handed on is kept for as long as the test takes.
+    let fleet = Fleet::start_with(3, |_, node| node.module_args(["claim-window", "60000"]));
+    let network = Network::before(fleet);
+    let holder = builder().wait_in_line(false).nodes(network.fleet.urls()).build().expect("addresses");
+    let other = apart(network.urls()).await;
+    have_waited(&holder, &other, &network.fleet).await;
+    until_listening(&network.fleet, 1).await;
+    let handoffs = || network.fleet.iter().map(|node| counted(node, "handoffs")).collect::<Vec<_>>();
+    let before = handoffs();
+    let guard = holder.acquire("job", TTL).await.expect("free");
+    let waiting = wait_for(&other, "job");
+    until_waiting(&network.fleet, 1).await;
+    // Nobody listens, and nobody does again before the lock was handed on.
+    for (node, proxy) in network.fleet.iter().zip(&network.proxies) {
+        proxy.ambush("SUBSCRIBE", Deed::Hold);
+        assert_eq!(node.connect().call_strs("CLIENT KILL TYPE pubsub"), Answer::Int(1));
+        proxy.until_struck().await;
+    }
+    assert_eq!(waiters(&network.fleet), [1; 3], "nobody is out of the line for that");
+    guard.release().await;
+    let expected: Vec<u64> = before.iter().map(|count| count + 1).collect();
+    eventually_async("the lock is handed on", SOON, async || (handoffs() == expected).then_some(())).await;
+    network.let_go();
+    let next = served(waiting).await;
+    assert!(next.is_valid());
+    until_listening(&network.fleet, 1).await;
+    assert_eq!(handoffs(), expected);
+    let unclaimed = |node: &Server| counted(node, "unclaimed");
+    assert!(network.fleet.iter().all(|node| unclaimed(node) == 0), "what it was handed was its own");
+}
+
+#[tokio::test]
+async fn whenever_it_is_heard_again_it_asks_again() {
+    let fleet = Fleet::start(3);
     let holder = builder().wait_in_line(false).nodes(fleet.urls()).build().expect("addresses");
     let other = apart(fleet.urls()).await;
-    have_waited(&holder, &other, &fleet).await;
-    let handed_on = |node: &Server, what: &str| {
-        let count = node.info("redlock", &format!("redlock_{what}")).expect("it is counted");
-        count.parse::<u64>().expect("a number")
-    };
-    let before: Vec<u64> = fleet.iter().map(|node| handed_on(node, "handoffs")).collect();
     let guard = holder.acquire("job", TTL).await.expect("free");
     let waiting = wait_for(&other, "job");
     until_waiting(&fleet, 1).await;
-    for node in fleet.iter() {
-        assert_eq!(node.connect().call_strs("CLIENT KILL TYPE pubsub"), Answer::Int(1));
-    }
+    // Whoever only asked as usual, every two seconds, would not have done so as often by then.
+    in_time("it asks again each time", SOON, async {
+        for _ in 0..8 {
+            until_listening(&fleet, 1).await;
+            let before = fleet.calls("redlock.acquire");
+            for node in fleet.iter() {
+                assert_eq!(node.connect().call_strs("CLIENT KILL TYPE pubsub"), Answer::Int(1));
+            }
+            eventually_async("it asks again", SOON, async || {
+                let calls = fleet.calls("redlock.acquire");
+                calls.iter().zip(&before).all(|(calls, before)| calls > before).then_some(())
+            })
+            .await;
+        }
+    })
+    .await;
     assert_eq!(waiters(&fleet), [1; 3], "nobody is out of the line for that");
     guard.release().await;
-    let next = served(waiting).await;
-    assert!(next.is_valid());
-    until_listening(&fleet, 1).await;
-    let after: Vec<u64> = fleet.iter().map(|node| handed_on(node, "handoffs")).collect();
-    assert!(before.iter().zip(&after).all(|(before, after)| before + 1 == *after), "{before:?} {after:?}");
-    assert!(fleet.iter().all(|node| handed_on(node, "unclaimed") == 0), "what it was handed was its own");
+    assert!(served(waiting).await.is_valid());
 }
 
 #[tokio::test]
