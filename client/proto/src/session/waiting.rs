@@ -27,7 +27,8 @@ const FIRST_PROBE: Duration = Duration::from_millis(10);
 const LAST_PROBE: Duration = Duration::from_secs(1);
 /// The least time for which a lock that was not claimed yet is of use.
 const LEAST_OF_USE: Duration = Duration::from_millis(30);
-/// The least time for which any lock that was waited for is of use: its holder must be told before it is over.
+/// The least time for which any lock that was waited for is of use, if it lasts for longer: its holder must be told
+/// before it is over.
 const LEAST_OF_ALL: Duration = Duration::from_millis(1);
 /// How many round trips we want to have for a claim: one for the news and the claim itself, the rest for what may
 /// come between.
@@ -343,7 +344,13 @@ impl Session {
     pub(super) fn counting_from(&self, now: Moment) -> Moment {
         match &self.waiting {
             None => now,
-            Some(waiting) if waiting.unclaimed.is_empty() => now.plus(LEAST_OF_ALL),
+            Some(waiting) if waiting.unclaimed.is_empty() => {
+                let lease = self.drift.lease(self.begun.ttl);
+                let least = LEAST_OF_ALL.min(lease / 8);
+                // Where the way there and back takes up nearly all of it, asking again brings no more.
+                let is_far = waiting.round_trip.is_some_and(|way| way + 2 * least > lease);
+                if is_far { now } else { now.plus(least) }
+            }
             Some(_) => now.plus(LEAST_OF_USE),
         }
     }

@@ -562,3 +562,17 @@ fn a_majority_that_is_being_raised_is_not_given_away_with_the_place() {
         "{answers:?}"
     );
 }
+
+#[test]
+fn short_locks_far_away_are_held_for_what_is_left() {
+    // What is left is less than a millisecond, of a lock of 3 ms and of one that took nearly a second to get.
+    for (ttl, answered_us) in [(3, 0), (1_000, 987_500)] {
+        let quorum = Quorum::of(3).unwrap();
+        let (session, _) = Session::begin(quorum, Drift::default(), ms(ttl), None, at(0));
+        let (mut session, request) = session.waiting(line(), at(60_000));
+        let now = Moment::on_one_clock(answered_us * 1_000);
+        assert!(session.answered(0, &request, Reply::Number(1), now).is_none());
+        let held = session.answered(1, &request, Reply::Number(1), now);
+        assert!(matches!(held, Some(Event::Held { fence: 1 })), "{ttl} ms: {held:?}");
+    }
+}
