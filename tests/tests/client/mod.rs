@@ -118,6 +118,15 @@ pub(crate) async fn until_waiting(fleet: &Fleet, count: u64) {
     eventually_async(&what, SOON, is_so).await;
 }
 
+/// Waits until each of these nodes holds the lock. Its holder goes on at a majority, and whoever asks then can still get
+/// it from a node that is slow.
+pub(crate) async fn until_held<'a>(nodes: impl Iterator<Item = &'a Server>, key: &str) {
+    let nodes: Vec<&Server> = nodes.collect();
+    let what = format!("every node holds {key}");
+    let is_so = async || nodes.iter().all(|node| node.connect().inspect(key).is_some()).then_some(());
+    eventually_async(&what, SOON, is_so).await;
+}
+
 /// Waits until no node that runs holds the lock.
 pub(crate) async fn until_free(fleet: &mut Fleet, key: &str) {
     let what = format!("no node holds {key}");

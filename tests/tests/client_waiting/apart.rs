@@ -1,6 +1,8 @@
 //! Nodes that tell of what they hand on over a connection of its own, because RESP2 cannot on that of the commands.
 
-use super::client::{NODE_TIMEOUT, Network, TTL, builder, until_all_answer, until_waiting, waiters};
+use super::client::{
+    NODE_TIMEOUT, Network, TTL, builder, until_all_answer, until_held, until_waiting, waiters,
+};
 use super::{connected, handed_on_in_order, manager, served, wait_for};
 use redlock_client::LockManager;
 use redlock_tests::{Answer, Deed, Fleet, SOON, Server, eventually_async, in_time};
@@ -31,6 +33,7 @@ async fn until_listening(fleet: &Fleet, count: usize) {
 /// Makes a client wait for a lock that somebody else has, so that it listens from then on.
 async fn have_waited(holder: &LockManager, locks: &LockManager, fleet: &Fleet) {
     let guard = holder.acquire("before", TTL).await.expect("free");
+    until_held(fleet.iter(), "before").await;
     let waiting = wait_for(locks, "before");
     until_waiting(fleet, 1).await;
     guard.release().await;
@@ -95,6 +98,7 @@ async fn the_first_one_who_waits_is_served() {
     fleet[4].pause();
     let holder = manager(fleet.urls());
     let guard = holder.acquire("job", TTL).await.expect("free");
+    until_held(fleet.iter().take(4), "job").await;
     let newcomer = manager(fleet.urls().iter().map(in_resp2));
     let waiting = wait_for(&newcomer, "job");
     let all_wait = || fleet.iter().take(4).all(|node| super::waiters_at(node) == 1).then_some(());
@@ -254,6 +258,7 @@ async fn a_connection_that_is_slow_to_come_holds_nobody_up() {
     let free = in_time("a free lock is had", SOON, locks.acquire("free", TTL)).await.expect("a majority");
     free.release().await;
     let guard = holder.acquire("job", TTL).await.expect("free");
+    until_held(network.fleet.iter(), "job").await;
     let waiting = wait_for(&locks, "job");
     let all_wait = || network.fleet.iter().all(|node| super::waiters_at(node) == 1).then_some(());
     eventually_async("it stands in line", SOON, async || all_wait()).await;

@@ -8,7 +8,7 @@ mod client;
 mod heads;
 mod repeated;
 
-use client::{Network, TTL, builder, until_all_answer, until_waiting, waiters, waiters_at};
+use client::{Network, TTL, builder, until_all_answer, until_held, until_waiting, waiters, waiters_at};
 use redlock_client::{Error, Guard, LockManager, NodeAnswer, Vote};
 use redlock_tests::{Fleet, SOON, Way, eventually_async, in_time};
 use std::sync::{Arc, Mutex};
@@ -122,6 +122,7 @@ async fn dead_nodes_are_not_waited_for() {
     network.fleet[0].kill();
     network.fleet[3].kill();
     let guard = holder.acquire("job", TTL).await.expect("three of five are enough");
+    until_held([1, 2, 4].iter().map(|node| &network.fleet[*node]), "job").await;
     let waiting = wait_for(&other, "job");
     let in_line = async || [1, 2, 4].iter().all(|node| waiters_at(&network.fleet[*node]) == 1).then_some(());
     eventually_async("it waits at the others", SOON, in_line).await;
@@ -199,6 +200,7 @@ async fn the_first_call_of_a_manager_waits_in_line_too() {
     fleet[4].pause();
     let holder = manager(fleet.urls());
     let guard = holder.acquire("job", TTL).await.expect("free");
+    until_held(fleet.iter().take(4), "job").await;
     let newcomer = manager(fleet.urls());
     let waiting = wait_for(&newcomer, "job");
     let all_wait = || fleet.iter().take(4).all(|node| waiters_at(node) == 1).then_some(());
