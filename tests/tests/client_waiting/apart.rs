@@ -153,6 +153,7 @@ async fn whenever_it_is_heard_again_it_asks_again() {
     let holder = builder().wait_in_line(false).nodes(fleet.urls()).build().expect("addresses");
     let other = apart(fleet.urls()).await;
     let guard = holder.acquire("job", TTL).await.expect("free");
+    until_held(fleet.iter(), "job").await;
     let waiting = wait_for(&other, "job");
     until_waiting(&fleet, 1).await;
     // Whoever only asked as usual, every two seconds, would not have done so as often by then.

@@ -3,7 +3,7 @@
 //! They speak to the nodes themselves, without the client.
 
 use super::client::{Network, TTL};
-use super::{manager, served, until_waiting, wait_for, waiters_at};
+use super::{manager, served, until_held, until_waiting, wait_for, waiters_at};
 use redlock_client::Guard;
 use redlock_tests::{Answer, Fleet, SOON, Server, Way, Wire, eventually_async};
 
@@ -31,6 +31,7 @@ fn unclaimed(node: &Server) -> u64 {
 async fn held() -> (Fleet, Guard, redlock_client::LockManager) {
     let fleet = Fleet::start(5);
     let guard = manager(fleet.urls()).acquire("job", TTL).await.expect("free");
+    until_held(fleet.iter(), "job").await;
     let locks = manager(fleet.urls());
     super::until_all_answer(&locks).await;
     (fleet, guard, locks)
@@ -104,6 +105,7 @@ async fn tickets_that_lie_bend_the_order_and_nothing_else() {
 async fn news_that_are_lost_are_found_out() {
     let network = Network::start(5);
     let guard = manager(network.fleet.urls()).acquire("job", TTL).await.expect("free");
+    until_held(network.fleet.iter(), "job").await;
     let locks = super::connected(&network).await;
     let waiting = wait_for(&locks, "job");
     until_waiting(&network.fleet, 1).await;

@@ -1,7 +1,7 @@
 //! News that come more than once, and late: whoever listens may hear of a grant again when it is over.
 
 use super::client::TTL;
-use super::{manager, served, until_waiting, wait_for};
+use super::{manager, served, until_held, until_waiting, wait_for};
 use redlock_tests::{Answer, Fleet, Wire};
 
 /// Listens to all that a node tells those who wait.
@@ -26,6 +26,7 @@ async fn news_that_are_repeated_do_no_harm() {
     let mut observers: Vec<Wire> = (0..5).map(|node| observer(&fleet, node)).collect();
     let others = manager(fleet.urls());
     let first = others.acquire("job", TTL).await.expect("free");
+    until_held(fleet.iter(), "job").await;
     let locks = manager(fleet.urls());
     let waiting = wait_for(&locks, "job");
     until_waiting(&fleet, 1).await;
