@@ -179,22 +179,9 @@ async fn whenever_it_is_heard_again_it_asks_again() {
 
 #[tokio::test]
 async fn whoever_waits_survives_broken_connections_and_restarts() {
-    let mut network = Network::without_grace(5);
-    let (holder, other) = (connected(&network).await, apart(network.urls()).await);
-    let guard = holder.acquire("job", TTL).await.expect("free");
-    let waiting = wait_for(&other, "job");
-    until_waiting(&network.fleet, 1).await;
-    network.proxies[1].cut();
-    network.proxies[2].cut();
-    network.fleet[4].kill();
-    network.fleet[4].restart();
-    eventually_async("the lines are whole again, or as good as", SOON, async || {
-        let there = waiters(&network.fleet);
-        (there[..4].iter().all(|count| *count == 1)).then_some(())
-    })
-    .await;
-    guard.release().await;
-    assert!(served(waiting).await.is_valid());
+    let network = Network::without_grace(5);
+    let other = apart(network.urls()).await;
+    super::survives_broken_connections_and_restarts(network, &other).await;
 }
 
 #[tokio::test]

@@ -132,10 +132,16 @@ async fn dead_nodes_are_not_waited_for() {
 
 #[tokio::test]
 async fn whoever_waits_survives_broken_connections_and_restarts() {
-    let mut network = Network::without_grace(5);
-    let (holder, other) = (connected(&network).await, connected(&network).await);
+    let network = Network::without_grace(5);
+    let other = connected(&network).await;
+    survives_broken_connections_and_restarts(network, &other).await;
+}
+
+/// Somebody waits in line while connections break and a server restarts.
+async fn survives_broken_connections_and_restarts(mut network: Network, other: &LockManager) {
+    let holder = connected(&network).await;
     let guard = holder.acquire("job", TTL).await.expect("free");
-    let waiting = wait_for(&other, "job");
+    let waiting = wait_for(other, "job");
     until_waiting(&network.fleet, 1).await;
     network.proxies[1].cut();
     network.proxies[2].cut();
