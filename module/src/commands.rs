@@ -3,6 +3,7 @@
 use redlock_core::catalog::Verb;
 use redlock_core::fence::Stripe;
 use redlock_core::grammar::{self, Acquire, Release};
+use redlock_core::node::Role;
 use redlock_core::{Fault, Keyspace, Reply};
 
 use crate::server::api::Ctx;
@@ -122,7 +123,8 @@ impl State {
 
     pub(crate) fn node(&mut self, _: Ctx<'_>, words: &Words<'_>) -> Outcome {
         grammar::exactly(Verb::Node, words.all())?;
-        Ok(Answer::Reply(self.node.describe(state::unburied(), &mut self.clock)))
+        let role = if self.is_replica { Role::Replica } else { Role::Master };
+        Ok(Answer::Reply(self.node.describe(state::unburied(), role, &mut self.clock)))
     }
 
     pub(crate) fn apply(&mut self, ctx: Ctx<'_>, words: &Words<'_>) -> Outcome {

@@ -105,6 +105,7 @@ fn both_describe_themselves_alike() {
             "longest-ttl-ms",
             "claim-window-ms",
             "started",
+            "role",
             "version"
         ]
     );

@@ -150,6 +150,7 @@ fn replies_are_maps_where_the_protocol_has_them() {
         "longest-ttl-ms",
         "claim-window-ms",
         "started",
+        "role",
         "version",
     ];
     for answer in [wire.call_strs("REDLOCK.NODE"), flat.call_strs("REDLOCK.NODE")] {

@@ -94,7 +94,10 @@ fn debug_reload_keeps_locks_and_numbers() {
     let mut wire = server.connect();
     let before = prepare(&mut wire, &clock);
     assert_eq!(wire.call_strs("DEBUG RELOAD"), Answer::ok());
-    assert_eq!(server.info("redlock", "redlock_locks"), Some("1".into()));
+    // A server may free what was there before in the background, and it counts until then.
+    eventually("the lock is counted once", SOON, || {
+        (server.info("redlock", "redlock_locks")? == "1").then_some(())
+    });
     verify(&mut wire, &before, 60_000..=60_000, 5_000..=5_000);
     verify_released_number(&mut wire);
 }

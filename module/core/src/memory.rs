@@ -11,7 +11,7 @@ use crate::grammar::{self, Keys};
 use crate::image::LockImage;
 use crate::keyspace::{Effect, Keyspace, Occupant};
 use crate::ledger::Ledger;
-use crate::node::{Announcement, Node, Sweep};
+use crate::node::{Announcement, Node, Role, Sweep};
 use crate::queue::KEYS_AT_ONCE;
 use crate::reply::Reply;
 use crate::table::{Database, LockId};
@@ -171,7 +171,7 @@ impl MemoryNode {
             }
             Verb::Node => {
                 grammar::exactly(verb, argv)?;
-                Ok(self.node.describe(0, clock))
+                Ok(self.node.describe(0, Role::Master, clock))
             }
             Verb::Apply | Verb::Mark => Err(Fault::Internal),
         }

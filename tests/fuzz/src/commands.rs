@@ -208,6 +208,7 @@ impl History {
                     "longest-ttl-ms",
                     "claim-window-ms",
                     "started",
+                    "role",
                     "version",
                 ];
                 check_fields(&fields, &names);

@@ -25,6 +25,24 @@ use crate::request::{DEFAULT_MAX_TTL_MS, Ttl};
 use crate::table::{LockId, LockTable, NewLock};
 use crate::time::{Millis, NodeClock};
 
+/// Whether a server decides, or follows another one that does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It grants locks.
+    Master,
+    /// It has a copy of them.
+    Replica,
+}
+
+impl Role {
+    fn name(self) -> &'static [u8] {
+        match self {
+            Self::Master => b"master",
+            Self::Replica => b"replica",
+        }
+    }
+}
+
 /// The version of this node, as `REDLOCK.NODE` tells it.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -265,7 +283,7 @@ impl Node {
 
     /// Tells about this node. `unburied` locks have left the keyspace and are about to be forgotten.
     #[must_use]
-    pub fn describe(&self, unburied: u64, clock: &mut impl NodeClock) -> Reply {
+    pub fn describe(&self, unburied: u64, role: Role, clock: &mut impl NodeClock) -> Reply {
         Reply::Map(vec![
             ("node-id", self.ledger.node_id.as_bytes().into()),
             ("fence", self.largest_fence().into()),
@@ -275,6 +293,7 @@ impl Node {
             ("longest-ttl-ms", self.longest_ttl_ms.into()),
             ("claim-window-ms", self.claim_window_ms.into()),
             ("started", if self.is_resumed { &b"resumed"[..] } else { b"new" }.into()),
+            ("role", role.name().into()),
             ("version", VERSION.as_bytes().into()),
         ])
     }
