@@ -98,16 +98,16 @@ impl Ballot {
         self.votes.iter().filter_map(Vote::fence).max()
     }
 
-    /// The smallest number that a majority has not gone beyond.
+    /// The smallest number that a majority has not gone beyond, and can be raised to.
     fn goal(&self) -> Option<u64> {
         let fences = self.votes.iter().filter_map(Vote::fence);
         fences.filter(|fence| self.quorum.is_reached_by(self.within(*fence))).min()
     }
 
-    /// How many nodes have granted with this number or a smaller one: those that can be raised to it.
+    /// How many nodes have granted with this number or a smaller one that can be raised to it.
     #[must_use]
     pub fn within(&self, fence: u64) -> usize {
-        self.count(|vote| vote.fence().is_some_and(|said| said <= fence))
+        self.count(|vote| vote.fence().is_some_and(|said| can_be_raised(said, fence)))
     }
 
     /// Whether the nodes that granted said different numbers.
@@ -156,11 +156,25 @@ impl Ballot {
         if self.quorum.is_reached_by(fit) {
             return Refusal::Contended;
         }
+        // The shortest wait after which the nodes that answered are a majority again.
+        let wait = self.until_so_many_grant(self.quorum.needed() - fit);
+        wait.map_or(Refusal::NoQuorum, |left| Refusal::Quarantined { left })
+    }
+
+    /// For how long it is no use to ask again, because nodes in quarantine say so: not at all if those that failed are
+    /// enough for a majority, for they may be back at any moment.
+    #[must_use]
+    pub fn no_use_before(&self) -> Duration {
+        let others = self.count(|vote| !matches!(vote, Vote::Quarantined { .. }));
+        let missing = self.quorum.needed().saturating_sub(others);
+        self.until_so_many_grant(missing).unwrap_or_default()
+    }
+
+    /// How long it takes until so many of the nodes in quarantine grant again; `None` if there are not as many.
+    fn until_so_many_grant(&self, count: usize) -> Option<Duration> {
         let mut waits: Vec<Duration> = self.votes.iter().filter_map(quarantine).collect();
         waits.sort_unstable();
-        // The shortest wait after which the nodes that answered are a majority again.
-        let missing = self.quorum.needed() - fit;
-        waits.get(missing - 1).map_or(Refusal::NoQuorum, |left| Refusal::Quarantined { left: *left })
+        waits.get(count.checked_sub(1)?).copied()
     }
 
     /// The number that most nodes have answered, and how many.
@@ -173,6 +187,15 @@ impl Ballot {
     fn count(&self, test: impl Fn(&Vote) -> bool) -> usize {
         self.votes.iter().filter(|vote| test(vote)).count()
     }
+}
+
+/// How far a node may have to be raised. A replica that becomes a master leaps ahead by 2^40, and a node raises its
+/// number by at most 2^32 at a time; what is further away is nobody's honest number, or the way there is too long.
+const FURTHEST_GOAL: u64 = 1 << 41;
+
+/// Whether a node that has said one number can be brought to say another.
+pub(crate) fn can_be_raised(said: u64, goal: u64) -> bool {
+    said <= goal && goal - said <= FURTHEST_GOAL
 }
 
 fn quarantine(vote: &Vote) -> Option<Duration> {
@@ -264,6 +287,34 @@ mod tests {
                 assert_ne!(verdict, Verdict::Open, "{votes:?}");
                 assert!(!matches!(verdict, Verdict::Split { may_settle: true, .. }), "{votes:?}");
             }
+        }
+    }
+
+    #[test]
+    fn a_goal_is_within_the_reach_of_a_majority() {
+        let far = 3_u64 << 40;
+        // Two of three have become masters three times over: the one that did not is left behind.
+        let votes = format!("g5 g{} g{}", far + 1, far + 2);
+        assert_eq!(ballot(&votes).verdict(), Verdict::Split { goal: far + 2, may_settle: false });
+        assert_eq!(ballot(&votes).within(far + 1), 1);
+        let votes = format!("g5 g{} g{}", (1_u64 << 40) + 1, (1_u64 << 40) + 2);
+        assert_eq!(ballot(&votes).verdict(), Verdict::Split { goal: (1 << 40) + 1, may_settle: false });
+    }
+
+    #[test]
+    fn quarantine_is_waited_for_only_where_nobody_else_can_help() {
+        for (votes, ms) in [
+            ("g1 g1 q50 q20 q30", 20),
+            ("g1 q90 q50 q20 x", 20),
+            ("q90 q50 q20 x x", 20),
+            ("q90 q50 q20 q10 x", 20),
+            // Whoever failed may be back before the other's wait is over.
+            ("g1 g1 q50 x x", 0),
+            ("q60000 x g1", 0),
+            ("r q50 x", 0),
+            ("x x x", 0),
+        ] {
+            assert_eq!(ballot(votes).no_use_before(), Duration::from_millis(ms), "{votes}");
         }
     }
 

@@ -34,6 +34,8 @@ impl Record {
 pub enum Sighting {
     /// It is held there.
     Held(Record),
+    /// A plain key is there, as `SET NX PX` makes one, which counts as held.
+    Foreign,
     /// It is free there.
     Free,
     /// The node did not say.
@@ -46,7 +48,9 @@ pub enum Sighting {
 pub enum Holding {
     /// A majority holds it under one number: somebody has the lock.
     Held(Record),
-    /// A majority has it free: anybody could take it.
+    /// A majority has a plain key there, as `SET NX PX` makes one: nobody gets the lock while it is there.
+    Foreign,
+    /// A majority has it free: anybody could take it, once those nodes that are in quarantine grant again.
     Free,
     /// Neither: an attempt is under way or was given up, nodes are away, or a lock is running out.
     Unclear,
@@ -61,9 +65,12 @@ pub fn holding(quorum: Quorum, sightings: &[Sighting]) -> Holding {
             _ => None,
         })
     };
-    let free = sightings.iter().filter(|sighting| **sighting == Sighting::Free).count();
-    if quorum.is_reached_by(free) {
+    let count = |what: &Sighting| sightings.iter().filter(|sighting| *sighting == what).count();
+    if quorum.is_reached_by(count(&Sighting::Free)) {
         return Holding::Free;
+    }
+    if quorum.is_reached_by(count(&Sighting::Foreign)) {
+        return Holding::Foreign;
     }
     for candidate in records() {
         let mut alike: Vec<&Record> = records().filter(|record| record.fence == candidate.fence).collect();
@@ -88,7 +95,7 @@ mod tests {
 
     #[test]
     fn a_majority_decides() {
-        use Sighting::{Free, Unknown};
+        use Sighting::{Foreign, Free, Unknown};
         let five = Quorum::of(5).unwrap();
         let view = |sightings: [Sighting; 5]| holding(five, &sightings);
         let Holding::Held(record) = view([held(7, 50), held(7, 90), held(7, 70), held(7, 80), Free]) else {
@@ -96,6 +103,8 @@ mod tests {
         };
         assert_eq!((record.fence, record.left.as_millis()), (7, 70), "for as long as three hold it");
         assert_eq!(view([Free, Free, Free, held(1, 9), Unknown]), Holding::Free);
+        assert_eq!(view([Foreign, Foreign, Free, Foreign, Unknown]), Holding::Foreign);
+        assert_eq!(view([Foreign, Foreign, Free, Free, Unknown]), Holding::Unclear);
         assert_eq!(view([held(1, 9), held(1, 9), Free, Free, Unknown]), Holding::Unclear);
         assert_eq!(view([held(1, 9), held(1, 9), held(2, 9), Free, Free]), Holding::Unclear);
         assert_eq!(view([Unknown, Unknown, Unknown, Unknown, Unknown]), Holding::Unclear);

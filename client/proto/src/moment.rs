@@ -71,7 +71,8 @@ impl Moment {
     }
 
     /// The later of two deadlines. Of either it can be said that it holds; of a mixture it could not.
-    pub(crate) fn later_of(self, other: Self) -> Self {
+    #[must_use]
+    pub fn later_of(self, other: Self) -> Self {
         if other.nanoseconds() > self.nanoseconds() { other } else { self }
     }
 

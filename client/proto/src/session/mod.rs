@@ -16,13 +16,9 @@ pub use release::{Freed, Freeing};
 pub use request::{Ask, Request};
 pub use waiting::{Grant, Line};
 
-use crate::ballot::{Ballot, Refusal, Verdict};
+use crate::ballot::{Ballot, Refusal, Verdict, can_be_raised};
 use crate::{Drift, Failure, FailureKind, Moment, NodeSet, Quorum, Reply, Vote};
 use std::time::Duration;
-
-/// How far a node may have to be raised. A replica that becomes a master leaps ahead by 2^40, and a node raises its
-/// number by at most 2^32 at a time; what is further away is nobody's honest number.
-const FURTHEST_GOAL: u64 = 1 << 41;
 
 /// One lock, or an attempt at it.
 #[derive(Clone, Debug)]
@@ -41,6 +37,8 @@ pub struct Session {
     /// Those of them that are not crossed off any more: asked more than once, so that an answer to one request does
     /// not tell what became of the others, or known to have handed us the lock.
     stay: NodeSet,
+    /// The nodes that a request was sent to of which nobody knows what became: it may still arrive.
+    at_large: NodeSet,
     /// The nodes whose last grant was over before we heard of it.
     too_late: NodeSet,
     promotion: Option<Promotion>,
@@ -131,6 +129,7 @@ impl Session {
             leases: vec![None; quorum.nodes()],
             may_hold: NodeSet::first(quorum.nodes()),
             stay: NodeSet::EMPTY,
+            at_large: NodeSet::EMPTY,
             too_late: NodeSet::EMPTY,
             promotion: None,
             patience: Patience::Unused,
@@ -212,7 +211,7 @@ impl Session {
         }
         match &reply {
             Reply::Number(_) | Reply::Queued { .. } => self.may_hold.insert(node),
-            Reply::Failed(failure) if failure.may_have_happened() => {}
+            Reply::Failed(failure) if failure.may_have_happened() => self.at_large.insert(node),
             _ if self.stay.contains(node) => {}
             _ => self.may_hold.remove(node),
         }
@@ -322,13 +321,13 @@ impl Session {
         if self.phase != Phase::Acquiring {
             return None;
         }
-        match self.ballot.verdict() {
-            Verdict::Open => {
-                if let Patience::Until(_) = self.patience {
-                    self.patience = Patience::Unused;
-                }
-                self.attend(now)
-            }
+        let verdict = self.ballot.verdict();
+        // What was waited for is not to be had any more: the majority is gone, and another one has its own patience.
+        if let (Patience::Until(_), Verdict::Open | Verdict::Lost(_)) = (self.patience, verdict) {
+            self.patience = Patience::Unused;
+        }
+        match verdict {
+            Verdict::Open => self.attend(now),
             Verdict::Agreed { fence } => {
                 if !self.is_held_under(fence, self.counting_from(now)) {
                     return self.promote(fence, false, now).or_else(|| self.attend(now));
@@ -358,6 +357,8 @@ impl Session {
         if self.patience == Patience::Unused {
             self.patience = Patience::Until(now.plus(now.since(self.begun.sent)));
         }
+        // What was handed to us runs out unless it is claimed: a second round does, or leads to a hold that does.
+        let may_settle = may_settle && !self.has_unclaimed();
         match self.patience {
             Patience::Until(moment) if may_settle && !now.has_reached(moment) => return None,
             _ => self.patience = Patience::Spent,
@@ -365,9 +366,7 @@ impl Session {
         // A goal that can still be reached is kept, whatever else is answered meanwhile.
         let kept = self.promotion.filter(|old| self.quorum.is_reached_by(self.ballot.within(old.fence)));
         let goal = kept.map_or(goal, |promotion| promotion.fence);
-        let is_out_of_reach =
-            |vote: &Vote| vote.fence().is_some_and(|fence| goal.saturating_sub(fence) > FURTHEST_GOAL);
-        if !self.ballot.nodes(is_out_of_reach).is_empty() {
+        if kept.is_none() && !self.quorum.is_reached_by(self.ballot.within(goal)) {
             // Another answer may bring a goal that is nearer.
             return if self.ballot.pending() > 0 { None } else { self.fail(Refusal::NoQuorum) };
         }
@@ -375,7 +374,7 @@ impl Session {
         // Those that are behind, and those that gave us the lock while we waited, too long ago to count on.
         let is_wanted = |node: &usize| match self.ballot.vote(*node).fence() {
             Some(fence) if fence == goal => self.lease_has_lapsed(*node, self.counting_from(now)),
-            Some(fence) => fence < goal,
+            Some(fence) => can_be_raised(fence, goal),
             None => false,
         };
         let nodes = 0..self.quorum.nodes();
@@ -474,6 +473,14 @@ impl Session {
         let to = if self.freeing.is_some() { NodeSet::EMPTY } else { self.may_hold };
         self.freeing.get_or_insert_with(|| Freeing::of(self.quorum, to));
         (request, to)
+    }
+
+    /// Whether a request to this node may still be on its way, over a connection that is gone, though a later one was
+    /// answered. If so, and a release has freed what was granted to the later one, it must be sent once more: a node
+    /// bars late requests of an owner whose release has freed nothing.
+    #[must_use]
+    pub fn may_be_granted_late(&self, node: usize) -> bool {
+        self.at_large.contains(node)
     }
 
     /// What became of the release so far, once there was one.

@@ -4,7 +4,7 @@
 //! nodes. The rule is the same as for a number that is agreed on at first: a majority of the nodes must have
 //! answered exactly the new number while they held the lock. Until then it is held under the old one.
 
-use super::{Ask, Event, FURTHEST_GOAL, Over, Phase, Request, Session};
+use super::{Ask, Event, Over, Phase, Request, Session, can_be_raised};
 use crate::{Moment, NodeSet};
 
 /// A number on its way to the nodes.
@@ -39,7 +39,7 @@ impl Session {
             return Some(Event::Extended);
         }
         // A node lifts a number only so far at a time. One that did not get on at all has failed by now.
-        let is_on_its_way = |fence: u64| fence < goal && goal - fence <= FURTHEST_GOAL;
+        let is_on_its_way = |fence: u64| fence < goal && can_be_raised(fence, goal);
         if self.ballot.vote(node).fence().is_some_and(is_on_its_way) {
             return Some(self.raise(goal, NodeSet::one(node), now));
         }

@@ -167,6 +167,11 @@ impl Waiting {
 }
 
 impl Session {
+    /// Whether anything was handed to us that nobody has claimed yet.
+    pub(super) fn has_unclaimed(&self) -> bool {
+        self.waiting.as_ref().is_some_and(|waiting| !waiting.unclaimed.is_empty())
+    }
+
     /// Makes an attempt one that waits until `until`, and changes its first request accordingly.
     #[must_use]
     pub fn waiting(mut self, line: Line, until: Moment) -> (Self, Request) {

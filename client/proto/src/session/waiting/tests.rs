@@ -576,3 +576,57 @@ fn short_locks_far_away_are_held_for_what_is_left() {
         assert!(matches!(held, Some(Event::Held { fence: 1 })), "{ttl} ms: {held:?}");
     }
 }
+
+/// Two of three nodes hand the lock over under different numbers, while the third hangs; meanwhile both take it back
+/// and give it to the next in line.
+#[test]
+fn a_majority_that_is_gone_wakes_nobody() {
+    let (session, _) = Session::begin(Quorum::of(3).unwrap(), Drift::default(), TTL, None, at(0));
+    let (mut session, request) = session.waiting(line(), at(60_000));
+    for node in 0..2 {
+        session.answered(node, &request, queued(40), at(1));
+    }
+    assert!(session.pushed(0, grant(5, 100, 129), at(130)).is_none());
+    let mut asked = session.pushed(1, grant(6, 100, 129), at(130));
+    assert!(
+        matches!(&asked, Some(Event::Promote(Request { ask: Ask::Promote { fence: 6 }, .. }, to)) if to.contains(0)),
+        "what was handed over is claimed at once, not left to run out: {asked:?}"
+    );
+    for ms in 131..=600 {
+        // Whatever they are asked: somebody else has it now.
+        if let Some(Event::Promote(request, to)) = asked.take() {
+            for node in to.iter().filter(|node| *node < 2) {
+                let reply = if matches!(request.ask, Ask::Wait { .. }) { queued(60) } else { Reply::Nil };
+                asked = session.answered(node, &request, reply, at(ms)).or(asked);
+            }
+        }
+        let mut woken = 0;
+        while session.wake_at().is_some_and(|moment| at(ms).has_reached(moment)) {
+            asked = session.woken(at(ms)).or(asked);
+            woken += 1;
+            assert!(woken < 10, "woken again and again at {ms} ms");
+        }
+    }
+}
+
+#[test]
+fn a_request_of_which_nobody_knows_may_be_granted_late() {
+    let (session, _) = Session::begin(Quorum::of(5).unwrap(), Drift::default(), TTL, None, at(0));
+    let (mut session, request) = session.waiting(line(), at(60_000));
+    for node in 1..4 {
+        assert!(session.answered(node, &request, queued(40), at(1)).is_none());
+    }
+    // Nothing was sent to the last one, and nobody knows what became of the request to the first.
+    session.answered(4, &request, failed(FailureKind::Down), at(1));
+    session.answered(0, &request, failed(FailureKind::Cut), at(1));
+    let late =
+        |session: &Session| (0..5).filter(|node| session.may_be_granted_late(*node)).collect::<Vec<_>>();
+    assert_eq!(late(&session), [0]);
+    let asked = (2..3_000).find_map(|ms| session.woken(at(ms)));
+    let Some(Event::Promote(again, to)) = asked else { panic!("it is not asked again") };
+    assert!(to.contains(0) && matches!(again.ask, Ask::Wait { .. }));
+    session.answered(0, &again, Reply::Number(3), at(3_001));
+    assert_eq!(late(&session), [0], "an answer to the second request does not tell");
+    session.release(at(3_002));
+    assert_eq!(late(&session), [0]);
+}
