@@ -30,35 +30,51 @@ pub fn write(key: &str, value: &str, fence: u64) -> Cmd {
     command
 }
 
-/// Reads the whole value.
+/// Reads the whole value, for somebody to look at. Nothing is to be written because of it: an older holder may still
+/// write after this. What a later write builds on is read as by [`get_field`].
 pub fn read(key: &str) -> Cmd {
     let mut command = cmd("XREVRANGE");
     command.arg(key).arg("+").arg("-").arg("COUNT").arg(1);
     command
 }
 
-/// For data that is not a stream: checks the fence and writes in one script, here a field of a hash that has
-/// the newest fence in another field. `KEYS[1]` is the hash; `ARGV` is the fence, the field and the value.
+/// For data that is not a stream: checks the fence and writes or reads in one script, here a field of a hash that has
+/// the newest fence in another field. `KEYS[1]` is the hash; `ARGV` is the fence, the field, and what to write to it.
+///
+/// Without the last one the field is read, and the fence left behind all the same: from here on older holders are shut
+/// out. After a plain `HGET` one of them could still write, and the next write, which builds on what was read, would
+/// undo that.
 ///
 /// Numbers in a script are exact up to 2^53 only, and fences go further. As text without leading zeros, the
 /// longer one is larger, and of two equally long ones the one that sorts later.
-pub const FENCED_SET_FIELD: &str = "
+pub const FENCED_FIELD: &str = "
     local offered, newest = ARGV[1], redis.call('HGET', KEYS[1], 'fence') or '0'
     if #offered < #newest or (#offered == #newest and offered < newest) then
         return redis.error_reply('STALE fence ' .. offered .. ' is older than ' .. newest)
     end
-    redis.call('HSET', KEYS[1], 'fence', offered, ARGV[2], ARGV[3])
+    redis.call('HSET', KEYS[1], 'fence', offered)
+    if not ARGV[3] then
+        return redis.call('HGET', KEYS[1], ARGV[2])
+    end
+    redis.call('HSET', KEYS[1], ARGV[2], ARGV[3])
     return redis.status_reply('OK')";
 
 /// Writes one field of a hash, any but `fence`.
 pub fn set_field(key: &str, field: &str, value: &str, fence: u64) -> Cmd {
-    let mut command = cmd("EVAL");
-    // A program that writes often sends the script once and then its digest: `redis::Script` does.
-    command.arg(FENCED_SET_FIELD).arg(1).arg(key).arg(fence).arg(field).arg(value);
+    let mut command = get_field(key, field, fence);
+    command.arg(value);
     command
 }
 
-/// Whether a write was turned away because a newer holder has been there. Any other error is trouble of
+/// Reads one field of a hash, as the ground for a later write under the same lock; nothing if it is not there.
+pub fn get_field(key: &str, field: &str, fence: u64) -> Cmd {
+    let mut command = cmd("EVAL");
+    // A program that does so often sends the script once and then its digest: `redis::Script` does.
+    command.arg(FENCED_FIELD).arg(1).arg(key).arg(fence).arg(field);
+    command
+}
+
+/// Whether a read or a write was turned away because a newer holder has been there. Any other error is trouble of
 /// another kind.
 pub fn is_stale(error: &RedisError) -> bool {
     let of_stream =
@@ -100,13 +116,15 @@ pub async fn run(url: &str) -> Result<(), Box<dyn Error>> {
     first.lost().await;
     let second = locks.acquire("document", ttl).await?;
     send(&mut store, &write(&document, "a corrected draft", second.fence()))?;
-    send(&mut store, &set_field(&order, "state", "shipped", second.fence()))?;
+    let state: String = from_redis_value(send(&mut store, &get_field(&order, "state", second.fence()))?)?;
+    send(&mut store, &set_field(&order, "state", &format!("{state} and shipped"), second.fence()))?;
     println!("fence {}: written by the next holder", second.fence());
 
     // The first one goes on where it was.
     for late in [
         write(&document, "the last word", first.fence()),
         set_field(&order, "state", "cancelled", first.fence()),
+        get_field(&order, "state", first.fence()),
     ] {
         match send(&mut store, &late) {
             Err(error) if is_stale(&error) => println!("the first holder is turned away: {error}"),

@@ -12,12 +12,13 @@ use std::fmt;
 use std::time::Duration;
 
 /// Beside the document stands the largest fence that has come with it. It is part of the row, so it is as
-/// durable as the document and cannot get out of step with it.
+/// durable as the document and cannot get out of step with it. It needs 64 bits: fences do not begin anew, and
+/// an `INTEGER` of PostgreSQL ends at 2^31.
 pub const SCHEMA: &str = "
     CREATE TABLE IF NOT EXISTS document (
         id    TEXT PRIMARY KEY,
         body  TEXT,
-        fence INTEGER NOT NULL
+        fence BIGINT NOT NULL
     )";
 
 /// Checks the fence and writes, in one statement: nobody can come between the check and the write.

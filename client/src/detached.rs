@@ -1,7 +1,7 @@
 //! Locks that are held, and that no driver looks after: extended and freed by whoever knows their owner.
 
 use crate::Error;
-use crate::driver::{Deed, Question};
+use crate::driver::{Deed, Message, Question, Sighted};
 use crate::guard::Detached;
 use crate::keys::Keys;
 use crate::lease::Loss;
@@ -9,9 +9,10 @@ use crate::manager::LockManager;
 use crate::owner::Owner;
 use crate::report::{NodeRelease, ReleaseReport};
 use crate::wire::Frame;
-use redlock_proto::{Ask, Ballot, Failure, FailureKind, Freed, Quorum, Request, Vote};
+use redlock_proto::{Ask, Ballot, Failure, FailureKind, Freed, NodeSet, Quorum, Request, Vote};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::oneshot;
 
 impl LockManager {
     /// A lock that was [detached](crate::Guard::detach) elsewhere: by its resource, its owner and its fence.
@@ -78,8 +79,11 @@ impl LockManager {
     /// Frees a detached lock, and waits until every node has answered or failed to in time. A node that could not
     /// be told keeps it until it runs out.
     ///
+    /// Of several keys some may be gone: the others are freed, and the lock as a whole counts as not held.
+    ///
     /// The report's [`was_held`](ReleaseReport::was_held) says whether a majority had it. Cancel safe: once
-    /// polled, the release takes its course.
+    /// polled, the release takes its course; only what is left of several keys of which some were gone may have to run
+    /// out.
     ///
     /// # Errors
     /// Only for want of a runtime.
@@ -89,6 +93,27 @@ impl LockManager {
         let ask = Ask::Release { floor };
         let request = Request { ask, ttl: Duration::ZERO, sent: settings.clock.now() };
         let said = self.survey(deed(&request, lock)).await?;
+        let has_freed_nothing = |sighted: &Sighted| matches!(sighted.said, Ok(Frame::Integer(0)));
+        let partly: NodeSet = said
+            .iter()
+            .enumerate()
+            .filter(|(_, said)| has_freed_nothing(said))
+            .map(|(node, _)| node)
+            .collect();
+        if lock.keys.len() > 1 && !partly.is_empty() {
+            // Several keys are freed together or not at all. If one of them is gone, the others are freed one by one.
+            let inbox = self.shared().inbox()?;
+            let mut answers = Vec::with_capacity(lock.keys.len());
+            for key in &lock.keys {
+                let question = deed(&request, &Detached { keys: vec![key.clone()], ..lock.clone() });
+                let (answer, answered) = oneshot::channel();
+                let _ = inbox.send(Message::Survey { question, to: partly, answer });
+                answers.push(answered);
+            }
+            for answered in answers {
+                let _ = answered.await;
+            }
+        }
         let nodes = settings
             .names
             .iter()
@@ -246,5 +271,15 @@ mod tests {
         assert!(locks.extend_detached(&given, TTL).await.is_ok());
         assert!(locks.release_detached(&given).await.expect("a runtime").is_free_on_a_majority());
         assert!(locks.try_acquire("b", TTL).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn of_several_keys_those_that_are_left_are_freed() {
+        let nodes = Nodes::new(3);
+        let locks = crate::Builder::new().memory(&nodes).build().expect("a manager");
+        let given = locks.acquire_many(["a", "b"], TTL).await.expect("two free locks").detach();
+        (0..3).for_each(|node| assert!(nodes.delete(node, "a")));
+        assert!(!locks.release_detached(&given).await.expect("a runtime").was_held());
+        assert!((0..3).all(|node| !nodes.holds(node, "b")));
     }
 }

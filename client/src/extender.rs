@@ -21,54 +21,42 @@ pub(crate) struct Extender {
 impl Extender {
     /// Extends the lock; one extension after the other.
     pub(crate) async fn extend(&self, ttl: Duration) -> Result<Duration, Error> {
-        self.ask(ttl, |answer| Message::Extend { session: self.session, ttl, answer }).await
+        self.ask(|answer| Message::Extend { session: self.session, ttl, answer }).await
     }
 
     /// Holds the lock under a larger number, in the turn of an extension.
     pub(crate) async fn raise_to(&self, fence: u64) -> Result<Duration, Error> {
-        let ttl = self.hold.ttl();
-        self.ask(ttl, |answer| Message::Raise { session: self.session, fence, answer }).await
+        self.ask(|answer| Message::Raise { session: self.session, fence, answer }).await
     }
 
-    async fn ask(
-        &self,
-        ttl: Duration,
-        call: impl FnOnce(oneshot::Sender<Extended>) -> Message,
-    ) -> Result<Duration, Error> {
+    async fn ask(&self, call: impl FnOnce(oneshot::Sender<Extended>) -> Message) -> Result<Duration, Error> {
         let _turn = self.hold.extending.lock().await;
+        let outcome = self.outcome_of(call).await?;
+        observe::extended(&self.hold.keys, matches!(outcome, Extended::Yes));
+        let left = self.hold.lease.remaining();
+        match (outcome, self.hold.lease.ended()) {
+            (Extended::Yes, None) => Ok(left),
+            (Extended::No(said), None) => {
+                Err(Error::NoQuorum(Box::new(self.shared.evidence(&self.hold.keys, Some(&said)))))
+            }
+            // The last answers may have come after the verdict, and ended it.
+            (_, Some(loss)) => Err(self.lost(loss)),
+            (Extended::Lost, None) => Err(self.lost(Loss::Gone)),
+            (Extended::Over, None) => Err(self.lost(Loss::Expired)),
+        }
+    }
+
+    /// Asks the driver, unless the lock is over already.
+    async fn outcome_of(
+        &self,
+        call: impl FnOnce(oneshot::Sender<Extended>) -> Message,
+    ) -> Result<Extended, Error> {
         if self.hold.lease.remaining().is_zero() {
-            return Err(self.lost(self.hold.lease.ended().unwrap_or(Loss::Expired)));
+            return Ok(Extended::Over);
         }
         let (answer, extended) = oneshot::channel();
         self.inbox.send(call(answer)).map_err(|_| Error::NoRuntime)?;
-        let outcome = extended.await.map_err(|_| Error::NoRuntime)?;
-        observe::extended(&self.hold.keys, matches!(outcome, Extended::Yes));
-        match outcome {
-            Extended::Yes => {
-                self.hold.set_ttl(ttl, self.shared.settings.drift);
-                self.hold.remember(None);
-                let left = self.hold.lease.remaining();
-                match self.hold.lease.ended() {
-                    None => Ok(left),
-                    Some(loss) => Err(self.lost(loss)),
-                }
-            }
-            Extended::No(said) if self.hold.lease.ended().is_some() => {
-                // The last answers came after the verdict, and ended it.
-                self.hold.remember(Some(said));
-                Err(self.lost(self.hold.lease.ended().unwrap_or(Loss::Gone)))
-            }
-            Extended::No(said) => {
-                let evidence = self.shared.evidence(&self.hold.keys, Some(&said));
-                self.hold.remember(Some(said));
-                Err(Error::NoQuorum(Box::new(evidence)))
-            }
-            Extended::Lost(said) => {
-                self.hold.remember(Some(said));
-                Err(self.lost(self.hold.lease.ended().unwrap_or(Loss::Gone)))
-            }
-            Extended::Over => Err(self.lost(self.hold.lease.ended().unwrap_or(Loss::Expired))),
-        }
+        extended.await.map_err(|_| Error::NoRuntime)
     }
 
     /// The error that says that the lock is over.

@@ -99,6 +99,11 @@ impl Guard {
         !self.remaining().is_zero()
     }
 
+    /// Why the lock is over, if it is.
+    pub(crate) fn over(&self) -> Option<Loss> {
+        (!self.is_valid()).then(|| self.hold().lease.ended().unwrap_or(Loss::Expired))
+    }
+
     /// A view of the lock for the work under it: cheap to clone, and without the right to end it.
     #[must_use]
     pub fn held(&self) -> Held {
@@ -121,7 +126,8 @@ impl Guard {
         self.extender.lost(loss)
     }
 
-    /// A token that is cancelled when the lock is no longer held: lost, released or dropped.
+    /// A token that is cancelled when the lock is no longer held: lost, released or dropped. Also when the runtime
+    /// that it was asked for on shuts down: nobody would watch the clock for it any more.
     ///
     /// # Errors
     /// When there is no tokio runtime to watch the clock.
@@ -131,11 +137,13 @@ impl Guard {
 
     /// Holds the lock for its time to live, from now on. Returns how long it may be believed.
     ///
-    /// Cancel safe: an extension whose future is dropped takes its course, and counts if it succeeds.
+    /// Extensions of one lock go one after the other. Cancel safe: one whose future is dropped takes its course
+    /// once its turn has come, and counts if it succeeds; before that, nobody has been asked.
     ///
     /// # Errors
     /// [`Error::NoQuorum`] if too few nodes answered: the lock is still held for as long as it was, and
-    /// trying again makes sense. [`Error::Lost`] if it is over; nothing revives it then.
+    /// trying again makes sense. [`Error::Lost`] if it is over; nothing revives it then. [`Error::NoRuntime`] if the
+    /// runtime on which it was taken has shut down: it is held for as long as it was.
     pub async fn extend(&self) -> Result<Duration, Error> {
         self.extender.extend(self.ttl()).await
     }

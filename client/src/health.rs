@@ -39,6 +39,8 @@ pub struct NodeState {
     pub version: String,
     /// For how long it grants nothing, because it may have forgotten locks; zero if it does grant.
     pub quarantine: Duration,
+    /// Whether it follows another server: then it grants nothing either. An older module does not say.
+    pub is_replica: bool,
     /// How many locks it holds.
     pub locks: u64,
     /// How many wait for one.
@@ -50,15 +52,16 @@ pub struct NodeState {
 }
 
 impl NodeHealth {
-    /// Whether the node would grant a free lock now.
+    /// Whether the node would grant a free lock now, as far as it says: a master that answers and is not in quarantine.
+    /// That its memory or its disk is full shows only when it is asked for a lock.
     #[must_use]
     pub fn can_grant(&self) -> bool {
-        self.state.as_ref().is_ok_and(|state| state.quarantine.is_zero())
+        self.state.as_ref().is_ok_and(|state| state.quarantine.is_zero() && !state.is_replica)
     }
 }
 
 impl Health {
-    /// Whether enough nodes would grant a free lock now.
+    /// Whether enough nodes would grant a free lock now; see [`NodeHealth::can_grant`].
     #[must_use]
     pub fn can_grant(&self) -> bool {
         self.quorum.is_reached_by(self.nodes.iter().filter(|node| node.can_grant()).count())
@@ -101,6 +104,7 @@ fn state(said: Sighted) -> Result<NodeState, Failure> {
             id: text("node-id")?,
             version: text("version")?,
             quarantine: Duration::from_millis(number("quarantine-ms")?),
+            is_replica: text("role").as_deref() == Some("replica"),
             locks: number("locks").unwrap_or_default(),
             waiters: number("waiters").unwrap_or_default(),
             fence: number("fence").unwrap_or_default(),

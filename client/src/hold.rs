@@ -6,7 +6,7 @@ use crate::lease::{Lease, Loss};
 use crate::observe;
 use crate::owner::Owner;
 use crate::settings::Settings;
-use redlock_proto::{Ballot, Drift, NodeSet, Quorum, Vote};
+use redlock_proto::{Ballot, NodeSet, Quorum, Vote};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -88,10 +88,10 @@ impl Hold {
         Duration::from_millis(self.ttl_ms.load(Ordering::Relaxed))
     }
 
-    /// An extension by another time to live has succeeded.
-    pub(crate) fn set_ttl(&self, ttl: Duration, drift: Drift) {
+    /// An extension by a time to live has succeeded, of which so much is counted on.
+    pub(crate) fn set_ttl(&self, ttl: Duration, lease: Duration) {
         self.ttl_ms.store(millis(ttl), Ordering::Relaxed);
-        self.lease.give_notice_for(drift.lease(ttl));
+        self.lease.give_notice_for(lease);
     }
 
     /// Resolves when the lock is no longer held, a little before its time is up. Needs no network.
@@ -116,18 +116,20 @@ impl Hold {
         self.is_loss_told.store(true, Ordering::Relaxed);
     }
 
-    /// A token that is cancelled when the lock is no longer held. The same one for everybody who asks.
+    /// A token that is cancelled when the lock is no longer held. The same one for everybody who asks, unless the
+    /// runtime that watched the clock for it has shut down: that cancels it too, for nobody would do so later.
     pub(crate) fn token(self: &Arc<Self>) -> Result<CancellationToken, Error> {
         let mut extras = self.extras.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(token) = &extras.token {
+        let is_watched = |token: &&CancellationToken| !token.is_cancelled() || self.lease.ended().is_some();
+        if let Some(token) = extras.token.as_ref().filter(is_watched) {
             return Ok(token.clone());
         }
         let runtime = tokio::runtime::Handle::try_current().map_err(|_| Error::NoRuntime)?;
         let token = CancellationToken::new();
-        let (hold, cancel) = (Arc::clone(self), token.clone());
+        let (hold, cancel) = (Arc::clone(self), token.clone().drop_guard());
         runtime.spawn(async move {
+            let _cancel = cancel;
             hold.lost().await;
-            cancel.cancel();
         });
         extras.token = Some(token.clone());
         Ok(token)

@@ -3,11 +3,15 @@
 use crate::Error;
 use crate::driver::{Question, Sighted};
 use crate::manager::LockManager;
+use crate::query::Query;
 use crate::wire::Frame;
 use redlock_proto::census::{Holding, Record, Sighting, holding};
 use redlock_proto::{Failure, FailureKind};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// The type of keys that count as held without being locks. Other types are an error to a node, as to everybody else.
+const FOREIGN_TYPE: &str = "string";
 
 /// What the nodes know of one lock.
 #[derive(Clone, Debug)]
@@ -25,18 +29,23 @@ pub struct Inspection {
 pub struct NodeSighting {
     /// The node's address.
     pub node: Arc<str>,
-    /// The lock as it is held there, `None` if it is free there; or why the node did not say.
+    /// The lock as it is held there, `None` if there is none; or why the node did not say.
     pub lock: Result<Option<Record>, Failure>,
+    /// Whether a plain key is there, as `SET NX PX` makes one. It counts as held. `false` also where nobody looked,
+    /// because no node was without a lock. Why it could not be seen, if it could not: it takes the right to run
+    /// `TYPE`, and at a cluster nobody can look.
+    pub is_foreign: Result<bool, Failure>,
 }
 
 impl Inspection {
-    /// Whether a majority of the nodes holds the lock for one owner.
+    /// Whether somebody has it: a majority of the nodes holds the lock for one owner, or a majority has a plain key
+    /// there.
     #[must_use]
     pub fn is_held(&self) -> bool {
-        matches!(self.holding, Holding::Held(_))
+        matches!(self.holding, Holding::Held(_) | Holding::Foreign)
     }
 
-    /// The lock as a majority holds it.
+    /// The lock as a majority holds it; a plain key is none.
     #[must_use]
     pub fn lock(&self) -> Option<&Record> {
         match &self.holding {
@@ -47,7 +56,8 @@ impl Inspection {
 }
 
 impl LockManager {
-    /// Asks every node about a lock: whether it is held, under which label, for how long. Changes nothing.
+    /// Asks every node about a lock: whether it is held, under which label, for how long. Where there is none, asks
+    /// also whether somebody has locked it with `SET NX PX`, which counts as held. Changes nothing.
     ///
     /// What it says may be over by the time it is read: it is for people, never a reason to write. Cancel
     /// safe.
@@ -57,21 +67,33 @@ impl LockManager {
     pub async fn inspect(&self, resource: impl AsRef<[u8]>) -> Result<Inspection, Error> {
         let keys = self.key(resource.as_ref())?;
         let key = keys.names().first().cloned().unwrap_or_default();
-        let question = Question::Inspect(key);
-        let said = self.survey(question).await?;
+        let locks: Vec<_> =
+            self.survey(Question::Inspect(key.clone())).await?.into_iter().map(sighting).collect();
+        let is_foreign = if locks.iter().any(|lock| matches!(lock, Ok(None))) {
+            let types = self.ask(&Query::key_type(key)).await?;
+            types.into_iter().map(|reply| reply.said.map(|said| said.text() == Some(FOREIGN_TYPE))).collect()
+        } else {
+            vec![Ok(false); locks.len()]
+        };
         let settings = &self.shared().settings;
-        let named = settings.names.iter().zip(said);
-        let nodes: Vec<NodeSighting> =
-            named.map(|(name, said)| NodeSighting { node: Arc::clone(name), lock: sighting(said) }).collect();
-        let sightings: Vec<Sighting> = nodes
-            .iter()
-            .map(|node| match &node.lock {
-                Ok(Some(record)) => Sighting::Held(record.clone()),
-                Ok(None) => Sighting::Free,
-                Err(_) => Sighting::Unknown,
-            })
+        let named = settings.names.iter().zip(locks).zip(is_foreign);
+        let nodes: Vec<NodeSighting> = named
+            .map(|((name, lock), is_foreign)| NodeSighting { node: Arc::clone(name), lock, is_foreign })
             .collect();
+        let sightings: Vec<Sighting> = nodes.iter().map(NodeSighting::sighting).collect();
         Ok(Inspection { holding: holding(settings.quorum, &sightings), nodes })
+    }
+}
+
+impl NodeSighting {
+    fn sighting(&self) -> Sighting {
+        match (&self.lock, &self.is_foreign) {
+            (Ok(Some(record)), _) => Sighting::Held(record.clone()),
+            (Ok(None), Ok(true)) => Sighting::Foreign,
+            // Who may not look for plain keys sees what there is to see.
+            (Ok(None), _) => Sighting::Free,
+            (Err(_), _) => Sighting::Unknown,
+        }
     }
 }
 

@@ -8,6 +8,9 @@ pub(crate) const MAX_KEYS: usize = 1024;
 /// The longest key: commands of all callers share a connection, and one must not hold up the others.
 const LONGEST_KEY: usize = 64 * 1024;
 
+/// The most bytes of the keys of one lock together, for the same reason.
+const LONGEST_KEYS: usize = 1024 * 1024;
+
 /// The keys of one lock, in order and without repetition.
 ///
 /// Each resource is a key of its own, so that no two sets of resources can be taken for one another.
@@ -40,6 +43,12 @@ impl Keys {
         let mut keys = keys?;
         keys.sort_unstable();
         keys.dedup();
+        let bytes: usize = keys.iter().map(|key| key.len()).sum();
+        if bytes > LONGEST_KEYS {
+            return Err(format!(
+                "the resources are named with {bytes} bytes together, at most {LONGEST_KEYS} make one lock"
+            ));
+        }
         match keys.len() {
             0 => Err("no resource is named".into()),
             1 => Ok(Self { prefix_len: prefix.len(), names: Names::One(keys.swap_remove(0)) }),
@@ -94,6 +103,14 @@ impl fmt::Display for Keys {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_lock_does_not_take_up_the_connection() {
+        let long = |count: usize| (0..count).map(|key| format!("{key:05}{}", "x".repeat(60_000)));
+        assert!(Keys::many(b"", long(10)).is_ok());
+        assert!(Keys::many(b"", long(20)).is_err());
+        assert!(Keys::many(b"", (0..MAX_KEYS).map(|key| key.to_string())).is_ok());
+    }
 
     #[test]
     fn resources_that_read_alike_when_joined_stay_apart() {

@@ -61,7 +61,8 @@ impl Lease {
         self.notice_ns.store(notice, Ordering::Relaxed);
     }
 
-    fn notice(&self) -> Duration {
+    /// How long before the end the holder is told.
+    pub(crate) fn notice(&self) -> Duration {
         Duration::from_nanos(self.notice_ns.load(Ordering::Relaxed))
     }
 

@@ -30,6 +30,10 @@
 //! nobody else holds the lock, if every clock involved keeps its rate within the allowance ([`Drift`]); what
 //! the clocks *show* never matters.
 //!
+//! Time is measured on clocks that nobody can set. On Linux, Android and Apple systems they go on while the machine
+//! sleeps, so that a lock whose time ran out under a closed lid is over when the lid is opened; elsewhere the nearest
+//! clock there is may stand still meanwhile. A hypervisor that pauses a machine may hide that from all its clocks.
+//!
 //! A process can be paused at any moment, for longer than any lease, and go on as if nothing had happened. No
 //! lock service can prevent that. So every lock comes with a **fence**, a number that only grows from holder
 //! to holder whatever clocks and pauses do, and a storage that is shown the fence with every write can turn a
@@ -84,6 +88,13 @@
 //! granted; a dropped extension or release takes its course. Dropping a [`Guard`] frees the lock in the
 //! background and never blocks. Each method says so again.
 //!
+//! # Runtimes
+//!
+//! The task that talks to the nodes lives on the runtime on which a manager is used first. When that runtime shuts
+//! down, the next call starts another task on its own, and a call that was under way goes on there. But a runtime that
+//! is kept and not run, such as a `current_thread` one outside `block_on`, serves nobody, and whoever uses the same
+//! manager on another one waits for it: use a manager per runtime, or one runtime that goes on.
+//!
 //! # Rights
 //!
 //! A user on the nodes needs no more than this (`app:*` being the manager's key prefix):
@@ -94,7 +105,8 @@
 //!     +redlock.node +subscribe
 //! ```
 //!
-//! and `+select` for another database than 0, `+cluster|slots +asking` on a Redis Cluster.
+//! and `+select` for another database than 0, `+cluster|slots +asking` on a Redis Cluster, `+type` to let
+//! [`LockManager::inspect`] see what others have locked with `SET NX PX`.
 //!
 //! # Observing
 //!

@@ -24,7 +24,7 @@ use tokio::time::Instant;
 ///
 /// Cheap to clone; clones share connections. One manager serves any number of tasks, and the more of them
 /// there are, the less each costs: their commands travel together. See the [crate documentation](crate) for
-/// how to choose between its methods.
+/// how to choose between its methods, and for what happens if several [runtimes](crate#runtimes) share a manager.
 #[derive(Clone)]
 pub struct LockManager {
     shared: Arc<Shared>,
@@ -163,7 +163,7 @@ impl LockManager {
 
     /// Takes several locks as one: all of them or none, in any order given, without deadlock.
     ///
-    /// The guard has one fence for all. On a Redis Cluster all resources must share a hash tag. Cancel
+    /// The guard has one fence for all. At most 1,024 resources, with a mebibyte of names. On a Redis Cluster all resources must share a hash tag. Cancel
     /// safe, as [`LockManager::acquire`].
     ///
     /// # Errors
@@ -337,11 +337,11 @@ impl LockManager {
         let time_is_up = |evidence| Err(Error::timed_out(allowed.unwrap_or_default(), evidence));
         let mut last_words: Option<Evidence> = None;
         let mut was_held = false;
-        let mut attempts = 0;
+        let (mut attempts, mut abandoned) = (0, 0);
         loop {
             attempts += 1;
             observe::attempt(keys);
-            let error = match self.attempt(wish, ttl, wait, deadline, attempts).await {
+            let (error, at_least) = match self.attempt(wish, ttl, wait, deadline, attempts).await {
                 Ok(guard) => {
                     observe::acquired(keys, guard.fence(), started.elapsed(), attempts);
                     if was_held || guard.had_to_wait() {
@@ -357,18 +357,19 @@ impl LockManager {
                     (was_held, last_words) = (true, Some(evidence));
                     continue;
                 }
+                Err(Refused::Abandoned) if abandoned < MOST_ABANDONED => {
+                    abandoned += 1;
+                    continue;
+                }
+                Err(Refused::Abandoned) => return Err(Error::NoRuntime),
                 Err(Refused::WaitedInVain(error)) => return Err(error),
                 Err(Refused::TimeIsUp(evidence)) => {
                     let said = if evidence.has_answers() { None } else { last_words };
                     return time_is_up(said.unwrap_or(evidence));
                 }
-                Err(Refused::For(error)) => error,
+                Err(Refused::For(error, at_least)) => (error, at_least),
             };
             was_held |= matches!(error, Error::Contended(_));
-            let at_least = match &error {
-                Error::Quarantined { left, .. } => *left,
-                _ => Duration::ZERO,
-            };
             let pause = pause(attempts, started.elapsed(), at_least).filter(|_| error.is_retryable());
             let Some(pause) = pause else { return Err(error) };
             if let Some(deadline) =
@@ -400,7 +401,9 @@ impl LockManager {
         let call = Message::Acquire { hold: Arc::clone(&hold), ttl, floor, wait, answer };
         inbox.send(call).map_err(|_| Error::NoRuntime)?;
         let ticket = wait.map(|wait| wait.ticket);
-        let mut awaited = Awaited { acquired, ticket, inbox: &inbox };
+        let (shared, hold_of_call) = (&self.shared, Arc::clone(&hold));
+        let mut awaited =
+            Awaited { acquired, ticket, inbox: &inbox, shared, hold: hold_of_call, is_settled: false };
         let in_time = match deadline {
             None => Some((&mut awaited.acquired).await),
             Some(deadline) => tokio::time::timeout_at(deadline, &mut awaited.acquired).await.ok(),
@@ -415,6 +418,8 @@ impl LockManager {
                 answer.map_err(|_| Refused::TimeIsUp(self.shared.evidence(keys, None).after(attempts)))?
             }
         };
+        // A driver that is gone has settled nothing.
+        awaited.is_settled = acquired.is_ok();
         awaited.ticket = None;
         drop(awaited);
         match acquired {
@@ -438,9 +443,13 @@ impl LockManager {
                 }
                 let error = Error::refused(refusal, evidence);
                 let in_vain = has_waited && refusal == Refusal::Contended;
-                Err(if in_vain { Refused::WaitedInVain(error) } else { Refused::For(error) })
+                Err(if in_vain {
+                    Refused::WaitedInVain(error)
+                } else {
+                    Refused::For(error, ballot.no_use_before())
+                })
             }
-            Err(_) => Err(Error::NoRuntime.into()),
+            Err(_) => Err(Refused::Abandoned),
         }
     }
 }
@@ -462,6 +471,9 @@ struct Wish {
     floor: Option<u64>,
 }
 
+/// How often a call outlives the runtime that served it before it gives up.
+const MOST_ABANDONED: u32 = 3;
+
 /// How long a driver that has been told that time is up may take to say what the nodes said.
 const DRIVER_GRACE: Duration = Duration::from_millis(100);
 
@@ -471,16 +483,19 @@ enum Refused {
     Yielded,
     /// Ask again at once: now it can be waited for in line.
     NotInLine(Evidence),
+    /// Ask again at once: the runtime of the driver has shut down, and ours has not.
+    Abandoned,
     /// It was waited for until the end.
     WaitedInVain(Error),
     /// The time allowed for the call is up.
     TimeIsUp(Evidence),
-    For(Error),
+    /// To be tried again after so long at the earliest.
+    For(Error, Duration),
 }
 
 impl From<Error> for Refused {
     fn from(error: Error) -> Self {
-        Self::For(error)
+        Self::For(error, Duration::ZERO)
     }
 }
 
@@ -491,11 +506,20 @@ struct Awaited<'a> {
     /// The place in line that is given up with it.
     ticket: Option<u64>,
     inbox: &'a Inbox,
+    shared: &'a Shared,
+    hold: Arc<Hold>,
+    /// Whether the driver has answered.
+    is_settled: bool,
 }
 
 impl Drop for Awaited<'_> {
     fn drop(&mut self) {
         self.acquired.close();
+        if !self.is_settled && self.inbox.is_closed() {
+            // The runtime that asked the nodes has shut down; another one may be there to free what they gave.
+            let ttl = self.hold.ttl();
+            return self.shared.free(Arc::clone(&self.hold), ttl);
+        }
         if let Ok(Ok(session)) = self.acquired.try_recv() {
             let _ = self.inbox.send(Message::Release { session, answer: None });
         } else if let Some(ticket) = self.ticket {

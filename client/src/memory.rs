@@ -33,9 +33,18 @@ struct Shared {
 
 struct Memory {
     node: MemoryNode,
-    silent: bool,
+    silence: Option<Silence>,
     /// Releases that wait until the node can be reached again, each with its connection.
     owed: Vec<(Vec<Vec<u8>>, u64)>,
+}
+
+/// How a node does not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Silence {
+    /// It cannot be reached, which shows at once.
+    CutOff,
+    /// It can be reached and says nothing.
+    Hung,
 }
 
 impl Nodes {
@@ -45,7 +54,7 @@ impl Nodes {
         let node = |place| {
             Mutex::new(Memory {
                 node: MemoryNode::new(&format!("memory-{place}")),
-                silent: false,
+                silence: None,
                 owed: Vec::new(),
             })
         };
@@ -72,17 +81,40 @@ impl Nodes {
         Arc::ptr_eq(&self.shared, &others.shared)
     }
 
-    /// Cuts a node off, until [`Nodes::revive`]. Its locks run on, as they do on a server that cannot be
-    /// reached.
+    /// Cuts a node off, until [`Nodes::revive`]: whoever asks it learns at once that it is down. Its locks run on, as
+    /// they do on a server that cannot be reached.
     pub fn silence(&self, node: usize) {
-        self.with(node, |memory| memory.silent = true);
+        self.with(node, |memory| memory.silence = Some(Silence::CutOff));
+    }
+
+    /// Lets a node hang, until [`Nodes::revive`]: it answers nothing, and whoever asks it waits for as long as the
+    /// manager waits for a node. What it was asked meanwhile is lost, but for releases, which reach it when it is revived; its locks run on.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), redlock_client::Error> {
+    /// use redlock_client::{LockManager, Loss, memory::Nodes};
+    /// use std::time::Duration;
+    ///
+    /// let nodes = Nodes::new(3);
+    /// let locks = LockManager::builder().memory(&nodes).build()?;
+    /// let mut guard = locks.acquire("orders:42", Duration::from_secs(10)).await?;
+    /// guard.keep_alive(Duration::from_secs(60))?;
+    /// (0..3).for_each(|node| nodes.hang(node));
+    /// // Nobody answers, and the holder is told all the same.
+    /// assert_eq!(guard.lost().await, Loss::Expired);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn hang(&self, node: usize) {
+        self.with(node, |memory| memory.silence = Some(Silence::Hung));
     }
 
     /// Makes a node answer again. Releases that it has missed reach it first, as they do over a new connection.
     pub fn revive(&self, node: usize) {
         let now = self.now();
         self.with(node, |memory| {
-            memory.silent = false;
+            memory.silence = None;
             for (words, connection) in std::mem::take(&mut memory.owed) {
                 let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
                 // What it says is of no interest: nobody waits for it.
@@ -114,14 +146,15 @@ impl Nodes {
         self.shared.connections.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Runs a command on a node; `None` if it is cut off.
-    pub(crate) fn execute(&self, node: usize, words: &[&[u8]], connection: u64) -> Option<Frame> {
+    /// Runs a command on a node, if that answers.
+    pub(crate) fn execute(&self, node: usize, words: &[&[u8]], connection: u64) -> Result<Frame, Silence> {
         let now = self.now();
-        let said = self.with(node, |memory| {
-            (!memory.silent).then(|| frame(memory.node.execute(words, connection, now)))
-        })?;
+        let said = self.with(node, |memory| match memory.silence {
+            None => Ok(frame(memory.node.execute(words, connection, now))),
+            Some(silence) => Err(silence),
+        });
         self.deliver(node);
-        said
+        said.unwrap_or(Err(Silence::CutOff))
     }
 
     /// Where the news of a channel is found.
@@ -133,11 +166,11 @@ impl Nodes {
         mailbox
     }
 
-    /// Brings what a node has announced to those who listen, unless it is cut off.
+    /// Brings what a node has announced to those who listen, unless it is silent.
     fn deliver(&self, node: usize) {
         let announce = |memory: &mut Memory| {
             let announcements = memory.node.take_announcements();
-            if memory.silent { Vec::new() } else { announcements }
+            if memory.silence.is_some() { Vec::new() } else { announcements }
         };
         let announcements = self.with(node, announce).unwrap_or_default();
         if announcements.is_empty() {

@@ -293,20 +293,31 @@ impl fmt::Display for Node {
             Place::Server(Ok(location)) => write!(f, "{}", location.address),
             Place::Server(Err(_)) => f.write_str(UNREADABLE),
             #[cfg(feature = "sentinel")]
-            Place::Watched { master, .. } => write!(f, "sentinel {master}"),
+            Place::Watched { sentinels: Ok(sentinels), master } => {
+                // Masters of different sentinels have the same name more often than not.
+                write!(f, "sentinel {master} of ")?;
+                write_addresses(f, sentinels)
+            }
+            #[cfg(feature = "sentinel")]
+            Place::Watched { sentinels: Err(_), master } => write!(f, "sentinel {master} of {UNREADABLE}"),
             #[cfg(feature = "cluster")]
             Place::Cluster { seeds: Ok(seeds) } => {
                 f.write_str("cluster ")?;
-                for (place, seed) in seeds.iter().enumerate() {
-                    let comma = if place == 0 { "" } else { "," };
-                    write!(f, "{comma}{}", seed.address)?;
-                }
-                Ok(())
+                write_addresses(f, seeds)
             }
             #[cfg(feature = "cluster")]
             Place::Cluster { seeds: Err(_) } => write!(f, "cluster {UNREADABLE}"),
         }
     }
+}
+
+#[cfg(any(feature = "sentinel", feature = "cluster"))]
+fn write_addresses(f: &mut fmt::Formatter<'_>, locations: &[Location]) -> fmt::Result {
+    for (place, location) in locations.iter().enumerate() {
+        let comma = if place == 0 { "" } else { "," };
+        write!(f, "{comma}{}", location.address)?;
+    }
+    Ok(())
 }
 
 impl fmt::Debug for Node {

@@ -32,6 +32,20 @@ pub(crate) fn in_acquire_span<F: Future>(keys: &Keys, acquire: F) -> F {
     acquire
 }
 
+/// Lets what a future tells on another thread belong to the caller's span, and go where the caller's events go.
+#[cfg(all(feature = "tracing", feature = "blocking"))]
+pub(crate) fn as_its_caller<F: Future>(future: F) -> impl Future<Output = F::Output> + use<F> {
+    use tracing::Instrument;
+    use tracing::instrument::WithSubscriber;
+    future.in_current_span().with_current_subscriber()
+}
+
+/// Runs a future as it is.
+#[cfg(all(not(feature = "tracing"), feature = "blocking"))]
+pub(crate) fn as_its_caller<F: Future>(future: F) -> F {
+    future
+}
+
 /// The span of the acquire that is under way. Where it is filtered out, the current one is somebody else's,
 /// and not to be written to.
 #[cfg(feature = "tracing")]

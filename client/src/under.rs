@@ -5,15 +5,16 @@ use crate::{Error, Loss};
 
 /// A guard of some kind.
 pub(crate) trait Holds {
-    fn is_valid(&self) -> bool;
+    /// Why it is no longer held, if it is not.
+    fn over(&self) -> Option<Loss>;
     async fn lost(&self) -> Loss;
     fn lost_error(&self, loss: Loss) -> Error;
     async fn free(self);
 }
 
 impl Holds for Guard {
-    fn is_valid(&self) -> bool {
-        Self::is_valid(self)
+    fn over(&self) -> Option<Loss> {
+        Self::over(self)
     }
 
     async fn lost(&self) -> Loss {
@@ -43,7 +44,7 @@ pub(crate) async fn work_under<T, E: From<Error>>(
         }
     };
     // Work that blocked its thread may have finished late: then its success is not to be believed.
-    let lost_meanwhile = (!guard.is_valid()).then(|| guard.lost_error(Loss::Expired));
+    let lost_meanwhile = guard.over().map(|loss| guard.lost_error(loss));
     guard.free().await;
     match outcome {
         Ok(Err(error)) => Err(error),

@@ -221,8 +221,15 @@ fn a_detached_lock_stays() {
     let nodes = Nodes::new(3);
     let guard = manager(&nodes).acquire("job", TTL).expect("free");
     let detached = guard.detach();
-    assert_eq!((detached.fence, detached.keys), (1, vec![b"job".to_vec()]));
+    assert_eq!((detached.fence, &detached.keys), (1, &vec![b"job".to_vec()]));
     assert!(nodes.holds(0, "job"));
+    // Somebody else who was told looks after it.
+    let locks = manager(&nodes);
+    let lock = locks.detached("job", detached.owner, detached.fence).expect("a name");
+    assert!(locks.extend_detached(&lock, 2 * TTL).expect("held") > TTL);
+    assert!(locks.release_detached(&lock).expect("a thread").is_free_on_a_majority());
+    assert!(is_free(&nodes, "job"));
+    assert!(matches!(locks.extend_detached(&lock, TTL), Err(Error::Lost { .. })));
 }
 
 #[test]

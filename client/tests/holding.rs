@@ -6,7 +6,7 @@ mod common;
 
 use common::{LEASE, TTL, manager};
 use redlock_client::memory::Nodes;
-use redlock_client::{Error, Freed, LockManager, Loss, Retry, Vote};
+use redlock_client::{Error, FailureKind, Freed, LockManager, Loss, Retry, Vote};
 use std::time::Duration;
 use tokio::time::{Instant, advance, timeout};
 
@@ -123,6 +123,78 @@ async fn the_loss_is_told_when_nobody_answers_any_more() {
     assert!(matches!(error, Error::Lost { .. }), "{error:?}");
     // What the nodes said last is in it.
     assert!(error.nodes().iter().any(|answer| matches!(answer.vote, Vote::Failed(_))), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_loss_is_told_while_an_extension_hangs() {
+    let nodes = Nodes::new(5);
+    // An answer is waited for longer than the lock lasts.
+    let locks = LockManager::builder().memory(&nodes).node_timeout(TTL * 6).build().expect("nodes");
+    let mut guard = locks.acquire("job", TTL).await.expect("free");
+    guard.keep_alive(Duration::from_secs(3600)).expect("a runtime");
+    let token = guard.cancellation_token().expect("a runtime");
+    (0..5).for_each(|node| nodes.hang(node));
+    let started = Instant::now();
+    assert_eq!(guard.lost().await, Loss::Expired);
+    token.cancelled().await;
+    assert!(started.elapsed() < LEASE, "{:?}", started.elapsed());
+    assert!(!guard.is_valid());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_hangs_costs_nothing_and_a_majority_of_them_one_timeout() {
+    let nodes = Nodes::new(5);
+    let patience = Duration::from_millis(250);
+    let locks = LockManager::builder().memory(&nodes).node_timeout(patience).build().expect("nodes");
+    let started = Instant::now();
+    (0..2).for_each(|node| nodes.hang(node));
+    let guard = locks.try_acquire("job", TTL).await.expect("three of five");
+    guard.extend().await.expect("three of five");
+    assert!(guard.release().await.is_free_on_a_majority());
+    assert_eq!(started.elapsed(), Duration::ZERO);
+    nodes.hang(2);
+    let error = locks.try_acquire("job", TTL).await.expect_err("two of five");
+    assert!(matches!(error, Error::NoQuorum(_)), "{error}");
+    let hangs = |vote: &Vote| matches!(vote, Vote::Failed(why) if why.kind == FailureKind::Silent);
+    assert!((0..3).all(|node| hangs(&error.nodes()[node].vote)), "{error}");
+    assert!((patience..patience * 2).contains(&started.elapsed()), "{:?}", started.elapsed());
+    (0..3).for_each(|node| nodes.revive(node));
+    let guard = locks.try_acquire("job", TTL).await.expect("nobody is in the way");
+    drop(guard);
+}
+
+#[test]
+fn a_token_does_not_outlive_whoever_watches_the_clock_for_it() {
+    let nodes = Nodes::new(3);
+    let build = || tokio::runtime::Runtime::new().expect("a runtime");
+    let (first, second) = (build(), build());
+    let locks = manager(&nodes);
+    let guard = second.block_on(locks.acquire("job", TTL)).expect("free");
+    let token = first.block_on(async { guard.cancellation_token() }).expect("a runtime");
+    let view = guard.held();
+    assert!(!token.is_cancelled());
+    first.shutdown_background();
+    assert!(second.block_on(async { tokio::time::timeout(TTL, token.cancelled()).await }).is_ok());
+    assert!(guard.is_valid(), "only the token has come to its end");
+    let fresh = second.block_on(async { view.cancellation_token() }).expect("a runtime");
+    assert!(!fresh.is_cancelled(), "somebody watches again");
+    drop(guard);
+    let told = second.block_on(async { tokio::time::timeout(TTL, fresh.cancelled()).await });
+    assert!(told.is_ok(), "the lock is free");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_extension_that_nobody_waits_for_counts() {
+    let nodes = Nodes::new(3);
+    let guard = manager(&nodes).acquire("job", TTL).await.expect("free");
+    {
+        let extend = std::pin::pin!(guard.extend_to(TTL * 2));
+        // Asked, and gone before the answer is read.
+        assert!(futures_poll(extend).await.is_none());
+    }
+    tokio::task::yield_now().await;
+    assert!(guard.remaining() > TTL, "{:?}", guard.remaining());
+    assert_eq!(guard.ttl(), TTL * 2);
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,9 +6,10 @@ mod common;
 
 use common::{TTL, manager};
 use redlock_client::memory::Nodes;
-use redlock_client::{Error, LockManager};
+use redlock_client::{Error, LockManager, Loss};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 #[derive(Debug)]
@@ -81,6 +82,24 @@ async fn work_is_dropped_in_time_when_the_lock_is_lost() {
     assert!(was_dropped.load(Ordering::SeqCst));
     assert!(started.elapsed() < TTL, "before anybody else could have it: {:?}", started.elapsed());
     assert!(nodes.holds(0, "job"), "indeed nobody could");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn work_that_blocks_its_thread_learns_why_its_lock_was_lost() {
+    let nodes = Nodes::new(3);
+    let locks = manager(&nodes);
+    // The first extension, after a third of it, finds out.
+    let ttl = Duration::from_secs(2);
+    let late = locks.with_lock("job", ttl, async |held| {
+        (0..3).for_each(|node| assert!(nodes.delete(node, "job")));
+        // Nobody can drop the work while it does not let go of its thread.
+        while held.is_valid() {
+            std::thread::yield_now();
+        }
+        Ok::<_, Error>(())
+    });
+    let error = late.await.expect_err("its success is not to be believed");
+    assert!(matches!(error, Error::Lost { loss: Loss::Gone, .. }), "{error:?}");
 }
 
 #[tokio::test(start_paused = true)]

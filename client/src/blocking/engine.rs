@@ -1,7 +1,7 @@
 //! The runtime behind the facade, and the one way to wait for it.
 
-use crate::Error;
 use crate::settings::Settings;
+use crate::{Error, observe};
 use std::future::Future;
 use std::sync::mpsc;
 use tokio::runtime::{Builder, Handle, Runtime};
@@ -42,6 +42,7 @@ impl Engine {
     ) -> Result<T, Error> {
         let runtime = self.runtime.as_ref().ok_or(Error::NoRuntime)?;
         let (answer, answered) = mpsc::sync_channel(1);
+        let future = observe::as_its_caller(future);
         runtime.spawn(async move {
             // Nobody leaves before the answer is there.
             let _ = answer.send(future.await);

@@ -124,8 +124,7 @@ impl Guard {
 
     /// The error that says that the lock is over, if it is.
     pub(super) fn lost_error(&self) -> Option<Error> {
-        let loss = || self.guard.extender.hold.lease.ended().unwrap_or(Loss::Expired);
-        (!self.is_valid()).then(|| self.guard.lost_error(loss()))
+        self.guard.over().map(|loss| self.guard.lost_error(loss))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::engine::Engine;
 use super::guard::Guard;
-use crate::{Builder, Error, Health, Held, Inspection};
+use crate::{Builder, Detached, Error, Health, Held, Inspection, Owner, ReleaseReport};
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
@@ -189,6 +189,35 @@ impl LockManager {
             (Ok(_), Some(lost)) => Err(lost.into()),
             (outcome, _) => outcome,
         }
+    }
+
+    /// A lock that was [detached](Guard::detach) elsewhere; see [`crate::LockManager::detached`]. Does not block:
+    /// nobody is asked whether it is still held.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a resource without a name.
+    pub fn detached(&self, resource: impl AsRef<[u8]>, owner: Owner, fence: u64) -> Result<Detached, Error> {
+        self.engine().locks.detached(resource, owner, fence)
+    }
+
+    /// Holds a detached lock for this time to live, from now on. Returns how long it may be believed. Blocks until
+    /// the nodes have answered or failed to in time.
+    ///
+    /// # Errors
+    /// As [`crate::LockManager::extend_detached`].
+    pub fn extend_detached(&self, lock: &Detached, ttl: Duration) -> Result<Duration, Error> {
+        let lock = lock.clone();
+        self.ask(|locks| async move { locks.extend_detached(&lock, ttl).await })
+    }
+
+    /// Frees a detached lock, and blocks until every node has answered or failed to in time. A node that could not
+    /// be told keeps it until it runs out.
+    ///
+    /// # Errors
+    /// Only for want of a thread.
+    pub fn release_detached(&self, lock: &Detached) -> Result<ReleaseReport, Error> {
+        let lock = lock.clone();
+        self.ask(|locks| async move { locks.release_detached(&lock).await })
     }
 
     /// Asks every node about a lock: whether it is held, under which label, for how long. Changes nothing.

@@ -25,11 +25,16 @@
 //! | | blocks the calling thread |
 //! |---|---|
 //! | [`acquire`](LockManager::acquire) and its relatives, [`with_lock`](LockManager::with_lock) | until the lock is held or given up |
+//! | [`extend_detached`](LockManager::extend_detached), [`release_detached`](LockManager::release_detached) | until every node has answered, or failed to in time |
 //! | [`extend`](Guard::extend), [`release`](Guard::release), [`inspect`](LockManager::inspect), [`health`](LockManager::health) | until enough nodes have answered, or failed to in time |
 //! | [`wait_lost`](Guard::wait_lost) | until the lock is over, or for as long as it is told |
 //! | [`close`](LockManager::close) | until nothing is left to be freed |
 //! | dropping the last clone of a manager | as `close`, at most for the node timeout |
 //! | everything else, dropping a [`Guard`] above all | not at all |
+//!
+//! Not here: [`LockManager::ask`](crate::LockManager::ask), for those who look after nodes, and
+//! [`LockGroups`](crate::LockGroups). Where several groups stay as they are, a blocking manager of each will do, chosen
+//! by [`LockGroups::group_of`](crate::LockGroups::group_of); while groups are moved, only the async form keeps locks apart.
 //!
 //! Nothing here panics for being called inside an async runtime, but a blocked thread serves no other task
 //! meanwhile: use the async manager there.

@@ -41,6 +41,13 @@ impl Backoff {
     pub(super) fn succeeded(&mut self) {
         self.failures = 0;
     }
+
+    /// A connection has ended after so long. One that lasted is no sign of trouble, though nothing was asked on it.
+    pub(super) fn ended_after(&mut self, lasted: Duration) {
+        if lasted > LONGEST_PAUSE {
+            self.succeeded();
+        }
+    }
 }
 
 /// A connection that is being made. Dropped, it is given up: what nobody waits for any more must not linger.
@@ -73,5 +80,26 @@ impl Dial {
 impl Drop for Dial {
     fn drop(&mut self) {
         self.0.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_until_something_goes_well_or_lasts() {
+        let now = Moment::default();
+        let mut backoff = Backoff::default();
+        let pause = |backoff: &mut Backoff| now.until(backoff.failed(now));
+        assert!(pause(&mut backoff) <= FIRST_PAUSE);
+        for _ in 0..10 {
+            backoff.failed(now);
+        }
+        assert!(pause(&mut backoff) >= LONGEST_PAUSE / 2);
+        backoff.ended_after(LONGEST_PAUSE / 2);
+        assert!(pause(&mut backoff) >= LONGEST_PAUSE / 2, "it ended as soon as it was there");
+        backoff.ended_after(LONGEST_PAUSE * 2);
+        assert!(pause(&mut backoff) <= FIRST_PAUSE);
     }
 }

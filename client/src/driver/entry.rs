@@ -1,18 +1,21 @@
 //! A request on its way to one node, and what came of it.
 
 use super::message::SessionId;
+use crate::hold::Hold;
 use crate::wire::Frame;
 use bytes::Bytes;
 use redlock_proto::{Failure, Moment, Request};
 use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
 
 /// A request that waits for its reply. Replies come in the order of the requests.
 #[derive(Clone, Debug)]
 pub(super) enum Entry {
     /// Part of a session.
     Vote { session: SessionId, request: Request },
-    /// A release that nobody waits for.
-    Owed(Owed),
+    /// A release that nobody waits for. Rare, and larger than the others.
+    Owed(Box<Owed>),
     /// Part of a survey.
     Survey { place: usize, serial: u64, sent: Moment },
     /// Asks for the news of grants.
@@ -39,9 +42,26 @@ impl Entry {
     }
 }
 
+/// What a release is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Aim {
+    /// To free the lock.
+    Free,
+    /// To free it, and then to bar a request for it that may still be on its way: a node bars late requests of an owner
+    /// whose release has freed nothing.
+    FreeAndBar,
+    /// To bar it; there is nothing left to free.
+    Bar,
+}
+
 /// A release that a node shall get when it can be reached again.
 #[derive(Clone)]
 pub(super) struct Owed {
+    pub(super) aim: Aim,
+    /// The lock, and which of its keys.
+    pub(super) hold: Arc<Hold>,
+    pub(super) keys: Range<usize>,
+    pub(super) request: Request,
     pub(super) command: Bytes,
     /// Since when it is owed.
     pub(super) due: Moment,

@@ -24,6 +24,8 @@ const SILENT_TIMEOUTS: u32 = 4;
 const PAY_AGAIN: Duration = Duration::from_millis(100);
 /// How many releases are kept for a node that is away. The rest runs out by itself.
 const MOST_OWED: usize = 65_536;
+/// How much of what is owed is handed over at once; the rest follows when that has been written.
+const PAID_AT_ONCE: usize = 256 * 1024;
 /// How much may wait to be written before a node that does not read counts as gone.
 const MOST_UNWRITTEN: usize = 16 * 1024 * 1024;
 /// Room for many replies: a busy node's are read together.
@@ -47,7 +49,9 @@ pub(super) struct Link {
     given_up: usize,
     /// Since when nothing has come although something is overdue.
     silent_since: Option<Moment>,
-    owed: VecDeque<Owed>,
+    owed: VecDeque<Box<Owed>>,
+    /// How many of them, from the front, are to be sent as fast as the connection takes them.
+    being_paid: usize,
     /// When what is owed is sent again over a connection that is up.
     pay_at: Option<Moment>,
     backoff: Backoff,
@@ -133,6 +137,7 @@ impl Link {
             given_up: 0,
             silent_since: None,
             owed: VecDeque::new(),
+            being_paid: 0,
             pay_at: None,
             backoff: Backoff::default(),
             identity: None,
@@ -149,17 +154,18 @@ impl Link {
         self.identity.as_ref()
     }
 
-    /// Whether nothing is owed that is worth waiting for: sent and not answered, or due for less than a timeout.
-    pub(super) fn is_at_rest(&self, now: Moment) -> bool {
-        let is_awaited = |entry: &Entry| match entry {
-            Entry::Owed(owed) => !now.has_reached(self.overdue_at(owed.due)),
-            _ => false,
-        };
-        !self.waiting.iter().skip(self.given_up).any(is_awaited) && self.worth_waiting_until(now).is_none()
+    /// Whether nothing is owed that is worth waiting for, of what was owed at the moment `asked`: sent and not
+    /// answered, or due for less than a timeout. A node that refuses it again and again is not waited for anew each
+    /// time.
+    pub(super) fn is_at_rest(&self, asked: Moment, now: Moment) -> bool {
+        let is_awaited =
+            |owed: &Owed| asked.has_reached(owed.due) && !now.has_reached(self.overdue_at(owed.due));
+        let sent = self.waiting.iter().skip(self.given_up);
+        let is_sent_and_awaited = |entry: &Entry| matches!(entry, Entry::Owed(owed) if is_awaited(owed));
+        !sent.into_iter().any(is_sent_and_awaited) && !self.owed.iter().any(|owed| is_awaited(owed))
     }
 
-    /// Until when what is owed is worth waiting for, if it still is. A node that refuses it again and again is not
-    /// waited for anew each time.
+    /// Until when the last of what is owed is worth waiting for, if it still is.
     fn worth_waiting_until(&self, now: Moment) -> Option<Moment> {
         let until = self.owed.back()?.due.plus(self.patience.node_timeout);
         (!now.has_reached(until)).then_some(until)
@@ -182,9 +188,10 @@ impl Link {
     }
 
     /// Keeps a release for when the node is back, or can do what it was asked.
-    pub(super) fn owe(&mut self, owed: Owed, now: Moment) {
+    pub(super) fn owe(&mut self, owed: Box<Owed>, now: Moment) {
         if self.owed.len() >= MOST_OWED {
             self.owed.retain(|owed| !now.has_reached(owed.pointless_from));
+            self.being_paid = self.being_paid.min(self.owed.len());
         }
         if self.owed.len() < MOST_OWED {
             self.owed.push_back(owed);
@@ -192,10 +199,18 @@ impl Link {
         }
     }
 
-    /// Sends what the node is owed.
+    /// Begins to send what the node is owed by now. What it does not take this time is owed anew, and comes after.
     fn pay(&mut self, now: Moment) {
         self.pay_at = None;
-        for mut owed in std::mem::take(&mut self.owed) {
+        self.being_paid = self.owed.len();
+        self.pay_some(now);
+    }
+
+    /// Sends as much of it as should wait to be written. All at once could look like a node that does not read.
+    fn pay_some(&mut self, now: Moment) {
+        while self.being_paid > 0 && self.unwritten.len() < PAID_AT_ONCE {
+            self.being_paid -= 1;
+            let Some(mut owed) = self.owed.pop_front() else { break };
             if !now.has_reached(owed.pointless_from) {
                 self.unwritten.extend_from_slice(&owed.command);
                 owed.sent = now;
@@ -227,7 +242,7 @@ impl Link {
                     Poll::Pending => Progress::Idle,
                 }
             }
-            State::Up(_) => match self.transfer(cx, arrivals) {
+            State::Up(_) => match self.transfer(cx, now, arrivals) {
                 Ok(true) => Progress::Some,
                 Ok(false) => Progress::Idle,
                 Err(why) => {
@@ -327,11 +342,19 @@ impl Link {
     }
 
     /// Writes and reads as far as it goes; true if anything came in.
-    fn transfer(&mut self, cx: &mut Context<'_>, arrivals: &mut Vec<Arrival>) -> Result<bool, String> {
-        let State::Up(stream) = &mut self.state else { return Ok(false) };
-        let mut stream = Pin::new(stream);
-        while !self.unwritten.is_empty() {
-            match stream.as_mut().poll_write(cx, &self.unwritten) {
+    fn transfer(
+        &mut self,
+        cx: &mut Context<'_>,
+        now: Moment,
+        arrivals: &mut Vec<Arrival>,
+    ) -> Result<bool, String> {
+        loop {
+            self.pay_some(now);
+            if self.unwritten.is_empty() {
+                break;
+            }
+            let State::Up(stream) = &mut self.state else { return Ok(false) };
+            match Pin::new(stream).poll_write(cx, &self.unwritten) {
                 Poll::Ready(Ok(0)) => return Err("the connection takes no more".into()),
                 Poll::Ready(Ok(count)) => self.unwritten.advance(count),
                 Poll::Ready(Err(error)) => return Err(error.to_string()),
@@ -342,6 +365,8 @@ impl Link {
             }
             self.must_flush = true;
         }
+        let State::Up(stream) = &mut self.state else { return Ok(false) };
+        let mut stream = Pin::new(stream);
         // A TLS stream may keep bytes to itself until it is told to part with them.
         if self.must_flush {
             match stream.as_mut().poll_flush(cx) {
@@ -365,6 +390,8 @@ impl Link {
                     match wire::said(parts) {
                         Said::Subscribed => {
                             self.news = News::Subscribed;
+                            // It has come to life again, if it was silent: this is the answer that was overdue.
+                            self.silent_since = None;
                             if let Some(Entry::Subscription { .. }) = self.waiting.front() {
                                 self.waiting.pop_front();
                                 self.given_up = self.given_up.saturating_sub(1);
@@ -383,6 +410,7 @@ impl Link {
                         return Err("no answer to the subscription".into());
                     }
                     self.news = News::None;
+                    self.silent_since = None;
                     arrivals.push(Arrival::Unheard);
                     self.given_up = self.given_up.saturating_sub(1);
                     continue;
@@ -409,8 +437,9 @@ impl Link {
         Ok(came)
     }
 
-    /// Reports what is overdue, and gives the connection up if nothing comes at all.
-    pub(super) fn tick(&mut self, now: Moment, arrivals: &mut Vec<Arrival>) {
+    /// Reports what is overdue, and gives the connection up if nothing comes at all. True if there is something to
+    /// be written now.
+    pub(super) fn tick(&mut self, now: Moment, arrivals: &mut Vec<Arrival>) -> bool {
         while let Some(entry) = self.waiting.get(self.given_up) {
             if !now.has_reached(self.overdue_at(entry.sent())) {
                 break;
@@ -428,13 +457,15 @@ impl Link {
             self.given_up += 1;
         }
         if !matches!(self.state, State::Up(_)) {
-            return;
+            return false;
         }
         if self.abandon_at().is_some_and(|deadline| now.has_reached(deadline)) {
             self.fail(FailureKind::Cut, "it does not answer", now, arrivals);
         } else if self.pay_at.is_some_and(|deadline| now.has_reached(deadline)) {
             self.pay(now);
+            return !self.unwritten.is_empty();
         }
+        false
     }
 
     /// When a request that was sent at this moment is overdue. The first ones wait for the first connection as well.
@@ -486,6 +517,10 @@ impl Link {
         self.unwritten.clear();
         self.must_flush = false;
         self.unread.clear();
+        if matches!(self.state, State::Up(_)) {
+            self.backoff.ended_after(now.since(self.opened));
+        }
+        self.being_paid = 0;
         let retry_at = self.backoff.failed(now);
         self.state = State::Down { why, retry_at, dial: None };
     }

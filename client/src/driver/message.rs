@@ -81,7 +81,7 @@ pub(crate) enum Extended {
     /// Held for as long as before.
     No(Ballot),
     /// No longer held.
-    Lost(Ballot),
+    Lost,
     /// It was over before anybody was asked.
     Over,
 }

@@ -21,10 +21,11 @@ pub(crate) use message::{Acquired, Extended, Inbox, Message, NotAcquired, Sessio
 pub(crate) use survey::{Deed, Question, Sighted};
 
 use crate::clock::Clock;
+use crate::hold::Hold;
 use crate::settings::Settings;
 use crate::wire;
 use bytes::BytesMut;
-use entry::{Answer, Arrival, Entry, Stage};
+use entry::{Aim, Answer, Arrival, Entry, Owed, Stage};
 use lines::{Told, Way};
 use link::sooner;
 use owed::{is_to_be_repeated, owed_release};
@@ -47,8 +48,19 @@ use wires::Wires;
 /// How many calls are taken in before the nodes are looked after again.
 const CALLS_AT_ONCE: usize = 256;
 
+/// How soon after it was woken a session can be woken again.
+const AT_ONCE: Duration = Duration::from_micros(50);
+
 /// Up to so many callers at a time nobody is made to wait for company.
 const FEW_CALLERS: usize = 2;
+
+/// Somebody who wants to go.
+struct Closing {
+    /// When it said so, and what the newest session was.
+    asked: Moment,
+    serial: u64,
+    answer: Option<oneshot::Sender<()>>,
+}
 
 /// The task that serves a manager.
 pub(crate) struct Driver {
@@ -77,8 +89,8 @@ pub(crate) struct Driver {
     scratch: BytesMut,
     timer: Pin<Box<Sleep>>,
     armed: Option<Moment>,
-    /// Those who want to go, and what the newest session was when they said so.
-    closing: Vec<(u64, Option<oneshot::Sender<()>>)>,
+    /// Those who want to go.
+    closing: Vec<Closing>,
     has_lingered: bool,
 }
 
@@ -195,7 +207,10 @@ impl Driver {
             }
             Message::Free { hold, ttl } => self.free_unkept(&hold, ttl, now),
             Message::Survey { question, to, answer } => self.survey(&question, to, answer, now),
-            Message::Close { answer } => self.closing.push((self.serial, Some(answer))),
+            Message::Close { answer } => {
+                let (asked, serial) = (now, self.serial);
+                self.closing.push(Closing { asked, serial, answer: Some(answer) });
+            }
         }
     }
 
@@ -247,16 +262,24 @@ impl Driver {
     }
 
     /// Frees a lock that this driver does not know.
-    fn free_unkept(&mut self, hold: &crate::hold::Hold, ttl: Duration, now: Moment) {
+    fn free_unkept(&mut self, hold: &Arc<Hold>, ttl: Duration, now: Moment) {
         let request = Request { ask: redlock_proto::Ask::Release { floor: None }, ttl, sent: now };
         for node in 0..self.settings.quorum.nodes() {
-            let owed = owed_release(hold.keys.names(), hold, &request, &mut self.scratch);
-            let command = owed.command.clone();
-            let (wires, arrivals) = (&mut self.wires, &mut self.arrivals);
-            request.with_words(hold.keys.names(), hold.owner.as_bytes(), &[], |words| {
-                wires.submit(node, words, &command, Entry::Owed(owed), now, arrivals);
-            });
+            let all = 0..hold.keys.names().len();
+            let owed = owed_release(Aim::Free, all, hold, &request, &mut self.scratch);
+            self.submit_owed(node, owed, now);
         }
+    }
+
+    /// Sends a release that nobody waits for, now.
+    fn submit_owed(&mut self, node: usize, mut owed: Box<Owed>, now: Moment) {
+        owed.sent = now;
+        let (wires, arrivals) = (&mut self.wires, &mut self.arrivals);
+        let (hold, request, command) = (Arc::clone(&owed.hold), owed.request, owed.command.clone());
+        let keys = hold.keys.names().get(owed.keys.clone()).unwrap_or_default();
+        request.with_words(keys, hold.owner.as_bytes(), &[], |words| {
+            wires.submit(node, words, &command, Entry::Owed(owed), now, arrivals);
+        });
     }
 
     fn survey(
@@ -317,8 +340,7 @@ impl Driver {
                     self.awaited = self.awaited.saturating_sub(1);
                 }
                 if stage != Stage::Overdue && request.is_release() {
-                    let hold = Arc::clone(&record.hold);
-                    self.see_to_release(node, &hold, &request, &outcome, now);
+                    self.see_to_release(node, session, &request, &outcome, now);
                 }
                 let Some(record) = self.records.get_mut(session.place) else { return };
                 let reply = reply_of(outcome, &request);
@@ -338,6 +360,16 @@ impl Driver {
             Entry::Owed(owed) if stage != Stage::Overdue && is_to_be_repeated(&outcome) => {
                 self.wires.owe(node, owed, now);
             }
+            Entry::Owed(mut owed) if stage != Stage::Overdue => match (outcome, owed.aim) {
+                (Ok(wire::Frame::Integer(0)), Aim::Free | Aim::FreeAndBar) if owed.keys.len() > 1 => {
+                    self.free_one_by_one(node, &owed.hold, &owed.request, now);
+                }
+                (Ok(wire::Frame::Integer(1..)), Aim::FreeAndBar) => {
+                    owed.aim = Aim::Bar;
+                    self.submit_owed(node, owed, now);
+                }
+                _ => {}
+            },
             Entry::Owed(_) | Entry::Subscription { .. } => {}
         }
     }
@@ -346,26 +378,39 @@ impl Driver {
     fn see_to_release(
         &mut self,
         node: usize,
-        hold: &crate::hold::Hold,
+        session: SessionId,
         request: &Request,
         outcome: &Result<wire::Frame, Failure>,
         now: Moment,
     ) {
-        let keys = hold.keys.names();
-        if is_to_be_repeated(outcome) {
-            let owed = owed_release(keys, hold, request, &mut self.scratch);
+        let Some(record) = self.records.get(session.place) else { return };
+        let is_at_large = record.session.may_be_granted_late(node);
+        let must_repeat = is_to_be_repeated(outcome);
+        let must_bar = is_at_large && matches!(outcome, Ok(wire::Frame::Integer(1..)));
+        let has_freed_nothing = matches!(outcome, Ok(wire::Frame::Integer(0)));
+        if !(must_repeat || must_bar || has_freed_nothing) {
+            return;
+        }
+        let hold = Arc::clone(&record.hold);
+        let all = 0..hold.keys.names().len();
+        if must_repeat {
+            let aim = if is_at_large { Aim::FreeAndBar } else { Aim::Free };
+            let owed = owed_release(aim, all, &hold, request, &mut self.scratch);
             self.wires.owe(node, owed, now);
-        } else if keys.len() > 1 && matches!(outcome, Ok(wire::Frame::Integer(0))) {
-            // Several keys are freed together or not at all. If one of them is gone, the others are freed one
-            // by one.
-            for key in keys.chunks(1) {
-                let owed = owed_release(key, hold, request, &mut self.scratch);
-                let command = owed.command.clone();
-                let (wires, arrivals) = (&mut self.wires, &mut self.arrivals);
-                request.with_words(key, hold.owner.as_bytes(), &[], |words| {
-                    wires.submit(node, words, &command, Entry::Owed(owed), now, arrivals);
-                });
-            }
+        } else if must_bar {
+            let owed = owed_release(Aim::Bar, all, &hold, request, &mut self.scratch);
+            self.submit_owed(node, owed, now);
+        } else {
+            self.free_one_by_one(node, &hold, request, now);
+        }
+    }
+
+    /// Frees the keys of a lock one by one: several are freed together or not at all, and one of them was gone.
+    fn free_one_by_one(&mut self, node: usize, hold: &Arc<Hold>, request: &Request, now: Moment) {
+        let count = hold.keys.names().len();
+        for key in (0..count).filter(|_| count > 1) {
+            let owed = owed_release(Aim::Free, key..key + 1, hold, request, &mut self.scratch);
+            self.submit_owed(node, owed, now);
         }
     }
 
@@ -388,6 +433,7 @@ impl Driver {
     fn plan_wake(&mut self, session: SessionId) {
         let Some(record) = self.record(session) else { return };
         let Some(at) = record.session.wake_at() else { return };
+        let at = at.later_of(record.not_before);
         if record.planned.is_none_or(|planned| at.nanoseconds() < planned.nanoseconds()) {
             record.planned = Some(at);
             self.wakes.plan(session, at);
@@ -406,14 +452,15 @@ impl Driver {
 
     /// Does what is due by now; true if there was anything.
     fn tick(&mut self, now: Moment) -> bool {
-        self.wires.tick(now, &mut self.arrivals);
-        let mut woke_any = false;
+        let mut woke_any = self.wires.tick(now, &mut self.arrivals);
         while let Some(session) = self.wakes.due(now) {
             let Some(record) = self.record(session) else { continue };
             record.planned = None;
             if record.session.wake_at().is_some_and(|at| now.has_reached(at)) {
                 woke_any = true;
                 let event = record.session.woken(now);
+                // Nobody is woken twice at one moment: a session that asks for that would keep everybody else waiting.
+                record.not_before = now.plus(AT_ONCE);
                 self.happened(session, event, now);
             } else {
                 self.plan_wake(session);
@@ -425,7 +472,8 @@ impl Driver {
     /// Arms the timer for what is due next. It may go off too early, never too late: under load the next
     /// deadline moves all the time, and to move the timer with it would cost more than the rest.
     fn arm(&mut self, cx: &mut Context<'_>, now: Moment) -> Poll<()> {
-        let Some(next) = sooner(self.wakes.next(), self.wires.wake_at(now)) else {
+        let Some(next) = sooner(sooner(self.wakes.next(), self.wires.wake_at(now)), self.let_go_at(now))
+        else {
             return Poll::Pending;
         };
         if self.armed.is_none_or(|armed| next.nanoseconds() < armed.nanoseconds()) {
@@ -439,6 +487,13 @@ impl Driver {
         fired
     }
 
+    /// When the next of those who want to go has waited long enough for nodes that are away.
+    fn let_go_at(&self, now: Moment) -> Option<Moment> {
+        let patience = self.settings.node_timeout;
+        let waiting = self.closing.iter().map(|closing| closing.asked.plus(patience));
+        waiting.filter(|until| !now.has_reached(*until)).map(Some).fold(None, sooner)
+    }
+
     /// Whether to let other tasks run before anything is written: with many callers about, more of them are
     /// just about to ask, and what they ask can share a write. One caller alone never waits.
     fn lingers(&mut self) -> bool {
@@ -449,20 +504,22 @@ impl Driver {
 
     /// Tells those who want to go that nothing is left to be freed; true if the driver itself can go.
     fn is_done(&mut self, now: Moment) -> bool {
-        if (self.closing.is_empty() && self.is_wanted) || !self.wires.are_at_rest(now) {
+        if self.closing.is_empty() && self.is_wanted {
             return false;
         }
         let under_way = self.records.iter().filter(|(_, record)| record.is_being_freed());
         let oldest = under_way.map(|(_, record)| record.serial).min().unwrap_or(u64::MAX);
         // Whoever wants to go waits for what was begun before, not for what others have begun since.
-        self.closing.retain_mut(|(asked_at, closer)| {
-            let must_wait = oldest <= *asked_at;
-            if !must_wait && let Some(closer) = closer.take() {
-                let _ = closer.send(());
+        let wires = &self.wires;
+        self.closing.retain_mut(|closing| {
+            let must_wait = oldest <= closing.serial || !wires.are_at_rest(closing.asked, now);
+            if !must_wait && let Some(answer) = closing.answer.take() {
+                let _ = answer.send(());
             }
             must_wait
         });
-        !self.is_wanted && oldest == u64::MAX && self.surveys.is_empty()
+        let is_at_rest = oldest == u64::MAX && self.surveys.is_empty() && self.wires.are_at_rest(now, now);
+        !self.is_wanted && is_at_rest
     }
 }
 

@@ -1,10 +1,12 @@
 //! Releases that a node still has to get.
 
-use super::entry::Owed;
+use super::entry::{Aim, Owed};
 use crate::hold::Hold;
 use crate::wire;
 use bytes::BytesMut;
 use redlock_proto::{Failure, Request};
+use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How much longer than its time to live a lock may linger on a node that we could not reach: as long as a
@@ -30,15 +32,26 @@ pub(super) fn is_to_be_repeated(outcome: &Result<wire::Frame, Failure>) -> bool 
     }
 }
 
-/// A release as a node shall get it when it is back.
+/// A release of some keys of a lock, as a node shall get it when it is back.
 pub(super) fn owed_release(
-    keys: &[Box<[u8]>],
-    hold: &Hold,
+    aim: Aim,
+    keys: Range<usize>,
+    hold: &Arc<Hold>,
     request: &Request,
     scratch: &mut BytesMut,
-) -> Owed {
+) -> Box<Owed> {
     scratch.clear();
-    request.with_words(keys, hold.owner.as_bytes(), &[], |words| wire::command(scratch, words));
+    let names = hold.keys.names().get(keys.clone()).unwrap_or_default();
+    request.with_words(names, hold.owner.as_bytes(), &[], |words| wire::command(scratch, words));
     let pointless_from = request.sent.plus(request.ttl.saturating_add(OWED_BEYOND_TTL));
-    Owed { command: scratch.clone().freeze(), due: request.sent, sent: request.sent, pointless_from }
+    Box::new(Owed {
+        aim,
+        hold: Arc::clone(hold),
+        keys,
+        request: *request,
+        command: scratch.clone().freeze(),
+        due: request.sent,
+        sent: request.sent,
+        pointless_from,
+    })
 }

@@ -31,11 +31,15 @@ pub(super) struct Record {
     in_links: usize,
     /// For how long the lock is counted on once it is held.
     lease: Duration,
+    /// The time to live of the extension that is under way.
+    next_ttl: Option<Duration>,
     /// The name of the call, if it may take long.
     pub(super) ticket: Option<u64>,
     waits_in_line: bool,
     /// Whether the next attempt of the same call can wait in line.
     pub(super) waits_next_time: bool,
+    /// When it can be woken again.
+    pub(super) not_before: Moment,
     /// When it is going to be woken.
     pub(super) planned: Option<Moment>,
 }
@@ -78,8 +82,10 @@ impl Record {
             ticket: None,
             waits_in_line: line.is_some(),
             waits_next_time: false,
+            not_before: now,
             planned: None,
             lease: settings.drift.lease(ttl),
+            next_ttl: None,
         };
         (record, request)
     }
@@ -119,6 +125,7 @@ impl Record {
         let wanted = self.session.extend(ttl, now);
         if wanted.is_ok() {
             self.lease = drift.lease(ttl);
+            self.next_ttl = Some(ttl);
         }
         self.await_extension(wanted, answer)
     }
@@ -131,6 +138,7 @@ impl Record {
         answer: oneshot::Sender<Extended>,
     ) -> Option<(Request, NodeSet)> {
         let wanted = self.session.raise_to(fence, now);
+        self.next_ttl = None;
         self.await_extension(wanted, answer)
     }
 
@@ -207,14 +215,23 @@ impl Record {
                 if let Some(fence) = self.session.fence() {
                     self.hold.granted(fence);
                 }
+                // Here and not where the answer is awaited: that future may be gone, and the extension counts.
+                if let Some(ttl) = self.next_ttl.take() {
+                    self.hold.set_ttl(ttl, self.lease);
+                }
+                self.hold.remember(None);
                 self.report_extension(Extended::Yes);
             }
-            Event::NotExtended(ballot) => self.report_extension(Extended::No(ballot)),
+            Event::NotExtended(ballot) => {
+                self.hold.remember(Some(ballot.clone()));
+                self.report_extension(Extended::No(ballot));
+            }
             Event::Lost(ballot) => {
                 // Unless its time was up before, it is the nodes that have let go of it.
                 let _ = self.hold.lease.remaining();
                 self.hold.lease.end(Loss::Gone);
-                self.report_extension(Extended::Lost(ballot));
+                self.hold.remember(Some(ballot));
+                self.report_extension(Extended::Lost);
             }
             Event::Released => self.report_release(),
         }

@@ -4,17 +4,75 @@ use super::dial::Patience;
 use super::entry::{Answer, Arrival, Entry, Owed, Stage};
 use super::link::{Link, Progress, Waiting, sooner};
 use crate::connect::Identity;
-use crate::memory::{Mailbox, Nodes};
+use crate::memory::{Mailbox, Nodes, Silence};
 use crate::settings::{Places, Settings};
 use redlock_core::node::CHANNEL_PREFIX;
 use redlock_proto::{Failure, FailureKind, Moment, Quorum};
 use std::sync::Arc;
 use std::task::Context;
+use std::time::Duration;
 
 /// All nodes of a manager.
 pub(super) enum Wires {
     Links { links: Vec<Link>, names: Vec<Arc<str>> },
-    Memory { nodes: Nodes, connection: u64, mailbox: Arc<Mailbox> },
+    Memory(Memory),
+}
+
+/// The way to nodes in memory.
+pub(super) struct Memory {
+    nodes: Nodes,
+    connection: u64,
+    mailbox: Arc<Mailbox>,
+    node_timeout: Duration,
+    /// What nodes were asked that hang, each with its node.
+    unanswered: Vec<(usize, Entry)>,
+}
+
+impl Memory {
+    /// Asks a node. Why it could not be, if that shows at once.
+    fn submit(
+        &mut self,
+        node: usize,
+        words: &[&[u8]],
+        entry: &Entry,
+        arrivals: &mut Vec<Arrival>,
+    ) -> Option<Failure> {
+        let silence = match self.nodes.execute(node, words, self.connection) {
+            Ok(frame) => {
+                let answer = Answer { node, entry: entry.clone(), outcome: Ok(frame), stage: Stage::Settled };
+                arrivals.push(Arrival::Answer(answer));
+                return None;
+            }
+            Err(silence) => silence,
+        };
+        if entry.frees() {
+            self.nodes.owe(node, words, self.connection);
+        }
+        match silence {
+            Silence::CutOff => Some(Failure::new(FailureKind::Down, "silenced")),
+            Silence::Hung => {
+                self.unanswered.push((node, entry.clone()));
+                None
+            }
+        }
+    }
+
+    fn tick(&mut self, now: Moment, arrivals: &mut Vec<Arrival>) -> bool {
+        self.nodes.look_after_waiters();
+        let node_timeout = self.node_timeout;
+        let is_overdue = |(_, entry): &mut (usize, Entry)| now.has_reached(entry.sent().plus(node_timeout));
+        for (node, entry) in self.unanswered.extract_if(.., is_overdue) {
+            let outcome = Err(Failure::new(FailureKind::Silent, "it hangs"));
+            arrivals.push(Arrival::Answer(Answer { node, entry, outcome, stage: Stage::Settled }));
+        }
+        false
+    }
+
+    fn wake_at(&self, now: Moment) -> Option<Moment> {
+        let overdue = self.unanswered.iter().map(|(_, entry)| Some(entry.sent().plus(self.node_timeout)));
+        let attention = self.nodes.next_attention().map(|after| now.plus(after));
+        overdue.fold(attention, sooner)
+    }
 }
 
 /// Whether one can wait in line at the nodes.
@@ -35,11 +93,13 @@ impl Wires {
         let patience =
             Patience { node_timeout: settings.node_timeout, connect_timeout: settings.connect_timeout };
         match &settings.places {
-            Places::Memory(nodes) => Self::Memory {
+            Places::Memory(nodes) => Self::Memory(Memory {
                 nodes: nodes.clone(),
                 connection: nodes.connect(),
                 mailbox: nodes.listen(&channel),
-            },
+                node_timeout: settings.node_timeout,
+                unanswered: Vec::new(),
+            }),
             Places::Servers(targets) => {
                 let channel = settings.waits_in_line.then(|| Arc::from(channel));
                 let link = |(node, target): (usize, &Arc<_>)| {
@@ -66,19 +126,7 @@ impl Wires {
                 Some(link) => link.submit(command, entry.clone(), now).err(),
                 None => None,
             },
-            Self::Memory { nodes, connection, .. } => match nodes.execute(node, words, *connection) {
-                Some(frame) => {
-                    let answer = Answer { node, entry, outcome: Ok(frame), stage: Stage::Settled };
-                    arrivals.push(Arrival::Answer(answer));
-                    return;
-                }
-                None => {
-                    if entry.frees() {
-                        nodes.owe(node, words, *connection);
-                    }
-                    Some(Failure::new(FailureKind::Down, "silenced"))
-                }
-            },
+            Self::Memory(memory) => memory.submit(node, words, &entry, arrivals),
         };
         if let Some(failure) = refused {
             let answer = Answer { node, entry, outcome: Err(failure), stage: Stage::Settled };
@@ -87,7 +135,7 @@ impl Wires {
     }
 
     /// Keeps a release for when a node is back.
-    pub(super) fn owe(&mut self, node: usize, owed: Owed, now: Moment) {
+    pub(super) fn owe(&mut self, node: usize, owed: Box<Owed>, now: Moment) {
         if let Self::Links { links, .. } = self
             && let Some(link) = links.get_mut(node)
         {
@@ -99,8 +147,8 @@ impl Wires {
     pub(super) fn poll(&mut self, cx: &mut Context<'_>, now: Moment, arrivals: &mut Vec<Arrival>) -> bool {
         let (links, names) = match self {
             Self::Links { links, names } => (links, names),
-            Self::Memory { mailbox, .. } => {
-                let letters = mailbox.take(cx).into_iter();
+            Self::Memory(memory) => {
+                let letters = memory.mailbox.take(cx).into_iter();
                 arrivals.extend(letters.map(|(node, message)| Arrival::News { node, message }));
                 return !arrivals.is_empty();
             }
@@ -131,11 +179,13 @@ impl Wires {
         happened
     }
 
-    /// Reports what is overdue.
-    pub(super) fn tick(&mut self, now: Moment, arrivals: &mut Vec<Arrival>) {
+    /// Reports what is overdue. True if there is something to be written now.
+    pub(super) fn tick(&mut self, now: Moment, arrivals: &mut Vec<Arrival>) -> bool {
         match self {
-            Self::Links { links, .. } => links.iter_mut().for_each(|link| link.tick(now, arrivals)),
-            Self::Memory { nodes, .. } => nodes.look_after_waiters(),
+            Self::Links { links, .. } => {
+                links.iter_mut().fold(false, |any, link| link.tick(now, arrivals) | any)
+            }
+            Self::Memory(memory) => memory.tick(now, arrivals),
         }
     }
 
@@ -143,7 +193,7 @@ impl Wires {
     pub(super) fn wake_at(&self, now: Moment) -> Option<Moment> {
         match self {
             Self::Links { links, .. } => links.iter().map(|link| link.wake_at(now)).fold(None, sooner),
-            Self::Memory { nodes, .. } => nodes.next_attention().map(|after| now.plus(after)),
+            Self::Memory(memory) => memory.wake_at(now),
         }
     }
 
@@ -177,11 +227,11 @@ impl Wires {
         }
     }
 
-    /// Whether no release is on its way that is worth waiting for.
-    pub(super) fn are_at_rest(&self, now: Moment) -> bool {
+    /// Whether no release is on its way that was owed at the moment `asked` and is worth waiting for.
+    pub(super) fn are_at_rest(&self, asked: Moment, now: Moment) -> bool {
         match self {
-            Self::Links { links, .. } => links.iter().all(|link| link.is_at_rest(now)),
-            Self::Memory { .. } => true,
+            Self::Links { links, .. } => links.iter().all(|link| link.is_at_rest(asked, now)),
+            Self::Memory(_) => true,
         }
     }
 }

@@ -86,7 +86,8 @@ impl GroupGuard {
         over.lost_error(loss)
     }
 
-    /// A token that is cancelled when the lock is no longer held: lost, released or dropped.
+    /// A token that is cancelled when the lock is no longer held: lost, released or dropped. Also when the runtime
+    /// that it was asked for on shuts down: nobody would watch the clock for it any more.
     ///
     /// # Errors
     /// When there is no tokio runtime to watch the clock.
@@ -96,7 +97,7 @@ impl GroupGuard {
 
     /// Holds the lock for its time to live, from now on. Returns how long it may be believed.
     ///
-    /// Cancel safe: an extension whose future is dropped takes its course, and counts if it succeeds.
+    /// Cancel safe, as [`Guard::extend`].
     ///
     /// # Errors
     /// As [`Guard::extend`]. During a move both locks must be extended: after [`Error::NoQuorum`] one of them may
@@ -166,8 +167,8 @@ async fn extend(guard: &Guard, ttl: Option<Duration>) -> Result<Duration, Error>
 }
 
 impl Holds for GroupGuard {
-    fn is_valid(&self) -> bool {
-        Self::is_valid(self)
+    fn over(&self) -> Option<Loss> {
+        self.guards().find_map(Guard::over)
     }
 
     async fn lost(&self) -> Loss {
@@ -234,7 +235,8 @@ impl GroupHeld {
         }
     }
 
-    /// A token that is cancelled when [`GroupHeld::lost`] resolves.
+    /// A token that is cancelled when [`GroupHeld::lost`] resolves, and when the runtime that it was asked for on shuts down: nobody
+    /// would watch the clock for it any more.
     ///
     /// # Errors
     /// When there is no tokio runtime to watch the clock.
@@ -243,13 +245,13 @@ impl GroupHeld {
         let Some(old) = &self.old else { return Ok(token) };
         let runtime = tokio::runtime::Handle::try_current().map_err(|_| Error::NoRuntime)?;
         let (either, old) = (CancellationToken::new(), old.cancellation_token()?);
-        let cancel = either.clone();
+        let cancel = either.clone().drop_guard();
         runtime.spawn(async move {
+            let _cancel = cancel;
             tokio::select! {
                 () = token.cancelled() => {}
                 () = old.cancelled() => {}
             }
-            cancel.cancel();
         });
         Ok(either)
     }

@@ -108,12 +108,21 @@ mod sentinel {
     #[test]
     fn the_sentinels_and_the_master_have_logins_of_their_own() {
         let node = Node::sentinel(["redis://:s@s1:26379", "redis://s2:26379"], "orders").login("app", "m");
-        assert_eq!(node.to_string(), "sentinel orders");
+        assert_eq!(node.to_string(), "sentinel orders of s1:26379,s2:26379");
         let Ok(Target::Watched(watched)) = node.database(4).target(None) else { panic!("no such target") };
         let passwords: Vec<_> = watched.sentinels.iter().map(|s| s.login.password.as_deref()).collect();
         assert_eq!(passwords, [Some("s"), None]);
         assert_eq!(watched.login.password.as_deref(), Some("m"));
         assert_eq!((watched.login.database, watched.master.as_str()), (4, "orders"));
+    }
+
+    #[test]
+    fn masters_of_different_sentinels_may_have_one_name() {
+        let nodes = ["redis://s1", "redis://s2", "redis://s3"].map(|url| Node::sentinel([url], "mymaster"));
+        assert!(crate::LockManager::builder().nodes(nodes).build().is_ok());
+        let nodes = ["redis://s1", "redis://s2", "redis://s1"].map(|url| Node::sentinel([url], "mymaster"));
+        let twice = crate::LockManager::builder().nodes(nodes).build().map(drop);
+        assert!(matches!(twice, Err(crate::Error::Config(_))), "{twice:?}");
     }
 
     #[test]

@@ -142,6 +142,7 @@ fn a_node_can_be_named_by_sentinel() {
     let desk = Desk::without_nodes();
     let text = format!("[[sentinel]]\nmaster = \"locks\"\nurls = [{:?}]\n", sentinel.url());
     fs::write(desk.path().join("redlock.toml"), text).expect("a file");
-    assert_eq!(nodes(&desk, &[], &[]), ["sentinel locks"]);
+    let address = sentinel.url().trim_start_matches("redis://").trim_end_matches('/').to_owned();
+    assert_eq!(nodes(&desk, &[], &[]), [format!("sentinel locks of {address}")]);
     desk.run(&["run", "job", "--", "true"]).succeeds();
 }

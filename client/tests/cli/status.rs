@@ -33,6 +33,7 @@ fn nodes_that_are_well_are_shown() {
         "node",
         "node_id",
         "quarantine_ms",
+        "replica",
         "server",
         "server_version",
         "started",

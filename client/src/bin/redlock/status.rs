@@ -51,6 +51,7 @@ fn node_json(node: &NodeReport) -> Value {
             "node_id": state.id,
             "fence": state.fence,
             "quarantine_ms": node.quarantine_ms(),
+            "replica": state.is_replica,
             "locks": state.locks,
             "waiters": state.waiters,
             "longest_ttl_ms": millis(state.longest_ttl),
@@ -80,7 +81,9 @@ fn text(survey: &Survey, output: Output) -> Result<(), Failure> {
         };
         table.row(vec![
             cell(&*node.node),
-            if state.quarantine.is_zero() {
+            if state.is_replica {
+                toned(Tone::Bad, "replica")
+            } else if state.quarantine.is_zero() {
                 toned(Tone::Good, "grants")
             } else {
                 toned(Tone::Doubtful, format!("quarantine for {}", show(state.quarantine)))

@@ -27,6 +27,7 @@ pub(crate) struct State {
     pub(crate) version: String,
     pub(crate) fence: u64,
     pub(crate) quarantine: Duration,
+    pub(crate) is_replica: bool,
     pub(crate) locks: u64,
     pub(crate) waiters: u64,
     pub(crate) longest_ttl: Duration,
@@ -69,6 +70,7 @@ impl Survey {
                 version: state.version,
                 fence: state.fence,
                 quarantine: state.quarantine,
+                is_replica: state.is_replica,
                 locks: state.locks,
                 waiters: state.waiters,
                 longest_ttl: state.longest_ttl,
@@ -97,13 +99,19 @@ impl Survey {
 
     /// Whether there would be a majority if it were not for those that wait after a restart.
     pub(crate) fn waits_for_quarantine(&self) -> bool {
-        !self.can_grant() && self.nodes.iter().filter(|node| node.state.is_ok()).count() >= self.needed()
+        let is_master = |node: &&NodeReport| node.state.as_ref().is_ok_and(|state| !state.is_replica);
+        !self.can_grant() && self.nodes.iter().filter(is_master).count() >= self.needed()
     }
 
     /// When a majority may grant again, as far as only quarantine is in its way.
     pub(crate) fn quarantine_left(&self) -> Duration {
-        let mut left: Vec<Duration> =
-            self.nodes.iter().filter_map(|node| Some(node.state.as_ref().ok()?.quarantine)).collect();
+        let mut left: Vec<Duration> = self
+            .nodes
+            .iter()
+            .filter_map(|node| node.state.as_ref().ok())
+            .filter(|state| !state.is_replica)
+            .map(|state| state.quarantine)
+            .collect();
         left.sort_unstable();
         left.get(self.needed() - 1).copied().unwrap_or_default()
     }
@@ -116,7 +124,7 @@ impl NodeReport {
     }
 
     pub(crate) fn can_grant(&self) -> bool {
-        self.state.as_ref().is_ok_and(|state| state.quarantine.is_zero())
+        self.state.as_ref().is_ok_and(|state| state.quarantine.is_zero() && !state.is_replica)
     }
 
     /// In milliseconds, with their parts.
@@ -180,6 +188,7 @@ mod tests {
             version: "0.1.0".into(),
             fence: 1,
             quarantine: Duration::from_millis(quarantine_ms),
+            is_replica: false,
             locks: 0,
             waiters: 0,
             longest_ttl: Duration::ZERO,

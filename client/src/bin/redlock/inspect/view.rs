@@ -1,10 +1,7 @@
-//! What the nodes together make of a key, those that others have locked with `SET NX PX` included.
-//!
-//! A node counts such a key as held: nobody gets the lock while it is there. But `REDLOCK.INSPECT` knows nothing of
-//! it, and says that there is no lock.
+//! What the nodes together make of a key, and how long one lasts that others have locked with `SET NX PX`.
 
 use crate::exit::Failure as Stop;
-use redlock_client::{Failure, Holding, Inspection, LockManager, NodeReply, NodeSighting, Query, Record};
+use redlock_client::{Failure, Holding, LockManager, NodeReply, NodeSighting, Query, Record};
 use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,25 +46,16 @@ pub(super) struct View {
 }
 
 impl View {
-    /// Asks all nodes, of those that know of no lock also whether there is a plain key.
+    /// Asks all nodes, and how long plain keys last where there are some.
     pub(super) async fn take(locks: &LockManager, prefix: &str, resource: &str) -> Result<Self, Stop> {
         let inspection = locks.inspect(resource).await?;
-        let key = format!("{prefix}{resource}");
-        let (mut types, mut times) = (Vec::new(), Vec::new());
-        if inspection.nodes.iter().any(|node| matches!(node.lock, Ok(None))) {
-            types = locks.ask(&Query::key_type(key.clone())).await?;
+        let mut times = Vec::new();
+        if inspection.nodes.iter().any(|node| matches!(node.is_foreign, Ok(true))) {
+            times = locks.ask(&Query::time_left(format!("{prefix}{resource}"))).await?;
         }
-        if types.iter().any(is_plain) {
-            times = locks.ask(&Query::time_left(key)).await?;
-        }
-        Ok(Self::of(inspection, &types, &times))
-    }
-
-    fn of(inspection: Inspection, types: &[NodeReply], times: &[NodeReply]) -> Self {
         let each = inspection.nodes.into_iter().enumerate();
-        let nodes: Vec<Node> =
-            each.map(|(place, node)| sighted(node, types.get(place), times.get(place))).collect();
-        Self { verdict: verdict(inspection.holding, &nodes), nodes }
+        let nodes: Vec<Node> = each.map(|(place, node)| sighted(node, times.get(place))).collect();
+        Ok(Self { verdict: verdict(inspection.holding, &nodes), nodes })
     }
 
     /// Why it cannot be seen whether there are plain keys, if that is so anywhere.
@@ -79,20 +67,13 @@ impl View {
     }
 }
 
-/// Only strings count: other types are an error to the node, as to everybody else.
-fn is_plain(reply: &NodeReply) -> bool {
-    reply.said.as_ref().is_ok_and(|said| said.text() == Some("string"))
-}
-
-fn sighted(node: NodeSighting, kind: Option<&NodeReply>, time: Option<&NodeReply>) -> Node {
-    let state = match node.lock {
-        Ok(Some(record)) => State::Held(record),
-        Err(failure) => State::Unknown(failure),
-        Ok(None) => match kind {
-            // It may be gone by now.
-            Some(kind) if is_plain(kind) => time.map_or(State::Foreign(Left::Endless), foreign),
-            kind => State::Free(kind.and_then(|kind| kind.said.as_ref().err().cloned())),
-        },
+fn sighted(node: NodeSighting, time: Option<&NodeReply>) -> Node {
+    let state = match (node.lock, node.is_foreign) {
+        (Ok(Some(record)), _) => State::Held(record),
+        (Err(failure), _) => State::Unknown(failure),
+        // It may be gone by now.
+        (Ok(None), Ok(true)) => time.map_or(State::Foreign(Left::Endless), foreign),
+        (Ok(None), is_foreign) => State::Free(is_foreign.err()),
     };
     Node { name: node.node, state }
 }

@@ -14,6 +14,7 @@ fn well(number: usize) -> Node {
             version: "0.1.0".into(),
             fence: 1,
             quarantine: Duration::ZERO,
+            is_replica: false,
             locks: 0,
             waiters: 0,
             longest_ttl: Duration::ZERO,
