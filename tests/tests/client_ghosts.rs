@@ -299,12 +299,15 @@ async fn peers_13_an_extension_under_way_does_not_revive_a_released_lock() {
         assert!(polled(&mut extend, 1).await.is_none(), "the nodes have not heard of it");
         network.until_all_seen("REDLOCK.EXTEND", 1).await;
     }
+    let held = guard.held();
     let release = tokio::spawn(guard.release());
     network.until_all_seen("REDLOCK.RELEASE", 1).await;
     network.let_go();
     let report = release.await.expect("a release ends");
     assert!(report.is_free_on_a_majority(), "{report}");
     network.until_given_back("lock").await;
+    // The answers to the extension came before those to the release, and the client has read them.
+    assert!(!held.is_valid(), "nor does its holder believe in it again");
     assert!(network.fleet.calls("redlock.extend").iter().all(|calls| *calls == 1));
 }
 

@@ -61,7 +61,9 @@ async fn a_lock_is_kept_alive_no_longer_than_it_may_be() {
 #[tokio::test]
 async fn peers_15_a_lost_lock_is_noticed_without_any_answer() {
     let network = Network::start(3);
-    let manager = brisk(&network).await;
+    // One that would wait for an answer for much longer than this test does.
+    let manager = builder().node_timeout(TTL).nodes(network.urls()).build().expect("addresses");
+    until_all_answer(&manager).await;
     let mut guard = manager.try_acquire("lock", SHORT).await.expect("a free lock");
     guard.keep_alive(TTL).expect("a runtime");
     let token = guard.cancellation_token().expect("a runtime");

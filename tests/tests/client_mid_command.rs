@@ -4,15 +4,16 @@
 
 mod client;
 
-use client::{Network, TTL, until_all_answer};
+use client::{Network, TTL, until_all_answer, until_held};
 use redlock_client::{Error, FailureKind, Freed, Loss, Vote};
-use redlock_tests::{Deed, SOON, Server, eventually_async, in_time};
+use redlock_tests::{Deed, Fleet, SOON, Server, eventually_async, in_time};
 
 const ACQUIRE: &str = "REDLOCK.ACQUIRE";
 const EXTEND: &str = "REDLOCK.EXTEND";
 const RELEASE: &str = "REDLOCK.RELEASE";
 
-/// A minority and a majority of five.
+/// Minorities and a majority of five.
+const ONE: &[usize] = &[3];
 const TWO: &[usize] = &[0, 3];
 const THREE: &[usize] = &[0, 3, 4];
 
@@ -37,6 +38,8 @@ enum Blow {
     Restart,
     /// An administrator ends its connections.
     KillClients,
+    /// It crashes for good.
+    Death,
 }
 
 impl Blow {
@@ -50,6 +53,7 @@ impl Blow {
                 }
                 Self::Restart => node.restart(),
                 Self::KillClients => kill_clients(node),
+                Self::Death => node.kill(),
             }
         }
     }
@@ -71,16 +75,21 @@ async fn struck_during_an_acquire() {
     for blow in BLOWS {
         let mut network = Network::without_grace(5);
         let manager = network.manager().await;
-        network.ambush(TWO, ACQUIRE, Deed::Hold);
-        let guard = in_time("an acquire ends", SOON, manager.try_acquire("lock", TTL)).await;
-        let guard = guard.unwrap_or_else(|error| panic!("{blow:?}: {error}"));
-        network.until_struck(TWO).await;
-        blow.strike(&mut network, TWO);
-        network.let_go();
-        let report = in_time("a release ends", SOON, guard.release()).await;
-        assert!(report.is_free_on_a_majority(), "{blow:?}: {report}");
-        network.until_free("lock").await;
+        for few in [ONE, TWO] {
+            until_all_answer(&manager).await;
+            network.ambush(few, ACQUIRE, Deed::Hold);
+            let guard = in_time("an acquire ends", SOON, manager.try_acquire("lock", TTL)).await;
+            let guard = guard.unwrap_or_else(|error| panic!("{blow:?}: {error}"));
+            network.until_struck(few).await;
+            blow.strike(&mut network, few);
+            network.let_go();
+            let report = in_time("a release ends", SOON, guard.release()).await;
+            assert!(report.is_free_on_a_majority(), "{blow:?}: {report}");
+            network.until_free("lock").await;
+        }
 
+        // Or one would be asked long before the others, and its connection given up before it is struck.
+        until_all_answer(&manager).await;
         network.ambush(THREE, ACQUIRE, Deed::Hold);
         let acquire = tokio::spawn({
             let manager = manager.clone();
@@ -102,15 +111,18 @@ async fn struck_during_an_extension() {
     for blow in BLOWS {
         let mut network = Network::without_grace(5);
         let manager = network.manager().await;
-        let guard = manager.try_acquire("lock", TTL).await.expect("a free lock");
-        network.ambush(TWO, EXTEND, Deed::Hold);
-        in_time("an extension ends", SOON, guard.extend()).await.expect("three are enough");
-        network.until_struck(TWO).await;
-        blow.strike(&mut network, TWO);
-        network.let_go();
-        in_time("an extension ends", SOON, guard.extend()).await.expect("three are enough");
-        assert!(in_time("a release ends", SOON, guard.release()).await.is_free_on_a_majority());
-        until_all_answer(&manager).await;
+        for few in [ONE, TWO] {
+            let guard = manager.try_acquire("lock", TTL).await.expect("a free lock");
+            network.ambush(few, EXTEND, Deed::Hold);
+            in_time("an extension ends", SOON, guard.extend()).await.expect("three are enough");
+            network.until_struck(few).await;
+            blow.strike(&mut network, few);
+            network.let_go();
+            in_time("an extension ends", SOON, guard.extend()).await.expect("three are enough");
+            assert!(in_time("a release ends", SOON, guard.release()).await.is_free_on_a_majority());
+            until_all_answer(&manager).await;
+            network.until_free("lock").await;
+        }
 
         let guard = manager.try_acquire("lock", TTL).await.expect("a free lock");
         let fence = guard.fence();
@@ -144,21 +156,56 @@ async fn struck_during_an_extension() {
 #[tokio::test]
 async fn struck_during_a_release() {
     for blow in BLOWS {
-        for nodes in [TWO, THREE] {
+        for nodes in [ONE, TWO, THREE] {
             let mut network = Network::without_grace(5);
-            let manager = network.manager().await;
-            let guard = manager.try_acquire("lock", TTL).await.expect("a free lock");
-            network.ambush(nodes, RELEASE, Deed::Hold);
-            let release = tokio::spawn(guard.release());
-            network.until_struck(nodes).await;
-            blow.strike(&mut network, nodes);
-            network.let_go();
-            let report = in_time("a release ends", SOON, release).await.expect("no panic");
-            assert!(report.was_held());
-            assert_eq!(report.is_free_on_a_majority(), nodes.len() < 3, "{blow:?}: {report}");
+            struck_in_a_release(&mut network, nodes, blow).await;
             // Where nothing was forgotten, the release comes again over a new connection.
             network.until_free("lock").await;
         }
+    }
+}
+
+async fn struck_in_a_release(network: &mut Network, nodes: &[usize], blow: Blow) {
+    let manager = network.manager().await;
+    let guard = manager.try_acquire("lock", TTL).await.expect("a free lock");
+    until_held(network.fleet.iter(), "lock").await;
+    network.ambush(nodes, RELEASE, Deed::Hold);
+    let release = tokio::spawn(guard.release());
+    network.until_struck(nodes).await;
+    blow.strike(network, nodes);
+    network.let_go();
+    let report = in_time("a release ends", SOON, release).await.expect("no panic");
+    assert!(report.was_held());
+    assert_eq!(report.is_free_on_a_majority(), nodes.len() < 3, "{blow:?}: {report}");
+}
+
+#[tokio::test]
+async fn nodes_that_die_in_a_release_and_stay_dead() {
+    for nodes in [ONE, TWO, THREE] {
+        let mut network = Network::without_grace(5);
+        struck_in_a_release(&mut network, nodes, Blow::Death).await;
+        let living: Vec<usize> = (0..5).filter(|node| !nodes.contains(node)).collect();
+        eventually_async("those that live have freed it", SOON, async || {
+            let holds = |node: &usize| network.fleet[*node].connect().inspect("lock").is_some();
+            (!living.iter().any(holds)).then_some(())
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_comes_back_with_its_lock_is_told_of_the_release() {
+    let lasting = |_, node: redlock_tests::Builder| {
+        node.arg("appendonly", "yes").arg("appendfsync", "always").module_args(["restart-grace", "off"])
+    };
+    for blow in [Blow::Crash, Blow::Restart] {
+        let mut network = Network::before(Fleet::start_with(5, lasting));
+        struck_in_a_release(&mut network, ONE, blow).await;
+        // The control: it has not forgotten, and nobody else than the client frees it for an hour.
+        let freed = || network.fleet[ONE[0]].info("redlock", "redlock_releases");
+        let told = async || (freed().as_deref() == Some("1")).then_some(());
+        eventually_async("the lock that was kept is freed", SOON, told).await;
+        network.until_free("lock").await;
     }
 }
 
@@ -170,13 +217,15 @@ async fn connections_that_end_in_an_acquire() {
     let mut network = Network::start(5);
     let manager = network.manager().await;
     for cut in CUTS {
-        network.ambush(TWO, ACQUIRE, cut);
-        let guard = in_time("an acquire ends", SOON, manager.try_acquire("lock", TTL)).await;
-        let guard = guard.unwrap_or_else(|error| panic!("{cut:?}: {error}"));
-        network.until_struck(TWO).await;
-        drop(guard);
-        network.until_free("lock").await;
-        until_all_answer(&manager).await;
+        for few in [ONE, TWO] {
+            network.ambush(few, ACQUIRE, cut);
+            let guard = in_time("an acquire ends", SOON, manager.try_acquire("lock", TTL)).await;
+            let guard = guard.unwrap_or_else(|error| panic!("{cut:?}: {error}"));
+            network.until_struck(few).await;
+            drop(guard);
+            network.until_free("lock").await;
+            until_all_answer(&manager).await;
+        }
 
         network.ambush(THREE, ACQUIRE, cut);
         let refused = in_time("an acquire ends", SOON, manager.try_acquire("lock", TTL)).await;
@@ -196,10 +245,12 @@ async fn connections_that_end_in_an_extension() {
     let guard = manager.try_acquire("lock", TTL).await.expect("a free lock");
     let fence = guard.fence();
     for cut in CUTS {
-        network.ambush(TWO, EXTEND, cut);
-        in_time("an extension ends", SOON, guard.extend()).await.expect("three are enough");
-        network.until_struck(TWO).await;
-        until_all_answer(&manager).await;
+        for few in [ONE, TWO] {
+            network.ambush(few, EXTEND, cut);
+            in_time("an extension ends", SOON, guard.extend()).await.expect("three are enough");
+            network.until_struck(few).await;
+            until_all_answer(&manager).await;
+        }
 
         network.ambush(THREE, EXTEND, cut);
         let refused = in_time("an extension ends", SOON, guard.extend()).await;
@@ -218,7 +269,7 @@ async fn connections_that_end_in_a_release() {
     let mut network = Network::start(5);
     let manager = network.manager().await;
     for cut in CUTS {
-        for nodes in [TWO, THREE] {
+        for nodes in [ONE, TWO, THREE] {
             let guard = manager.try_acquire("lock", TTL).await.expect("a free lock");
             network.ambush(nodes, RELEASE, cut);
             let report = in_time("a release ends", SOON, guard.release()).await;
@@ -232,6 +283,40 @@ async fn connections_that_end_in_a_release() {
             network.until_free("lock").await;
             until_all_answer(&manager).await;
         }
+    }
+}
+
+#[tokio::test]
+async fn connections_that_end_in_commands_of_several_keys() {
+    let mut network = Network::start(5);
+    let manager = network.manager().await;
+    for cut in CUTS {
+        network.ambush(TWO, "REDLOCK.MACQUIRE", cut);
+        let guard = in_time("an acquire ends", SOON, manager.try_acquire_many(["a", "b"], TTL)).await;
+        let guard = guard.unwrap_or_else(|error| panic!("{cut:?}: {error}"));
+        network.until_struck(TWO).await;
+        until_all_answer(&manager).await;
+
+        let fence = guard.fence();
+        network.ambush(ONE, "REDLOCK.MEXTEND", cut);
+        in_time("an extension ends", SOON, guard.extend()).await.expect("three are enough");
+        assert_eq!(guard.fence(), fence);
+
+        network.ambush(&[1], "REDLOCK.MRELEASE", cut);
+        let report = in_time("a release ends", SOON, guard.release()).await;
+        assert!(report.was_held(), "{cut:?}: {report}");
+        for key in ["a", "b"] {
+            network.until_free(key).await;
+        }
+        until_all_answer(&manager).await;
+
+        network.ambush(THREE, "REDLOCK.MACQUIRE", cut);
+        let refused = in_time("an acquire ends", SOON, manager.try_acquire_many(["a", "b"], TTL)).await;
+        assert!(matches!(refused, Err(Error::NoQuorum(_))), "{cut:?}: {refused:?}");
+        for key in ["a", "b"] {
+            network.until_free(key).await;
+        }
+        until_all_answer(&manager).await;
     }
 }
 

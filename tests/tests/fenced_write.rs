@@ -116,6 +116,33 @@ async fn a_stale_fence_is_turned_away_an_equal_or_newer_one_is_not() {
     }
 }
 
+#[tokio::test]
+async fn a_read_shuts_older_holders_out() {
+    let store = Store::start();
+    let mut connection = store.connect().await;
+    let read = |fence| example::get_field(KEY, "value", fence);
+    let write = |value, fence| example::set_field(KEY, "value", value, fence);
+    let nothing: Option<String> = read(3).query_async(&mut connection).await.unwrap();
+    assert_eq!(nothing, None, "and that is remembered");
+    for (command, passes) in [
+        (write("older than the read", 2), false),
+        (write("as new as the read", 3), true),
+        (read(6), true),
+        (write("between read and write", 3), false),
+        (read(5), false),
+        (read(6), true),
+    ] {
+        assert_eq!(is_let_through(&mut connection, &command).await, passes, "{command:?}");
+    }
+    let stored: String = read(6).query_async(&mut connection).await.unwrap();
+    assert_eq!(stored, "as new as the read");
+
+    // The control: after a plain read the older holder writes, and what is built on the read undoes that.
+    let _: Value = cmd("HGET").arg("plain").arg("value").query_async(&mut connection).await.unwrap();
+    let late = example::set_field("plain", "value", "between read and write", 3);
+    assert!(is_let_through(&mut connection, &late).await);
+}
+
 /// The nodes see a minute pass of which the first holder knows nothing, as one that was paused together with
 /// all its clocks: nothing on its side could keep it from writing.
 #[tokio::test]
@@ -175,8 +202,8 @@ async fn a_holder_in_its_time_is_never_turned_away() {
         tasks.spawn(async move {
             for _ in 0..ROUNDS {
                 let guard = locks.acquire("counter", Duration::from_secs(30)).await.unwrap();
-                let count: Option<usize> =
-                    cmd("HGET").arg("counter").arg("count").query_async(&mut store).await.unwrap();
+                let read = example::get_field("counter", "count", guard.fence());
+                let count: Option<usize> = read.query_async(&mut store).await.unwrap();
                 let next = (count.unwrap_or(0) + 1).to_string();
                 let write = example::set_field("counter", "count", &next, guard.fence());
                 assert!(is_let_through(&mut store, &write).await, "turned away: {guard:?}");
