@@ -7,17 +7,43 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 
+use super::round::{Rhythm, Round, Turn, take_turns};
+use crate::report::Report;
+
 /// Where the kernel is told how many microseconds a core may take to wake up.
 const LATENCY: &str = "/dev/cpu_dma_latency";
 
+/// Has everybody take turns once more while no core may fall asleep, and begins a section for what comes out.
+/// Where the kernel does not grant that there is nothing to tell but so.
+pub(super) fn take_turns_awake(
+    report: &mut Report,
+    section: &str,
+    what: &str,
+    turns: &[Turn<'_>],
+    rhythm: Rhythm,
+) -> Option<Vec<Vec<Round>>> {
+    let awake = match Awake::keep() {
+        Ok(awake) => awake,
+        Err(error) => {
+            report
+                .remark(format!("Cores cannot be kept awake here ({error}): the aims are judged as it is."));
+            return None;
+        }
+    };
+    let rounds = take_turns(&format!("{what}, cores awake"), turns, rhythm);
+    drop(awake);
+    report.section(section, format!("The same while no core may fall asleep; {rhythm}"));
+    Some(rounds)
+}
+
 /// Keeps all cores awake until it is dropped.
-pub(crate) struct Awake {
+struct Awake {
     _request: File,
 }
 
 impl Awake {
     /// Asks for it; only root may, as a rule.
-    pub(crate) fn keep() -> io::Result<Self> {
+    fn keep() -> io::Result<Self> {
         let mut request = OpenOptions::new().write(true).open(LATENCY)?;
         request.write_all(&0_i32.to_ne_bytes())?;
         Ok(Self { _request: request })

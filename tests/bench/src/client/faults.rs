@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::awake::Awake;
+use super::awake::take_turns_awake;
 use super::contender::Contender;
 use super::delay::Delays;
 use super::nodes::{Nodes, url};
@@ -58,19 +58,11 @@ pub(crate) fn hung_and_dead(report: &mut Report, stage: &Stage, nodes: &mut Node
     // With fewer nodes there is less to do, and cores fall asleep between two messages. The fewer they are, the more
     // of what is measured is cores that wake up: a dead node then seems to make the others slow, and for anybody's
     // client. What the client itself makes of dead nodes shows where cores stay awake.
-    let awake = match Awake::keep() {
-        Ok(awake) => awake,
-        Err(error) => {
-            report
-                .remark(format!("Cores cannot be kept awake here ({error}): the aims are judged as it is."));
-            return judge(report, &usual);
-        }
-    };
-    let rounds = take_turns("hung and dead nodes, cores awake", &turns, RHYTHM);
-    drop(awake);
-    report.section("down-awake", format!("The same while no core may fall asleep; {RHYTHM}"));
-    tell(report, &states, &rounds);
-    judge(report, &rounds);
+    let awake = take_turns_awake(report, "down-awake", "hung and dead nodes", &turns, RHYTHM);
+    if let Some(awake) = &awake {
+        tell(report, &states, awake);
+    }
+    judge(report, awake.as_ref().unwrap_or(&usual));
 }
 
 /// The aims.
