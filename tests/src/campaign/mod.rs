@@ -63,6 +63,8 @@ pub struct Work {
     pub ttl: Duration,
     /// How the locks are taken.
     pub lock: Lock,
+    /// What becomes of them.
+    pub ends: Ends,
     /// Whether the storage turns stale holders away.
     pub fencing: Fencing,
 }
@@ -85,6 +87,26 @@ pub enum Lock {
     Endless,
     /// As [`Lock::PLAIN`], with fences that are counted by keys beside the locks: for a control.
     Counted,
+}
+
+/// How holds end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ends {
+    /// In every way there is: most are released, some are extended, some are left behind.
+    InEveryWay,
+    /// All of them are left to run out, and believed in until then: for controls in which nodes forget, so that they
+    /// always have something to forget.
+    LeftBehind,
+}
+
+impl Ends {
+    /// How a contender is told.
+    fn order(self) -> &'static str {
+        match self {
+            Self::InEveryWay => "every-way",
+            Self::LeftBehind => "left-behind",
+        }
+    }
 }
 
 /// From when a lock's time counts, for a client that gets to choose.
@@ -122,6 +144,7 @@ impl Default for Work {
             keys: 5,
             ttl: Duration::from_millis(300),
             lock: Lock::Client,
+            ends: Ends::InEveryWay,
             fencing: Fencing::Checked,
         }
     }
@@ -202,6 +225,7 @@ impl Campaign {
             .arg(work.ttl.as_millis().to_string())
             .arg(votes.to_string())
             .arg(manner)
+            .arg(work.ends.order())
             .arg(self.storage.socket())
             .args(nodes);
         self.processes.push(Process::start(self.started, command, &self.log));

@@ -11,6 +11,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::sync::watch;
 
+/// One of sixteen things that a holder may do.
+const LEAVES_IT_BEHIND: u8 = 13;
+
 /// One task.
 pub(crate) struct Worker {
     pub(crate) locks: Arc<Locks>,
@@ -20,6 +23,8 @@ pub(crate) struct Worker {
     /// Closed when it is time to go.
     pub(crate) stopped: watch::Receiver<()>,
     pub(crate) at_once: usize,
+    /// Whether it never lets go of anything.
+    pub(crate) leaves_all_behind: bool,
     pub(crate) keys: usize,
     pub(crate) ttl: Duration,
 }
@@ -56,7 +61,8 @@ impl Worker {
         let at_ns = now_ns();
         let (fence, until_ns) = (hold.fence(), at_ns + nanoseconds(hold.remaining()));
         tell_at(at_ns, session, What::Held { fence, until_ns });
-        match self.chance.u8(0..16) {
+        let conduct = if self.leaves_all_behind { LEAVES_IT_BEHIND } else { self.chance.u8(0..16) };
+        match conduct {
             0..5 => self.write(session, keys, &hold, self.ttl / 40).await,
             5..8 => {
                 for _ in 0..self.chance.u8(1..4) {
@@ -84,7 +90,7 @@ impl Worker {
                 self.write(session, keys, &hold, self.ttl / 40).await;
                 wait_for_the_end(session, &hold).await;
             }
-            13 => {
+            LEAVES_IT_BEHIND => {
                 self.write(session, keys, &hold, self.ttl / 4).await;
                 tell(session, What::Ended(End::LeftBehind));
                 return hold.leave_behind();

@@ -1,8 +1,9 @@
 //! A client process of a campaign: takes locks, writes under them, and tells on its output what it held.
 //!
-//! `contender NUMBER TASKS AT-ONCE KEYS TTL-MS VOTES MANNER STORAGE NODE...`: `MANNER` is `client` for the client
-//! itself, `hasty` for the client with no patience for slow nodes, and `request`, `answer`, `endless` or `counted`
-//! for plain keys on `VOTES` nodes. It works until its input ends.
+//! `contender NUMBER TASKS AT-ONCE KEYS TTL-MS VOTES MANNER ENDS STORAGE NODE...`: `MANNER` is `client` for the
+//! client itself, `hasty` for the client with no patience for slow nodes, and `request`, `answer`, `endless` or
+//! `counted` for plain keys on `VOTES` nodes. `ENDS` is `every-way`, or `left-behind` for locks that are all left to run
+//! out. It works until its input ends.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "part of a test: what cannot be is said and ends it")]
 
@@ -31,6 +32,7 @@ struct Orders {
     ttl: Duration,
     votes: usize,
     manner: String,
+    ends: String,
     storage: PathBuf,
     nodes: Vec<String>,
 }
@@ -39,7 +41,7 @@ impl Orders {
     fn read() -> Self {
         let mut words = env::args().skip(1);
         let mut word =
-            || words.next().expect("NUMBER TASKS AT-ONCE KEYS TTL-MS VOTES MANNER STORAGE NODE...");
+            || words.next().expect("NUMBER TASKS AT-ONCE KEYS TTL-MS VOTES MANNER ENDS STORAGE NODE...");
         let number = |word: String| word.parse::<u64>().expect("a number");
         Self {
             number: number(word()),
@@ -49,6 +51,7 @@ impl Orders {
             ttl: Duration::from_millis(number(word())),
             votes: number(word()).try_into().expect("few nodes"),
             manner: word(),
+            ends: word(),
             storage: word().into(),
             nodes: words.collect(),
         }
@@ -70,6 +73,7 @@ async fn main() {
             sessions: Arc::clone(&sessions),
             stopped: stopped.clone(),
             at_once: orders.at_once,
+            leaves_all_behind: orders.ends == "left-behind",
             keys: orders.keys,
             ttl: orders.ttl,
         };
