@@ -35,6 +35,8 @@ pub(crate) struct Told {
     pub(crate) turns: Vec<Turn>,
     pub(crate) refused: usize,
     pub(crate) cpu_us: f64,
+    /// How often it fell asleep; not told by client processes.
+    pub(crate) sleeps: f64,
 }
 
 impl Told {

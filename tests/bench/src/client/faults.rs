@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use super::awake::take_turns_awake;
 use super::contender::Contender;
-use super::delay::Delays;
-use super::nodes::{Nodes, url};
+use super::far::{Far, NEAR};
+use super::nodes::Nodes;
 use super::ours::Ours;
 use super::quorum_loop::QuorumLoop;
-use super::round::{Rhythm, Round, take_turns};
+use super::round::{Rhythm, Round, take_turns, typical};
 use super::stage::Stage;
 use super::{FIVE, Pair, head, row};
 use crate::report::{Report, figure, ratio_of};
@@ -23,8 +23,7 @@ const DEAD: [usize; 2] = [10, 11];
 /// The figures begin after the first second. Longer rounds than elsewhere: a p99 needs many cycles.
 const RHYTHM: Rhythm =
     Rhythm { warm_up: Duration::from_millis(1_100), rounds: 15, time: Duration::from_millis(400) };
-/// What lies between a client and a node in the same data centre, and ten times that.
-const NEAR: Duration = Duration::from_micros(500);
+/// Ten times what lies between a client and any other node.
 const FAR: Duration = Duration::from_millis(5);
 
 /// One node hung, and two dead, against five healthy ones.
@@ -32,10 +31,13 @@ pub(crate) fn hung_and_dead(report: &mut Report, stage: &Stage, nodes: &mut Node
     let with_hung = [HUNG, 0, 1, 2, 3];
     let with_dead = [DEAD[0], 0, DEAD[1], 1, 2];
     let pairs = [FIVE, with_hung, with_dead].map(|choice| Pair::connect(stage, nodes, &choice));
+    let distance = Far::start(nodes, FIVE.map(|number| (number, NEAR)));
+    let far_pairs = [FIVE, with_dead].map(|choice| distance.pair(stage, nodes, &choice));
     {
         let well: Vec<_> = [FIVE, with_hung, with_dead]
             .iter()
             .zip(&pairs)
+            .chain([FIVE, with_dead].iter().zip(&far_pairs))
             .flat_map(|(choice, pair)| pair.turns(stage, nodes, 1, choice))
             .collect();
         // All of them work on healthy nodes first, so that the faults come to a client at work.
@@ -63,6 +65,20 @@ pub(crate) fn hung_and_dead(report: &mut Report, stage: &Stage, nodes: &mut Node
         tell(report, &states, awake);
     }
     judge(report, awake.as_ref().unwrap_or(&usual));
+    let turns: Vec<_> = [&FIVE[..], &[0, 1, 2]]
+        .iter()
+        .zip(&far_pairs)
+        .flat_map(|(awake, pair)| pair.turns(stage, nodes, 1, awake))
+        .collect();
+    let far = take_turns("dead nodes at a distance", &turns, RHYTHM);
+    let delay = NEAR.as_micros();
+    report.section("dead-far", format!("The same with a delay of {delay} us before every node; {RHYTHM}"));
+    tell(report, &["healthy", "two dead"], &far);
+    report.at_most(
+        "two nodes dead, at a distance: p50 against healthy",
+        ratio_of(&far[3], &far[1], |round| round.p50_us),
+        1.0,
+    );
 }
 
 /// The aims.
@@ -75,17 +91,9 @@ fn judge(report: &mut Report, rounds: &[Vec<Round>]) {
 
 /// One node with ten times the delay of the others.
 pub(crate) fn slow(report: &mut Report, stage: &Stage, nodes: &Nodes) {
-    let ways = |delays: [Duration; 5]| -> Vec<(Duration, u16)> {
-        let both = |kind: usize| FIVE.iter().map(move |number| (delays[*number], nodes.ports(*number)[kind]));
-        both(0).chain(both(1)).collect()
-    };
-    let even = Delays::start(&ways([NEAR; 5]));
-    let uneven = Delays::start(&ways([FAR, NEAR, NEAR, NEAR, NEAR]));
-    let pairs = [&even, &uneven].map(|delays| {
-        let (plain, with_module) = delays.ports.split_at(FIVE.len());
-        let urls = |ports: &[u16]| ports.iter().map(|port| url(*port)).collect();
-        Pair::connect_to(stage, urls(plain), urls(with_module))
-    });
+    let even = Far::start(nodes, FIVE.map(|number| (number, NEAR)));
+    let uneven = Far::start(nodes, FIVE.map(|number| (number, if number == 0 { FAR } else { NEAR })));
+    let pairs = [&even, &uneven].map(|far| far.pair(stage, nodes, &FIVE));
     let turns: Vec<_> = pairs.iter().flat_map(|pair| pair.turns(stage, nodes, 1, &FIVE)).collect();
     let rounds = take_turns("a slow node", &turns, RHYTHM);
     report.section(
@@ -119,11 +127,12 @@ fn tell(report: &mut Report, states: &[&str], rounds: &[Vec<Round>]) {
             [QuorumLoop::NAME, Ours::NAME].into_iter().enumerate().map(move |(who, name)| {
                 let mut row = row(&format!("{name}, {state}"), &pair[who], &rounds[who]);
                 row.push(figure(ratio_of(&pair[who], &rounds[who], |round| round.p99_us), 3));
+                row.push(figure(typical(&pair[who], |round| round.sleeps), 1));
                 row
             })
         })
         .collect();
     let mut head = head("p50 x well");
-    head.push("p99 x well");
+    head.extend(["p99 x well", "client sleeps"]);
     report.table(&head, &rows);
 }

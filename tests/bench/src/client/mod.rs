@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `contender.rs` | what is compared |
 //! | `quorum_loop.rs`, `ours.rs` | the two that are |
-//! | `nodes.rs`, `delay.rs` | the servers, and a slow way to them |
+//! | `nodes.rs`, `delay.rs`, `far.rs` | the servers, and a slow way to them |
 //! | `stage.rs`, `cpu.rs`, `round.rs` | the runtime, CPU time, and one round |
 //! | `healthy.rs` | one task and many, on two kinds of runtime |
 //! | `faults.rs` | a hung node, dead ones, a slow one |
@@ -19,6 +19,7 @@ mod awake;
 pub(crate) mod contender;
 pub(crate) mod cpu;
 pub(crate) mod delay;
+mod far;
 mod faults;
 mod growth;
 mod healthy;

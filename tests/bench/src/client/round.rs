@@ -22,6 +22,8 @@ pub(crate) struct Round {
     /// CPU time of one cycle, of this process and of all its nodes together.
     pub(crate) client_cpu_us: f64,
     pub(crate) server_cpu_us: f64,
+    /// How often threads of this process fell asleep in one cycle.
+    pub(crate) sleeps: f64,
     pub(crate) refused: usize,
 }
 
@@ -61,6 +63,7 @@ impl Round {
             cycles_per_s: cycles / wall_s,
             client_cpu_us: told.cpu_us / cycles,
             server_cpu_us: server_us / cycles,
+            sleeps: told.sleeps / cycles,
             refused: told.refused,
         }
     }
@@ -73,7 +76,7 @@ pub(crate) async fn cycles<C: Contender>(
     key: impl Fn(usize) -> String,
     time: Duration,
 ) -> Told {
-    let before_us = cpu::own_us();
+    let (before_us, slept) = (cpu::own_us(), cpu::own_sleeps());
     let end_ns = now_ns() + u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     let one = |task| tokio::spawn(one_task(Arc::clone(&contender), task, key(task), end_ns));
     let running: Vec<_> = (0..tasks).map(one).collect();
@@ -84,6 +87,7 @@ pub(crate) async fn cycles<C: Contender>(
         told.refused += refused;
     }
     told.cpu_us = cpu::own_us() - before_us;
+    told.sleeps = cpu::own_sleeps() - slept;
     told
 }
 

@@ -49,6 +49,7 @@ impl Grown<'_> {
             .map(|step| {
                 let [by_hand, ours] = self.pair(step);
                 let p50 = |rounds: &[Round]| figure(typical(rounds, |round| round.p50_us), 1);
+                let sleeps = |rounds: &[Round]| figure(typical(rounds, |round| round.sleeps), 1);
                 let rate = |rounds: &[Round]| figure(typical(rounds, |round| round.cycles_per_s), 0);
                 let cpu = |rounds: &[Round]| {
                     figure(typical(rounds, |round| round.client_cpu_us + round.server_cpu_us), 1)
@@ -61,6 +62,8 @@ impl Grown<'_> {
                     rate(ours),
                     cpu(by_hand),
                     cpu(ours),
+                    sleeps(by_hand),
+                    sleeps(ours),
                     figure(self.growth(step, 1, |round| round.p50_us), 2),
                 ]
             })
@@ -73,6 +76,8 @@ impl Grown<'_> {
             "redlock cycles/s",
             "loop CPU us",
             "redlock CPU us",
+            "loop sleeps",
+            "redlock sleeps",
             "growth of redlock's p50",
         ];
         report.table(&head, &rows);

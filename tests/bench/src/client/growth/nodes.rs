@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::Grown;
 use crate::client::awake::take_turns_awake;
+use crate::client::far::{Far, NEAR};
 use crate::client::nodes::Nodes;
 use crate::client::round::{Rhythm, take_turns};
 use crate::client::stage::Stage;
@@ -14,12 +15,11 @@ const COUNTS: [usize; 5] = [1, 3, 5, 7, 9];
 const RHYTHM: Rhythm = Rhythm { time: Duration::from_millis(150), ..SHORT };
 
 pub(super) fn measure(report: &mut Report, stage: &Stage, nodes: &Nodes) {
+    let first = |count: &usize| (0..*count).collect::<Vec<usize>>();
     let turns: Vec<_> = COUNTS
         .iter()
-        .flat_map(|count| {
-            let choice: Vec<usize> = (0..*count).collect();
-            Pair::connect(stage, nodes, &choice).turns(stage, nodes, 1, &choice)
-        })
+        .map(first)
+        .flat_map(|choice| Pair::connect(stage, nodes, &choice).turns(stage, nodes, 1, &choice))
         .collect();
     let what = "one to nine nodes";
     let usual = take_turns(what, &turns, RHYTHM);
@@ -33,13 +33,35 @@ pub(super) fn measure(report: &mut Report, stage: &Stage, nodes: &Nodes) {
         grown.table(report);
     }
     grown.judge(report);
-    for (step, count) in COUNTS.iter().enumerate().skip(1) {
-        let what = format!("{count} nodes: growth of the p50 from one node, against the loop's");
-        report.at_most(what, against_the_loop(&grown, step), 1.0);
-    }
+    judge_against_the_loop(report, &grown, "");
+    far(report, stage, nodes);
     grown.chart(report, "growth-nodes", "One task: a cycle over the number of nodes", "p50 us", |round| {
         round.p50_us
     });
+}
+
+/// The same at a distance. All cores sleep while messages are under way, however many nodes there are.
+fn far(report: &mut Report, stage: &Stage, nodes: &Nodes) {
+    let all: Vec<usize> = (0..COUNTS[COUNTS.len() - 1]).collect();
+    let distance = Far::start(nodes, all.iter().map(|number| (*number, NEAR)));
+    let turns: Vec<_> = COUNTS
+        .iter()
+        .map(|count| &all[..*count])
+        .flat_map(|choice| distance.pair(stage, nodes, choice).turns(stage, nodes, 1, choice))
+        .collect();
+    let rounds = take_turns("one to nine nodes at a distance", &turns, RHYTHM);
+    let title = format!("The same with a delay of {} us before every node; {RHYTHM}", NEAR.as_micros());
+    report.section("growth-nodes-far", title);
+    let grown = Grown { over: "nodes", steps: &COUNTS, rounds: &rounds };
+    grown.table(report);
+    judge_against_the_loop(report, &grown, "at a distance, ");
+}
+
+fn judge_against_the_loop(report: &mut Report, grown: &Grown<'_>, wherever: &str) {
+    for (step, count) in COUNTS.iter().enumerate().skip(1) {
+        let what = format!("{wherever}{count} nodes: growth of the p50 from one node, against the loop's");
+        report.at_most(what, against_the_loop(grown, step), 1.0);
+    }
 }
 
 /// How much our p50 has grown since the first step, against how much the loop's has.
