@@ -331,7 +331,7 @@ impl LockManager {
         let in_line_until = patience.map(|patience| self.settings().clock.now().plus(patience));
         // The same for all attempts: whoever has to ask again does not lose its place.
         let ticket = patience.or(allowed).map(|_| ticket::next());
-        let wait = ticket.map(|ticket| Wait { ticket, in_line_until });
+        let mut wait = ticket.map(|ticket| Wait { ticket, in_line_until, yields: 0 });
         // A time too long for the clock never comes.
         let deadline = allowed.and_then(|allowed| started.checked_add(allowed));
         let time_is_up = |evidence| Err(Error::timed_out(allowed.unwrap_or_default(), evidence));
@@ -351,6 +351,7 @@ impl LockManager {
                 }
                 Err(Refused::Yielded) => {
                     was_held = true;
+                    wait = wait.map(|wait| Wait { yields: wait.yields.saturating_add(1), ..wait });
                     continue;
                 }
                 Err(Refused::NotInLine(evidence)) => {

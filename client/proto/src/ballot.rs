@@ -189,9 +189,12 @@ impl Ballot {
     }
 }
 
-/// How far a node may have to be raised. A replica that becomes a master leaps ahead by 2^40, and a node raises its
-/// number by at most 2^32 at a time; what is further away is nobody's honest number, or the way there is too long.
-const FURTHEST_GOAL: u64 = 1 << 41;
+/// How far a node raises its number at a time, and not less if it is asked for more.
+pub const LIFT: u64 = 1 << 32;
+
+/// How far a node may have to be raised. A replica that becomes a master leaps ahead by 2^40; what is further away is
+/// nobody's honest number, or the way there is too long.
+const FURTHEST_GOAL: u64 = LIFT << 9;
 
 /// Whether a node that has said one number can be brought to say another.
 pub(crate) fn can_be_raised(said: u64, goal: u64) -> bool {

@@ -56,6 +56,8 @@ pub(crate) struct Wait {
     pub(crate) ticket: u64,
     /// Until when to wait in line for a lock that is held, if at all.
     pub(crate) in_line_until: Option<Moment>,
+    /// How often earlier attempts of the same call have given way.
+    pub(crate) yields: u32,
 }
 
 /// What became of an attempt: the lock, or why it is not held.

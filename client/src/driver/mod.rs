@@ -161,7 +161,7 @@ impl Driver {
                 self.serial += 1;
                 let ticket = wait.map(|wait| wait.ticket);
                 let until = until.filter(|_| way == Way::InLine);
-                let line = ticket.zip(until).map(|(ticket, until)| (self.line(ticket), until));
+                let line = wait.zip(until).map(|(wait, until)| (self.line(wait.ticket), wait, until));
                 let (mut record, request) =
                     Record::begin(&self.settings, self.serial, hold, ttl, hint, line, now, answer);
                 record.ticket = ticket;

@@ -1,7 +1,7 @@
 //! A session and those who wait for it.
 
 use super::entry::Stage;
-use super::message::{Acquired, Extended, NotAcquired, SessionId};
+use super::message::{Acquired, Extended, NotAcquired, SessionId, Wait};
 use crate::hold::Hold;
 use crate::lease::Loss;
 use crate::settings::Settings;
@@ -60,13 +60,16 @@ impl Record {
         hold: Arc<Hold>,
         ttl: Duration,
         hint: Option<u64>,
-        line: Option<(Line, Moment)>,
+        line: Option<(Line, Wait, Moment)>,
         now: Moment,
         answer: oneshot::Sender<Acquired>,
     ) -> (Self, Request) {
         let (session, request) = Session::begin(settings.quorum, settings.drift, ttl, hint, now);
         let (session, request) = match line {
-            Some((line, until)) => session.waiting(line, until),
+            Some((line, wait, until)) => {
+                let (session, request) = session.waiting(line, until);
+                (session.having_yielded(wait.yields), request)
+            }
             None => (session, request),
         };
         let record = Self {

@@ -28,8 +28,8 @@ pub(super) struct Client {
     /// By how much its wall clock is ahead of the others, in microseconds.
     pub(super) wall_ahead_us: i64,
     last_ticket: u64,
-    /// The place in line of a client that gave way, and what it was after.
-    pub(super) keeps_place: Option<(u64, Vec<usize>)>,
+    /// The place in line of a client that gave way, what it was after, and how often it has.
+    pub(super) keeps_place: Option<(u64, Vec<usize>, u32)>,
 }
 
 /// The lock that a client is after, or holds.
@@ -43,6 +43,8 @@ pub(super) struct Active {
     pub(super) keep_alive: Option<KeepAlive>,
     /// The place in line.
     pub(super) ticket: Option<u64>,
+    /// How often it has given way there.
+    pub(super) yields: u32,
     /// Until when it waits there.
     pub(super) patience: Option<Moment>,
     /// The nodes that have it in line.

@@ -16,7 +16,7 @@ pub use release::{Freed, Freeing};
 pub use request::{Ask, Request};
 pub use waiting::{Grant, Line};
 
-use crate::ballot::{Ballot, Refusal, Verdict, can_be_raised};
+use crate::ballot::{Ballot, LIFT, Refusal, Verdict, can_be_raised};
 use crate::{Drift, Failure, FailureKind, Moment, NodeSet, Quorum, Reply, Vote};
 use std::time::Duration;
 
@@ -270,10 +270,11 @@ impl Session {
         if let Some(lost) = self.lapse(now) {
             return Some(lost);
         }
-        // A node lifts a number only so far at a time, so it may take several rounds; it must get on.
+        // A node lifts a number only so far at a time, so it may take several rounds. It must get on, and not by less:
+        // a node that is out of order would be asked without end.
         if let Reply::Number(now_at) = reply
             && now_at < fence
-            && self.ballot.vote(node).fence().is_some_and(|before| now_at <= before)
+            && self.ballot.vote(node).fence().is_some_and(|before| now_at < before.saturating_add(LIFT))
         {
             reply = Reply::Failed(Failure::new(FailureKind::Rejected, "did not raise the fence"));
         }

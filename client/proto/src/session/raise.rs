@@ -121,7 +121,7 @@ mod tests {
         let mut session = held([7, 7, 0]);
         let (request, _) = session.raise_to(goal, at(2)).unwrap();
         for step in 1..10 {
-            let event = said(&mut session, 0, &request, step << 32);
+            let event = said(&mut session, 0, &request, 7 + (step << 32));
             let Some(Event::Promote(again, to)) = event else { panic!("{event:?}") };
             assert_eq!((again.ask, to), (request.ask, NodeSet::one(0)));
         }

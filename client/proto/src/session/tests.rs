@@ -178,6 +178,23 @@ fn a_node_that_does_not_raise_its_number_is_not_asked_for_ever() {
     assert!(matches!(failed, Some(Event::Failed(Refusal::NoQuorum))), "{failed:?}");
 }
 
+/// A node that is out of order might count up by one each time.
+#[test]
+fn a_node_that_hardly_gets_on_is_not_asked_for_ever() {
+    let lifted_by = |step: u64| {
+        let mut run = Run::of(2);
+        run.voted(0, Reply::Number(1 << 40));
+        let asked = run.voted(1, Reply::Number(1));
+        let Some(Event::Promote(request, _)) = asked else { panic!("a second round: {asked:?}") };
+        run.answered(1, &request, Reply::Number(1 + step))
+    };
+    for step in [1, LIFT - 1] {
+        let failed = lifted_by(step);
+        assert!(matches!(failed, Some(Event::Failed(Refusal::NoQuorum))), "{failed:?}");
+    }
+    assert!(matches!(lifted_by(LIFT), Some(Event::Promote(..))), "as far as a node goes");
+}
+
 #[test]
 fn a_refused_attempt_releases_what_it_may_have_got() {
     let mut run = Run::of(5);

@@ -23,6 +23,8 @@ const AFTER_A_CUT: Duration = Duration::from_millis(20);
 /// The least time after which a session with too few grants looks who has the others. Longer than the nodes of
 /// one hand-off are apart, even on machines that are busy.
 const FIRST_PROBE: Duration = Duration::from_millis(10);
+/// How often that time is doubled for a call that has given way again and again: whoever it gave way to may be gone.
+const MOST_DOUBLINGS: u32 = 4;
 /// The longest.
 const LAST_PROBE: Duration = Duration::from_secs(1);
 /// The least time for which a lock that was not claimed yet is of use.
@@ -95,6 +97,8 @@ pub(super) struct Waiting {
     was_refused: bool,
     round_trip: Option<Duration>,
     probe: Probe,
+    /// How often earlier attempts of the same call have given way.
+    yields: u32,
 }
 
 /// Finding out who has the nodes that we lack.
@@ -162,7 +166,8 @@ impl Waiting {
     }
 
     fn first_delay(&self) -> Duration {
-        self.round_trip.unwrap_or_default().saturating_mul(4).clamp(FIRST_PROBE, LAST_PROBE)
+        let usual = self.round_trip.unwrap_or_default().saturating_mul(4).clamp(FIRST_PROBE, LAST_PROBE);
+        usual.saturating_mul(1 << self.yields.min(MOST_DOUBLINGS)).min(LAST_PROBE)
     }
 }
 
@@ -196,11 +201,22 @@ impl Session {
             was_refused: false,
             round_trip: None,
             probe: Probe::Idle,
+            yields: 0,
         };
         self.begun = waiting.request(ttl, now);
         let begun = self.begun;
         self.waiting = Some(waiting);
         (self, begun)
+    }
+
+    /// Takes note of how often earlier attempts of the same call have given way to somebody who came first. One that is
+    /// gone makes no use of that until what it left behind runs out: it is looked for less and less often.
+    #[must_use]
+    pub fn having_yielded(mut self, times: u32) -> Self {
+        if let Some(waiting) = self.waiting.as_mut() {
+            waiting.yields = times;
+        }
+        self
     }
 
     /// Takes in the news that a node has given us the lock.

@@ -73,7 +73,8 @@ impl World<'_> {
                 self.tell(|| format!("client {client}, session {session} gives way"));
                 self.outcome.yields += 1;
                 let active = self.clients[client].active.as_ref();
-                let place = active.and_then(|active| Some((active.ticket?, active.keys.clone())));
+                let place =
+                    active.and_then(|active| Some((active.ticket?, active.keys.clone(), active.yields + 1)));
                 self.end(client, true);
                 self.clients[client].keeps_place = place;
                 self.begin_again_in(client, Duration::ZERO);
@@ -289,9 +290,9 @@ impl World<'_> {
         let all = self.chance.u32(0..4) == 0;
         let any =
             if all { (0..self.plan.keys).collect() } else { vec![self.chance.usize(0..self.plan.keys)] };
-        let (ticket, keys) = match self.clients[client].keeps_place.take() {
-            Some((ticket, keys)) => (Some(ticket), keys),
-            None => (None, any),
+        let (ticket, keys, yields) = match self.clients[client].keeps_place.take() {
+            Some((ticket, keys, yields)) => (Some(ticket), keys, yields),
+            None => (None, any, 0),
         };
         self.checks.began(id, &keys);
         let owner = format!("{:032x}", self.chance.u128(..));
@@ -304,6 +305,7 @@ impl World<'_> {
         if self.plan.waits && (ticket.is_some() || self.chance.u32(0..4) > 0) {
             let (line, until) = self.place_in_line(client, ticket, now);
             (session, request) = session.waiting(line, until);
+            session = session.having_yielded(yields);
             place = Some(line.ticket);
             patience = Some(until);
             if let [key] = keys[..] {
@@ -319,6 +321,7 @@ impl World<'_> {
             fence: None,
             keep_alive: None,
             ticket: place,
+            yields,
             patience,
             queued: NodeSet::EMPTY,
             rounds: Vec::new(),

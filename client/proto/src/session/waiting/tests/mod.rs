@@ -1,0 +1,50 @@
+//! Sessions in line, driven by hand: each line of a history is an answer or news.
+
+mod asking_again;
+mod giving_way;
+mod grants;
+
+use super::*;
+use crate::{Drift, Failure, FailureKind, Quorum};
+
+const TTL: Duration = Duration::from_secs(10);
+const OWN: u64 = 50;
+
+fn at(ms: u64) -> Moment {
+    Moment::on_one_clock(ms * 1_000_000)
+}
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+fn line() -> Line {
+    Line { ticket: OWN, stamp: 100, wait: Duration::ZERO, channel: [b'c'; 16], claim: None }
+}
+
+fn queued(ticket: u64) -> Reply {
+    Reply::Queued { position: 1, ticket }
+}
+
+fn grant(fence: u64, stamp: u64, waited_ms: u64) -> Grant {
+    Grant { fence, stamp, waited: ms(waited_ms), claim: ms(100) }
+}
+
+/// Five nodes, all of which have us in line behind a holder with ticket 40; a round trip takes a millisecond.
+fn in_line() -> (Session, Request) {
+    let quorum = Quorum::of(5).unwrap();
+    let (session, _) = Session::begin(quorum, Drift::default(), TTL, None, at(0));
+    let (mut session, request) = session.waiting(line(), at(60_000));
+    for node in 0..5 {
+        assert!(session.answered(node, &request, queued(40), at(1)).is_none());
+    }
+    (session, request)
+}
+
+fn nodes(set: NodeSet) -> Vec<usize> {
+    set.iter().collect()
+}
+
+fn failed(kind: FailureKind) -> Reply {
+    Reply::Failed(Failure::new(kind, ""))
+}
