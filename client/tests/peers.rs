@@ -19,7 +19,7 @@
 //! | 12 | clean-up runs in the cancelled context | `clean_up_does_not_depend_on_the_caller`, `client_ghosts`: `peers_12_…` |
 //! | 13 | an extension in flight revives a released lock | `an_extension_in_flight_does_not_outlive_the_release`, `client_ghosts`: `peers_13_…` |
 //! | 14 | one hung node slows everybody; a repaired one is not used | `client_faults`: `peers_14_…` and every test with a fault |
-//! | 15 | a loss is noticed late | `holding.rs`: `the_loss_is_told_when_nobody_answers_any_more`, `client_holding`: `peers_15_…` |
+//! | 15 | a loss is noticed late | `holding`: `the_loss_is_told_when_nobody_answers_any_more`, `client_holding`: `peers_15_…` |
 //! | 16 | a command outlives its lock, and its children outlive it | `cli`: `a_command_is_gone_before_its_lock_is`, `a_redlock_that_is_killed_takes_its_command_with_it`, `a_command_dies_with_redlock_and_its_watchdog` |
 //! | 17 | fences that go back, or start at 0, or move with an extension | `the_first_fence_is_not_zero_and_extending_does_not_move_it`, `client_counts`: `peers_17_…` |
 //! | 18 | a waiter gets the lock after its lease has died | `peers_18_…`, `redlock-proto`: `a_grant_that_was_not_claimed_in_time_is_none`, `a_grant_that_is_too_old_to_count_on_is_claimed_first` |

@@ -1,0 +1,126 @@
+//! Freeing a lock: by a release, by dropping what held it or asked for it, or late.
+
+use crate::common::{TTL, manager};
+use crate::futures_poll;
+use redlock_client::memory::Nodes;
+use redlock_client::{Freed, LockManager, Loss};
+use std::time::Duration;
+use tokio::time::{advance, timeout};
+
+#[tokio::test(start_paused = true)]
+async fn dropping_a_guard_frees_the_lock() {
+    let nodes = Nodes::new(3);
+    let locks = manager(&nodes);
+    drop(locks.acquire("job", TTL).await.expect("free"));
+    locks.close().await;
+    assert!((0..3).all(|node| !nodes.holds(node, "job")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_released_lock_tells_its_views() {
+    let guard = LockManager::in_memory(5).acquire("job", TTL).await.expect("free");
+    let held = guard.held();
+    let token = held.cancellation_token().expect("a runtime");
+    assert!(held.is_valid() && !token.is_cancelled());
+    guard.release().await;
+    assert!(!held.is_valid());
+    assert_eq!(held.lost().await, Loss::Released);
+    token.cancelled().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_release_of_an_expired_lock_is_no_error() {
+    let guard = LockManager::in_memory(3).acquire("job", TTL).await.expect("free");
+    advance(TTL * 2).await;
+    let report = guard.release().await;
+    assert!(!report.was_held());
+    assert_eq!(report.freed(), 0);
+    assert!(report.nodes().iter().all(|node| node.freed == Freed::NotHeld), "{report}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_is_cancelled_leaves_nothing_behind() {
+    let nodes = Nodes::new(3);
+    let manager = || LockManager::builder().memory(&nodes).wait_in_line(true).build().expect("fine");
+    let (locks, other) = (manager(), manager());
+    let guard = locks.acquire("job", TTL).await.expect("free");
+    let waiting = tokio::spawn(async move { other.acquire("job", TTL).await.map(|guard| guard.fence()) });
+    advance(Duration::from_millis(5)).await;
+    waiting.abort();
+    assert!(waiting.await.expect_err("cancelled").is_cancelled());
+    advance(Duration::from_millis(5)).await;
+    guard.release().await;
+    // Nobody in line has got it.
+    assert!((0..3).all(|node| !nodes.holds(node, "job")));
+    assert_eq!(locks.try_acquire("job", TTL).await.expect("free").fence(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancelled_acquire_leaves_nothing_behind() {
+    let nodes = Nodes::new(3);
+    let locks = manager(&nodes);
+    // Polled once and dropped: the nodes may have granted, nobody will ever release.
+    {
+        let mut acquire = Box::pin(locks.acquire("job", TTL));
+        let polled = futures_poll(acquire.as_mut()).await;
+        assert!(polled.is_none(), "it cannot be done in one poll: {polled:?}");
+    }
+    locks.close().await;
+    assert!((0..3).all(|node| !nodes.holds(node, "job")));
+    drop(locks.try_acquire("job", TTL).await.expect("free"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_acquire_cancelled_with_its_answer_unread_leaves_nothing_behind() {
+    let nodes = Nodes::new(3);
+    let locks = manager(&nodes);
+    let mut acquire = Box::pin(locks.acquire("job", TTL));
+    assert!(futures_poll(acquire.as_mut()).await.is_none());
+    // The driver has everything: the lock is granted, and nobody has looked.
+    while !nodes.holds(2, "job") {
+        tokio::task::yield_now().await;
+    }
+    drop(acquire);
+    locks.close().await;
+    assert!((0..3).all(|node| !nodes.holds(node, "job")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn several_resources_are_freed_though_one_of_them_is_gone() {
+    let nodes = Nodes::new(3);
+    let locks = manager(&nodes);
+    let guard = locks.acquire_many(["a", "b"], TTL).await.expect("free");
+    (0..3).for_each(|node| assert!(nodes.delete(node, "a")));
+    guard.release().await;
+    locks.close().await;
+    assert!((0..3).all(|node| !nodes.holds(node, "b")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_was_cut_off_gets_its_release_when_it_is_back() {
+    let nodes = Nodes::new(3);
+    let locks = manager(&nodes);
+    let guard = locks.acquire("job", TTL).await.expect("free");
+    nodes.silence(0);
+    guard.release().await;
+    assert!(nodes.holds(0, "job"));
+    nodes.revive(0);
+    assert!(!nodes.holds(0, "job"));
+}
+
+#[tokio::test]
+async fn close_returns_while_others_go_on() {
+    let locks = LockManager::in_memory(3);
+    let busy: Vec<_> = (0..8)
+        .map(|task| {
+            let locks = locks.clone();
+            tokio::spawn(async move {
+                loop {
+                    drop(locks.acquire(format!("job {task}"), TTL).await);
+                }
+            })
+        })
+        .collect();
+    timeout(TTL, locks.close()).await.expect("nobody waits for what began later");
+    busy.into_iter().for_each(|task| task.abort());
+}
