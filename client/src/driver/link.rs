@@ -3,6 +3,7 @@
 //! A link connects by itself, again and again if it must, and says at once that a node is down when it is
 //! known to be: nobody waits for a node that the last caller waited for in vain.
 
+use super::debt::Debt;
 use super::dial::{Backoff, Dial, Patience};
 use super::ear::{Ear, Hearing, Place};
 use super::entry::{Answer, Arrival, Entry, Owed, Stage};
@@ -14,16 +15,11 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 use tokio::io::AsyncWrite;
 use tokio_util::io::poll_read_buf;
 
 /// How many node timeouts without any reply make a connection be given up.
 const SILENT_TIMEOUTS: u32 = 4;
-/// How long a node that could not do what it was asked is left alone before it is asked again to free a lock.
-const PAY_AGAIN: Duration = Duration::from_millis(100);
-/// How many releases are kept for a node that is away. The rest runs out by itself.
-const MOST_OWED: usize = 65_536;
 /// How much of what is owed is handed over at once; the rest follows when that has been written.
 const PAID_AT_ONCE: usize = 256 * 1024;
 /// How much may wait to be written before a node that does not read counts as gone.
@@ -49,11 +45,7 @@ pub(super) struct Link {
     given_up: usize,
     /// Since when nothing has come although something is overdue.
     silent_since: Option<Moment>,
-    owed: VecDeque<Box<Owed>>,
-    /// How many of them, from the front, are to be sent as fast as the connection takes them.
-    being_paid: usize,
-    /// When what is owed is sent again over a connection that is up.
-    pay_at: Option<Moment>,
+    debt: Debt,
     backoff: Backoff,
     /// Who the node was when it was last reached.
     identity: Option<Identity>,
@@ -136,9 +128,7 @@ impl Link {
             waiting: VecDeque::new(),
             given_up: 0,
             silent_since: None,
-            owed: VecDeque::new(),
-            being_paid: 0,
-            pay_at: None,
+            debt: Debt::default(),
             backoff: Backoff::default(),
             identity: None,
             opened: Moment::default(),
@@ -162,12 +152,12 @@ impl Link {
             |owed: &Owed| asked.has_reached(owed.due) && !now.has_reached(self.overdue_at(owed.due));
         let sent = self.waiting.iter().skip(self.given_up);
         let is_sent_and_awaited = |entry: &Entry| matches!(entry, Entry::Owed(owed) if is_awaited(owed));
-        !sent.into_iter().any(is_sent_and_awaited) && !self.owed.iter().any(|owed| is_awaited(owed))
+        !sent.into_iter().any(is_sent_and_awaited) && !self.debt.iter().any(is_awaited)
     }
 
     /// Until when the last of what is owed is worth waiting for, if it still is.
     fn worth_waiting_until(&self, now: Moment) -> Option<Moment> {
-        let until = self.owed.back()?.due.plus(self.patience.node_timeout);
+        let until = self.debt.newest()?.due.plus(self.patience.node_timeout);
         (!now.has_reached(until)).then_some(until)
     }
 
@@ -189,33 +179,22 @@ impl Link {
 
     /// Keeps a release for when the node is back, or can do what it was asked.
     pub(super) fn owe(&mut self, owed: Box<Owed>, now: Moment) {
-        if self.owed.len() >= MOST_OWED {
-            self.owed.retain(|owed| !now.has_reached(owed.pointless_from));
-            self.being_paid = self.being_paid.min(self.owed.len());
-        }
-        if self.owed.len() < MOST_OWED {
-            self.owed.push_back(owed);
-            self.pay_at.get_or_insert(now.plus(PAY_AGAIN));
-        }
+        self.debt.add(owed, now);
     }
 
     /// Begins to send what the node is owed by now. What it does not take this time is owed anew, and comes after.
     fn pay(&mut self, now: Moment) {
-        self.pay_at = None;
-        self.being_paid = self.owed.len();
+        self.debt.fall_due();
         self.pay_some(now);
     }
 
     /// Sends as much of it as should wait to be written. All at once could look like a node that does not read.
     fn pay_some(&mut self, now: Moment) {
-        while self.being_paid > 0 && self.unwritten.len() < PAID_AT_ONCE {
-            self.being_paid -= 1;
-            let Some(mut owed) = self.owed.pop_front() else { break };
-            if !now.has_reached(owed.pointless_from) {
-                self.unwritten.extend_from_slice(&owed.command);
-                owed.sent = now;
-                self.waiting.push_back(Entry::Owed(owed));
-            }
+        while self.unwritten.len() < PAID_AT_ONCE {
+            let Some(mut owed) = self.debt.next(now) else { break };
+            self.unwritten.extend_from_slice(&owed.command);
+            owed.sent = now;
+            self.waiting.push_back(Entry::Owed(owed));
         }
     }
 
@@ -461,7 +440,7 @@ impl Link {
         }
         if self.abandon_at().is_some_and(|deadline| now.has_reached(deadline)) {
             self.fail(FailureKind::Cut, "it does not answer", now, arrivals);
-        } else if self.pay_at.is_some_and(|deadline| now.has_reached(deadline)) {
+        } else if self.debt.pay_at().is_some_and(|deadline| now.has_reached(deadline)) {
             self.pay(now);
             return !self.unwritten.is_empty();
         }
@@ -486,7 +465,7 @@ impl Link {
         let overdue = self.waiting.get(self.given_up).map(|entry| self.overdue_at(entry.sent()));
         let other = match &self.state {
             State::Down { retry_at, dial: None, .. } => Some(*retry_at),
-            State::Up(_) => sooner(self.abandon_at(), self.pay_at),
+            State::Up(_) => sooner(self.abandon_at(), self.debt.pay_at()),
             _ => None,
         };
         let heard = self.ear.as_ref().and_then(Ear::wake_at);
@@ -520,7 +499,7 @@ impl Link {
         if matches!(self.state, State::Up(_)) {
             self.backoff.ended_after(now.since(self.opened));
         }
-        self.being_paid = 0;
+        self.debt.wait();
         let retry_at = self.backoff.failed(now);
         self.state = State::Down { why, retry_at, dial: None };
     }

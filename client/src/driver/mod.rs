@@ -5,6 +5,7 @@
 //! no lock: it is made where the last vote arrives. The loop decides nothing itself; sessions do
 //! ([`redlock_proto::Session`]).
 
+mod debt;
 mod dial;
 mod ear;
 mod entry;
@@ -21,14 +22,12 @@ pub(crate) use message::{Acquired, Extended, Inbox, Message, NotAcquired, Sessio
 pub(crate) use survey::{Deed, Question, Sighted};
 
 use crate::clock::Clock;
-use crate::hold::Hold;
 use crate::settings::Settings;
 use crate::wire;
 use bytes::BytesMut;
-use entry::{Aim, Answer, Arrival, Entry, Owed, Stage};
+use entry::{Answer, Arrival, Entry, Stage};
 use lines::{Told, Way};
 use link::sooner;
-use owed::{is_to_be_repeated, owed_release};
 use record::{Record, reply_of};
 use redlock_proto::hint::Hints;
 use redlock_proto::{Ballot, Failure, FailureKind, Moment, NodeSet, Refusal, Request};
@@ -261,27 +260,6 @@ impl Driver {
         self.forget_if_done(session);
     }
 
-    /// Frees a lock that this driver does not know.
-    fn free_unkept(&mut self, hold: &Arc<Hold>, ttl: Duration, now: Moment) {
-        let request = Request { ask: redlock_proto::Ask::Release { floor: None }, ttl, sent: now };
-        for node in 0..self.settings.quorum.nodes() {
-            let all = 0..hold.keys.names().len();
-            let owed = owed_release(Aim::Free, all, hold, &request, &mut self.scratch);
-            self.submit_owed(node, owed, now);
-        }
-    }
-
-    /// Sends a release that nobody waits for, now.
-    fn submit_owed(&mut self, node: usize, mut owed: Box<Owed>, now: Moment) {
-        owed.sent = now;
-        let (wires, arrivals) = (&mut self.wires, &mut self.arrivals);
-        let (hold, request, command) = (Arc::clone(&owed.hold), owed.request, owed.command.clone());
-        let keys = hold.keys.names().get(owed.keys.clone()).unwrap_or_default();
-        request.with_words(keys, hold.owner.as_bytes(), &[], |words| {
-            wires.submit(node, words, &command, Entry::Owed(owed), now, arrivals);
-        });
-    }
-
     fn survey(
         &mut self,
         question: &Question,
@@ -356,61 +334,8 @@ impl Driver {
                     self.surveys.remove(place).1.report();
                 }
             }
-            // Nobody waits for it, but it is owed until the node has it.
-            Entry::Owed(owed) if stage != Stage::Overdue && is_to_be_repeated(&outcome) => {
-                self.wires.owe(node, owed, now);
-            }
-            Entry::Owed(mut owed) if stage != Stage::Overdue => match (outcome, owed.aim) {
-                (Ok(wire::Frame::Integer(0)), Aim::Free | Aim::FreeAndBar) if owed.keys.len() > 1 => {
-                    self.free_one_by_one(node, &owed.hold, &owed.request, now);
-                }
-                (Ok(wire::Frame::Integer(1..)), Aim::FreeAndBar) => {
-                    owed.aim = Aim::Bar;
-                    self.submit_owed(node, owed, now);
-                }
-                _ => {}
-            },
-            Entry::Owed(_) | Entry::Subscription { .. } => {}
-        }
-    }
-
-    /// Makes sure that a release does what it is for, whatever the node has said to it.
-    fn see_to_release(
-        &mut self,
-        node: usize,
-        session: SessionId,
-        request: &Request,
-        outcome: &Result<wire::Frame, Failure>,
-        now: Moment,
-    ) {
-        let Some(record) = self.records.get(session.place) else { return };
-        let is_at_large = record.session.may_be_granted_late(node);
-        let must_repeat = is_to_be_repeated(outcome);
-        let must_bar = is_at_large && matches!(outcome, Ok(wire::Frame::Integer(1..)));
-        let has_freed_nothing = matches!(outcome, Ok(wire::Frame::Integer(0)));
-        if !(must_repeat || must_bar || has_freed_nothing) {
-            return;
-        }
-        let hold = Arc::clone(&record.hold);
-        let all = 0..hold.keys.names().len();
-        if must_repeat {
-            let aim = if is_at_large { Aim::FreeAndBar } else { Aim::Free };
-            let owed = owed_release(aim, all, &hold, request, &mut self.scratch);
-            self.wires.owe(node, owed, now);
-        } else if must_bar {
-            let owed = owed_release(Aim::Bar, all, &hold, request, &mut self.scratch);
-            self.submit_owed(node, owed, now);
-        } else {
-            self.free_one_by_one(node, &hold, request, now);
-        }
-    }
-
-    /// Frees the keys of a lock one by one: several are freed together or not at all, and one of them was gone.
-    fn free_one_by_one(&mut self, node: usize, hold: &Arc<Hold>, request: &Request, now: Moment) {
-        let count = hold.keys.names().len();
-        for key in (0..count).filter(|_| count > 1) {
-            let owed = owed_release(Aim::Free, key..key + 1, hold, request, &mut self.scratch);
-            self.submit_owed(node, owed, now);
+            Entry::Owed(owed) => self.see_to_owed(node, owed, &outcome, stage, now),
+            Entry::Subscription { .. } => {}
         }
     }
 

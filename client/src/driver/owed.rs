@@ -1,10 +1,12 @@
-//! Releases that a node still has to get.
+//! Releases: that each does what it is for, whatever becomes of it on its way.
 
-use super::entry::{Aim, Owed};
+use super::Driver;
+use super::entry::{Aim, Entry, Owed, Stage};
+use super::message::SessionId;
 use crate::hold::Hold;
 use crate::wire;
 use bytes::BytesMut;
-use redlock_proto::{Failure, Request};
+use redlock_proto::{Ask, Failure, Moment, Request};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +16,7 @@ use std::time::Duration;
 const OWED_BEYOND_TTL: Duration = Duration::from_secs(10);
 
 /// Whether a release has to be sent again: the node did not get it, or could not do it just then.
-pub(super) fn is_to_be_repeated(outcome: &Result<wire::Frame, Failure>) -> bool {
+fn is_to_be_repeated(outcome: &Result<wire::Frame, Failure>) -> bool {
     const PASSING: [&[u8]; 8] = [
         b"BUSY ",
         b"LOADING ",
@@ -33,7 +35,7 @@ pub(super) fn is_to_be_repeated(outcome: &Result<wire::Frame, Failure>) -> bool 
 }
 
 /// A release of some keys of a lock, as a node shall get it when it is back.
-pub(super) fn owed_release(
+fn owed_release(
     aim: Aim,
     keys: Range<usize>,
     hold: &Arc<Hold>,
@@ -54,4 +56,95 @@ pub(super) fn owed_release(
         sent: request.sent,
         pointless_from,
     })
+}
+
+impl Driver {
+    /// Frees a lock that this driver does not know.
+    pub(super) fn free_unkept(&mut self, hold: &Arc<Hold>, ttl: Duration, now: Moment) {
+        let request = Request { ask: Ask::Release { floor: None }, ttl, sent: now };
+        for node in 0..self.settings.quorum.nodes() {
+            let all = 0..hold.keys.names().len();
+            let owed = owed_release(Aim::Free, all, hold, &request, &mut self.scratch);
+            self.submit_owed(node, owed, now);
+        }
+    }
+
+    /// Sends a release that nobody waits for, now.
+    fn submit_owed(&mut self, node: usize, mut owed: Box<Owed>, now: Moment) {
+        owed.sent = now;
+        let (wires, arrivals) = (&mut self.wires, &mut self.arrivals);
+        let (hold, request, command) = (Arc::clone(&owed.hold), owed.request, owed.command.clone());
+        let keys = hold.keys.names().get(owed.keys.clone()).unwrap_or_default();
+        request.with_words(keys, hold.owner.as_bytes(), &[], |words| {
+            wires.submit(node, words, &command, Entry::Owed(owed), now, arrivals);
+        });
+    }
+
+    /// Makes sure that a release does what it is for, whatever the node has said to it.
+    pub(super) fn see_to_release(
+        &mut self,
+        node: usize,
+        session: SessionId,
+        request: &Request,
+        outcome: &Result<wire::Frame, Failure>,
+        now: Moment,
+    ) {
+        let Some(record) = self.records.get(session.place) else { return };
+        let is_at_large = record.session.may_be_granted_late(node);
+        let must_repeat = is_to_be_repeated(outcome);
+        let must_bar = is_at_large && matches!(outcome, Ok(wire::Frame::Integer(1..)));
+        let has_freed_nothing = matches!(outcome, Ok(wire::Frame::Integer(0)));
+        if !(must_repeat || must_bar || has_freed_nothing) {
+            return;
+        }
+        let hold = Arc::clone(&record.hold);
+        let all = 0..hold.keys.names().len();
+        if must_repeat {
+            let aim = if is_at_large { Aim::FreeAndBar } else { Aim::Free };
+            let owed = owed_release(aim, all, &hold, request, &mut self.scratch);
+            self.wires.owe(node, owed, now);
+        } else if must_bar {
+            let owed = owed_release(Aim::Bar, all, &hold, request, &mut self.scratch);
+            self.submit_owed(node, owed, now);
+        } else {
+            self.free_one_by_one(node, &hold, request, now);
+        }
+    }
+
+    /// The same for a release that nobody waits for: it is owed until the node has done it.
+    pub(super) fn see_to_owed(
+        &mut self,
+        node: usize,
+        mut owed: Box<Owed>,
+        outcome: &Result<wire::Frame, Failure>,
+        stage: Stage,
+        now: Moment,
+    ) {
+        // It is still on its way.
+        if stage == Stage::Overdue {
+            return;
+        }
+        if is_to_be_repeated(outcome) {
+            return self.wires.owe(node, owed, now);
+        }
+        match (outcome, owed.aim) {
+            (Ok(wire::Frame::Integer(0)), Aim::Free | Aim::FreeAndBar) if owed.keys.len() > 1 => {
+                self.free_one_by_one(node, &owed.hold, &owed.request, now);
+            }
+            (Ok(wire::Frame::Integer(1..)), Aim::FreeAndBar) => {
+                owed.aim = Aim::Bar;
+                self.submit_owed(node, owed, now);
+            }
+            _ => {}
+        }
+    }
+
+    /// Frees the keys of a lock one by one: several are freed together or not at all, and one of them was gone.
+    fn free_one_by_one(&mut self, node: usize, hold: &Arc<Hold>, request: &Request, now: Moment) {
+        let count = hold.keys.names().len();
+        for key in (0..count).filter(|_| count > 1) {
+            let owed = owed_release(Aim::Free, key..key + 1, hold, request, &mut self.scratch);
+            self.submit_owed(node, owed, now);
+        }
+    }
 }
