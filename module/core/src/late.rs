@@ -11,8 +11,12 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use crate::time::Millis;
 
-/// How many releases are remembered at most.
-const PLACES: usize = 4_096;
+/// A release can be remembered in so many places, by its digest. With one it would be forgotten for the next that wants the
+/// same place, long before the memory is full.
+const WAYS: usize = 8;
+
+/// How many releases are remembered at most: sets of places, by places in a set.
+const PLACES: usize = 512 * WAYS;
 
 /// The default of `redlock.late-window`.
 pub const DEFAULT_WINDOW_MS: u64 = 10_000;
@@ -29,7 +33,7 @@ struct Entry {
 #[derive(Debug)]
 pub struct LateReleases {
     window_ms: u64,
-    /// Allocated when first used; an entry's place is given by its digest.
+    /// Allocated when first used; an entry's set of places is given by its digest.
     entries: Vec<Entry>,
     /// No entry is in force after this time.
     quiet_after: Millis,
@@ -67,7 +71,12 @@ impl LateReleases {
         let until = now.deadline_after(self.window_ms);
         self.quiet_after = self.quiet_after.max(until);
         let digest = digest(key, owner);
-        self.entries[place(digest)] = Entry { digest, connection, until };
+        let places = &mut self.entries[places(digest)];
+        let known = places.iter().position(|entry| entry.digest == digest);
+        // Or else the one that has been there for longest, or nobody's.
+        let oldest = || (0..WAYS).min_by_key(|place| places[*place].until).unwrap_or(0);
+        let place = known.unwrap_or_else(oldest);
+        places[place] = Entry { digest, connection, until };
     }
 
     /// Whether any release is remembered.
@@ -83,8 +92,9 @@ impl LateReleases {
             return false;
         }
         let digest = digest(key, owner);
-        let entry = self.entries[place(digest)];
-        entry.digest == digest && entry.connection != connection && now < entry.until
+        let is_late =
+            |entry: &Entry| entry.digest == digest && entry.connection != connection && now < entry.until;
+        self.entries[places(digest)].iter().any(is_late)
     }
 }
 
@@ -92,8 +102,9 @@ fn digest(key: &[u8], owner: &[u8]) -> u64 {
     xxh3_64_with_seed(owner, xxh3_64(key)).max(1)
 }
 
-fn place(digest: u64) -> usize {
-    usize::try_from(digest % PLACES as u64).unwrap_or(0)
+fn places(digest: u64) -> std::ops::Range<usize> {
+    let set = usize::try_from(digest % (PLACES / WAYS) as u64).unwrap_or(0);
+    set * WAYS..(set + 1) * WAYS
 }
 
 #[cfg(test)]
@@ -110,6 +121,32 @@ mod tests {
         assert!(!late.bars(b"jo", b"bme", 2, Millis(100)), "key and owner do not run together");
         assert!(late.bars(b"job", b"me", 2, Millis(100 + DEFAULT_WINDOW_MS)));
         assert!(!late.bars(b"job", b"me", 2, Millis(101 + DEFAULT_WINDOW_MS)));
+    }
+
+    /// The table is not full, and far from it.
+    #[test]
+    fn a_release_is_not_forgotten_for_a_few_hundred_others() {
+        let mut late = LateReleases::default();
+        let owner = |number: u64| number.to_le_bytes();
+        for first in 0..8 {
+            let first = first * 1_000_000;
+            late.remember(b"job", &owner(first), 1, Millis(first));
+            for other in 1..=1_000 {
+                late.remember(b"job", &owner(first + other), 1, Millis(first + 1));
+            }
+            assert!(late.bars(b"job", &owner(first), 2, Millis(first + 2)));
+        }
+    }
+
+    #[test]
+    fn the_oldest_make_room() {
+        let mut late = LateReleases::default();
+        for number in 0..100_000_u64 {
+            late.remember(b"job", &number.to_le_bytes(), 1, Millis(number / 100));
+        }
+        let barred = |number: u64| late.bars(b"job", &number.to_le_bytes(), 2, Millis(1_000));
+        assert!((99_000..100_000).all(barred), "the newest are remembered");
+        assert!(!(0..10_000).any(barred), "and nothing grows without bound");
     }
 
     #[test]
