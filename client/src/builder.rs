@@ -125,7 +125,7 @@ impl Builder {
 
     /// Whether calls that wait for a lock do so in line at the nodes, which hand it on in order and at once, or
     /// by asking again as [`Builder::retry`] says. In line needs the right to subscribe to `redlock:grant:*`; where a
-    /// node does not let us, or its module is older, or where the policy is a [`Retry::custom`] one, it is asked again.
+    /// node does not let us, or its module is older, or where the policy is a [`Retry::custom`] one and the call has no time limit of its own, it is asked again.
     /// Default: in line.
     ///
     /// A node that is spoken to in RESP3 tells over the connection that is there. With RESP2, and at a Redis Cluster, it takes a

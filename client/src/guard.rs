@@ -127,7 +127,7 @@ impl Guard {
     }
 
     /// A token that is cancelled when the lock is no longer held: lost, released or dropped. Also when the runtime
-    /// that it was asked for on shuts down: nobody would watch the clock for it any more.
+    /// that it was first asked for on shuts down: nobody would watch the clock for it any more.
     ///
     /// # Errors
     /// When there is no tokio runtime to watch the clock.
@@ -190,6 +190,10 @@ impl Guard {
         let (answer, freed) = oneshot::channel();
         self.end(Some(answer));
         let freeing = freed.await.ok();
+        if freeing.is_none() {
+            // The runtime that took the lock has shut down; this one can free it.
+            self.extender.shared.free(Arc::clone(self.hold()), self.ttl());
+        }
         ReleaseReport::new(was_held, &self.extender.shared.settings.names, freeing.as_ref())
     }
 
@@ -229,8 +233,9 @@ impl Guard {
         let settings = &self.extender.shared.settings;
         observe::ended(&hold.keys, settings.clock.now().since(self.acquired));
         let session = self.extender.session;
+        let is_waited_for = answer.is_some();
         let release = Message::Release { session, answer };
-        if self.extender.inbox.send(release).is_err() {
+        if self.extender.inbox.send(release).is_err() && !is_waited_for {
             // The runtime that took the lock has shut down; another one may be there to free it.
             self.extender.shared.free(Arc::clone(self.hold()), self.ttl());
         }

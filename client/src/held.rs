@@ -51,8 +51,8 @@ impl Held {
         self.hold.lost().await
     }
 
-    /// A token that is cancelled when [`Held::lost`] resolves, and when the runtime that it was asked for on shuts down: nobody
-    /// would watch the clock for it any more.
+    /// A token that is cancelled when [`Held::lost`] resolves, and when the runtime that it was first asked for on
+    /// shuts down: nobody would watch the clock for it any more.
     ///
     /// # Errors
     /// When there is no tokio runtime to watch the clock.

@@ -91,8 +91,8 @@
 //! # Runtimes
 //!
 //! The task that talks to the nodes lives on the runtime on which a manager is used first. When that runtime shuts
-//! down, the next call starts another task on its own, and a call that was under way goes on there. But a runtime that
-//! is kept and not run, such as a `current_thread` one outside `block_on`, serves nobody, and whoever uses the same
+//! down, the next call starts another task on its own. An acquire or a release that was under way goes on there; whatever else
+//! was fails with [`Error::NoRuntime`]. But a runtime that is kept and not run, such as a `current_thread` one outside `block_on`, serves nobody, and whoever uses the same
 //! manager on another one waits for it: use a manager per runtime, or one runtime that goes on.
 //!
 //! # Rights

@@ -291,3 +291,28 @@ fn field((name, value): (&'static str, Value)) -> (Frame, Frame) {
 fn integer(number: u64) -> Frame {
     Frame::Integer(i64::try_from(number).unwrap_or(i64::MAX))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever waits asks a node more than once. What is still on its way when its runtime ends comes after the release.
+    #[test]
+    fn a_request_that_outlives_its_runtime_is_not_granted() {
+        let nodes = Nodes::new(3);
+        let locks = crate::LockManager::builder().memory(&nodes).build().unwrap();
+        let build = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let (first, second) = (build(), build());
+        let guard = first.block_on(locks.acquire("job", Duration::from_secs(60))).unwrap();
+        let owner = guard.extender.hold.owner;
+        drop(first);
+        second.block_on(async {
+            drop(guard);
+            locks.close().await;
+            // The driver of the first runtime had the first connection.
+            let late: [&[u8]; 4] = [b"REDLOCK.ACQUIRE", b"job", owner.as_bytes(), b"60000"];
+            let said = nodes.execute(0, &late, 0);
+            assert!(!nodes.holds(0, "job"), "{said:?}");
+        });
+    }
+}

@@ -120,8 +120,8 @@ impl Retry {
     /// The function gets a random number to draw its own jitter from; the policy adds none unless
     /// [`jitter`](Self::jitter) asks for it. The bounds of the policy hold for it as well.
     ///
-    /// Nobody can tell how long such a policy goes on, so a client with one does not stand in line for a lock that is
-    /// held: it asks again when the function says. Beside others who do stand in line it may get its turn late.
+    /// Nobody can tell how long such a policy goes on, so a call that goes by it alone does not stand in line for a
+    /// lock that is held: it asks again when the function says. (One with a time limit of its own does.) Beside others who do stand in line it may get its turn late.
     ///
     /// ```
     /// # use redlock_proto::retry::Retry;

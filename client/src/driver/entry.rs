@@ -50,8 +50,9 @@ pub(super) enum Aim {
     /// To free it, and then to bar a request for it that may still be on its way: a node bars late requests of an owner
     /// whose release has freed nothing.
     FreeAndBar,
-    /// To bar it; there is nothing left to free.
-    Bar,
+    /// To bar it; there is nothing left to free. If there was, a request has come before the bar: then it is set up
+    /// once more, so many times.
+    Bar { again: u8 },
 }
 
 /// A release that a node shall get when it can be reached again.

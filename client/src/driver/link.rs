@@ -148,8 +148,12 @@ impl Link {
     /// answered, or due for less than a timeout. A node that refuses it again and again is not waited for anew each
     /// time.
     pub(super) fn is_at_rest(&self, asked: Moment, now: Moment) -> bool {
+        let patience = match self.state {
+            State::New(_) => self.patience.connect_timeout.max(self.patience.node_timeout),
+            _ => self.patience.node_timeout,
+        };
         let is_awaited =
-            |owed: &Owed| asked.has_reached(owed.due) && !now.has_reached(self.overdue_at(owed.due));
+            |owed: &Owed| asked.has_reached(owed.due) && !now.has_reached(owed.due.plus(patience));
         let sent = self.waiting.iter().skip(self.given_up);
         let is_sent_and_awaited = |entry: &Entry| matches!(entry, Entry::Owed(owed) if is_awaited(owed));
         !sent.into_iter().any(is_sent_and_awaited) && !self.debt.iter().any(is_awaited)
@@ -527,4 +531,45 @@ pub(super) fn sooner(one: Option<Moment>, other: Option<Moment>) -> Option<Momen
 fn begin(target: &Arc<Target>, patience: Patience) -> Dial {
     let target = Arc::clone(target);
     Dial::begin(async move { connect::connect(&target).await }, patience)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::entry::Aim;
+    use super::*;
+    use crate::hold::Hold;
+    use std::time::Duration;
+
+    /// A node that is back after most of a timeout and refuses what it is owed has had its time.
+    #[tokio::test]
+    async fn what_is_owed_is_waited_for_as_long_as_a_node_may_take_and_no_longer() {
+        let at = |ms: u64| Moment::on_one_clock(1_000_000_000 + ms * 1_000_000);
+        let timeout = Duration::from_secs(1);
+        let locks = crate::LockManager::builder().nodes(["redis://localhost"]).build().unwrap();
+        let crate::settings::Places::Servers(targets) = &locks.settings().places else { panic!("a server") };
+        let patience = Patience { node_timeout: timeout, connect_timeout: timeout };
+        let mut link = Link::new(0, Arc::clone(&targets[0]), patience, None);
+        link.fail(FailureKind::Cut, "cut", at(0), &mut Vec::new());
+        let hold = Arc::new(Hold::new(locks.key(b"job").unwrap(), timeout, locks.settings()));
+        let request = redlock_proto::Request {
+            ask: redlock_proto::Ask::Release { floor: None },
+            ttl: timeout,
+            sent: at(0),
+        };
+        let owed = Owed {
+            aim: Aim::Free,
+            hold,
+            keys: 0..1,
+            request,
+            command: bytes::Bytes::new(),
+            due: at(0),
+            sent: at(0),
+            pointless_from: at(60_000),
+        };
+        link.owe(Box::new(owed), at(0));
+        link.state = State::Up(Box::new(tokio::io::duplex(64).0));
+        link.opened = at(850);
+        assert!(!link.is_at_rest(at(10), at(999)));
+        assert!(link.is_at_rest(at(10), at(1_000)));
+    }
 }

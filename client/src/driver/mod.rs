@@ -15,6 +15,8 @@ mod message;
 mod owed;
 mod record;
 mod survey;
+#[cfg(test)]
+mod tests;
 mod wakes;
 mod wires;
 
@@ -378,8 +380,11 @@ impl Driver {
     /// Does what is due by now; true if there was anything.
     fn tick(&mut self, now: Moment) -> bool {
         let mut woke_any = self.wires.tick(now, &mut self.arrivals);
-        while let Some(session) = self.wakes.due(now) {
-            let Some(record) = self.record(session) else { continue };
+        while let Some((session, planned)) = self.wakes.due(now) {
+            // One that another plan has taken the place of is needless.
+            let Some(record) = self.record(session).filter(|record| record.planned == Some(planned)) else {
+                continue;
+            };
             record.planned = None;
             if record.session.wake_at().is_some_and(|at| now.has_reached(at)) {
                 woke_any = true;
@@ -387,8 +392,10 @@ impl Driver {
                 // Nobody is woken twice at one moment: a session that asks for that would keep everybody else waiting.
                 record.not_before = now.plus(AT_ONCE);
                 self.happened(session, event, now);
-            } else {
-                self.plan_wake(session);
+            } else if let Some(at) = record.session.wake_at() {
+                // Later than `not_before` or not: that may be reached by one clock, and this is by none.
+                record.planned = Some(at);
+                self.wakes.plan(session, at);
             }
         }
         woke_any || !self.arrivals.is_empty()
@@ -432,8 +439,11 @@ impl Driver {
         if self.closing.is_empty() && self.is_wanted {
             return false;
         }
-        let under_way = self.records.iter().filter(|(_, record)| record.is_being_freed());
-        let oldest = under_way.map(|(_, record)| record.serial).min().unwrap_or(u64::MAX);
+        let freed = self.records.iter().filter(|(_, record)| record.is_being_freed());
+        let freed = freed.map(|(_, record)| record.serial);
+        // Locks that no driver keeps are freed by asking, too.
+        let asked = self.surveys.iter().map(|(_, (serial, _))| *serial);
+        let oldest = freed.chain(asked).min().unwrap_or(u64::MAX);
         // Whoever wants to go waits for what was begun before, not for what others have begun since.
         let wires = &self.wires;
         self.closing.retain_mut(|closing| {
@@ -443,8 +453,7 @@ impl Driver {
             }
             must_wait
         });
-        let is_at_rest = oldest == u64::MAX && self.surveys.is_empty() && self.wires.are_at_rest(now, now);
-        !self.is_wanted && is_at_rest
+        !self.is_wanted && oldest == u64::MAX && self.wires.are_at_rest(now, now)
     }
 }
 

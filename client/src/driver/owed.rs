@@ -15,6 +15,10 @@ use std::time::Duration;
 /// node bars late requests.
 const OWED_BEYOND_TTL: Duration = Duration::from_secs(10);
 
+/// How often a bar is set up anew that came too late: more requests than that are hardly on their way, and a node that
+/// always says that it has freed something is not to be believed.
+const MOST_BARS: u8 = 4;
+
 /// Whether a release has to be sent again: the node did not get it, or could not do it just then.
 fn is_to_be_repeated(outcome: &Result<wire::Frame, Failure>) -> bool {
     const PASSING: [&[u8]; 8] = [
@@ -64,7 +68,8 @@ impl Driver {
         let request = Request { ask: Ask::Release { floor: None }, ttl, sent: now };
         for node in 0..self.settings.quorum.nodes() {
             let all = 0..hold.keys.names().len();
-            let owed = owed_release(Aim::Free, all, hold, &request, &mut self.scratch);
+            // What the driver of this lock had asked for may still be on its way.
+            let owed = owed_release(Aim::FreeAndBar, all, hold, &request, &mut self.scratch);
             self.submit_owed(node, owed, now);
         }
     }
@@ -104,7 +109,8 @@ impl Driver {
             let owed = owed_release(aim, all, &hold, request, &mut self.scratch);
             self.wires.owe(node, owed, now);
         } else if must_bar {
-            let owed = owed_release(Aim::Bar, all, &hold, request, &mut self.scratch);
+            let aim = Aim::Bar { again: MOST_BARS };
+            let owed = owed_release(aim, all, &hold, request, &mut self.scratch);
             self.submit_owed(node, owed, now);
         } else {
             self.free_one_by_one(node, &hold, request, now);
@@ -127,16 +133,16 @@ impl Driver {
         if is_to_be_repeated(outcome) {
             return self.wires.owe(node, owed, now);
         }
-        match (outcome, owed.aim) {
+        let again = match (outcome, owed.aim) {
             (Ok(wire::Frame::Integer(0)), Aim::Free | Aim::FreeAndBar) if owed.keys.len() > 1 => {
-                self.free_one_by_one(node, &owed.hold, &owed.request, now);
+                return self.free_one_by_one(node, &owed.hold, &owed.request, now);
             }
-            (Ok(wire::Frame::Integer(1..)), Aim::FreeAndBar) => {
-                owed.aim = Aim::Bar;
-                self.submit_owed(node, owed, now);
-            }
-            _ => {}
-        }
+            (Ok(wire::Frame::Integer(1..)), Aim::FreeAndBar) => MOST_BARS,
+            (Ok(wire::Frame::Integer(1..)), Aim::Bar { again: again @ 1.. }) => again - 1,
+            _ => return,
+        };
+        owed.aim = Aim::Bar { again };
+        self.submit_owed(node, owed, now);
     }
 
     /// Frees the keys of a lock one by one: several are freed together or not at all, and one of them was gone.

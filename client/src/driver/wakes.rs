@@ -23,11 +23,9 @@ impl Wakes {
         self.planned.peek().map(|Reverse(((first, second), _))| Moment::new(*first, *second))
     }
 
-    /// The next session whose time has come.
-    pub(super) fn due(&mut self, now: Moment) -> Option<SessionId> {
-        if !now.has_reached(self.next()?) {
-            return None;
-        }
-        self.planned.pop().map(|Reverse((_, session))| session)
+    /// The next plan whose time has come: who is to be woken, and when that was planned for.
+    pub(super) fn due(&mut self, now: Moment) -> Option<(SessionId, Moment)> {
+        let at = self.next().filter(|at| now.has_reached(*at))?;
+        self.planned.pop().map(|Reverse((_, session))| (session, at))
     }
 }

@@ -87,7 +87,7 @@ impl GroupGuard {
     }
 
     /// A token that is cancelled when the lock is no longer held: lost, released or dropped. Also when the runtime
-    /// that it was asked for on shuts down: nobody would watch the clock for it any more.
+    /// that it was first asked for on shuts down: nobody would watch the clock for it any more.
     ///
     /// # Errors
     /// When there is no tokio runtime to watch the clock.
@@ -235,8 +235,8 @@ impl GroupHeld {
         }
     }
 
-    /// A token that is cancelled when [`GroupHeld::lost`] resolves, and when the runtime that it was asked for on shuts down: nobody
-    /// would watch the clock for it any more.
+    /// A token that is cancelled when [`GroupHeld::lost`] resolves, and when the runtime that it was first asked for on
+    /// shuts down: nobody would watch the clock for it any more.
     ///
     /// # Errors
     /// When there is no tokio runtime to watch the clock.

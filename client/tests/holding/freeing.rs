@@ -124,3 +124,38 @@ async fn close_returns_while_others_go_on() {
     timeout(TTL, locks.close()).await.expect("nobody waits for what began later");
     busy.into_iter().for_each(|task| task.abort());
 }
+
+/// The driver of a lock is on the runtime that took it.
+#[test]
+fn a_release_under_way_when_the_runtime_of_its_lock_ends_is_carried_out_on_another() {
+    let nodes = Nodes::new(3);
+    let locks = manager(&nodes);
+    let build = || tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let (first, second) = (build(), build());
+    let guard = first.block_on(locks.acquire("job", TTL)).expect("a free lock");
+    second.block_on(async {
+        let mut release = Box::pin(guard.release());
+        assert!(futures_poll(release.as_mut()).await.is_none(), "nobody runs the first runtime");
+        std::thread::spawn(move || drop(first)).join().expect("it ends");
+        release.await;
+        locks.close().await;
+    });
+    assert!((0..3).all(|node| !nodes.holds(node, "job")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn closing_waits_for_a_detached_lock_that_is_being_freed() {
+    let nodes = Nodes::new(3);
+    let locks = manager(&nodes);
+    let given = locks.acquire("job", TTL).await.expect("a free lock").detach();
+    (0..3).for_each(|node| nodes.hang(node));
+    let mut release = Box::pin(locks.release_detached(&given));
+    assert!(futures_poll(release.as_mut()).await.is_none());
+    drop(release);
+    let mut close = Box::pin(locks.close());
+    assert!(timeout(NODE_TIMEOUT / 2, &mut close).await.is_err(), "the nodes may still answer");
+    timeout(NODE_TIMEOUT, close).await.expect("they had their time");
+}
+
+/// Unless told otherwise.
+const NODE_TIMEOUT: Duration = Duration::from_millis(250);

@@ -1,0 +1,64 @@
+//! The loop, driven by hand: what is hard to meet from outside.
+
+#![allow(clippy::expect_used, reason = "tests")]
+
+use super::*;
+use crate::LockManager;
+use crate::hold::Hold;
+use crate::memory::Nodes;
+
+const TTL: Duration = Duration::from_secs(60);
+
+/// A driver of which one call is in line for a lock that somebody else holds, since `now`.
+async fn in_line(now: Moment) -> (Driver, SessionId, oneshot::Receiver<Acquired>) {
+    let locks = LockManager::builder().memory(&Nodes::new(3)).build().expect("nodes in memory are enough");
+    let _held = locks.acquire("job", TTL).await.expect("a free lock").detach();
+    let settings = Arc::clone(&locks.shared().settings);
+    let (_, calls) = mpsc::unbounded_channel();
+    let mut driver = Driver::new(Arc::clone(&settings), calls);
+    let hold = Arc::new(Hold::new(locks.key(b"job").expect("a name"), TTL, &settings));
+    let wait = Some(Wait { ticket: 7, in_line_until: Some(now.plus(TTL)), yields: 0 });
+    let (answer, answered) = oneshot::channel();
+    driver.call(Message::Acquire { hold, ttl: TTL, floor: None, wait, answer }, now);
+    driver.settle(now);
+    let id = driver.by_ticket.get(&7).copied().expect("it waits");
+    (driver, id, answered)
+}
+
+/// Clocks are read one after the other, and one of them gains on the other: a moment that was put together of both may
+/// have come while the one that a session wants to be woken at has not.
+#[tokio::test]
+async fn a_plan_that_comes_too_early_is_not_made_again_for_the_same_moment() {
+    let (mut driver, id, _answered) = in_line(Moment::new(100_000_000_000, 50_000_000_000)).await;
+    let record = driver.record(id).expect("it waits");
+    let (first, second) = record.session.wake_at().expect("it asks again some time").nanoseconds();
+    let woken = Moment::new(first - 49_000, second - 59_000);
+    record.not_before = woken.plus(AT_ONCE);
+    record.planned = None;
+    driver.wakes = Wakes::default();
+    driver.plan_wake(id);
+    // It ends: one clock is past the plan, none is at what the session wants.
+    assert!(!driver.tick(Moment::new(first - 100, second - 8_900)));
+    let at = driver.wakes.next().expect("it is planned for later");
+    assert_eq!(at.nanoseconds(), (first, second));
+}
+
+#[tokio::test]
+async fn plans_that_are_replaced_do_not_pile_up() {
+    let at = |ms: u64| Moment::on_one_clock(1_000_000_000_000 + ms * 1_000_000);
+    let (mut driver, _, _answered) = in_line(at(0)).await;
+    for step in 0..3_000 {
+        // Twice a second, news may have been missed.
+        if step % 50 == 0 {
+            driver.ask_again(at(step * 10));
+        }
+        driver.tick(at(step * 10));
+        driver.settle(at(step * 10));
+    }
+    assert_eq!(driver.records.len(), 1, "it still waits");
+    let mut left = 0;
+    while driver.wakes.due(at(3_600_000)).is_some() {
+        left += 1;
+    }
+    assert!(left < 10, "{left} plans for one session");
+}
