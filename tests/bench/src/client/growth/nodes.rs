@@ -13,6 +13,8 @@ use crate::report::{Report, median};
 
 const COUNTS: [usize; 5] = [1, 3, 5, 7, 9];
 const RHYTHM: Rhythm = Rhythm { time: Duration::from_millis(150), ..SHORT };
+/// At a distance a cycle takes longer.
+const FAR_RHYTHM: Rhythm = Rhythm { time: Duration::from_millis(300), ..SHORT };
 
 pub(super) fn measure(report: &mut Report, stage: &Stage, nodes: &Nodes) {
     let first = |count: &usize| (0..*count).collect::<Vec<usize>>();
@@ -49,8 +51,8 @@ fn far(report: &mut Report, stage: &Stage, nodes: &Nodes) {
         .map(|count| &all[..*count])
         .flat_map(|choice| distance.pair(stage, nodes, choice).turns(stage, nodes, 1, choice))
         .collect();
-    let rounds = take_turns("one to nine nodes at a distance", &turns, RHYTHM);
-    let title = format!("The same with a delay of {} us before every node; {RHYTHM}", NEAR.as_micros());
+    let rounds = take_turns("one to nine nodes at a distance", &turns, FAR_RHYTHM);
+    let title = format!("The same with a delay of {} us before every node; {FAR_RHYTHM}", NEAR.as_micros());
     report.section("growth-nodes-far", title);
     let grown = Grown { over: "nodes", steps: &COUNTS, rounds: &rounds };
     grown.table(report);
