@@ -15,6 +15,7 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 use tokio::io::AsyncWrite;
 use tokio_util::io::poll_read_buf;
 
@@ -148,12 +149,8 @@ impl Link {
     /// answered, or due for less than a timeout. A node that refuses it again and again is not waited for anew each
     /// time.
     pub(super) fn is_at_rest(&self, asked: Moment, now: Moment) -> bool {
-        let patience = match self.state {
-            State::New(_) => self.patience.connect_timeout.max(self.patience.node_timeout),
-            _ => self.patience.node_timeout,
-        };
         let is_awaited =
-            |owed: &Owed| asked.has_reached(owed.due) && !now.has_reached(owed.due.plus(patience));
+            |owed: &Owed| asked.has_reached(owed.due) && !now.has_reached(owed.due.plus(self.allowed()));
         let sent = self.waiting.iter().skip(self.given_up);
         let is_sent_and_awaited = |entry: &Entry| matches!(entry, Entry::Owed(owed) if is_awaited(owed));
         !sent.into_iter().any(is_sent_and_awaited) && !self.debt.iter().any(is_awaited)
@@ -451,13 +448,19 @@ impl Link {
         false
     }
 
-    /// When a request that was sent at this moment is overdue. The first ones wait for the first connection as well.
-    fn overdue_at(&self, sent: Moment) -> Moment {
+    /// How long the node may take. The first requests wait for the first connection as well.
+    fn allowed(&self) -> Duration {
         match &self.state {
-            State::New(_) => sent.plus(self.patience.connect_timeout.max(self.patience.node_timeout)),
-            State::Up(_) if !sent.has_reached(self.opened) => self.opened.plus(self.patience.node_timeout),
-            _ => sent.plus(self.patience.node_timeout),
+            State::New(_) => self.patience.connect_timeout.max(self.patience.node_timeout),
+            _ => self.patience.node_timeout,
         }
+    }
+
+    /// When a request that was sent at this moment is overdue. One that had to wait for the connection has its time from then.
+    fn overdue_at(&self, sent: Moment) -> Moment {
+        let is_up = matches!(self.state, State::Up(_));
+        let from = if is_up && !sent.has_reached(self.opened) { self.opened } else { sent };
+        from.plus(self.allowed())
     }
 
     fn abandon_at(&self) -> Option<Moment> {
@@ -538,7 +541,6 @@ mod tests {
     use super::super::entry::Aim;
     use super::*;
     use crate::hold::Hold;
-    use std::time::Duration;
 
     /// A node that is back after most of a timeout and refuses what it is owed has had its time.
     #[tokio::test]

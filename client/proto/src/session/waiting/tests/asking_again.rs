@@ -4,9 +4,7 @@ use super::*;
 
 #[test]
 fn a_node_that_is_down_is_not_waited_for() {
-    let quorum = Quorum::of(5).unwrap();
-    let (session, _) = Session::begin(quorum, Drift::default(), TTL, None, at(0));
-    let (mut session, request) = session.waiting(line(), at(60_000));
+    let (mut session, request) = waiting(5, at(0), at(60_000));
     let down = || Reply::Failed(Failure::new(FailureKind::Down, ""));
     session.answered(0, &request, down(), at(0));
     session.answered(1, &request, down(), at(0));
@@ -48,9 +46,7 @@ fn whoever_was_not_listening_asks_again_soon_and_keeps_its_place() {
 
 /// A session that asks all five nodes, and again after two of them have said nothing of use; with the second request.
 fn asked_twice(first: [Reply; 2]) -> (Session, Request) {
-    let quorum = Quorum::of(5).unwrap();
-    let (session, _) = Session::begin(quorum, Drift::default(), TTL, None, at(0));
-    let (mut session, request) = session.waiting(line(), at(60_000));
+    let (mut session, request) = waiting(5, at(0), at(60_000));
     for node in 0..3 {
         assert!(session.answered(node, &request, queued(40), at(1)).is_none());
     }
@@ -119,8 +115,7 @@ fn those_who_ask_again_and_again_do_not_do_so_together() {
 
 #[test]
 fn a_request_of_which_nobody_knows_may_be_granted_late() {
-    let (session, _) = Session::begin(Quorum::of(5).unwrap(), Drift::default(), TTL, None, at(0));
-    let (mut session, request) = session.waiting(line(), at(60_000));
+    let (mut session, request) = waiting(5, at(0), at(60_000));
     for node in 1..4 {
         assert!(session.answered(node, &request, queued(40), at(1)).is_none());
     }

@@ -29,8 +29,7 @@ fn whoever_came_later_yields() {
 #[test]
 fn whoever_gives_way_in_vain_does_so_less_often() {
     let yields_after = |times: u32| {
-        let (session, _) = Session::begin(Quorum::of(3).unwrap(), Drift::default(), TTL, None, at(0));
-        let (session, request) = session.waiting(line(), at(60_000));
+        let (session, request) = waiting(3, at(0), at(60_000));
         let mut session = session.having_yielded(times);
         session.answered(0, &request, queued(40), at(1));
         session.answered(1, &request, Reply::Number(7), at(1));
@@ -81,10 +80,7 @@ fn what_is_spent_wakes_nobody() {
 
 #[test]
 fn whoever_asks_for_the_last_time_gets_an_answer() {
-    let begin = || {
-        let (session, _) = Session::begin(Quorum::of(3).unwrap(), Drift::default(), TTL, None, at(50));
-        session.waiting(line(), at(50))
-    };
+    let begin = || waiting(3, at(50), at(50));
     let (mut session, request) = begin();
     assert!(session.woken(at(50)).is_none(), "nobody has answered yet");
     assert_eq!(session.wake_at(), None, "and nothing else is to be done");
@@ -119,10 +115,7 @@ fn whoever_would_not_hear_of_its_turn_leaves_the_line() {
 
 #[test]
 fn what_was_asked_is_still_waited_for_by_whoever_leaves_the_line() {
-    let begun = || {
-        let (session, _) = Session::begin(Quorum::of(5).unwrap(), Drift::default(), TTL, None, at(0));
-        session.waiting(line(), at(60_000))
-    };
+    let begun = || waiting(5, at(0), at(60_000));
     // A lock that is free is had.
     let (mut session, request) = begun();
     assert!(session.leave_line(at(1)).is_none(), "nobody has answered yet");
@@ -178,8 +171,7 @@ fn a_majority_that_is_being_raised_is_not_given_away_with_the_place() {
 /// and give it to the next in line.
 #[test]
 fn a_majority_that_is_gone_wakes_nobody() {
-    let (session, _) = Session::begin(Quorum::of(3).unwrap(), Drift::default(), TTL, None, at(0));
-    let (mut session, request) = session.waiting(line(), at(60_000));
+    let (mut session, request) = waiting(3, at(0), at(60_000));
     for node in 0..2 {
         session.answered(node, &request, queued(40), at(1));
     }

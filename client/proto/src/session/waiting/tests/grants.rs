@@ -87,9 +87,7 @@ fn a_repeated_request_measures_from_its_own_time() {
 
 #[test]
 fn whoever_is_far_away_asks_for_more_time_to_claim() {
-    let quorum = Quorum::of(3).unwrap();
-    let (session, _) = Session::begin(quorum, Drift::default(), TTL, None, at(0));
-    let (mut session, request) = session.waiting(line(), at(60_000));
+    let (mut session, request) = waiting(3, at(0), at(60_000));
     session.answered(0, &request, queued(40), at(1));
     assert_eq!(session.wake_at(), Some(at(2_000)), "near enough");
     // Another node is farther.
@@ -104,9 +102,7 @@ fn whoever_is_far_away_asks_for_more_time_to_claim() {
 
 #[test]
 fn a_claim_window_that_is_too_short_is_widened() {
-    let quorum = Quorum::of(3).unwrap();
-    let (session, _) = Session::begin(quorum, Drift::default(), TTL, None, at(0));
-    let (mut session, request) = session.waiting(line(), at(60_000));
+    let (mut session, request) = waiting(3, at(0), at(60_000));
     for node in 0..3 {
         assert!(
             session.answered(node, &request, queued(40), at(8)).is_none(),

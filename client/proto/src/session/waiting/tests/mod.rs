@@ -30,11 +30,15 @@ fn grant(fence: u64, stamp: u64, waited_ms: u64) -> Grant {
     Grant { fence, stamp, waited: ms(waited_ms), claim: ms(100) }
 }
 
+/// A session that begins to wait at so many nodes, and its first request.
+fn waiting(nodes: usize, from: Moment, until: Moment) -> (Session, Request) {
+    let (session, _) = Session::begin(Quorum::of(nodes).unwrap(), Drift::default(), TTL, None, from);
+    session.waiting(line(), until)
+}
+
 /// Five nodes, all of which have us in line behind a holder with ticket 40; a round trip takes a millisecond.
 fn in_line() -> (Session, Request) {
-    let quorum = Quorum::of(5).unwrap();
-    let (session, _) = Session::begin(quorum, Drift::default(), TTL, None, at(0));
-    let (mut session, request) = session.waiting(line(), at(60_000));
+    let (mut session, request) = waiting(5, at(0), at(60_000));
     for node in 0..5 {
         assert!(session.answered(node, &request, queued(40), at(1)).is_none());
     }
