@@ -32,6 +32,12 @@ pub(crate) fn loading(ctx: Ctx<'_>, is_loading: bool) {
     sweep::on_cron(ctx);
 }
 
+/// The server could not load its data set. It ends now, or is a replica that asks its master for another copy: there
+/// is nothing to recover.
+pub(crate) fn loading_failed() {
+    state::with(|state| state.is_loading = false);
+}
+
 /// The server begins to load an AOF.
 pub(crate) fn loading_aof(ctx: Ctx<'_>) {
     let bytes = restart::aof_bytes(ctx);

@@ -77,16 +77,22 @@ impl<'a> Words<'a> {
     }
 }
 
-/// Runs `body`; a panic becomes `None` and a line in the log.
+/// Runs `body`, the module's part of every call by the server. A panic becomes `None` and a line in the log, and
+/// `errno` is afterwards what it was before: Redis 7.0 reads `errno` after it has told modules that loading failed,
+/// and takes `ENOENT` for "there is no file".
 #[inline]
 fn guarded<R>(what: &str, body: impl FnOnce() -> R) -> Option<R> {
-    match catch_unwind(AssertUnwindSafe(body)) {
+    let errno = errno::errno();
+    let outcome = catch_unwind(AssertUnwindSafe(body));
+    let value = match outcome {
         Ok(value) => Some(value),
         Err(panic) => {
             log_panic(what, &*panic);
             None
         }
-    }
+    };
+    errno::set_errno(errno);
+    value
 }
 
 #[cold]
@@ -375,9 +381,8 @@ pub(super) unsafe extern "C" fn server_event(
             events::role_changed(ctx, sub == raw::REDISMODULE_EVENT_REPLROLECHANGED_NOW_REPLICA);
         }
         raw::REDISMODULE_EVENT_LOADING => match sub {
-            raw::REDISMODULE_SUBEVENT_LOADING_ENDED | raw::REDISMODULE_SUBEVENT_LOADING_FAILED => {
-                events::loading(ctx, false)
-            }
+            raw::REDISMODULE_SUBEVENT_LOADING_ENDED => events::loading(ctx, false),
+            raw::REDISMODULE_SUBEVENT_LOADING_FAILED => events::loading_failed(),
             raw::REDISMODULE_SUBEVENT_LOADING_AOF_START => events::loading_aof(ctx),
             _ => events::loading(ctx, true),
         },
