@@ -17,7 +17,6 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 // What a client expects of a node that is raised is what a node does.
-const _: () = assert!(redlock_proto::ballot::LIFT == redlock_core::fence::MAX_LIFT);
 
 /// Some nodes in memory, to be shared by managers and told to misbehave.
 #[derive(Clone)]

@@ -1,6 +1,7 @@
 //! How a command runs: words to request, request to decision, decision to answer.
 
 use redlock_core::catalog::Verb;
+use redlock_core::durable::Dataset;
 use redlock_core::fence::Stripe;
 use redlock_core::grammar::{self, Acquire, Release};
 use redlock_core::node::Role;
@@ -12,7 +13,7 @@ use crate::server::command_keys::{ManyKeys, OneKey, Setting};
 use crate::server::edge::Words;
 use crate::server::keys::Intent;
 use crate::state::{self, BURIALS_PER_COMMAND, State};
-use crate::{handoff, restart, sweep};
+use crate::{handoff, restart, state_file, sweep};
 
 /// The word that is the key of a command that has one.
 const KEY: usize = 1;
@@ -133,20 +134,36 @@ impl State {
         }
         let request = grammar::apply(words.all())?;
         let mut key = OneKey::open(self.setting(ctx)?, words, KEY, None, Intent::Change);
+        self.dataset.highest_fence = self.dataset.highest_fence.max(request.fence);
         self.node.apply(&mut key, &request, &mut self.clock)?;
         // A replica of this replica gets the same words.
         ctx.replicate_verbatim();
         Ok(Answer::Done)
     }
 
+    pub(crate) fn dataset(&mut self, ctx: Ctx<'_>, words: &Words<'_>) -> Outcome {
+        if !ctx.circumstances().is_replay() {
+            return Err(Fault::Internal);
+        }
+        let (id, highest_fence) = grammar::dataset(words.all())?;
+        restart::learn(self, Dataset { id: Some(id), has_locks: false, highest_fence });
+        ctx.replicate_verbatim();
+        Ok(Answer::Done)
+    }
+
+    /// What it says is in the state file.
     pub(crate) fn mark(&mut self, ctx: Ctx<'_>, words: &Words<'_>) -> Outcome {
         if !ctx.circumstances().is_replay() {
             return Err(Fault::Internal);
         }
-        let (mark, longest_ttl_ms) = grammar::mark(words.all())?;
-        restart::learn(self, mark, longest_ttl_ms);
-        ctx.replicate_verbatim();
+        grammar::exactly(Verb::Mark, words.all())?;
         Ok(Answer::Done)
+    }
+
+    pub(crate) fn admit(&mut self, _: Ctx<'_>, words: &Words<'_>) -> Outcome {
+        let request = grammar::admit(words.all())?;
+        self.refuse_on_a_replica()?;
+        self.node.admit(&request, state_file::store, &mut self.clock).map(Answer::Reply)
     }
 
     fn setting<'a>(&self, ctx: Ctx<'a>) -> Result<Setting<'a>, Fault> {

@@ -26,8 +26,11 @@ pub(crate) struct Setting {
 /// The largest value of every limit on waiters.
 const MOST_WAITERS: u64 = 10_000_000;
 
+/// The most memory that waiters may be allowed: 1 TiB.
+const MOST_WAITERS_BYTES: u64 = 1 << 40;
+
 /// All settings. Their order names them towards the server.
-pub(crate) const SETTINGS: [Setting; 6] = [
+pub(crate) const SETTINGS: [Setting; 7] = [
     Setting {
         name: "max-ttl",
         default: DEFAULT_MAX_TTL_MS,
@@ -70,6 +73,13 @@ pub(crate) const SETTINGS: [Setting; 6] = [
         get: |state| state.node.waiter_limits().connection,
         set: |state, value| state.node.waiter_limits_mut().connection = value,
     },
+    Setting {
+        name: "max-waiters-memory",
+        default: DEFAULT_LIMITS.bytes,
+        range: (0, MOST_WAITERS_BYTES),
+        get: |state| state.node.waiter_limits().bytes,
+        set: |state, value| state.node.waiter_limits_mut().bytes = value,
+    },
 ];
 
 /// The value of a setting.
@@ -101,8 +111,10 @@ pub(crate) struct Arguments {
     pub(crate) defaults: [u64; SETTINGS.len()],
     /// The default of `redlock.restart-grace`.
     pub(crate) grace: Grace,
-    /// Where the ledger is kept, if not in its usual place.
+    /// The state file, if the module is not to look for it.
     pub(crate) state_file: Option<PathBuf>,
+    /// A server without a state file and without data votes only when it is admitted.
+    pub(crate) new_node_is_non_voting: bool,
 }
 
 /// Reads the module's arguments: names and values in turn.
@@ -114,6 +126,7 @@ pub(crate) fn arguments(words: &[&[u8]]) -> Result<Arguments, String> {
         defaults: SETTINGS.each_ref().map(|setting| setting.default),
         grace: Grace::Auto,
         state_file: None,
+        new_node_is_non_voting: false,
     };
     for pair in words.chunks(2) {
         let value = pair.get(1).copied().unwrap_or_default();
@@ -141,9 +154,15 @@ impl Arguments {
                 return Err("needs the name of a file".to_owned());
             }
             self.state_file = Some(PathBuf::from(OsStr::from_bytes(value)));
+        } else if is("new-node") {
+            self.new_node_is_non_voting = match value {
+                _ if value.eq_ignore_ascii_case(b"voting") => false,
+                _ if value.eq_ignore_ascii_case(b"non-voting") => true,
+                _ => return Err("needs one of voting, non-voting".to_owned()),
+            };
         } else {
-            let known: Vec<_> =
-                SETTINGS.iter().map(|setting| setting.name).chain(["restart-grace", "state-file"]).collect();
+            let others = ["restart-grace", "state-file", "new-node"];
+            let known: Vec<_> = SETTINGS.iter().map(|setting| setting.name).chain(others).collect();
             return Err(format!("is unknown; known are {}", known.join(", ")));
         }
         Ok(())

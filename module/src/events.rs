@@ -1,31 +1,33 @@
 //! What the server tells the module.
 
+use redlock_core::durable::Dataset;
+
 use crate::restart::{self, Occasion};
 use crate::server::api::Ctx;
 use crate::server::keys::Audience;
-use crate::state::{self, State};
+use crate::state;
 use crate::{handoff, search, sweep};
 
 /// The server has become a replica or a master.
 pub(crate) fn role_changed(ctx: Ctx<'_>, is_replica: bool) {
     let was_replica = state::with(|state| {
         state.audience = Audience::Somebody;
-        // A copy writes its AOF anew, and has not all in it until that is done.
-        state.had_aof_throughout &= !is_replica;
-        if is_replica {
-            state.node.dismiss_waiters();
-        }
         std::mem::replace(&mut state.is_replica, is_replica)
     });
-    if was_replica == Some(true) && !is_replica {
-        restart::promoted(ctx);
+    if was_replica.is_some_and(|was_replica| was_replica != is_replica) {
+        restart::role_changed(ctx, is_replica);
     }
     sweep::on_cron(ctx);
 }
 
 /// The server begins or ends loading a dataset.
 pub(crate) fn loading(ctx: Ctx<'_>, is_loading: bool) {
-    state::with(|state| state.is_loading = is_loading);
+    state::with(|state| {
+        state.is_loading = is_loading;
+        if is_loading {
+            state.dataset = Dataset::default();
+        }
+    });
     if !is_loading {
         restart::settle(ctx, Occasion::Loaded);
     }
@@ -38,13 +40,6 @@ pub(crate) fn loading_failed() {
     state::with(|state| state.is_loading = false);
 }
 
-/// The server begins to load an AOF.
-pub(crate) fn loading_aof(ctx: Ctx<'_>) {
-    let bytes = restart::aof_bytes(ctx);
-    state::with(|state| state.loaded_aof_bytes = bytes);
-    loading(ctx, true);
-}
-
 /// About ten times a second, whatever the wall clock does.
 pub(crate) fn cron(ctx: Ctx<'_>) {
     let nobody = !ctx.circumstances().keeps_effects() && !ctx.has_replicas();
@@ -52,11 +47,7 @@ pub(crate) fn cron(ctx: Ctx<'_>) {
     // A server without a dataset loads none: then this is the first occasion.
     restart::settle(ctx, Occasion::Running);
     restart::announce(ctx);
-    let is_due =
-        |state: &mut State| !state.is_storage_watched && state.node.quarantine_left_ms(&mut state.clock) == 0;
-    if state::with(is_due) == Some(true) {
-        restart::watch_storage(ctx);
-    }
+    restart::forget_long_leases();
     handoff::forget_images();
     sweep::on_cron(ctx);
     search::on_cron(ctx);

@@ -12,7 +12,7 @@
 //! | how a lock goes on to the next in line | `handoff.rs` |
 //! | how a renamed lock is found | `search.rs` |
 //! | what the server tells the module | `events.rs` |
-//! | what survives a crash, and what a start does | `vault.rs`, `restart.rs` |
+//! | who the server is, and what survives a crash | `restart.rs`, `state_file.rs` |
 //! | settings | `config.rs` |
 //! | everything `unsafe` | `server/` |
 
@@ -31,5 +31,5 @@ mod restart;
 mod search;
 mod server;
 mod state;
+mod state_file;
 mod sweep;
-mod vault;

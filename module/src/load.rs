@@ -1,11 +1,11 @@
 //! Loading the module: all of it, or none with a reason.
 
 use std::collections::HashSet;
+use std::env;
 use std::ffi::c_int;
-use std::path::PathBuf;
 
 use redlock_core::Node;
-use redlock_core::ledger::{ID_DIGITS, Ledger};
+use redlock_core::durable::{Dataset, DurableState, ID_DIGITS, NonVoting};
 
 use crate::config::{self, SETTINGS};
 use crate::restart;
@@ -16,7 +16,7 @@ use crate::server::confined::this_is_the_main_thread;
 use crate::server::keys::Audience;
 use crate::server::register;
 use crate::state::{self, State};
-use crate::vault::{self, Vault};
+use crate::state_file::{self, Found, StateFile};
 
 /// The module's version as `MODULE LIST` shows it: 0.1.0 is 100.
 pub(crate) const MODULE_VERSION: c_int = digits(env!("CARGO_PKG_VERSION_MAJOR")) * 10_000
@@ -51,27 +51,33 @@ pub(crate) fn load(ctx: Ctx<'_>, arguments: &[&[u8]]) -> Result<(), String> {
     let arguments = config::arguments(arguments)?;
 
     this_is_the_main_thread();
-    let (mut vault, before) = Vault::open(&state_file(ctx, arguments.state_file)?)?;
-    let (ledger, above) = match &before {
-        Some(ledger) => ledger.reborn(),
-        None => Ledger::new(ctx.random_hex::<ID_DIGITS>()).reborn(),
-    };
-    // Nothing is granted on what cannot be stored: better to know it now.
-    vault.store(&ledger).map_err(|error| {
-        format!("{} cannot be written: {error}; the server needs to write to its dir", vault.path().display())
-    })?;
-    let began = vault::keep(vault)
+    let dir = env::current_dir().map_err(|error| format!("the server's dir cannot be found: {error}"))?;
+    let found = state_file::find(&dir, arguments.state_file.as_deref())?;
+    let is_replica = ctx.circumstances().is_replica();
+    let Identity { mut file, stored, before } =
+        identify(ctx, found, is_replica, arguments.new_node_is_non_voting);
+    let (durable, stripes) = stored.restarted();
+    if let Some(file) = &mut file {
+        // Nothing is granted that relies on a state which cannot be stored: better to know it now.
+        file.store(&durable).map_err(|error| {
+            format!(
+                "{} cannot be written: {error}; the server needs to write to its dir",
+                file.path().display()
+            )
+        })?;
+    }
+    let began = file.is_none_or(state_file::keep)
         && state::begin(State {
-            node: Node::new(ledger, above),
+            node: Node::new(durable, stripes),
             clock: MachineClock::start(),
-            is_replica: ctx.circumstances().is_replica(),
+            is_replica,
             is_loading: false,
             is_cluster: ctx.circumstances().is_cluster(),
             grace: arguments.grace,
             expected: None,
-            loaded_aof_bytes: None,
-            had_aof_throughout: ctx.setting(c"appendonly") == "yes" && !ctx.circumstances().is_replica(),
-            is_storage_watched: false,
+            dataset: Dataset::default(),
+            had_state_file: before.is_some(),
+            last_evicted: None,
             is_announced: false,
             audience: Audience::Somebody,
             search: Search::default(),
@@ -104,11 +110,58 @@ pub(crate) fn load(ctx: Ctx<'_>, arguments: &[&[u8]]) -> Result<(), String> {
     Ok(())
 }
 
-/// The ledger is in the server's dir, which is its working directory, under a name that tells servers in
-/// one dir apart.
-fn state_file(ctx: Ctx<'_>, asked_for: Option<PathBuf>) -> Result<PathBuf, String> {
-    let name = asked_for.unwrap_or_else(|| format!("redlock-{}.state", ctx.port()).into());
-    let dir =
-        std::env::current_dir().map_err(|error| format!("the server's dir cannot be found: {error}"))?;
-    Ok(dir.join(name))
+/// Who this server is.
+struct Identity {
+    /// Its state file; `None` if it cannot tell which of several is its own.
+    file: Option<StateFile>,
+    /// The state to start with.
+    stored: DurableState,
+    /// The state of the node's last run, if this server is that node and votes.
+    before: Option<DurableState>,
+}
+
+/// Decides who this server is from what it has found. It is a node that has run before only with that node's own
+/// state file, and only as a master.
+fn identify(ctx: Ctx<'_>, found: Found, is_replica: bool, new_node_is_non_voting: bool) -> Identity {
+    let new_id = || ctx.random_hex::<ID_DIGITS>();
+    let new_state = |reason| {
+        let mut state = DurableState::new(new_id(), random_id(ctx));
+        state.non_voting = reason;
+        state
+    };
+    match found {
+        Found::Nothing(file) => {
+            let reason = match (is_replica, new_node_is_non_voting) {
+                (true, _) => Some(NonVoting::Replica),
+                (false, true) => Some(NonVoting::Asked),
+                (false, false) => None,
+            };
+            Identity { file: Some(file), stored: new_state(reason), before: None }
+        }
+        Found::Known { file, mut state, is_copy } => {
+            // Format 1 had no id of the data set.
+            if state.dataset_id == 0 {
+                state.dataset_id = random_id(ctx);
+            }
+            let reason = match (state.non_voting, is_copy, is_replica) {
+                (_, true, _) => Some(NonVoting::CopiedState),
+                (None, false, true) => Some(NonVoting::Replica),
+                _ => None,
+            };
+            let stored = reason.map_or_else(|| state.clone(), |reason| state.without_vote(reason, new_id()));
+            let before = stored.non_voting.is_none().then(|| stored.clone());
+            Identity { file: Some(file), stored, before }
+        }
+        Found::Several(paths) => {
+            let names: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
+            ctx.log(Level::Warning, &format!("there is more than one state file: {}", names.join(", ")));
+            Identity { file: None, stored: new_state(Some(NonVoting::SeveralStates)), before: None }
+        }
+    }
+}
+
+/// 63 random bits that are not all 0.
+fn random_id(ctx: Ctx<'_>) -> u64 {
+    let bits = u64::from_str_radix(&ctx.random_hex::<16>(), 16).unwrap_or(1);
+    (bits >> 1).max(1)
 }

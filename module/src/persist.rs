@@ -9,7 +9,7 @@ use redlock_core::image::{LockImage, encode_stripes, restore_stripes};
 use crate::server::io::Io;
 use crate::server::register::ENCODING;
 use crate::state::{self, State};
-use crate::{handoff, restart, vault};
+use crate::{handoff, restart, state_file};
 
 /// Saves a lock.
 pub(crate) fn save_lock(io: Io<'_>, lock: LockId) {
@@ -38,23 +38,34 @@ pub(crate) fn load_lock(io: Io<'_>, version: c_int) -> Option<LockId> {
     let label = io.load_bytes()?;
     let image = LockImage { owner, label, fence, left_ms, held_ms, extensions };
     state::with(|state| {
-        remember(state, &image)?;
+        let key = io.key();
+        // A replica follows its master, and a start its data set. What comes by `RESTORE` and `MIGRATE` may be forged.
+        let follows = state.is_replica || state.is_loading;
+        if !follows && !state.node.could_have_granted(key, &image) {
+            return None;
+        }
+        reserve(state, key, &image, follows)?;
+        state.dataset.highest_fence = state.dataset.highest_fence.max(image.fence);
         state.node.load(io.database(), io.key(), &image, &mut state.clock).ok()
     })
     .flatten()
 }
 
-/// Makes sure that a crash forgets neither the fence nor the time of a lock that comes from elsewhere, by
-/// `RESTORE` or `MIGRATE`. `None` if that cannot be stored: then a master does not take the lock.
-fn remember(state: &mut State, image: &LockImage) -> Option<()> {
-    let Some(ledger) = state.node.ledger_for(image) else { return Some(()) };
-    if vault::store(&ledger).is_ok() {
-        state.node.keep_ledger(ledger);
+/// Stores what a crash must not forget of a lock that is loaded. `None` if it cannot be stored: then a master does not
+/// take the lock. A server that follows takes it all the same, and grants nothing until its state is stored.
+fn reserve(state: &mut State, key: &[u8], image: &LockImage, follows: bool) -> Option<()> {
+    let own = state.node.state();
+    // A data set that is being loaded and goes beyond the state does not belong to it: the state must still show that
+    // when the load ends.
+    if follows && own.non_voting.is_none() && image.fence > own.highest() {
         return Some(());
     }
-    // A copy follows its master, and a start its dataset. They say so when they are to grant.
-    let follows = state.is_replica || state.is_loading;
-    follows.then(|| state.node.owe_ledger(ledger))
+    let Some(next) = state.node.state_to_load(key, image) else { return Some(()) };
+    if state_file::store(&next).is_ok() {
+        state.node.set_state(next);
+        return Some(());
+    }
+    follows.then(|| state.node.set_unsaved_state(next))
 }
 
 /// A lock as it is to be saved.
@@ -69,12 +80,12 @@ pub(crate) fn bytes_of(lock: LockId) -> usize {
 
 /// Whether any fence was given out.
 pub(crate) fn has_fences() -> bool {
-    state::with(|state| state.node.longest_ttl_ms() > 0).unwrap_or(true)
+    state::with(|state| state.node.state().longest_lease_ms > 0).unwrap_or(true)
 }
 
 /// Saves the fences given out.
 pub(crate) fn save_fences(io: Io<'_>) {
-    if let Some(stripes) = state::with(|state| encode_stripes(state.node.stripes(), state.node.ledger())) {
+    if let Some(stripes) = state::with(|state| encode_stripes(state.node.stripes(), state.node.state())) {
         io.save_bytes(&stripes);
     }
 }
@@ -83,8 +94,8 @@ pub(crate) fn save_fences(io: Io<'_>) {
 pub(crate) fn load_fences(io: Io<'_>, version: c_int) -> bool {
     let Some(bytes) = io.load_bytes().filter(|_| version == ENCODING) else { return false };
     let saved = state::with(|state| {
-        let (mark, longest_ttl_ms) = restore_stripes(state.node.stripes_mut(), &bytes)?;
-        restart::learn(state, mark, longest_ttl_ms);
+        let dataset = restore_stripes(state.node.stripes_mut(), &bytes)?;
+        restart::learn(state, dataset);
         Some(())
     });
     saved.flatten().is_some()

@@ -1,23 +1,22 @@
-//! When a node may have forgotten locks, and what it does then: it waits until they are over.
+//! Who this server is, and whether it may have forgotten locks.
 //!
-//! A node that starts has forgotten nothing if the server was shut down in order and the locks that were
-//! loaded are the ones that there were: their seal is in the ledger. Nor if every grant was stored in the
-//! AOF before it was answered, and that AOF was loaded. A copy that becomes a master may lack
-//! its master's last grants. A flush throws locks away that somebody relies on, and so does eviction.
+//! - A server that cannot prove which node it is does not vote: a replica, a former replica, a copied state file, a
+//!   data set of another node, a data set with locks and no state file. `redlock admit` lets it vote again.
+//! - A node that may have forgotten locks grants nothing until they are over (quarantine). A node that starts has
+//!   forgotten nothing if the server was shut down in order and the loaded locks are the ones that it had then. A
+//!   flush and an eviction throw locks away that a client may rely on.
 
-use std::fs;
-
-use redlock_core::ledger::{Ledger, Seal};
+use redlock_core::durable::{Dataset, DurableState, ID_DIGITS, LocksDigest, NonVoting};
 
 use crate::server::api::{Ctx, Level};
 use crate::state::{self, State};
+use crate::state_file;
 use crate::sweep;
-use crate::vault;
 
-/// When to wait after a start: `redlock.restart-grace`.
+/// When a node waits after a start: `redlock.restart-grace`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Grace {
-    /// Unless nothing was forgotten for certain.
+    /// Unless it has forgotten no lock for certain.
     #[default]
     Auto,
     /// In any case, and a new node as long as `redlock.max-ttl`.
@@ -38,21 +37,20 @@ impl Grace {
 /// What shows that no lock was forgotten.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Proof {
-    /// These locks are here, once the dataset is loaded.
-    Seal(Seal),
-    /// These locks are here again, if the server loads them at once after it has thrown them away.
-    Reload(Seal),
-    /// An AOF was loaded that had every grant.
-    Aof,
+    /// The loaded locks are those of the orderly shutdown.
+    Shutdown(LocksDigest),
+    /// The loaded locks are those that the server had when it threw them away a moment ago.
+    Reload(LocksDigest),
 }
 
-/// Decides about waiting when the module is loaded. `before` is what the node remembers of its last life.
-pub(crate) fn begin(state: &mut State, ctx: Ctx<'_>, before: Option<&Ledger>) {
+/// Decides about waiting when the module is loaded. `before` is the state that the node had stored, if it votes and
+/// is not new.
+pub(crate) fn begin(state: &mut State, ctx: Ctx<'_>, before: Option<&DurableState>) {
     let wait_ms = match (state.grace, before) {
         (Grace::Off, _) | (Grace::Auto, None) => 0,
-        (Grace::Auto, Some(ledger)) => ledger.quarantine_ms(),
+        (Grace::Auto, Some(before)) => before.quarantine_ms(),
         (Grace::Always, None) => state.node.max_ttl_ms(),
-        (Grace::Always, Some(ledger)) => ledger.quarantine_ms().max(1),
+        (Grace::Always, Some(before)) => before.quarantine_ms().max(1),
     };
     if wait_ms > 0 {
         state.node.quarantine(wait_ms, &mut state.clock);
@@ -60,91 +58,109 @@ pub(crate) fn begin(state: &mut State, ctx: Ctx<'_>, before: Option<&Ledger>) {
     if before.is_some() {
         state.node.set_resumed();
     }
-    // Whether the locks are all there is known once the dataset is loaded.
+    // Whether the locks are all there is known once the data set is loaded.
     state.expected = before
-        .and_then(|ledger| ledger.seal.map(Proof::Seal).or(ledger.grants_are_stored.then_some(Proof::Aof)))
+        .and_then(|before| before.locks_at_shutdown.map(Proof::Shutdown))
         .filter(|_| wait_ms > 0 && state.grace == Grace::Auto);
-    match before {
-        None => ctx
-            .log(Level::Notice, "this node is new: it has given out no fence and can have forgotten no lock"),
-        Some(ledger) => ctx.log(
+    let DurableState { node_id, incarnation, non_voting, .. } = state.node.state();
+    match (non_voting, before) {
+        (Some(reason), _) => log_non_voting(ctx, *reason),
+        (None, None) => ctx.log(Level::Notice, &format!("new node {node_id}: it has given out no fence")),
+        (None, Some(before)) => ctx.log(
             Level::Notice,
             &format!(
-                "this node goes on: fences above {}, longest time to live {} ms",
-                ledger.mark, ledger.longest_ttl_ms
+                "node {node_id}, incarnation {incarnation}: fences above {}, longest lease {} ms",
+                before.high_water, before.longest_lease_ms
             ),
         ),
     }
 }
 
+fn log_non_voting(ctx: Ctx<'_>, reason: NonVoting) {
+    let line = format!(
+        "this server does not vote and grants nothing: {}; {}",
+        reason.explanation(),
+        reason.remedy()
+    );
+    ctx.log(Level::Warning, &line);
+}
+
 /// When to look whether every lock is here.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Occasion {
-    /// A dataset was loaded.
+    /// A data set was loaded.
     Loaded,
-    /// The server goes about its work; if it had a dataset, it was loaded before.
+    /// The server runs; if it had a data set, it was loaded before.
     Running,
 }
 
-/// Ends the wait if the locks that are here now are the ones that must be. Asked once.
+/// Looks at the data set, once: whether it belongs to this node, and whether every lock is here.
 pub(crate) fn settle(ctx: Ctx<'_>, occasion: Occasion) {
-    let Some(proof) = state::with(|state| state.expected.take()).flatten() else { return };
-    // A server that finds the end of its AOF torn cuts it off, and may lose a grant that way.
-    let aof_bytes = aof_bytes(ctx);
-    state::with(|state| {
-        // Records of locks that are gone would count.
-        state.bury(usize::MAX);
+    let disowned = state::with(|state| {
+        let (proof, had_state) = (state.expected.take(), state.had_state_file);
+        // From now on the node has a state file.
+        state.had_state_file = true;
+        if state.is_replica {
+            return None;
+        }
+        if occasion == Occasion::Loaded || proof.is_some() {
+            // Records of locks whose values are gone would count.
+            state.bury(usize::MAX);
+        }
+        if occasion == Occasion::Loaded {
+            state.dataset.has_locks = state.node.held() > 0;
+            if let Some(reason) = state.node.state().disowned_by(state.dataset, had_state) {
+                return Some(reason);
+            }
+        }
         let is_proven = match (proof, occasion) {
-            (Proof::Seal(seal), _) | (Proof::Reload(seal), Occasion::Loaded) => state.node.seal() == seal,
-            (Proof::Reload(_), Occasion::Running) => false,
-            (Proof::Aof, _) => state.loaded_aof_bytes.is_some() && state.loaded_aof_bytes == aof_bytes,
+            (Some(Proof::Shutdown(locks)), _) | (Some(Proof::Reload(locks)), Occasion::Loaded) => {
+                state.node.locks_digest() == locks
+            }
+            (Some(Proof::Reload(_)), Occasion::Running) | (None, _) => false,
         };
         if is_proven {
             state.node.end_quarantine();
             ctx.log(Level::Notice, "every lock is here: no quarantine");
         }
+        None
     });
+    if let Some(reason) = disowned.flatten() {
+        lose_vote(ctx, reason);
+    }
 }
 
-/// How large the AOF is, in all its parts; `None` if it cannot be told.
-pub(crate) fn aof_bytes(ctx: Ctx<'_>) -> Option<u64> {
-    let parts = fs::read_dir(ctx.setting(c"appenddirname")).ok()?;
-    parts.map(|part| Some(part.ok()?.metadata().ok()?.len())).sum()
-}
-
-/// Notes in the ledger whether a crash from now on can forget a grant. Asked after the start and whenever a
-/// setting changes; before it can, the ledger says so.
-pub(crate) fn watch_storage(ctx: Ctx<'_>) {
-    let stores = ctx.stores_every_command();
-    let has_aof = stores || ctx.setting(c"appendonly") == "yes";
+/// Makes this server a non-voting node with an id of its own.
+pub(crate) fn lose_vote(ctx: Ctx<'_>, reason: NonVoting) {
+    let node_id = ctx.random_hex::<ID_DIGITS>();
     state::with(|state| {
-        // An AOF that is turned on later has everything only once it was rewritten: not before a restart.
-        state.had_aof_throughout &= has_aof;
-        // What was forgotten before is in no AOF.
-        let is_whole = state.node.quarantine_left_ms(&mut state.clock) == 0 && !state.is_loading;
-        let grants_are_stored = stores && state.had_aof_throughout && is_whole;
-        state.is_storage_watched = is_whole;
-        note_storage(state, grants_are_stored);
+        if state.node.state().non_voting.is_some() {
+            return;
+        }
+        let non_voting = state.node.without_vote(reason, node_id, state.dataset);
+        store_or_keep(state, non_voting);
+        log_non_voting(ctx, reason);
     });
 }
 
-fn note_storage(state: &mut State, grants_are_stored: bool) {
-    if state.node.ledger().grants_are_stored == grants_are_stored {
-        return;
-    }
-    let ledger = Ledger { grants_are_stored, ..state.node.ledger().clone() };
-    if vault::store(&ledger).is_ok() {
-        state.node.set_ledger(ledger);
-    } else if !grants_are_stored {
-        // The ledger on disk promises what is no longer so: nothing is granted on it.
-        state.node.owe_ledger(ledger);
+/// The data set of the master, or of the file that is being loaded, says this about itself.
+pub(crate) fn learn(state: &mut State, dataset: Dataset) {
+    state.dataset.id = dataset.id.or(state.dataset.id);
+    state.dataset.highest_fence = state.dataset.highest_fence.max(dataset.highest_fence);
+    if state.node.state().non_voting.is_some()
+        && let Some(next) = state.node.state().following(state.dataset.id, state.dataset.highest_fence)
+    {
+        store_or_keep(state, next);
     }
 }
 
-/// The node has begun to wait: until that is over, no crash is harmless.
-fn waits(state: &mut State) {
-    state.is_storage_watched = false;
-    note_storage(state, false);
+/// Stores a state. If that fails nothing is granted until it is stored.
+fn store_or_keep(state: &mut State, next: DurableState) {
+    if state_file::store(&next).is_ok() {
+        state.node.set_state(next);
+    } else {
+        state.node.set_unsaved_state(next);
+    }
 }
 
 /// The server is about to throw away the keys of a database, or all.
@@ -152,18 +168,15 @@ pub(crate) fn flushed(ctx: Ctx<'_>, database: Option<u16>) {
     state::with(|state| {
         state.node.all_keys_changed();
         sweep::soon_if_due(state, ctx);
-        // A copy follows its master, and a server that loads is not yet asked for locks.
+        // A replica follows its master, and a server that loads grants nothing yet.
         if state.is_replica || state.is_loading || state.grace == Grace::Off {
             return;
         }
         // `DEBUG RELOAD` flushes, too, and has every lock back a moment later.
-        let all = state.node.seal();
+        let all = state.node.locks_digest();
         let was_waiting = state.node.quarantine_left_ms(&mut state.clock) > 0;
         state.node.quarantine_for_locks_of(database, &mut state.clock);
         let left_ms = state.node.quarantine_left_ms(&mut state.clock);
-        if left_ms > 0 {
-            waits(state);
-        }
         if left_ms > 0 && !was_waiting {
             state.expected = Some(Proof::Reload(all));
             ctx.log(
@@ -174,55 +187,45 @@ pub(crate) fn flushed(ctx: Ctx<'_>, database: Option<u16>) {
     });
 }
 
-/// The server has evicted a key to make room. If it was a lock, somebody may still rely on it.
+/// The server has evicted a key to make room. If it was a lock, a client may still rely on it.
 pub(crate) fn evicted(ctx: Ctx<'_>, database: u16, key: &[u8]) {
     state::with(|state| {
-        // It may have been a plain client's lock, for which somebody waits.
+        // It may have been a plain client's lock, for which a client waits.
         state.node.key_changed(database, key);
         sweep::soon_if_due(state, ctx);
-        let evicted = state::last_freed().filter(|lock| state.node.place(*lock) == (database, key));
-        if let (Some(lock), false) = (evicted, state.is_replica || state.grace == Grace::Off) {
+        // The server frees the value just before it says so. A renamed lock is known by its old name, so the name
+        // does not tell.
+        let Some(lock) = state::last_freed().filter(|lock| state.last_evicted != Some(*lock)) else { return };
+        state.last_evicted = Some(lock);
+        if !state.is_replica && state.grace != Grace::Off {
             state.node.quarantine_for(lock, &mut state.clock);
-            waits(state);
             ctx.log(Level::Warning, "quarantine: the server has evicted a held lock; set maxmemory-policy to noeviction or volatile-*");
         }
     });
 }
 
-/// This server was a copy and is a master now.
-pub(crate) fn promoted(ctx: Ctx<'_>) {
+/// The server has become a replica or a master.
+pub(crate) fn role_changed(ctx: Ctx<'_>, is_replica: bool) {
+    if is_replica {
+        state::with(|state| state.dataset = Dataset::default());
+        lose_vote(ctx, NonVoting::Replica);
+    } else if let Some(Some(reason)) = state::with(|state| state.node.state().non_voting) {
+        log_non_voting(ctx, reason);
+    }
+}
+
+/// Lowers the longest lease when the leases that made it long are over.
+pub(crate) fn forget_long_leases() {
     state::with(|state| {
-        let ledger = state.node.take_over();
-        store_or_owe(state, ledger);
-        if state.grace == Grace::Off {
-            return;
-        }
-        let wait_ms = state.node.ledger().quarantine_ms();
-        if wait_ms > 0 {
-            state.node.quarantine(wait_ms, &mut state.clock);
-            waits(state);
-            ctx.log(Level::Warning, &format!("quarantine: the old master may have granted locks that never arrived, nothing is granted for {wait_ms} ms"));
+        if let Some(next) = state.node.state_with_shorter_lease(&mut state.clock)
+            && state_file::store(&next).is_ok()
+        {
+            state.node.set_state(next);
         }
     });
 }
 
-/// Takes over what the ledger of another copy of this dataset says.
-pub(crate) fn learn(state: &mut State, mark: u64, longest_ttl_ms: u64) {
-    if let Some(ledger) = state.node.joined_with(mark, longest_ttl_ms) {
-        store_or_owe(state, ledger);
-    }
-}
-
-/// Stores a ledger. Where that fails nothing is granted until it is stored.
-fn store_or_owe(state: &mut State, ledger: Ledger) {
-    if vault::store(&ledger).is_ok() {
-        state.node.set_ledger(ledger);
-    } else {
-        state.node.owe_ledger(ledger);
-    }
-}
-
-/// Says how long nothing is granted, once the dataset is there.
+/// Says how long nothing is granted, once the data set is there.
 pub(crate) fn announce(ctx: Ctx<'_>) {
     state::with(|state| {
         let left_ms = state.node.quarantine_left_ms(&mut state.clock);
@@ -235,17 +238,22 @@ pub(crate) fn announce(ctx: Ctx<'_>) {
     });
 }
 
-/// The server shuts down in order: the next life can tell whether it has all locks.
+/// The server shuts down in order: the next start can tell whether it has all locks.
 pub(crate) fn shut_down() {
     state::with(|state| {
-        // A node that is waiting does not know its locks.
-        if state.node.quarantine_left_ms(&mut state.clock) > 0 {
+        // A node in quarantine does not know its locks, and a server that does not vote need not.
+        let is_complete = state.node.quarantine_left_ms(&mut state.clock) == 0 && !state.is_loading;
+        if !is_complete || state.node.state().non_voting.is_some() {
             return;
         }
-        let seal: Seal = state.node.seal();
-        let ledger = Ledger { seal: Some(seal), ..state.node.ledger().clone() };
-        if vault::store(&ledger).is_ok() {
-            state.node.set_ledger(ledger);
+        state.bury(usize::MAX);
+        let running = state.node.state().clone();
+        let locks_at_shutdown = Some(state.node.locks_digest());
+        let mut last = running.clone();
+        last.locks_at_shutdown = locks_at_shutdown;
+        if state_file::store(&last).is_ok() {
+            // The server may go on if it cannot save its data: before the next grant the digest is taken back.
+            state.node.set_unsaved_state(running);
         }
     });
 }

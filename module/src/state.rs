@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use redlock_core::durable::Dataset;
 use redlock_core::{LockId, Millis, Node};
 
 use crate::restart::{Grace, Proof};
@@ -33,12 +34,12 @@ pub(crate) struct State {
     pub(crate) grace: Grace,
     /// What ends the wait after a start at once.
     pub(crate) expected: Option<Proof>,
-    /// How large the AOF was before it was loaded, if it was.
-    pub(crate) loaded_aof_bytes: Option<u64>,
-    /// The server has had an AOF since it started.
-    pub(crate) had_aof_throughout: bool,
-    /// The settings of the AOF were looked at since the start.
-    pub(crate) is_storage_watched: bool,
+    /// What the data set says about itself.
+    pub(crate) dataset: Dataset,
+    /// The server found a state file when it started, or has run since.
+    pub(crate) had_state_file: bool,
+    /// The evicted lock that the node already waits for.
+    pub(crate) last_evicted: Option<LockId>,
     /// The log knows about the wait.
     pub(crate) is_announced: bool,
     /// Whether effects have to be spelled out.
@@ -147,6 +148,7 @@ impl State {
             self.node.bury(lock);
         }
         ANY_FREED.store(kept > 0, Ordering::Release);
+        self.last_evicted = None;
         kept == 0
     }
 }

@@ -22,8 +22,12 @@ pub enum Verb {
     Node,
     /// Copy a lock from the master or the AOF.
     Apply,
-    /// Copy what must be remembered.
+    /// Copy what the data set says about itself.
+    Dataset,
+    /// What an earlier format had in the place of `Dataset`.
     Mark,
+    /// Let a node vote.
+    Admit,
 }
 
 /// How a command names its keys.
@@ -132,7 +136,7 @@ const STAMP: Arg = option("STAMP", "stamp", ArgKind::Integer);
 const CLAIM: Arg = option("CLAIM", "claim-ms", ArgKind::Integer);
 
 /// All commands.
-pub const COMMANDS: [Spec; 10] = [
+pub const COMMANDS: [Spec; 12] = [
     Spec {
         verb: Verb::Acquire,
         name: "REDLOCK.ACQUIRE",
@@ -250,9 +254,21 @@ pub const COMMANDS: [Spec; 10] = [
         ],
     },
     Spec {
+        verb: Verb::Dataset,
+        name: "REDLOCK.DATASET",
+        summary: "Copies the id of the data set from the master or the AOF; refused from ordinary clients.",
+        complexity: "O(1)",
+        flags: "write fast",
+        acl: "write fast dangerous",
+        keys: KeyWords::None,
+        access: Access::Update,
+        arity: 3,
+        args: &[plain("dataset-id", ArgKind::Integer), plain("high-water", ArgKind::Integer)],
+    },
+    Spec {
         verb: Verb::Mark,
         name: "REDLOCK.MARK",
-        summary: "Copies what a node must remember from the master or the AOF; refused from ordinary clients.",
+        summary: "Reads an AOF of format 1 and changes nothing; refused from ordinary clients.",
         complexity: "O(1)",
         flags: "write fast",
         acl: "write fast dangerous",
@@ -260,6 +276,22 @@ pub const COMMANDS: [Spec; 10] = [
         access: Access::Update,
         arity: 3,
         args: &[plain("mark", ArgKind::Integer), plain("longest-ttl-ms", ArgKind::Integer)],
+    },
+    Spec {
+        verb: Verb::Admit,
+        name: "REDLOCK.ADMIT",
+        summary: "Lets a node vote: with fences above the floor, after the wait. For operators; see redlock admit.",
+        complexity: "O(1)",
+        flags: "admin deny-script",
+        acl: "admin dangerous",
+        keys: KeyWords::None,
+        access: Access::Update,
+        arity: 4,
+        args: &[
+            plain("node-id", ArgKind::Text),
+            plain("floor", ArgKind::Integer),
+            plain("wait-ms", ArgKind::Integer),
+        ],
     },
 ];
 

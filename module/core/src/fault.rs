@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::durable::NonVoting;
+
 /// Why a command was refused without changing anything.
 ///
 /// Contention is not here: a lock held by someone else is a reply, not an error. No variant carries
@@ -27,6 +29,10 @@ pub enum Fault {
         /// Time until the node grants again.
         left_ms: u64,
     },
+    /// The server cannot prove which node it is, and does not vote.
+    NonVoting(NonVoting),
+    /// The node has another id than the one that was named.
+    OtherNode,
     /// The number space of this key's stripe is used up.
     FenceExhausted,
     /// What must survive a crash cannot be stored.
@@ -57,6 +63,15 @@ impl fmt::Display for Fault {
                 f,
                 "REDLOCKQUARANTINE this node may have forgotten locks and grants none for {left_ms}"
             ),
+            Self::NonVoting(reason) => write!(
+                f,
+                "REDLOCKNOVOTE this server does not vote and grants nothing: {}; {}",
+                reason.explanation(),
+                reason.remedy()
+            ),
+            Self::OtherNode => f.write_str(
+                "REDLOCKARG node-id is not the id of this node; REDLOCK.NODE shows its id",
+            ),
             Self::FenceExhausted => {
                 f.write_str("ERR the fence numbers of this key are used up; nothing was granted")
             }
@@ -64,7 +79,7 @@ impl fmt::Display for Fault {
                 "REDLOCKSTATE this node cannot store what it must remember and grants nothing; see the server's log",
             ),
             Self::TooManyWaiters(scope) => {
-                write!(f, "REDLOCKWAITERS too many wait {scope} already; ask again without WAIT")
+                write!(f, "REDLOCKWAITERS the queue {scope} is full; ask again without WAIT")
             }
             Self::Replica => f.write_str("READONLY a replica grants no locks; ask its master"),
             Self::Internal => f.write_str("ERR this command is for replication and AOF loading only"),

@@ -11,10 +11,12 @@ use xxhash_rust::xxh3::xxh3_64;
 /// How many stripes a node keeps. Part of the persisted format.
 pub const STRIPES: usize = 65_536;
 
-/// How far a client's wish may lift a number in one step.
-///
-/// A floor is only a wish. Without a bound one hostile request could use up the number space.
-pub const MAX_LIFT: u64 = 1 << 32;
+/// A client's raise reaches any fence up to this one at once: half of the fences are left.
+pub const RAISE_CAP: u64 = 1 << 62;
+
+/// Above [`RAISE_CAP`] a command raises a fence by at most so much, so that a client cannot use up the fences of a
+/// key: it would take 2^42 commands. Healthy nodes are rarely further apart; a client asks again until they agree.
+pub const RAISE_STEP: u64 = 1 << 20;
 
 /// The largest fence: replies are signed 64-bit integers.
 pub const MAX_FENCE: u64 = i64::MAX as u64;
@@ -24,6 +26,12 @@ pub const MAX_FENCE: u64 = i64::MAX as u64;
 pub struct Stripe(u16);
 
 impl Stripe {
+    /// The number of the stripe.
+    #[must_use]
+    pub fn index(self) -> u16 {
+        self.0
+    }
+
     /// The same key has the same stripe on every node and in every version.
     #[must_use]
     pub fn of(key: &[u8]) -> Self {
@@ -79,7 +87,7 @@ impl Stripes {
         self.far.get(&stripe).copied().unwrap_or(MAX_FENCE)
     }
 
-    /// Where the number of a stripe is kept, for whoever wants to fetch it ahead of time.
+    /// Where the number of a stripe is kept, so that a caller can prefetch it.
     #[must_use]
     pub fn near(&self, stripe: Stripe) -> &u32 {
         &self.near[usize::from(stripe.0)]
@@ -96,7 +104,7 @@ impl Stripes {
     #[inline]
     pub fn next(&self, stripe: Stripe, floor: u64) -> Option<u64> {
         let last = self.last(stripe);
-        let next = (last + 1).max(floor.min(last.saturating_add(MAX_LIFT)));
+        let next = (last + 1).max(floor.min(reach(last)));
         (next <= MAX_FENCE).then_some(next)
     }
 
@@ -133,10 +141,16 @@ impl Stripes {
     }
 }
 
-/// Lifts the fence of a held lock towards `floor`, by a bounded step, never down.
+/// The fence that a raise to `floor` gives a lock that has `fence`: never a smaller one.
 #[must_use]
-pub fn lifted(fence: u64, floor: u64) -> u64 {
-    fence.max(floor.min(fence.saturating_add(MAX_LIFT)).min(MAX_FENCE))
+pub fn raised(fence: u64, floor: u64) -> u64 {
+    fence.max(floor.min(reach(fence)))
+}
+
+/// The largest fence to which one command can raise.
+#[must_use]
+pub fn reach(fence: u64) -> u64 {
+    fence.saturating_add(RAISE_STEP).clamp(RAISE_CAP, MAX_FENCE)
 }
 
 #[cfg(test)]
@@ -157,13 +171,15 @@ mod tests {
     }
 
     #[test]
-    fn a_wish_is_bounded() {
+    fn a_raise_reaches_half_of_the_fences_at_once_and_the_rest_in_steps() {
         let stripes = Stripes::default();
         let stripe = Stripe::of(b"job");
-        assert_eq!(stripes.next(stripe, MAX_FENCE), Some(MAX_LIFT));
-        assert_eq!(lifted(7, MAX_FENCE), 7 + MAX_LIFT);
-        assert_eq!(lifted(7, 3), 7);
-        assert_eq!(lifted(MAX_FENCE, u64::MAX), MAX_FENCE);
+        assert_eq!(stripes.next(stripe, MAX_FENCE), Some(RAISE_CAP));
+        assert_eq!(raised(7, RAISE_CAP), RAISE_CAP);
+        assert_eq!(raised(7, MAX_FENCE), RAISE_CAP);
+        assert_eq!(raised(7, 3), 7);
+        assert_eq!(raised(RAISE_CAP + 5, MAX_FENCE), RAISE_CAP + 5 + RAISE_STEP);
+        assert_eq!(raised(MAX_FENCE, u64::MAX), MAX_FENCE);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::ops::Range;
 use crate::catalog::Verb;
 use crate::fault::Fault;
 use crate::fence::MAX_FENCE;
-use crate::request::{self, MAX_KEYS, Owner, Ttl, Wait};
+use crate::request::{self, MAX_KEYS, MAX_TTL_LIMIT_MS, Owner, Ttl, Wait};
 
 /// Which words of a command are its keys, each key once.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -208,14 +208,43 @@ pub fn apply<'a>(argv: &[&'a [u8]]) -> Result<Apply<'a>, Fault> {
     Ok(apply)
 }
 
-/// Reads `MARK`: the mark and the longest time to live.
+/// Reads `DATASET`: the id of the data set and its high-water mark.
 ///
 /// # Errors
 /// What is wrong with the words.
-pub fn mark(argv: &[&[u8]]) -> Result<(u64, u64), Fault> {
-    exactly(Verb::Mark, argv)?;
+pub fn dataset(argv: &[&[u8]]) -> Result<(u64, u64), Fault> {
+    exactly(Verb::Dataset, argv)?;
     Ok((number(argv[1])?, number(argv[2])?))
 }
+
+/// `ADMIT`: a node is to vote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Admit<'a> {
+    /// The id of the node, so that no other one is admitted by mistake.
+    pub node_id: &'a [u8],
+    /// The node's fences are larger than this one.
+    pub floor: u64,
+    /// How long the node grants nothing, in milliseconds.
+    pub wait_ms: u64,
+}
+
+/// Reads `ADMIT`.
+///
+/// # Errors
+/// What is wrong with the words.
+pub fn admit<'a>(argv: &[&'a [u8]]) -> Result<Admit<'a>, Fault> {
+    exactly(Verb::Admit, argv)?;
+    let floor = request::integer(argv[2])
+        .filter(|floor| *floor <= MAX_FLOOR)
+        .ok_or(Fault::Arg("floor must be an integer from 0 to 6917529027641081855"))?;
+    let wait_ms = request::integer(argv[3])
+        .filter(|wait_ms| *wait_ms <= MAX_TTL_LIMIT_MS)
+        .ok_or(Fault::Arg("wait-ms must be an integer from 0 to 31536000000 milliseconds"))?;
+    Ok(Admit { node_id: argv[1], floor, wait_ms })
+}
+
+/// The largest floor of an admitted node: a quarter of all fences is left above it.
+pub const MAX_FLOOR: u64 = 3 * (1 << 61) - 1;
 
 /// Reads a number that one node tells another.
 fn number(word: &[u8]) -> Result<u64, Fault> {
@@ -248,7 +277,7 @@ pub fn counted_keys(argv: &[&[u8]]) -> Result<Range<usize>, Fault> {
     Ok(words)
 }
 
-const NUMBER: Fault = Fault::Arg("a number is none, or is out of range");
+const NUMBER: Fault = Fault::Arg("a number is not an integer, or is out of range");
 const UNKNOWN_OPTION: Fault = Fault::Arg("unknown option");
 
 fn set_once<T>(option: &mut Option<T>, value: T) -> Result<(), Fault> {

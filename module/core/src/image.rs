@@ -3,11 +3,13 @@
 //! Time is saved as time left, never as a date: when a lock is loaded or replicated it starts its
 //! remaining time anew in full, whatever any wall clock says meanwhile.
 
+use crate::durable::{Dataset, DurableState};
 use crate::fence::{MAX_FENCE, Stripes};
-use crate::ledger::Ledger;
 
 /// The version of what [`encode_stripes`] writes.
-const STRIPES_VERSION: u8 = 1;
+const STRIPES_VERSION: u8 = 2;
+/// The version before, which had the longest time to live where now the id of the data set is.
+const STRIPES_VERSION_1: u8 = 1;
 
 /// A lock as it is saved.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,12 +28,12 @@ pub struct LockImage {
     pub extensions: u32,
 }
 
-/// The stripes in use, and what the ledger says, as bytes.
+/// The id of the data set, the highest fence, and the stripes in use, as bytes.
 #[must_use]
-pub fn encode_stripes(stripes: &Stripes, ledger: &Ledger) -> Vec<u8> {
+pub fn encode_stripes(stripes: &Stripes, state: &DurableState) -> Vec<u8> {
     let mut bytes = vec![STRIPES_VERSION];
-    bytes.extend_from_slice(&ledger.mark.to_le_bytes());
-    bytes.extend_from_slice(&ledger.longest_ttl_ms.to_le_bytes());
+    bytes.extend_from_slice(&state.highest().to_le_bytes());
+    bytes.extend_from_slice(&state.dataset_id.to_le_bytes());
     for (index, last) in stripes.used() {
         bytes.extend_from_slice(&index.to_le_bytes());
         bytes.extend_from_slice(&last.to_le_bytes());
@@ -39,21 +41,27 @@ pub fn encode_stripes(stripes: &Stripes, ledger: &Ledger) -> Vec<u8> {
     bytes
 }
 
-/// Takes saved stripes over, and tells the mark and the longest time to live that were saved with them.
-/// `None`, with nothing changed, if the bytes are not what [`encode_stripes`] writes.
+/// Takes saved stripes over, and returns what was saved about the data set with them. `None`, with nothing changed, if
+/// the bytes are not what [`encode_stripes`] writes.
 #[must_use]
-pub fn restore_stripes(stripes: &mut Stripes, bytes: &[u8]) -> Option<(u64, u64)> {
-    let (&STRIPES_VERSION, bytes) = bytes.split_first()? else { return None };
-    let (mark, bytes) = bytes.split_first_chunk()?;
-    let (longest_ttl_ms, bytes) = bytes.split_first_chunk()?;
+pub fn restore_stripes(stripes: &mut Stripes, bytes: &[u8]) -> Option<Dataset> {
+    let (version, bytes) = bytes.split_first()?;
+    let (highest, bytes) = bytes.split_first_chunk()?;
+    let (id, bytes) = bytes.split_first_chunk()?;
+    let highest_fence = u64::from_le_bytes(*highest);
+    let id = match *version {
+        STRIPES_VERSION => Some(u64::from_le_bytes(*id)),
+        STRIPES_VERSION_1 => None,
+        _ => return None,
+    };
     let (entries, rest) = bytes.as_chunks::<10>();
     let entries =
         entries.iter().map(|[a, b, last @ ..]| (u16::from_le_bytes([*a, *b]), u64::from_le_bytes(*last)));
-    if !rest.is_empty() || entries.clone().any(|(_, last)| last > MAX_FENCE) {
+    if !rest.is_empty() || highest_fence > MAX_FENCE || entries.clone().any(|(_, last)| last > MAX_FENCE) {
         return None;
     }
     entries.for_each(|(index, last)| stripes.restore(index, last));
-    Some((u64::from_le_bytes(*mark), u64::from_le_bytes(*longest_ttl_ms)))
+    Some(Dataset { id, has_locks: false, highest_fence })
 }
 
 #[cfg(test)]
@@ -66,26 +74,34 @@ mod tests {
         let mut stripes = Stripes::default();
         stripes.raise(Stripe::of(b"a"), 5);
         stripes.raise(Stripe::of(b"b"), MAX_FENCE);
-        let ledger = Ledger { mark: 77, longest_ttl_ms: 30_000, ..Ledger::new(String::new()) };
-        let bytes = encode_stripes(&stripes, &ledger);
+        let mut state = DurableState::new(String::new(), 0xfeed);
+        state.high_water = 77;
+        let bytes = encode_stripes(&stripes, &state);
         let mut loaded = Stripes::default();
-        assert_eq!(restore_stripes(&mut loaded, &bytes), Some((77, 30_000)));
+        let dataset = Dataset { id: Some(0xfeed), has_locks: false, highest_fence: 77 };
+        assert_eq!(restore_stripes(&mut loaded, &bytes), Some(dataset));
         assert!(loaded.used().eq(stripes.used()));
     }
 
     #[test]
     fn what_is_not_ours_is_refused_whole() {
         let mut stripes = Stripes::default();
-        let mut good = vec![1];
+        let mut good = vec![2];
         good.extend_from_slice(&[0; 16]);
         good.extend_from_slice(&[3, 0, 9, 0, 0, 0, 0, 0, 0, 0]);
         let mut too_large = good.clone();
         too_large[26] = 0xff;
-        for bad in [&[][..], &[2], &good[..10], &good[..26], &too_large] {
+        for bad in [&[][..], &[2], &[3; 27], &good[..10], &good[..26], &too_large] {
             assert_eq!(restore_stripes(&mut stripes, bad), None, "{bad:?}");
         }
         assert_eq!(stripes.largest(), 0);
-        assert_eq!(restore_stripes(&mut stripes, &good), Some((0, 0)));
+        assert_eq!(restore_stripes(&mut stripes, &good), Some(Dataset { id: Some(0), ..Dataset::default() }));
         assert_eq!(stripes.largest(), 9);
+        good[0] = STRIPES_VERSION_1;
+        assert_eq!(
+            restore_stripes(&mut stripes, &good),
+            Some(Dataset::default()),
+            "the version before had no id"
+        );
     }
 }

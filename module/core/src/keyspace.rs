@@ -1,8 +1,8 @@
 //! The seam between a node's decisions and the place where keys live.
 
+use crate::durable::DurableState;
 use crate::fault::Fault;
 use crate::fence::Stripe;
-use crate::ledger::Ledger;
 use crate::table::{Database, LockId};
 
 /// What stands under a key.
@@ -42,11 +42,11 @@ pub trait Keyspace {
     fn put(&mut self, key: usize, lock: LockId) -> Option<LockId>;
     /// Removes what is under a key; tells the lock that is gone by that.
     fn delete(&mut self, key: usize) -> Option<LockId>;
-    /// Stores the ledger so that it survives a crash, before it returns.
+    /// Stores the durable state before it returns.
     ///
     /// # Errors
     /// [`Fault::NotStored`].
-    fn store(&mut self, ledger: &Ledger) -> Result<(), Fault>;
+    fn store(&mut self, state: &DurableState) -> Result<(), Fault>;
     /// Hands an effect on to replicas and the AOF.
     fn replicate(&mut self, effect: Effect<'_>);
 }
@@ -82,12 +82,12 @@ pub enum Effect<'a> {
         /// How often it was extended.
         extensions: u32,
     },
-    /// Copies must remember this, before it is used.
-    Covered {
-        /// Not below any fence that was or will be given out.
-        mark: u64,
-        /// Not below any time to live.
-        longest_ttl_ms: u64,
+    /// What the data set says about itself, from now on.
+    Dataset {
+        /// The id of the data set.
+        id: u64,
+        /// At least every fence in it.
+        high_water: u64,
     },
     /// The command's keys are free. The same words do the same on a copy, without a clock.
     Released,

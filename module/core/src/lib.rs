@@ -12,20 +12,20 @@
 //! | why a wall clock cannot end a lock | [`time`] |
 //! | how a held lock is kept in memory | [`table`] over [`slab`], [`wheel`] and [`pack`] |
 //! | why a late request leaves no ghost | [`late`] |
-//! | what survives a crash | [`ledger`] |
+//! | who a node is, and what survives a crash | [`durable`] |
 //! | what is saved and replicated | [`image`] |
 
 #![forbid(unsafe_code)]
 
 pub mod catalog;
 pub mod counters;
+pub mod durable;
 pub mod fault;
 pub mod fence;
 pub mod grammar;
 pub mod image;
 pub mod keyspace;
 pub mod late;
-pub mod ledger;
 pub mod memory;
 pub mod node;
 pub mod pack;

@@ -6,11 +6,12 @@
 use std::collections::HashMap;
 
 use crate::catalog::Verb;
+use crate::durable::DurableState;
 use crate::fault::Fault;
+use crate::fence::Stripes;
 use crate::grammar::{self, Keys};
 use crate::image::LockImage;
 use crate::keyspace::{Effect, Keyspace, Occupant};
-use crate::ledger::Ledger;
 use crate::node::{Announcement, Node, Role, Sweep};
 use crate::queue::KEYS_AT_ONCE;
 use crate::reply::Reply;
@@ -73,7 +74,7 @@ impl Keyspace for View<'_> {
     }
 
     /// Memory is all there is.
-    fn store(&mut self, _: &Ledger) -> Result<(), Fault> {
+    fn store(&mut self, _: &DurableState) -> Result<(), Fault> {
         Ok(())
     }
 
@@ -85,7 +86,7 @@ impl MemoryNode {
     #[must_use]
     pub fn new(id: &str) -> Self {
         Self {
-            node: Node::new(Ledger::new(id.to_owned()), 0),
+            node: Node::new(DurableState::new(id.to_owned(), 0), Stripes::default()),
             keys: HashMap::new(),
             announcements: Vec::new(),
         }
@@ -173,16 +174,25 @@ impl MemoryNode {
                 grammar::exactly(verb, argv)?;
                 Ok(self.node.describe(0, Role::Master, clock))
             }
-            Verb::Apply | Verb::Mark => Err(Fault::Internal),
+            Verb::Admit => self.node.admit(&grammar::admit(argv)?, |_| Ok(()), clock),
+            Verb::Apply | Verb::Dataset | Verb::Mark => Err(Fault::Internal),
         }
     }
 
-    /// Goes through a crash and starts again at `now`: what was in memory is gone, what is in the ledger is
-    /// not. So its numbers go on above the mark, and it waits for the locks that it has forgotten.
-    pub fn crash(&mut self, mut now: Millis) {
-        let (ledger, above) = self.node.ledger().reborn();
-        let wait_ms = self.node.ledger().quarantine_ms();
-        self.node = Node::new(ledger, above);
+    /// Crashes and starts again at `now`: the locks are gone, the durable state is not. So the fences go on above the
+    /// high-water mark, and the node waits for the locks that it has forgotten.
+    pub fn crash(&mut self, now: Millis) {
+        let state = self.node.state().clone();
+        self.restart_with(&state, now);
+    }
+
+    /// Starts at `now` without any lock, with the durable state that a disk has kept.
+    pub fn restart_with(&mut self, state: &DurableState, mut now: Millis) {
+        let wait_ms = state.quarantine_ms();
+        let (state, stripes) = state.restarted();
+        let mut node = Node::new(state, stripes);
+        node.set_max_ttl_ms(self.node.max_ttl_ms());
+        self.node = node;
         self.keys.clear();
         self.announcements.clear();
         if wait_ms > 0 {

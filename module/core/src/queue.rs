@@ -37,7 +37,12 @@ pub struct Limits {
     pub key: u64,
     /// On one connection.
     pub connection: u64,
+    /// The memory that all of them take, in bytes, roughly.
+    pub bytes: u64,
 }
+
+/// The longest key that a client can wait for, in bytes.
+pub const MAX_WAIT_KEY_BYTES: usize = 4_096;
 
 /// How many keys' worth of waiters are let go in one go: a few hundredths of a millisecond's work.
 pub(crate) const KEYS_AT_ONCE: usize = 64;
@@ -45,8 +50,8 @@ pub(crate) const KEYS_AT_ONCE: usize = 64;
 /// What a waiter costs in the tables beside its own bytes, and what each of its keys does: roughly.
 const BYTES_OF_A_PLACE: usize = 128;
 
-/// The defaults of `redlock.max-waiters`, `-per-key` and `-per-connection`.
-pub const DEFAULT_LIMITS: Limits = Limits { node: 65_536, key: 4_096, connection: 16_384 };
+/// The defaults of `redlock.max-waiters`, `-per-key`, `-per-connection` and `-memory`.
+pub const DEFAULT_LIMITS: Limits = Limits { node: 65_536, key: 4_096, connection: 16_384, bytes: 64 << 20 };
 
 impl Default for Limits {
     fn default() -> Self {
@@ -247,11 +252,17 @@ impl Queues {
         let room = |scope, others: usize, more: usize, most: u64| {
             if (others + more) as u64 <= most { Ok(()) } else { Err(Fault::TooManyWaiters(scope)) }
         };
+        if waiter.keys.iter().any(|key| key.len() > MAX_WAIT_KEY_BYTES) {
+            return Err(Fault::TooManyWaiters("for a key of more than 4096 bytes"));
+        }
         let is_new = before.is_empty();
         let before = || before.iter().filter_map(|id| self.waiters.get(id));
         let count = waiter.keys.len();
         let given_up: usize = before().map(|old| old.keys.len()).sum();
         room("on this node", self.keys.saturating_sub(given_up), count, self.limits.node)?;
+        let given_up: usize = before().map(Waiter::bytes).sum();
+        let others = self.bytes.saturating_sub(given_up);
+        room("in the memory of this node", others, waiter.bytes(), self.limits.bytes)?;
         let on_this = before().filter(|old| old.connection == waiter.connection);
         let given_up: usize = on_this.map(|old| old.keys.len()).sum();
         let here = self.by_connection.get(&waiter.connection).map_or(0, |here| here.keys);

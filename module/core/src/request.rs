@@ -12,8 +12,8 @@ pub const MAX_LABEL_BYTES: usize = 256;
 pub const MAX_KEYS: usize = 1_024;
 /// The largest value that `redlock.max-ttl` takes: a year.
 pub const MAX_TTL_LIMIT_MS: u64 = 365 * 24 * 3_600 * 1_000;
-/// The default of `redlock.max-ttl`: a day.
-pub const DEFAULT_MAX_TTL_MS: u64 = 24 * 3_600 * 1_000;
+/// The default of `redlock.max-ttl`: an hour. A node that is admitted waits that long before it votes.
+pub const DEFAULT_MAX_TTL_MS: u64 = 3_600 * 1_000;
 
 /// The longest channel.
 pub const MAX_CHANNEL_BYTES: usize = 64;

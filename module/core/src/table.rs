@@ -6,8 +6,8 @@
 
 use std::collections::HashMap;
 
+use crate::durable::{LocksDigest, SHORT_LEASE_MS};
 use crate::image::LockImage;
-use crate::ledger::Seal;
 use crate::pack::{self, Form, Packed};
 use crate::slab::{Slab, SlotId};
 use crate::swaps::Swaps;
@@ -37,6 +37,8 @@ pub struct NewLock<'a> {
     pub granted: Millis,
     /// When it is over.
     pub deadline: Millis,
+    /// For how long it was granted, or how much of that is left, in milliseconds.
+    pub lease_ms: u64,
     /// How often it was extended.
     pub extensions: u32,
 }
@@ -76,7 +78,10 @@ impl NewLock<'_> {
         set(at::DATABASE, &database.to_le_bytes());
         set(at::OWNER_LEN, &[u8::try_from(self.owner.text_len().saturating_sub(1)).unwrap_or(u8::MAX)]);
         set(at::LABEL_LEN, &[u8::try_from(self.label.len()).unwrap_or(0)]);
-        set(at::FLAGS, &[self.owner.form() as u8 | label_bit]);
+        set(
+            at::FLAGS,
+            &[self.owner.form() as u8 | label_bit | LongLeases::class_of(self.lease_ms) << CLASS_SHIFT],
+        );
         header
     }
 }
@@ -92,6 +97,8 @@ const FORM_BITS: u8 = 0b0011;
 const LABEL_256: u8 = 0b0100;
 /// In the flags: the lock stands under a name that is not in the record.
 const MOVED: u8 = 0b1000;
+/// In the flags: the upper half is the class of the lock's longest lease.
+const CLASS_SHIFT: u8 = 4;
 /// A key of this length or more fills its slot to the end.
 const LONG_KEY: usize = u16::MAX as usize;
 /// 48 bits.
@@ -106,6 +113,57 @@ pub struct LockTable {
     moved: HashMap<LockId, (Database, Box<[u8]>)>,
     /// Databases that changed places: where the locks of a database stand now.
     swaps: Swaps,
+    long_leases: LongLeases,
+}
+
+/// How many classes of leases there are: as many as fit into half a byte.
+const CLASSES: usize = LAST_CLASS as usize + 1;
+const LAST_CLASS: u8 = 15;
+
+/// The locks whose leases are longer than [`SHORT_LEASE_MS`], by the length of the lease: each class is twice as
+/// long as the one before. Short leases are class 0 and are not counted, so that usual locks cost nothing.
+#[derive(Debug, Default)]
+struct LongLeases {
+    held: [u32; CLASSES],
+    /// The latest deadline of any lock of the class since the class was empty.
+    latest: [Millis; CLASSES],
+}
+
+impl LongLeases {
+    #[inline]
+    fn class_of(lease_ms: u64) -> u8 {
+        if lease_ms <= SHORT_LEASE_MS { 0 } else { Self::long_class_of(lease_ms) }
+    }
+
+    #[cold]
+    fn long_class_of(lease_ms: u64) -> u8 {
+        let class = (lease_ms / SHORT_LEASE_MS).max(1).ilog2() + 1;
+        u8::try_from(class).unwrap_or(u8::MAX).min(LAST_CLASS)
+    }
+
+    #[inline]
+    fn add(&mut self, class: u8, deadline: Millis) {
+        if class > 0 {
+            self.held[usize::from(class)] += 1;
+            self.note(class, deadline);
+        }
+    }
+
+    fn note(&mut self, class: u8, deadline: Millis) {
+        let latest = &mut self.latest[usize::from(class)];
+        *latest = deadline.max(*latest);
+    }
+
+    #[inline]
+    fn remove(&mut self, class: u8) {
+        if class > 0 {
+            let class = usize::from(class);
+            self.held[class] = self.held[class].saturating_sub(1);
+            if self.held[class] == 0 {
+                self.latest[class] = Millis(0);
+            }
+        }
+    }
 }
 
 /// The slab, read and written as records.
@@ -132,6 +190,10 @@ impl<'a> Record<'a> {
 
     fn flags(&self) -> u8 {
         self.header[at::FLAGS]
+    }
+
+    fn lease_class(&self) -> u8 {
+        self.flags() >> CLASS_SHIFT
     }
 
     fn form(&self) -> Form {
@@ -273,6 +335,7 @@ impl LockTable {
         }
         rest.get_mut(..lock.key.len())?.copy_from_slice(lock.key);
         self.wheel.admit(&mut self.slots, id.to_bits(), links);
+        self.long_leases.add(LongLeases::class_of(lock.lease_ms), lock.deadline);
         Some(id)
     }
 
@@ -283,6 +346,7 @@ impl LockTable {
         if flags & MOVED != 0 {
             self.moved.remove(&id);
         }
+        self.long_leases.remove(flags >> CLASS_SHIFT);
         self.wheel.dismiss(&mut self.slots, links);
         self.slots.0.remove(id);
     }
@@ -312,12 +376,35 @@ impl LockTable {
         self.slots.record(id).time(at::DEADLINE)
     }
 
-    /// Moves the deadline out, never in: what was promised stays promised. Tells the deadline in
-    /// force. The wheel finds out when the old one comes up.
-    pub fn prolong(&mut self, id: LockId, deadline: Millis) -> Millis {
-        let deadline = deadline.max(self.deadline(id));
+    /// Moves the deadline out, never in: a lock ends no earlier than promised. Returns the deadline in force. The
+    /// wheel finds out when the old deadline comes up.
+    pub fn prolong(&mut self, id: LockId, lease_ms: u64, deadline: Millis) -> Millis {
+        let record = self.slots.record(id);
+        let (deadline, class) = (deadline.max(record.time(at::DEADLINE)), record.lease_class());
         self.slots.set(id, at::DEADLINE, time_bytes(deadline));
+        if class > 0 || lease_ms > SHORT_LEASE_MS {
+            self.note_long_lease(id, class, lease_ms, deadline);
+        }
         deadline
+    }
+
+    #[cold]
+    fn note_long_lease(&mut self, id: LockId, before: u8, lease_ms: u64, deadline: Millis) {
+        let class = before.max(LongLeases::class_of(lease_ms));
+        if class == before {
+            return self.long_leases.note(class, deadline);
+        }
+        self.long_leases.remove(before);
+        self.long_leases.add(class, deadline);
+        let flags = self.slots.record(id).flags() & !(u8::MAX << CLASS_SHIFT);
+        self.slots.set(id, at::FLAGS, [flags | class << CLASS_SHIFT]);
+    }
+
+    /// When the last of the locks with a long lease is over, or somewhat later; `None` if no lease is longer than
+    /// [`SHORT_LEASE_MS`].
+    #[must_use]
+    pub fn last_long_deadline(&self) -> Option<Millis> {
+        self.long_leases.latest.iter().copied().max().filter(|latest| *latest > Millis(0))
     }
 
     /// When the lock was granted.
@@ -412,16 +499,16 @@ impl LockTable {
 
     /// All locks in brief.
     #[must_use]
-    pub fn seal(&self) -> Seal {
-        let mut seal = Seal::default();
+    pub fn digest(&self) -> LocksDigest {
+        let mut digest = LocksDigest::default();
         self.wheel.for_each(&self.slots, |entry| {
             let id = LockId::from_bits(entry);
             let record = self.slots.record(id);
             let (database, key) = self.place(id);
             let span_ms = self.deadline(id).since(self.granted(id));
-            seal.add(database, key, &pack::unpack(record.form(), record.owner()), self.fence(id), span_ms);
+            digest.add(database, key, &pack::unpack(record.form(), record.owner()), self.fence(id), span_ms);
         });
-        seal
+        digest
     }
 
     /// Does one lock's worth of work towards `now`; see [`Wheel::step`].
@@ -449,6 +536,7 @@ mod tests {
             fence: 7,
             granted: Millis(100),
             deadline: Millis(201),
+            lease_ms: 100,
             extensions: 2,
         }
     }
@@ -490,8 +578,8 @@ mod tests {
     fn a_deadline_only_moves_out() {
         let mut table = LockTable::default();
         let id = table.insert(&lock(b"job", &Packed::new(b"a"), b"")).unwrap();
-        assert_eq!(table.prolong(id, Millis(150)), Millis(201));
-        assert_eq!(table.prolong(id, Millis(900)), Millis(900));
+        assert_eq!(table.prolong(id, 50, Millis(150)), Millis(201));
+        assert_eq!(table.prolong(id, 800, Millis(900)), Millis(900));
         let mut steps = 0;
         let due_at = loop {
             steps += 1;
@@ -505,6 +593,37 @@ mod tests {
         while table.step(Millis(900)) != Step::Due(id.to_bits()) {
             steps += 1;
             assert!(steps < 20);
+        }
+    }
+
+    #[test]
+    fn the_last_long_lease_is_known_and_forgotten_with_its_lock() {
+        let (mut table, owner) = (LockTable::default(), Packed::new(b"a"));
+        let grant = |table: &mut LockTable, lease_ms: u64| {
+            let deadline = Millis(100 + lease_ms);
+            table.insert(&NewLock { lease_ms, deadline, ..lock(b"job", &owner, b"") }).unwrap()
+        };
+        grant(&mut table, SHORT_LEASE_MS);
+        assert_eq!(table.last_long_deadline(), None, "usual leases are not counted");
+        let (hour, day) = (3_600_000, 24 * 3_600_000);
+        let long = grant(&mut table, day);
+        let middle = grant(&mut table, hour);
+        assert_eq!(table.last_long_deadline(), Some(Millis(100 + day)));
+        table.remove(long);
+        assert_eq!(table.last_long_deadline(), Some(Millis(100 + hour)));
+        // An extension can make a lease long, and a long one lasts as long as its deadline says.
+        table.prolong(middle, 1_000, Millis(200 + hour));
+        assert_eq!(table.last_long_deadline(), Some(Millis(200 + hour)));
+        table.prolong(middle, day, Millis(300 + day));
+        assert_eq!(table.last_long_deadline(), Some(Millis(300 + day)));
+        assert!(table.is_owned_by(middle, &owner));
+        table.remove(middle);
+        assert_eq!(table.last_long_deadline(), None);
+        for lease_ms in [SHORT_LEASE_MS + 1, u64::MAX / 2] {
+            let lock = grant(&mut table, lease_ms);
+            assert!(table.last_long_deadline().is_some(), "{lease_ms}");
+            table.remove(lock);
+            assert_eq!(table.last_long_deadline(), None, "{lease_ms}");
         }
     }
 

@@ -282,12 +282,6 @@ impl Ctx<'_> {
             .any(|value| value.is_none_or(|value| value > 0))
     }
 
-    /// The port that the server listens on; 0 if it has none.
-    pub(crate) fn port(self) -> u64 {
-        let [port] = self.info(c"server", [c"tcp_port"]);
-        port.unwrap_or(0)
-    }
-
     /// The value of a setting of the server; empty if it has none of that name.
     pub(crate) fn setting(self, name: &CStr) -> String {
         // SAFETY: the context is alive, the strings end with NUL; the text is copied before the reply is
@@ -317,13 +311,6 @@ impl Ctx<'_> {
     /// Whether the server may throw away keys without a TTL of its own, and so locks, to make room.
     pub(crate) fn may_evict_locks(self) -> bool {
         self.setting(c"maxmemory-policy").starts_with("allkeys")
-    }
-
-    /// Whether everything is in the AOF, safe from a power cut, before a command is answered.
-    pub(crate) fn stores_every_command(self) -> bool {
-        self.setting(c"appendonly") == "yes"
-            && self.setting(c"appendfsync") == "always"
-            && self.setting(c"no-appendfsync-on-rewrite") == "no"
     }
 
     /// Numbers that `INFO` tells; `None` for each that it does not.

@@ -1,16 +1,16 @@
 //! The keys of one command, and how its effects are handed on.
 
 use redis_module::raw;
+use redlock_core::durable::DurableState;
 use redlock_core::fence::Stripe;
 use redlock_core::grammar::Keys;
-use redlock_core::ledger::Ledger;
 use redlock_core::table::Database;
 use redlock_core::{Effect, Fault, Keyspace, LockId, Occupant};
 
 use super::api::{Ctx, server};
 use super::edge::Words;
 use super::keys::{Audience, Intent, OpenKey, spell_out};
-use crate::vault;
+use crate::state_file;
 
 /// What the keys of a command have in common.
 #[derive(Clone, Copy)]
@@ -92,8 +92,8 @@ impl Keyspace for OneKey<'_> {
         gone
     }
 
-    fn store(&mut self, ledger: &Ledger) -> Result<(), Fault> {
-        vault::store(ledger)
+    fn store(&mut self, state: &DurableState) -> Result<(), Fault> {
+        state_file::store(state)
     }
 
     fn replicate(&mut self, effect: Effect<'_>) {
@@ -102,7 +102,7 @@ impl Keyspace for OneKey<'_> {
         }
         let ctx = self.setting.ctx;
         match (self.setting.audience, effect) {
-            (Audience::Nobody, Effect::Covered { .. }) => {}
+            (Audience::Nobody, Effect::Dataset { .. }) => {}
             // With nobody there to hear it, this only counts the change towards the next save.
             (Audience::Nobody, _) | (_, Effect::Released) => ctx.replicate_verbatim(),
             (Audience::Somebody, effect) => spell_out(ctx, effect, |_| self.raw_name),
@@ -159,8 +159,8 @@ impl Keyspace for ManyKeys<'_> {
         self.keys[key].delete(0)
     }
 
-    fn store(&mut self, ledger: &Ledger) -> Result<(), Fault> {
-        vault::store(ledger)
+    fn store(&mut self, state: &DurableState) -> Result<(), Fault> {
+        state_file::store(state)
     }
 
     fn replicate(&mut self, effect: Effect<'_>) {
@@ -168,7 +168,7 @@ impl Keyspace for ManyKeys<'_> {
             self.keys[key].changed();
         }
         match (self.setting.audience, effect) {
-            (Audience::Nobody, Effect::Covered { .. }) => {}
+            (Audience::Nobody, Effect::Dataset { .. }) => {}
             (Audience::Nobody, _) | (_, Effect::Released) => {
                 if !std::mem::replace(&mut self.is_handed_on, true) {
                     self.setting.ctx.replicate_verbatim();

@@ -187,7 +187,7 @@ macro_rules! commands {
 
 commands! {
     acquire => Acquire, extend => Extend, release => Release, inspect => Inspect, macquire => Macquire,
-    mextend => Mextend, mrelease => Mrelease, node => Node, apply => Apply, mark => Mark,
+    mextend => Mextend, mrelease => Mrelease, node => Node, apply => Apply, dataset => Dataset, mark => Mark, admit => Admit,
 }
 
 /// The server loads the module.
@@ -383,13 +383,11 @@ pub(super) unsafe extern "C" fn server_event(
         raw::REDISMODULE_EVENT_LOADING => match sub {
             raw::REDISMODULE_SUBEVENT_LOADING_ENDED => events::loading(ctx, false),
             raw::REDISMODULE_SUBEVENT_LOADING_FAILED => events::loading_failed(),
-            raw::REDISMODULE_SUBEVENT_LOADING_AOF_START => events::loading_aof(ctx),
             _ => events::loading(ctx, true),
         },
         raw::REDISMODULE_EVENT_CRON_LOOP => events::cron(ctx),
         raw::REDISMODULE_EVENT_FORK_CHILD => events::forked(),
         raw::REDISMODULE_EVENT_PERSISTENCE => handoff::forget_images(),
-        raw::REDISMODULE_EVENT_CONFIG => restart::watch_storage(ctx),
         raw::REDISMODULE_EVENT_SHUTDOWN => restart::shut_down(),
         raw::REDISMODULE_EVENT_FLUSHDB
             if sub == raw::REDISMODULE_SUBEVENT_FLUSHDB_START && !data.is_null() =>

@@ -3,14 +3,14 @@
 use std::ffi::{c_int, c_longlong, c_void};
 
 use redis_module::raw;
-use redlock_core::ledger::Ledger;
+use redlock_core::durable::DurableState;
 use redlock_core::table::Database;
 use redlock_core::{Effect, Fault, Keyspace, LockId, Occupant};
 
 use super::api::{Ctx, OwnedText, long, server};
 use super::register::lock_type;
 use crate::state::see_off;
-use crate::vault;
+use crate::state_file;
 
 const READ: c_int = raw::REDISMODULE_READ as c_int;
 const READ_WRITE: c_int = (raw::REDISMODULE_READ | raw::REDISMODULE_WRITE) as c_int;
@@ -172,9 +172,9 @@ pub(super) fn spell_out(
                 let (since, times) = (c"HELD".as_ptr(), c"EXT".as_ptr());
                 send(to, name, format, key, owner, owner_len, fence, left, since, held, times, count);
             }
-            Effect::Covered { mark, longest_ttl_ms } => {
-                let name = c"REDLOCK.MARK".as_ptr();
-                send(to, name, c"ll".as_ptr(), long(mark), long(longest_ttl_ms));
+            Effect::Dataset { id, high_water } => {
+                let name = c"REDLOCK.DATASET".as_ptr();
+                send(to, name, c"ll".as_ptr(), long(id), long(high_water));
             }
             Effect::Released => {}
         }
@@ -265,8 +265,8 @@ impl Keyspace for NamedKeys<'_> {
         self.open[key].delete()
     }
 
-    fn store(&mut self, ledger: &Ledger) -> Result<(), Fault> {
-        vault::store(ledger)
+    fn store(&mut self, state: &DurableState) -> Result<(), Fault> {
+        state_file::store(state)
     }
 
     fn replicate(&mut self, effect: Effect<'_>) {

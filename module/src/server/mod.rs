@@ -14,11 +14,11 @@
 
 pub(crate) mod api;
 pub(crate) mod cache;
-pub(crate) mod claim;
 pub(crate) mod clock;
 pub(crate) mod command_keys;
 pub(crate) mod confined;
 pub(crate) mod edge;
+pub(crate) mod file_lock;
 pub(crate) mod io;
 pub(crate) mod keys;
 pub(crate) mod register;

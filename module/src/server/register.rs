@@ -161,7 +161,6 @@ pub(crate) fn subscriptions(ctx: Ctx<'_>) -> Result<(), String> {
     for id in [
         raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED,
         raw::REDISMODULE_EVENT_LOADING,
-        raw::REDISMODULE_EVENT_CONFIG,
         raw::REDISMODULE_EVENT_CRON_LOOP,
         raw::REDISMODULE_EVENT_SWAPDB,
         raw::REDISMODULE_EVENT_FLUSHDB,

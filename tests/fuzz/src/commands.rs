@@ -7,9 +7,9 @@ use crate::model::{Model, Standing};
 use crate::tape::Tape;
 use crate::words;
 use redlock_core::catalog::Verb;
+use redlock_core::durable::{DurableState, LocksDigest};
 use redlock_core::fence::{MAX_FENCE, Stripe};
 use redlock_core::grammar::{self, Keys};
-use redlock_core::ledger::{Ledger, Seal};
 use redlock_core::reply::Value;
 use redlock_core::request::{MAX_LABEL_BYTES, MAX_OWNER_BYTES, MAX_TTL_LIMIT_MS};
 use redlock_core::{Fault, MemoryNode, Millis, Occupant, Reply};
@@ -201,11 +201,17 @@ impl History {
             (Verb::Node, Ok(Reply::Map(fields))) => {
                 let names = [
                     "node-id",
+                    "incarnation",
+                    "origin",
+                    "voting",
+                    "non-voting-reason",
                     "fence",
+                    "high-water",
                     "quarantine-ms",
                     "locks",
                     "waiters",
-                    "longest-ttl-ms",
+                    "longest-lease-ms",
+                    "max-ttl-ms",
                     "claim-window-ms",
                     "started",
                     "role",
@@ -230,10 +236,9 @@ impl History {
         let node = memory.node();
         Summary {
             keys,
-            seal: node.seal(),
+            locks: node.locks_digest(),
             largest: node.largest_fence(),
-            longest_ttl_ms: node.longest_ttl_ms(),
-            ledger: node.ledger().clone(),
+            state: node.state().clone(),
         }
     }
 }
@@ -241,10 +246,9 @@ impl History {
 #[derive(Debug, PartialEq, Eq)]
 struct Summary {
     keys: Vec<(bool, Result<Reply, Fault>, u64)>,
-    seal: Seal,
+    locks: LocksDigest,
     largest: u64,
-    longest_ttl_ms: u64,
-    ledger: Ledger,
+    state: DurableState,
 }
 
 /// What the words of a command say.
@@ -277,12 +281,17 @@ fn read<'a>(verb: Verb, argv: &[&'a [u8]], max_ttl_ms: u64) -> Result<Request<'a
             grammar::exactly(verb, argv)?;
             (Keys::One, &b"nobody"[..], 1, 0, &[][..])
         }
-        Verb::Mark => {
-            let (mark, longest_ttl_ms) = grammar::mark(argv)?;
-            assert!(mark.max(longest_ttl_ms) <= MAX_FENCE);
+        Verb::Dataset => {
+            let (id, high_water) = grammar::dataset(argv)?;
+            assert!(id.max(high_water) <= MAX_FENCE);
             return Ok(Request { keys: vec![], owner: b"nobody", ttl_ms: 1 });
         }
-        Verb::Node => {
+        Verb::Admit => {
+            let request = grammar::admit(argv)?;
+            assert!(request.floor <= grammar::MAX_FLOOR);
+            return Ok(Request { keys: vec![], owner: b"nobody", ttl_ms: 1 });
+        }
+        Verb::Node | Verb::Mark => {
             grammar::exactly(verb, argv)?;
             return Ok(Request { keys: vec![], owner: b"nobody", ttl_ms: 1 });
         }

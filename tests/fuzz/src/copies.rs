@@ -7,9 +7,10 @@ use crate::stored::LATEST;
 use crate::tape::Tape;
 use crate::{commands, words};
 use redlock_core::catalog::Verb;
+use redlock_core::durable::DurableState;
 use redlock_core::fence::Stripe;
+use redlock_core::fence::Stripes;
 use redlock_core::grammar;
-use redlock_core::ledger::Ledger;
 use redlock_core::node::Sweep;
 use redlock_core::table::Database;
 use redlock_core::{Effect, Fault, Keyspace, LockId, Millis, Node, Occupant};
@@ -23,8 +24,11 @@ const LONGEST_HISTORY: usize = 200;
 /// When it breaks a promise.
 pub fn run(bytes: &[u8]) {
     let mut tape = Tape::new(bytes);
-    let mut copy =
-        Copy { node: Node::new(Ledger::new("f".repeat(40)), 0), keys: BTreeMap::new(), now: Millis::START };
+    let mut copy = Copy {
+        node: Node::new(DurableState::new("f".repeat(40), 0), Stripes::default()),
+        keys: BTreeMap::new(),
+        now: Millis::START,
+    };
     for _ in 0..LONGEST_HISTORY {
         if tape.is_over() {
             break;
@@ -53,7 +57,7 @@ impl Copy {
         match tape.below(8) {
             0..=3 => self.apply(&words::command_of(tape, Verb::Apply)),
             4 | 5 => self.release(&words::command_of(tape, Verb::Mrelease)),
-            6 => self.mark(&words::command_of(tape, Verb::Mark)),
+            6 => self.dataset(&words::command_of(tape, Verb::Dataset)),
             _ => {
                 self.now = commands::later(self.now, tape.sized_number());
                 self.sweep();
@@ -92,22 +96,20 @@ impl Copy {
         }
     }
 
-    fn mark(&mut self, argv: &[Vec<u8>]) {
+    fn dataset(&mut self, argv: &[Vec<u8>]) {
         let argv: Vec<&[u8]> = argv.iter().map(Vec::as_slice).collect();
-        let Ok((mark, longest_ttl_ms)) = grammar::mark(&argv) else { return };
-        let before = self.node.ledger().clone();
-        if let Some(joined) = self.node.joined_with(mark, longest_ttl_ms) {
-            self.node.set_ledger(joined);
+        let Ok((id, high_water)) = grammar::dataset(&argv) else { return };
+        let before = self.node.state().clone();
+        if let Some(state) = before.following(Some(id), high_water) {
+            self.node.set_state(state);
         }
-        let ledger = self.node.ledger();
-        assert!(ledger.mark >= mark.max(before.mark));
-        assert!(ledger.longest_ttl_ms >= longest_ttl_ms.max(before.longest_ttl_ms));
-        // Whatever was said, a node that starts from it or takes over can be made.
-        let (reborn, above) = ledger.reborn();
-        assert!(reborn.mark >= above);
-        let (promoted, above) = ledger.promoted();
-        assert!(promoted.mark >= above);
-        assert!(ledger.quarantine_ms() >= ledger.longest_ttl_ms);
+        let state = self.node.state();
+        assert!(state.dataset_id == id && state.highest() >= high_water.max(before.highest()));
+        // Whatever was said, a node can start from it and can be admitted.
+        let (restarted, stripes) = state.restarted();
+        assert!(restarted.highest() >= stripes.largest() && stripes.largest() >= state.highest());
+        assert!(state.admitted(high_water, id).highest() >= high_water);
+        assert!(state.quarantine_ms() >= state.longest_lease_ms);
     }
 
     fn sweep(&mut self) {
@@ -155,7 +157,7 @@ impl Keyspace for View<'_> {
         self.keys.remove(self.names[key])
     }
 
-    fn store(&mut self, _: &Ledger) -> Result<(), Fault> {
+    fn store(&mut self, _: &DurableState) -> Result<(), Fault> {
         Ok(())
     }
 

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `commands.rs`, `model.rs` | the command grammar and what a node does, against a model of few lines |
 //! | `copies.rs` | what a master or an AOF tells a copy |
-//! | `stored.rs` | ledgers, stripes and locks that were saved |
+//! | `stored.rs` | states, stripes and locks that were saved |
 //! | `replies.rs`, `cluster.rs` | what the client reads from a server |
 //! | `session.rs` | the client's decisions, whatever the nodes answer and when |
 //! | `planted.rs` | mistakes that must be found |

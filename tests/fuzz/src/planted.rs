@@ -4,7 +4,7 @@ use crate::commands::{self, Subject};
 use crate::wire::{self, Frame, Garbled};
 use crate::{Target, replies, session, stored};
 use bytes::BytesMut;
-use redlock_core::ledger::{Ledger, Unreadable};
+use redlock_core::durable::{DurableState, StoredState, Unreadable};
 use redlock_core::{Fault, MemoryNode, Millis, Reply};
 use redlock_proto as proto;
 use xxhash_rust::xxh3::xxh3_64;
@@ -32,9 +32,9 @@ pub const ALL: [Planted; 6] = [
         found: "a grant with",
     },
     Planted {
-        target: ("planted-ledger", |bytes| stored::check(bytes, trusting)),
+        target: ("planted-state", |bytes| stored::check(bytes, trusting)),
         of: "stored",
-        found: "a ledger was read that nobody wrote",
+        found: "a state was read that no node wrote",
     },
     Planted {
         target: ("planted-split", |bytes| replies::check(bytes, hasty)),
@@ -88,11 +88,11 @@ impl Subject for Repeating {
     }
 }
 
-/// A ledger is read and nobody looks at its digest.
-fn trusting(bytes: &[u8]) -> Result<Ledger, Unreadable> {
+/// A state is read and its digest is not checked.
+fn trusting(bytes: &[u8]) -> Result<StoredState, Unreadable> {
     let text = std::str::from_utf8(bytes).map_err(|_| Unreadable::Damaged)?;
     let (content, _) = text.rsplit_once("digest ").ok_or(Unreadable::Damaged)?;
-    Ledger::decode(format!("{content}digest {:016x}\n", xxh3_64(content.as_bytes())).as_bytes())
+    DurableState::decode(format!("{content}digest {:016x}\n", xxh3_64(content.as_bytes())).as_bytes())
 }
 
 /// A parser that takes an empty list for whole as soon as its first line has begun to end.

@@ -1,47 +1,54 @@
-//! What a node finds on disk: ledgers, stripes and locks that were saved, or something else altogether.
+//! What a node finds on disk: state files, stripes and locks that were saved, or something else altogether.
 
 use crate::tape::Tape;
-use redlock_core::fence::{MAX_FENCE, Stripes};
+use redlock_core::durable::{
+    DurableState, FileId, ID_DIGITS, LocksDigest, NonVoting, StoredState, Unreadable,
+};
+use redlock_core::fence::{MAX_FENCE, Stripe, Stripes};
 use redlock_core::image::{LockImage, encode_stripes, restore_stripes};
-use redlock_core::ledger::{ID_DIGITS, Ledger, Seal, Unreadable};
-use redlock_core::request::{MAX_LABEL_BYTES, MAX_OWNER_BYTES};
+use redlock_core::request::{MAX_LABEL_BYTES, MAX_OWNER_BYTES, MAX_TTL_LIMIT_MS};
 use redlock_core::{Millis, Node};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The last moment that a table can tell, some thousands of years away.
 pub(crate) const LATEST: Millis = Millis((1 << 48) - 1);
 
-const NOT_WRITTEN: &str = "a ledger was read that nobody wrote";
+const NOT_WRITTEN: &str = "a state was read that no node wrote";
 
 /// Tries one of them.
 pub fn run(bytes: &[u8]) {
-    check(bytes, Ledger::decode);
+    check(bytes, DurableState::decode);
 }
 
-/// Tries one of them, where ledgers are read in this way.
+/// Tries one of them, where states are read in this way.
 ///
 /// # Panics
 /// When a promise is broken.
-pub fn check(bytes: &[u8], decode: impl Fn(&[u8]) -> Result<Ledger, Unreadable>) {
+pub fn check(bytes: &[u8], decode: impl Fn(&[u8]) -> Result<StoredState, Unreadable>) {
     let mut tape = Tape::new(bytes);
     match tape.below(5) {
-        0 => ledger_of_any_bytes(tape.rest(), decode),
-        1 => ledger_with_its_digest(tape.rest(), decode),
-        2 => ledger_of_any_numbers(&mut tape, decode),
+        0 => state_of_any_bytes(tape.rest(), decode),
+        1 => state_with_its_digest(tape.rest(), decode),
+        2 => state_of_any_numbers(&mut tape, decode),
         3 => stripes(tape.rest()),
         _ => lock(&mut tape),
     }
 }
 
-/// What is read as a ledger is written the same.
-fn ledger_of_any_bytes(bytes: &[u8], decode: impl Fn(&[u8]) -> Result<Ledger, Unreadable>) {
-    if let Ok(ledger) = decode(bytes) {
-        assert!(ledger.encode().as_bytes() == bytes, "{NOT_WRITTEN}: {ledger:?}");
+/// What is read as a state is written the same. Format 1 is no longer written.
+fn state_of_any_bytes(bytes: &[u8], decode: impl Fn(&[u8]) -> Result<StoredState, Unreadable>) {
+    if let Ok(stored) = decode(bytes) {
+        assert!(is_written_as(&stored, bytes), "{NOT_WRITTEN}: {stored:?}");
     }
 }
 
+fn is_written_as(stored: &StoredState, bytes: &[u8]) -> bool {
+    let text = stored.file.map(|file| stored.state.encode(file));
+    text.map_or_else(|| bytes.starts_with(b"redlock-ledger 1\n"), |text| text.as_bytes() == bytes)
+}
+
 /// A digest that is right, under content that may be wrong: nothing else stands in the way of the parser.
-fn ledger_with_its_digest(content: &[u8], decode: impl Fn(&[u8]) -> Result<Ledger, Unreadable>) {
+fn state_with_its_digest(content: &[u8], decode: impl Fn(&[u8]) -> Result<StoredState, Unreadable>) {
     let mut bytes = content.to_vec();
     if bytes.last() != Some(&b'\n') {
         bytes.push(b'\n');
@@ -49,28 +56,41 @@ fn ledger_with_its_digest(content: &[u8], decode: impl Fn(&[u8]) -> Result<Ledge
     let digest = format!("digest {:016x}\n", xxh3_64(&bytes));
     bytes.extend_from_slice(digest.as_bytes());
     match decode(&bytes) {
-        Ok(ledger) => assert!(ledger.encode().as_bytes() == bytes, "{NOT_WRITTEN}: {ledger:?}"),
+        Ok(stored) => assert!(is_written_as(&stored, &bytes), "{NOT_WRITTEN}: {stored:?}"),
         Err(Unreadable::Version(version)) => {
             let first = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
-            let said = first.strip_prefix(b"redlock-ledger ").and_then(|text| std::str::from_utf8(text).ok());
-            assert!(version > 1 && said.and_then(|text| text.trim_end().parse().ok()) == Some(version));
+            let said = first.strip_prefix(b"redlock-state ").and_then(|text| std::str::from_utf8(text).ok());
+            assert!(version > 2 && said.and_then(|text| text.trim_end().parse().ok()) == Some(version));
         }
         Err(Unreadable::Damaged) => {}
     }
 }
 
 /// What is written is read the same, and no change of a byte goes unseen.
-fn ledger_of_any_numbers(tape: &mut Tape<'_>, decode: impl Fn(&[u8]) -> Result<Ledger, Unreadable>) {
+fn state_of_any_numbers(tape: &mut Tape<'_>, decode: impl Fn(&[u8]) -> Result<StoredState, Unreadable>) {
     let digits = b"0123456789abcdefABCDEF";
-    let ledger = Ledger {
-        node_id: (0..ID_DIGITS).map(|_| char::from(*tape.pick(digits))).collect(),
-        mark: tape.sized_number(),
-        longest_ttl_ms: tape.sized_number(),
-        seal: tape.one_in(2).then(|| Seal { locks: tape.sized_number(), digest: tape.number() }),
-        grants_are_stored: tape.one_in(2),
-    };
-    let mut bytes = ledger.encode().into_bytes();
-    assert_eq!(decode(&bytes), Ok(ledger));
+    let node_id = (0..ID_DIGITS).map(|_| char::from(*tape.pick(digits))).collect();
+    let mut state = DurableState::new(node_id, tape.number());
+    state.incarnation = tape.sized_number();
+    state.high_water = tape.sized_number().min(MAX_FENCE);
+    state.longest_lease_ms = tape.sized_number();
+    state.locks_at_shutdown =
+        tape.one_in(2).then(|| LocksDigest { locks: tape.sized_number(), digest: tape.number() });
+    for _ in 0..tape.below(4) {
+        let key = [tape.byte(), tape.byte()];
+        let fence = tape.sized_number().min(MAX_FENCE);
+        state = state.reserving([Stripe::of(&key)], fence, 0).unwrap_or(state);
+    }
+    if tape.one_in(3) {
+        let reasons =
+            [NonVoting::Replica, NonVoting::CopiedState, NonVoting::ForeignData, NonVoting::NoState];
+        state = state.without_vote(*tape.pick(&reasons), state.node_id.clone());
+    } else if tape.one_in(3) {
+        state = state.admitted(tape.sized_number().min(MAX_FENCE), tape.sized_number());
+    }
+    let file = FileId { inode: tape.number(), born_ns: tape.number().into() };
+    let mut bytes = state.encode(file).into_bytes();
+    assert_eq!(decode(&bytes), Ok(StoredState { state, file: Some(file) }));
     let place = usize::from(u16::from_le_bytes([tape.byte(), tape.byte()])) % bytes.len();
     bytes[place] ^= tape.byte().max(1);
     assert!(decode(&bytes).is_err(), "{NOT_WRITTEN}: byte {place} is another");
@@ -79,15 +99,20 @@ fn ledger_of_any_numbers(tape: &mut Tape<'_>, decode: impl Fn(&[u8]) -> Result<L
 /// What cannot be read changes nothing; what can be read is kept, and what is written is what was kept.
 fn stripes(bytes: &[u8]) {
     let mut stripes = Stripes::default();
-    let Some((mark, longest_ttl_ms)) = restore_stripes(&mut stripes, bytes) else {
+    let Some(dataset) = restore_stripes(&mut stripes, bytes) else {
         assert_eq!((stripes.largest(), stripes.used().count()), (0, 0), "refused, and yet taken over");
         return;
     };
-    let ledger = Ledger { mark, longest_ttl_ms, ..Ledger::new(String::new()) };
-    let written = encode_stripes(&stripes, &ledger);
+    let mut state = DurableState::new(String::new(), dataset.id.unwrap_or(0));
+    state.high_water = dataset.highest_fence;
+    let written = encode_stripes(&stripes, &state);
     assert!(written.len() <= bytes.len(), "every stripe once");
     let mut again = Stripes::default();
-    assert_eq!(restore_stripes(&mut again, &written), Some((mark, longest_ttl_ms)));
+    let read = restore_stripes(&mut again, &written);
+    assert_eq!(
+        read.map(|read| (read.id, read.highest_fence)),
+        Some((Some(dataset.id.unwrap_or(0)), dataset.highest_fence))
+    );
     assert!(again.used().eq(stripes.used()) && again.largest() == stripes.largest());
     // Read once more over what is there: nothing is lowered.
     assert!(restore_stripes(&mut stripes, bytes).is_some());
@@ -118,7 +143,7 @@ fn lock(tape: &mut Tape<'_>) {
         label: text(tape, label_length),
     };
     let key = text(tape, key_length);
-    let mut node = Node::new(Ledger::new(String::new()), 0);
+    let mut node = Node::new(DurableState::new(String::new(), 0), Stripes::default());
     let is_legal = (1..=MAX_OWNER_BYTES).contains(&image.owner.len()) && image.label.len() <= MAX_LABEL_BYTES;
     let Ok(id) = node.load(3, &key, &image, &mut now) else {
         assert!(!is_legal && node.held() == 0, "refused, and yet there");
@@ -128,7 +153,7 @@ fn lock(tape: &mut Tape<'_>) {
     assert_eq!(node.place(id), (3, &key[..]));
     // A clock starts late enough for any lock that a node can have granted; others are cut down to it.
     let expected = LockImage {
-        left_ms: image.left_ms.min(now.left_until(LATEST)),
+        left_ms: image.left_ms.min(MAX_TTL_LIMIT_MS),
         held_ms: image.held_ms.min(now.0),
         ..image
     };

@@ -82,8 +82,12 @@ pub(crate) fn command_of(tape: &mut Tape<'_>, verb: Verb) -> Vec<Vec<u8>> {
 fn arguments(tape: &mut Tape<'_>, verb: Verb, argv: &mut Vec<Vec<u8>>) {
     match verb {
         Verb::Node => return,
-        Verb::Mark => {
+        Verb::Dataset | Verb::Mark => {
             argv.extend([number(tape), number(tape)]);
+            return;
+        }
+        Verb::Admit => {
+            argv.extend([word(tape, &OWNERS), number(tape), number(tape)]);
             return;
         }
         Verb::Macquire | Verb::Mextend | Verb::Mrelease => {

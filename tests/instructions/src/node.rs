@@ -3,7 +3,8 @@
 use std::hint::black_box;
 
 use redlock_core::catalog::Verb;
-use redlock_core::ledger::Ledger;
+use redlock_core::durable::DurableState;
+use redlock_core::fence::Stripes;
 use redlock_core::node::Sweep;
 use redlock_core::table::Database;
 use redlock_core::{Effect, Fault, Keyspace, LockId, Millis, Node, Occupant, Reply, grammar};
@@ -33,7 +34,7 @@ fn names() -> Vec<String> {
 
 impl<'a> Scene<'a> {
     fn new(names: &'a [String]) -> Self {
-        let node = Node::new(Ledger::new("0".repeat(40)), 0);
+        let node = Node::new(DurableState::new("0".repeat(40), 0), Stripes::default());
         Self { node, names, table: vec![Occupant::Empty; KEYS], now: Millis::START }
     }
 
@@ -141,7 +142,7 @@ macro_rules! alike {
         fn connection(&self) -> Option<u64> {
             Some(1)
         }
-        fn store(&mut self, _: &Ledger) -> Result<(), Fault> {
+        fn store(&mut self, _: &DurableState) -> Result<(), Fault> {
             Ok(())
         }
         fn replicate(&mut self, effect: Effect<'_>) {

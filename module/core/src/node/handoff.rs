@@ -148,7 +148,10 @@ impl Node {
             return None;
         }
         // At the end of a quarantine all lines are looked at again.
-        if !self.queues.is_first(&waiter) || self.quarantine_left_ms(clock) > 0 {
+        if !self.queues.is_first(&waiter)
+            || self.quarantine_left_ms(clock) > 0
+            || self.refuse_unless_voting().is_err()
+        {
             return None;
         }
         let owner = Owner::parse(&waiter.owner).ok()?;
@@ -536,8 +539,12 @@ mod tests {
         assert_eq!(scene.heard(), ["three: grant 10 2 k"]);
     }
 
+    fn scene_bytes(scene: &Scene) -> u64 {
+        scene.node.node().waiters_bytes() as u64
+    }
+
     #[test]
-    fn the_lines_are_bounded() {
+    fn the_queues_are_bounded() {
         let mut scene = queue();
         let mut refused = |limits: Limits, line: &str| {
             *scene.node.node_mut().waiter_limits_mut() = limits;
@@ -549,12 +556,22 @@ mod tests {
         let line = "3> ACQUIRE k e 10000 WAIT 30 60000 three";
         assert!(
             refused(Limits { node: 2, ..wide }, line)
-                .starts_with("REDLOCKWAITERS too many wait on this node")
+                .starts_with("REDLOCKWAITERS the queue on this node is full")
         );
         assert!(refused(Limits { key: 2, ..wide }, line).contains("for this key"));
         assert!(refused(Limits { connection: 1, ..wide }, line).contains("on this connection"));
-        // Whoever waits may ask again.
-        *scene.node.node_mut().waiter_limits_mut() = Limits { node: 2, key: 2, connection: 1 };
+        let used = scene_bytes(&scene);
+        let key = |length: usize| format!("3> ACQUIRE {} e 10000 WAIT 30 60000 three", "k".repeat(length));
+        scene.node.plant(&vec![b'k'; 4_097], Occupant::ForeignString);
+        scene.node.plant(&vec![b'k'; 4_096], Occupant::ForeignString);
+        *scene.node.node_mut().waiter_limits_mut() = Limits { bytes: used + 4_096, ..wide };
+        for line in [key(4_097), key(4_096)] {
+            let said = scene.send(&line).unwrap_err().to_string();
+            assert!(said.starts_with("REDLOCKWAITERS"), "{said}");
+        }
+        assert_eq!(scene_bytes(&scene), used);
+        // A waiter may ask again.
+        *scene.node.node_mut().waiter_limits_mut() = Limits { node: 2, key: 2, connection: 1, bytes: used };
         assert_eq!(scene.position("3> ACQUIRE k c 10000 WAIT 10 60000 three"), 1);
     }
 

@@ -12,16 +12,16 @@ pub use handoff::{Announcement, CHANNEL_PREFIX};
 pub use upkeep::Sweep;
 
 use crate::counters::Counters;
+use crate::durable::{DurableState, NonVoting};
 use crate::fault::Fault;
-use crate::fence::{self, Stripes};
+use crate::fence::{self, Stripe, Stripes};
 use crate::grammar::{Acquire, Apply, Extend, Release};
 use crate::keyspace::{Effect, Keyspace, Occupant};
 use crate::late::LateReleases;
-use crate::ledger::Ledger;
 use crate::pack::Packed;
 use crate::queue::{DEFAULT_CLAIM_WINDOW_MS, Queues};
 use crate::reply::Reply;
-use crate::request::{DEFAULT_MAX_TTL_MS, Ttl};
+use crate::request::{DEFAULT_MAX_TTL_MS, MAX_TTL_LIMIT_MS, Ttl};
 use crate::table::{LockId, LockTable, NewLock};
 use crate::time::{Millis, NodeClock};
 
@@ -49,9 +49,9 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// A node: the locks it holds and the numbers it has given out.
 #[derive(Debug)]
 pub struct Node {
-    ledger: Ledger,
-    /// The ledger says more than the one that is stored.
-    is_ledger_owed: bool,
+    state: DurableState,
+    /// The state is newer than the stored one: nothing is granted until it is stored.
+    is_state_unsaved: bool,
     locks: LockTable,
     stripes: Stripes,
     late: LateReleases,
@@ -59,7 +59,6 @@ pub struct Node {
     claim_window_ms: u64,
     counters: Counters,
     max_ttl_ms: u64,
-    longest_ttl_ms: u64,
     quarantine_until: Millis,
     is_resumed: bool,
 }
@@ -78,22 +77,21 @@ enum Standing {
 }
 
 impl Node {
-    /// A node that holds nothing. Its numbers are larger than `above`, which its ledger covers.
+    /// A node that holds nothing, with its stored state and the fences that it starts with.
     #[must_use]
-    pub fn new(ledger: Ledger, above: u64) -> Self {
+    pub fn new(state: DurableState, stripes: Stripes) -> Self {
         Self {
             locks: LockTable::default(),
-            stripes: Stripes::starting_at(above),
+            stripes,
             late: LateReleases::default(),
             queues: Queues::default(),
             claim_window_ms: DEFAULT_CLAIM_WINDOW_MS,
             counters: Counters::default(),
             max_ttl_ms: DEFAULT_MAX_TTL_MS,
-            longest_ttl_ms: ledger.longest_ttl_ms,
             quarantine_until: Millis(0),
             is_resumed: false,
-            is_ledger_owed: false,
-            ledger,
+            is_state_unsaved: false,
+            state,
         }
     }
 
@@ -108,13 +106,14 @@ impl Node {
         request: &Acquire<'_>,
         clock: &mut impl NodeClock,
     ) -> Result<Reply, Fault> {
+        self.refuse_unless_voting()?;
         let now = clock.latest();
         let owner = &request.owner.packed();
         match self.standing(keyspace, owner, clock)? {
             Standing::Held => self.refuse(keyspace, request, clock),
             Standing::Mine { fence } => {
                 // The same request again: the same lock, the same fence, at least as long.
-                self.cover(keyspace, fence, request.ttl.ms())?;
+                self.reserve(keyspace, fence, request.ttl.ms())?;
                 self.counters.refreshes += 1;
                 for key in 0..keyspace.count() {
                     let as_many = |count| count;
@@ -148,18 +147,19 @@ impl Node {
         request: &Extend<'_>,
         clock: &mut impl NodeClock,
     ) -> Result<Reply, Fault> {
+        self.refuse_unless_voting()?;
         let now = clock.latest();
         if !self.owns_all(keyspace, &request.owner.packed(), clock)? {
             self.counters.stale_extensions += 1;
             return Ok(Reply::Nil);
         }
         // One number for all keys: the next holder of any of them gets a larger one.
-        let lifted = |key| match keyspace.occupant(key) {
-            Occupant::Lock(id) => fence::lifted(self.locks.fence(id), request.floor),
+        let raised = |key| match keyspace.occupant(key) {
+            Occupant::Lock(id) => fence::raised(self.locks.fence(id), request.floor),
             _ => 0,
         };
-        let largest = (0..keyspace.count()).map(lifted).max().unwrap_or(0);
-        self.cover(keyspace, largest, request.ttl.ms())?;
+        let largest = (0..keyspace.count()).map(raised).max().unwrap_or(0);
+        self.reserve(keyspace, largest, request.ttl.ms())?;
         self.counters.extensions += 1;
         for key in 0..keyspace.count() {
             let one_more = |count: u32| count.saturating_add(1);
@@ -225,14 +225,20 @@ impl Node {
     ) -> Result<(), Fault> {
         let now = clock.latest();
         let owner = &request.owner.packed();
-        // What the master did is done: a copy that cannot store it follows all the same, and says so when
-        // it is to grant by itself.
-        if self.cover(keyspace, request.fence, request.left_ms).is_err()
-            && let Some(ledger) = self.ledger.covering(request.fence, request.left_ms)
+        let stripe = keyspace.stripe(0);
+        // No node grants for longer, so no lock has more left.
+        let left_ms = request.left_ms.min(MAX_TTL_LIMIT_MS);
+        // A file that goes beyond the state of a voting node does not belong to it, which is found out when the file is
+        // loaded. A master has granted what it replicates: a replica that cannot store its state follows all the same,
+        // and grants nothing itself until it has.
+        let belongs_here = self.state.non_voting.is_some() || request.fence <= self.state.highest();
+        if belongs_here
+            && self.reserve(keyspace, request.fence, left_ms).is_err()
+            && let Some(state) = self.state.reserving([stripe], request.fence, left_ms)
         {
-            self.owe_ledger(ledger);
+            self.set_unsaved_state(state);
         }
-        self.stripes.raise(keyspace.stripe(0), request.fence);
+        self.stripes.raise(stripe, request.fence);
         let granted = Millis(now.0.saturating_sub(request.held_ms.unwrap_or(0)));
         // An extension says how many there were and leaves the label out; a grant does neither.
         if let (Occupant::Lock(id), Some(extensions), None) =
@@ -242,7 +248,7 @@ impl Node {
             self.locks.set_fence(id, request.fence);
             self.locks.set_granted(id, granted);
             self.locks.set_extensions(id, extensions);
-            self.locks.prolong(id, now.deadline_after(request.left_ms));
+            self.locks.prolong(id, left_ms, now.deadline_after(left_ms));
             return Ok(());
         }
         let lock = NewLock {
@@ -252,7 +258,8 @@ impl Node {
             label: request.label.unwrap_or(&[]),
             fence: request.fence,
             granted,
-            deadline: now.deadline_after(request.left_ms),
+            deadline: now.deadline_after(left_ms),
+            lease_ms: left_ms,
             extensions: request.extensions.unwrap_or(0),
         };
         let id = self.locks.insert(&lock).ok_or(FULL)?;
@@ -285,12 +292,18 @@ impl Node {
     #[must_use]
     pub fn describe(&self, unburied: u64, role: Role, clock: &mut impl NodeClock) -> Reply {
         Reply::Map(vec![
-            ("node-id", self.ledger.node_id.as_bytes().into()),
+            ("node-id", self.state.node_id.as_bytes().into()),
+            ("incarnation", self.state.incarnation.into()),
+            ("origin", self.state.origin.name().as_bytes().into()),
+            ("voting", u64::from(self.state.non_voting.is_none()).into()),
+            ("non-voting-reason", self.state.non_voting.map_or("", NonVoting::name).as_bytes().into()),
             ("fence", self.largest_fence().into()),
+            ("high-water", self.state.highest().into()),
             ("quarantine-ms", self.quarantine_left_ms(clock).into()),
             ("locks", self.held().saturating_sub(unburied).into()),
             ("waiters", self.waiters().into()),
-            ("longest-ttl-ms", self.longest_ttl_ms.into()),
+            ("longest-lease-ms", self.state.longest_lease_ms.into()),
+            ("max-ttl-ms", self.max_ttl_ms.into()),
             ("claim-window-ms", self.claim_window_ms.into()),
             ("started", if self.is_resumed { &b"resumed"[..] } else { b"new" }.into()),
             ("role", role.name().into()),
@@ -384,7 +397,7 @@ impl Node {
         if !self.locks.has_room_for(keys) {
             return Err(FULL);
         }
-        self.cover(keyspace, fence, request.ttl.ms())?;
+        self.reserve(keyspace, fence, request.ttl.ms())?;
         for key in 0..keys {
             let mut deadline = now.deadline_after(request.ttl.ms());
             if has_locks && let Occupant::Lock(old) = keyspace.occupant(key) {
@@ -403,6 +416,7 @@ impl Node {
                 fence,
                 granted: now,
                 deadline,
+                lease_ms: request.ttl.ms(),
                 extensions: 0,
             };
             let id = self.locks.insert(&lock).ok_or(FULL)?;
@@ -415,6 +429,11 @@ impl Node {
         }
         self.counters.grants += 1;
         Ok(Some(fence))
+    }
+
+    #[inline]
+    fn refuse_unless_voting(&self) -> Result<(), Fault> {
+        self.state.non_voting.map_or(Ok(()), |reason| Err(Fault::NonVoting(reason)))
     }
 
     fn refuse_in_quarantine(&mut self, clock: &mut impl NodeClock) -> Result<(), Fault> {
@@ -457,7 +476,7 @@ impl Node {
         self.locks.set_extensions(id, extensions);
         // The lock may have come here from another name, whose stripe counted for it so far.
         self.stripes.raise(keyspace.stripe(key), fence);
-        let left_ms = now.left_until(self.locks.prolong(id, now.deadline_after(ttl.ms())));
+        let left_ms = now.left_until(self.locks.prolong(id, ttl.ms(), now.deadline_after(ttl.ms())));
         let held_ms = now.since(self.locks.granted(id));
         keyspace.replicate(Effect::Prolonged { key, owner, fence, left_ms, held_ms, extensions });
     }
@@ -468,9 +487,9 @@ impl Node {
         if floor > 0 || renamed {
             let stripe = keyspace.stripe(key);
             let last = self.stripes.last(stripe).max(self.locks.fence(id));
-            let raised = fence::lifted(last, floor);
-            // The floor is a wish: when it cannot be stored the lock is freed all the same.
-            let stored = self.cover(keyspace, raised, 0).is_ok();
+            let raised = fence::raised(last, floor);
+            // When the raise cannot be stored the lock is freed all the same.
+            let stored = self.reserve_on(keyspace, [stripe], raised, 0).is_ok();
             self.stripes.raise(stripe, if stored { raised } else { last });
         }
         // Its owner has spoken: whatever was handed to it does not count as unclaimed.
@@ -486,21 +505,31 @@ impl Node {
         }
     }
 
-    /// Makes sure that a crash from now on forgets neither this fence nor this time to live.
-    fn cover(&mut self, keyspace: &mut impl Keyspace, fence: u64, ttl_ms: u64) -> Result<(), Fault> {
-        if self.is_ledger_owed || !self.ledger.covers(fence, ttl_ms) {
-            self.store_covering(keyspace, fence, ttl_ms)?;
+    /// Stores what a crash must not forget before this fence and this lease are granted on the keys of a command.
+    #[inline]
+    fn reserve(&mut self, keyspace: &mut impl Keyspace, fence: u64, lease_ms: u64) -> Result<(), Fault> {
+        if self.is_state_unsaved || !self.state.covers(fence, lease_ms) {
+            let stripes: Vec<Stripe> = (0..keyspace.count()).map(|key| keyspace.stripe(key)).collect();
+            self.reserve_on(keyspace, stripes, fence, lease_ms)?;
         }
-        self.longest_ttl_ms = self.longest_ttl_ms.max(ttl_ms);
         Ok(())
     }
 
     #[cold]
-    fn store_covering(&mut self, keyspace: &mut impl Keyspace, fence: u64, ttl_ms: u64) -> Result<(), Fault> {
-        let next = self.ledger.covering(fence, ttl_ms).unwrap_or_else(|| self.ledger.clone());
+    fn reserve_on(
+        &mut self,
+        keyspace: &mut impl Keyspace,
+        stripes: impl IntoIterator<Item = Stripe>,
+        fence: u64,
+        lease_ms: u64,
+    ) -> Result<(), Fault> {
+        let next = self.state.reserving(stripes, fence, lease_ms);
+        let Some(next) = next.or_else(|| self.is_state_unsaved.then(|| self.state.clone())) else {
+            return Ok(());
+        };
         keyspace.store(&next)?;
-        keyspace.replicate(Effect::Covered { mark: next.mark, longest_ttl_ms: next.longest_ttl_ms });
-        self.keep_ledger(next);
+        keyspace.replicate(Effect::Dataset { id: next.dataset_id, high_water: next.highest() });
+        self.set_state(next);
         Ok(())
     }
 

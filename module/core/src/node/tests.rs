@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::catalog::Verb;
+use crate::durable::Dataset;
 use crate::grammar;
 use crate::image::LockImage;
 use crate::keyspace::{Effect, Occupant};
@@ -42,14 +43,14 @@ impl Keyspace for OneKey {
     fn delete(&mut self, _: usize) -> Option<LockId> {
         self.now_has(Occupant::Empty)
     }
-    fn store(&mut self, _: &Ledger) -> Result<(), Fault> {
+    fn store(&mut self, _: &DurableState) -> Result<(), Fault> {
         Ok(())
     }
     fn replicate(&mut self, _: Effect<'_>) {}
 }
 
 fn node() -> Node {
-    Node::new(Ledger::new("f".repeat(40)), 0)
+    Node::new(DurableState::new("f".repeat(40), 0), Stripes::default())
 }
 
 fn acquire(node: &mut Node, keys: &mut OneKey, owner: &[u8], mut now: Millis) -> Result<Reply, Fault> {
@@ -102,11 +103,11 @@ fn after_a_crash_no_number_comes_again_and_no_lock_too_early() {
     assert!(matches!(again, Ok(Reply::Integer(fence)) if fence > 4), "{again:?}");
 }
 
-/// A keyspace whose ledger can be stored or not, and was last stored like this.
+/// A keyspace whose disk may be full, and the state that was stored last.
 struct Disk {
     keys: OneKey,
     is_full: bool,
-    stored: Option<Ledger>,
+    stored: Option<DurableState>,
 }
 
 impl Keyspace for Disk {
@@ -131,18 +132,18 @@ impl Keyspace for Disk {
     fn delete(&mut self, key: usize) -> Option<LockId> {
         self.keys.delete(key)
     }
-    fn store(&mut self, ledger: &Ledger) -> Result<(), Fault> {
+    fn store(&mut self, state: &DurableState) -> Result<(), Fault> {
         if self.is_full {
             return Err(Fault::NotStored);
         }
-        self.stored = Some(ledger.clone());
+        self.stored = Some(state.clone());
         Ok(())
     }
     fn replicate(&mut self, _: Effect<'_>) {}
 }
 
 #[test]
-fn a_ledger_that_is_owed_is_stored_whole_before_anything_is_granted() {
+fn an_unsaved_state_is_stored_before_anything_is_granted() {
     let (mut node, mut now) = (node(), Millis::START);
     let high = LockImage {
         owner: b"theirs".to_vec(),
@@ -152,22 +153,157 @@ fn a_ledger_that_is_owed_is_stored_whole_before_anything_is_granted() {
         held_ms: 0,
         extensions: 0,
     };
-    // A copy takes a lock that it cannot remember.
-    let owed = node.ledger_for(&high).expect("neither the number nor the time is covered");
-    assert!(owed.mark > high.fence && owed.longest_ttl_ms >= high.left_ms, "{owed:?}");
-    node.owe_ledger(owed.clone());
+    // A replica loads a lock and cannot store its state.
+    let unsaved =
+        node.state_to_load(b"elsewhere", &high).expect("neither the fence nor the lease is covered");
+    assert!(unsaved.highest() > high.fence && unsaved.longest_lease_ms >= high.left_ms, "{unsaved:?}");
+    node.set_unsaved_state(unsaved.clone());
     node.load(0, b"elsewhere", &high, &mut now).unwrap();
     let mut disk = Disk { keys: OneKey(Occupant::Empty), is_full: true, stored: None };
-    // A number and a time far below those that are owed.
+    // A fence and a lease far below the unsaved ones.
     let request = grammar::acquire(Verb::Acquire, &[b"", b"k", b"mine", b"1000"], 10_000).unwrap();
     assert_eq!(node.acquire(&mut disk, &request, &mut now), Err(Fault::NotStored));
     disk.is_full = false;
     assert_eq!(node.acquire(&mut disk, &request, &mut now), Ok(Reply::Integer(1)));
-    assert_eq!(disk.stored, Some(owed), "and it does not go back by that");
+    let stored = disk.stored.clone().expect("it is stored");
+    assert!(stored.highest() >= unsaved.highest() && stored.longest_lease_ms == unsaved.longest_lease_ms);
     disk.is_full = true;
-    assert_eq!(
-        node.acquire(&mut disk, &request, &mut now),
-        Ok(Reply::Integer(1)),
-        "nothing is owed any longer"
-    );
+    assert_eq!(node.acquire(&mut disk, &request, &mut now), Ok(Reply::Integer(1)), "the state is stored");
+}
+
+/// A lock as it is saved.
+fn image(fence: u64, left_ms: u64) -> LockImage {
+    LockImage { owner: b"theirs".to_vec(), label: Vec::new(), fence, left_ms, held_ms: 0, extensions: 0 }
+}
+
+/// Sends a line to a node in memory.
+fn send(memory: &mut MemoryNode, line: &str, now: Millis) -> Result<Reply, Fault> {
+    let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+    memory.execute(&words, 1, now)
+}
+
+fn non_voting(reason: NonVoting) -> MemoryNode {
+    let mut memory = MemoryNode::new(&"f".repeat(40));
+    let state = memory.node_mut().without_vote(reason, "a".repeat(40), Dataset::default());
+    memory.node_mut().set_state(state);
+    memory
+}
+
+#[test]
+fn a_non_voting_node_grants_and_extends_nothing_and_answers_the_rest() {
+    let (mut memory, mut now) = (non_voting(NonVoting::Replica), Millis::START);
+    let lock = memory.node_mut().load(0, b"k", &image(7, 10_000), &mut now).unwrap();
+    memory.plant(b"k", Occupant::Lock(lock));
+    for line in [
+        "REDLOCK.ACQUIRE free me 1000",
+        "REDLOCK.ACQUIRE k me 1000",
+        "REDLOCK.ACQUIRE k me 1000 WAIT 1 1000 channel",
+        "REDLOCK.ACQUIRE k theirs 1000",
+        "REDLOCK.MACQUIRE 2 a b me 1000",
+        "REDLOCK.EXTEND k theirs 1000",
+        "REDLOCK.MEXTEND 1 k theirs 1000",
+    ] {
+        assert_eq!(send(&mut memory, line, now), Err(Fault::NonVoting(NonVoting::Replica)), "{line}");
+    }
+    assert!(matches!(send(&mut memory, "REDLOCK.INSPECT k", now), Ok(Reply::Map(_))));
+    assert!(matches!(send(&mut memory, "REDLOCK.NODE", now), Ok(Reply::Map(_))));
+    assert_eq!(send(&mut memory, "REDLOCK.RELEASE k theirs", now), Ok(Reply::Integer(1)));
+    let text = Fault::NonVoting(NonVoting::Replica).to_string();
+    assert!(text.starts_with("REDLOCKNOVOTE ") && text.contains("redlock admit"), "{text}");
+}
+
+#[test]
+fn an_admitted_node_waits_and_then_votes_above_the_floor() {
+    let (mut memory, now) = (non_voting(NonVoting::NoState), Millis::START);
+    let (own, other) = ("a".repeat(40), "f".repeat(40));
+    let admit = |id: &str| format!("REDLOCK.ADMIT {id} 5000000 1000");
+    assert_eq!(send(&mut memory, &admit(&other), now), Err(Fault::OtherNode));
+    assert_eq!(send(&mut memory, &admit(&own), now), Ok(Reply::Integer(1)));
+    let acquire = "REDLOCK.ACQUIRE k me 1000";
+    assert_eq!(send(&mut memory, acquire, now), Err(Fault::Quarantine { left_ms: 1_013 }), "with the drift");
+    memory.crash(now);
+    assert!(matches!(send(&mut memory, acquire, Millis(now.0 + 1_012)), Err(Fault::Quarantine { .. })));
+    let granted = send(&mut memory, acquire, Millis(now.0 + 2_000));
+    assert!(matches!(granted, Ok(Reply::Integer(fence)) if fence > 5_000_000), "{granted:?}");
+
+    let mut undecided = non_voting(NonVoting::SeveralStates);
+    assert_eq!(send(&mut undecided, &admit(&own), now), Err(Fault::NonVoting(NonVoting::SeveralStates)));
+}
+
+#[test]
+fn nothing_changes_when_the_state_of_an_admitted_node_cannot_be_stored() {
+    let (mut memory, mut now) = (non_voting(NonVoting::Asked), Millis::START);
+    let id = "a".repeat(40);
+    let request = grammar::Admit { node_id: id.as_bytes(), floor: 9, wait_ms: 5 };
+    assert_eq!(memory.node_mut().admit(&request, |_| Err(Fault::NotStored), &mut now), Err(Fault::NotStored));
+    assert_eq!(memory.node().state().non_voting, Some(NonVoting::Asked));
+    assert_eq!(memory.node().largest_fence(), 0);
+}
+
+#[test]
+fn a_loaded_lock_raises_the_fences_of_its_key() {
+    let (mut memory, mut now) = (MemoryNode::new("me"), Millis::START);
+    let lock = memory.node_mut().load(0, b"k", &image(77, 10_000), &mut now).unwrap();
+    memory.plant(b"k", Occupant::Lock(lock));
+    assert_eq!(send(&mut memory, "REDLOCK.RELEASE k theirs", now), Ok(Reply::Integer(1)));
+    assert_eq!(send(&mut memory, "REDLOCK.ACQUIRE k me 1000", now), Ok(Reply::Integer(78)));
+}
+
+#[test]
+fn a_lock_that_a_replica_copies_raises_the_fences_of_its_key() {
+    let (mut node, mut keys, mut now) = (node(), OneKey(Occupant::Empty), Millis::START);
+    let apply = grammar::apply(&[b"REDLOCK.APPLY", b"k", b"theirs", b"77", b"1000"]).unwrap();
+    node.apply(&mut keys, &apply, &mut now).unwrap();
+    let release = grammar::release(Verb::Release, &[b"", b"k", b"theirs"]).unwrap();
+    node.replay_release(&mut keys, &release);
+    assert_eq!(acquire(&mut node, &mut keys, b"me", now), Ok(Reply::Integer(78)));
+}
+
+#[test]
+fn a_forged_image_is_not_one_that_the_node_could_have_granted() {
+    let mut node = node();
+    node.set_max_ttl_ms(60_000);
+    assert!(node.could_have_granted(b"k", &image(fence::RAISE_CAP, 60_000)));
+    assert!(!node.could_have_granted(b"k", &image(1, 60_001)));
+    assert!(!node.could_have_granted(b"k", &image(1, u64::MAX)));
+    assert!(!node.could_have_granted(b"k", &image(fence::MAX_FENCE, 60_000)));
+    // From a replica's master or from a file: never for longer than any node grants.
+    let mut now = Millis::START;
+    let lock = node.load(0, b"k", &image(1, u64::MAX), &mut now).unwrap();
+    assert!(node.image(lock, &mut now).left_ms <= MAX_TTL_LIMIT_MS);
+}
+
+#[test]
+fn a_long_lease_that_is_over_does_not_prolong_the_quarantine_of_a_later_crash() {
+    let day = 24 * 3_600 * 1_000;
+    let (mut memory, mut now) = (MemoryNode::new("me"), Millis::START);
+    memory.node_mut().set_max_ttl_ms(2 * day);
+    assert!(send(&mut memory, &format!("REDLOCK.ACQUIRE k me {day}"), now).is_ok());
+    assert_eq!(memory.node().state_with_shorter_lease(&mut now), None, "it may still be running");
+    assert!(memory.node().state().quarantine_ms() >= day + day / 100 + 2);
+    assert!(send(&mut memory, "REDLOCK.RELEASE k me", now).is_ok());
+    let lowered = memory.node().state_with_shorter_lease(&mut now).unwrap();
+    assert!(lowered.quarantine_ms() < 2 * 60_000, "{lowered:?}");
+    // A flush forgets locks: the node waits for them, and a crash during that wait must not shorten it.
+    assert!(send(&mut memory, &format!("REDLOCK.ACQUIRE k me {day}"), now).is_ok());
+    memory.node_mut().quarantine_for_locks_of(None, &mut now);
+    assert!(memory.delete(b"k"));
+    assert_eq!(memory.node().state_with_shorter_lease(&mut now), None);
+}
+
+#[test]
+fn a_hostile_raise_of_one_key_leaves_the_others_where_they_are_over_a_restart() {
+    let (mut memory, mut now) = (MemoryNode::new("me"), Millis::START);
+    let most = fence::MAX_FENCE;
+    assert!(send(&mut memory, "REDLOCK.ACQUIRE evil me 1000", now).is_ok());
+    for _ in 0..2_000 {
+        assert!(send(&mut memory, &format!("REDLOCK.EXTEND evil me 1000 FENCE {most}"), now).is_ok());
+    }
+    assert!(send(&mut memory, "REDLOCK.ACQUIRE good me 1000", now).is_ok());
+    memory.crash(now);
+    now = Millis(now.0 + 100_000);
+    let good = send(&mut memory, "REDLOCK.ACQUIRE good other 1000", now);
+    assert!(matches!(good, Ok(Reply::Integer(fence)) if fence < 1 << 24), "{good:?}");
+    let evil = send(&mut memory, "REDLOCK.ACQUIRE evil other 1000", now);
+    assert!(matches!(evil, Ok(Reply::Integer(fence)) if fence > fence::RAISE_CAP), "{evil:?}");
 }

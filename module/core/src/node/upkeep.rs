@@ -3,12 +3,14 @@
 
 use super::{FULL, Node};
 use crate::counters::Counters;
+use crate::durable::{self, Dataset, DurableState, LocksDigest, NonVoting};
 use crate::fault::Fault;
-use crate::fence::{Stripe, Stripes};
+use crate::fence::{self, Stripe, Stripes};
+use crate::grammar::Admit;
 use crate::image::LockImage;
 use crate::late::LateReleases;
-use crate::ledger::{Ledger, Seal};
-use crate::request::{self, Owner};
+use crate::reply::Reply;
+use crate::request::{self, MAX_TTL_LIMIT_MS, Owner};
 use crate::table::{Database, LockId, NewLock};
 use crate::time::{Millis, NodeClock};
 use crate::wheel::Step;
@@ -50,9 +52,14 @@ impl Node {
     /// Counts a lock that the sweep has deleted, and forgets it if its value is gone.
     pub fn expired(&mut self, lock: LockId, gone: Option<LockId>) {
         self.counters.expirations += 1;
-        // A lock that came here from another name has the numbers of that name.
-        let stripe = Stripe::of(self.locks.place(lock).1);
-        self.stripes.raise(stripe, self.locks.fence(lock));
+        // A renamed lock has a fence of the stripe of its old name.
+        let (stripe, fence) = (Stripe::of(self.locks.place(lock).1), self.locks.fence(lock));
+        if fence > self.stripes.last(stripe) {
+            self.stripes.raise(stripe, fence);
+            if let Some(state) = self.state.reserving([stripe], fence, 0) {
+                self.set_unsaved_state(state);
+            }
+        }
         self.note_free_place(lock);
         self.bury_if(gone);
     }
@@ -75,15 +82,23 @@ impl Node {
         self.queues.note_all_free();
     }
 
-    /// The ledger that must be stored before a saved lock is taken over; `None` if the present one will do.
+    /// Whether this node could have granted a lock like this one. `RESTORE` and `MIGRATE` bring no other: a forged
+    /// image must not hold a key for years, or use up its fences.
     #[must_use]
-    pub fn ledger_for(&self, image: &LockImage) -> Option<Ledger> {
-        let next = self.ledger.covering(image.fence, image.left_ms);
-        next.or_else(|| self.is_ledger_owed.then(|| self.ledger.clone()))
+    pub fn could_have_granted(&self, key: &[u8], image: &LockImage) -> bool {
+        image.left_ms <= self.max_ttl_ms && image.fence <= fence::reach(self.stripes.last(Stripe::of(key)))
     }
 
-    /// Takes over a saved lock, once [its ledger](Self::ledger_for) is stored or owed; whoever loads it puts the
-    /// lock under its key.
+    /// The state that must be stored before a saved lock is loaded; `None` if the present one covers the lock.
+    #[must_use]
+    pub fn state_to_load(&self, key: &[u8], image: &LockImage) -> Option<DurableState> {
+        let left_ms = image.left_ms.min(MAX_TTL_LIMIT_MS);
+        let next = self.state.reserving([Stripe::of(key)], image.fence, left_ms);
+        next.or_else(|| self.is_state_unsaved.then(|| self.state.clone()))
+    }
+
+    /// Loads a saved lock, once [its state](Self::state_to_load) is stored or set as unsaved. The caller puts the lock
+    /// under its key.
     ///
     /// # Errors
     /// No more locks can be held, or the image is not of a lock.
@@ -96,8 +111,9 @@ impl Node {
     ) -> Result<LockId, Fault> {
         let owner = Owner::parse(&image.owner)?;
         let now = clock.latest();
+        // No node grants for longer, so no lock has more left.
+        let left_ms = image.left_ms.min(MAX_TTL_LIMIT_MS);
         self.stripes.raise(Stripe::of(key), image.fence);
-        self.longest_ttl_ms = self.longest_ttl_ms.max(image.left_ms);
         self.locks
             .insert(&NewLock {
                 database,
@@ -106,7 +122,8 @@ impl Node {
                 label: request::label(&image.label)?,
                 fence: image.fence,
                 granted: Millis(now.0.saturating_sub(image.held_ms)),
-                deadline: now.deadline_after(image.left_ms),
+                deadline: now.deadline_after(left_ms),
+                lease_ms: left_ms,
                 extensions: image.extensions,
             })
             .ok_or(FULL)
@@ -177,28 +194,67 @@ impl Node {
         self.stripes.largest()
     }
 
-    /// What this node must not forget. It is stored, unless that has failed and is owed.
+    /// What this node must not forget. It is stored, unless storing it has failed.
     #[must_use]
-    pub fn ledger(&self) -> &Ledger {
-        &self.ledger
+    pub fn state(&self) -> &DurableState {
+        &self.state
     }
 
-    /// Notes that another ledger was stored.
-    pub fn set_ledger(&mut self, ledger: Ledger) {
-        self.longest_ttl_ms = self.longest_ttl_ms.max(ledger.longest_ttl_ms);
-        self.keep_ledger(ledger);
+    /// Takes over a state that was just stored.
+    pub fn set_state(&mut self, state: DurableState) {
+        self.state = state;
+        self.is_state_unsaved = false;
     }
 
-    /// Notes that a ledger was stored that looks ahead: nothing in it was granted yet.
-    pub fn keep_ledger(&mut self, ledger: Ledger) {
-        self.ledger = ledger;
-        self.is_ledger_owed = false;
+    /// Takes over a state that is not stored yet: nothing is granted until it is.
+    pub fn set_unsaved_state(&mut self, state: DurableState) {
+        self.state = state;
+        self.is_state_unsaved = true;
     }
 
-    /// Notes that this ledger is the true one and could not be stored: nothing is granted until it is.
-    pub fn owe_ledger(&mut self, ledger: Ledger) {
-        self.ledger = ledger;
-        self.is_ledger_owed = true;
+    /// The state of this server under an id of its own, which does not vote: to be stored. The waiters are dismissed.
+    #[must_use]
+    pub fn without_vote(&mut self, reason: NonVoting, node_id: String, dataset: Dataset) -> DurableState {
+        self.dismiss_waiters();
+        let state = self.state.without_vote(reason, node_id);
+        state.following(dataset.id, dataset.highest_fence).unwrap_or(state)
+    }
+
+    /// Lets this node vote: with fences above the floor, after the wait. `store` stores the state, and nothing changes
+    /// if it cannot.
+    ///
+    /// # Errors
+    /// Another node was named, the server cannot tell which of several state files is its own, or the state cannot
+    /// be stored.
+    pub fn admit(
+        &mut self,
+        request: &Admit<'_>,
+        store: impl FnOnce(&DurableState) -> Result<(), Fault>,
+        clock: &mut impl NodeClock,
+    ) -> Result<Reply, Fault> {
+        if let Some(reason @ NonVoting::SeveralStates) = self.state.non_voting {
+            return Err(Fault::NonVoting(reason));
+        }
+        if request.node_id != self.state.node_id.as_bytes() {
+            return Err(Fault::OtherNode);
+        }
+        let above = self.state.highest().max(request.floor);
+        let state = self.state.admitted(request.floor, request.wait_ms);
+        store(&state)?;
+        self.set_state(state);
+        self.stripes.raise_all(above);
+        self.quarantine(durable::with_drift(request.wait_ms), clock);
+        Ok(Reply::Integer(1))
+    }
+
+    /// The state with a lower longest lease, to be stored when the leases that made it long are over; `None` most of
+    /// the time. A quarantine that is under way waits for leases that are not in the table.
+    #[must_use]
+    pub fn state_with_shorter_lease(&self, clock: &mut impl NodeClock) -> Option<DurableState> {
+        let now = clock.proven();
+        let left = |until: Millis| until.since(now);
+        let longest = self.locks.last_long_deadline().map_or(0, left).max(left(self.quarantine_until));
+        self.state.with_leases_of(longest)
     }
 
     /// Notes that this node has been here before.
@@ -206,10 +262,10 @@ impl Node {
         self.is_resumed = true;
     }
 
-    /// All locks in brief.
+    /// The set of locks in brief.
     #[must_use]
-    pub fn seal(&self) -> Seal {
-        self.locks.seal()
+    pub fn locks_digest(&self) -> LocksDigest {
+        self.locks.digest()
     }
 
     /// Grants nothing for so long: locks may have been forgotten. A longer wait that is under way stays.
@@ -238,32 +294,11 @@ impl Node {
         }
     }
 
-    /// Begins to grant where another node has granted before: numbers jump past all that it can have given
-    /// out. The ledger that says so is to be stored; until it is, nothing is granted.
-    #[must_use]
-    pub fn take_over(&mut self) -> Ledger {
-        let (ledger, above) = self.ledger.promoted();
-        self.stripes.raise_all(above);
-        ledger
-    }
-
-    /// Takes over what the ledger of another copy says. The result is to be stored, if there is one.
-    #[must_use]
-    pub fn joined_with(&self, mark: u64, longest_ttl_ms: u64) -> Option<Ledger> {
-        self.ledger.joined_with(mark, longest_ttl_ms)
-    }
-
     /// Grants again: nothing was forgotten after all, and it was no quarantine.
     pub fn end_quarantine(&mut self) {
         if std::mem::replace(&mut self.quarantine_until, Millis(0)) > Millis(0) {
             self.counters.quarantines = self.counters.quarantines.saturating_sub(1);
         }
-    }
-
-    /// The longest time to live granted.
-    #[must_use]
-    pub fn longest_ttl_ms(&self) -> u64 {
-        self.longest_ttl_ms
     }
 
     /// Time until this node grants again; 0 if it does.

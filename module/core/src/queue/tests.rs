@@ -83,7 +83,10 @@ fn one_owner_waits_once_for_a_key() {
 
 #[test]
 fn every_key_counts() {
-    let mut queues = Queues { limits: Limits { node: 4, key: 2, connection: 3 }, ..Queues::default() };
+    let mut queues = Queues {
+        limits: Limits { node: 4, key: 2, connection: 3, ..Limits::default() },
+        ..Queues::default()
+    };
     let mut refused = |waiter| queues.enter(waiter).err().map(|fault| fault.to_string());
     assert_eq!(refused(waiter("a", 1, 1, &["x", "y"])), None);
     assert!(refused(waiter("b", 2, 1, &["x", "z"])).is_some_and(|why| why.contains("on this connection")));

@@ -56,7 +56,7 @@
 //!
 //! Nodes are alike, so of all orders of the nodes one is kept; clients are numbered in the order in which they
 //! begin. A client is compared by the whole of its session, on a clock that starts with it. A node is compared by a
-//! summary: the lock, the number, the ledger, what is left of its quarantine, and which late requests it bars.
+//! summary: the lock, the number, the durable state, what is left of its quarantine, and which late requests it bars.
 //! That a summary says enough is not taken on trust: after each exploration, nodes that came to one summary by
 //! different ways are taken through everything that was tried there, and must answer the same.
 

@@ -43,8 +43,8 @@ pub(super) struct Summary {
     /// Owner, fence and time left.
     pub(super) lock: Option<(Vec<u8>, u64, u64)>,
     last_fence: u64,
-    mark: u64,
-    longest_ttl_ms: u64,
+    high_water: u64,
+    longest_lease_ms: u64,
     pub(super) quarantine_ms: u64,
     /// For each owner and each connection, for how many ticks its acquire is barred.
     barred: Vec<(u8, u8)>,
@@ -231,7 +231,7 @@ impl Running {
 
     fn crash(&mut self, bounds: &Bounds) {
         let window_ms = self.memory.node().late_window_ms();
-        let wait_ms = self.memory.node().ledger().quarantine_ms();
+        let wait_ms = self.memory.node().state().quarantine_ms();
         self.memory.crash(self.now);
         match bounds.mistake {
             Mistake::NoQuarantine => self.memory.node_mut().end_quarantine(),
@@ -269,8 +269,8 @@ impl Running {
         Summary {
             lock: lock.map(|lock| (lock.owner, lock.fence, lock.left_ms)),
             last_fence: node.stripes().last(Stripe::of(KEY)),
-            mark: node.ledger().mark,
-            longest_ttl_ms: node.ledger().longest_ttl_ms,
+            high_water: node.state().high_water,
+            longest_lease_ms: node.state().longest_lease_ms,
             quarantine_ms: node.quarantine_left_ms(&mut self.now.clone()),
             barred,
         }

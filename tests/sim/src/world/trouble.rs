@@ -10,7 +10,7 @@ use redlock_core::{Millis, Occupant};
 /// One thing that goes wrong.
 #[derive(Clone, Debug)]
 pub(super) enum Trouble {
-    /// A node is gone for a while. It comes back with nothing but its ledger, or with all its locks as well.
+    /// A node is gone for a while. It comes back with nothing but its durable state, or with all its locks as well.
     Crash { node: usize, down_us: u64, memory: Memory },
     /// It comes back.
     Restart { node: usize, saved: Option<Saved> },
@@ -33,7 +33,7 @@ pub(super) enum Trouble {
 /// What a node has written down by the time it crashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Memory {
-    /// Its ledger only.
+    /// Its durable state only.
     Gone,
     /// Every lock as it was when it was shut down.
     Saved,
@@ -251,7 +251,7 @@ impl World<'_> {
                 sim.touched.fill(self.now);
             }
             (None, Weakness::FencesForgotten) => {
-                let wait_ms = sim.memory.node().ledger().quarantine_ms();
+                let wait_ms = sim.memory.node().state().quarantine_ms();
                 sim.memory = fresh_node(node, self.plan);
                 sim.memory.node_mut().quarantine(wait_ms, &mut at);
             }

@@ -1,13 +1,13 @@
-//! A file that one process has for itself.
+//! A file lock that one process holds until it ends.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
 
-/// Claims a file for this process, until it ends. False if another process has it.
+/// Locks a file for this process. False if another process has it.
 ///
-/// The claim is the process's own: unlike one made with `flock` it is not shared with children that the
-/// server forks to save its dataset and that may outlive it.
-pub(crate) fn claim(file: &File) -> bool {
+/// The lock belongs to the process alone: unlike one made with `flock` it is not shared with children that the
+/// server forks to save its data set and that may outlive it.
+pub(crate) fn lock_file(file: &File) -> bool {
     let whole = libc::flock {
         l_type: libc::F_WRLCK as libc::c_short,
         l_whence: libc::SEEK_SET as libc::c_short,

@@ -1,0 +1,185 @@
+//! The durable state on disk: written to a draft, which replaces the file at once or not at all.
+//!
+//! The file is found by what it is, not by the server's port: every file in the server's dir whose name ends with
+//! `.state` and that has a state in it. So a server that changes its port stays the node that it was.
+
+use std::fs::{self, File, Metadata};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
+
+use redlock_core::Fault;
+use redlock_core::durable::{DurableState, FileId};
+
+use crate::server::api::{Level, log_line};
+use crate::server::confined::Confined;
+use crate::server::file_lock::lock_file;
+
+/// The name of a new state file, and how the names of all begin.
+const NAME: &str = "redlock.state";
+const STEM: &str = "redlock";
+const ENDING: &str = "state";
+
+/// The state file of this server.
+pub(crate) struct StateFile {
+    path: PathBuf,
+    /// Locked as long as the server runs: two servers must not share a state file.
+    _lock: File,
+    /// The last write failed, and the log says so.
+    is_broken: bool,
+    /// How often the state was written.
+    writes: u64,
+}
+
+static STATE_FILE: Confined<StateFile> = Confined::empty();
+
+/// What a server finds when it starts.
+pub(crate) enum Found {
+    /// No state file.
+    Nothing(StateFile),
+    /// A state file.
+    Known {
+        file: StateFile,
+        state: DurableState,
+        /// The state was written to another file than the one that it stands in.
+        is_copy: bool,
+    },
+    /// More than one, and no way to tell which is this server's.
+    Several(Vec<PathBuf>),
+}
+
+/// Looks for the state file: the named one, or the one in the server's dir.
+///
+/// # Errors
+/// What is wrong, with the name of the file and the remedy.
+pub(crate) fn find(dir: &Path, named: Option<&Path>) -> Result<Found, String> {
+    let mut paths = match named {
+        Some(name) => vec![dir.join(name)],
+        None => candidates(dir).map_err(|error| format!("{} cannot be read: {error}", dir.display()))?,
+    };
+    if paths.len() > 1 {
+        paths.sort_unstable();
+        return Ok(Found::Several(paths));
+    }
+    let path = paths.pop().unwrap_or_else(|| dir.join(NAME));
+    let shown = path.display();
+    let lock_path = beside(&path, "lock");
+    let lock = File::create(&lock_path).map_err(|error| {
+        format!("{} cannot be written: {error}; the server needs to write to its dir", lock_path.display())
+    })?;
+    if !lock_file(&lock) {
+        return Err(format!(
+            "{shown} is in use by another server; give each server a dir of its own, or a module argument state-file"
+        ));
+    }
+    let file = StateFile { path: path.clone(), _lock: lock, is_broken: false, writes: 0 };
+    let (bytes, id) = match read(&path) {
+        Ok(read) => read,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::Nothing(file)),
+        Err(error) => return Err(format!("{shown} cannot be read: {error}")),
+    };
+    let stored = DurableState::decode(&bytes).map_err(|why| {
+        format!(
+            "{shown} cannot be used: {why}. Without it this node cannot know which fences it has given out. Remove the \
+             file, start the server with the module argument new-node non-voting, and run `redlock admit`"
+        )
+    })?;
+    let is_copy = stored.file.is_some_and(|written| written != id);
+    Ok(Found::Known { file, state: stored.state, is_copy })
+}
+
+/// The files in the server's dir that are state files.
+fn candidates(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let path = entry?.path();
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        if path.extension().is_none_or(|ending| ending != ENDING) {
+            continue;
+        }
+        // A file of ours may be damaged; a file of another program is recognised by its beginning.
+        if name.starts_with(STEM) || begins_like_a_state(&path) {
+            found.push(path);
+        }
+    }
+    Ok(found)
+}
+
+fn begins_like_a_state(path: &Path) -> bool {
+    let mut beginning = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(64).read_to_end(&mut beginning));
+    read.is_ok() && DurableState::is_beginning(&beginning)
+}
+
+fn read(path: &Path) -> io::Result<(Vec<u8>, FileId)> {
+    let mut file = File::open(path)?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok((bytes, file_id(&file.metadata()?)))
+}
+
+/// Which file this is. A file system that keeps no time of creation says nothing about it, in all files alike.
+fn file_id(metadata: &Metadata) -> FileId {
+    let born = metadata.created().ok().and_then(|born| born.duration_since(UNIX_EPOCH).ok());
+    FileId { inode: metadata.ino(), born_ns: born.map_or(0, |born| born.as_nanos()) }
+}
+
+impl StateFile {
+    /// Stores a state: when this returns, a power failure does not undo it.
+    pub(crate) fn store(&mut self, state: &DurableState) -> io::Result<()> {
+        self.writes += 1;
+        let draft_path = beside(&self.path, "new");
+        let mut draft = File::create(&draft_path)?;
+        let id = file_id(&draft.metadata()?);
+        draft.write_all(state.encode(id).as_bytes())?;
+        draft.sync_all()?;
+        fs::rename(&draft_path, &self.path)?;
+        // The new name is on disk only when the folder is.
+        File::open(self.path.parent().unwrap_or(Path::new(".")))?.sync_all()
+    }
+
+    /// The file's name.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// Keeps the file open from now on.
+pub(crate) fn keep(file: StateFile) -> bool {
+    STATE_FILE.fill(file)
+}
+
+/// How often the state was written since the server started.
+pub(crate) fn writes() -> u64 {
+    STATE_FILE.with(|file| file.writes).unwrap_or(0)
+}
+
+/// Stores a state. The first failure of several in a row is logged, with the remedy.
+///
+/// # Errors
+/// [`Fault::NotStored`]: then nothing may be granted that relies on it.
+pub(crate) fn store(state: &DurableState) -> Result<(), Fault> {
+    let stored = STATE_FILE.with(|file| {
+        let outcome = file.store(state);
+        let path = file.path.display();
+        match &outcome {
+            Err(error) if !file.is_broken => log_line(
+                Level::Warning,
+                &format!("{path} cannot be written: {error}. Nothing is granted until it can: make room, or let the server write to its dir"),
+            ),
+            Ok(()) if file.is_broken => log_line(Level::Notice, &format!("{path} can be written again")),
+            _ => {}
+        }
+        file.is_broken = outcome.is_err();
+        outcome.is_ok()
+    });
+    if stored == Some(true) { Ok(()) } else { Err(Fault::NotStored) }
+}
+
+fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".");
+    name.push(ending);
+    PathBuf::from(name)
+}
