@@ -8,14 +8,15 @@ use std::fmt;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use redlock_core::fence::Stripe;
-use redlock_tests::Answer;
 use redlock_tests::subject::{Pure, Real, Subject};
+use redlock_tests::{Answer, SOON, within};
 
 const KEYS: [&str; 4] = ["a", "b", "a longer key with a blank", ""];
 const OWNERS: [&str; 4] = ["x", "y", "0f8fad5b-d9cb-469f-a165-70867728950e", "c0ffee"];
 const COUNTERS: [&str; 7] =
     ["grants", "refreshes", "refusals", "late_refusals", "extensions", "stale_extensions", "releases"];
-/// What else is the same when both have done all that they do by themselves.
+/// What else is the same when both have done all that they do by themselves. The module counts an unclaimed lock when
+/// it removes the record, and that may be at the server's next cron: a tenth of a second after the key is gone.
 const COUNTERS_AT_REST: [&str; 4] = ["waits", "handoffs", "unclaimed", "stale_releases"];
 
 #[derive(Clone)]
@@ -188,8 +189,13 @@ fn core_and_module_hand_on_alike() {
             let heard = by_key((0..count).map(|_| real.heard()).collect());
             prop_assert_eq!(heard, expected, "step {}: {:?}", number, step);
         }
-        for counter in COUNTERS.iter().chain(&COUNTERS_AT_REST) {
+        for counter in COUNTERS {
             prop_assert_eq!(real.counter(counter), pure.counter(counter), "{}", counter);
+        }
+        for counter in COUNTERS_AT_REST {
+            let expected = pure.counter(counter);
+            within(SOON, || (real.counter(counter) == expected).then_some(()));
+            prop_assert_eq!(real.counter(counter), expected, "{}", counter);
         }
         Ok(())
     });
