@@ -68,6 +68,7 @@ pub use fleet::Fleet;
 pub use inspection::Inspection;
 pub use locate::{OLDER_VERSION, module_path, older_module};
 pub use proxy::{Deed, Proxy, Way};
+pub use redlock_sim::seed;
 pub use sentinel::Sentinel;
 pub use server::{Server, StartFailure};
 pub use skip::skip;

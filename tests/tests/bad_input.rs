@@ -3,7 +3,7 @@
 #![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
 use fastrand::Rng;
-use redlock_tests::{Answer, Server, Wire};
+use redlock_tests::{Answer, Server, Wire, seed};
 
 const VECTORS: usize = 10_000;
 const MEBIBYTE: usize = 1 << 20;
@@ -281,7 +281,7 @@ impl Target {
 
 #[test]
 fn random_arguments_do_no_harm() {
-    let seed = std::env::var("REDLOCK_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(20_261);
+    let seed = seed(20_261);
     let mut rng = Rng::with_seed(seed);
     let mut target = Target::start();
     let pid = target.server.pid();

@@ -8,7 +8,7 @@
 
 use fastrand::Rng;
 use redlock_tests::campaign::{Campaign, Lock, Violation, Work, key_name};
-use redlock_tests::{Answer, Fleet, SOON, eventually};
+use redlock_tests::{Answer, Fleet, SOON, eventually, seed};
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
@@ -56,8 +56,8 @@ struct Administrator<'a> {
 }
 
 impl<'a> Administrator<'a> {
-    fn of(fleet: &'a Fleet, keys: usize, seed: u64) -> Self {
-        let chance = Rng::with_seed(seed);
+    fn of(fleet: &'a Fleet, keys: usize, fixed: u64) -> Self {
+        let chance = Rng::with_seed(seed(fixed));
         Self { fleet, keys, chance, images: HashMap::new(), done: BTreeMap::new() }
     }
 

@@ -4,7 +4,7 @@
 
 use fastrand::Rng;
 use redlock_tests::campaign::{Campaign, Violation, Work};
-use redlock_tests::{Answer, Builder, Clock, Fleet, Proxy, Way};
+use redlock_tests::{Answer, Builder, Clock, Fleet, Proxy, Way, seed};
 use std::time::Duration;
 
 const CONTENDER: &str = env!("CARGO_BIN_EXE_contender");
@@ -96,7 +96,8 @@ impl World {
     }
 }
 
-fn everything_goes_wrong(name: &str, seed: u64, describe: impl Fn(usize, Builder) -> Builder) {
+fn everything_goes_wrong(name: &str, fixed: u64, describe: impl Fn(usize, Builder) -> Builder) {
+    let seed = seed(fixed);
     let mut world = World::start(seed, describe);
     let mut campaign = world.campaign(Work::default());
     campaign.until_all_hold(2);

@@ -6,10 +6,10 @@ use std::collections::HashSet;
 use std::fmt;
 
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestRunner};
+use proptest::test_runner::{Config, RngSeed, TestRunner};
 use redlock_core::fence::Stripe;
 use redlock_tests::subject::{Pure, Real, Subject};
-use redlock_tests::{Answer, SOON, within};
+use redlock_tests::{Answer, SOON, seed, within};
 
 const KEYS: [&str; 4] = ["a", "b", "a longer key with a blank", ""];
 const OWNERS: [&str; 4] = ["x", "y", "0f8fad5b-d9cb-469f-a165-70867728950e", "c0ffee"];
@@ -146,7 +146,8 @@ fn waiting_step() -> impl Strategy<Value = Step> {
 
 fn cases(usual: u32, long: u32) -> TestRunner {
     let cases = if std::env::var_os("REDLOCK_LONG").is_some() { long } else { usual };
-    TestRunner::new(Config { cases, failure_persistence: None, ..Config::default() })
+    let rng_seed = RngSeed::Fixed(seed(1));
+    TestRunner::new(Config { cases, rng_seed, failure_persistence: None, ..Config::default() })
 }
 
 /// The key that an announcement names, which comes last and may have blanks in it.

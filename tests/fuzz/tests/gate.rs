@@ -1,6 +1,6 @@
 //! Every target with the inputs that are kept, and with a fixed number of inputs made from them.
 //!
-//! The same inputs in every run: what fails here fails again. `scripts/fuzz` looks further.
+//! The same inputs in every run of the gate: what fails here fails again. `scripts/fuzz` looks further.
 
 // A broken promise ends the test, with a message that says which.
 #![allow(clippy::expect_used, clippy::panic)]
@@ -14,7 +14,9 @@ const LONG: usize = 50;
 fn try_out(name: &str, count: usize) {
     let target = redlock_fuzz::target(name).expect("a target of this name");
     let count = if std::env::var_os("REDLOCK_LONG").is_some() { LONG * count } else { count };
-    if let Some((input, said)) = inputs::first_failure(target, &inputs::kept(name), count, 1) {
+    if let Some((input, said)) =
+        inputs::first_failure(target, &inputs::kept(name), count, redlock_sim::seed(1))
+    {
         let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("fuzz-{name}"));
         std::fs::write(&path, input).expect("the target folder is writable");
         panic!("{said}\n`scripts/fuzz {name} {}` shows it again", path.display());

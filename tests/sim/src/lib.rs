@@ -16,6 +16,7 @@
 //! | `storage.rs` | a storage that turns stale holders away |
 //! | `checks.rs` | what must be true of every history |
 //! | `outcome.rs` | what came of it, in figures |
+//! | `seed.rs` | where random tests get their seeds |
 //! | [`model`] | everything that can happen on a small scale, one state after the other |
 
 // This crate is test code throughout: a broken expectation ends the test, with a message that says which.
@@ -28,6 +29,7 @@ pub mod model;
 mod network;
 mod outcome;
 mod plan;
+mod seed;
 mod storage;
 mod world;
 
@@ -36,6 +38,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 pub use checks::{Checks, SessionId, Violation};
 pub use outcome::Outcome;
 pub use plan::Plan;
+pub use seed::seed;
 pub use world::{run, trace};
 
 /// A rule that is left out on purpose, to see that the checks notice.

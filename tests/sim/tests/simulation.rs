@@ -8,9 +8,9 @@ use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-/// Where the seeds of a run begin: `REDLOCK_SEED`, or always the same.
+/// The first seed of a run; each history takes the next.
 fn first_seed() -> u64 {
-    std::env::var("REDLOCK_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1)
+    sim::seed(1)
 }
 
 fn histories() -> u64 {
