@@ -61,6 +61,8 @@ impl Orders {
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
     let orders = Orders::read();
+    // Owners and pauses of plain locks: all tasks are on this thread.
+    fastrand::seed(orders.number);
     let locks = Arc::new(Locks::of(&orders.nodes, orders.votes, &orders.manner, orders.ttl));
     let sessions = Arc::new(AtomicU64::new(first_session(orders.number)));
     let (stop, stopped) = watch::channel(());
