@@ -10,12 +10,22 @@ fn key(number: usize) -> String {
     format!("lock:{number}")
 }
 
-/// A server that holds locks and is then made to evict whatever it likes, until some of them are gone.
-fn evict_some(server: &Server) -> Wire {
-    let mut wire = server.connect();
+/// Locks of the server under their keys.
+fn take_all(wire: &mut Wire, key: impl Fn(usize) -> String) {
     for number in 0..LOCKS {
         assert!(matches!(wire.call(&["REDLOCK.ACQUIRE", &key(number), "holder", "60000"]), Answer::Int(1..)));
     }
+}
+
+/// A server that holds locks and is then made to evict whatever it likes, until some of them are gone.
+fn evict_some(server: &Server) -> Wire {
+    let mut wire = server.connect();
+    take_all(&mut wire, key);
+    evict(server, wire)
+}
+
+/// Makes a server evict whatever it likes, until some of its locks are gone.
+fn evict(server: &Server, mut wire: Wire) -> Wire {
     let used: u64 =
         server.info("memory", "used_memory").and_then(|used| used.parse().ok()).expect("used_memory");
     wire.call(&["CONFIG", "SET", "maxmemory-policy", "allkeys-random"]);
@@ -44,6 +54,38 @@ fn an_evicted_lock_is_not_granted_again_before_its_time() {
     let count = server.info("redlock", "redlock_quarantines").expect("a counter");
     assert_ne!(count, "0");
     assert!(server.log().contains("evicted a held lock"), "{}", server.log());
+}
+
+/// The module knows a lock by the key under which it was granted; the server evicts it under the one that it has now.
+#[test]
+fn an_evicted_lock_that_was_renamed_is_not_granted_again_before_its_time() {
+    let server = Server::start();
+    let mut wire = server.connect();
+    let before = |number| format!("before:{number}");
+    take_all(&mut wire, before);
+    for number in 0..LOCKS {
+        assert_eq!(wire.call(&["RENAME", &before(number), &key(number)]), Answer::ok());
+    }
+    let mut wire = evict(&server, wire);
+    let evicted = gone(&mut wire).expect("a lock is gone");
+    let answer = wire.call(&["REDLOCK.ACQUIRE", &evicted, "thief", "60000"]);
+    assert_eq!(answer.error_word(), Some("REDLOCKQUARANTINE"), "{answer:?}");
+}
+
+/// As above, with a lock that was moved to another database.
+#[test]
+fn an_evicted_lock_that_was_moved_is_not_granted_again_before_its_time() {
+    let server = Server::start();
+    let mut wire = server.connect();
+    take_all(&mut wire, key);
+    for number in 0..LOCKS {
+        assert_eq!(wire.call(&["MOVE", &key(number), "1"]), Answer::Int(1));
+    }
+    assert_eq!(wire.call_strs("SELECT 1"), Answer::ok());
+    let mut wire = evict(&server, wire);
+    let evicted = gone(&mut wire).expect("a lock is gone");
+    let answer = wire.call(&["REDLOCK.ACQUIRE", &evicted, "thief", "60000"]);
+    assert_eq!(answer.error_word(), Some("REDLOCKQUARANTINE"), "{answer:?}");
 }
 
 /// The same without the protection: the check can fail.
