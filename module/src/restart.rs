@@ -198,7 +198,7 @@ pub(crate) fn evicted(ctx: Ctx<'_>, database: u16, key: &[u8]) {
         let Some(lock) = state::last_freed().filter(|lock| state.last_evicted != Some(*lock)) else { return };
         state.last_evicted = Some(lock);
         if !state.is_replica && state.grace != Grace::Off {
-            state.node.quarantine_for(lock, &mut state.clock);
+            state.node.quarantine_for(lock, key, &mut state.clock);
             ctx.log(Level::Warning, "quarantine: the server has evicted a held lock; set maxmemory-policy to noeviction or volatile-*");
         }
     });

@@ -1,6 +1,6 @@
 //! What many tests of one server do first.
 
-use crate::{Answer, Builder, Clock, Server};
+use crate::{Answer, Builder, Clock, Server, Wire};
 
 /// Starts a server whose module sees a clock that stands still, over restarts too, so that every number is exact.
 #[must_use]
@@ -17,4 +17,15 @@ pub fn frozen(builder: Builder) -> (Server, Clock) {
 pub fn granted(answer: &Answer) -> i64 {
     assert!(matches!(answer, Answer::Int(1..)), "expected a fence, got {answer:?}");
     answer.int()
+}
+
+/// Lets a server vote that does not, with fences above `floor`, after `wait_ms`.
+///
+/// # Panics
+/// When the server refuses.
+pub fn admit(wire: &mut Wire, floor: i64, wait_ms: u64) {
+    let node = wire.call_strs("REDLOCK.NODE");
+    let id = node.field("node-id").map(Answer::string).unwrap_or_default();
+    let answer = wire.call(&["REDLOCK.ADMIT", &id, &floor.to_string(), &wait_ms.to_string()]);
+    assert_eq!(answer, Answer::Int(1), "an operator can admit the node");
 }

@@ -105,6 +105,16 @@ impl History {
         self.events.iter().filter(|event| matches!(event.what, What::Granted(_))).count()
     }
 
+    /// The largest fence that was granted.
+    #[must_use]
+    pub fn largest_fence(&self) -> i64 {
+        let fence = |event: &Event| match &event.what {
+            What::Granted(promise) => promise.fence,
+            _ => 0,
+        };
+        self.events.iter().map(fence).max().unwrap_or(0)
+    }
+
     /// How many locks are relied on at a moment, by those who were answered until then.
     #[must_use]
     pub fn held_at(&self, moment: Instant) -> usize {

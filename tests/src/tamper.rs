@@ -1,8 +1,11 @@
 //! A disk that fails or dawdles: system calls of a running server are tampered with from outside, by `strace`.
 
 use crate::server::Server;
+use std::fs;
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use tempfile::NamedTempFile;
 
 /// System calls of a server are tampered with until this is dropped.
 #[derive(Debug)]
@@ -18,15 +21,55 @@ impl Tampered {
     /// When strace says nothing at all.
     #[must_use]
     pub fn with(server: &Server, calls: &str, how: &str) -> Option<Self> {
-        let mut command = Command::new("strace");
-        command.args(["--follow-forks", "--output=/dev/null", "--attach", &server.pid().to_string()]);
-        command.args([format!("--trace={calls}"), format!("--inject={calls}:{how}")]);
-        let strace = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
-        let mut tampered = Self { strace: strace.ok()? };
-        let said = BufReader::new(tampered.strace.stderr.take().expect("a pipe was asked for"));
-        // It says so when it has the server in its hands; what it cannot do ends it.
-        let is_attached = said.lines().map_while(Result::ok).any(|line| line.contains(" attached"));
-        is_attached.then_some(tampered)
+        let options = [format!("--trace={calls}"), format!("--inject={calls}:{how}")];
+        attach(server, Path::new("/dev/null"), &options).map(|strace| Self { strace })
+    }
+}
+
+/// Attaches strace to a server. `None` where strace is missing or may not.
+fn attach(server: &Server, output: &Path, options: &[String]) -> Option<Child> {
+    let mut command = Command::new("strace");
+    command
+        .args(["--follow-forks", "--attach", &server.pid().to_string(), "--output"])
+        .arg(output)
+        .args(options);
+    let mut strace =
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().ok()?;
+    let said = BufReader::new(strace.stderr.take().expect("a pipe was asked for"));
+    // It says so when it has the server in its hands; what it cannot do ends it.
+    let is_attached = said.lines().map_while(Result::ok).any(|line| line.contains(" attached"));
+    is_attached.then_some(strace)
+}
+
+/// System calls of a server are written down until this ends.
+#[derive(Debug)]
+pub struct Traced {
+    tampered: Tampered,
+    output: NamedTempFile,
+}
+
+impl Traced {
+    /// Writes these system calls down, with the names of the files. `None` where strace is missing or may not.
+    ///
+    /// # Panics
+    /// When there is no room for a file.
+    #[must_use]
+    pub fn begin(server: &Server, calls: &str) -> Option<Self> {
+        let output = NamedTempFile::new().expect("a file for the trace");
+        let options = [format!("--trace={calls}"), "--decode-fds=path".to_owned()];
+        let strace = attach(server, output.path(), &options)?;
+        Some(Self { tampered: Tampered { strace }, output })
+    }
+
+    /// The calls so far, one a line, in their order.
+    ///
+    /// # Panics
+    /// When the file cannot be read.
+    #[must_use]
+    pub fn end(self) -> Vec<String> {
+        drop(self.tampered);
+        let text = fs::read_to_string(self.output.path()).expect("a readable file");
+        text.lines().map(str::to_owned).collect()
     }
 }
 

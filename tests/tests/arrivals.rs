@@ -3,7 +3,7 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "tests, and helpers of tests")]
 
-use redlock_tests::{Answer, Builder, SOON, Server, Wire, eventually, frozen, granted};
+use redlock_tests::{Answer, Builder, SOON, Server, Wire, admit, eventually, frozen, granted};
 use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use std::time::Duration;
 const LONG_MS: u64 = 600_000;
 const HIGH: u64 = 50_000_000;
 
-/// A server that can be kept from storing its ledger: the ledger has a folder of its own.
+/// A server that can be kept from storing its state: the state file has a folder of its own.
 fn with_a_folder_of_its_own(builder: Builder) -> (tempfile::TempDir, PathBuf, Builder) {
     let all = tempfile::tempdir().expect("a folder");
-    let folder = all.path().join("ledger");
+    let folder = all.path().join("state");
     fs::create_dir(&folder).expect("a folder in a folder");
     let file = folder.join("mine").display().to_string();
     (all, folder, builder.module_args(["state-file", &file]))
@@ -93,47 +93,84 @@ fn a_replica_that_cannot_remember_follows_and_grants_nothing() {
     let mut wire = replica.connect();
     assert_eq!(wire.call_strs("REDLOCK.INSPECT k").field("fence"), Some(&Answer::Int(HIGH.cast_signed())));
     assert_eq!(wire.call_strs("REPLICAOF NO ONE"), Answer::ok());
-    let refused = wire.call_strs("REDLOCK.ACQUIRE free mine 1000");
+    let id = wire.call_strs("REDLOCK.NODE").field("node-id").map(Answer::string).expect("an id");
+    let refused = wire.call(&["REDLOCK.ADMIT", &id, "0", "0"]);
     assert_eq!(refused.error_word(), Some("REDLOCKSTATE"), "{refused:?}");
     fs::rename(hidden, &folder).expect("a folder can be renamed");
+    admit(&mut wire, 0, 0);
     assert!(granted(&wire.call_strs("REDLOCK.ACQUIRE free mine 1000")) > HIGH.cast_signed());
-    let ledger = fs::read_to_string(folder.join("mine")).expect("the ledger");
-    let longest = ledger.lines().find_map(|line| line.strip_prefix("longest-ttl-ms "));
-    let longest: u64 = longest.expect("a longest time").parse().expect("a number");
+    let stored = fs::read_to_string(folder.join("mine")).expect("the state file");
+    let longest = stored.lines().find_map(|line| line.strip_prefix("longest-lease-ms "));
+    let longest: u64 = longest.expect("a longest lease").parse().expect("a number");
     assert!(longest >= LONG_MS - 60_000, "{longest}");
 }
 
 #[test]
-fn fences_do_not_go_back_when_a_promise_could_not_be_withdrawn() {
-    let (_all, folder, builder) = with_a_folder_of_its_own(Server::builder());
-    let storing =
-        builder.arg("appendonly", "yes").arg("appendfsync", "always").arg("aof-use-rdb-preamble", "no");
-    let mut server = storing.start();
+fn a_forged_image_is_refused_and_changes_nothing() {
+    let server = Server::builder().module_args(["max-ttl", "60000"]).start();
     let mut wire = server.connect();
-    assert!(granted(&wire.call_strs(&format!("REDLOCK.ACQUIRE k mine 1000 FENCE {HIGH}"))) > 0);
-    assert_eq!(wire.call_strs("REDLOCK.RELEASE k mine"), Answer::Int(1));
-    let stored =
-        || fs::read_to_string(folder.join("mine")).ok().filter(|ledger| ledger.contains("grants-stored yes"));
-    eventually("the ledger promises that grants are stored", SOON, stored);
-    let hidden = hide(&folder);
-    // From now on a crash may forget a grant, and the ledger cannot say so.
-    assert_eq!(wire.call_strs("CONFIG SET appendfsync everysec"), Answer::ok());
-    let refused = wire.call_strs("REDLOCK.ACQUIRE other mine 1000");
-    assert_eq!(refused.error_word(), Some("REDLOCKSTATE"), "{refused:?}");
-    fs::rename(hidden, &folder).expect("a folder can be renamed");
-    assert!(granted(&wire.call_strs("REDLOCK.ACQUIRE other mine 1000")) > 0);
-    assert_eq!(wire.call_strs("REDLOCK.RELEASE other mine"), Answer::Int(1));
-    assert_eq!(wire.call_strs("CONFIG SET appendonly no"), Answer::ok());
-    server.kill();
-    fs::remove_dir_all(server.data_dir().join("appendonlydir")).expect("the AOF");
-    server.restart();
-    let mut wire = server.connect();
-    let fence =
-        eventually("the quarantine is over", SOON, || match wire.call_strs("REDLOCK.ACQUIRE k mine 1000") {
-            Answer::Int(fence) => Some(fence),
-            _ => None,
-        });
-    assert!(fence > HIGH.cast_signed(), "{fence} goes back");
+    assert!(granted(&wire.call_strs("REDLOCK.ACQUIRE k theirs 60000")) > 0);
+    let Answer::Text(genuine) = wire.call_strs("DUMP k") else { panic!("a lock can be dumped") };
+    assert_eq!(wire.call_strs("REDLOCK.RELEASE k theirs"), Answer::Int(1));
+    let before = wire.call_strs("REDLOCK.NODE");
+    for (case, fence, left_ms) in [
+        ("a year too long", 1, 60_001),
+        ("as long as a number can say", 1, u64::MAX),
+        ("the last of all fences", (1 << 63) - 1, 1_000),
+        ("both", (1 << 63) - 1, u64::MAX),
+    ] {
+        let answer = wire.call(&[b"RESTORE", &b"k"[..], b"0", &forged(&genuine, fence, left_ms)]);
+        assert!(matches!(answer, Answer::Error(_)), "{case}: {answer:?}");
+        assert_eq!(wire.call_strs("EXISTS k"), Answer::Int(0), "{case}");
+        assert_eq!(wire.call_strs("REDLOCK.NODE"), before, "{case}");
+    }
+    // The control: an image that is made in the same way and says what a node could have granted.
+    let answer = wire.call(&[b"RESTORE", &b"k"[..], b"0", &forged(&genuine, 77, 60_000)]);
+    assert_eq!(answer, Answer::ok());
+    assert_eq!(wire.call_strs("REDLOCK.RELEASE k theirs"), Answer::Int(1));
+    assert_eq!(
+        wire.call_strs("REDLOCK.ACQUIRE k mine 1000"),
+        Answer::Int(78),
+        "a loaded lock raises its key"
+    );
+}
+
+/// An image of a lock with another fence and another time left, as `RESTORE` takes it: numbers of eight bytes, and the
+/// checksum that belongs to them.
+fn forged(genuine: &[u8], fence: u64, left_ms: u64) -> Vec<u8> {
+    // Type, module id (9 bytes), then the two numbers, each after the opcode 2 for an unsigned number.
+    let mut image = genuine[..10].to_vec();
+    let mut rest = &genuine[10..genuine.len() - 8];
+    for number in [fence, left_ms] {
+        image.push(2);
+        image.push(0x81);
+        image.extend_from_slice(&number.to_be_bytes());
+        assert_eq!(rest[0], 2, "an unsigned number");
+        rest = &rest[1 + length_of(rest[1])..];
+    }
+    image.extend_from_slice(rest);
+    let checksum = crc64(&image);
+    image.extend_from_slice(&checksum.to_le_bytes());
+    image
+}
+
+/// The checksum that the server puts behind an image: CRC-64 with the polynomial of Jones, reflected.
+fn crc64(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |sum, byte| {
+        (0..8).fold(sum ^ u64::from(*byte), |sum, _| {
+            (sum >> 1) ^ if sum & 1 == 1 { 0x95ac_9329_ac4b_c9b5 } else { 0 }
+        })
+    })
+}
+
+/// How many bytes a number takes that begins with this one.
+fn length_of(first: u8) -> usize {
+    match first {
+        0x81 => 9,
+        0x80 => 5,
+        _ if first >> 6 == 1 => 2,
+        _ => 1,
+    }
 }
 
 #[test]

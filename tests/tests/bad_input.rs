@@ -187,7 +187,7 @@ fn moved_by(name: &str, answer: &Answer) -> Option<&'static [&'static str]> {
         ("RELEASE", Answer::Int(0)) => Some(&["stale_releases"]),
         ("INSPECT", Answer::Nil) => Some(&[]),
         ("INSPECT", Answer::List(fields)) if fields.len() == 12 => Some(&[]),
-        ("NODE", Answer::List(fields)) if fields.len() == 20 => Some(&[]),
+        ("NODE", Answer::List(fields)) if fields.len() == 32 => Some(&[]),
         _ => None,
     }
 }

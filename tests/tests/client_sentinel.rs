@@ -5,8 +5,8 @@
 mod client;
 
 use client::{TTL, builder, until_all_answer};
-use redlock_client::{Error, Freed, LockManager, Node, Vote};
-use redlock_tests::{Answer, Fleet, SOON, Sentinel, Server, eventually_async};
+use redlock_client::{Freed, LockManager, Node, Vote};
+use redlock_tests::{Answer, Fleet, SOON, Sentinel, Server, admit, eventually_async};
 use std::time::Duration;
 
 /// Longer than a failover takes here, short enough to be waited out.
@@ -69,37 +69,36 @@ async fn every_node_may_be_a_watched_master() {
 }
 
 #[tokio::test]
-async fn after_a_failover_the_new_master_votes_once_its_quarantine_is_over() {
+async fn after_a_failover_the_new_master_votes_once_it_is_admitted() {
     let (sentinel, pair, fleet) = (Sentinel::start(), Pair::start(), Fleet::start(2));
     sentinel.watch("orders", &pair.master);
     let watched = || Node::sentinel([sentinel.url()], "orders");
     let nodes = [watched()].into_iter().chain(fleet.urls().into_iter().map(Node::from));
     let manager = builder().nodes(nodes).build().expect("addresses");
     until_all_answer(&manager).await;
-    let single = alone(watched()).await;
-    // What a master grants last, a replica may lack: it waits for the longest time that it knows of.
-    let held = single.try_acquire("held", SHORT).await.expect("a free lock");
     pair.replica.catch_up(&pair.master);
     sentinel.fail_over("orders");
-    let quarantine = eventually_async("the new master is found", SOON, async || {
-        let health = manager.health().await.expect("a runtime");
-        assert!(health.can_grant(), "two of three nodes have nothing to do with it");
-        let state = health.nodes[0].state.as_ref().ok()?;
-        (state.id == node_id(&pair.replica)).then_some(state.quarantine)
+    // Until then it is another node that nobody has admitted, and does not count.
+    let single = builder().nodes([watched()]).build().expect("an address");
+    let error = eventually_async("the new master is found", SOON, async || {
+        let error = single.try_acquire("other", SHORT).await.expect_err("the new master does not vote");
+        error.to_string().contains("REDLOCKNOVOTE").then_some(error)
     })
     .await;
-    assert!(!quarantine.is_zero(), "the new master is in quarantine and says so");
-    until_all_answer(&single).await;
-    let error = single.try_acquire("other", SHORT).await.expect_err("the new master grants nothing");
-    assert!(matches!(error, Error::Quarantined { .. }), "{error}");
-    assert!(error.is_retryable());
+    assert!(error.to_string().contains("redlock admit"), "{error}");
     manager.try_acquire("other", SHORT).await.expect("two of three nodes").release().await;
-    let wait = quarantine + SOON;
-    let guard =
-        single.acquire_timeout("other", SHORT, wait).await.expect("a new master after its quarantine");
-    assert!(pair.replica.connect().inspect("other").is_some());
+    admit(&mut pair.replica.connect(), 0, 0);
+    let guard = eventually_async("the new master votes", SOON, async || {
+        let guard = manager.try_acquire("lock", TTL).await.expect("three nodes");
+        let held_there = pair.replica.connect().inspect("lock").is_some();
+        if held_there {
+            return Some(guard);
+        }
+        guard.release().await;
+        None
+    })
+    .await;
     guard.release().await;
-    drop(held);
 }
 
 /// Swaps master and replica without Sentinel's help, so that nobody closes the connections to the old master.

@@ -10,10 +10,10 @@ fn get(wire: &mut Wire, name: &str) -> Option<String> {
 fn defaults_are_those_of_the_contract() {
     let server = Server::start();
     let mut wire = server.connect();
-    assert_eq!(get(&mut wire, "redlock.max-ttl"), Some("86400000".into()));
+    assert_eq!(get(&mut wire, "redlock.max-ttl"), Some("3600000".into()));
     assert_eq!(get(&mut wire, "redlock.late-window"), Some("10000".into()));
-    assert!(matches!(wire.call_strs("REDLOCK.ACQUIRE a me 86400000"), Answer::Int(1..)));
-    assert_eq!(wire.call_strs("REDLOCK.ACQUIRE b me 86400001").error_word(), Some("REDLOCKTTL"));
+    assert!(matches!(wire.call_strs("REDLOCK.ACQUIRE a me 3600000"), Answer::Int(1..)));
+    assert_eq!(wire.call_strs("REDLOCK.ACQUIRE b me 3600001").error_word(), Some("REDLOCKTTL"));
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn a_bad_value_is_refused_and_changes_nothing() {
         let answer = wire.call(&["CONFIG", "SET", "redlock.late-window", value]);
         assert!(matches!(answer, Answer::Error(_)), "late-window {value:?}: {answer:?}");
     }
-    assert_eq!(get(&mut wire, "redlock.max-ttl"), Some("86400000".into()));
+    assert_eq!(get(&mut wire, "redlock.max-ttl"), Some("3600000".into()));
     assert_eq!(get(&mut wire, "redlock.late-window"), Some("10000".into()));
 }
 

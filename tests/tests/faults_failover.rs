@@ -3,7 +3,7 @@
 #![allow(clippy::expect_used, reason = "helpers of tests")]
 
 use redlock_tests::campaign::{Campaign, Violation, Work};
-use redlock_tests::{Answer, Builder, Fleet, SOON, Sentinel, Server, eventually};
+use redlock_tests::{Answer, Builder, Fleet, SOON, Sentinel, Server, Wire, admit, eventually};
 use std::thread;
 use std::time::Duration;
 
@@ -63,37 +63,78 @@ impl Watched {
     }
 }
 
+impl Watched {
+    /// An operator admits the new master of a node: the others are asked, the old one is dead.
+    fn admit(&self, node: usize, voters: &[usize], servers: &dyn Fn(usize) -> Wire) {
+        let high_water = |voter: &usize| {
+            let said = servers(*voter).call_strs("REDLOCK.NODE");
+            said.field("high-water").map_or(0, Answer::int)
+        };
+        let floor = voters.iter().map(high_water).max().unwrap_or(0);
+        admit(&mut self.replicas[node].connect(), floor, MAX_TTL_MS);
+    }
+}
+
+/// The longest lock that these nodes grant, and so the wait of an admitted one.
+const MAX_TTL_MS: u64 = 2_000;
+
+fn limited(node: Builder) -> Builder {
+    node.module_args(["max-ttl", &MAX_TTL_MS.to_string()])
+}
+
 fn name(node: usize) -> String {
     format!("node-{node}")
 }
 
 #[test]
-fn replicas_that_lack_the_last_grants_take_over() {
-    let mut watched = Watched::start(|node| node);
+fn replicas_that_lack_the_last_grants_take_over_and_are_admitted() {
+    let mut watched = Watched::start(limited);
     let mut campaign = Campaign::begin(CONTENDER, &watched.addresses(), Work::default());
     campaign.until_all_hold(3);
-    for group in [&[0, 1][..], &[2, 3, 4]] {
+    for (group, voters, promoted) in [(&[0, 1][..], &[2, 3, 4][..], &[][..]), (&[2, 3], &[0, 1, 4], &[0, 1])]
+    {
         watched.cut(group);
         campaign.until_more_holds(20);
         watched.fail_over(group);
         campaign.note_fault();
-        campaign.until_all_hold(5);
+        // The others are a majority and go on.
+        campaign.until_all_hold(2);
+        for node in group {
+            let servers = |voter: usize| match promoted.contains(&voter) {
+                true => watched.replicas[voter].connect(),
+                false => watched.masters[voter].connect(),
+            };
+            watched.admit(*node, voters, &servers);
+        }
+        for node in group {
+            eventually("the admitted node votes", SOON, || {
+                let said = watched.replicas[*node].connect().call_strs("REDLOCK.NODE");
+                (said.field("quarantine-ms") == Some(&Answer::Int(0))).then_some(())
+            });
+        }
+        campaign.until_all_hold(3);
     }
     let addresses = watched.addresses();
+    let Watched { masters, replicas, .. } = &watched;
+    let voters = [&replicas[0], &replicas[1], &replicas[2], &replicas[3], &masters[4]];
     campaign
-        .finish_on(&watched.replicas, &addresses)
+        .finish_on(voters, &addresses)
         .must_be_clean("failover of masters that are ahead of their replicas");
 }
 
+/// An operator who admits nodes that have forgotten their locks, and lets them grant at once.
 #[test]
-fn control_replicas_that_lack_the_last_grants_take_over_without_the_wait() {
-    let mut watched = Watched::start(|node| node.module_args(["restart-grace", "off"]));
-    // Much longer than a failover takes: many of those who hold a lock before still hold it after.
+fn control_replicas_that_lack_the_last_grants_are_admitted_without_the_wait() {
+    let mut watched = Watched::start(|node| node);
+    // Much longer than a failover takes: many clients that hold a lock before still hold it after.
     let work = Work { ttl: Duration::from_secs(30), keys: 12, ..Work::default() };
     watched.cut(&[0, 1, 2, 3, 4]);
     let mut campaign = Campaign::begin(CONTENDER, &watched.addresses(), work);
     campaign.until_all_hold(2);
     watched.fail_over(&[0, 1, 2, 3, 4]);
+    for replica in &watched.replicas {
+        admit(&mut replica.connect(), 0, 0);
+    }
     // Most of the others are busy with what they hold.
     campaign.join_in(&watched.addresses());
     let is_overlap = |violation: &Violation| matches!(violation, Violation::Overlap { .. });

@@ -4,7 +4,7 @@ use redlock_tests::{Answer, Server, Wire};
 use std::collections::BTreeSet;
 
 /// Every command with the flags that it must have and those that it must not have.
-const COMMANDS: [(&str, &[&str], &[&str]); 10] = [
+const COMMANDS: [(&str, &[&str], &[&str]); 12] = [
     ("REDLOCK.ACQUIRE", &["write", "denyoom", "fast", "module"], &["readonly"]),
     // Freeing memory must work when there is none left, and so must keeping what is held.
     ("REDLOCK.EXTEND", &["write", "fast", "module"], &["readonly", "denyoom"]),
@@ -15,7 +15,9 @@ const COMMANDS: [(&str, &[&str], &[&str]); 10] = [
     ("REDLOCK.MRELEASE", &["write", "module"], &["readonly", "denyoom"]),
     ("REDLOCK.NODE", &["readonly", "fast", "module"], &["write", "denyoom"]),
     ("REDLOCK.APPLY", &["write", "module"], &["readonly", "denyoom"]),
+    ("REDLOCK.DATASET", &["write", "module"], &["readonly", "denyoom"]),
     ("REDLOCK.MARK", &["write", "module"], &["readonly", "denyoom"]),
+    ("REDLOCK.ADMIT", &["admin", "noscript", "module"], &["write", "readonly", "denyoom"]),
 ];
 
 fn info(wire: &mut Wire, command: &str) -> Vec<Answer> {
@@ -143,11 +145,17 @@ fn replies_are_maps_where_the_protocol_has_them() {
 
     let fields = [
         "node-id",
+        "incarnation",
+        "origin",
+        "voting",
+        "non-voting-reason",
         "fence",
+        "high-water",
         "quarantine-ms",
         "locks",
         "waiters",
-        "longest-ttl-ms",
+        "longest-lease-ms",
+        "max-ttl-ms",
         "claim-window-ms",
         "started",
         "role",
@@ -156,7 +164,8 @@ fn replies_are_maps_where_the_protocol_has_them() {
     for answer in [wire.call_strs("REDLOCK.NODE"), flat.call_strs("REDLOCK.NODE")] {
         assert_eq!(answer.pairs().iter().map(|(key, _)| key.string()).collect::<Vec<_>>(), fields);
         assert_eq!(answer.field("locks"), Some(&Answer::Int(1)));
-        assert_eq!(answer.field("longest-ttl-ms"), Some(&Answer::Int(60_000)));
+        assert!(answer.field("longest-lease-ms").is_some_and(|lease| lease.int() >= 60_000));
+        assert_eq!(answer.field("voting"), Some(&Answer::Int(1)));
         assert_eq!(answer.field("version"), Some(&Answer::text(env!("CARGO_PKG_VERSION"))));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redlock_tests::{Answer, SOON, Server, Wire, eventually};
+use redlock_tests::{Answer, SOON, Server, Wire, admit, eventually};
 
 fn fence(wire: &mut Wire, line: &str) -> i64 {
     let answer = wire.call_strs(line);
@@ -72,9 +72,7 @@ fn a_lock_that_runs_out_under_its_new_name_counts_too() {
 fn a_replica_goes_on_counting_too() {
     for history in HISTORIES {
         let master = Server::builder().tcp().start();
-        // Grants at once when it is promoted.
-        let grace = ["restart-grace", "off"];
-        let replica = Server::builder().module_args(grace).replica_of(&master).start();
+        let replica = Server::builder().replica_of(&master).start();
         replica.catch_up(&master);
         let mut wire = master.connect();
         rename_a_lock(&mut wire);
@@ -84,6 +82,7 @@ fn a_replica_goes_on_counting_too() {
         replica.catch_up(&master);
         let mut promoted = replica.connect();
         assert_eq!(promoted.call_strs("REPLICAOF NO ONE"), Answer::ok());
+        admit(&mut promoted, 0, 0);
         assert!(fence(&mut promoted, "REDLOCK.ACQUIRE b second 60000") > 50, "{history:?}");
     }
 }

@@ -2,7 +2,7 @@
 
 #![allow(clippy::expect_used, reason = "helpers of tests")]
 
-use redlock_tests::{Answer, Clock, SOON, Server, Wire, eventually};
+use redlock_tests::{Answer, Clock, SOON, Server, Wire, admit, eventually};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
@@ -231,6 +231,7 @@ fn a_promoted_replica_keeps_locks_and_goes_on_counting() {
     let released = pair.grant("REDLOCK.ACQUIRE released me 60000 FENCE 700");
     assert_eq!(pair.run("REDLOCK.RELEASE released me"), Answer::Int(1));
     let mut promoted = pair.promote();
+    admit(&mut promoted, 0, 0);
     assert_eq!(promoted.call_strs("REDLOCK.ACQUIRE held other 1000"), Answer::Nil);
     assert_eq!(promoted.call_strs("REDLOCK.EXTEND held me 60000"), Answer::Int(held));
     assert_eq!(promoted.call_strs("REDLOCK.RELEASE held me"), Answer::Int(1));
@@ -264,6 +265,7 @@ fn a_replica_that_comes_later_gets_everything() {
     let mut promoted = replica.connect();
     assert_eq!(promoted.inspect("lock"), Some(before));
     assert_eq!(promoted.call_strs("REPLICAOF NO ONE"), Answer::ok());
+    admit(&mut promoted, 0, 0);
     assert_eq!(promoted.call_strs("REDLOCK.EXTEND lock me 60000"), Answer::Int(41), "the owner is known");
     assert!(promoted.call_strs("REDLOCK.ACQUIRE released other 60000").int() > 700);
 }
@@ -352,6 +354,7 @@ fn locks_extended_together_have_the_largest_fence_everywhere() {
     (last[0], last[2]) = (200, 200);
 
     let mut promoted = pair.promote();
+    admit(&mut promoted, 0, 0);
     for (key, last) in ["a", "b", "c"].into_iter().zip(last) {
         assert_eq!(promoted.call(&["REDLOCK.EXTEND", key, "other", "60000"]), Answer::Int(last), "{key}");
         assert_eq!(promoted.call(&["REDLOCK.RELEASE", key, "other"]), Answer::Int(1), "{key}");

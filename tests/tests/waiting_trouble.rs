@@ -73,7 +73,7 @@ fn a_plain_clients_lock_that_our_own_command_finds_expired_wakes_the_next() {
 #[test]
 fn what_could_not_be_stored_is_handed_on_when_it_can() {
     let all = tempfile::tempdir().expect("a folder");
-    let (folder, hidden) = (all.path().join("ledger"), all.path().join("hidden"));
+    let (folder, hidden) = (all.path().join("state"), all.path().join("hidden"));
     fs::create_dir(&folder).expect("a folder in a folder");
     let file = folder.join("mine").display().to_string();
     let server = Server::builder().module_args(["state-file", &file]).start();
@@ -82,7 +82,7 @@ fn what_could_not_be_stored_is_handed_on_when_it_can() {
     for key in ["k", "usual"] {
         assert!(granted(&holder.call_strs(&format!("REDLOCK.ACQUIRE {key} first 600000"))) > 0);
     }
-    // A number that is above all that the ledger has put aside.
+    // A fence above all that the node has reserved.
     queued(&mut waiter, "ACQUIRE k a 600000 FENCE 9000000 WAIT 1 600000 me");
     queued(&mut waiter, "ACQUIRE usual a 600000 WAIT 1 600000 me");
     fs::rename(&folder, &hidden).expect("a folder can be renamed");
@@ -146,9 +146,9 @@ fn whoever_waits_for_several_keys_counts_for_each() {
         queued(&mut waiter, "MACQUIRE 3 k l m a 60000 WAIT 1 60000 me");
         let small = number(&server, "memory_bytes");
         assert!(small > none, "{setting}");
-        let long = "n".repeat(100_000);
+        let long = "n".repeat(4_096);
         queued(&mut waiter, &format!("MACQUIRE 3 k l {long} a 60000 WAIT 1 60000 me"));
-        assert!(number(&server, "memory_bytes") > small + 100_000, "{setting}");
+        assert!(number(&server, "memory_bytes") > small + 4_096, "{setting}");
         assert_eq!(waiter.call_strs("REDLOCK.RELEASE k a"), Answer::Int(0));
         assert_eq!((number(&server, "waiters"), number(&server, "memory_bytes")), (0, none), "{setting}");
     }

@@ -3,7 +3,7 @@
 use crate::client::{TTL, builder, until_all_answer, waiters, waiters_at};
 use crate::{alone, holders, until_nothing_is_held};
 use redlock_client::{Error, Guard, LockManager, Node};
-use redlock_tests::{Answer, Cluster, Fleet, SOON, Server, eventually_async, in_time};
+use redlock_tests::{Cluster, Fleet, SOON, Server, eventually_async, in_time};
 use std::time::Instant;
 use tokio::task::JoinHandle;
 
@@ -118,29 +118,6 @@ async fn whenever_it_is_heard_again_it_asks_again() {
 }
 
 #[tokio::test]
-async fn a_cluster_whose_masters_were_all_replaced_is_still_heard() {
-    let cluster = Cluster::start(1);
-    let replica = cluster.add_replica(0);
-    // It has met the old master only, and listens to nobody yet.
-    let locks = alone(Node::cluster(cluster.urls())).await;
-    replica.catch_up(&cluster[0]);
-    assert_eq!(replica.connect().call_strs("CLUSTER FAILOVER"), Answer::ok());
-    eventually_async("the one has taken the place of the other", SOON, async || {
-        let role = |server: &Server| server.info("replication", "role");
-        (role(&replica)? == "master" && role(&cluster[0])? == "slave").then_some(())
-    })
-    .await;
-    let holder = builder().wait_in_line(false).nodes([Node::cluster(cluster.urls())]);
-    let holder = holder.build().expect("addresses");
-    let key = cluster.key(0, "lock");
-    let guard = holder.acquire(&key, TTL).await.expect("free");
-    let waiting = wait_for(&locks, &key);
-    eventually_async("it stands in line", SOON, async || (waiters_at(&replica) == 1).then_some(())).await;
-    guard.release().await;
-    assert!(served(waiting).await.is_valid());
-}
-
-#[tokio::test]
 async fn whoever_waits_follows_the_slot() {
     let cluster = Cluster::start(3);
     let (holder, locks) = pair(&cluster).await;
@@ -158,36 +135,4 @@ async fn whoever_waits_follows_the_slot() {
     assert_eq!(holders(&cluster, &key), [2]);
     next.release().await;
     until_nothing_is_held(&cluster).await;
-}
-
-#[tokio::test]
-async fn a_new_master_has_nobody_in_line_and_is_asked() {
-    let cluster = Cluster::start(3);
-    let replica = cluster.add_replica(0);
-    let (holder, locks) = pair(&cluster).await;
-    let key = cluster.key(0, "lock");
-    let guard = holder.acquire(&key, TTL).await.expect("free");
-    let waiting = wait_for(&locks, &key);
-    until_in_line(&cluster, 0, 1).await;
-    replica.catch_up(&cluster[0]);
-    assert_eq!(replica.connect().call_strs("CLUSTER FAILOVER"), Answer::ok());
-    eventually_async("the replica is the master", SOON, async || {
-        (replica.info("replication", "role")? == "master").then_some(())
-    })
-    .await;
-    eventually_async("the old one has sent everybody away", SOON, async || {
-        (waiters_at(&cluster[0]) == 0).then_some(())
-    })
-    .await;
-    // It has the lock, and gives nothing away that its old master may have promised: there is no line in quarantine,
-    // and no second holder.
-    assert!(guard.is_valid());
-    assert!(!waiting.is_finished());
-    guard.extend().await.expect("the new master has the lock as well");
-    waiting.abort();
-    guard.release().await;
-    eventually_async("nobody holds it", SOON, async || {
-        replica.connect().inspect(&key).is_none().then_some(())
-    })
-    .await;
 }

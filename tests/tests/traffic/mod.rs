@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// The longest time to live that is asked for.
-const LONGEST_MS: u64 = 500;
+pub(crate) const LONGEST_MS: u64 = 500;
 
 /// The shortest, apart from which chance decides.
 const SHORTEST_MS: u64 = 100;
@@ -145,7 +145,7 @@ impl Traffic {
                 self.note(request, What::Extended(promise(fence, ttl_ms)));
             }
             (Verb::Release, Answer::Int(0 | 1)) | (Verb::Acquire(_) | Verb::Extend(_), Answer::Nil) => {}
-            (Verb::Acquire(_), refused) => assert_eq!(
+            (Verb::Acquire(_) | Verb::Extend(_), refused) => assert_eq!(
                 refused.error_word(),
                 Some("REDLOCKQUARANTINE"),
                 "a lock is granted, held or in quarantine: {refused:?}"

@@ -31,7 +31,7 @@ pub(super) fn node(masters: &[Frame]) -> Frame {
         ("quarantine-ms", Frame::Integer(largest("quarantine-ms"))),
         ("locks", Frame::Integer(sum("locks"))),
         ("waiters", Frame::Integer(sum("waiters"))),
-        ("longest-ttl-ms", Frame::Integer(largest("longest-ttl-ms"))),
+        ("longest-lease-ms", Frame::Integer(largest("longest-lease-ms"))),
         ("version", bulk(texts("version"))),
     ];
     let named = fields.into_iter().map(|(name, value)| (bulk(name.to_owned()), value));
@@ -57,7 +57,7 @@ mod tests {
 
     /// A reply to `REDLOCK.NODE`: id, version, and the five numbers.
     fn reply(id: &str, version: &str, numbers: [i64; 5]) -> Vec<(Frame, Frame)> {
-        let names = ["fence", "quarantine-ms", "locks", "waiters", "longest-ttl-ms"];
+        let names = ["fence", "quarantine-ms", "locks", "waiters", "longest-lease-ms"];
         let numbers =
             names.into_iter().zip(numbers).map(|(name, number)| (bulk(name), Frame::Integer(number)));
         let texts = [("node-id", id), ("version", version)].map(|(name, text)| (bulk(name), bulk(text)));
@@ -82,7 +82,7 @@ mod tests {
             let text = |name| frame.field(name).and_then(Frame::as_text);
             assert_eq!(text("node-id"), Some("m1,m2,m3"));
             assert_eq!(text("version"), Some("0.1.0,0.2.0"));
-            let names = ["fence", "quarantine-ms", "locks", "waiters", "longest-ttl-ms"];
+            let names = ["fence", "quarantine-ms", "locks", "waiters", "longest-lease-ms"];
             assert_eq!(names.map(number), [Some(7), Some(90), Some(9), Some(3), Some(9000)]);
         }
     }

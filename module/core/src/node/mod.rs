@@ -60,6 +60,8 @@ pub struct Node {
     counters: Counters,
     max_ttl_ms: u64,
     quarantine_until: Millis,
+    /// When the last lock was loaded from a file or copied: locks granted up to then may be over elsewhere.
+    last_loaded: Millis,
     is_resumed: bool,
 }
 
@@ -89,6 +91,7 @@ impl Node {
             counters: Counters::default(),
             max_ttl_ms: DEFAULT_MAX_TTL_MS,
             quarantine_until: Millis(0),
+            last_loaded: Millis(0),
             is_resumed: false,
             is_state_unsaved: false,
             state,
@@ -113,6 +116,7 @@ impl Node {
             Standing::Held => self.refuse(keyspace, request, clock),
             Standing::Mine { fence } => {
                 // The same request again: the same lock, the same fence, at least as long.
+                self.refuse_unconfirmed(keyspace, clock)?;
                 self.reserve(keyspace, fence, request.ttl.ms())?;
                 self.counters.refreshes += 1;
                 for key in 0..keyspace.count() {
@@ -153,6 +157,7 @@ impl Node {
             self.counters.stale_extensions += 1;
             return Ok(Reply::Nil);
         }
+        self.refuse_unconfirmed(keyspace, clock)?;
         // One number for all keys: the next holder of any of them gets a larger one.
         let raised = |key| match keyspace.occupant(key) {
             Occupant::Lock(id) => fence::raised(self.locks.fence(id), request.floor),
@@ -239,6 +244,7 @@ impl Node {
             self.set_unsaved_state(state);
         }
         self.stripes.raise(stripe, request.fence);
+        self.last_loaded = self.last_loaded.max(now);
         let granted = Millis(now.0.saturating_sub(request.held_ms.unwrap_or(0)));
         // An extension says how many there were and leaves the label out; a grant does neither.
         if let (Occupant::Lock(id), Some(extensions), None) =
@@ -445,6 +451,24 @@ impl Node {
             }
         }
         Ok(())
+    }
+
+    /// In quarantine, refuses to prolong a lock that was loaded: it may have been released since it was saved, and
+    /// another client may hold it on the other nodes.
+    #[inline]
+    fn refuse_unconfirmed(
+        &mut self,
+        keyspace: &impl Keyspace,
+        clock: &mut impl NodeClock,
+    ) -> Result<(), Fault> {
+        if self.quarantine_until == Millis(0) {
+            return Ok(());
+        }
+        let is_unconfirmed = |key| match keyspace.occupant(key) {
+            Occupant::Lock(id) => self.locks.granted(id) <= self.last_loaded,
+            _ => false,
+        };
+        if (0..keyspace.count()).any(is_unconfirmed) { self.refuse_in_quarantine(clock) } else { Ok(()) }
     }
 
     /// Whether the request was overtaken by its own release, on another connection.

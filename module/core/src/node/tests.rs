@@ -260,6 +260,25 @@ fn a_lock_that_a_replica_copies_raises_the_fences_of_its_key() {
 }
 
 #[test]
+fn in_quarantine_a_loaded_lock_is_not_prolonged_and_can_be_released() {
+    let (mut memory, mut now) = (MemoryNode::new("me"), Millis::START);
+    assert!(send(&mut memory, "REDLOCK.ACQUIRE before me 1000", now).is_ok());
+    memory.crash(now);
+    let lock = memory.node_mut().load(0, b"k", &image(7, 10_000), &mut now).unwrap();
+    memory.plant(b"k", Occupant::Lock(lock));
+    for line in ["REDLOCK.EXTEND k theirs 1000", "REDLOCK.ACQUIRE k theirs 1000"] {
+        assert!(matches!(send(&mut memory, line, now), Err(Fault::Quarantine { .. })), "{line}");
+    }
+    let over = Millis(now.0 + 2_000);
+    assert_eq!(send(&mut memory, "REDLOCK.EXTEND k theirs 1000", over), Ok(Reply::Integer(7)));
+    assert_eq!(send(&mut memory, "REDLOCK.RELEASE k theirs", over), Ok(Reply::Integer(1)));
+    // A lock that was granted since is certain, whatever else was thrown away.
+    assert!(send(&mut memory, "REDLOCK.ACQUIRE k me 1000", over).is_ok());
+    memory.node_mut().quarantine(500, &mut over.clone());
+    assert!(matches!(send(&mut memory, "REDLOCK.EXTEND k me 1000", over), Ok(Reply::Integer(_))));
+}
+
+#[test]
 fn a_forged_image_is_not_one_that_the_node_could_have_granted() {
     let mut node = node();
     node.set_max_ttl_ms(60_000);

@@ -52,16 +52,21 @@ impl Node {
     /// Counts a lock that the sweep has deleted, and forgets it if its value is gone.
     pub fn expired(&mut self, lock: LockId, gone: Option<LockId>) {
         self.counters.expirations += 1;
-        // A renamed lock has a fence of the stripe of its old name.
-        let (stripe, fence) = (Stripe::of(self.locks.place(lock).1), self.locks.fence(lock));
+        self.raise_past(lock, Stripe::of(self.locks.place(lock).1));
+        self.note_free_place(lock);
+        self.bury_if(gone);
+    }
+
+    /// Makes sure that the next fence on a stripe is larger than that of a lock: a renamed lock has a fence of the
+    /// stripe of its old name.
+    fn raise_past(&mut self, lock: LockId, stripe: Stripe) {
+        let fence = self.locks.fence(lock);
         if fence > self.stripes.last(stripe) {
             self.stripes.raise(stripe, fence);
             if let Some(state) = self.state.reserving([stripe], fence, 0) {
                 self.set_unsaved_state(state);
             }
         }
-        self.note_free_place(lock);
-        self.bury_if(gone);
     }
 
     fn note_free_place(&mut self, lock: LockId) {
@@ -114,6 +119,7 @@ impl Node {
         // No node grants for longer, so no lock has more left.
         let left_ms = image.left_ms.min(MAX_TTL_LIMIT_MS);
         self.stripes.raise(Stripe::of(key), image.fence);
+        self.last_loaded = self.last_loaded.max(now);
         self.locks
             .insert(&NewLock {
                 database,
@@ -243,7 +249,9 @@ impl Node {
         store(&state)?;
         self.set_state(state);
         self.stripes.raise_all(above);
-        self.quarantine(durable::with_drift(request.wait_ms), clock);
+        if request.wait_ms > 0 {
+            self.quarantine(durable::with_drift(request.wait_ms), clock);
+        }
         Ok(Reply::Integer(1))
     }
 
@@ -282,8 +290,9 @@ impl Node {
         }
     }
 
-    /// Grants nothing until a lock would have run out that the server has thrown away.
-    pub fn quarantine_for(&mut self, lock: LockId, clock: &mut impl NodeClock) {
+    /// Grants nothing until a lock would have run out that the server has thrown away from under this key.
+    pub fn quarantine_for(&mut self, lock: LockId, key: &[u8], clock: &mut impl NodeClock) {
+        self.raise_past(lock, Stripe::of(key));
         self.quarantine_until_past(self.locks.deadline(lock), clock);
     }
 
