@@ -2,6 +2,7 @@
 
 use crate::keys::Keys;
 use crate::lease::Loss;
+use redlock_proto::reach::MOST_COMMANDS;
 use redlock_proto::{Ballot, FailureKind, Quorum, Refusal, Vote};
 use std::fmt;
 use std::sync::Arc;
@@ -28,6 +29,16 @@ pub enum Error {
     },
     /// A majority granted, but so late that nothing of the time to live was left. All of it was given back.
     Expired(Box<Evidence>),
+    /// A majority granted, under fences so far apart that no majority can be raised to one fence. All of it was given
+    /// back.
+    FencesApart {
+        /// The smallest fence that a node answered.
+        smallest: u64,
+        /// The largest.
+        largest: u64,
+        /// What the nodes said.
+        evidence: Box<Evidence>,
+    },
     /// The lock was not had within the time allowed.
     Timeout {
         /// How long that was.
@@ -150,6 +161,7 @@ impl Error {
             Refusal::Contended | Refusal::Yielded => Self::Contended(evidence),
             Refusal::Quarantined { left } => Self::Quarantined { left, evidence },
             Refusal::Expired => Self::Expired(evidence),
+            Refusal::FencesApart { smallest, largest } => Self::FencesApart { smallest, largest, evidence },
             _ => Self::NoQuorum(evidence),
         }
     }
@@ -169,6 +181,7 @@ impl Error {
         match self {
             Self::Contended(evidence) | Self::NoQuorum(evidence) | Self::Expired(evidence) => Some(evidence),
             Self::Quarantined { evidence, .. }
+            | Self::FencesApart { evidence, .. }
             | Self::Timeout { evidence, .. }
             | Self::Lost { evidence, .. } => Some(evidence),
             Self::Invalid(_) | Self::Config(_) | Self::NoRuntime => None,
@@ -190,13 +203,18 @@ impl Error {
     /// Whether the same call may succeed later.
     ///
     /// Not if the request itself is at fault: a majority of the nodes turned it down (a time to live beyond
-    /// their limit, a key of another type, missing rights), or it never left. A lock that was lost may be
+    /// their limit, a key of another type, missing rights), or it never left. Nor if all nodes granted it under
+    /// fences that are too far apart. A lock that was lost may be
     /// taken again, but what was done under it may have to be undone first: not by trying again blindly.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Contended(_) | Self::Quarantined { .. } | Self::Expired(_) | Self::Timeout { .. } => true,
             Self::NoQuorum(evidence) => !evidence.is_turned_down(),
+            // A node that has not granted may bring a majority that agrees.
+            Self::FencesApart { evidence, .. } => {
+                evidence.nodes.iter().any(|answer| answer.vote.fence().is_none())
+            }
             Self::Lost { .. } | Self::Invalid(_) | Self::Config(_) | Self::NoRuntime => false,
         }
     }
@@ -209,6 +227,7 @@ impl Error {
             Self::NoQuorum(_) => "no_quorum",
             Self::Quarantined { .. } => "quarantined",
             Self::Expired(_) => "expired",
+            Self::FencesApart { .. } => "fences_apart",
             Self::Timeout { .. } => "timeout",
             Self::Lost { .. } => "lost",
             Self::Invalid(_) => "invalid",
@@ -232,6 +251,13 @@ impl fmt::Display for Error {
                 )
             }
             Self::Expired(evidence) => write!(f, "{resource} was granted too late to be of use{evidence}"),
+            Self::FencesApart { smallest, largest, evidence } => {
+                write!(
+                    f,
+                    "the fences of the nodes for {resource} are too far apart, from {smallest} to {largest}: \
+                     {MOST_COMMANDS} commands a node raise no majority to one fence{evidence}"
+                )
+            }
             Self::Timeout { waited, evidence } => {
                 write!(f, "{resource} was not had within {} ms{evidence}", waited.as_millis())
             }
@@ -243,3 +269,40 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn apart(last: Vote) -> Error {
+        let mut ballot = Ballot::new(Quorum::of(3).unwrap());
+        let largest = i64::MAX as u64;
+        for (node, vote) in
+            [Vote::Granted { fence: 7 }, Vote::Granted { fence: largest }, last].into_iter().enumerate()
+        {
+            ballot.enter(node, vote);
+        }
+        let names = ["a", "b", "c"].map(Arc::from);
+        let keys = Keys::one(b"", b"orders:42").unwrap();
+        let evidence = Evidence::new(&keys, &names, Some(&ballot));
+        Error::refused(Refusal::FencesApart { smallest: 7, largest }, evidence)
+    }
+
+    #[test]
+    fn fences_that_are_too_far_apart_are_named() {
+        let error = apart(Vote::Granted { fence: 1 << 62 });
+        let text = error.to_string();
+        for part in [
+            "too far apart, from 7 to 9223372036854775807",
+            "orders:42",
+            "b: granted, fence 9223372036854775807",
+        ] {
+            assert!(text.contains(part), "{text}");
+        }
+        assert!(!text.contains("too few nodes answered"), "{text}");
+        assert_eq!((error.reason(), error.nodes().len()), ("fences_apart", 3));
+        // Every node has answered: the next attempt ends alike. A node that comes back may bring a majority.
+        assert!(!error.is_retryable());
+        assert!(apart(Vote::Pending).is_retryable());
+    }
+}

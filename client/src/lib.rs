@@ -76,11 +76,12 @@
 //! | [`Error::NoQuorum`] | too few nodes gave a usable answer | yes, unless a majority turned the request down |
 //! | [`Error::Quarantined`] | nodes may have forgotten locks and wait | yes, after the time it names |
 //! | [`Error::Expired`] | granted too late to be of use, and given back | yes |
+//! | [`Error::FencesApart`] | granted under fences that no majority can be raised to agree on, and given back | if a node did not answer |
 //! | [`Error::Timeout`] | the time that you allowed is up | as you like |
 //! | [`Error::Lost`] | it was held and is no longer | not blindly |
 //! | [`Error::Invalid`], [`Error::Config`], [`Error::NoRuntime`] | the call or the set-up is wrong | no |
 //!
-//! The first six name the resource and what every node answered. [`Error::is_retryable`] is the last column.
+//! The first seven name the resource and what every node answered. [`Error::is_retryable`] is the last column.
 //!
 //! # Cancelling
 //!

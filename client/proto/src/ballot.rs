@@ -8,6 +8,7 @@
 //! Only equal answers count. "The largest of what the nodes said" gives two holders one number within ten
 //! steps: the largest may be known to one node only.
 
+use crate::reach::{commands_to_raise, is_within_reach};
 use crate::{NodeSet, Quorum, Vote};
 use std::time::Duration;
 
@@ -30,8 +31,8 @@ pub enum Verdict {
     },
     /// A majority has granted, with different numbers.
     Split {
-        /// A number to which a majority can be raised: the smallest such, so that one node that is far ahead
-        /// is left alone.
+        /// A fence to which a majority can be raised: the smallest that takes one command, else the smallest. So
+        /// one node that is far ahead is left alone. If there is no such fence, the one that most nodes answered.
         goal: u64,
         /// Whether an answer that is still to come could make a majority of one number.
         may_settle: bool,
@@ -55,6 +56,13 @@ pub enum Refusal {
     },
     /// A majority granted too late: nothing of the time to live was left.
     Expired,
+    /// A majority granted, under fences so far apart that no majority can be raised to one fence.
+    FencesApart {
+        /// The smallest fence that a node answered.
+        smallest: u64,
+        /// The largest.
+        largest: u64,
+    },
     /// The place in line was given up, because somebody who waited longer had too few nodes and got ours, or because
     /// too few nodes could be heard: to be tried again at once.
     Yielded,
@@ -98,16 +106,34 @@ impl Ballot {
         self.votes.iter().filter_map(Vote::fence).max()
     }
 
-    /// The smallest number that a majority has not gone beyond, and can be raised to.
+    /// The smallest fence to which one command raises a majority; if there is no such fence, the smallest to which a
+    /// majority can be raised at all.
     fn goal(&self) -> Option<u64> {
-        let fences = self.votes.iter().filter_map(Vote::fence);
-        fences.filter(|fence| self.quorum.is_reached_by(self.within(*fence))).min()
+        self.least_fence(|fence| self.within_one_command(fence))
+            .or_else(|| self.least_fence(|fence| self.within(fence)))
     }
 
-    /// How many nodes have granted with this number or a smaller one that can be raised to it.
+    /// The smallest of the answered fences for which this many nodes are a majority.
+    fn least_fence(&self, nodes: impl Fn(u64) -> usize) -> Option<u64> {
+        let fences = self.votes.iter().filter_map(Vote::fence);
+        fences.filter(|fence| self.quorum.is_reached_by(nodes(*fence))).min()
+    }
+
+    fn within_one_command(&self, goal: u64) -> usize {
+        let takes_one = |fence| commands_to_raise(fence, goal).is_some_and(|commands| commands <= 1);
+        self.count(|vote| vote.fence().is_some_and(takes_one))
+    }
+
+    /// How many nodes have granted with this fence, or with a smaller one that can be raised to it.
     #[must_use]
-    pub fn within(&self, fence: u64) -> usize {
-        self.count(|vote| vote.fence().is_some_and(|said| can_be_raised(said, fence)))
+    pub fn within(&self, goal: u64) -> usize {
+        self.count(|vote| vote.fence().is_some_and(|fence| is_within_reach(fence, goal)))
+    }
+
+    /// The refusal of nodes that have granted and cannot be raised to one fence.
+    pub(crate) fn fences_apart(&self) -> Refusal {
+        let smallest = self.votes.iter().filter_map(Vote::fence).min().unwrap_or_default();
+        Refusal::FencesApart { smallest, largest: self.highest().unwrap_or_default() }
     }
 
     /// Whether the nodes that granted said different numbers.
@@ -189,18 +215,6 @@ impl Ballot {
     }
 }
 
-/// How far a node raises its number at a time, and not less if it is asked for more.
-pub const LIFT: u64 = 1 << 32;
-
-/// How far a node may have to be raised. A replica that becomes a master leaps ahead by 2^40; what is further away is
-/// nobody's honest number, or the way there is too long.
-const FURTHEST_GOAL: u64 = LIFT << 9;
-
-/// Whether a node that has said one number can be brought to say another.
-pub(crate) fn can_be_raised(said: u64, goal: u64) -> bool {
-    said <= goal && goal - said <= FURTHEST_GOAL
-}
-
 fn quarantine(vote: &Vote) -> Option<Duration> {
     match vote {
         Vote::Quarantined { left } => Some(*left),
@@ -211,6 +225,7 @@ fn quarantine(vote: &Vote) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reach::{MAX_FENCE, RAISE_CAP, RAISE_STEP};
     use crate::{Failure, FailureKind};
 
     /// Votes in short: `g7` granted with 7, `r` refused, `q9` quarantined for 9 ms, `x` failed, `.` pending.
@@ -295,13 +310,36 @@ mod tests {
 
     #[test]
     fn a_goal_is_within_the_reach_of_a_majority() {
-        let far = 3_u64 << 40;
-        // Two of three have become masters three times over: the one that did not is left behind.
-        let votes = format!("g5 g{} g{}", far + 1, far + 2);
-        assert_eq!(ballot(&votes).verdict(), Verdict::Split { goal: far + 2, may_settle: false });
-        assert_eq!(ballot(&votes).within(far + 1), 1);
-        let votes = format!("g5 g{} g{}", (1_u64 << 40) + 1, (1_u64 << 40) + 2);
-        assert_eq!(ballot(&votes).verdict(), Verdict::Split { goal: (1 << 40) + 1, may_settle: false });
+        let split = |goal| Verdict::Split { goal, may_settle: false };
+        let table: [(&[u64], u64); 8] = [
+            // Up to the cap any distance takes one command.
+            (&[5, 3 << 40, (3 << 40) + 1], 3 << 40),
+            (&[1, RAISE_CAP - 1, RAISE_CAP], RAISE_CAP - 1),
+            (&[1, 2, RAISE_CAP, MAX_FENCE, MAX_FENCE - 1], RAISE_CAP),
+            // Above it a goal that takes one command comes before a smaller one that takes two.
+            (&[1, RAISE_CAP + 5, RAISE_CAP + 9], RAISE_CAP + 9),
+            (&[RAISE_CAP + 5, RAISE_CAP + 5 + RAISE_STEP, MAX_FENCE], RAISE_CAP + 5 + RAISE_STEP),
+            // If none takes one command, the smallest.
+            (&[1, RAISE_CAP + 5], RAISE_CAP + 5),
+            (
+                &[RAISE_CAP, RAISE_CAP + 9 * RAISE_STEP, RAISE_CAP + 20 * RAISE_STEP],
+                RAISE_CAP + 9 * RAISE_STEP,
+            ),
+            (&[MAX_FENCE, MAX_FENCE - 1, 1], MAX_FENCE),
+        ];
+        for (fences, goal) in table {
+            let votes: Vec<String> = fences.iter().map(|fence| format!("g{fence}")).collect();
+            let ballot = ballot(&votes.join(" "));
+            assert_eq!(ballot.verdict(), split(goal), "{fences:?}");
+            assert!(ballot.within(goal) > fences.len() / 2, "{fences:?}");
+        }
+    }
+
+    #[test]
+    fn fences_that_are_too_far_apart_are_named() {
+        let ballot = ballot(&format!("g{MAX_FENCE} g7 x"));
+        assert_eq!(ballot.within(MAX_FENCE), 1);
+        assert_eq!(ballot.fences_apart(), Refusal::FencesApart { smallest: 7, largest: MAX_FENCE });
     }
 
     #[test]

@@ -10,6 +10,7 @@
 //! | [`validity`] | for how long a lock may be believed |
 //! | [`answer`] | what a node can say |
 //! | [`ballot`] | who won: one number from a majority |
+//! | [`reach`] | how far a node raises a fence |
 //! | [`session`] | one lock, from the first request to the last answer |
 //! | [`hint`] | what to ask the nodes to count from |
 //! | [`pace`] | when a holder extends, and when it must stop |
@@ -31,6 +32,7 @@ pub mod moment;
 pub mod nodes;
 pub mod pace;
 pub mod quorum;
+pub mod reach;
 pub mod rendezvous;
 pub mod retry;
 pub mod session;

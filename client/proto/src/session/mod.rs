@@ -16,7 +16,8 @@ pub use release::{Freed, Freeing};
 pub use request::{Ask, Request};
 pub use waiting::{Grant, Line};
 
-use crate::ballot::{Ballot, LIFT, Refusal, Verdict, can_be_raised};
+use crate::ballot::{Ballot, Refusal, Verdict};
+use crate::reach::{has_advanced, is_within_reach};
 use crate::{Drift, Failure, FailureKind, Moment, NodeSet, Quorum, Reply, Vote};
 use std::time::Duration;
 
@@ -42,6 +43,8 @@ pub struct Session {
     /// The nodes whose last grant was over before we heard of it.
     too_late: NodeSet,
     promotion: Option<Promotion>,
+    /// Since when a majority that has granted is being raised to one fence.
+    raising_since: Option<Moment>,
     patience: Patience,
     extension: Option<Extension>,
     raising: Option<raise::Raising>,
@@ -132,6 +135,7 @@ impl Session {
             at_large: NodeSet::EMPTY,
             too_late: NodeSet::EMPTY,
             promotion: None,
+            raising_since: None,
             patience: Patience::Unused,
             extension: None,
             raising: None,
@@ -270,11 +274,10 @@ impl Session {
         if let Some(lost) = self.lapse(now) {
             return Some(lost);
         }
-        // A node lifts a number only so far at a time, so it may take several rounds. It must get on, and not by less:
-        // a node that is out of order would be asked without end.
-        if let Reply::Number(now_at) = reply
-            && now_at < fence
-            && self.ballot.vote(node).fence().is_some_and(|before| now_at < before.saturating_add(LIFT))
+        // A fence may take several commands to reach. A node that advances by less than a step is broken: the client
+        // does not ask it again.
+        if let Reply::Number(after) = reply
+            && self.ballot.vote(node).fence().is_some_and(|before| !has_advanced(before, after, fence))
         {
             reply = Reply::Failed(Failure::new(FailureKind::Rejected, "did not raise the fence"));
         }
@@ -323,9 +326,12 @@ impl Session {
             return None;
         }
         let verdict = self.ballot.verdict();
-        // What was waited for is not to be had any more: the majority is gone, and another one has its own patience.
-        if let (Patience::Until(_), Verdict::Open | Verdict::Lost(_)) = (self.patience, verdict) {
-            self.patience = Patience::Unused;
+        // The majority that granted is gone. Another one has its own time to settle and to be raised.
+        if let Verdict::Open | Verdict::Lost(_) = verdict {
+            self.raising_since = None;
+            if let Patience::Until(_) = self.patience {
+                self.patience = Patience::Unused;
+            }
         }
         match verdict {
             Verdict::Open => self.attend(now),
@@ -352,7 +358,9 @@ impl Session {
     /// Raises the nodes that answered less than the goal, after waiting at most as long again as the majority
     /// took for an answer that would make it needless.
     fn promote(&mut self, goal: u64, may_settle: bool, now: Moment) -> Option<Event> {
-        if self.comes_too_late(now) {
+        // Every raise renews the lease of its node. The first lease still bounds how often the client asks.
+        let lasts_too_long = |since: Moment| now.has_reached(since.plus(self.drift.lease(self.begun.ttl)));
+        if self.comes_too_late(now) || self.raising_since.is_some_and(lasts_too_long) {
             return self.fail(Refusal::Expired);
         }
         if self.patience == Patience::Unused {
@@ -369,13 +377,13 @@ impl Session {
         let goal = kept.map_or(goal, |promotion| promotion.fence);
         if kept.is_none() && !self.quorum.is_reached_by(self.ballot.within(goal)) {
             // Another answer may bring a goal that is nearer.
-            return if self.ballot.pending() > 0 { None } else { self.fail(Refusal::NoQuorum) };
+            return if self.ballot.pending() > 0 { None } else { self.fail(self.ballot.fences_apart()) };
         }
         let mut promotion = kept.unwrap_or(Promotion { fence: goal, in_flight: NodeSet::EMPTY });
         // Those that are behind, and those that gave us the lock while we waited, too long ago to count on.
         let is_wanted = |node: &usize| match self.ballot.vote(*node).fence() {
             Some(fence) if fence == goal => self.lease_has_lapsed(*node, self.counting_from(now)),
-            Some(fence) => can_be_raised(fence, goal),
+            Some(fence) => is_within_reach(fence, goal),
             None => false,
         };
         let nodes = 0..self.quorum.nodes();
@@ -387,6 +395,7 @@ impl Session {
         }
         to.iter().for_each(|node| promotion.in_flight.insert(node));
         self.promotion = Some(promotion);
+        self.raising_since.get_or_insert(now);
         Some(self.raise(goal, to, now))
     }
 

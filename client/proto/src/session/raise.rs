@@ -4,7 +4,7 @@
 //! nodes. The rule is the same as for a number that is agreed on at first: a majority of the nodes must have
 //! answered exactly the new number while they held the lock. Until then it is held under the old one.
 
-use super::{Ask, Event, Over, Phase, Request, Session, can_be_raised};
+use super::{Ask, Event, Over, Phase, Request, Session, is_within_reach};
 use crate::{Moment, NodeSet};
 
 /// A number on its way to the nodes.
@@ -12,6 +12,8 @@ use crate::{Moment, NodeSet};
 pub(super) struct Raising {
     goal: u64,
     in_flight: NodeSet,
+    /// When the client gives up. Every raise renews the lease of its node, so the leases set no end.
+    until: Moment,
 }
 
 impl Session {
@@ -25,21 +27,23 @@ impl Session {
         // What can be said of an extension can be said of this.
         let (_, to) = self.extend(self.begun.ttl, now)?;
         self.extension = None;
-        self.raising = Some(Raising { goal, in_flight: to });
+        let until = now.plus(self.drift.lease(self.begun.ttl));
+        self.raising = Some(Raising { goal, in_flight: to, until });
         Ok((Request { ask: Ask::Promote { fence: goal }, ttl: self.begun.ttl, sent: now }, to))
     }
 
     /// Goes on with raising after a node has answered, if that is what it was asked for.
     pub(super) fn attend_raising(&mut self, node: usize, asked: u64, now: Moment) -> Option<Event> {
         let Phase::Held { .. } = self.phase else { return None };
-        let goal = self.raising.filter(|raising| raising.goal == asked)?.goal;
+        let Raising { goal, until, .. } = self.raising.filter(|raising| raising.goal == asked)?;
         if self.is_held_under(goal, now) {
             self.phase = Phase::Held { fence: goal };
             self.raising = None;
             return Some(Event::Extended);
         }
-        // A node lifts a number only so far at a time. One that did not get on at all has failed by now.
-        let is_on_its_way = |fence: u64| fence < goal && can_be_raised(fence, goal);
+        // A fence may take several commands to reach. A node that did not advance has failed by now.
+        let is_on_its_way =
+            |fence: u64| fence < goal && is_within_reach(fence, goal) && !now.has_reached(until);
         if self.ballot.vote(node).fence().is_some_and(is_on_its_way) {
             return Some(self.raise(goal, NodeSet::one(node), now));
         }
@@ -59,6 +63,7 @@ impl Session {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reach::{MAX_FENCE, RAISE_CAP, RAISE_STEP};
     use crate::{Drift, Failure, FailureKind, Quorum, Reply};
     use std::time::Duration;
 
@@ -116,12 +121,12 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_lifts_only_so_far_is_asked_again() {
-        let goal = 10 << 32;
+    fn a_node_that_raises_in_steps_is_asked_again() {
+        let goal = RAISE_CAP + 9 * RAISE_STEP;
         let mut session = held([7, 7, 0]);
         let (request, _) = session.raise_to(goal, at(2)).unwrap();
-        for step in 1..10 {
-            let event = said(&mut session, 0, &request, 7 + (step << 32));
+        for step in 0..9 {
+            let event = said(&mut session, 0, &request, RAISE_CAP + step * RAISE_STEP);
             let Some(Event::Promote(again, to)) = event else { panic!("{event:?}") };
             assert_eq!((again.ask, to), (request.ask, NodeSet::one(0)));
         }
@@ -133,11 +138,38 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_asked_for_a_number_out_of_reach() {
+    fn nobody_is_asked_for_a_fence_out_of_reach() {
         let mut session = held([7, 7, 7]);
-        let (request, _) = session.raise_to(u64::MAX >> 1, at(2)).unwrap();
-        assert!(said(&mut session, 0, &request, 7 + (1 << 32)).is_none());
-        assert!(matches!(said(&mut session, 1, &request, 7 + (1 << 32)), Some(Event::NotExtended(_))));
+        let (request, _) = session.raise_to(MAX_FENCE, at(2)).unwrap();
+        assert!(said(&mut session, 0, &request, RAISE_CAP).is_none());
+        assert!(matches!(said(&mut session, 1, &request, RAISE_CAP), Some(Event::NotExtended(_))));
+    }
+
+    /// A broken node might advance by one step each time, and renew the lease with it.
+    #[test]
+    fn nodes_that_raise_for_longer_than_a_lease_are_given_up() {
+        let mut session = held([7, 7, 7]);
+        let (first, _) = session.raise_to(RAISE_CAP, at(2)).unwrap();
+        let mut requests = [first; 3];
+        let mut ms = 2;
+        for step in 1..200 {
+            for (node, request) in requests.iter_mut().enumerate() {
+                ms += 100;
+                match session.answered(node, request, Reply::Number(7 + step * RAISE_STEP), at(ms)) {
+                    Some(Event::Promote(again, to)) => {
+                        assert_eq!(to, NodeSet::one(node));
+                        *request = again;
+                    }
+                    Some(Event::NotExtended(_)) => {
+                        assert_eq!(session.fence(), Some(7), "still held as it was");
+                        assert!((9_900..10_300).contains(&ms), "after one lease, not after {ms} ms");
+                        return;
+                    }
+                    other => assert!(other.is_none() && ms > 9_900, "{ms} ms: {other:?}"),
+                }
+            }
+        }
+        panic!("it goes on and on");
     }
 
     #[test]

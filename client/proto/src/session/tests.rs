@@ -1,6 +1,7 @@
 //! Sessions driven by hand: each line of a history is an answer.
 
 use super::*;
+use crate::reach::{MAX_FENCE, RAISE_CAP, RAISE_STEP};
 
 const TTL: Duration = Duration::from_millis(10_000);
 /// What is left of it with the default drift, counted from the send.
@@ -148,25 +149,58 @@ fn only_answers_equal_to_the_fence_count() {
     assert!(matches!(run.answered(1, &request, Reply::Number(5)), Some(Event::Held { fence: 5 })));
 }
 
-#[test]
-fn a_number_that_is_lifted_in_steps_is_followed() {
-    let mut run = Run::of(1 + 1);
-    run.voted(0, Reply::Number(1 << 40));
-    let Some(Event::Promote(mut request, _)) = run.voted(1, Reply::Number(1)) else {
-        panic!("a second round")
-    };
-    let mut number = 1_u64;
-    let mut rounds = 0;
-    loop {
-        rounds += 1;
-        number = (number + (1 << 38)).min(1 << 40);
-        match run.answered(1, &request, Reply::Number(number)) {
-            Some(Event::Promote(next, _)) => request = next,
-            Some(Event::Held { fence }) => break assert_eq!(fence, 1 << 40),
-            other => panic!("{other:?}"),
-        }
+/// What a node answers to a raise.
+fn raised(fence: u64, goal: u64) -> u64 {
+    fence.max(goal.min(fence.saturating_add(RAISE_STEP).max(RAISE_CAP)).min(MAX_FENCE))
+}
+
+/// Lets two nodes agree; says on which fence, after how many raises of one node.
+fn agreed(mut fences: [u64; 2]) -> (u64, u64) {
+    let mut run = Run::of(2);
+    run.voted(0, Reply::Number(fences[0]));
+    let mut event = run.voted(1, Reply::Number(fences[1]));
+    for commands in 0.. {
+        let (request, node) = match event {
+            Some(Event::Promote(request, to)) => (request, to.iter().next().unwrap()),
+            Some(Event::Held { fence }) => return (fence, commands),
+            other => panic!("{fences:?} after {commands}: {other:?}"),
+        };
+        let Ask::Promote { fence: goal } = request.ask else { panic!("{request:?}") };
+        fences[node] = raised(fences[node], goal);
+        event = run.answered(node, &request, Reply::Number(fences[node]));
     }
-    assert_eq!(rounds, 4);
+    unreachable!("every loop ends")
+}
+
+#[test]
+fn nodes_agree_however_far_apart_they_are() {
+    let table = [
+        ([1, 3 << 40], 1),
+        ([3 << 60, 1], 1),
+        ([1, RAISE_CAP], 1),
+        ([RAISE_CAP + 9, 1], 2),
+        ([RAISE_CAP + 9, RAISE_CAP + 9 + RAISE_STEP], 1),
+        ([RAISE_CAP, RAISE_CAP + 64 * RAISE_STEP], 64),
+        ([MAX_FENCE, MAX_FENCE - 1], 1),
+    ];
+    for (fences, commands) in table {
+        assert_eq!(agreed(fences), (*fences.iter().max().unwrap(), commands), "{fences:?}");
+    }
+}
+
+/// An older module raises by 2^32 a command.
+#[test]
+fn a_node_that_raises_in_larger_steps_is_followed() {
+    let mut run = Run::of(2);
+    run.voted(0, Reply::Number(1 << 40));
+    let mut event = run.voted(1, Reply::Number(1));
+    for step in 1..256 {
+        let Some(Event::Promote(request, _)) = event else { panic!("{step}: {event:?}") };
+        event = run.answered(1, &request, Reply::Number(1 + (step << 32)));
+    }
+    let Some(Event::Promote(request, _)) = event else { panic!("{event:?}") };
+    let held = run.answered(1, &request, Reply::Number(1 << 40));
+    assert!(matches!(held, Some(Event::Held { fence }) if fence == 1 << 40), "{held:?}");
 }
 
 #[test]
@@ -178,21 +212,54 @@ fn a_node_that_does_not_raise_its_number_is_not_asked_for_ever() {
     assert!(matches!(failed, Some(Event::Failed(Refusal::NoQuorum))), "{failed:?}");
 }
 
-/// A node that is out of order might count up by one each time.
+/// A broken node might count up by one each time.
 #[test]
 fn a_node_that_hardly_gets_on_is_not_asked_for_ever() {
-    let lifted_by = |step: u64| {
+    let raised_by = |step: u64| {
         let mut run = Run::of(2);
         run.voted(0, Reply::Number(1 << 40));
         let asked = run.voted(1, Reply::Number(1));
         let Some(Event::Promote(request, _)) = asked else { panic!("a second round: {asked:?}") };
         run.answered(1, &request, Reply::Number(1 + step))
     };
-    for step in [1, LIFT - 1] {
-        let failed = lifted_by(step);
+    for step in [1, RAISE_STEP - 1] {
+        let failed = raised_by(step);
         assert!(matches!(failed, Some(Event::Failed(Refusal::NoQuorum))), "{failed:?}");
     }
-    assert!(matches!(lifted_by(LIFT), Some(Event::Promote(..))), "as far as a node goes");
+    assert!(matches!(raised_by(RAISE_STEP), Some(Event::Promote(..))), "as far as a node must go");
+}
+
+/// A broken node might advance by one step each time: the lease sets an end, also for a session that waits, whose
+/// leases every raise renews.
+#[test]
+fn a_node_that_raises_for_longer_than_the_lease_is_not_asked_for_ever() {
+    let line = Line { ticket: 5, stamp: 100, wait: Duration::ZERO, channel: [b'c'; 16], claim: None };
+    let quorum = Quorum::of(2).unwrap();
+    let (plain, acquire) = Session::begin(quorum, Drift::default(), TTL, None, at(0));
+    let (waits, wait) = plain.clone().waiting(line, at(60_000));
+    for (mut session, request) in [(plain, acquire), (waits, wait)] {
+        session.answered(0, &request, Reply::Number(1 << 61), at(1));
+        let mut event = session.answered(1, &request, Reply::Number(1), at(1));
+        let (mut now_ms, mut fence) = (1, 1);
+        let refusal = loop {
+            (now_ms, fence) = (now_ms + 100, fence + RAISE_STEP);
+            assert!(now_ms < 2 * LEASE_MS, "it goes on and on");
+            event = match event {
+                Some(Event::Failed(refusal)) => break refusal,
+                Some(Event::Promote(request, to)) => {
+                    // The node that is there already answers that, if it is asked to renew its lease.
+                    let mut last = None;
+                    for node in to.iter() {
+                        let said = if node == 0 { 1 << 61 } else { fence };
+                        last = session.answered(node, &request, Reply::Number(said), at(now_ms)).or(last);
+                    }
+                    last
+                }
+                other => panic!("{now_ms} ms: {other:?}"),
+            };
+        };
+        assert_eq!(refusal, Refusal::Expired);
+    }
 }
 
 #[test]
@@ -440,11 +507,14 @@ fn one_node_with_an_absurd_number_is_left_alone() {
 }
 
 #[test]
-fn a_number_out_of_reach_is_not_chased() {
-    let mut run = Run::of(2);
-    run.voted(0, Reply::Number(u64::MAX));
-    let failed = run.voted(1, Reply::Number(1));
-    assert!(matches!(failed, Some(Event::Failed(Refusal::NoQuorum))), "{failed:?}");
+fn fences_out_of_reach_are_named_and_not_chased() {
+    for largest in [MAX_FENCE, RAISE_CAP + 64 * RAISE_STEP, u64::MAX] {
+        let mut run = Run::of(2);
+        run.voted(0, Reply::Number(largest));
+        let failed = run.voted(1, Reply::Number(1));
+        let apart = Refusal::FencesApart { smallest: 1, largest };
+        assert!(matches!(&failed, Some(Event::Failed(refusal)) if *refusal == apart), "{failed:?}");
+    }
 }
 
 #[test]

@@ -133,7 +133,7 @@ impl From<Error> for Failure {
             Error::Timeout { evidence, .. } => of_timeout(evidence.nodes()),
             Error::Lost { .. } => Code::Lost,
             Error::Quarantined { .. } => Code::Quarantined,
-            Error::NoQuorum(_) | Error::Expired(_) => Code::NoQuorum,
+            Error::NoQuorum(_) | Error::Expired(_) | Error::FencesApart { .. } => Code::NoQuorum,
             Error::Invalid(_) | Error::Config(_) => Code::Usage,
             _ => Code::Internal,
         };

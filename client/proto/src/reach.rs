@@ -1,0 +1,113 @@
+//! How far a node raises a fence, and whether a fence can be reached.
+//!
+//! One command raises a fence to any number up to [`RAISE_CAP`]. Above it a command raises by at most
+//! [`RAISE_STEP`], so that no client can use up the fences of a key. A client that needs more asks again.
+
+/// One command raises a fence to any number up to this one.
+pub const RAISE_CAP: u64 = 1 << 62;
+
+/// Above [`RAISE_CAP`] one command raises a fence by at most this much. A node that is asked for more than it can
+/// raise at once raises by at least this much.
+pub const RAISE_STEP: u64 = 1 << 20;
+
+/// The largest fence: nodes reply with signed 64-bit integers.
+pub const MAX_FENCE: u64 = i64::MAX as u64;
+
+/// The most commands that a client sends one node to raise it to one fence. A fence that takes more is out of reach:
+/// only hostile raises can have made it that large.
+pub const MOST_COMMANDS: u64 = 64;
+
+/// How many commands it takes to raise a node from one fence to another: 0 if they are equal, `None` if it takes more
+/// than [`MOST_COMMANDS`] or cannot be done.
+#[must_use]
+pub fn commands_to_raise(fence: u64, goal: u64) -> Option<u64> {
+    if fence == goal {
+        return Some(0);
+    }
+    if goal < fence || goal > MAX_FENCE {
+        return None;
+    }
+    let commands = match goal.checked_sub(fence.max(RAISE_CAP)) {
+        // The first command reaches the cap; the rest of the way goes in steps.
+        Some(above) if fence < RAISE_CAP && goal - fence > RAISE_STEP => 1 + above.div_ceil(RAISE_STEP),
+        Some(above) if fence >= RAISE_CAP => above.div_ceil(RAISE_STEP),
+        _ => 1,
+    };
+    (commands <= MOST_COMMANDS).then_some(commands)
+}
+
+/// Whether a node whose fence is this one can be raised to another, or has it.
+#[must_use]
+pub fn is_within_reach(fence: u64, goal: u64) -> bool {
+    commands_to_raise(fence, goal).is_some()
+}
+
+/// Whether a node did what a raise asks for: it reached the goal, or came nearer by a whole step.
+#[must_use]
+pub fn has_advanced(before: u64, after: u64, goal: u64) -> bool {
+    after >= goal || after >= before.saturating_add(RAISE_STEP)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a node does, as its contract says.
+    fn raised(fence: u64, goal: u64) -> u64 {
+        fence.max(goal.min(fence.saturating_add(RAISE_STEP).max(RAISE_CAP)).min(MAX_FENCE))
+    }
+
+    #[test]
+    fn every_distance_has_its_number_of_commands() {
+        let far = MOST_COMMANDS * RAISE_STEP;
+        let table = [
+            (7, 7, Some(0)),
+            (MAX_FENCE, MAX_FENCE, Some(0)),
+            (7, 8, Some(1)),
+            (1, RAISE_CAP, Some(1)),
+            (1, RAISE_CAP + 1, Some(2)),
+            (1, RAISE_CAP + RAISE_STEP, Some(2)),
+            (1, RAISE_CAP + RAISE_STEP + 1, Some(3)),
+            (RAISE_CAP - 5, RAISE_CAP + 5, Some(1)),
+            (RAISE_CAP, RAISE_CAP + RAISE_STEP, Some(1)),
+            (RAISE_CAP + 3, RAISE_CAP + 4 + RAISE_STEP, Some(2)),
+            (RAISE_CAP, RAISE_CAP + far, Some(MOST_COMMANDS)),
+            (RAISE_CAP, RAISE_CAP + far + 1, None),
+            (1, RAISE_CAP + far, None),
+            (1, MAX_FENCE, None),
+            (MAX_FENCE - 1, MAX_FENCE, Some(1)),
+            // Fences that no node can give out.
+            (MAX_FENCE, MAX_FENCE + 1, None),
+            (1, u64::MAX, None),
+            // Nobody lowers a fence.
+            (8, 7, None),
+        ];
+        for (fence, goal, commands) in table {
+            assert_eq!(commands_to_raise(fence, goal), commands, "from {fence} to {goal}");
+        }
+    }
+
+    #[test]
+    fn a_node_takes_as_many_commands_as_foretold() {
+        let edges = [0, 1, 7, RAISE_STEP, RAISE_CAP, MAX_FENCE - 1];
+        let near = |edge: u64| (0..4).map(move |steps| edge.saturating_add(steps * (RAISE_STEP - 1)));
+        let all = || edges.into_iter().flat_map(near).filter(|fence| (1..=MAX_FENCE).contains(fence));
+        for (fence, goal) in all().flat_map(|fence| all().map(move |goal| (fence, goal))) {
+            let Some(commands) = commands_to_raise(fence, goal) else { continue };
+            let mut at = fence;
+            for _ in 0..commands {
+                let next = raised(at, goal);
+                assert!(next > at && has_advanced(at, next, goal), "{at} to {goal}");
+                at = next;
+            }
+            assert_eq!(at, goal, "from {fence} to {goal} in {commands}");
+        }
+    }
+
+    #[test]
+    fn a_node_that_hardly_advances_has_not_advanced() {
+        assert!(has_advanced(1, 9, 9) && has_advanced(1, 12, 9));
+        assert!(!has_advanced(1, RAISE_STEP, RAISE_CAP));
+        assert!(has_advanced(1, 1 + RAISE_STEP, RAISE_CAP));
+    }
+}
