@@ -1,6 +1,7 @@
 //! What many tests of one server do first.
 
 use crate::{Answer, Builder, Clock, Server, Wire};
+use redlock_core::proof::Unverified;
 
 /// Starts a server whose module sees a clock that stands still, over restarts too, so that every number is exact.
 #[must_use]
@@ -28,4 +29,19 @@ pub fn admit(wire: &mut Wire, floor: i64, wait_ms: u64) {
     let id = node.field("node-id").map(Answer::string).unwrap_or_default();
     let answer = wire.call(&["REDLOCK.ADMIT", &id, &floor.to_string(), &wait_ms.to_string()]);
     assert_eq!(answer, Answer::Int(1), "an operator can admit the node");
+}
+
+/// The message of a grant without its proof, for tests that are about something else.
+///
+/// # Panics
+/// If it is no such message.
+#[must_use]
+pub fn unsigned(message: &str) -> String {
+    assert!(Unverified::parse(message.as_bytes()).is_some(), "not a message of a grant: {message}");
+    let words = message.split(' ').filter(|word| !is_proof(word));
+    words.collect::<Vec<_>>().join(" ")
+}
+
+fn is_proof(word: &str) -> bool {
+    word.len() == 32 && word.bytes().all(|byte| byte.is_ascii_hexdigit())
 }

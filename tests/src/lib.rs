@@ -62,7 +62,7 @@ pub use builder::{Builder, ClientCertificate};
 pub use certs::Certs;
 pub use clock::Clock;
 pub use cluster::Cluster;
-pub use ease::{admit, frozen, granted};
+pub use ease::{admit, frozen, granted, unsigned};
 pub use flavor::{Brand, Flavor};
 pub use fleet::Fleet;
 pub use inspection::Inspection;

@@ -3,7 +3,7 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "tests, and helpers of tests")]
 
-use redlock_tests::{Answer, SOON, Server, Wire, eventually, granted};
+use redlock_tests::{Answer, SOON, Server, Wire, eventually, granted, unsigned};
 use std::fs;
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn listener(server: &Server, channel: &str) -> Wire {
 
 fn heard(listener: &mut Wire) -> String {
     let message = listener.receive().expect("a message");
-    message.list()[2].string()
+    unsigned(&message.list()[2].string())
 }
 
 /// Sends a request that is queued; tells the position.

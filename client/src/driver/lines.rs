@@ -4,6 +4,7 @@ use super::record::grant_of;
 use super::wires::Offer;
 use super::{Driver, SessionId};
 use crate::observe;
+use redlock_core::proof::Unverified;
 use redlock_proto::{Failure, Line, Moment};
 use std::time::Duration;
 
@@ -73,11 +74,14 @@ impl Driver {
         }
     }
 
-    /// A node says that it has given a lock to one of those who wait.
+    /// Takes in a message on the waiters' channel. Only a message that is signed with the owner of the session counts:
+    /// every user with the right to publish can write there.
     pub(super) fn heard(&mut self, node: usize, message: &[u8], now: Moment) {
-        let Some((ticket, grant)) = grant_of(message) else { return };
-        let Some(session) = self.by_ticket.get(&ticket).copied() else { return };
+        let Some(message) = Unverified::parse(message) else { return };
+        let Some(session) = self.by_ticket.get(&message.ticket()).copied() else { return };
         let Some(record) = self.record(session) else { return };
+        let verified = message.verify(record.hold.owner.as_bytes());
+        let Some(grant) = verified.as_ref().and_then(grant_of) else { return };
         let event = record.session.pushed(node, grant, now);
         if let Some(redlock_proto::Event::Held { fence }) = event {
             self.hints.held(fence);

@@ -6,6 +6,7 @@ use crate::hold::Hold;
 use crate::lease::Loss;
 use crate::settings::Settings;
 use crate::wire::Frame;
+use redlock_core::proof::{GrantMessage, Stamped};
 use redlock_proto::session::Over;
 use redlock_proto::{
     Ask, Drift, Event, Failure, FailureKind, Freeing, Grant, Line, Moment, NodeSet, Refusal, Reply, Request,
@@ -301,14 +302,11 @@ fn queued(parts: &[Frame]) -> Reply {
     }
 }
 
-/// What a message to those who wait says: whose ticket it is, and what was granted.
-pub(super) fn grant_of(message: &[u8]) -> Option<(u64, Grant)> {
-    let text = message.strip_prefix(b"stamped ")?;
-    let mut words = text.splitn(6, |byte| *byte == b' ');
-    let mut number = || std::str::from_utf8(words.next()?).ok()?.parse::<u64>().ok();
-    let (ticket, fence, stamp) = (number()?, number()?, number()?);
-    let (waited, claim) = (Duration::from_millis(number()?), Duration::from_millis(number()?));
-    Some((ticket, Grant { fence, stamp, waited, claim }))
+/// What a verified message says of the grant; `None` if it says nothing of times.
+pub(super) fn grant_of(message: &GrantMessage<'_>) -> Option<Grant> {
+    let Stamped { stamp, waited_ms, claim_ms } = message.stamped?;
+    let (waited, claim) = (Duration::from_millis(waited_ms), Duration::from_millis(claim_ms));
+    Some(Grant { fence: message.fence, stamp, waited, claim })
 }
 
 /// A reply that makes no sense says nothing about what the node did.

@@ -6,6 +6,7 @@ use super::*;
 use crate::LockManager;
 use crate::hold::Hold;
 use crate::memory::Nodes;
+use redlock_core::proof::{GrantMessage, Stamped};
 
 const TTL: Duration = Duration::from_secs(60);
 
@@ -41,6 +42,35 @@ async fn a_plan_that_comes_too_early_is_not_made_again_for_the_same_moment() {
     assert!(!driver.tick(Moment::new(first - 100, second - 8_900)));
     let at = driver.wakes.next().expect("it is planned for later");
     assert_eq!(at.nanoseconds(), (first, second));
+}
+
+/// Channel, ticket and stamp are no secrets to a user who may subscribe; the owner is one.
+#[tokio::test]
+async fn only_a_message_that_is_signed_with_the_owner_is_a_grant() {
+    let now = Moment::new(100_000_000_000, 50_000_000_000);
+    let (mut driver, id, mut answered) = in_line(now).await;
+    let line = driver.line(7);
+    let owner = driver.record(id).expect("it waits").hold.owner;
+    let stamped = Some(Stamped { stamp: line.stamp, waited_ms: 0, claim_ms: 60_000 });
+    let grant = GrantMessage { ticket: 7, fence: 2, stamped, key: b"job" };
+    let genuine = grant.sign(owner.as_bytes());
+    let unsigned = format!("stamped 7 2 {} 0 60000 job", line.stamp).into_bytes();
+    let mut changed = GrantMessage { fence: 3, ..grant }.sign(owner.as_bytes());
+    let digit = changed.iter().position(|byte| *byte == b'3').expect("the fence");
+    changed[digit] = b'2';
+    for forged in [unsigned, grant.sign(b"a guess"), grant.sign(b""), changed] {
+        for node in 0..3 {
+            driver.heard(node, &forged, now);
+            driver.settle(now);
+        }
+        let record = driver.record(id).expect("it waits");
+        assert_eq!((record.session.ballot().granted(), record.session.fence()), (0, None));
+        assert!(answered.try_recv().is_err(), "{}", String::from_utf8_lossy(&forged));
+    }
+    for node in 0..2 {
+        driver.heard(node, &genuine, now);
+    }
+    assert!(matches!(answered.try_recv(), Ok(Ok(_))), "what the nodes have signed counts");
 }
 
 #[tokio::test]

@@ -12,6 +12,7 @@
 //! | why a wall clock cannot end a lock | [`time`] |
 //! | how a held lock is kept in memory | [`table`] over [`slab`], [`wheel`] and [`pack`] |
 //! | why a late request leaves no ghost | [`late`] |
+//! | why a grant message cannot be forged | [`proof`] |
 //! | who a node is, and what survives a crash | [`durable`] |
 //! | what is saved and replicated | [`image`] |
 
@@ -29,6 +30,7 @@ pub mod late;
 pub mod memory;
 pub mod node;
 pub mod pack;
+pub mod proof;
 pub mod queue;
 pub mod reply;
 pub mod request;

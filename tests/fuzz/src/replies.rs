@@ -8,6 +8,7 @@ use crate::cluster;
 use crate::tape::Tape;
 use crate::wire::{self, Frame, Garbled};
 use bytes::BytesMut;
+use redlock_core::proof::Unverified;
 
 /// How many bytes may be asked for, for each that was sent: a list of empty lists is the dearest.
 const MOST_FOR_A_BYTE: usize = 128;
@@ -15,6 +16,9 @@ const MOST_FOR_A_BYTE: usize = 128;
 const MOST_FOR_NOTHING: usize = 4096;
 /// The longest complaint that is shown, in characters.
 const LONGEST_COMPLAINT: usize = 300;
+
+/// Who waits for a lock.
+const OWNER: &[u8] = b"00112233445566778899aabbccddeeff";
 
 /// Takes one frame off the front of a buffer.
 pub(crate) trait Decoder: Fn(&mut BytesMut) -> Result<Option<Frame>, Garbled> {}
@@ -103,6 +107,12 @@ fn look_at(frame: &Frame) {
     }
     let _ = (frame.as_integer(), frame.as_items(), frame.as_text());
     cluster::read(frame);
+    if let Some((message, read)) = frame.as_bytes().and_then(|bytes| Some((bytes, Unverified::parse(bytes)?)))
+    {
+        // What is taken for a node's message is what a node writes.
+        let said = read.verify(OWNER);
+        assert!(said.is_none_or(|said| said.sign(OWNER) == message), "{message:?}");
+    }
 }
 
 /// Writes a frame as a server would, in RESP3.

@@ -30,12 +30,16 @@ pub(super) struct Client {
     last_ticket: u64,
     /// The place in line of a client that gave way, what it was after, and how often it has.
     pub(super) keeps_place: Option<(u64, Vec<usize>, u32)>,
+    /// The owner of its last attempt.
+    pub(super) last_owner: String,
 }
 
 /// The lock that a client is after, or holds.
 pub(super) struct Active {
     pub(super) id: SessionId,
     pub(super) owner: String,
+    /// The owner of the attempt before this one.
+    pub(super) owner_before: String,
     pub(super) keys: Vec<usize>,
     pub(super) session: Session,
     /// The number it holds the lock under, once it does.
@@ -75,6 +79,7 @@ impl Client {
             listening: (0..more).map(|_| Connection::new(0)).collect(),
             paused_until: 0,
             active: None,
+            last_owner: String::new(),
             refusals: 0,
             // Wall clocks differ by up to 20 ms when all is well.
             wall_ahead_us: (number as i64 * 7_919) % 20_000,

@@ -5,6 +5,7 @@
 mod apart;
 #[path = "../client/mod.rs"]
 mod client;
+mod forged;
 mod heads;
 mod repeated;
 

@@ -4,6 +4,7 @@ use super::{Node, Standing};
 use crate::fault::Fault;
 use crate::grammar::{Acquire, Keys};
 use crate::keyspace::{Keyspace, Occupant};
+use crate::proof::{GrantMessage, Stamped};
 use crate::queue::{Limits, Waiter, WaiterId};
 use crate::reply::Reply;
 use crate::request::{Owner, Ttl, Wait};
@@ -15,7 +16,7 @@ use crate::time::{Millis, NodeClock};
 pub struct Announcement {
     /// The channel's full name.
     pub channel: Vec<u8>,
-    /// What is said there; never the owner, for others may listen.
+    /// What is said there, signed with the owner ([`proof`](crate::proof)). Never the owner: others may listen.
     pub message: Vec<u8>,
 }
 
@@ -287,19 +288,16 @@ impl Node {
 }
 
 fn announcement(waiter: &Waiter, fence: u64, waited_ms: u64, claim_ms: u64) -> Announcement {
-    let (ticket, key) = (waiter.ticket, &waiter.keys[0]);
-    let mut message = match waiter.stamp {
-        None => format!("grant {ticket} {fence} "),
-        Some(stamp) => format!("stamped {ticket} {fence} {stamp} {waited_ms} {claim_ms} "),
-    }
-    .into_bytes();
-    message.extend_from_slice(key);
+    let key = waiter.keys.first().map(AsRef::as_ref).unwrap_or_default();
+    let stamped = waiter.stamp.map(|stamp| Stamped { stamp, waited_ms, claim_ms });
+    let message = GrantMessage { ticket: waiter.ticket, fence, stamped, key }.sign(&waiter.owner);
     Announcement { channel: [CHANNEL_PREFIX, &waiter.channel].concat(), message }
 }
 
 #[cfg(test)]
 mod tests {
     use crate::memory::MemoryNode;
+    use crate::proof::Unverified;
     use crate::queue::Limits;
     use crate::{Fault, Millis, Occupant, Reply};
 
@@ -342,8 +340,8 @@ mod tests {
         fn heard(&mut self) -> Vec<String> {
             let said = self.node.take_announcements().into_iter();
             said.map(|said| {
-                let (channel, message) =
-                    (String::from_utf8(said.channel).unwrap(), String::from_utf8(said.message).unwrap());
+                let channel = String::from_utf8(said.channel).unwrap();
+                let message = unsigned(&said.message);
                 format!("{}: {message}", channel.strip_prefix("redlock:grant:").unwrap())
             })
             .collect()
@@ -353,6 +351,16 @@ mod tests {
             self.now.0 += ms;
             self.node.sweep(self.now);
         }
+    }
+
+    /// A message without its proof, which is that of one of the owners.
+    fn unsigned(message: &[u8]) -> String {
+        let read = Unverified::parse(message).unwrap();
+        let said = ('a'..='e').find_map(|owner| read.verify(&[owner as u8])).expect("a waiter's owner");
+        let text = String::from_utf8(message.to_vec()).unwrap();
+        let (head, key) = text.rsplit_once(' ').unwrap();
+        assert_eq!(key.as_bytes(), said.key);
+        format!("{} {key}", head.rsplit_once(' ').unwrap().0)
     }
 
     /// `k` is held by `a`; `b` with ticket 20 and `c` with ticket 10 wait for it.

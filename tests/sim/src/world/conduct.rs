@@ -297,6 +297,7 @@ impl World<'_> {
         self.checks.began(id, &keys);
         let owner = format!("{:032x}", self.chance.u128(..));
         let who = &mut self.clients[client];
+        let owner_before = std::mem::replace(&mut who.last_owner, owner.clone());
         let now = who.clock.at(self.now);
         let hint = who.hints.for_next_acquire();
         let ttl = Duration::from_millis(self.plan.ttl_ms);
@@ -316,6 +317,7 @@ impl World<'_> {
         self.clients[client].active = Some(Active {
             id,
             owner,
+            owner_before,
             keys,
             session,
             fence: None,

@@ -4,6 +4,7 @@ use super::{Coming, World};
 use crate::Weakness;
 use crate::client::name;
 use crate::network::Way;
+use redlock_core::proof::{Stamped, Unverified};
 use redlock_proto::{Ask, Failure, FailureKind, Grant, Line, Moment, Request, Vote};
 use std::time::Duration;
 
@@ -58,15 +59,20 @@ impl World<'_> {
             return;
         }
         let Some(active) = who.active.as_mut() else { return };
-        let words: Vec<&[u8]> = message.splitn(7, |byte| *byte == b' ').collect();
-        let number = |word: usize| std::str::from_utf8(words[word]).ok()?.parse::<u64>().ok();
-        let number = |word| number(word).expect("a number");
-        let (ticket, stamp) = (number(1), number(3));
-        if active.ticket != Some(ticket) {
+        let message = Unverified::parse(message).expect("a message of a node");
+        if active.ticket != Some(message.ticket()) {
             return;
         }
-        let (waited, claim) = (Duration::from_millis(number(4)), Duration::from_millis(number(5)));
-        let mut grant = Grant { fence: number(2), stamp, waited, claim };
+        // An earlier attempt under the same ticket had another owner. A client that does not check stamps takes its
+        // messages for its own.
+        let before = Some(&active.owner_before).filter(|_| self.plan.weakness == Weakness::StampsUnchecked);
+        let owners = [Some(&active.owner), before].into_iter().flatten();
+        let Some(message) = owners.filter_map(|owner| message.verify(owner.as_bytes())).next() else {
+            return;
+        };
+        let Stamped { stamp, waited_ms, claim_ms } = message.stamped.expect("every request has a stamp");
+        let (waited, claim) = (Duration::from_millis(waited_ms), Duration::from_millis(claim_ms));
+        let mut grant = Grant { fence: message.fence, stamp, waited, claim };
         match self.plan.weakness {
             Weakness::GrantFromItsNews => {
                 let sent = active.rounds.iter().find(|(round, _)| *round == stamp).map(|(_, sent)| *sent);

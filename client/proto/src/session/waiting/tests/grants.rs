@@ -28,6 +28,28 @@ fn grants_that_come_by_themselves_make_a_majority() {
 }
 
 #[test]
+fn a_grant_that_arrives_after_the_hold_has_lapsed_does_not_revive_it() {
+    let (mut session, _) = in_line();
+    for node in [0, 3] {
+        assert!(session.pushed(node, grant(7, 100, 499), at(500)).is_none());
+    }
+    let held = session.pushed(4, grant(7, 100, 499), at(501));
+    assert!(matches!(held, Some(Event::Held { fence: 7 })), "{held:?}");
+    // Nobody claims it. A push of another node was held up on its way until the hold was over.
+    let until = session.valid_until().unwrap();
+    let late = Grant { claim: Duration::from_secs(60), ..grant(7, 100, 499) };
+    let lost = session.pushed(1, late, until);
+    assert!(matches!(lost, Some(Event::Lost(_))), "{lost:?}");
+    assert_eq!((session.fence(), session.valid_until()), (None, Some(until)));
+    // Nor does one more, though these two and one of the first three would be a majority.
+    assert!(session.pushed(2, late, until).is_none());
+    assert_eq!((session.fence(), session.valid_until()), (None, Some(until)));
+    assert!(session.claim(until).is_none());
+    assert_eq!(session.extend(TTL, until).unwrap_err(), crate::session::Over);
+    assert_eq!(nodes(session.release(until).1), [0, 1, 2, 3, 4], "all of it is given back");
+}
+
+#[test]
 fn a_grant_that_is_too_old_to_count_on_is_claimed_first() {
     let (mut session, _) = in_line();
     // After twenty seconds in line a hundredth is more than the claim window.
