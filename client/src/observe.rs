@@ -103,6 +103,16 @@ pub(crate) fn waited(waited: Duration) {
     metrics::histogram!("redlock_wait_seconds").record(waited.as_secs_f64());
 }
 
+/// Another node is accepted in the place of the one that answered at this address before.
+#[cold]
+pub(crate) fn node_replaced(node: &str) {
+    #[cfg(feature = "tracing")]
+    tracing::warn!(
+        node,
+        "another node answers at this address now, and is accepted in the place of the one before"
+    );
+}
+
 /// Nobody can wait in line, because of a node that does not let us.
 #[cold]
 pub(crate) fn polls_because_of(node: &str) {

@@ -13,6 +13,7 @@
 //! | [`reach`] | how far a node raises a fence |
 //! | [`session`] | one lock, from the first request to the last answer |
 //! | [`hint`] | what to ask the nodes to count from |
+//! | [`identity`] | whether the node at an address is the one of before |
 //! | [`pace`] | when a holder extends, and when it must stop |
 //! | [`retry`] | whether and when to try again |
 //! | [`decimal`] | numbers as text |
@@ -28,6 +29,7 @@ pub mod ceiling;
 pub mod census;
 pub mod decimal;
 pub mod hint;
+pub mod identity;
 pub mod moment;
 pub mod nodes;
 pub mod pace;

@@ -7,6 +7,7 @@ use super::target::{Login, Protocol};
 use super::{ConnectFailure, Stream};
 use crate::wire::{self, Frame};
 use bytes::BytesMut;
+use redlock_proto::identity::{NodeIdentity, Origin};
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
@@ -15,8 +16,8 @@ use tokio::io::AsyncWrite;
 /// What a node says about itself when a connection begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
-    /// The same at every address of the node, and after a restart.
-    pub(crate) node_id: String,
+    /// Which node it is.
+    pub(crate) node: NodeIdentity,
     /// The module's version.
     pub(crate) version: String,
     /// How long the node still grants nothing.
@@ -195,7 +196,7 @@ impl Heard {
         let number = |name| self.last.field(name).and_then(Frame::as_integer);
         let identity = || {
             Some(Identity {
-                node_id: text("node-id")?,
+                node: node_identity(&self.last)?,
                 version: text("version")?,
                 quarantine_ms: u64::try_from(number("quarantine-ms")?).ok()?,
             })
@@ -221,6 +222,20 @@ impl Heard {
             _ => None,
         }
     }
+}
+
+/// Which node a reply to `REDLOCK.NODE` is of. An older module does not say all of it.
+pub(crate) fn node_identity(reply: &Frame) -> Option<NodeIdentity> {
+    let text = |name| reply.field(name).and_then(Frame::as_text);
+    let number = |name| u64::try_from(reply.field(name)?.as_integer()?).ok();
+    let origin =
+        text("origin").map(|origin| if origin == "admitted" { Origin::Admitted } else { Origin::New });
+    Some(NodeIdentity {
+        id: text("node-id")?.to_owned(),
+        incarnation: number("incarnation"),
+        high_water: number("high-water"),
+        origin,
+    })
 }
 
 /// Writes everything, and leaves none of it with the stream.

@@ -29,7 +29,7 @@ mod target;
 mod tls;
 
 pub(crate) use failure::ConnectFailure;
-pub(crate) use handshake::Identity;
+pub(crate) use handshake::{Identity, node_identity};
 pub(crate) use listen::listen;
 pub(crate) use stream::Stream;
 #[cfg(feature = "sentinel")]

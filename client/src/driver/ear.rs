@@ -6,11 +6,11 @@
 
 use super::dial::{Backoff, Dial, LONGEST_PAUSE, Patience};
 use super::entry::Arrival;
-use super::wires::are_twins;
 use crate::connect::{self, ConnectFailure, Identity, Ready, Stream, Target};
 use crate::wire::{self, Frame, Said};
 use bytes::BytesMut;
 use redlock_proto::Moment;
+use redlock_proto::identity::{Accepted, judge};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -138,10 +138,10 @@ impl Ear {
         };
     }
 
-    /// Whether this is whom the link is connected to. A cluster is asked for its masters anew, and those of a while ago
+    /// Whether this is whom the link is connected to, and no older copy of it. A cluster is asked for its masters anew, and those of a while ago
     /// may all have been replaced, while the link has stayed what it is: whoever is a master now tells what all say.
     fn is_the_right_one(&self, found: &Identity) -> bool {
-        self.place.target.is_cluster() || are_twins(&self.whose, found)
+        self.place.target.is_cluster() || judge(Some(&self.whose.node), &found.node) == Ok(Accepted::Same)
     }
 
     /// When to call [`Ear::poll`] next, if nothing comes.
@@ -182,5 +182,35 @@ fn hear(
             Poll::Ready(_) => return Err(()),
             Poll::Pending => return Ok(came),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use redlock_proto::identity::NodeIdentity;
+    use std::time::Duration;
+
+    #[tokio::test]
+    async fn only_the_node_of_the_link_is_listened_to() {
+        let locks = crate::LockManager::builder().nodes(["redis://localhost"]).build().unwrap();
+        let crate::settings::Places::Servers(targets) = &locks.settings().places else { panic!("a server") };
+        let timeout = Duration::from_secs(1);
+        let patience = Patience { node_timeout: timeout, connect_timeout: timeout };
+        let (target, channel) = (Arc::clone(&targets[0]), Arc::from(&b"c"[..]));
+        let identity = |id: &str, incarnation, high_water| {
+            let node = NodeIdentity { id: id.to_owned(), incarnation, high_water, origin: None };
+            Identity { node, version: "0.1.0".to_owned(), quarantine_ms: 0 }
+        };
+        let place = Place { node: 0, target, channel, patience };
+        let of = |whose| Ear::open(place.clone(), whose);
+        let ear = of(identity("a", Some(7), Some(100)));
+        assert!(ear.is_the_right_one(&identity("a", Some(7), Some(120))));
+        assert!(!ear.is_the_right_one(&identity("b", Some(7), Some(100))), "another node");
+        assert!(!ear.is_the_right_one(&identity("a", Some(6), Some(100))), "an older copy");
+        assert!(!ear.is_the_right_one(&identity("a", Some(7), Some(99))), "a restored disk");
+        let ear = of(identity("a", None, None));
+        assert!(ear.is_the_right_one(&identity("a", None, None)));
+        assert!(!ear.is_the_right_one(&identity("b", None, None)), "another node of an older module");
     }
 }

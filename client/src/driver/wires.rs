@@ -5,8 +5,10 @@ use super::entry::{Answer, Arrival, Entry, Owed, Stage};
 use super::link::{Link, Progress, Waiting, sooner};
 use crate::connect::Identity;
 use crate::memory::{Mailbox, Nodes, Silence};
+use crate::observe;
 use crate::settings::{Places, Settings};
 use redlock_core::node::CHANNEL_PREFIX;
+use redlock_proto::identity::Accepted;
 use redlock_proto::{Failure, FailureKind, Moment, Quorum};
 use std::sync::Arc;
 use std::task::Context;
@@ -167,11 +169,18 @@ impl Wires {
                     };
                     let others = links.iter().enumerate().filter(|(other, _)| *other != node);
                     let twin = others.into_iter().find(|(_, link)| same(link)).map(|(twin, _)| twin);
+                    let twin = twin.and_then(|twin| names.get(twin));
                     let Some(link) = links.get_mut(node) else { continue };
-                    // Two names for one node would be two votes of one witness.
-                    match twin.and_then(|twin| names.get(twin)) {
-                        Some(twin) => link.refuse(&format!("the same node as {twin}"), now, arrivals),
-                        None => link.open(ready, now),
+                    match (link.judge(&ready.identity), twin) {
+                        (Err(objection), _) => link.refuse(&objection.to_string(), now, arrivals),
+                        // Two names for one node would be two votes of one witness.
+                        (_, Some(twin)) => link.refuse(&format!("the same node as {twin}"), now, arrivals),
+                        (Ok(accepted), None) => {
+                            if accepted == Accepted::Another {
+                                observe::node_replaced(names.get(node).map_or("", |name| name));
+                            }
+                            link.open(ready, now);
+                        }
                     }
                 }
             }
@@ -237,19 +246,20 @@ impl Wires {
 }
 
 /// Whether two nodes have a server in common. The identity of a cluster is that of all its masters.
-pub(super) fn are_twins(one: &Identity, other: &Identity) -> bool {
-    let has_server = |id: &str| other.node_id.split(',').any(|other| other == id);
-    one.node_id.split(',').any(has_server)
+fn are_twins(one: &Identity, other: &Identity) -> bool {
+    let has_server = |id: &str| other.node.id.split(',').any(|other| other == id);
+    one.node.id.split(',').any(has_server)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use redlock_proto::identity::NodeIdentity;
 
     #[test]
     fn nodes_that_share_a_server_are_twins() {
-        let identity = |node_id: &str| Identity {
-            node_id: node_id.to_owned(),
+        let identity = |id: &str| Identity {
+            node: NodeIdentity { id: id.to_owned(), ..NodeIdentity::default() },
             version: "0.1.0".to_owned(),
             quarantine_ms: 0,
         };

@@ -54,6 +54,7 @@ fn node_json(node: &NodeReport) -> Value {
             "replica": state.is_replica,
             "locks": state.locks,
             "waiters": state.waiters,
+            "non_voting": state.non_voting,
             "longest_ttl_ms": millis(state.longest_ttl),
             "started": state.started,
             "info": node.numbers,
@@ -81,7 +82,9 @@ fn text(survey: &Survey, output: Output) -> Result<(), Failure> {
         };
         table.row(vec![
             cell(&*node.node),
-            if state.is_replica {
+            if let Some(why) = &state.non_voting {
+                toned(Tone::Bad, format!("non-voting: {}", tame(why)))
+            } else if state.is_replica {
                 toned(Tone::Bad, "replica")
             } else if state.quarantine.is_zero() {
                 toned(Tone::Good, "grants")

@@ -31,9 +31,18 @@ pub(crate) struct State {
     pub(crate) locks: u64,
     pub(crate) waiters: u64,
     pub(crate) longest_ttl: Duration,
+    /// Why it does not vote, if it does not.
+    pub(crate) non_voting: Option<String>,
     /// How long a lock that was handed on waits to be claimed; `None` if nobody can wait there.
     pub(crate) claim_window: Option<Duration>,
     pub(crate) started: String,
+}
+
+impl State {
+    /// Whether it grants locks, when it is not in quarantine.
+    fn is_voter(&self) -> bool {
+        !self.is_replica && self.non_voting.is_none()
+    }
 }
 
 /// Redis or Valkey, and which.
@@ -73,7 +82,8 @@ impl Survey {
                 is_replica: state.is_replica,
                 locks: state.locks,
                 waiters: state.waiters,
-                longest_ttl: state.longest_ttl,
+                longest_ttl: state.longest_lease,
+                non_voting: state.non_voting,
                 claim_window: number(&full, "claim-window-ms").map(Duration::from_millis),
                 started: text(&full, "started"),
             }),
@@ -99,8 +109,8 @@ impl Survey {
 
     /// Whether there would be a majority if it were not for those that wait after a restart.
     pub(crate) fn waits_for_quarantine(&self) -> bool {
-        let is_master = |node: &&NodeReport| node.state.as_ref().is_ok_and(|state| !state.is_replica);
-        !self.can_grant() && self.nodes.iter().filter(is_master).count() >= self.needed()
+        let is_voter = |node: &&NodeReport| node.state.as_ref().is_ok_and(State::is_voter);
+        !self.can_grant() && self.nodes.iter().filter(is_voter).count() >= self.needed()
     }
 
     /// When a majority may grant again, as far as only quarantine is in its way.
@@ -109,7 +119,7 @@ impl Survey {
             .nodes
             .iter()
             .filter_map(|node| node.state.as_ref().ok())
-            .filter(|state| !state.is_replica)
+            .filter(|state| state.is_voter())
             .map(|state| state.quarantine)
             .collect();
         left.sort_unstable();
@@ -124,7 +134,7 @@ impl NodeReport {
     }
 
     pub(crate) fn can_grant(&self) -> bool {
-        self.state.as_ref().is_ok_and(|state| state.quarantine.is_zero() && !state.is_replica)
+        self.state.as_ref().is_ok_and(|state| state.quarantine.is_zero() && state.is_voter())
     }
 
     /// In milliseconds, with their parts.
@@ -192,6 +202,7 @@ mod tests {
             locks: 0,
             waiters: 0,
             longest_ttl: Duration::ZERO,
+            non_voting: None,
             claim_window: None,
             started: "new".into(),
         });

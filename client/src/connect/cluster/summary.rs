@@ -3,13 +3,16 @@
 use crate::connect::Identity;
 use crate::wire::Frame;
 use bytes::Bytes;
+use redlock_proto::identity::NodeIdentity;
 use std::collections::BTreeSet;
 
 /// The identity of a cluster: that of every master. It grants nothing for certain before the last of them
 /// does.
 pub(super) fn identity(masters: &[Identity]) -> Identity {
+    // A master that is replaced is no other cluster: of incarnations and the like there are as many as masters.
+    let id = joined(masters.iter().map(|master| master.node.id.as_str()));
     Identity {
-        node_id: joined(masters.iter().map(|master| master.node_id.as_str())),
+        node: NodeIdentity { id, ..NodeIdentity::default() },
         version: joined(masters.iter().map(|master| master.version.as_str())),
         quarantine_ms: masters.iter().map(|master| master.quarantine_ms).max().unwrap_or_default(),
     }
@@ -25,6 +28,21 @@ pub(super) fn node(masters: &[Frame]) -> Frame {
     let largest = |name| numbers(name).max().unwrap_or_default();
     let sum = |name| numbers(name).fold(0, i64::saturating_add);
     let bulk = |text: String| Frame::Bulk(Bytes::from(text));
+    // Those that an older module does not have: of all masters the one that says the least for the cluster.
+    let newer = [
+        ("voting", numbers("voting").min()),
+        ("longest-lease-ms", numbers("longest-lease-ms").max()),
+        ("max-ttl-ms", numbers("max-ttl-ms").min()),
+        ("high-water", numbers("high-water").max()),
+    ];
+    let newer = newer.into_iter().filter_map(|(name, number)| Some((name, Frame::Integer(number?))));
+    let reasons = joined(
+        masters
+            .iter()
+            .filter_map(|reply| reply.field("non-voting-reason")?.as_text())
+            .filter(|why| !why.is_empty()),
+    );
+    let reasons = Some(("non-voting-reason", bulk(reasons))).filter(|(_, why)| *why != bulk(String::new()));
     let fields = [
         ("node-id", bulk(texts("node-id"))),
         ("fence", Frame::Integer(largest("fence"))),
@@ -34,7 +52,8 @@ pub(super) fn node(masters: &[Frame]) -> Frame {
         ("longest-lease-ms", Frame::Integer(largest("longest-lease-ms"))),
         ("version", bulk(texts("version"))),
     ];
-    let named = fields.into_iter().map(|(name, value)| (bulk(name.to_owned()), value));
+    let named =
+        fields.into_iter().chain(newer).chain(reasons).map(|(name, value)| (bulk(name.to_owned()), value));
     match masters.first() {
         Some(Frame::Map(_)) => Frame::Map(named.collect()),
         _ => Frame::Array(named.flat_map(|(name, value)| [name, value]).collect()),
@@ -97,11 +116,12 @@ mod tests {
     #[test]
     fn the_identity_is_that_of_every_master() {
         let master = |id: &str, quarantine_ms| Identity {
-            node_id: id.to_owned(),
+            node: NodeIdentity { id: id.to_owned(), incarnation: Some(1), ..NodeIdentity::default() },
             version: "0.1.0".to_owned(),
             quarantine_ms,
         };
         let all = identity(&[master("b", 0), master("a", 40), master("c", 7)]);
-        assert_eq!(all, Identity { node_id: "a,b,c".into(), version: "0.1.0".into(), quarantine_ms: 40 });
+        let node = NodeIdentity { id: "a,b,c".into(), ..NodeIdentity::default() };
+        assert_eq!(all, Identity { node, version: "0.1.0".into(), quarantine_ms: 40 });
     }
 }

@@ -52,7 +52,8 @@ fn says_what_the_login_asks_for_and_no_more() {
 
 #[test]
 fn learns_who_the_node_is() {
-    let identity = Identity { node_id: "n1".into(), version: "0.1.0".into(), quarantine_ms: 7 };
+    let node = NodeIdentity { id: "n1".into(), ..NodeIdentity::default() };
+    let identity = Identity { node, version: "0.1.0".into(), quarantine_ms: 7 };
     let full = login(Some("app"), Some("pw"), 1, Protocol::Resp2);
     let resp3 = login(None, None, 0, Protocol::Resp3);
     let cases = [
@@ -115,6 +116,31 @@ fn a_server_without_the_module_is_told_apart() {
 fn what_is_no_redis_is_told_apart() {
     let failure = failure(&Login::default(), b"HTTP/1.1 400 Bad Request\r\n");
     assert!(matches!(failure, ConnectFailure::Foreign(_)), "{failure:?}");
+}
+
+#[test]
+fn a_newer_module_says_more_of_its_node() {
+    let said = |fields: &str| {
+        let reply = ["*12\r\n$7\r\nnode-id\r\n$2\r\nn1\r\n$13\r\nquarantine-ms\r\n:7\r\n", fields].concat();
+        let reply = [reply.as_bytes(), b"$7\r\nversion\r\n$5\r\n0.2.0\r\n"].concat();
+        let heard = answered(&Login::default(), &reply).expect("no failure").expect("all of it");
+        heard.identity().expect("an identity").node
+    };
+    let node = |incarnation, high_water, origin| NodeIdentity {
+        id: "n1".into(),
+        incarnation,
+        high_water,
+        origin: Some(origin),
+    };
+    assert_eq!(
+        said("$11\r\nincarnation\r\n:4\r\n$10\r\nhigh-water\r\n:900\r\n$6\r\norigin\r\n$8\r\nadmitted\r\n"),
+        node(Some(4), Some(900), Origin::Admitted)
+    );
+    // What is out of range is not said.
+    assert_eq!(
+        said("$11\r\nincarnation\r\n:-1\r\n$10\r\nhigh-water\r\n$1\r\nx\r\n$6\r\norigin\r\n$3\r\nnew\r\n"),
+        node(None, None, Origin::New)
+    );
 }
 
 #[test]

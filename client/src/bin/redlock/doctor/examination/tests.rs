@@ -18,6 +18,7 @@ fn well(number: usize) -> Node {
             locks: 0,
             waiters: 0,
             longest_ttl: Duration::ZERO,
+            non_voting: None,
             claim_window: Some(Duration::from_millis(100)),
             started: "new".into(),
         }),

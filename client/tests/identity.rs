@@ -1,0 +1,267 @@
+//! Which node answers at an address: what a client does when it is another one, or one that has forgotten.
+//!
+//! The servers here are scripted: they answer as a node does, and say of themselves what a test wants.
+
+#![allow(clippy::expect_used, clippy::panic, reason = "tests")]
+
+use redlock_client::{Error, LockManager, Retry};
+use redlock_tests::{SOON, eventually_async, in_time};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+const TTL: Duration = Duration::from_secs(60);
+
+/// What a server says of itself: text or a number.
+type Fields = Vec<(&'static str, String)>;
+
+fn number(name: &'static str, value: u64) -> (&'static str, String) {
+    (name, format!(":{value}\r\n"))
+}
+
+fn text(name: &'static str, value: &str) -> (&'static str, String) {
+    (name, format!("${}\r\n{value}\r\n", value.len()))
+}
+
+/// A node of an older module.
+fn old(id: &str) -> Fields {
+    vec![text("node-id", id), text("version", "0.1.0"), number("quarantine-ms", 0)]
+}
+
+fn node(id: &str, incarnation: u64, high_water: u64, origin: &str) -> Fields {
+    let more = [number("incarnation", incarnation), number("high-water", high_water), text("origin", origin)];
+    old(id).into_iter().chain(more).chain([number("voting", 1), text("non-voting-reason", "")]).collect()
+}
+
+/// A server that grants everything, and whose identity can be changed.
+struct Scripted {
+    url: String,
+    script: Arc<Script>,
+}
+
+struct Script {
+    fields: Mutex<Fields>,
+    /// What it answers to a request for a lock.
+    to_acquire: Mutex<String>,
+    acquires: AtomicUsize,
+    /// How often it was asked who it is.
+    greetings: AtomicUsize,
+    /// Counts the starts: each ends all connections of before.
+    started: watch::Sender<u64>,
+}
+
+impl Scripted {
+    async fn start(fields: Fields) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
+        let url = format!("redis://{}", listener.local_addr().expect("an address"));
+        let script = Arc::new(Script {
+            fields: Mutex::new(fields),
+            to_acquire: Mutex::new(":1\r\n".into()),
+            acquires: AtomicUsize::new(0),
+            greetings: AtomicUsize::new(0),
+            started: watch::Sender::new(0),
+        });
+        let shared = Arc::clone(&script);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(serve(stream, Arc::clone(&shared)));
+            }
+        });
+        Self { url, script }
+    }
+
+    /// Another server at the same address.
+    fn restart_as(&self, fields: Fields) {
+        self.say(fields);
+        self.script.started.send_modify(|count| *count += 1);
+    }
+
+    /// The same server says something else of itself.
+    fn say(&self, fields: Fields) {
+        *self.script.fields.lock().expect("no panic") = fields;
+    }
+
+    fn answer_acquires(&self, reply: &str) {
+        *self.script.to_acquire.lock().expect("no panic") = reply.into();
+    }
+
+    fn acquires(&self) -> usize {
+        self.script.acquires.load(Ordering::SeqCst)
+    }
+
+    fn greetings(&self) -> usize {
+        self.script.greetings.load(Ordering::SeqCst)
+    }
+
+    fn manager(&self) -> LockManager {
+        LockManager::builder()
+            .retry(Retry::fixed(Duration::from_millis(5)).give_up_after(SOON))
+            .nodes([self.url.clone()])
+            .build()
+            .expect("an address")
+    }
+}
+
+/// Answers the commands of one connection, until the server starts anew.
+async fn serve(mut stream: TcpStream, script: Arc<Script>) {
+    let mut started = script.started.subscribe();
+    let mut unread = Vec::new();
+    loop {
+        let mut bytes = [0; 4096];
+        // A server that has ended answers nothing.
+        let count = tokio::select! {
+            biased;
+            _ = started.changed() => 0,
+            read = stream.read(&mut bytes) => read.unwrap_or(0),
+        };
+        if count == 0 {
+            return;
+        }
+        unread.extend_from_slice(&bytes[..count]);
+        while let Some(words) = command(&mut unread) {
+            let reply = script.reply(&words);
+            if stream.write_all(reply.as_bytes()).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// Takes one command off the front.
+fn command(unread: &mut Vec<u8>) -> Option<Vec<String>> {
+    let text = String::from_utf8(unread.clone()).expect("these commands are text");
+    let mut lines = text.split_inclusive("\r\n");
+    let mut taken = 0;
+    let mut line = || {
+        let line = lines.next()?.strip_suffix("\r\n")?;
+        taken += line.len() + 2;
+        Some(line)
+    };
+    let count: usize = line()?.strip_prefix('*').expect("a command").parse().expect("a count");
+    let mut words = Vec::new();
+    for _ in 0..count {
+        line()?;
+        words.push(line()?.to_owned());
+    }
+    unread.drain(..taken);
+    Some(words)
+}
+
+impl Script {
+    fn reply(&self, words: &[String]) -> String {
+        match words[0].as_str() {
+            "HELLO" => "%1\r\n+proto\r\n:3\r\n".into(),
+            "REDLOCK.NODE" => {
+                self.greetings.fetch_add(1, Ordering::SeqCst);
+                let fields = self.fields.lock().expect("no panic");
+                let body: String = fields
+                    .iter()
+                    .map(|(name, value)| format!("${}\r\n{name}\r\n{value}", name.len()))
+                    .collect();
+                format!("%{}\r\n{body}", fields.len())
+            }
+            "REDLOCK.ACQUIRE" => {
+                self.acquires.fetch_add(1, Ordering::SeqCst);
+                self.to_acquire.lock().expect("no panic").clone()
+            }
+            _ => ":1\r\n".into(),
+        }
+    }
+}
+
+async fn takes_a_lock(locks: &LockManager) {
+    let taken = async || Some(locks.try_acquire("job", TTL).await.ok()?.release().await);
+    eventually_async("the node is used", SOON, taken).await;
+}
+
+/// Waits until the node is not counted, for this reason, however often the client connects anew: having been refused
+/// before is no reason to be accepted. Not one request reaches the node meanwhile.
+async fn is_not_counted(server: &Scripted, locks: &LockManager, why: &str) {
+    let (before, greetings) = (server.acquires(), server.greetings());
+    let refused = async || {
+        let error = locks.try_acquire("job", TTL).await.expect_err("it must not be counted");
+        // At first the restart has cut the connection off.
+        let is_told = error.to_string().contains(&format!("down: {why}"));
+        (is_told && server.greetings() > greetings + 3).then_some(())
+    };
+    eventually_async(why, SOON, refused).await;
+    assert_eq!(server.acquires(), before, "{why}");
+}
+
+#[tokio::test]
+async fn another_node_at_the_address_is_not_counted_until_it_is_admitted() {
+    let server = Scripted::start(node("9bc1de5500", 7, 100, "new")).await;
+    let locks = server.manager();
+    takes_a_lock(&locks).await;
+    server.restart_as(node("3f2a51bc11", 1, 0, "new"));
+    let why = "answers as node 3f2a51bc… now; it was node 9bc1de55…: admit it with `redlock admit`";
+    is_not_counted(&server, &locks, why).await;
+    let health = in_time("the node is asked", SOON, locks.health()).await.expect("a runtime");
+    assert!(!health.can_grant());
+    server.restart_as(node("3f2a51bc11", 2, 0, "admitted"));
+    takes_a_lock(&locks).await;
+    // From now on it is the node, and the one of before is not.
+    server.restart_as(node("9bc1de5500", 8, 900, "new"));
+    is_not_counted(&server, &locks, "answers as node 9bc1de55… now; it was node 3f2a51bc…").await;
+    server.restart_as(node("3f2a51bc11", 3, 0, "admitted"));
+    takes_a_lock(&locks).await;
+}
+
+#[tokio::test]
+async fn an_older_copy_of_a_node_is_not_counted() {
+    let server = Scripted::start(node("n1", 7, 100, "new")).await;
+    let locks = server.manager();
+    takes_a_lock(&locks).await;
+    server.restart_as(node("n1", 4, 100, "new"));
+    is_not_counted(&server, &locks, "an older copy of this node: incarnation 4, was 7").await;
+    server.restart_as(node("n1", 8, 100, "new"));
+    takes_a_lock(&locks).await;
+}
+
+#[tokio::test]
+async fn a_node_whose_disk_was_restored_is_not_counted() {
+    let server = Scripted::start(node("n1", 7, 100, "new")).await;
+    let locks = server.manager();
+    takes_a_lock(&locks).await;
+    // The mark grows while the connection lasts, and whoever asks how the node is learns it.
+    server.say(node("n1", 7, 5_000, "new"));
+    let health = in_time("the node is asked", SOON, locks.health()).await.expect("a runtime");
+    assert_eq!(health.nodes[0].state.as_ref().expect("it answers").high_water, Some(5_000));
+    server.restart_as(node("n1", 8, 400, "new"));
+    let why = "its high-water mark went back from 5000 to 400: its disk was restored";
+    is_not_counted(&server, &locks, why).await;
+    server.restart_as(node("n1", 9, 5_000, "new"));
+    takes_a_lock(&locks).await;
+}
+
+#[tokio::test]
+async fn nodes_of_an_older_module_are_taken_as_they_are() {
+    let server = Scripted::start(old("n1")).await;
+    let locks = server.manager();
+    takes_a_lock(&locks).await;
+    server.restart_as(old("n2"));
+    takes_a_lock(&locks).await;
+    server.restart_as(node("n2", 1, 0, "new"));
+    takes_a_lock(&locks).await;
+}
+
+#[tokio::test]
+async fn a_node_that_does_not_vote_is_connected_to_and_says_why() {
+    let fields =
+        old("n1").into_iter().chain([number("voting", 0), text("non-voting-reason", "it was promoted")]);
+    let server = Scripted::start(fields.collect()).await;
+    server.answer_acquires("-REDLOCKNOVOTE this node does not vote: it was promoted\r\n");
+    let locks = server.manager();
+    let refused = in_time("an answer", SOON, locks.try_acquire("job", TTL)).await;
+    let error = refused.expect_err("it does not vote");
+    assert!(matches!(error, Error::NoQuorum(_)) && error.is_retryable(), "{error:?}");
+    assert!(error.to_string().contains("REDLOCKNOVOTE this node does not vote: it was promoted"), "{error}");
+    assert_eq!(server.acquires(), 1, "it was asked");
+    let health = in_time("the node is asked", SOON, locks.health()).await.expect("a runtime");
+    let state = health.nodes[0].state.as_ref().expect("it answers");
+    assert_eq!(state.non_voting.as_deref(), Some("it was promoted"));
+    assert!(!health.can_grant());
+}
