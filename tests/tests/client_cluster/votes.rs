@@ -73,7 +73,7 @@ async fn health_is_that_of_all_masters() {
         assert_eq!(state.id, ids.join(","));
         assert_eq!((state.locks, state.waiters), (4, 0));
         assert_eq!(state.version, env!("CARGO_PKG_VERSION"));
-        assert!(state.longest_ttl >= Duration::from_secs(60), "{:?}", state.longest_ttl);
+        assert!(state.longest_lease >= Duration::from_secs(60), "{:?}", state.longest_lease);
         let largest = guards.iter().map(redlock_client::Guard::fence).max();
         assert_eq!(Some(state.fence), largest);
         assert!(state.quarantine.is_zero() && health.can_grant());
