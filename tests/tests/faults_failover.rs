@@ -76,7 +76,7 @@ impl Watched {
 }
 
 /// The longest lock that these nodes grant, and so the wait of an admitted one.
-const MAX_TTL_MS: u64 = 2_000;
+const MAX_TTL_MS: u64 = 5_000;
 
 fn limited(node: Builder) -> Builder {
     node.module_args(["max-ttl", &MAX_TTL_MS.to_string()])
