@@ -229,3 +229,23 @@ async fn a_node_that_was_away_is_brought_along() {
     let guard = manager.try_acquire("lock", TTL).await.expect("two of three are enough");
     assert!(guard.fence() > last, "{} after {last}", guard.fence());
 }
+
+/// One command of a client raises a fence to any number up to 2^62.
+#[tokio::test]
+async fn nodes_whose_fences_are_far_apart_agree_on_one() {
+    let fleet = Fleet::start(3);
+    let mut largest = [0; 3];
+    for (node, floor) in [(1, 1_i64 << 50), (2, 3 << 60)] {
+        let mut wire = fleet[node].connect();
+        largest[node] = wire.call_strs(&format!("REDLOCK.ACQUIRE lock other 60000 FENCE {floor}")).int();
+        assert_eq!(wire.call_strs("REDLOCK.RELEASE lock other"), Answer::Int(1));
+    }
+    let manager = manager(fleet.urls());
+    until_all_answer(&manager).await;
+    let guard = in_time("an acquire ends", SOON, manager.try_acquire("lock", TTL)).await;
+    let guard = guard.unwrap_or_else(|error| panic!("{largest:?}: {error}"));
+    // The node in the middle is the nearest that a majority can agree with.
+    assert_eq!(guard.fence(), u64::try_from(largest[1]).expect("a fence") + 1);
+    assert!(guard.is_valid());
+    guard.release().await;
+}

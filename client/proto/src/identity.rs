@@ -36,6 +36,8 @@ pub enum Accepted {
     First,
     /// The node of before.
     Same,
+    /// A node that was accepted at another address: nodes change places.
+    Moved,
     /// Another node, in its place.
     Another,
 }
@@ -104,6 +106,72 @@ pub fn judge(before: Option<&NodeIdentity>, now: &NodeIdentity) -> Result<Accept
     match (now.high_water, before.high_water) {
         (Some(now), Some(before)) if now < before => Err(Objection::WentBack { now, before }),
         _ => Ok(Accepted::Same),
+    }
+}
+
+/// The nodes that a client has accepted, and at which of its addresses.
+///
+/// It outlives refusals and broken connections: a node must not be accepted for having been refused once.
+#[derive(Clone, Debug, Default)]
+pub struct Roster {
+    /// With the largest numbers that each has said. At most one for every address.
+    nodes: Vec<NodeIdentity>,
+    /// The id of the node that was accepted last at each address.
+    at: Vec<Option<String>>,
+}
+
+impl Roster {
+    /// Of a client that knows no node yet, and so many addresses.
+    #[must_use]
+    pub fn new(addresses: usize) -> Self {
+        Self { nodes: Vec::new(), at: vec![None; addresses] }
+    }
+
+    fn known(&self, id: &str) -> Option<&NodeIdentity> {
+        self.nodes.iter().find(|node| node.id == id)
+    }
+
+    fn id_at(&self, address: usize) -> Option<&str> {
+        self.at.get(address)?.as_deref()
+    }
+
+    /// Whether the client counts the node that answers at an address: as [`judge`] says, and a node that it knows from
+    /// another address as if it had been here.
+    ///
+    /// # Errors
+    /// With the reason, if the client does not count the node.
+    pub fn judge(&self, address: usize, now: &NodeIdentity) -> Result<Accepted, Objection> {
+        let before = self.id_at(address);
+        match self.known(&now.id) {
+            Some(known) if before != Some(now.id.as_str()) => {
+                judge(Some(known), now).map(|_| Accepted::Moved)
+            }
+            Some(known) => judge(Some(known), now),
+            None => judge(before.and_then(|id| self.known(id)), now),
+        }
+    }
+
+    /// Takes note of a node that is counted from now on. One that it replaces is forgotten.
+    pub fn accept(&mut self, address: usize, now: &NodeIdentity) {
+        let is_new = self.known(&now.id).is_none();
+        match self.nodes.iter_mut().find(|node| node.id == now.id) {
+            Some(known) => known.accept(now),
+            None => self.nodes.push(now.clone()),
+        }
+        let Some(place) = self.at.get_mut(address) else { return };
+        let before = place.replace(now.id.clone());
+        if let Some(before) = before.filter(|_| is_new)
+            && !self.at.iter().flatten().any(|id| *id == before)
+        {
+            self.nodes.retain(|node| node.id != before);
+        }
+    }
+
+    /// Takes note of what the node at an address says of itself later on.
+    pub fn learn(&mut self, address: usize, said: &NodeIdentity) {
+        if self.judge(address, said) == Ok(Accepted::Same) {
+            self.accept(address, said);
+        }
     }
 }
 
@@ -194,6 +262,43 @@ mod tests {
         assert_eq!(known, node("a", 8, 300, New));
         known.accept(&node("b", 1, 2, Admitted));
         assert_eq!(known, node("b", 1, 2, Admitted));
+    }
+
+    #[test]
+    fn nodes_may_change_places() {
+        let mut roster = Roster::new(3);
+        for (address, id) in ["a", "b", "c"].into_iter().enumerate() {
+            assert_eq!(roster.judge(address, &node(id, 7, 100, New)), Ok(Accepted::First));
+            roster.accept(address, &node(id, 7, 100, New));
+        }
+        assert_eq!(roster.judge(0, &node("b", 7, 100, New)), Ok(Accepted::Moved));
+        roster.accept(0, &node("b", 8, 200, New));
+        // What is known of a node is known at every address.
+        assert_eq!(roster.judge(1, &node("b", 7, 200, New)), Err(Objection::OlderCopy { now: 7, before: 8 }));
+        assert_eq!(roster.judge(1, &node("a", 6, 100, New)), Err(Objection::OlderCopy { now: 6, before: 7 }));
+        assert_eq!(roster.judge(1, &node("a", 7, 100, New)), Ok(Accepted::Moved));
+        roster.accept(1, &node("a", 7, 100, New));
+        assert_eq!(roster.judge(1, &node("a", 7, 100, New)), Ok(Accepted::Same));
+        // Nobody knows this one.
+        let objection = Objection::NotAdmitted { now: "d".into(), before: "a".into() };
+        assert_eq!(roster.judge(1, &node("d", 9, 900, New)), Err(objection));
+    }
+
+    #[test]
+    fn a_node_that_was_replaced_is_not_known_any_more() {
+        let mut roster = Roster::new(2);
+        roster.accept(0, &node("a", 7, 100, New));
+        roster.accept(1, &node("b", 7, 100, New));
+        assert_eq!(roster.judge(0, &node("c", 1, 0, Admitted)), Ok(Accepted::Another));
+        roster.accept(0, &node("c", 1, 0, Admitted));
+        for (address, before) in [(0, "c"), (1, "b")] {
+            let objection = Objection::NotAdmitted { now: "a".into(), before: before.into() };
+            assert_eq!(roster.judge(address, &node("a", 8, 900, New)), Err(objection));
+        }
+        roster.learn(0, &node("c", 1, 50, Admitted));
+        roster.learn(0, &node("b", 1, 900, Admitted));
+        assert_eq!(roster.judge(0, &node("c", 2, 40, New)), Err(Objection::WentBack { now: 40, before: 50 }));
+        assert_eq!(roster.nodes.len(), 2);
     }
 
     #[test]

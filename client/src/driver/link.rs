@@ -10,7 +10,7 @@ use super::entry::{Answer, Arrival, Entry, Owed, Stage};
 use crate::connect::{self, ConnectFailure, Identity, Ready, Stream, Target, Telling};
 use crate::wire::{self, Said};
 use bytes::{Buf, BytesMut};
-use redlock_proto::identity::{Accepted, NodeIdentity, Objection, judge};
+use redlock_proto::identity::NodeIdentity;
 use redlock_proto::{Failure, FailureKind, Moment};
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -51,9 +51,8 @@ pub(super) struct Link {
     backoff: Backoff,
     /// Who the node was when it was last reached.
     identity: Option<Identity>,
-    /// The node that was accepted last at this address, with the largest numbers that it has said. Unlike `identity`
-    /// it outlives a refusal: another node must not be accepted for having been refused once.
-    accepted: Option<NodeIdentity>,
+    /// What the node has said of itself since, until [`Link::take_learned`].
+    learned: Option<NodeIdentity>,
     /// When the connection was made.
     opened: Moment,
     /// Where the news of grants are told, if anybody wants them.
@@ -136,7 +135,7 @@ impl Link {
             debt: Debt::default(),
             backoff: Backoff::default(),
             identity: None,
-            accepted: None,
+            learned: None,
             opened: Moment::default(),
             channel,
             news: News::Unknown,
@@ -272,16 +271,15 @@ impl Link {
             (Telling::Never, _) | (_, None) => News::None,
         };
         self.pay(now);
-        let node = &ready.identity.node;
-        self.accepted.get_or_insert_with(|| node.clone()).accept(node);
+        self.learned = None;
         self.identity = Some(ready.identity);
         self.state = State::Up(ready.stream);
         self.lend_ear();
     }
 
-    /// Whether the node that was found may vote in the place of the one that was accepted before.
-    pub(super) fn judge(&self, found: &Identity) -> Result<Accepted, Objection> {
-        judge(self.accepted.as_ref(), &found.node)
+    /// What the node has said of itself since the connection was made, if it was asked.
+    pub(super) fn take_learned(&mut self) -> Option<NodeIdentity> {
+        self.learned.take()
     }
 
     /// Somebody wants to wait: from now on the news of grants are listened to wherever they are told.
@@ -414,7 +412,7 @@ impl Link {
                     None => {
                         self.backoff.succeeded();
                         if matches!(entry, Entry::Survey { .. }) {
-                            learn(&mut self.accepted, &frame);
+                            self.learned = connect::node_identity(&frame).or(self.learned.take());
                         }
                         Ok(frame)
                     }
@@ -524,15 +522,6 @@ impl Link {
         self.debt.wait();
         let retry_at = self.backoff.failed(now);
         self.state = State::Down { why, retry_at, dial: None };
-    }
-}
-
-/// Learns from a reply to `REDLOCK.NODE` how far the node has come since the connection was made.
-fn learn(accepted: &mut Option<NodeIdentity>, reply: &wire::Frame) {
-    if let (Some(accepted), Some(node)) = (accepted, connect::node_identity(reply))
-        && judge(Some(accepted), &node) == Ok(Accepted::Same)
-    {
-        accepted.accept(&node);
     }
 }
 

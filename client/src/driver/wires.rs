@@ -8,7 +8,7 @@ use crate::memory::{Mailbox, Nodes, Silence};
 use crate::observe;
 use crate::settings::{Places, Settings};
 use redlock_core::node::CHANNEL_PREFIX;
-use redlock_proto::identity::Accepted;
+use redlock_proto::identity::{Accepted, Roster};
 use redlock_proto::{Failure, FailureKind, Moment, Quorum};
 use std::sync::Arc;
 use std::task::Context;
@@ -16,7 +16,12 @@ use std::time::Duration;
 
 /// All nodes of a manager.
 pub(super) enum Wires {
-    Links { links: Vec<Link>, names: Vec<Arc<str>> },
+    Links {
+        links: Vec<Link>,
+        names: Vec<Arc<str>>,
+        /// The nodes that were accepted. A link's identity is cleared by a refusal; this is not.
+        roster: Roster,
+    },
     Memory(Memory),
 }
 
@@ -108,7 +113,7 @@ impl Wires {
                     Link::new(node, Arc::clone(target), patience, channel.clone())
                 };
                 let links = targets.iter().enumerate().map(link).collect();
-                Self::Links { links, names: settings.names.clone() }
+                Self::Links { links, names: settings.names.clone(), roster: Roster::new(targets.len()) }
             }
         }
     }
@@ -147,8 +152,8 @@ impl Wires {
 
     /// Moves bytes as far as they go now; true if anything happened.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>, now: Moment, arrivals: &mut Vec<Arrival>) -> bool {
-        let (links, names) = match self {
-            Self::Links { links, names } => (links, names),
+        let (links, names, roster) = match self {
+            Self::Links { links, names, roster } => (links, names, roster),
             Self::Memory(memory) => {
                 let letters = memory.mailbox.take(cx).into_iter();
                 arrivals.extend(letters.map(|(node, message)| Arrival::News { node, message }));
@@ -159,7 +164,11 @@ impl Wires {
         for node in 0..links.len() {
             let Some(link) = links.get_mut(node) else { continue };
             happened |= link.listen(cx, now, arrivals);
-            match link.poll(cx, now, arrivals) {
+            let progress = link.poll(cx, now, arrivals);
+            if let Some(said) = link.take_learned() {
+                roster.learn(node, &said);
+            }
+            match progress {
                 Progress::Idle => {}
                 Progress::Some => happened = true,
                 Progress::Connected(ready) => {
@@ -171,7 +180,7 @@ impl Wires {
                     let twin = others.into_iter().find(|(_, link)| same(link)).map(|(twin, _)| twin);
                     let twin = twin.and_then(|twin| names.get(twin));
                     let Some(link) = links.get_mut(node) else { continue };
-                    match (link.judge(&ready.identity), twin) {
+                    match (roster.judge(node, &ready.identity.node), twin) {
                         (Err(objection), _) => link.refuse(&objection.to_string(), now, arrivals),
                         // Two names for one node would be two votes of one witness.
                         (_, Some(twin)) => link.refuse(&format!("the same node as {twin}"), now, arrivals),
@@ -179,6 +188,7 @@ impl Wires {
                             if accepted == Accepted::Another {
                                 observe::node_replaced(names.get(node).map_or("", |name| name));
                             }
+                            roster.accept(node, &ready.identity.node);
                             link.open(ready, now);
                         }
                     }
@@ -209,7 +219,7 @@ impl Wires {
     /// Whether one can wait in line at the nodes. It takes a majority to know: a node that is still being
     /// connected to must not hold anybody up, and in the minority it does no harm if it turns out otherwise.
     pub(super) fn offer_waiting(&self, quorum: Quorum) -> Offer<'_> {
-        let Self::Links { links, names } = self else { return Offer::InLine };
+        let Self::Links { links, names, .. } = self else { return Offer::InLine };
         let count = |what: Waiting| links.iter().filter(|link| link.offers_waiting() == what).count();
         let first = |what: Waiting| {
             let node = links.iter().position(|link| link.offers_waiting() == what);
