@@ -226,7 +226,7 @@ async fn a_node_whose_disk_was_restored_is_not_counted() {
     let server = Scripted::start(node("n1", 7, 100, "new")).await;
     let locks = server.manager();
     takes_a_lock(&locks).await;
-    // The mark grows while the connection lasts, and whoever asks how the node is learns it.
+    // The mark grows while the connection lasts. The client learns it from the reply to `health`.
     server.say(node("n1", 7, 5_000, "new"));
     let health = in_time("the node is asked", SOON, locks.health()).await.expect("a runtime");
     assert_eq!(health.nodes[0].state.as_ref().expect("it answers").high_water, Some(5_000));

@@ -121,7 +121,7 @@ pub struct Roster {
 }
 
 impl Roster {
-    /// Of a client that knows no node yet, and so many addresses.
+    /// The roster of a client with this number of addresses that knows no node yet.
     #[must_use]
     pub fn new(addresses: usize) -> Self {
         Self { nodes: Vec::new(), at: vec![None; addresses] }
