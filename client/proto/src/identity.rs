@@ -18,6 +18,8 @@ pub struct NodeIdentity {
     pub high_water: Option<u64>,
     /// How the node came to be part of its group.
     pub origin: Option<Origin>,
+    /// Whether the node votes. A node that does not vote refuses every acquire and every extension itself.
+    pub is_voting: Option<bool>,
 }
 
 /// How a node came to be part of its group.
@@ -40,6 +42,8 @@ pub enum Accepted {
     Moved,
     /// Another node, in its place.
     Another,
+    /// A server that does not vote: it can be asked, and told to release.
+    NonVoting,
 }
 
 /// Why a client does not count a node.
@@ -141,6 +145,9 @@ impl Roster {
     /// # Errors
     /// With the reason, if the client does not count the node.
     pub fn judge(&self, address: usize, now: &NodeIdentity) -> Result<Accepted, Objection> {
+        if now.is_voting == Some(false) {
+            return Ok(Accepted::NonVoting);
+        }
         let before = self.id_at(address);
         match self.known(&now.id) {
             Some(known) if before != Some(now.id.as_str()) => {
@@ -151,8 +158,12 @@ impl Roster {
         }
     }
 
-    /// Takes note of a node that is counted from now on. One that it replaces is forgotten.
+    /// Takes note of a node that is counted from now on. One that it replaces is forgotten. A server that does not vote
+    /// replaces no node.
     pub fn accept(&mut self, address: usize, now: &NodeIdentity) {
+        if now.is_voting == Some(false) {
+            return;
+        }
         let is_new = self.known(&now.id).is_none();
         match self.nodes.iter_mut().find(|node| node.id == now.id) {
             Some(known) => known.accept(now),
@@ -209,7 +220,7 @@ mod tests {
 
     fn node(id: &str, incarnation: u64, high_water: u64, origin: Origin) -> NodeIdentity {
         let (incarnation, high_water, origin) = (Some(incarnation), Some(high_water), Some(origin));
-        NodeIdentity { id: id.into(), incarnation, high_water, origin }
+        NodeIdentity { id: id.into(), incarnation, high_water, origin, is_voting: Some(true) }
     }
 
     fn old(id: &str) -> NodeIdentity {
@@ -318,5 +329,20 @@ mod tests {
             told(&known, &node(&known.id, 7, 40, New)),
             "its high-water mark went back from 100 to 40: its disk was restored"
         );
+    }
+
+    #[test]
+    fn a_server_that_does_not_vote_is_asked_and_replaces_no_node() {
+        let mut roster = Roster::new(1);
+        let non_voting = NodeIdentity { is_voting: Some(false), ..node("b", 1, 0, New) };
+        for _ in 0..2 {
+            assert_eq!(roster.judge(0, &non_voting), Ok(Accepted::NonVoting));
+            roster.accept(0, &non_voting);
+            roster.accept(0, &node("a", 7, 100, New));
+        }
+        assert_eq!(roster.judge(0, &node("a", 7, 100, New)), Ok(Accepted::Same));
+        // The same server, once it votes.
+        assert!(roster.judge(0, &node("b", 1, 0, New)).is_err());
+        assert_eq!(roster.judge(0, &node("b", 1, 0, Admitted)), Ok(Accepted::Another));
     }
 }

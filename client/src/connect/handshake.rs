@@ -235,6 +235,7 @@ pub(crate) fn node_identity(reply: &Frame) -> Option<NodeIdentity> {
         incarnation: number("incarnation"),
         high_water: number("high-water"),
         origin,
+        is_voting: number("voting").map(|voting| voting != 0),
     })
 }
 

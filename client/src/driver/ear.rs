@@ -199,7 +199,7 @@ mod tests {
         let patience = Patience { node_timeout: timeout, connect_timeout: timeout };
         let (target, channel) = (Arc::clone(&targets[0]), Arc::from(&b"c"[..]));
         let identity = |id: &str, incarnation, high_water| {
-            let node = NodeIdentity { id: id.to_owned(), incarnation, high_water, origin: None };
+            let node = NodeIdentity { id: id.to_owned(), incarnation, high_water, ..NodeIdentity::default() };
             Identity { node, version: "0.1.0".to_owned(), quarantine_ms: 0 }
         };
         let place = Place { node: 0, target, channel, patience };

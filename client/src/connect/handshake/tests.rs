@@ -131,6 +131,7 @@ fn a_newer_module_says_more_of_its_node() {
         incarnation,
         high_water,
         origin: Some(origin),
+        is_voting: None,
     };
     assert_eq!(
         said("$11\r\nincarnation\r\n:4\r\n$10\r\nhigh-water\r\n:900\r\n$6\r\norigin\r\n$8\r\nadmitted\r\n"),
