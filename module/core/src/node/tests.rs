@@ -171,6 +171,18 @@ fn an_unsaved_state_is_stored_before_anything_is_granted() {
     assert_eq!(node.acquire(&mut disk, &request, &mut now), Ok(Reply::Integer(1)), "the state is stored");
 }
 
+#[test]
+fn a_longer_lease_is_stored_before_it_is_granted() {
+    let (mut node, mut now) = (node(), Millis::START);
+    let mut disk = Disk { keys: OneKey(Occupant::Empty), is_full: false, stored: None };
+    for ttl_ms in [1_000, 60_000] {
+        let ttl = ttl_ms.to_string();
+        let request = grammar::acquire(Verb::Acquire, &[b"", b"k", b"me", ttl.as_bytes()], 100_000).unwrap();
+        assert!(node.acquire(&mut disk, &request, &mut now).is_ok());
+        assert!(disk.stored.as_ref().is_some_and(|state| state.longest_lease_ms >= ttl_ms), "{ttl_ms}");
+    }
+}
+
 /// A lock as it is saved.
 fn image(fence: u64, left_ms: u64) -> LockImage {
     LockImage { owner: b"theirs".to_vec(), label: Vec::new(), fence, left_ms, held_ms: 0, extensions: 0 }
