@@ -20,9 +20,11 @@
 //! | [`census`] | what the nodes together say about a lock |
 //! | [`rendezvous`] | which of several groups of nodes has a resource |
 //! | [`ceiling`] | the number that no holder of a group has gone beyond |
+//! | [`admission`] | the terms on which a node is admitted |
 
 #![forbid(unsafe_code)]
 
+pub mod admission;
 pub mod answer;
 pub mod ballot;
 pub mod ceiling;
