@@ -51,6 +51,7 @@
 //! | to go on holding in the background, up to a bound | [`Guard::keep_alive`] |
 //! | to know who holds a lock | [`LockManager::inspect`] |
 //! | to know whether the nodes are well | [`LockManager::health`], [`LockManager::ask`] |
+//! | to let a replacement node vote | [`LockManager::admit_node`]; the program `redlock admit` counts its arguments |
 //! | to hand a lock to another process | [`Guard::detach`], [`LockManager::detached`] |
 //! | to end a program without leaving locks behind | [`Guard::release`], or drop and [`LockManager::close`] |
 //! | more locks in a second than one group of nodes grants | [`LockGroups`] |
@@ -142,6 +143,7 @@
 
 #![forbid(unsafe_code)]
 
+mod admit;
 #[cfg(feature = "blocking")]
 pub mod blocking;
 mod builder;
@@ -188,6 +190,7 @@ pub use node::Node;
 pub use node::Tls;
 pub use owner::Owner;
 pub use query::{NodeReply, Query, Said};
+pub use redlock_proto::admission;
 pub use redlock_proto::census::{Holding, Record};
 pub use redlock_proto::retry::RetryContext;
 pub use redlock_proto::{Drift, Failure, FailureKind, Freed, Retry, Vote};

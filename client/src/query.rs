@@ -224,7 +224,7 @@ impl LockManager {
         self.survey_of(question, NodeSet::first(self.shared().settings.quorum.nodes())).await
     }
 
-    async fn survey_of(&self, question: Question, to: NodeSet) -> Result<Vec<Sighted>, Error> {
+    pub(crate) async fn survey_of(&self, question: Question, to: NodeSet) -> Result<Vec<Sighted>, Error> {
         self.shared().call(|answer| Message::Survey { question, to, answer }).await
     }
 }
