@@ -1,7 +1,7 @@
 //! Planted ills, each of which must be found.
 
-use crate::program::{Desk, ILL, Said, WARNING, names};
-use redlock_tests::{Answer, Clock, Cluster, Fleet, OLDER_VERSION, Proxy, Server, older_module};
+use crate::program::{Desk, ILL, NO_QUORUM, Said, WARNING, names};
+use redlock_tests::{Answer, Clock, Cluster, Fleet, OLDER_VERSION, Proxy, Server, granted, older_module};
 use serde_json::Value;
 
 /// What was found: severity, check and node, without what all servers of a test have in common.
@@ -11,11 +11,8 @@ fn findings(desk: &Desk) -> Vec<(String, String, String)> {
     let all = report["findings"].as_array().expect("findings").iter();
     let each =
         all.map(|finding| (text(&finding["severity"]), text(&finding["check"]), text(&finding["node"])));
-    // All are on one machine, and grant locks of up to a day.
-    let is_usual = |severity: &str, check: &str| {
-        check == "same-host" || (severity, check) == ("note", "long-quarantine")
-    };
-    each.filter(|(severity, check, _)| !is_usual(severity, check)).collect()
+    // All are on one machine.
+    each.filter(|(_, check, _)| check != "same-host").collect()
 }
 
 #[track_caller]
@@ -44,7 +41,7 @@ fn nodes_that_are_well_are_left_in_peace() {
     // All servers of a test are on one machine, and that is worth a word.
     let said: Said = desk.run(&["doctor"]).exits(WARNING);
     assert!(said.stdout.contains("warning [same-host] all nodes: "), "{said:?}");
-    assert!(said.stdout.ends_with("3 nodes: 0 errors, 1 warning, 1 note.\n"), "{said:?}");
+    assert!(said.stdout.ends_with("3 nodes: 0 errors, 1 warning, 0 notes.\n"), "{said:?}");
     let report = desk.run(&["--json", "doctor"]).exits(WARNING).json();
     assert_eq!(names(&report), ["findings", "nodes", "worst"]);
     assert_eq!(report["worst"], "warning");
@@ -110,6 +107,54 @@ fn a_replica() {
     finds(&Desk::at(&urls), "error", "replica", &replica);
 }
 
+/// A promoted replica cannot know what it has missed: it does not vote, and every command says so.
+#[test]
+fn a_promoted_replica() {
+    let (mut fleet, _) = three();
+    let replica = Server::builder().replica_of(&fleet[2]).start();
+    replica.catch_up(&fleet[2]);
+    fleet[2].kill();
+    assert_eq!(replica.connect().call_strs("REPLICAOF NO ONE"), Answer::ok());
+    let name = replica.url().replace("redis://", "");
+    let desk = Desk::at(&[fleet[0].url(), fleet[1].url(), replica.url()]);
+    finds(&desk, "error", "non-voting", &replica);
+    let said = desk.run(&["doctor"]).exits(ILL);
+    assert!(said.stdout.contains("it is or was a replica"), "{said:?}");
+    assert!(said.stdout.contains(&format!("`redlock admit {name}`")), "{said:?}");
+
+    let said = desk.run(&["status"]).succeeds();
+    let words = format!("{name}: non-voting: it is or was a replica; run `redlock admit {name}`");
+    assert!(said.stdout.contains(&words), "{said:?}");
+    assert!(said.stdout.contains("2 of 3 nodes grant, 2 are needed."), "{said:?}");
+    let node = &desk.run(&["--json", "status"]).succeeds().json()["nodes"][2];
+    assert_eq!((&node["can_grant"], &node["voting"]), (&false.into(), &false.into()));
+    assert_eq!(node["non_voting_reason"], "replica");
+    let metrics = desk.run(&["status", "--prometheus"]).succeeds().stdout;
+    assert!(metrics.contains(&format!("redlock_node_voting{{node=\"{name}\"}} 0\n")), "{metrics}");
+    let board = desk.run(&["top", "--once"]).succeeds().stdout;
+    assert!(board.contains(&format!("{name}  non-voting")), "{board}");
+    // Without it there is no majority, and waiting does not help.
+    fleet[1].kill();
+    desk.run(&["status"]).exits(NO_QUORUM);
+}
+
+#[test]
+fn fences_that_were_raised_far() {
+    let (fleet, desk) = three();
+    let mut wire = fleet[1].connect();
+    let fence = granted(&wire.call_strs("REDLOCK.ACQUIRE job me 60000 FENCE 4611686018427387904"));
+    assert_eq!(fence, 1 << 62);
+    finds(&desk, "warning", "high-fences", &fleet[1]);
+    for number in 0..520 {
+        granted(
+            &fleet[2]
+                .connect()
+                .call_strs(&format!("REDLOCK.ACQUIRE key:{number} me 60000 FENCE {}", 1_u64 << 40)),
+        );
+    }
+    finds(&desk, "warning", "far-stripes", &fleet[2]);
+}
+
 #[test]
 fn quarantine() {
     let (mut fleet, desk) = three();
@@ -131,6 +176,9 @@ fn no_grace_after_a_restart() {
 #[test]
 fn locks_that_make_a_quarantine_long() {
     let (fleet, desk) = three();
+    for node in fleet.iter() {
+        set(node, "redlock.max-ttl", "86400000");
+    }
     let said = desk.run(&["doctor"]).exits(WARNING);
     assert!(
         said.stdout.contains("note [long-quarantine] all nodes: redlock.max-ttl is 24h0m on "),

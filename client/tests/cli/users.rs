@@ -80,13 +80,7 @@ fn a_doctor_looks_at_everything() {
         })
         .collect();
     // All nodes of a test are on one machine. The user itself takes no locks, which is told for each.
-    let expected = [
-        ("warning", "same-host"),
-        ("note", "long-quarantine"),
-        ("note", "rights"),
-        ("note", "rights"),
-        ("note", "rights"),
-    ];
+    let expected = [("warning", "same-host"), ("note", "rights"), ("note", "rights"), ("note", "rights")];
     assert_eq!(checks, expected, "{report}");
     // What it warns of is seen: it does read the settings.
     fleet[1].connect().call(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);

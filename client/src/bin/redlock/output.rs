@@ -170,7 +170,12 @@ impl Table {
     /// all others out of sight.
     pub(crate) fn failed_row(&mut self, name: &str, word: &str, failure: &redlock_client::Failure) {
         self.row(vec![cell(name), toned(Tone::Bad, word)]);
-        self.remarks.push(format!("{name}: {}", tame(&failure.to_string())));
+        self.remark(name, &failure.to_string());
+    }
+
+    /// A sentence about a row, below the table.
+    pub(crate) fn remark(&mut self, name: &str, text: &str) {
+        self.remarks.push(format!("{name}: {}", tame(text)));
     }
 
     pub(crate) fn lines(&self, output: Output) -> Vec<String> {

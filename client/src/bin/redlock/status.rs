@@ -6,7 +6,7 @@ use crate::duration::{millis, show, show_latency};
 use crate::exit::{Code, Failure};
 use crate::output::{Output, Table, Tone, cell, failure_json, tame, toned};
 use crate::prometheus;
-use crate::survey::{NodeReport, Survey};
+use crate::survey::{NodeReport, Survey, explanation, remedy};
 use serde_json::{Value, json};
 
 pub(crate) async fn main(common: &Common, args: &Status, output: &Output) -> Result<Code, Failure> {
@@ -52,9 +52,14 @@ fn node_json(node: &NodeReport) -> Value {
             "fence": state.fence,
             "quarantine_ms": node.quarantine_ms(),
             "replica": state.is_replica,
+            "voting": state.votes(),
+            "non_voting_reason": state.non_voting(),
+            "incarnation": state.identity.as_ref().map(|identity| identity.incarnation),
+            "origin": state.identity.as_ref().map(|identity| &identity.origin),
+            "high_water": state.identity.as_ref().map(|identity| identity.high_water),
+            "max_ttl_ms": state.identity.as_ref().map(|identity| millis(identity.max_ttl)),
             "locks": state.locks,
             "waiters": state.waiters,
-            "non_voting": state.non_voting,
             "longest_ttl_ms": millis(state.longest_ttl),
             "started": state.started,
             "info": node.numbers,
@@ -82,10 +87,10 @@ fn text(survey: &Survey, output: Output) -> Result<(), Failure> {
         };
         table.row(vec![
             cell(&*node.node),
-            if let Some(why) = &state.non_voting {
-                toned(Tone::Bad, format!("non-voting: {}", tame(why)))
-            } else if state.is_replica {
+            if state.is_replica {
                 toned(Tone::Bad, "replica")
+            } else if state.non_voting().is_some() {
+                toned(Tone::Bad, "non-voting")
             } else if state.quarantine.is_zero() {
                 toned(Tone::Good, "grants")
             } else {
@@ -98,6 +103,10 @@ fn text(survey: &Survey, output: Output) -> Result<(), Failure> {
             cell(state.locks.to_string()),
             cell(state.waiters.to_string()),
         ]);
+        if let Some(word) = state.non_voting().filter(|_| !state.is_replica) {
+            let words = format!("non-voting: {}; {}", explanation(word), remedy(word, &node.node));
+            table.remark(&node.node, &words);
+        }
     }
     output.lines(&table.lines(output))?;
     let (granting, of, needed) = (survey.granting(), survey.nodes.len(), survey.needed());

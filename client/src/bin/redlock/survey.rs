@@ -3,6 +3,7 @@
 use crate::duration::millis;
 use crate::exit::Failure as Stop;
 use redlock_client::{Failure, LockManager, NodeReply, Query, Said};
+use redlock_core::durable::NonVoting;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,18 +31,66 @@ pub(crate) struct State {
     pub(crate) is_replica: bool,
     pub(crate) locks: u64,
     pub(crate) waiters: u64,
+    /// At least every lease that may still run there.
     pub(crate) longest_ttl: Duration,
-    /// Why it does not vote, if it does not.
+    /// Why the server does not vote: a word of the module; `None` if it votes or its module does not say.
     pub(crate) non_voting: Option<String>,
+    /// What only a module says that knows about votes and admission.
+    pub(crate) identity: Option<Identity>,
     /// How long a lock that was handed on waits to be claimed; `None` if nobody can wait there.
     pub(crate) claim_window: Option<Duration>,
     pub(crate) started: String,
 }
 
-impl State {
-    /// Whether it grants locks, when it is not in quarantine.
-    fn is_voter(&self) -> bool {
-        !self.is_replica && self.non_voting.is_none()
+/// Who a node is, and what it must not forget.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    /// How often the node has started.
+    pub(crate) incarnation: u64,
+    /// How the node began: `new` or `admitted`.
+    pub(crate) origin: String,
+    /// At least every fence that it has given out.
+    pub(crate) high_water: u64,
+    /// The longest lease that it grants.
+    pub(crate) max_ttl: Duration,
+}
+
+impl Identity {
+    /// From the reply to `REDLOCK.NODE`; `None` from an older module, and from a cluster.
+    fn read(reply: &NodeReply) -> Option<Self> {
+        Some(Self {
+            incarnation: number(reply, "incarnation")?,
+            origin: text(reply, "origin"),
+            high_water: number(reply, "high-water")?,
+            max_ttl: Duration::from_millis(number(reply, "max-ttl-ms")?),
+        })
+    }
+}
+
+/// All reasons that the present module knows.
+const REASONS: [NonVoting; 6] = [
+    NonVoting::Replica,
+    NonVoting::CopiedState,
+    NonVoting::ForeignData,
+    NonVoting::NoState,
+    NonVoting::SeveralStates,
+    NonVoting::Asked,
+];
+
+fn reason(word: &str) -> Option<NonVoting> {
+    REASONS.into_iter().find(|reason| reason.name() == word)
+}
+
+/// Why a server does not vote, as a clause. A later module may have reasons that are not known here.
+pub(crate) fn explanation(word: &str) -> String {
+    reason(word).map_or_else(|| format!("its reason is {word:?}"), |reason| reason.explanation().to_owned())
+}
+
+/// What the operator does about a node that does not vote.
+pub(crate) fn remedy(word: &str, node: &str) -> String {
+    match reason(word) {
+        Some(reason @ NonVoting::SeveralStates) => reason.remedy().to_owned(),
+        _ => format!("run `redlock admit {node}` once the server that it replaces is stopped"),
     }
 }
 
@@ -84,6 +133,7 @@ impl Survey {
                 waiters: state.waiters,
                 longest_ttl: state.longest_lease,
                 non_voting: state.non_voting,
+                identity: Identity::read(&full),
                 claim_window: number(&full, "claim-window-ms").map(Duration::from_millis),
                 started: text(&full, "started"),
             }),
@@ -107,23 +157,33 @@ impl Survey {
         self.granting() >= self.needed()
     }
 
-    /// Whether there would be a majority if it were not for those that wait after a restart.
+    /// The nodes that answer and vote, whether they are in quarantine or not.
+    fn voting(&self) -> impl Iterator<Item = &State> {
+        self.nodes.iter().filter_map(|node| node.state.as_ref().ok()).filter(|state| state.votes())
+    }
+
+    /// Whether quarantine alone is in the way of a majority. Nodes that do not vote do not begin to by waiting.
     pub(crate) fn waits_for_quarantine(&self) -> bool {
-        let is_voter = |node: &&NodeReport| node.state.as_ref().is_ok_and(State::is_voter);
-        !self.can_grant() && self.nodes.iter().filter(is_voter).count() >= self.needed()
+        !self.can_grant() && self.voting().count() >= self.needed()
     }
 
     /// When a majority may grant again, as far as only quarantine is in its way.
     pub(crate) fn quarantine_left(&self) -> Duration {
-        let mut left: Vec<Duration> = self
-            .nodes
-            .iter()
-            .filter_map(|node| node.state.as_ref().ok())
-            .filter(|state| state.is_voter())
-            .map(|state| state.quarantine)
-            .collect();
+        let mut left: Vec<Duration> = self.voting().map(|state| state.quarantine).collect();
         left.sort_unstable();
         left.get(self.needed() - 1).copied().unwrap_or_default()
+    }
+}
+
+impl State {
+    /// Why the server does not vote, as a word of the module; `None` if it votes or its module does not say.
+    pub(crate) fn non_voting(&self) -> Option<&str> {
+        self.non_voting.as_deref()
+    }
+
+    /// Whether it is a master that votes, in quarantine or not. Every master with an older module votes.
+    pub(crate) fn votes(&self) -> bool {
+        !self.is_replica && self.non_voting().is_none()
     }
 }
 
@@ -134,7 +194,7 @@ impl NodeReport {
     }
 
     pub(crate) fn can_grant(&self) -> bool {
-        self.state.as_ref().is_ok_and(|state| state.quarantine.is_zero() && state.is_voter())
+        self.state.as_ref().is_ok_and(|state| state.quarantine.is_zero() && state.votes())
     }
 
     /// In milliseconds, with their parts.
@@ -203,6 +263,7 @@ mod tests {
             waiters: 0,
             longest_ttl: Duration::ZERO,
             non_voting: None,
+            identity: None,
             claim_window: None,
             started: "new".into(),
         });
@@ -228,6 +289,29 @@ mod tests {
         assert!(!waiting.can_grant() && waiting.waits_for_quarantine());
         assert_eq!(waiting.quarantine_left(), Duration::from_millis(700));
         assert!(!survey(&[Ok(0), Ok(0), down, down]).can_grant(), "a tie is a refusal");
+    }
+
+    #[test]
+    fn a_node_that_does_not_vote_grants_nothing_and_does_not_begin_to_by_waiting() {
+        let mut survey = Survey { nodes: vec![report(Ok(0)), report(Ok(500)), report(Ok(0))] };
+        assert!(survey.can_grant());
+        if let Ok(state) = &mut survey.nodes[2].state {
+            state.non_voting = Some("copied-state-file".to_owned());
+        }
+        assert!(!survey.nodes[2].can_grant());
+        assert!(!survey.can_grant() && survey.waits_for_quarantine());
+        assert_eq!(survey.quarantine_left(), Duration::from_millis(500));
+        survey.nodes.remove(1);
+        assert!(!survey.waits_for_quarantine());
+    }
+
+    #[test]
+    fn reasons_of_nodes_that_do_not_vote() {
+        assert_eq!(explanation("copied-state-file"), "its state file is a copy");
+        assert_eq!(explanation("a-later-one"), "its reason is \"a-later-one\"");
+        assert!(remedy("replica", "a:1").contains("`redlock admit a:1`"));
+        assert!(remedy("several-state-files", "a:1").contains("move the others out of its dir"));
+        assert!(REASONS.iter().all(|known| reason(known.name()) == Some(*known)));
     }
 
     #[test]

@@ -110,6 +110,10 @@ impl Board {
     /// One line of each node, and whether it is well.
     pub(super) fn node_lines(&self) -> Vec<(String, Tone)> {
         let line = |node: &crate::survey::NodeReport| match &node.state {
+            Ok(state) if state.is_replica => (format!("{}  replica", node.node), Tone::Bad),
+            Ok(state) if !state.votes() => {
+                (format!("{}  non-voting, see redlock status", node.node), Tone::Bad)
+            }
             Ok(state) if state.quarantine.is_zero() => {
                 let latency = show_latency(node.latency);
                 let locks = counted(state.locks, "lock");

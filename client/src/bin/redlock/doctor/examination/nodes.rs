@@ -21,6 +21,7 @@ pub(super) fn examine(facts: &Facts, findings: &mut Findings) {
     twins(facts, findings);
     hosts(facts, findings);
     versions(facts, findings);
+    newcomers(facts, findings);
     limits(facts, findings);
     clocks(facts, findings);
     latencies(facts, findings);
@@ -113,6 +114,27 @@ fn versions(facts: &Facts, findings: &mut Findings) {
     }
 }
 
+/// A node that has started for the first time among nodes that have not may have lost its disk. The server itself cannot
+/// tell a wiped disk from a new node.
+fn newcomers(facts: &Facts, findings: &mut Findings) {
+    let incarnation = |state: &State| state.identity.as_ref().map_or(0, |identity| identity.incarnation);
+    let is_new = |state: &State| {
+        incarnation(state) == 1 && state.identity.as_ref().is_some_and(|identity| identity.origin == "new")
+    };
+    for (node, _) in states(facts).filter(|(_, state)| state.votes() && is_new(state)) {
+        let mut others = states(facts).filter(|(other, _)| other.report.node != node.report.node).peekable();
+        if others.peek().is_some() && others.all(|(_, other)| incarnation(other) > 1) {
+            let reason = "it votes as a new node that has started for the first time, and every other node has run before";
+            let remedy = format!(
+                "nothing, if it is the first node at this address. If it replaces one, or its disk was wiped: \
+                 `redlock admit --force {}`",
+                node.report.node
+            );
+            findings.add(Note, "new-node", Some(&node.report.node), reason, remedy);
+        }
+    }
+}
+
 fn limits(facts: &Facts, findings: &mut Findings) {
     let mut limits: BTreeMap<u64, Vec<&str>> = BTreeMap::new();
     for node in &facts.nodes {
@@ -129,7 +151,7 @@ fn limits(facts: &Facts, findings: &mut Findings) {
         findings.add(Warning, "max-ttl", None, reason, remedy);
     }
     let long = u64::try_from(LONG_QUARANTINE.as_millis()).unwrap_or(u64::MAX);
-    for (limit, nodes) in limits.range(long..) {
+    for (limit, nodes) in limits.range(long.saturating_add(1)..) {
         let limit = show(Duration::from_millis(*limit));
         let reason = format!(
             "redlock.max-ttl is {limit} on {}: one lock of that length, and a crash means {limit} without grants",

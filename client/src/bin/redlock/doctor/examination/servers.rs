@@ -5,14 +5,16 @@ use super::Severity::{Error, Note, Warning};
 use super::nodes::TWIN_REMEDY;
 use crate::doctor::facts::{Kind, Node};
 use crate::duration::show;
-use crate::survey::{State, field};
+use crate::survey::{State, explanation, field, remedy};
 use redlock_client::Failure;
+use redlock_core::durable::MAX_FAR_STRIPES;
+use redlock_core::fence::{RAISE_CAP, RAISE_STEP};
 use std::time::Duration;
 
 /// The oldest servers that the module runs on.
 const OLDEST: [(&str, (u32, u32)); 2] = [("redis", (7, 0)), ("valkey", (7, 2))];
 
-/// A quarantine of this length is worth a thought before it comes.
+/// A quarantine longer than this is worth a thought before it comes. It is the default of `redlock.max-ttl`.
 pub(super) const LONG_QUARANTINE: Duration = Duration::from_secs(3_600);
 
 pub(super) const QUARANTINE_REMEDY: &str =
@@ -25,7 +27,8 @@ pub(super) fn examine(node: &Node, findings: &mut Findings) {
     match &node.report.state {
         Err(failure) => away(node, failure, findings),
         Ok(state) => {
-            if !state.quarantine.is_zero() {
+            vote(node, state, findings);
+            if state.votes() && !state.quarantine.is_zero() {
                 let reason =
                     format!("it may have forgotten locks, and grants none for {}", show(state.quarantine));
                 let remedy = "wait; see the table of restarts in module/COMMANDS.md for what leads to this";
@@ -48,6 +51,7 @@ pub(super) fn examine(node: &Node, findings: &mut Findings) {
             replicas(node, findings);
             persistence(node, findings);
             quarantine_to_come(node, state, findings);
+            fences(node, state, findings);
             rights(node, findings);
         }
     }
@@ -70,6 +74,40 @@ fn away(node: &Node, failure: &Failure, findings: &mut Findings) {
         findings.add(Error, "unreachable", name, words, remedy);
     }
 }
+
+/// A server that cannot prove which node it is does not vote. That a replica is one is found by its role.
+fn vote(node: &Node, state: &State, findings: &mut Findings) {
+    if let Some(word) = state.non_voting().filter(|_| !state.is_replica) {
+        let reason = format!("it does not vote and grants nothing: {}", explanation(word));
+        let remedy = remedy(word, &node.report.node);
+        findings.add(Error, "non-voting", Some(&node.report.node), reason, remedy);
+    }
+}
+
+/// Fences that a client has raised far: a key has as many left as are above its fence.
+fn fences(node: &Node, state: &State, findings: &mut Findings) {
+    let name = Some(&*node.report.node);
+    let high_water = state.identity.as_ref().map_or(0, |identity| identity.high_water);
+    if high_water > RAISE_CAP {
+        let reason = format!(
+            "its high-water mark is {high_water}, above 2^62 ({RAISE_CAP}): above it one command raises a fence by at \
+             most 2^20 ({RAISE_STEP})"
+        );
+        findings.add(Warning, "high-fences", name, reason, RAISES_REMEDY);
+    }
+    let far = node.report.numbers.get("far_stripes").copied().unwrap_or(0);
+    let most = u64::try_from(MAX_FAR_STRIPES).unwrap_or(u64::MAX);
+    if far > most / 2 {
+        let reason = format!(
+            "{far} stripes of keys have a high-water mark of their own, {most} may: after that the fences of all keys \
+             rise to the middle one of those marks"
+        );
+        findings.add(Warning, "far-stripes", name, reason, RAISES_REMEDY);
+    }
+}
+
+const RAISES_REMEDY: &str = "look for a client that raises fences far (FENCE of REDLOCK.ACQUIRE and REDLOCK.EXTEND), and \
+                             give every application only its own keys: see Users in module/OPERATIONS.md";
 
 fn role(node: &Node, findings: &mut Findings) {
     match node.role.as_deref() {
@@ -120,8 +158,8 @@ fn replicas(node: &Node, findings: &mut Findings) {
         let reason = format!(
             "min-replicas-to-write is {wanted}: it refuses every lock while fewer replicas are connected"
         );
-        let remedy = "CONFIG SET min-replicas-to-write 0: after a failover the module waits by itself, and another \
-                      master is worth more than a replica";
+        let remedy = "CONFIG SET min-replicas-to-write 0: a promoted replica does not vote until it is admitted, and \
+                      another master is worth more than a replica";
         findings.add(Warning, "replicas", Some(&node.report.node), reason, remedy);
     }
 }
@@ -147,17 +185,19 @@ fn persistence(node: &Node, findings: &mut Findings) {
         .into_iter()
         .filter(|status| field(&node.persistence, status).is_some_and(|status| status != "ok"));
     for status in failed {
-        let reason =
-            format!("{status} is not ok: if its folder cannot be written, it cannot keep its ledger either");
+        let reason = format!(
+            "{status} is not ok: if its dir cannot be written, neither can its state file, and it grants nothing"
+        );
         findings.add(Warning, "disk", name, reason, "make room on the disk, and see the server's log");
     }
 }
 
-/// A node that crashes waits for the longest time to live that it has granted.
+/// A node that crashes waits for the longest lease that may still run.
 fn quarantine_to_come(node: &Node, state: &State, findings: &mut Findings) {
-    if state.longest_ttl >= LONG_QUARANTINE {
-        let ttl = show(state.longest_ttl);
-        let reason = format!("it has granted a lock of {ttl}, and grants nothing for {ttl} after a crash");
+    if state.longest_ttl > LONG_QUARANTINE {
+        let lease = show(state.longest_ttl);
+        let reason =
+            format!("leases of up to {lease} may run there: after a crash it grants nothing for {lease}");
         findings.add(Warning, "long-quarantine", Some(&node.report.node), reason, QUARANTINE_REMEDY);
     }
 }

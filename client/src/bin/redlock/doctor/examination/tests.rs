@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::doctor::facts::{Kind, Node};
-use crate::survey::{NodeReport, Server, State};
+use crate::survey::{Identity, NodeReport, Server, State};
 use redlock_client::{Failure, FailureKind};
 use std::time::Duration;
 
@@ -19,6 +19,12 @@ fn well(number: usize) -> Node {
             waiters: 0,
             longest_ttl: Duration::ZERO,
             non_voting: None,
+            identity: Some(Identity {
+                incarnation: 2,
+                origin: "new".into(),
+                high_water: 1 << 21,
+                max_ttl: Duration::from_secs(600),
+            }),
             claim_window: Some(Duration::from_millis(100)),
             started: "new".into(),
         }),
@@ -56,6 +62,10 @@ fn found(ill: impl FnOnce(&mut Facts)) -> Vec<(Severity, &'static str)> {
 
 fn set(facts: &mut Facts, name: &str, value: &str) {
     facts.nodes[1].settings.insert(name.to_owned(), value.to_owned());
+}
+
+fn identity(node: &mut Node) -> &mut Identity {
+    node.report.state.as_mut().expect("a node that answers").identity.as_mut().expect("a recent module")
 }
 
 fn down(why: &str) -> Failure {
@@ -98,6 +108,25 @@ fn ills_of_all_nodes_together() {
     assert_eq!(found(|facts| set(facts, "redlock.max-ttl", "60000")), [(Warning, "max-ttl")]);
     let both = found(|facts| set(facts, "redlock.max-ttl", "5000"));
     assert_eq!(both, [(Error, "max-ttl"), (Warning, "max-ttl")]);
+    let hour = |facts: &mut Facts| {
+        facts
+            .nodes
+            .iter_mut()
+            .for_each(|node| drop(node.settings.insert("redlock.max-ttl".into(), "3600000".into())));
+    };
+    assert_eq!(found(hour), [], "the default");
+    let identities = |facts: &mut Facts, incarnations: [u64; 3]| {
+        for (node, incarnation) in facts.nodes.iter_mut().zip(incarnations) {
+            identity(node).incarnation = incarnation;
+        }
+    };
+    assert_eq!(found(|facts| identities(facts, [3, 1, 2])), [(Note, "new-node")]);
+    assert_eq!(found(|facts| identities(facts, [1, 1, 2])), [], "nodes that are new together");
+    let admitted = |facts: &mut Facts| {
+        identities(facts, [3, 1, 2]);
+        identity(&mut facts.nodes[1]).origin = "admitted".into();
+    };
+    assert_eq!(found(admitted), []);
     assert_eq!(found(|facts| facts.nodes[0].clock_ms = Some(-61_000)), [(Note, "clock")]);
     let slow = |facts: &mut Facts| facts.nodes[0].report.latency = Duration::from_millis(40);
     assert_eq!(found(slow), [(Warning, "slow-node")]);
@@ -117,6 +146,26 @@ fn ills_of_one_node() {
         }
     };
     assert_eq!(found(quarantined), [(Warning, "quarantine")]);
+    let non_voting = |facts: &mut Facts| {
+        if let Ok(state) = &mut facts.nodes[1].report.state {
+            state.non_voting = Some("copied-state-file".into());
+            state.quarantine = Duration::from_secs(9);
+        }
+    };
+    assert_eq!(found(non_voting), [(Error, "non-voting")], "its quarantine does not matter");
+    let mut facts = three();
+    non_voting(&mut facts);
+    let finding = examine(&facts).remove(0);
+    assert_eq!(finding.reason, "it does not vote and grants nothing: its state file is a copy");
+    assert!(finding.remedy.contains("`redlock admit 10.0.0.2:6379`"), "{finding:?}");
+    let high = |facts: &mut Facts| identity(&mut facts.nodes[1]).high_water = (1 << 62) + 1;
+    assert_eq!(found(high), [(Warning, "high-fences")]);
+    assert_eq!(found(|facts| identity(&mut facts.nodes[1]).high_water = 1 << 62), []);
+    let far = |count| {
+        move |facts: &mut Facts| facts.nodes[1].report.numbers.extend([("far_stripes".to_owned(), count)])
+    };
+    assert_eq!(found(far(513)), [(Warning, "far-stripes")]);
+    assert_eq!(found(far(512)), []);
     assert_eq!(found(|facts| facts.nodes[0].kind = Kind::Cluster), [(Note, "cluster")]);
     assert_eq!(found(|facts| facts.nodes[0].role = Some("slave".into())), [(Error, "replica")]);
     let old = |facts: &mut Facts| {
