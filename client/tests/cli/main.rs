@@ -15,6 +15,7 @@
 //! | `top.rs` | the locks that are held |
 //! | `bench.rs` | bench |
 //! | `doctor.rs` | planted ills |
+//! | `admit.rs` | letting a node vote |
 //! | `newcomer.rs` | from nothing to a held lock |
 //! | `output.rs` | results that cannot be written |
 //! | `users.rs` | what users with few rights can do |
@@ -27,6 +28,7 @@
     reason = "a broken expectation ends a test"
 )]
 
+mod admit;
 mod bench;
 mod doctor;
 mod lost;

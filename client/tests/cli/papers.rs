@@ -5,7 +5,7 @@ use crate::tmux::Tmux;
 use redlock_tests::Fleet;
 use std::process::Command;
 
-const COMMANDS: [&str; 12] = [
+const COMMANDS: [&str; 13] = [
     "run",
     "acquire",
     "extend",
@@ -16,6 +16,7 @@ const COMMANDS: [&str; 12] = [
     "top",
     "bench",
     "doctor",
+    "admit",
     "completions",
     "man",
 ];

@@ -97,6 +97,7 @@ pub(crate) enum Command {
     /// do about it. Exits with 117 if there are errors, and with 116 if there are warnings.
     #[command(after_help = exit::HELP)]
     Doctor,
+    Admit(Admit),
     Completions(Completions),
     Man(Man),
 }
@@ -305,6 +306,36 @@ pub(crate) struct Bench {
     /// All callers want the same lock, in place of one each.
     #[arg(long)]
     pub(crate) contended: bool,
+}
+
+/// Lets a node vote that cannot prove who it is: a replacement, a promoted replica, a restored backup.
+///
+/// Asks the other configured nodes, of which a majority of the whole group must vote and answer. The node's fences
+/// stay above the largest high-water mark among them, and it grants nothing for the longest lease that the group
+/// grants. Run it only when the server that the node replaces is stopped for good: no program can check that.
+///
+/// Exits with 110 if the node or the options do not allow it, and with 113 if the node or too many of the others do
+/// not answer or refuse. A user needs +redlock.node, +info and +redlock.admit.
+#[derive(Debug, Group)]
+#[command(after_help = exit::HELP)]
+pub(crate) struct Admit {
+    /// The node: its address as status shows it, or the first 8 or more digits of its node id.
+    pub(crate) node: String,
+    /// Does not ask for confirmation. Needed without a terminal and with --json.
+    #[arg(long)]
+    pub(crate) yes: bool,
+    /// Admits a node that votes already, such as one that has started anew on a wiped disk.
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Takes floor and wait from the options, for groups whose other nodes cannot be asked.
+    #[arg(long, requires = "floor", requires = "wait")]
+    pub(crate) alone: bool,
+    /// With --alone: no fence above this one was given out.
+    #[arg(long, value_name = "NUMBER", requires = "alone")]
+    pub(crate) floor: Option<u64>,
+    /// With --alone: no lease lasts longer than this from now.
+    #[arg(long, value_name = "TIME", value_parser = duration::parse, requires = "alone")]
+    pub(crate) wait: Option<Duration>,
 }
 
 /// Prints completions for a shell.

@@ -15,9 +15,11 @@
 //! | `top.rs`, `top/` | the locks that are held, live |
 //! | `bench.rs` | how fast the user's own nodes are |
 //! | `doctor.rs`, `doctor/` | what would hurt |
+//! | `admit.rs` | letting a node vote |
 //! | `completions.rs`, `man.rs` | for shells and for `man` |
 
 mod acquire;
+mod admit;
 mod args;
 mod bench;
 mod completions;
@@ -105,6 +107,7 @@ fn dispatch(args: Args, output: &Output) -> Result<Code, Failure> {
         Command::Top(top) => block_on(top::main(&common, &top, output)),
         Command::Bench(bench) => bench::main(&common, &bench, output),
         Command::Doctor => block_on(doctor::main(&common, output)),
+        Command::Admit(admit) => block_on(admit::main(&common, &admit, output)),
         Command::Completions(completions) => completions::main(&completions, output),
         Command::Man(man) => man::main(&man, output),
     }
