@@ -19,9 +19,10 @@ const ALERTS: &str = "docker/prometheus/alerts.yml";
 fn exported(field: &str) -> Option<String> {
     let name = field.strip_prefix("redlock_").unwrap_or_else(|| panic!("not one of ours: {field}"));
     match name {
-        "version" => None,
-        "locks" | "waiters" | "largest_fence" | "memory_bytes" => Some(format!("redlock_node_{name}")),
-        "quarantine_ms" | "longest_ttl_ms" => {
+        "version" | "node_id" | "origin" | "non_voting_reason" => None,
+        "locks" | "waiters" | "largest_fence" | "memory_bytes" | "voting" | "incarnation" | "high_water"
+        | "far_stripes" => Some(format!("redlock_node_{name}")),
+        "quarantine_ms" | "longest_lease_ms" | "max_ttl_ms" => {
             Some(format!("redlock_node_{}_seconds", name.trim_end_matches("_ms")))
         }
         count => Some(format!("redlock_node_{count}_total")),

@@ -1,15 +1,28 @@
 //! The numbers of the nodes in the text format of Prometheus.
 
-use crate::survey::{NodeReport, Survey};
+use crate::survey::{Identity, NodeReport, Survey};
 use std::fmt::Write;
 
 /// Names of `INFO redlock` that are no counts: they have a unit or a name of their own below.
-const STATES: [&str; 6] =
-    ["locks", "waiters", "largest_fence", "longest_ttl_ms", "quarantine_ms", "memory_bytes"];
+const STATES: [&str; 12] = [
+    "voting",
+    "incarnation",
+    "high_water",
+    "far_stripes",
+    "longest_lease_ms",
+    "max_ttl_ms",
+    "locks",
+    "waiters",
+    "largest_fence",
+    "quarantine_ms",
+    "memory_bytes",
+    // Of an older module, in the place of "longest_lease_ms".
+    "longest_ttl_ms",
+];
 
 /// What the counts are, as far as they are known. A later module may have more.
 const COUNTS: [(&str, &str); 15] = [
-    ("ledger_writes", "How often the node's ledger was written."),
+    ("state_writes", "How often the node's state file was written."),
     ("grants", "Locks granted."),
     ("refreshes", "Acquires by the owner that held the lock already."),
     ("refusals", "Acquires that found the lock held."),
@@ -71,8 +84,25 @@ pub(crate) fn text(survey: &Survey) -> String {
     family.gauge("largest_fence", "The largest fence given out for any key.", |node| {
         Some(float(node.state.as_ref().ok()?.fence))
     });
-    family.gauge("longest_ttl_seconds", "The longest time to live granted.", |node| {
+    family.gauge("longest_lease_seconds", "At least every lease that may still run there.", |node| {
         Some(node.state.as_ref().ok()?.longest_ttl.as_secs_f64())
+    });
+    family.gauge("max_ttl_seconds", "The longest lease that the node grants.", |node| {
+        Some(identity(node)?.max_ttl.as_secs_f64())
+    });
+    family.gauge(
+        "voting",
+        "Whether the node votes; 0 for a replica and for a node that must be admitted.",
+        |node| Some(f64::from(u8::from(node.state.as_ref().ok()?.votes()))),
+    );
+    family.gauge("incarnation", "How often the node has started.", |node| {
+        Some(float(identity(node)?.incarnation))
+    });
+    family.gauge("high_water", "At least every fence that the node has given out.", |node| {
+        Some(float(identity(node)?.high_water))
+    });
+    family.gauge("far_stripes", "Stripes of keys with a high-water mark of their own.", |node| {
+        Some(float(*node.numbers.get("far_stripes")?))
     });
     family.gauge("memory_bytes", "Memory kept for held locks.", |node| {
         Some(float(*node.numbers.get("memory_bytes")?))
@@ -84,6 +114,10 @@ pub(crate) fn text(survey: &Survey) -> String {
     }
     quorum(&mut text, survey);
     text
+}
+
+fn identity(node: &NodeReport) -> Option<&Identity> {
+    node.state.as_ref().ok()?.identity.as_ref()
 }
 
 /// All counts that any node has: the known ones in their order, then the others.
