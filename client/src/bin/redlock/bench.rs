@@ -12,7 +12,7 @@ use crate::output::{Output, Table, Tone, cell, counted, tame, toned};
 use crate::run::signals::Interrupts;
 use bar::Bar;
 use hdrhistogram::Histogram;
-use redlock_client::{Health, LockManager, NodeHealth};
+use redlock_client::{Health, LockManager, NodeHealth, NodeState};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -96,7 +96,8 @@ async fn bench(common: &Common, args: &Bench, output: &Output) -> Result<Code, F
 fn no_majority(health: &Health) -> Failure {
     let of = health.nodes.len();
     let granting = health.nodes.iter().filter(|node| node.can_grant()).count();
-    let there = health.nodes.iter().filter(|node| node.state.is_ok()).count();
+    let votes = |node: &NodeState| !node.is_replica && node.non_voting.is_none();
+    let there = health.nodes.iter().filter(|node| node.state.as_ref().is_ok_and(votes)).count();
     let message = format!("no lock can be granted: {granting} of {of} nodes grant, see redlock status");
     if there > of / 2 {
         Failure::new(Code::Quarantined, "quarantined", message)
