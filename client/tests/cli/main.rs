@@ -16,6 +16,7 @@
 //! | `bench.rs` | bench |
 //! | `doctor.rs` | planted ills |
 //! | `admit.rs` | letting a node vote |
+//! | `procedures.rs` | replacing a node, failing over, restoring a backup, moving the data |
 //! | `newcomer.rs` | from nothing to a held lock |
 //! | `output.rs` | results that cannot be written |
 //! | `users.rs` | what users with few rights can do |
@@ -35,6 +36,7 @@ mod lost;
 mod newcomer;
 mod output;
 mod papers;
+mod procedures;
 mod processes;
 mod program;
 mod run;

@@ -1,12 +1,13 @@
-//! `module/OPERATIONS.md`: users may do what they should and no more, configurations start, commands work, and a
-//! node that is replaced by the recipe is safe.
+//! `module/OPERATIONS.md`: users may do what they should and no more, configurations start, commands work.
+//!
+//! The procedures that end with `redlock admit` are tested with the program, in `client/tests/cli/procedures.rs`.
 
 use crate::page::{Block, Page};
 use crate::program::{find, run, told};
 use redlock_client::LockManager;
 use redlock_tests::{
-    Answer, Builder, Certs, ClientCertificate, Fleet, SOON, Server, Wire, eventually, frozen, granted,
-    in_time, module_path, skip,
+    Answer, Builder, Certs, ClientCertificate, Fleet, SOON, Server, Wire, eventually, granted, in_time,
+    module_path, skip,
 };
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -31,7 +32,7 @@ fn with_users() -> Server {
     let mut wire = server.connect();
     let lines: Vec<String> =
         blocks("Users", "text").iter().map(|block| block.text.trim().to_string()).collect();
-    assert_eq!(lines.len(), 5, "four users, and the default one");
+    assert_eq!(lines.len(), 6, "five users, and the default one");
     for line in lines.iter().filter(|line| !line.contains("SETUSER default")) {
         assert_eq!(wire.call_strs(line), Answer::ok(), "{line}");
     }
@@ -130,6 +131,25 @@ fn who_looks_for_ills_changes_nothing() {
         assert!(may(&mut wire, line), "{line}");
     }
     for line in HARM.iter().chain(&TAKE).chain(&["DEL orders:1", "ACL SETUSER doctor ~*"]) {
+        assert!(!may(&mut wire, line), "{line}");
+    }
+}
+
+#[test]
+fn an_operator_admits_nodes_and_nobody_else_does() {
+    let server = with_users();
+    let admit = |id: &str| format!("REDLOCK.ADMIT {id} 7 0");
+    let id = server.connect().call_strs("REDLOCK.NODE").field("node-id").expect("a field").string();
+    for name in ["orders", "watcher", "oncall", "doctor"] {
+        assert!(!may(&mut user(&server, name), &admit(&id)), "{name}");
+    }
+    let mut wire = user(&server, "operator");
+    for line in ["REDLOCK.NODE", "INFO redlock", "PING"] {
+        assert!(may(&mut wire, line), "{line}");
+    }
+    assert_eq!(wire.call_strs(&admit(&"0".repeat(40))).error_word(), Some("REDLOCKARG"), "another node");
+    assert_eq!(wire.call_strs(&admit(&id)), Answer::Int(1));
+    for line in HARM.iter().chain(&TAKE).chain(&["DEL orders:1", "REDLOCK.INSPECT orders:1"]) {
         assert!(!may(&mut wire, line), "{line}");
     }
 }
@@ -235,7 +255,8 @@ fn the_commands_of_the_page_work() {
     }
     let mut count = 0;
     for block in page().blocks().iter().filter(|block| block.language == "sh") {
-        if block.heading == "Replacing a node" {
+        // Those with the program are run by the program's own tests.
+        if block.text.contains("redlock admit") {
             continue;
         }
         let fleet = Fleet::start(3);
@@ -286,46 +307,4 @@ fn after_a_lock_was_broken_the_next_holder_has_the_larger_fence() {
 /// What one node says about itself.
 fn node(server: &Server, field: &str) -> i64 {
     server.connect().call_strs("REDLOCK.NODE").field(field).expect("a field").int()
-}
-
-#[test]
-fn a_node_that_replaces_another_by_the_recipe_waits_and_counts_on_above_it() {
-    if !has_cli() {
-        return;
-    }
-    // Two of the survivors have seen little of what the third has.
-    let survivors = Fleet::start(3);
-    for (survivor, (number, ttl)) in survivors.iter().zip([(7, 1_000), (70_000_000, 600_000), (9, 1_000)]) {
-        let line = format!("REDLOCK.ACQUIRE orders:42 me {ttl} FENCE {number}");
-        assert_eq!(granted(&survivor.connect().call_strs(&line)), number);
-    }
-    let data = tempfile::tempdir().expect("a folder");
-    let newcomer = Server::builder().tcp().data_dir(data.path()).arg("appendonly", "yes").start();
-    let block = blocks("Replacing a node", "sh").remove(0);
-    // A server that shuts down answers nothing, which is no failure here; the block ends with it.
-    let environment = [("NODES", survivors.urls().join(" ")), ("NEWCOMER", newcomer.url())];
-    let output = shell(&block, &environment);
-    assert!(String::from_utf8_lossy(&output.stdout).contains("80000000"), "{}", told(&output));
-    drop(newcomer);
-
-    let again = Server::builder().data_dir(data.path()).arg("appendonly", "yes");
-    let (server, clock) =
-        frozen(again.module_args(["restart-grace", "always", "state-file", &state_file(data.path())]));
-    assert!(node(&server, "fence") >= 80_000_000);
-    let wait = node(&server, "quarantine-ms");
-    assert!(wait >= 600_000, "it waits for the longest time to live of the others: {wait}");
-    let mut wire = server.connect();
-    assert_eq!(wire.call_strs("REDLOCK.ACQUIRE any me 1000").error_word(), Some("REDLOCKQUARANTINE"));
-    clock.advance_module(Duration::from_millis(u64::try_from(wait).expect("a time") + 1));
-    for key in ["any", "orders:42", "another"] {
-        let fence = granted(&wire.call(&["REDLOCK.ACQUIRE", key, "me", "1000"]));
-        assert!(fence > 80_000_000, "{key} has {fence}");
-    }
-}
-
-/// The newcomer listened on a port that it has lost since, and the name of its ledger has the number in it.
-fn state_file(data: &std::path::Path) -> String {
-    let mut files = fs::read_dir(data).expect("a folder").map(|entry| entry.expect("an entry").file_name());
-    let ledger = files.find(|name| name.to_string_lossy().ends_with(".state")).expect("a ledger");
-    ledger.to_string_lossy().into_owned()
 }
