@@ -44,8 +44,8 @@ pub(super) fn measure(report: &mut Report, servers: &Servers) {
     tell(report, &contenders, &cpu_us, &wall_us);
     let told = |field: &str| servers.locks.info("redlock", field).unwrap_or_default();
     report.remark(format!(
-        "The ledger was written {} times for {} grants, its creation included.",
-        told("redlock_ledger_writes"),
+        "The state file was written {} times for {} grants, its creation included.",
+        told("redlock_state_writes"),
         told("redlock_grants")
     ));
 }
