@@ -47,7 +47,7 @@ pub(crate) fn cron(ctx: Ctx<'_>) {
     // A server without a dataset loads none: then this is the first occasion.
     restart::settle(ctx, Occasion::Running);
     restart::announce(ctx);
-    restart::forget_long_leases();
+    restart::store_state();
     handoff::forget_images();
     sweep::on_cron(ctx);
     search::on_cron(ctx);

@@ -97,6 +97,9 @@ pub(crate) enum Occasion {
 /// Looks at the data set, once: whether it belongs to this node, and whether every lock is here.
 pub(crate) fn settle(ctx: Ctx<'_>, occasion: Occasion) {
     let disowned = state::with(|state| {
+        if state.is_loading {
+            return None;
+        }
         let (proof, had_state) = (state.expected.take(), state.had_state_file);
         // From now on the node has a state file.
         state.had_state_file = true;
@@ -214,10 +217,11 @@ pub(crate) fn role_changed(ctx: Ctx<'_>, is_replica: bool) {
     }
 }
 
-/// Lowers the longest lease when the leases that made it long are over.
-pub(crate) fn forget_long_leases() {
+/// Stores a state that could not be stored before, and one with a lower longest lease when the leases that made it long
+/// are over.
+pub(crate) fn store_state() {
     state::with(|state| {
-        if let Some(next) = state.node.state_with_shorter_lease(&mut state.clock)
+        if let Some(next) = state.node.state_to_store(&mut state.clock)
             && state_file::store(&next).is_ok()
         {
             state.node.set_state(next);

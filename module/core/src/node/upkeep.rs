@@ -255,8 +255,15 @@ impl Node {
         Ok(Reply::Integer(1))
     }
 
-    /// The state with a lower longest lease, to be stored when the leases that made it long are over; `None` most of
-    /// the time. A quarantine that is under way waits for leases that are not in the table.
+    /// The state that is to be stored although no grant waits for it; `None` most of the time. It could not be stored
+    /// before, or the leases that made its longest lease long are over.
+    #[must_use]
+    pub fn state_to_store(&self, clock: &mut impl NodeClock) -> Option<DurableState> {
+        let shorter = self.state_with_shorter_lease(clock);
+        shorter.or_else(|| self.is_state_unsaved.then(|| self.state.clone()))
+    }
+
+    /// The state with a lower longest lease. A quarantine that is under way waits for leases that are not in the table.
     #[must_use]
     pub fn state_with_shorter_lease(&self, clock: &mut impl NodeClock) -> Option<DurableState> {
         let now = clock.proven();
