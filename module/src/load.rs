@@ -76,7 +76,7 @@ pub(crate) fn load(ctx: Ctx<'_>, arguments: &[&[u8]]) -> Result<(), String> {
             grace: arguments.grace,
             expected: None,
             dataset: Dataset::default(),
-            had_state_file: before.is_some(),
+            highest_at_start: before.as_ref().map(DurableState::highest),
             last_evicted: None,
             is_announced: false,
             audience: Audience::Somebody,

@@ -100,9 +100,9 @@ pub(crate) fn settle(ctx: Ctx<'_>, occasion: Occasion) {
         if state.is_loading {
             return None;
         }
-        let (proof, had_state) = (state.expected.take(), state.had_state_file);
-        // From now on the node has a state file.
-        state.had_state_file = true;
+        let proof = state.expected.take();
+        // From now on the node has a state file, and only the first data set of a start can be older or newer.
+        let known = std::mem::replace(&mut state.highest_at_start, Some(u64::MAX));
         if state.is_replica {
             return None;
         }
@@ -112,7 +112,7 @@ pub(crate) fn settle(ctx: Ctx<'_>, occasion: Occasion) {
         }
         if occasion == Occasion::Loaded {
             state.dataset.has_locks = state.node.held() > 0;
-            if let Some(reason) = state.node.state().disowned_by(state.dataset, had_state) {
+            if let Some(reason) = state.node.state().disowned_by(state.dataset, known) {
                 return Some(reason);
             }
         }
@@ -150,8 +150,8 @@ pub(crate) fn lose_vote(ctx: Ctx<'_>, reason: NonVoting) {
 pub(crate) fn learn(state: &mut State, dataset: Dataset) {
     state.dataset.id = dataset.id.or(state.dataset.id);
     state.dataset.highest_fence = state.dataset.highest_fence.max(dataset.highest_fence);
-    if state.node.state().non_voting.is_some()
-        && let Some(next) = state.node.state().following(state.dataset.id, state.dataset.highest_fence)
+    let follows = state.node.state().non_voting.is_some_and(|reason| reason != NonVoting::SeveralStates);
+    if follows && let Some(next) = state.node.state().following(state.dataset.id, state.dataset.highest_fence)
     {
         store_or_keep(state, next);
     }
@@ -221,10 +221,10 @@ pub(crate) fn role_changed(ctx: Ctx<'_>, is_replica: bool) {
 /// are over.
 pub(crate) fn store_state() {
     state::with(|state| {
-        if let Some(next) = state.node.state_to_store(&mut state.clock)
-            && state_file::store(&next).is_ok()
-        {
-            state.node.set_state(next);
+        let Some(next) = state.node.state_to_store(&mut state.clock) else { return };
+        match state_file::store(&next) {
+            Ok(()) => state.node.set_state(next),
+            Err(_) => state.node.not_stored(),
         }
     });
 }

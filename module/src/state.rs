@@ -36,8 +36,9 @@ pub(crate) struct State {
     pub(crate) expected: Option<Proof>,
     /// What the data set says about itself.
     pub(crate) dataset: Dataset,
-    /// The server found a state file when it started, or has run since.
-    pub(crate) had_state_file: bool,
+    /// The highest fence that the state file knew of when the server started; `None` if there was no state file. No
+    /// limit once the server runs.
+    pub(crate) highest_at_start: Option<u64>,
     /// The evicted lock that the node already waits for.
     pub(crate) last_evicted: Option<LockId>,
     /// The log knows about the wait.

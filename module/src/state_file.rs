@@ -63,6 +63,14 @@ pub(crate) fn find(dir: &Path, named: Option<&Path>) -> Result<Found, String> {
         return Ok(Found::Several(paths));
     }
     let path = paths.pop().unwrap_or_else(|| dir.join(NAME));
+    if named.is_some() && !path.exists() {
+        // A new name must not make a new node of a server whose state file has another name.
+        let others = candidates(dir).map_err(|error| format!("{} cannot be read: {error}", dir.display()))?;
+        let unused: Vec<PathBuf> = others.into_iter().filter(|path| !is_in_use(path)).collect();
+        if !unused.is_empty() {
+            return Ok(Found::Several([unused, vec![path]].concat()));
+        }
+    }
     let shown = path.display();
     let lock_path = beside(&path, "lock");
     let lock = File::create(&lock_path).map_err(|error| {
@@ -85,7 +93,7 @@ pub(crate) fn find(dir: &Path, named: Option<&Path>) -> Result<Found, String> {
              file, start the server with the module argument new-node non-voting, and run `redlock admit`"
         )
     })?;
-    let is_copy = stored.file.is_some_and(|written| written != id);
+    let is_copy = stored.file.is_some_and(|written| !written.is_same(id));
     Ok(Found::Known { file, state: stored.state, is_copy })
 }
 
@@ -104,6 +112,11 @@ fn candidates(dir: &Path) -> io::Result<Vec<PathBuf>> {
         }
     }
     Ok(found)
+}
+
+/// Whether a running server has a state file.
+fn is_in_use(path: &Path) -> bool {
+    File::options().write(true).open(beside(path, "lock")).is_ok_and(|lock| !lock_file(&lock))
 }
 
 fn begins_like_a_state(path: &Path) -> bool {

@@ -191,6 +191,18 @@ fn servers_in_one_folder_are_told_apart_by_argument() {
 }
 
 #[test]
+fn a_new_name_for_the_file_makes_no_other_node() {
+    let folder = folder();
+    let mut server = start_in(folder.path());
+    granted(&server.connect().call_strs("REDLOCK.ACQUIRE lock me 1000"));
+    server.shutdown();
+    let server = Server::builder().data_dir(folder.path()).module_args(["state-file", "other.state"]).start();
+    let mut wire = server.connect();
+    assert_eq!(node(&mut wire, "non-voting-reason"), Answer::text("several-state-files"));
+    assert!(server.log().lines().any(|line| line.contains(NAME) && line.contains("other.state")));
+}
+
+#[test]
 fn a_changed_port_makes_no_other_node() {
     let folder = folder();
     let (mut before, mut fence) = (None, 0);

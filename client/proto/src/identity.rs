@@ -170,17 +170,17 @@ impl Roster {
             None => self.nodes.push(now.clone()),
         }
         let Some(place) = self.at.get_mut(address) else { return };
-        let before = place.replace(now.id.clone());
-        if let Some(before) = before.filter(|_| is_new)
-            && !self.at.iter().flatten().any(|id| *id == before)
-        {
-            self.nodes.retain(|node| node.id != before);
+        *place = Some(now.id.clone());
+        if is_new {
+            let at = &self.at;
+            self.nodes.retain(|node| at.iter().flatten().any(|id| *id == node.id));
         }
     }
 
     /// Takes note of what the node at an address says of itself later on.
     pub fn learn(&mut self, address: usize, said: &NodeIdentity) {
-        if self.judge(address, said) == Ok(Accepted::Same) {
+        // A server that did not vote when the connection began may have been admitted since.
+        if self.judge(address, said).is_ok() {
             self.accept(address, said);
         }
     }

@@ -188,6 +188,16 @@ pub struct FileId {
     pub born_ns: u128,
 }
 
+impl FileId {
+    /// Whether both name the same file. A file system, or a kernel, that keeps no time of creation cannot say more than
+    /// the inode.
+    #[must_use]
+    pub fn is_same(self, other: Self) -> bool {
+        let same_birth = self.born_ns == other.born_ns || self.born_ns == 0 || other.born_ns == 0;
+        self.inode == other.inode && same_birth
+    }
+}
+
 /// A state as it was read from a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredState {
@@ -355,17 +365,22 @@ impl DurableState {
         (next != *self).then_some(next)
     }
 
-    /// Why a server that started with this state and has loaded this data set cannot vote. `had_state` is false if
-    /// the server found no state file when it started.
+    /// Why a server that started with this state and has loaded this data set cannot vote. `stored` is the highest fence
+    /// that the state file knew of when the server started; `None` if there was no state file.
     #[must_use]
-    pub fn disowned_by(&self, dataset: Dataset, had_state: bool) -> Option<NonVoting> {
+    pub fn disowned_by(&self, dataset: Dataset, stored: Option<u64>) -> Option<NonVoting> {
+        let Some(stored) = stored else {
+            // No data of this module: a new node.
+            let has_past = dataset.id.is_some() || dataset.has_locks || dataset.highest_fence > 0;
+            return (has_past && self.non_voting.is_none()).then_some(NonVoting::NoState);
+        };
         match dataset.id {
             _ if self.non_voting.is_some() => None,
-            // No data of this module: a new node, or one that keeps no data.
-            None if !dataset.has_locks => None,
-            _ if !had_state => Some(NonVoting::NoState),
-            // A state that is older than the data set would give its fences out again.
-            _ if dataset.highest_fence > self.highest() => Some(NonVoting::ForeignData),
+            // A state that is older than the data set would give its fences out again. A mark that was not stored yet
+            // is at most half a step ahead.
+            _ if dataset.highest_fence > stored.saturating_add(HIGH_WATER_STEP / 2) => {
+                Some(NonVoting::ForeignData)
+            }
             Some(id) if id != self.dataset_id => Some(NonVoting::ForeignData),
             // Its own, or one of format 1, which had no id.
             _ => None,

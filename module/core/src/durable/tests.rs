@@ -180,23 +180,36 @@ fn the_longest_lease_is_lowered_in_coarse_steps_and_not_below_a_minute() {
 fn a_data_set_that_does_not_belong_to_the_state_costs_the_vote() {
     let state = DurableState::new("f".repeat(40), 7);
     let dataset = |id, has_locks| Dataset { id, has_locks, highest_fence: 0 };
+    let beyond = |highest_fence, id| Dataset { highest_fence, ..dataset(id, false) };
     let table = [
-        (dataset(None, false), true, None),
-        (dataset(None, false), false, None),
-        (dataset(Some(7), true), true, None),
-        (dataset(Some(7), false), true, None),
-        (dataset(Some(8), false), true, Some(NonVoting::ForeignData)),
-        (dataset(Some(8), true), true, Some(NonVoting::ForeignData)),
-        (dataset(None, true), true, None),
-        (Dataset { highest_fence: 1, ..dataset(Some(7), true) }, true, Some(NonVoting::ForeignData)),
-        (dataset(Some(8), false), false, Some(NonVoting::NoState)),
-        (dataset(None, true), false, Some(NonVoting::NoState)),
+        (dataset(None, false), Some(9), None),
+        (dataset(None, false), None, None),
+        (dataset(Some(7), true), Some(9), None),
+        (dataset(Some(7), false), Some(9), None),
+        (dataset(Some(8), false), Some(9), Some(NonVoting::ForeignData)),
+        (dataset(Some(8), true), Some(9), Some(NonVoting::ForeignData)),
+        (dataset(None, true), Some(9), None),
+        // A mark that was not stored yet, and a state file that is older than the data set.
+        (beyond(9 + HIGH_WATER_STEP / 2, Some(7)), Some(9), None),
+        (beyond(9 + HIGH_WATER_STEP, Some(7)), Some(9), Some(NonVoting::ForeignData)),
+        (beyond(9 + HIGH_WATER_STEP, None), Some(9), Some(NonVoting::ForeignData)),
+        (dataset(Some(8), false), None, Some(NonVoting::NoState)),
+        (dataset(None, true), None, Some(NonVoting::NoState)),
+        (beyond(1, None), None, Some(NonVoting::NoState)),
     ];
-    for (dataset, had_state, expected) in table {
-        assert_eq!(state.disowned_by(dataset, had_state), expected, "{dataset:?} {had_state}");
+    for (dataset, stored, expected) in table {
+        assert_eq!(state.disowned_by(dataset, stored), expected, "{dataset:?} {stored:?}");
     }
     let replica = state.without_vote(NonVoting::Replica, "a".repeat(40));
-    assert_eq!(replica.disowned_by(dataset(Some(8), true), true), None, "it does not vote already");
+    assert_eq!(replica.disowned_by(dataset(Some(8), true), Some(9)), None, "it does not vote already");
+    assert_eq!(replica.disowned_by(dataset(Some(8), true), None), None, "nor this one");
+}
+
+#[test]
+fn a_file_is_known_by_its_inode_and_its_birth_where_there_is_one() {
+    let file = |inode, born_ns| FileId { inode, born_ns };
+    assert!(FILE.is_same(FILE) && file(1, 0).is_same(file(1, 5)) && file(1, 5).is_same(file(1, 0)));
+    assert!(!file(1, 5).is_same(file(1, 6)) && !file(1, 0).is_same(file(2, 0)));
 }
 
 #[test]

@@ -62,6 +62,10 @@ pub struct Node {
     quarantine_until: Millis,
     /// When the last lock was loaded from a file or copied: locks granted up to then may be over elsewhere.
     last_loaded: Millis,
+    /// Since when a lower longest lease would do; 0 if it would not.
+    shorter_since: Millis,
+    /// The state is not stored without need before this.
+    next_store: Millis,
     is_resumed: bool,
 }
 
@@ -92,6 +96,8 @@ impl Node {
             max_ttl_ms: DEFAULT_MAX_TTL_MS,
             quarantine_until: Millis(0),
             last_loaded: Millis(0),
+            shorter_since: Millis(0),
+            next_store: Millis(0),
             is_resumed: false,
             is_state_unsaved: false,
             state,
@@ -405,13 +411,14 @@ impl Node {
         }
         self.reserve(keyspace, fence, request.ttl.ms())?;
         for key in 0..keys {
-            let mut deadline = now.deadline_after(request.ttl.ms());
+            let (mut deadline, mut lease_ms) = (now.deadline_after(request.ttl.ms()), request.ttl.ms());
             if has_locks && let Occupant::Lock(old) = keyspace.occupant(key) {
                 if self.has_expired(old, clock) {
                     self.counters.expirations += 1;
                 } else {
                     // The owner's own, taken apart from the others: what was promised stays promised.
                     deadline = deadline.max(self.locks.deadline(old));
+                    lease_ms = lease_ms.max(now.left_until(deadline));
                 }
             }
             let lock = NewLock {
@@ -422,7 +429,7 @@ impl Node {
                 fence,
                 granted: now,
                 deadline,
-                lease_ms: request.ttl.ms(),
+                lease_ms,
                 extensions: 0,
             };
             let id = self.locks.insert(&lock).ok_or(FULL)?;
@@ -449,6 +456,8 @@ impl Node {
                 self.counters.quarantine_refusals += 1;
                 return Err(Fault::Quarantine { left_ms });
             }
+            // Every lease that the node may have forgotten is over.
+            self.last_loaded = Millis(0);
         }
         Ok(())
     }

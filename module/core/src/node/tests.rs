@@ -315,11 +315,43 @@ fn a_long_lease_that_is_over_does_not_prolong_the_quarantine_of_a_later_crash() 
     assert!(send(&mut memory, "REDLOCK.RELEASE k me", now).is_ok());
     let lowered = memory.node().state_with_shorter_lease(&mut now).unwrap();
     assert!(lowered.quarantine_ms() < 2 * 60_000, "{lowered:?}");
+    // A lock that is granted anew with others keeps its time, and so its lease.
+    assert!(send(&mut memory, &format!("REDLOCK.ACQUIRE k me {day}"), now).is_ok());
+    memory.node_mut().set_state(lowered);
+    assert!(send(&mut memory, &format!("REDLOCK.EXTEND k me {day}"), now).is_ok());
+    assert!(send(&mut memory, "REDLOCK.MACQUIRE 2 k other me 1000", now).is_ok());
+    assert_eq!(memory.node().state_with_shorter_lease(&mut now), None, "the owner was promised a day");
+    assert!(send(&mut memory, "REDLOCK.MRELEASE 2 k other me", now).is_ok());
     // A flush forgets locks: the node waits for them, and a crash during that wait must not shorten it.
     assert!(send(&mut memory, &format!("REDLOCK.ACQUIRE k me {day}"), now).is_ok());
     memory.node_mut().quarantine_for_locks_of(None, &mut now);
     assert!(memory.delete(b"k"));
     assert_eq!(memory.node().state_with_shorter_lease(&mut now), None);
+}
+
+#[test]
+fn a_lower_longest_lease_is_stored_after_a_while_and_not_for_each_lock() {
+    let (mut memory, mut now) = (MemoryNode::new("me"), Millis::START);
+    let mut stored = 0;
+    for _ in 0..300 {
+        assert!(send(&mut memory, "REDLOCK.ACQUIRE k me 600000", now).is_ok());
+        assert!(send(&mut memory, "REDLOCK.RELEASE k me", now).is_ok());
+        now.0 += 100;
+        stored += u32::from(memory.node_mut().state_to_store(&mut now).is_some());
+        now.0 += 100;
+    }
+    // The lock is free whenever the node looks, so a minute passes once.
+    assert!(stored <= 1, "{stored}");
+    now.0 += 60_000;
+    let lowered = memory.node_mut().state_to_store(&mut now).expect("nothing long is left");
+    assert!(lowered.longest_lease_ms < 100_000);
+    // A state that could not be stored is tried again, and not at every look.
+    memory.node_mut().not_stored();
+    let tries = (0..50).filter(|_| {
+        now.0 += 100;
+        memory.node_mut().state_to_store(&mut now).is_some()
+    });
+    assert!((4..=6).contains(&tries.count()));
 }
 
 #[test]

@@ -15,6 +15,12 @@ use crate::table::{Database, LockId, NewLock};
 use crate::time::{Millis, NodeClock};
 use crate::wheel::Step;
 
+/// For how long a lower longest lease must do before it is stored.
+const LOWER_AFTER_MS: u64 = 60_000;
+
+/// How long the node waits before it tries again to store its state without need.
+const STORE_AGAIN_AFTER_MS: u64 = 1_000;
+
 /// What one step of the sweep came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sweep {
@@ -256,11 +262,30 @@ impl Node {
     }
 
     /// The state that is to be stored although no grant waits for it; `None` most of the time. It could not be stored
-    /// before, or the leases that made its longest lease long are over.
+    /// before, or the leases that made its longest lease long have been over for a while: a node on which such leases
+    /// come and go does not store its state for each.
     #[must_use]
-    pub fn state_to_store(&self, clock: &mut impl NodeClock) -> Option<DurableState> {
+    pub fn state_to_store(&mut self, clock: &mut impl NodeClock) -> Option<DurableState> {
+        let now = clock.proven();
         let shorter = self.state_with_shorter_lease(clock);
-        shorter.or_else(|| self.is_state_unsaved.then(|| self.state.clone()))
+        self.shorter_since = match (&shorter, self.shorter_since) {
+            (None, _) => Millis(0),
+            (Some(_), Millis(0)) => now,
+            (Some(_), since) => since,
+        };
+        if now < self.next_store {
+            return None;
+        }
+        let shorter = shorter.filter(|_| now.since(self.shorter_since) >= LOWER_AFTER_MS);
+        let next = shorter.or_else(|| self.is_state_unsaved.then(|| self.state.clone()))?;
+        self.next_store = Millis(now.0 + STORE_AGAIN_AFTER_MS);
+        Some(next)
+    }
+
+    /// A state could not be stored. The file may have it all the same: nothing is granted until the present one is
+    /// stored.
+    pub fn not_stored(&mut self) {
+        self.is_state_unsaved = true;
     }
 
     /// The state with a lower longest lease. A quarantine that is under way waits for leases that are not in the table.
@@ -312,6 +337,7 @@ impl Node {
 
     /// Grants again: nothing was forgotten after all, and it was no quarantine.
     pub fn end_quarantine(&mut self) {
+        self.last_loaded = Millis(0);
         if std::mem::replace(&mut self.quarantine_until, Millis(0)) > Millis(0) {
             self.counters.quarantines = self.counters.quarantines.saturating_sub(1);
         }
