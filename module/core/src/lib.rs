@@ -42,7 +42,7 @@ pub mod wheel;
 
 pub use fault::Fault;
 pub use keyspace::{Effect, Keyspace, Occupant};
-pub use memory::MemoryNode;
+pub use memory::{Host, MemoryNode, NoHost};
 pub use node::Node;
 pub use reply::Reply;
 pub use table::LockId;

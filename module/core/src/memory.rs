@@ -18,17 +18,42 @@ use crate::reply::Reply;
 use crate::table::{Database, LockId};
 use crate::time::Millis;
 
+/// What a server does for the node in it: stores its durable state, and passes on what the node did.
+pub trait Host {
+    /// Stores the durable state before it returns.
+    ///
+    /// # Errors
+    /// [`Fault::NotStored`]: then the node grants nothing that relies on the state.
+    fn store(&mut self, state: &DurableState) -> Result<(), Fault>;
+    /// Passes an effect of the command `argv` on its key `key` to the replicas.
+    fn replicate(&mut self, argv: &[&[u8]], key: &[u8], effect: Effect<'_>);
+}
+
+/// A host without a disk and without replicas: memory is all there is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoHost;
+
+impl Host for NoHost {
+    fn store(&mut self, _: &DurableState) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    fn replicate(&mut self, _: &[&[u8]], _: &[u8], _: Effect<'_>) {}
+}
+
 /// A node whose keys live in memory.
 #[derive(Debug)]
-pub struct MemoryNode {
+pub struct MemoryNode<H = NoHost> {
     node: Node,
     keys: HashMap<Vec<u8>, Occupant>,
     announcements: Vec<Announcement>,
+    host: H,
 }
 
 /// The keys of one command.
-struct View<'a> {
+struct View<'a, H> {
     keys: &'a mut HashMap<Vec<u8>, Occupant>,
+    host: &'a mut H,
     argv: &'a [&'a [u8]],
     words: Keys,
     connection: Option<u64>,
@@ -42,7 +67,7 @@ fn lock_of(occupant: Option<Occupant>) -> Option<LockId> {
     }
 }
 
-impl Keyspace for View<'_> {
+impl<H: Host> Keyspace for View<'_, H> {
     fn count(&self) -> usize {
         self.words.len()
     }
@@ -73,23 +98,49 @@ impl Keyspace for View<'_> {
         lock_of(self.keys.remove(&name))
     }
 
-    /// Memory is all there is.
-    fn store(&mut self, _: &DurableState) -> Result<(), Fault> {
-        Ok(())
+    fn store(&mut self, state: &DurableState) -> Result<(), Fault> {
+        self.host.store(state)
     }
 
-    fn replicate(&mut self, _: Effect<'_>) {}
+    fn replicate(&mut self, effect: Effect<'_>) {
+        let key = match effect {
+            Effect::Granted { key, .. } | Effect::Prolonged { key, .. } => key,
+            Effect::Dataset { .. } | Effect::Released => 0,
+        };
+        let name = self.argv.get(self.words.word(key)).copied().unwrap_or(&[]);
+        self.host.replicate(self.argv, name, effect);
+    }
 }
 
 impl MemoryNode {
     /// A node with this identity that holds nothing.
     #[must_use]
     pub fn new(id: &str) -> Self {
+        Self::hosted(DurableState::new(id.to_owned(), 0), NoHost)
+    }
+}
+
+impl<H: Host> MemoryNode<H> {
+    /// A node with this state, which its host has stored, that holds nothing.
+    #[must_use]
+    pub fn hosted(state: DurableState, host: H) -> Self {
         Self {
-            node: Node::new(DurableState::new(id.to_owned(), 0), Stripes::default()),
+            node: Node::new(state, Stripes::default()),
             keys: HashMap::new(),
             announcements: Vec::new(),
+            host,
         }
+    }
+
+    /// What is around the node.
+    #[must_use]
+    pub fn host(&self) -> &H {
+        &self.host
+    }
+
+    /// What is around the node, to be changed.
+    pub fn host_mut(&mut self) -> &mut H {
+        &mut self.host
     }
 
     /// The node itself.
@@ -174,8 +225,39 @@ impl MemoryNode {
                 grammar::exactly(verb, argv)?;
                 Ok(self.node.describe(0, Role::Master, clock))
             }
-            Verb::Admit => self.node.admit(&grammar::admit(argv)?, |_| Ok(()), clock),
+            Verb::Admit => {
+                let (node, host) = (&mut self.node, &mut self.host);
+                node.admit(&grammar::admit(argv)?, |state| host.store(state), clock)
+            }
             Verb::Apply | Verb::Dataset | Verb::Mark => Err(Fault::Internal),
+        }
+    }
+
+    /// Does as a replica what its master says that it has done. The words are those of `APPLY`, `DATASET`, or a release.
+    ///
+    /// # Errors
+    /// Other words, no more locks can be held, or the state cannot be stored.
+    pub fn follow(&mut self, argv: &[&[u8]], mut now: Millis) -> Result<(), Fault> {
+        match argv.first().and_then(|name| Verb::named(name)) {
+            Some(Verb::Apply) => {
+                let request = grammar::apply(argv)?;
+                self.on(argv, Keys::One, None, |node, keys| node.apply(keys, &request, &mut now))
+            }
+            Some(verb @ (Verb::Release | Verb::Mrelease)) => {
+                let request = grammar::release(verb, argv)?;
+                let keys = request.keys.clone();
+                self.on(argv, keys, None, |node, keys| node.replay_release(keys, &request));
+                Ok(())
+            }
+            Some(Verb::Dataset) => {
+                let (id, highest) = grammar::dataset(argv)?;
+                if let Some(next) = self.node.state().following(Some(id), highest) {
+                    self.host.store(&next)?;
+                    self.node.set_state(next);
+                }
+                Ok(())
+            }
+            _ => Err(Fault::Internal),
         }
     }
 
@@ -183,13 +265,21 @@ impl MemoryNode {
     /// high-water mark, and the node waits for the locks that it has forgotten.
     pub fn crash(&mut self, now: Millis) {
         let state = self.node.state().clone();
-        self.restart_with(&state, now);
+        // A node that cannot store its state grants nothing that relies on it.
+        if self.restart_with(&state, now).is_err() {
+            let state = self.node.state().clone();
+            self.node.set_unsaved_state(state);
+        }
     }
 
     /// Starts at `now` without any lock, with the durable state that a disk has kept.
-    pub fn restart_with(&mut self, state: &DurableState, mut now: Millis) {
+    ///
+    /// # Errors
+    /// The state of this start cannot be stored: a server does not start then.
+    pub fn restart_with(&mut self, state: &DurableState, mut now: Millis) -> Result<(), Fault> {
         let wait_ms = state.quarantine_ms();
         let (state, stripes) = state.restarted();
+        let stored = self.host.store(&state);
         let mut node = Node::new(state, stripes);
         node.set_max_ttl_ms(self.node.max_ttl_ms());
         self.node = node;
@@ -199,6 +289,7 @@ impl MemoryNode {
             self.node.quarantine(wait_ms, &mut now);
         }
         self.node.set_resumed();
+        stored
     }
 
     /// Deletes a key as an administrator's `DEL` does; true if there was one.
@@ -252,9 +343,9 @@ impl MemoryNode {
         argv: &[&[u8]],
         words: Keys,
         connection: Option<u64>,
-        run: impl FnOnce(&mut Node, &mut View<'_>) -> T,
+        run: impl FnOnce(&mut Node, &mut View<'_, H>) -> T,
     ) -> T {
-        let mut view = View { keys: &mut self.keys, argv, words, connection };
+        let mut view = View { keys: &mut self.keys, host: &mut self.host, argv, words, connection };
         run(&mut self.node, &mut view)
     }
 
@@ -268,6 +359,7 @@ impl MemoryNode {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::durable::HIGH_WATER_STEP;
 
     #[test]
     fn a_lock_can_be_seen_as_it_would_be_saved() {
@@ -279,5 +371,48 @@ mod tests {
         assert_eq!(memory.image(b"other", Millis(110)), None);
         memory.sweep(Millis(131));
         assert_eq!(memory.image(b"job", Millis(131)), None, "it has run out");
+    }
+
+    #[test]
+    fn a_host_stores_every_state_before_it_counts() {
+        #[derive(Default)]
+        struct Disk(Vec<DurableState>, bool);
+        impl Host for Disk {
+            fn store(&mut self, state: &DurableState) -> Result<(), Fault> {
+                self.0.push(state.clone());
+                if self.1 { Err(Fault::NotStored) } else { Ok(()) }
+            }
+            fn replicate(&mut self, _: &[&[u8]], _: &[u8], _: Effect<'_>) {}
+        }
+        let mut memory = MemoryNode::hosted(DurableState::new("me".into(), 7), Disk::default());
+        let argv: [&[u8]; 4] = [b"REDLOCK.ACQUIRE", b"job", b"mine", b"30"];
+        assert_eq!(memory.execute(&argv, 1, Millis(100)), Ok(Reply::Integer(1)));
+        assert_eq!(memory.host().0.last(), Some(memory.node().state()));
+        memory.crash(Millis(110));
+        assert_eq!((memory.host().0.len(), memory.host().0[1].incarnation), (2, 1));
+        memory.host_mut().1 = true;
+        let state = memory.node().state().clone();
+        assert_eq!(memory.restart_with(&state, Millis(120)), Err(Fault::NotStored));
+        memory.crash(Millis(130));
+        assert_eq!(memory.execute(&argv, 1, Millis(1_000)), Err(Fault::NotStored));
+    }
+
+    #[test]
+    fn a_replica_follows_its_master() {
+        let (mut memory, now) = (MemoryNode::new("me"), Millis(100));
+        let mut follow = |line: &str| {
+            let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+            memory.follow(&words, now)?;
+            Ok::<_, Fault>((
+                memory.image(b"job", now).map(|image| image.fence),
+                memory.node().state().highest(),
+            ))
+        };
+        let state = HIGH_WATER_STEP;
+        assert_eq!(follow("REDLOCK.DATASET 7 5"), Ok((None, state + 5)));
+        assert_eq!(follow("REDLOCK.APPLY job mine 4 30"), Ok((Some(4), state + 5)));
+        assert_eq!(follow("REDLOCK.RELEASE job yours"), Ok((Some(4), state + 5)));
+        assert_eq!(follow("REDLOCK.RELEASE job mine"), Ok((None, state + 5)));
+        assert_eq!(follow("REDLOCK.ACQUIRE job mine 30"), Err(Fault::Internal));
     }
 }
