@@ -71,6 +71,11 @@ pub enum Violation {
         /// Which key.
         key: usize,
     },
+    /// A node could not read its own state file when it started.
+    CannotStart {
+        /// Which node.
+        node: usize,
+    },
     /// When all was well again, a lock could not be had.
     NotFreeAgain {
         /// Which key.
@@ -213,6 +218,11 @@ impl Checks {
         if is_held {
             self.violations.push(Violation::Ghost { node, key });
         }
+    }
+
+    /// A node cannot read its own state file, which no operator has changed.
+    pub fn cannot_start(&mut self, node: usize) {
+        self.violations.push(Violation::CannotStart { node });
     }
 
     /// All is well again, and somebody has asked for a key: in so many requests, or in vain. From the second time

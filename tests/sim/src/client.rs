@@ -2,6 +2,7 @@
 
 use super::checks::SessionId;
 use super::clocks::{ClientClock, True};
+use super::identity::Known;
 use super::network::Connection;
 use super::plan::Plan;
 use fastrand::Rng;
@@ -19,6 +20,12 @@ pub(super) struct Client {
     pub(super) clock: ClientClock,
     pub(super) hints: Hints,
     pub(super) connections: Vec<Connection>,
+    /// The server that it takes for the node under each address.
+    pub(super) servers: Vec<usize>,
+    /// What it has last seen of the node under each address.
+    pub(super) known: Vec<Known>,
+    /// The addresses under which another node answers than the one that it knows.
+    pub(super) refused: NodeSet,
     /// Those on which it hears the news, if they are others.
     listening: Vec<Connection>,
     /// Until then it neither reads nor writes.
@@ -41,6 +48,8 @@ pub(super) struct Active {
     /// The owner of the attempt before this one.
     pub(super) owner_before: String,
     pub(super) keys: Vec<usize>,
+    /// How long it wants the lock.
+    pub(super) ttl: Duration,
     pub(super) session: Session,
     /// The number it holds the lock under, once it does.
     pub(super) fence: Option<u64>,
@@ -68,13 +77,16 @@ pub(super) struct Active {
 }
 
 impl Client {
-    pub(super) fn new(number: usize, plan: &Plan, chance: &mut Rng) -> Self {
+    pub(super) fn new(number: usize, plan: &Plan, known: Vec<Known>, chance: &mut Rng) -> Self {
         let connection = |node| Connection::new((number * plan.nodes + node) as u64);
         let more = if plan.news_apart { plan.nodes } else { 0 };
         Self {
             clock: ClientClock::any(chance, plan.clock_ppm),
             hints: Hints::default(),
             connections: (0..plan.nodes).map(connection).collect(),
+            servers: (0..plan.nodes).collect(),
+            known,
+            refused: NodeSet::EMPTY,
             // No node knows those by their numbers.
             listening: (0..more).map(|_| Connection::new(0)).collect(),
             paused_until: 0,

@@ -2,8 +2,8 @@
 //!
 //! One seed is one history: what the clients want, how long messages take, which are lost, repeated or late,
 //! when nodes crash, stall and are cut off, when clients pause and their wall clocks jump, how fast every clock
-//! runs. The client's
-//! decisions are [`redlock_proto::Session`]'s, the node's are [`redlock_core::Node`]'s; nothing of them is
+//! runs; which replicas are promoted, which files are lost, copied or set back, and when an operator admits a node.
+//! The client's decisions are [`redlock_proto::Session`]'s, the node's are [`redlock_core::Node`]'s; nothing of them is
 //! written again here.
 //!
 //! | file | subject |
@@ -11,6 +11,8 @@
 //! | `plan.rs` | what a seed stands for |
 //! | `world/` | what happens next, what clients do with their locks, what must be true in the end |
 //! | `client.rs` | a client: its clocks, its connections, the lock it is after |
+//! | `identity.rs` | what a client remembers of a node, and which nodes it refuses |
+//! | `disk.rs` | the disk of a node, and what a power failure leaves on it |
 //! | `network.rs` | what becomes of a message |
 //! | `clocks.rs` | clocks that run at rates of their own |
 //! | `storage.rs` | a storage that turns stale holders away |
@@ -25,6 +27,8 @@
 mod checks;
 mod client;
 mod clocks;
+mod disk;
+mod identity;
 pub mod model;
 mod network;
 mod outcome;
@@ -78,6 +82,75 @@ pub enum Weakness {
     LastComeFirstServed,
     /// Nodes keep locks a hundred times as long as they were asked for.
     LivesTooLong,
+    /// A promoted replica votes with fences 2^40 above the largest that it has heard of (row 1 of the promises).
+    LeapAfterPromotion,
+    /// A promoted replica waits for the longest lease that it has heard of, and votes (row 2).
+    PromotedWaitsForHeardLeases,
+    /// A promoted replica votes beside the old master, which lives (row 3).
+    OldMasterVotesOn,
+    /// A replica that was shut down in order and started as a master votes (row 4).
+    RestartedReplicaVotes,
+    /// A node that was shut down in order takes an older data set for all its locks (row 5).
+    OlderDataTaken,
+    /// A server on another port does not look at the state file of the same folder (row 6).
+    OtherPortIsNew,
+    /// One high-water mark for all keys, and a raise to any fence at once (row 8).
+    OneHighWaterMark,
+    /// The longest lease of all time decides about the quarantine (row 11).
+    LongestLeaseKept,
+    /// The longest lease is lowered while such a lease still runs.
+    LongestLeaseLoweredEarly,
+    /// A state is stored after the grant that relies on it.
+    StoredAfterGrant,
+    /// The draft of a state is not synced before it takes the name of the file.
+    FileNotSynced,
+    /// The folder of the state file is not synced.
+    FolderNotSynced,
+    /// A copy of a state file is taken for the file.
+    CopyTaken,
+    /// An admitted node waits for the leases that the asked nodes know of, and not for the largest `max-ttl`.
+    AdmittedAfterKnownLeases,
+    /// An admitted node begins above the marks that the others had before the wait.
+    AdmittedAboveEarlierMarks,
+    /// An admitted node begins above the fences of one other node, and not of a quorum of them.
+    AdmittedAboveOneNode,
+    /// A node is admitted while the server that it replaces lives.
+    AdmittedBesideOld,
+    /// A client takes any node that answers under an address, be it another one or an older one.
+    AnyNodeTaken,
+    // Not here, because no history can show it:
+    // - Quarantine without the drift allowance (`durable::with_drift`): the client takes one percent and two
+    //   milliseconds off its validity, which covers the clocks of client and node together. The quarantine adds the
+    //   same again; without that, no lock is held twice as long as clocks keep within their bounds.
+    // - Row 7, nodes that drift apart further than a raise reaches: a raise now reaches 2^62, and no leap moves a node.
+    // - Rows 0, 9, 10 and 12 are about files, `RESTORE`, memory and `DUMP` of a real server.
+}
+
+impl Weakness {
+    /// Whether clients compare who answers with whom they know. The rules before the promises had no such clients.
+    fn has_careful_clients(self) -> bool {
+        !matches!(
+            self,
+            Self::LeapAfterPromotion
+                | Self::PromotedWaitsForHeardLeases
+                | Self::OldMasterVotesOn
+                | Self::RestartedReplicaVotes
+                | Self::OtherPortIsNew
+                | Self::CopyTaken
+                | Self::AnyNodeTaken
+        )
+    }
+
+    /// Whether a promoted replica votes although nobody has admitted it.
+    fn promoted_votes(self) -> bool {
+        matches!(
+            self,
+            Self::LeapAfterPromotion
+                | Self::PromotedWaitsForHeardLeases
+                | Self::OldMasterVotesOn
+                | Self::RestartedReplicaVotes
+        )
+    }
 }
 
 /// Runs a history that may end in a panic: where the code under test panics, which history it was in.

@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 pub struct Outcome {
     /// What must never be, and was. Empty if all is well.
     pub violations: Vec<Violation>,
+    /// How many histories these are.
+    pub histories: u64,
     /// How many things happened.
     pub steps: u64,
     /// How many attempts there were.
@@ -36,6 +38,7 @@ impl Outcome {
     /// Counts another history in.
     pub fn add(&mut self, other: &Self) {
         self.violations.extend_from_slice(&other.violations);
+        self.histories += other.histories;
         self.steps += other.steps;
         self.attempts += other.attempts;
         self.holds += other.holds;

@@ -2,6 +2,7 @@
 
 use super::Weakness;
 use fastrand::Rng;
+use redlock_core::durable::SHORT_LEASE_MS;
 use std::fmt;
 
 /// Everything that is decided before a history begins. Its seed decides the rest.
@@ -38,6 +39,18 @@ pub struct Plan {
     pub pauses: u32,
     /// How many times the wall clock of a client jumps.
     pub jumps: u32,
+    /// How many times a server dies while it stores its state.
+    pub torn: u32,
+    /// How many times a replica is promoted, or started as a master.
+    pub failovers: u32,
+    /// How many times files of a server are lost, copied, or set back.
+    pub restores: u32,
+    /// How many times a client is led to a node under the address of another one.
+    pub strays: u32,
+    /// How many times a hostile client raises the fence of its own key as far as it can.
+    pub raises: u32,
+    /// How long some locks are asked for, in milliseconds; 0 if all are asked for `ttl_ms`.
+    pub long_ms: u64,
     /// How far clocks run off, in parts per million to either side.
     pub clock_ppm: u32,
     /// Whether clients wait in line for locks that are held.
@@ -88,6 +101,12 @@ impl Plan {
             breaks,
             pauses,
             jumps: 0,
+            torn: 0,
+            failovers: 0,
+            restores: 0,
+            strays: 0,
+            raises: 0,
+            long_ms: 0,
             clock_ppm: if wild { 200_000 } else { WITHIN_DRIFT_PPM },
             waits: chance.bool(),
             news_apart: false,
@@ -100,7 +119,48 @@ impl Plan {
         let is_calm = chance.u32(0..20) == 0;
         let news_apart = chance.bool();
         let plan = if is_calm { plan.calm() } else { Self { jumps, ..plan } };
-        Self { horizon_ms, news_apart: plan.waits && news_apart, ..plan }
+        let plan = Self { horizon_ms, news_apart: plan.waits && news_apart, ..plan };
+        if is_calm { plan } else { plan.with_lost_identities(&mut chance) }
+    }
+
+    /// The same with servers that are not the nodes they were, in one history of three, and with long leases in one of
+    /// sixteen.
+    fn with_lost_identities(self, chance: &mut Rng) -> Self {
+        let happens = chance.u32(0..3) == 0;
+        let mut some = |most: u32| if happens && chance.bool() { chance.u32(1..=most) } else { 0 };
+        let (failovers, restores, strays) = (some(3), some(3), some(3));
+        let (torn, raises) = (some(3), some(3));
+        let plan = Self { torn, failovers, restores, strays, raises, ..self };
+        let plan = if chance.u32(0..16) == 0 { plan.with_long_leases() } else { plan };
+        plan.within_promises()
+    }
+
+    /// The same with some leases that are long enough for a node to lower the longest again. Nobody queues: a waiter
+    /// looks after its place every few milliseconds, for minutes.
+    fn with_long_leases(self) -> Self {
+        let ttl_ms = SHORT_LEASE_MS / 2;
+        let (horizon_ms, long_ms) = (8 * ttl_ms, 8 * ttl_ms);
+        Self { ttl_ms, horizon_ms, long_ms, waits: false, news_apart: false, ..self }
+    }
+
+    /// The same as far as there is a promise.
+    ///
+    /// - A node is admitted by time, which needs clocks that keep their rates.
+    /// - A node that is admitted after a hostile raise begins above the raised fence on all keys, and from 2^62 on other
+    ///   nodes follow by 2^20 a command only: for a while no majority agrees. See
+    ///   `a_hostile_raise_reaches_all_keys_of_an_admitted_node` among the tests.
+    fn within_promises(mut self) -> Self {
+        if self.failovers + self.restores > 0 {
+            self.clock_ppm = self.clock_ppm.min(WITHIN_DRIFT_PPM);
+            self.raises = 0;
+        }
+        self
+    }
+
+    /// The longest that a lock is asked for, in milliseconds.
+    #[must_use]
+    pub fn longest_ms(&self) -> u64 {
+        self.ttl_ms.max(self.long_ms)
     }
 
     /// The same without any trouble, and with a line before its only lock: what the order of a line is seen in.
@@ -120,6 +180,12 @@ impl Plan {
             breaks: 0,
             pauses: 0,
             jumps: 0,
+            torn: 0,
+            failovers: 0,
+            restores: 0,
+            strays: 0,
+            raises: 0,
+            long_ms: 0,
             clock_ppm: WITHIN_DRIFT_PPM,
             waits: true,
             ..self
@@ -133,11 +199,37 @@ impl Plan {
         // In line the same mistake makes locks of no length, and shows in those first.
         self.waits &= weakness != Weakness::LargestFenceTaken;
         self.news_apart &= self.waits;
-        if weakness == Weakness::WaitForgotten {
+        match weakness {
             // It takes two crashes of one node in a row.
-            (self.nodes, self.crashes) = (1, 6);
+            Weakness::WaitForgotten => (self.nodes, self.crashes) = (1, 6),
+            Weakness::LeapAfterPromotion => (self.nodes, self.failovers) = (3, 3),
+            Weakness::PromotedWaitsForHeardLeases
+            | Weakness::OldMasterVotesOn
+            | Weakness::RestartedReplicaVotes
+            | Weakness::AdmittedBesideOld => (self.nodes, self.failovers) = (3, self.failovers.max(1)),
+            // The asked nodes have crashed, or were not reached.
+            Weakness::AdmittedAfterKnownLeases => {
+                (self.nodes, self.failovers, self.crashes, self.lost) = (3, 2, 6, 150);
+            }
+            // The old master has restarted more often than the others, and answers until it is stopped.
+            Weakness::AdmittedAboveEarlierMarks => {
+                (self.nodes, self.failovers, self.crashes, self.torn) = (3, 2, 4, 3);
+            }
+            Weakness::AdmittedAboveOneNode => (self.nodes, self.failovers, self.crashes) = (3, 2, 4),
+            Weakness::OlderDataTaken | Weakness::OtherPortIsNew => self.restores = 3,
+            Weakness::CopyTaken => (self.nodes, self.restores) = (3, 3),
+            Weakness::AnyNodeTaken => (self.nodes, self.restores, self.strays) = (3, 2, 2),
+            Weakness::OneHighWaterMark => (self.nodes, self.crashes, self.raises) = (1, 4, 2),
+            Weakness::LongestLeaseKept => self = self.with_long_leases(),
+            Weakness::LongestLeaseLoweredEarly => {
+                self = Self { nodes: 1, crashes: 2, ..self.with_long_leases() };
+            }
+            Weakness::StoredAfterGrant | Weakness::FileNotSynced | Weakness::FolderNotSynced => {
+                self.crashes = self.crashes.max(2);
+            }
+            _ => {}
         }
-        self
+        self.within_promises()
     }
 
     /// Whether every clock keeps its rate within what the drift allows for.
@@ -151,7 +243,8 @@ impl Plan {
     pub fn is_calm(&self) -> bool {
         let messages = [self.lost, self.repeated, self.late];
         let troubles = [self.crashes, self.stalls, self.cuts, self.breaks, self.pauses, self.jumps];
-        let mut troubles = messages.iter().chain(&troubles);
+        let identities = [self.torn, self.failovers, self.restores, self.strays, self.raises];
+        let mut troubles = messages.iter().chain(&troubles).chain(&identities);
         troubles.all(|trouble| *trouble == 0) && self.clocks_are_within_bounds()
     }
 
@@ -159,7 +252,7 @@ impl Plan {
     #[must_use]
     pub fn simpler(&self) -> Vec<Self> {
         type Knob = fn(&mut Plan) -> &mut u32;
-        let knobs: [Knob; 9] = [
+        let knobs: [Knob; 14] = [
             |plan| &mut plan.lost,
             |plan| &mut plan.repeated,
             |plan| &mut plan.late,
@@ -169,6 +262,11 @@ impl Plan {
             |plan| &mut plan.breaks,
             |plan| &mut plan.pauses,
             |plan| &mut plan.jumps,
+            |plan| &mut plan.torn,
+            |plan| &mut plan.failovers,
+            |plan| &mut plan.restores,
+            |plan| &mut plan.strays,
+            |plan| &mut plan.raises,
         ];
         let mut simpler = Vec::new();
         for knob in knobs {
@@ -186,6 +284,9 @@ impl Plan {
         }
         if self.keys > 1 {
             simpler.push(Self { keys: 1, ..self.clone() });
+        }
+        if self.long_ms > 0 {
+            simpler.push(Self { long_ms: 0, ..self.clone() });
         }
         if self.waits {
             simpler.push(Self { waits: false, news_apart: false, ..self.clone() });
@@ -205,7 +306,8 @@ impl fmt::Display for Plan {
         write!(
             f,
             "seed {}: {} nodes, {} clients, {} keys, ttl {} ms, clocks off by {} ppm; lost {}, repeated {}, late {} in \
-             a thousand; {} crashes, {} stalls, {} cuts, {} breaks, {} pauses, {} jumps",
+             a thousand; {} crashes, {} stalls, {} cuts, {} breaks, {} pauses, {} jumps, {} torn stores, {} failovers, \
+             {} restores, {} strays, {} hostile raises",
             self.seed,
             self.nodes,
             self.clients,
@@ -221,7 +323,15 @@ impl fmt::Display for Plan {
             self.breaks,
             self.pauses,
             self.jumps,
+            self.torn,
+            self.failovers,
+            self.restores,
+            self.strays,
+            self.raises,
         )?;
+        if self.long_ms > 0 {
+            write!(f, "; some leases of {} ms", self.long_ms)?;
+        }
         if self.waits {
             write!(f, "; clients wait in line, claims within {} ms", self.claim_ms)?;
         }

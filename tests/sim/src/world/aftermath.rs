@@ -1,7 +1,9 @@
 //! When all is quiet again: nothing may be left, and everything must be had.
 
+use super::start::{Data, End};
 use super::{World, reply_of};
 use crate::client::name;
+use redlock_core::durable::{SHORT_LEASE_MS, with_drift};
 use redlock_proto::{Drift, Event, Moment, NodeSet, Session};
 use std::time::Duration;
 
@@ -10,15 +12,33 @@ impl World<'_> {
     pub(super) fn afterwards(&mut self) {
         let longest_us = self.longest_us();
         for node in 0..self.plan.nodes {
+            let server = self.current[node];
+            self.servers[server].memory.host_mut().disk.break_before(None);
             for key in 0..self.plan.keys {
-                let sim = &mut self.nodes[node];
+                let sim = &mut self.servers[server];
                 let at = sim.time.at(sim.touched[key] + longest_us);
                 let is_held = sim.memory.exists(&name(key), at);
                 self.checks.after_its_time(node, key, is_held);
             }
         }
         // Longer than a node waits after a crash.
-        self.now += (self.plan.ttl_ms * 3 + 20) * 1_000;
+        self.now += (self.plan.longest_ms() * 3 + 20) * 1_000;
+        self.take_all_in_peace();
+        if self.plan.long_ms > 0 {
+            // The long leases are over, so a crash does not cost their time any more.
+            for node in 0..self.plan.nodes {
+                let server = self.current[node];
+                self.cron(server);
+                self.end_server(server, End::Kill);
+                self.start_server(server, Data::default());
+            }
+            let longest_us = with_drift(2 * SHORT_LEASE_MS) * 1_000;
+            self.now += longest_us * 1_000_000 / (1_000_000 - u64::from(self.plan.clock_ppm)) + 2_000;
+            self.take_all_in_peace();
+        }
+    }
+
+    fn take_all_in_peace(&mut self) {
         for key in 0..self.plan.keys {
             for round in 0..2 {
                 let requests = self.take_in_peace(key);
@@ -31,7 +51,7 @@ impl World<'_> {
     /// millisecond at each end.
     fn longest_us(&self) -> u64 {
         let slowest = 1_000_000 - u64::from(self.plan.clock_ppm);
-        self.plan.ttl_ms * 1_000 * 1_000_000 / slowest + 2_000
+        self.plan.longest_ms() * 1_000 * 1_000_000 / slowest + 2_000
     }
 
     /// Takes and frees a lock while every message arrives at once; tells how many requests it took.
@@ -48,7 +68,7 @@ impl World<'_> {
         while let Some((request, to)) = to_ask.pop() {
             for node in to.iter() {
                 requests += usize::from(!request.is_release());
-                let sim = &mut self.nodes[node];
+                let sim = &mut self.servers[self.current[node]];
                 let at = sim.time.at(self.now);
                 let said = request.with_words(&[name(key)], owner.as_bytes(), b"", |words| {
                     sim.memory.execute(words, u64::MAX, at)

@@ -116,7 +116,7 @@ impl World<'_> {
         let believers: Vec<_> = others.flat_map(|(_, other)| shared(other)).collect();
         self.checks.holds_from_now(&active.keys, fence);
         self.checks.held(active.id, &active.keys, fence, &believers);
-        let (session, keys) = (active.id, active.keys.clone());
+        let (session, keys, ttl) = (active.id, active.keys.clone(), active.ttl);
         if let ([_], Some(_), true) = (&keys[..], active.ticket, self.plan.is_calm()) {
             self.let_the_impatient_leave();
             self.checks.held_in_turn(session);
@@ -124,7 +124,8 @@ impl World<'_> {
         self.outcome.holds += 1;
         self.tell(|| format!("client {client}, session {session} HOLDS {keys:?} with fence {fence}"));
         let ttl_us = self.plan.ttl_ms * 1_000;
-        let hold_us = self.chance.u64(0..ttl_us * 3 / 2);
+        let is_long = ttl_us < micros(ttl) && self.chance.bool();
+        let hold_us = self.chance.u64(0..if is_long { micros(ttl) } else { ttl_us } * 3 / 2);
         let ends = self.clients[client].clock.at(now + hold_us);
         let keeps_alive = self.chance.bool();
         let who = &mut self.clients[client];
@@ -139,7 +140,7 @@ impl World<'_> {
         let who = &mut self.clients[client];
         let Some(active) = who.active.as_mut() else { return };
         if keeps_alive {
-            let lease = self.drift.lease(Duration::from_millis(self.plan.ttl_ms));
+            let lease = self.drift.lease(ttl);
             active.keep_alive = Some(KeepAlive::new(lease, ends));
             self.plan_extension(client, KeepAlive::after_success);
         }
@@ -198,8 +199,7 @@ impl World<'_> {
                 }
             }
             Wake::Extend => {
-                if let Ok((request, to)) = active.session.extend(Duration::from_millis(self.plan.ttl_ms), now)
-                {
+                if let Ok((request, to)) = active.session.extend(active.ttl, now) {
                     self.send(client, request, to);
                 }
             }
@@ -257,8 +257,8 @@ impl World<'_> {
     /// Tells a holder that its time is nearly up, and comes back until it is.
     fn notice(&mut self, client: usize) {
         let now = self.clients[client].clock.at(self.now);
-        let lease = self.drift.lease(Duration::from_millis(self.plan.ttl_ms));
         let Some(active) = self.clients[client].active.as_mut() else { return };
+        let lease = self.drift.lease(active.ttl);
         let session = active.id;
         let until = active.session.valid_until();
         let left = until.map_or(Duration::ZERO, |until| now.until(until));
@@ -300,7 +300,8 @@ impl World<'_> {
         let owner_before = std::mem::replace(&mut who.last_owner, owner.clone());
         let now = who.clock.at(self.now);
         let hint = who.hints.for_next_acquire();
-        let ttl = Duration::from_millis(self.plan.ttl_ms);
+        let is_long = self.plan.long_ms > 0 && self.chance.u32(0..6) == 0;
+        let ttl = Duration::from_millis(if is_long { self.plan.long_ms } else { self.plan.ttl_ms });
         let (mut session, mut request) = Session::begin(self.quorum, self.drift, ttl, hint, now);
         let (mut place, mut patience) = (None, None);
         if self.plan.waits && (ticket.is_some() || self.chance.u32(0..4) > 0) {
@@ -319,6 +320,7 @@ impl World<'_> {
             owner,
             owner_before,
             keys,
+            ttl,
             session,
             fence: None,
             keep_alive: None,
@@ -374,6 +376,10 @@ impl World<'_> {
         }
         who.active = None;
     }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// Whether a client does not hold its lock, because nodes gave it different numbers.

@@ -3,6 +3,7 @@
 use super::{Coming, World};
 use crate::Weakness;
 use crate::client::name;
+use crate::identity::{self, Known};
 use crate::network::Way;
 use redlock_core::proof::{Stamped, Unverified};
 use redlock_proto::{Ask, Failure, FailureKind, Grant, Line, Moment, Request, Vote};
@@ -14,11 +15,13 @@ const CHANNEL_DIGITS: usize = 16;
 const LAST_TICKET: u64 = 1 << 60;
 
 impl World<'_> {
-    /// Sends what a node has announced on its way, and comes back as long as somebody waits there.
-    pub(super) fn attend(&mut self, node: usize) {
-        for announcement in self.nodes[node].memory.take_announcements() {
+    /// Sends what a server has announced, and what it has done to its replica; comes back as long as it has waiters.
+    pub(super) fn attend(&mut self, server: usize) {
+        self.replicate(server);
+        let node = self.servers[server].node;
+        for announcement in self.servers[server].memory.take_announcements() {
             self.outcome.handoffs += 1;
-            self.nodes[node].touched.fill(self.now);
+            self.servers[server].touched.fill(self.now);
             let digits = announcement.channel.len().saturating_sub(CHANNEL_DIGITS);
             let client = std::str::from_utf8(&announcement.channel[digits..]).ok();
             let client: usize = client.and_then(|text| text.parse().ok()).expect("a client's channel");
@@ -26,6 +29,11 @@ impl World<'_> {
                 let said = String::from_utf8_lossy(&announcement.message).into_owned();
                 format!("node {node} tells client {client}: {said}")
             });
+            // A client hears nothing from a node that it refuses.
+            let who = &self.clients[client];
+            if who.servers[node] != server || who.refused.contains(node) {
+                continue;
+            }
             let connection = self.clients[client].news_from(node).id;
             let times = 1 + usize::from(self.chance.u32(0..1000) < self.plan.repeated);
             for _ in 0..times {
@@ -38,8 +46,8 @@ impl World<'_> {
                 }
             }
         }
-        let sim = &mut self.nodes[node];
-        if sim.memory.node().waiters() == 0 || sim.is_attending {
+        let sim = &mut self.servers[server];
+        if sim.memory.node().waiters() == 0 || sim.is_attending || sim.is_gone {
             return;
         }
         if let Some(due) = sim.memory.node().next_sweep() {
@@ -47,7 +55,7 @@ impl World<'_> {
             // A timer of the server comes about when it should, never long before.
             let after_us = due.since(sim.time.at(self.now)).clamp(1, self.plan.ttl_ms) * 1_000;
             let at = self.now + after_us + self.chance.u64(0..1_000);
-            self.schedule(at, Coming::Attend { node });
+            self.schedule(at, Coming::Attend { server });
         }
     }
 
@@ -122,6 +130,7 @@ impl World<'_> {
     pub(super) fn reconnect(&mut self, client: usize, node: usize) {
         self.connections += 1;
         let id = self.connections;
+        self.meet(client, node);
         let who = &mut self.clients[client];
         who.connections[node].reconnect(id);
         let now = who.clock.at(self.now);
@@ -134,13 +143,46 @@ impl World<'_> {
         }
     }
 
+    /// A client asks who it is connected to, and compares the answer with the node that it knows.
+    fn meet(&mut self, client: usize, node: usize) {
+        let who = &mut self.clients[client];
+        let sim = &self.servers[who.servers[node]];
+        if sim.is_down || !self.plan.weakness.has_careful_clients() {
+            return;
+        }
+        let state = sim.memory.node().state();
+        if identity::is_taken(&who.known, node, state) {
+            who.refused.remove(node);
+            who.known[node] = Known::of(state);
+        } else {
+            who.refused.insert(node);
+        }
+    }
+
+    /// A client takes another server for a node.
+    pub(super) fn move_client(&mut self, client: usize, node: usize, server: Option<usize>) {
+        let server = server.unwrap_or(self.current[node]);
+        if self.servers[server].is_gone {
+            return;
+        }
+        let old = std::mem::replace(&mut self.clients[client].servers[node], server);
+        let connection = self.clients[client].connections[node].id;
+        self.schedule(self.now, Coming::Closed { server: old, connection });
+        self.tell(|| format!("client {client} finds node {node} at server {server}"));
+        self.reconnect(client, node);
+        if self.plan.news_apart {
+            self.stop_listening(client, node);
+        }
+    }
+
     /// What must not be done: a node frees what it has handed to a client that is gone, as it thinks.
     pub(super) fn take_back(&mut self, client: usize, node: usize) {
+        let server = self.clients[client].servers[node];
         let Some(active) = self.clients[client].active.as_ref() else { return };
         let was_handed = matches!(active.session.ballot().vote(node), Vote::Granted { .. });
         if active.ticket.is_some() && was_handed {
             for key in active.keys.clone() {
-                self.nodes[node].memory.delete(&name(key));
+                self.servers[server].memory.delete(&name(key));
             }
         }
     }

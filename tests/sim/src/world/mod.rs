@@ -3,30 +3,41 @@
 mod aftermath;
 mod conduct;
 mod line;
+mod operator;
+mod replica;
+mod start;
 mod trouble;
 
 use super::Weakness;
 use super::checks::{Checks, SessionId};
 use super::client::{Client, name};
 use super::clocks::{NodeTime, True};
+use super::disk::Machine;
+use super::identity::Known;
 use super::network::{Way, delay};
 use super::outcome::Outcome;
 use super::plan::Plan;
 use super::storage::Storage;
 use fastrand::Rng;
-use redlock_core::{Fault, MemoryNode, Reply as NodeReply};
+use operator::Admission;
+use redlock_core::durable::{DurableState, HIGH_WATER_STEP};
+use redlock_core::{Fault, Host, MemoryNode, Reply as NodeReply};
 use redlock_proto::{Ask, Drift, Failure, FailureKind, NodeSet, Quorum, Reply, Request};
+use replica::Replica;
+use start::Backup;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::rc::Rc;
 use std::time::Duration;
 use trouble::Trouble;
 
-/// Something that is going to happen.
+/// Something that is going to happen. A node is known by its number among the nodes of the group, which is an address
+/// for clients; behind an address there can be another server after a while.
 enum Coming {
-    /// A request reaches a node.
+    /// A request reaches the server that its client takes for a node.
     Request {
         node: usize,
+        server: usize,
         client: usize,
         session: SessionId,
         request: Request,
@@ -54,14 +65,31 @@ enum Coming {
         client: usize,
         connection: u64,
     },
-    /// A node looks after those who wait there.
+    /// A server looks after its waiters.
     Attend {
-        node: usize,
+        server: usize,
     },
-    /// A node notices that a connection is gone.
+    /// A server notices that a connection is gone.
     Closed {
-        node: usize,
+        server: usize,
         connection: u64,
+    },
+    /// A replica hears what its master has done.
+    Effect {
+        replica: usize,
+        words: Vec<Vec<u8>>,
+    },
+    /// A client takes another server for a node, or connects anew: to the node's own server unless one is named.
+    Move {
+        client: usize,
+        node: usize,
+        server: Option<usize>,
+    },
+    /// An operator takes the next step to admit a node.
+    Admission(Admission),
+    /// A server does what it does now and then.
+    Cron {
+        server: usize,
     },
     /// A client does something of its own accord.
     Wake {
@@ -94,10 +122,17 @@ enum Wake {
     Vanish,
 }
 
+/// A server: a node of the group, or its replica.
 struct SimNode {
-    memory: MemoryNode,
+    /// The node that it is, or follows.
+    node: usize,
+    memory: MemoryNode<Machine>,
     time: NodeTime,
     is_down: bool,
+    /// It was stopped and does not come back.
+    is_gone: bool,
+    /// An older copy of its files.
+    backup: Option<Backup>,
     stalled_until: True,
     /// Those who wait there are going to be looked after.
     is_attending: bool,
@@ -106,11 +141,23 @@ struct SimNode {
 }
 
 impl SimNode {
-    fn new(number: usize, plan: &Plan, chance: &mut Rng) -> Self {
+    fn new(node: usize, mut state: DurableState, plan: &Plan, chance: &mut Rng) -> Self {
+        let time = NodeTime::any(chance, plan.clock_ppm);
+        // The first start of a node, which has given out no fence.
+        (state.incarnation, state.high_water) = (1, HIGH_WATER_STEP);
+        let mut machine = Machine::new(plan.weakness);
+        machine.store(&state).expect("a new disk works");
+        let mut memory = MemoryNode::hosted(state, machine);
+        memory.node_mut().set_claim_window_ms(plan.claim_ms);
+        let longest_ms = plan.longest_ms() * if plan.weakness == Weakness::LivesTooLong { 100 } else { 1 };
+        memory.node_mut().set_max_ttl_ms(longest_ms.max(10));
         Self {
-            memory: fresh_node(number, plan),
-            time: NodeTime::any(chance, plan.clock_ppm),
+            node,
+            memory,
+            time,
             is_down: false,
+            is_gone: false,
+            backup: None,
             stalled_until: 0,
             is_attending: false,
             touched: vec![0; plan.keys],
@@ -153,13 +200,23 @@ struct World<'a> {
     coming: BinaryHeap<Reverse<Item>>,
     quorum: Quorum,
     drift: Drift,
-    nodes: Vec<SimNode>,
+    /// All servers: first one for each node, then replicas.
+    servers: Vec<SimNode>,
+    /// The server of each node.
+    current: Vec<usize>,
+    /// The nodes that an operator is about to admit: what they were is lost.
+    vacant: NodeSet,
+    /// Those among them that do not know that they were set back.
+    set_back: NodeSet,
+    replicas: Vec<Option<Replica>>,
     clients: Vec<Client>,
     storage: Storage,
     checks: Checks,
     outcome: Outcome,
     sessions: SessionId,
     connections: u64,
+    /// How many node ids there are.
+    ids: u64,
     lines: Option<Vec<String>>,
 }
 
@@ -186,8 +243,12 @@ impl<'a> World<'a> {
         let quorum = Quorum::of(plan.nodes).expect("a plan has nodes");
         let ignored = Drift::new(0.0, Duration::ZERO).expect("nothing is a share");
         let drift = if plan.weakness == Weakness::DriftIgnored { ignored } else { Drift::default() };
-        let nodes = (0..plan.nodes).map(|number| SimNode::new(number, plan, &mut chance)).collect();
-        let clients = (0..plan.clients).map(|number| Client::new(number, plan, &mut chance)).collect();
+        let state = |node: usize| DurableState::new(id_of(node as u64), 1 + node as u64);
+        let servers: Vec<_> =
+            (0..plan.nodes).map(|node| SimNode::new(node, state(node), plan, &mut chance)).collect();
+        let known: Vec<_> = servers.iter().map(|server| Known::of(server.memory.node().state())).collect();
+        let client = |number| Client::new(number, plan, known.clone(), &mut chance);
+        let clients = (0..plan.clients).map(client).collect();
         let checks = Checks::new(plan.clocks_are_within_bounds());
         let mut world = Self {
             plan,
@@ -197,13 +258,18 @@ impl<'a> World<'a> {
             coming: BinaryHeap::new(),
             quorum,
             drift,
-            nodes,
+            servers,
+            current: (0..plan.nodes).collect(),
+            vacant: NodeSet::EMPTY,
+            set_back: NodeSet::EMPTY,
+            replicas: (0..plan.nodes).map(|_| None).collect(),
             clients,
             storage: Storage::default(),
             checks,
-            outcome: Outcome::default(),
+            outcome: Outcome { histories: 1, ..Outcome::default() },
             sessions: 0,
             connections: (plan.clients * plan.nodes) as u64,
+            ids: plan.nodes as u64,
             lines: tells.then(Vec::new),
         };
         world.prepare();
@@ -255,8 +321,8 @@ impl<'a> World<'a> {
 
     fn happen(&mut self, coming: Coming) {
         match coming {
-            Coming::Request { node, client, session, request, words, connection } => {
-                self.request_arrives(node, client, session, request, words, connection);
+            Coming::Request { node, server, client, session, request, words, connection } => {
+                self.request_arrives(node, server, client, session, request, words, connection);
             }
             Coming::Reply { node, client, session, request, reply } => {
                 let until = self.clients[client].paused_until;
@@ -279,27 +345,31 @@ impl<'a> World<'a> {
                 }
                 self.listens_again(node, client, connection);
             }
-            Coming::Attend { node } => {
-                self.nodes[node].is_attending = false;
-                if !self.nodes[node].is_down && self.now >= self.nodes[node].stalled_until {
-                    let sim = &mut self.nodes[node];
+            Coming::Attend { server } => {
+                self.servers[server].is_attending = false;
+                if !self.servers[server].is_down && self.now >= self.servers[server].stalled_until {
+                    let sim = &mut self.servers[server];
                     sim.memory.sweep(sim.time.at(self.now));
                 }
-                self.attend(node);
+                self.attend(server);
             }
-            Coming::Closed { node, connection } => {
-                let sim = &mut self.nodes[node];
+            Coming::Closed { server, connection } => {
+                let sim = &mut self.servers[server];
                 // What is down does nothing, and forgets who was connected; what stands still finds out later.
                 if sim.is_down {
                     return;
                 }
                 if self.now < sim.stalled_until {
                     let at = sim.stalled_until;
-                    return self.schedule(at, Coming::Closed { node, connection });
+                    return self.schedule(at, Coming::Closed { server, connection });
                 }
                 sim.memory.close(connection, sim.time.at(self.now));
-                self.attend(node);
+                self.attend(server);
             }
+            Coming::Effect { replica, words } => self.follow_master(replica, &words),
+            Coming::Move { client, node, server } => self.move_client(client, node, server),
+            Coming::Admission(admission) => self.go_on_with(admission),
+            Coming::Cron { server } => self.cron(server),
             Coming::Wake { client, session, what } => {
                 let until = self.clients[client].paused_until;
                 if self.now < until {
@@ -312,22 +382,25 @@ impl<'a> World<'a> {
         }
     }
 
+    #[allow(clippy::too_many_arguments, reason = "the parts of one message")]
     fn request_arrives(
         &mut self,
         node: usize,
+        server: usize,
         client: usize,
         session: SessionId,
         request: Request,
         words: Rc<Vec<Vec<u8>>>,
         connection: u64,
     ) {
-        let sim = &mut self.nodes[node];
+        let sim = &mut self.servers[server];
         if sim.is_down {
             return;
         }
         if self.now < sim.stalled_until {
             let at = sim.stalled_until;
-            return self.schedule(at, Coming::Request { node, client, session, request, words, connection });
+            let again = Coming::Request { node, server, client, session, request, words, connection };
+            return self.schedule(at, again);
         }
         if !request.is_release() {
             // Whatever it has got, it has got by now; a name is one letter.
@@ -338,9 +411,16 @@ impl<'a> World<'a> {
         let argv: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
         let said = sim.memory.execute(&argv, connection, sim.time.at(self.now));
         let reply = reply_of(said);
-        self.attend(node);
+        if self.has_died_in_a_store(server) {
+            return;
+        }
+        self.attend(server);
         self.tell(|| {
-            format!("node {node} ← client {client}, session {session}: {:?} → {reply:?}", request.ask)
+            format!(
+                "{} ← client {client}, session {session}: {:?} → {reply:?}",
+                place(node, server),
+                request.ask
+            )
         });
         // A reply goes back on the connection that asked; on one that is gone it gets nowhere.
         let back = &mut self.clients[client].connections[node];
@@ -370,11 +450,19 @@ impl<'a> World<'a> {
         self.tell(|| format!("client {client}, session {session} asks {:?}: {:?}", to, request.ask));
         let patience_us = (self.plan.ttl_ms / 4).max(20) * 1_000;
         for node in to.iter() {
+            if self.clients[client].refused.contains(node) {
+                let reply = Reply::Failed(Failure::new(FailureKind::Down, ""));
+                self.outcome.count("node refused");
+                self.schedule(self.now + 1, Coming::Reply { node, client, session, request, reply });
+                continue;
+            }
+            let server = self.clients[client].servers[node];
             let way = &mut self.clients[client].connections[node];
             let connection = way.id;
             if let Some(at) = way.arrival(Way::There, self.now, self.plan, &mut self.chance) {
                 let words = Rc::clone(&words);
-                self.schedule(at, Coming::Request { node, client, session, request, words, connection });
+                let coming = Coming::Request { node, server, client, session, request, words, connection };
+                self.schedule(at, coming);
             } else {
                 self.outcome.count("request lost");
             }
@@ -383,7 +471,8 @@ impl<'a> World<'a> {
                 let at = self.now + delay(self.plan, &mut self.chance) * self.chance.u64(1..50);
                 self.connections += 1;
                 let (words, connection) = (Rc::clone(&words), self.connections);
-                self.schedule(at, Coming::Request { node, client, session, request, words, connection });
+                let coming = Coming::Request { node, server, client, session, request, words, connection };
+                self.schedule(at, coming);
             }
             if !request.is_release() {
                 let reply = Reply::Failed(Failure::new(FailureKind::Silent, ""));
@@ -406,11 +495,14 @@ impl<'a> World<'a> {
     }
 }
 
-/// A node as a history begins with it.
-fn fresh_node(number: usize, plan: &Plan) -> MemoryNode {
-    let mut memory = MemoryNode::new(&format!("{number:040}"));
-    memory.node_mut().set_claim_window_ms(plan.claim_ms);
-    memory
+/// A node id.
+fn id_of(number: u64) -> String {
+    format!("{number:040x}")
+}
+
+/// The name of a server in a trace.
+fn place(node: usize, server: usize) -> String {
+    if node == server { format!("node {node}") } else { format!("node {node} (server {server})") }
 }
 
 fn reply_of(said: Result<NodeReply, Fault>) -> Reply {

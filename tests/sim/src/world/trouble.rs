@@ -1,19 +1,35 @@
 //! What goes wrong, and when.
 
-use super::{Coming, World, fresh_node};
+use super::replica::Promotion;
+use super::start::{Backup, Data, End, HOSTILE_KEY, Kept};
+use super::{Coming, World};
 use crate::Weakness;
-use crate::client::name;
+use crate::disk::{STEPS, Step};
+use crate::identity;
 use crate::network::Way;
-use redlock_core::image::LockImage;
-use redlock_core::{Millis, Occupant};
+use redlock_core::Host;
+use redlock_core::durable::DurableState;
+use redlock_core::fence::MAX_FENCE;
 
 /// One thing that goes wrong.
 #[derive(Clone, Debug)]
 pub(super) enum Trouble {
-    /// A node is gone for a while. It comes back with nothing but its durable state, or with all its locks as well.
-    Crash { node: usize, down_us: u64, memory: Memory },
+    /// A node is gone for a while, and comes back with its durable state and what it has kept of its data.
+    Crash { node: usize, down_us: u64, end: End, kept: Kept },
     /// It comes back.
-    Restart { node: usize, saved: Option<Saved> },
+    Restart { server: usize, data: Data },
+    /// The files of a node are copied.
+    BackUp { node: usize },
+    /// A node comes back with other files than its latest.
+    Restore { node: usize, down_us: u64, files: Files },
+    /// A node dies in its next store.
+    Tear { node: usize, step: Step },
+    /// The replica of a node is promoted.
+    Promote { node: usize, how: Promotion },
+    /// A client is led to another node for a while.
+    Stray { client: usize, node: usize, to: usize, us: u64 },
+    /// A hostile client raises the fence of its own key as far as it can, by so many commands.
+    Raise { node: usize, times: u32 },
     /// A node stands still, with all that arrives meanwhile.
     Stall { node: usize, us: u64 },
     /// Nothing gets through for a while; to or from everybody, where no one is named.
@@ -30,25 +46,35 @@ pub(super) enum Trouble {
     Jump { client: usize, us: i64 },
 }
 
-/// What a node has written down by the time it crashes.
+/// With what files a node comes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Memory {
-    /// Its durable state only.
-    Gone,
-    /// Every lock as it was when it was shut down.
-    Saved,
-    /// Every lock as it was when it was granted: what came of it since is not in the file.
-    Logged,
+pub(super) enum Files {
+    /// Copies of its state file and its data, both older.
+    Copies,
+    /// A copy of its state file, older, and its latest data.
+    CopiedState,
+    /// Its latest state file, and older data.
+    OlderData,
+    /// Its latest data, without a state file.
+    NoState,
+    /// Nothing.
+    None,
+    /// All that it had, on another port.
+    OtherPort,
+    /// A machine that was set back as a whole: all is older, and no file tells.
+    SetBack,
 }
 
-/// What a node loads.
-#[derive(Clone, Debug)]
-pub(super) struct Saved {
-    /// Locks under their keys.
-    locks: Vec<([u8; 1], LockImage)>,
-    /// Whether it knows that these are all: a node that was waiting when it crashed does not.
-    is_whole: bool,
-}
+/// All of them.
+const FILES: [Files; 7] = [
+    Files::Copies,
+    Files::CopiedState,
+    Files::OlderData,
+    Files::NoState,
+    Files::None,
+    Files::OtherPort,
+    Files::SetBack,
+];
 
 const THERE: &[Way] = &[Way::There];
 const BACK: &[Way] = &[Way::Back];
@@ -61,10 +87,22 @@ impl Trouble {
     /// Its name in the count of what went wrong.
     fn kind(&self) -> &'static str {
         match self {
-            Self::Crash { memory: Memory::Gone, .. } => "crash",
-            Self::Crash { memory: Memory::Saved, .. } => "crash with what was saved",
-            Self::Crash { memory: Memory::Logged, .. } => "crash with what was logged",
+            Self::Crash { end: End::Kill, .. } => "crash",
+            Self::Crash { end: End::Power, .. } => "power failure",
+            Self::Crash { end: End::Shutdown, .. } => "shutdown",
             Self::Restart { .. } => "restart",
+            Self::BackUp { .. } => "backup",
+            Self::Restore { files: Files::Copies, .. } => "state and data copied back",
+            Self::Restore { files: Files::CopiedState, .. } => "state copied back",
+            Self::Restore { files: Files::OlderData, .. } => "older data",
+            Self::Restore { files: Files::NoState, .. } => "state file lost",
+            Self::Restore { files: Files::None, .. } => "all files lost",
+            Self::Restore { files: Files::OtherPort, .. } => "other port",
+            Self::Restore { files: Files::SetBack, .. } => "machine set back",
+            Self::Tear { .. } => "torn store prepared",
+            Self::Promote { .. } => "failover",
+            Self::Stray { .. } => "stray",
+            Self::Raise { .. } => "hostile raise",
             Self::Stall { .. } => "stall",
             Self::Cut { client: None, .. } => "node cut off",
             Self::Cut { node: None, .. } => "client cut off",
@@ -88,8 +126,8 @@ impl World<'_> {
         let plan = self.plan;
         for _ in 0..plan.crashes {
             let (node, down_us) = (self.any_node(), self.chance.u64(0..ttl_us));
-            let memory = self.any_memory();
-            self.trouble(Trouble::Crash { node, down_us, memory });
+            let (end, kept) = self.any_end();
+            self.trouble(Trouble::Crash { node, down_us, end, kept });
         }
         for _ in 0..plan.stalls {
             let (node, us) = (self.any_node(), self.chance.u64(0..2 * ttl_us));
@@ -132,6 +170,49 @@ impl World<'_> {
                 self.trouble(Trouble::NewsBreak { client, node });
             }
         }
+        self.lay_out_lost_identities();
+    }
+
+    /// Decides which servers are not the nodes they were.
+    fn lay_out_lost_identities(&mut self) {
+        let (plan, ttl_us) = (self.plan, self.plan.ttl_ms * 1_000);
+        for _ in 0..plan.torn {
+            let (node, step) = (self.any_node(), STEPS[self.chance.usize(0..STEPS.len())]);
+            self.trouble(Trouble::Tear { node, step });
+        }
+        for _ in 0..plan.failovers {
+            let (node, how) = (self.any_node(), self.any_promotion());
+            self.attach_replica(node);
+            self.trouble(Trouble::Promote { node, how });
+        }
+        for _ in 0..plan.restores {
+            let (node, down_us, files) = (self.any_node(), self.chance.u64(0..ttl_us), self.any_files());
+            self.back_up(node);
+            if files == Files::SetBack {
+                // Only a node that has started twice since can be told from itself.
+                for _ in 0..3 {
+                    self.trouble(Trouble::Crash { node, down_us: 0, end: End::Shutdown, kept: Kept::Saved });
+                }
+            } else if self.chance.bool() {
+                self.trouble(Trouble::BackUp { node });
+            }
+            self.trouble(Trouble::Restore { node, down_us, files });
+        }
+        for _ in 0..plan.strays {
+            let (client, node, to) = (self.any_client(), self.any_node(), self.any_node());
+            let us = self.chance.u64(0..3 * ttl_us);
+            self.trouble(Trouble::Stray { client, node, to, us });
+        }
+        for _ in 0..plan.raises {
+            let (node, times) = (self.any_node(), [1, 2, 40, 400][self.chance.usize(0..4)]);
+            self.trouble(Trouble::Raise { node, times });
+        }
+        if plan.long_ms > 0 {
+            for server in 0..self.servers.len() {
+                let at = self.chance.u64(0..ttl_us);
+                self.schedule(at, Coming::Cron { server });
+            }
+        }
     }
 
     fn any_node(&mut self) -> usize {
@@ -142,12 +223,38 @@ impl World<'_> {
         self.chance.usize(0..self.plan.clients)
     }
 
-    /// Where a rule is left out, every crash is one that the rule is there for.
-    fn any_memory(&mut self) -> Memory {
-        let any = [Memory::Gone, Memory::Gone, Memory::Saved, Memory::Logged][self.chance.usize(0..4)];
+    /// How a server ends, and with what data it comes back. Where a rule is left out, every end is one that the rule is
+    /// there for.
+    fn any_end(&mut self) -> (End, Kept) {
+        let end = [End::Kill, End::Power, End::Shutdown, End::Shutdown][self.chance.usize(0..4)];
+        let kept = [Kept::Nothing, Kept::Nothing, Kept::Older, Kept::Saved, Kept::Logged];
+        let kept = kept[self.chance.usize(0..5)];
         match self.plan.weakness {
-            Weakness::NoQuarantine | Weakness::FencesForgotten => Memory::Gone,
-            Weakness::LoadedTooShort => Memory::Saved,
+            Weakness::NoQuarantine | Weakness::FencesForgotten => (End::Kill, Kept::Nothing),
+            Weakness::LoadedTooShort => (End::Shutdown, Kept::Saved),
+            Weakness::FileNotSynced | Weakness::FolderNotSynced => (End::Power, Kept::Nothing),
+            _ => (end, kept),
+        }
+    }
+
+    fn any_promotion(&mut self) -> Promotion {
+        let any = [Promotion::OldIsDead, Promotion::OldLives, Promotion::Restart][self.chance.usize(0..3)];
+        match self.plan.weakness {
+            Weakness::LeapAfterPromotion | Weakness::PromotedWaitsForHeardLeases => Promotion::OldIsDead,
+            Weakness::OldMasterVotesOn
+            | Weakness::AdmittedBesideOld
+            | Weakness::AdmittedAboveEarlierMarks => Promotion::OldLives,
+            Weakness::RestartedReplicaVotes => Promotion::Restart,
+            _ => any,
+        }
+    }
+
+    fn any_files(&mut self) -> Files {
+        let any = FILES[self.chance.usize(0..FILES.len())];
+        match self.plan.weakness {
+            Weakness::OlderDataTaken => Files::OlderData,
+            Weakness::OtherPortIsNew => Files::OtherPort,
+            Weakness::CopyTaken => Files::Copies,
             _ => any,
         }
     }
@@ -159,21 +266,44 @@ impl World<'_> {
 
     /// Lets something go wrong.
     pub(super) fn strike(&mut self, trouble: Trouble) {
-        // What is down cannot fall.
-        if matches!(trouble, Trouble::Crash { node, .. } if self.nodes[node].is_down) {
+        // What is down cannot fall. A node that was set back must not start again before the operator comes: with every
+        // start it looks younger to its clients, until they take it for the node that it was.
+        if let Trouble::Crash { node, .. }
+        | Trouble::Restore { node, .. }
+        | Trouble::BackUp { node }
+        | Trouble::Tear { node, .. } = trouble
+            && (self.servers[self.current[node]].is_down || self.set_back.contains(node))
+        {
             return;
         }
         self.tell(|| format!("{trouble:?}"));
-        self.outcome.count(trouble.kind());
         let now = self.now;
+        let kind = trouble.kind();
         match trouble {
-            Trouble::Crash { node, down_us, memory } => {
-                self.nodes[node].is_down = true;
-                let saved = self.saved(node, memory);
-                self.schedule(now + down_us, Coming::Trouble(Trouble::Restart { node, saved }));
+            Trouble::Restore { node, down_us, files } => {
+                if !self.restore(node, down_us, files) {
+                    return;
+                }
             }
-            Trouble::Restart { node, saved } => self.restart(node, saved),
-            Trouble::Stall { node, us } => self.nodes[node].stalled_until = now + us,
+            Trouble::Promote { node, how } => return self.promote(node, how),
+            Trouble::Crash { node, down_us, end, kept } => {
+                let server = self.current[node];
+                let data = self.data_of(server, kept);
+                self.end_server(server, end);
+                self.schedule(now + down_us, Coming::Trouble(Trouble::Restart { server, data }));
+            }
+            Trouble::Restart { server, data } => self.start_server(server, data),
+            Trouble::BackUp { node } => self.back_up(self.current[node]),
+            Trouble::Tear { node, step } => {
+                let server = self.current[node];
+                self.servers[server].memory.host_mut().disk.break_before(Some(step));
+            }
+            Trouble::Stray { client, node, to, us } => {
+                self.move_client(client, node, Some(self.current[to]));
+                self.schedule(now + us, Coming::Move { client, node, server: None });
+            }
+            Trouble::Raise { node, times } => self.raise(self.current[node], times),
+            Trouble::Stall { node, us } => self.servers[self.current[node]].stalled_until = now + us,
             Trouble::Cut { client, node, ways, us } => {
                 let clients = client.map_or(0..self.plan.clients, |client| client..client + 1);
                 let nodes = node.map_or(0..self.plan.nodes, |node| node..node + 1);
@@ -189,7 +319,8 @@ impl World<'_> {
             Trouble::Break { client, node } => {
                 let old = self.clients[client].connections[node].id;
                 let at = now + self.chance.u64(0..self.plan.ttl_ms * 500);
-                self.schedule(at, Coming::Closed { node, connection: old });
+                let server = self.clients[client].servers[node];
+                self.schedule(at, Coming::Closed { server, connection: old });
                 if self.plan.weakness == Weakness::TakenBackAtOnce {
                     self.take_back(client, node);
                 }
@@ -213,61 +344,105 @@ impl World<'_> {
                 }
             }
         }
+        self.outcome.count(kind);
     }
 
-    /// What a node that crashes now is going to load; nothing if it has written down nothing of its locks.
-    fn saved(&self, node: usize, memory: Memory) -> Option<Saved> {
-        let sim = &self.nodes[node];
-        let mut at = sim.time.at(self.now);
-        let is_whole = sim.memory.node().quarantine_left_ms(&mut at) == 0;
-        let image = |key: usize| {
-            let mut image = sim.memory.image(&name(key), at)?;
-            if memory == Memory::Logged {
-                (image.left_ms, image.held_ms) = (self.plan.ttl_ms, 0);
-            }
-            if self.plan.weakness == Weakness::LoadedTooShort {
-                image.left_ms /= 2;
-            }
-            Some((name(key), image))
-        };
-        let locks = || (0..self.plan.keys).filter_map(image).collect();
-        (memory != Memory::Gone).then(|| Saved { locks: locks(), is_whole })
-    }
-
-    fn restart(&mut self, node: usize, saved: Option<Saved>) {
-        let sim = &mut self.nodes[node];
-        sim.is_down = false;
-        let mut at: Millis = sim.time.at(self.now);
-        match (saved, self.plan.weakness) {
-            (Some(saved), _) => {
-                sim.memory.crash(at);
-                if saved.is_whole || self.plan.weakness == Weakness::WaitForgotten {
-                    sim.memory.node_mut().end_quarantine();
-                }
-                for (key, image) in saved.locks {
-                    let lock = sim.memory.node_mut().load(0, &key, &image, &mut at).expect("room for a lock");
-                    sim.memory.plant(&key, Occupant::Lock(lock));
-                }
-                sim.touched.fill(self.now);
-            }
-            (None, Weakness::FencesForgotten) => {
-                let wait_ms = sim.memory.node().state().quarantine_ms();
-                sim.memory = fresh_node(node, self.plan);
-                sim.memory.node_mut().quarantine(wait_ms, &mut at);
-            }
-            (None, Weakness::NoQuarantine) => {
-                sim.memory.crash(at);
-                sim.memory.node_mut().end_quarantine();
-            }
-            (None, _) => sim.memory.crash(at),
+    /// Ends a node and puts other files in the place of its own. False if that cannot be: the group could not do without
+    /// the node, or there are no older files.
+    fn restore(&mut self, node: usize, down_us: u64, files: Files) -> bool {
+        let server = self.current[node];
+        let is_lost = !matches!(files, Files::OlderData | Files::OtherPort);
+        let backup = self.servers[server].backup.clone();
+        let needs_backup =
+            matches!(files, Files::Copies | Files::CopiedState | Files::OlderData | Files::SetBack);
+        if is_lost && !self.can_lose(node) || needs_backup && backup.is_none() {
+            return false;
         }
-        sim.memory.node_mut().set_claim_window_ms(self.plan.claim_ms);
-        // Whoever was connected is not any more.
-        for client in 0..self.plan.clients {
-            self.reconnect(client, node);
-            if self.plan.news_apart {
-                self.stop_listening(client, node);
+        if files == Files::SetBack && !backup.as_ref().is_some_and(|backup| self.all_refuse(node, backup)) {
+            return false;
+        }
+        let latest = self.data_of(server, Kept::Saved);
+        self.end_server(server, End::Shutdown);
+        let disk = &mut self.servers[server].memory.host_mut().disk;
+        let older = |backup: Option<Backup>| backup.map(|backup| backup.data).unwrap_or_default();
+        let data = match (files, backup) {
+            (Files::Copies, Some(backup)) => {
+                disk.put_copy(&backup.state);
+                backup.data
             }
+            (Files::CopiedState, Some(backup)) => {
+                disk.put_copy(&backup.state);
+                latest
+            }
+            (Files::SetBack, Some(backup)) => {
+                disk.put_back(&backup.state, backup.file);
+                disk.break_before(None);
+                self.set_back.insert(node);
+                backup.data
+            }
+            (Files::NoState, _) => {
+                disk.remove();
+                latest
+            }
+            (Files::None, _) => {
+                disk.remove();
+                Data::default()
+            }
+            (Files::OtherPort, _) => {
+                if self.plan.weakness == Weakness::OtherPortIsNew {
+                    disk.remove();
+                }
+                latest
+            }
+            (_, backup) => older(backup),
+        };
+        self.schedule(self.now + down_us, Coming::Trouble(Trouble::Restart { server, data }));
+        if is_lost {
+            // It is a backup of another node from now on.
+            self.servers[server].backup = None;
+            if self.plan.weakness != Weakness::CopyTaken {
+                self.vacate(node);
+            }
+        }
+        true
+    }
+
+    /// Whether no client takes a node that starts from this backup. Of a client that has not seen a later state the node
+    /// could not be told from itself: that a machine is not set back is an assumption there.
+    fn all_refuse(&self, node: usize, backup: &Backup) -> bool {
+        let Ok(stored) = DurableState::decode(&backup.state) else { return false };
+        let (state, _) = stored.state.restarted();
+        self.clients.iter().all(|client| !identity::is_taken(&client.known, node, &state))
+    }
+
+    /// A hostile client raises the fence of its own key.
+    fn raise(&mut self, server: usize, times: u32) {
+        let ttl = self.plan.ttl_ms.max(10).to_string();
+        let sim = &mut self.servers[server];
+        if sim.is_down {
+            return;
+        }
+        let at = sim.time.at(self.now);
+        let mut ask = |words: &[&[u8]]| sim.memory.execute(words, u64::MAX, at);
+        // It may be refused: a node in quarantine grants nothing.
+        let _ = ask(&[b"REDLOCK.ACQUIRE", &HOSTILE_KEY, b"hostile", ttl.as_bytes()]);
+        for _ in 0..times {
+            let far = MAX_FENCE.to_string();
+            let raised =
+                [b"REDLOCK.EXTEND", &HOSTILE_KEY[..], b"hostile", ttl.as_bytes(), b"FENCE", far.as_bytes()];
+            if ask(&raised).is_err() {
+                break;
+            }
+        }
+        if self.plan.weakness == Weakness::OneHighWaterMark {
+            let mut state = sim.memory.node().state().clone();
+            state.high_water = MAX_FENCE;
+            if sim.memory.host_mut().store(&state).is_ok() {
+                sim.memory.node_mut().set_state(state);
+            }
+        }
+        if !self.has_died_in_a_store(server) {
+            self.attend(server);
         }
     }
 }
