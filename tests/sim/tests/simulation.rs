@@ -62,29 +62,51 @@ fn search(
 }
 
 /// All that can go wrong in a history.
-const TROUBLES: [&str; 21] = [
+const TROUBLES: [&str; 39] = [
+    "admission",
+    "all files lost",
+    "backup",
     "break",
     "client cut off",
     "crash",
-    "crash with what was logged",
-    "crash with what was saved",
+    "crash in a store",
     "cut both ways",
     "cut one way",
+    "hostile raise",
+    "longest lease lowered",
+    "machine set back",
     "news break",
     "news cut",
     "news lost",
     "news overtaken",
     "node cut off",
+    "node refused",
+    "older data",
+    "other port",
     "pause",
+    "power failure",
+    "promotion after a death",
+    "promotion beside the old master",
+    "replica started as a master",
     "reply lost",
     "request lost",
     "request repeated",
     "restart",
+    "shutdown",
     "sleep",
     "stall",
+    "state and data copied back",
+    "state copied back",
+    "state file lost",
+    "stray",
+    "torn store prepared",
     "wall clock ahead",
     "wall clock back",
 ];
+
+/// Those that only some histories have room for.
+const RARE_TROUBLES: [&str; 5] =
+    ["all files lost", "machine set back", "older data", "state and data copied back", "state copied back"];
 
 #[test]
 fn no_history_breaks_a_rule() {
@@ -109,7 +131,9 @@ fn no_history_breaks_a_rule() {
     assert!(total.orderly > count / 50 && total.turns > count / 10, "{total:?}");
     let kinds: Vec<&str> = total.troubles.keys().copied().collect();
     assert_eq!(kinds, TROUBLES);
-    assert!(total.troubles.values().all(|times| *times > count / 50), "{total:?}");
+    let is_rare = |kind: &str| RARE_TROUBLES.contains(&kind);
+    let least = |kind: &str| if is_rare(kind) { count / 1_000 } else { count / 50 };
+    assert!(total.troubles.iter().all(|(kind, times)| *times > least(kind)), "{total:?}");
 }
 
 #[test]
@@ -127,7 +151,19 @@ fn one_seed_is_one_history() {
 fn notice(weakness: Weakness, is_sought: impl Fn(&Violation) -> bool + Sync) {
     let (found, total) = search(200_000, |seed| Plan::of(seed).with(weakness), is_sought);
     let plan = found.unwrap_or_else(|| panic!("{weakness:?} went unnoticed: {total:?}"));
-    println!("{weakness:?}: {:?} in {plan}", sim::run(&plan).violations);
+    let (histories, steps) = (total.histories, total.steps);
+    println!(
+        "{weakness:?}: {histories} histories, {steps} steps, {:?} in {plan}",
+        sim::run(&plan).violations
+    );
+}
+
+fn is_overlap(violation: &Violation) -> bool {
+    matches!(violation, Violation::Overlap { .. })
+}
+
+fn is_not_free(violation: &Violation) -> bool {
+    matches!(violation, Violation::NotFreeAgain { .. })
 }
 
 fn is_about_fences(violation: &Violation) -> bool {
@@ -136,7 +172,7 @@ fn is_about_fences(violation: &Violation) -> bool {
 
 #[test]
 fn without_quarantine_two_hold_one_lock() {
-    notice(Weakness::NoQuarantine, |violation| matches!(violation, Violation::Overlap { .. }));
+    notice(Weakness::NoQuarantine, is_overlap);
 }
 
 #[test]
@@ -146,12 +182,12 @@ fn with_forgotten_counters_fences_go_back() {
 
 #[test]
 fn counted_from_the_answer_validity_is_too_long() {
-    notice(Weakness::ValidityFromAnswer, |violation| matches!(violation, Violation::Overlap { .. }));
+    notice(Weakness::ValidityFromAnswer, is_overlap);
 }
 
 #[test]
 fn without_an_allowance_for_drift_two_hold_one_lock() {
-    notice(Weakness::DriftIgnored, |violation| matches!(violation, Violation::Overlap { .. }));
+    notice(Weakness::DriftIgnored, is_overlap);
 }
 
 #[test]
@@ -161,12 +197,12 @@ fn the_largest_number_is_not_a_fence() {
 
 #[test]
 fn a_grant_does_not_count_from_its_news() {
-    notice(Weakness::GrantFromItsNews, |violation| matches!(violation, Violation::Overlap { .. }));
+    notice(Weakness::GrantFromItsNews, is_overlap);
 }
 
 #[test]
 fn what_was_handed_on_must_not_be_taken_back_at_once() {
-    notice(Weakness::TakenBackAtOnce, |violation| matches!(violation, Violation::Overlap { .. }));
+    notice(Weakness::TakenBackAtOnce, is_overlap);
 }
 
 #[test]
@@ -184,17 +220,17 @@ fn a_storage_that_does_not_check_takes_stale_writes() {
 
 #[test]
 fn by_the_wall_clock_two_hold_one_lock() {
-    notice(Weakness::WallClockBelieved, |violation| matches!(violation, Violation::Overlap { .. }));
+    notice(Weakness::WallClockBelieved, is_overlap);
 }
 
 #[test]
 fn a_lock_that_is_loaded_with_less_time_than_it_had_is_held_twice() {
-    notice(Weakness::LoadedTooShort, |violation| matches!(violation, Violation::Overlap { .. }));
+    notice(Weakness::LoadedTooShort, is_overlap);
 }
 
 #[test]
 fn a_wait_that_a_crash_cuts_short_lets_two_hold_one_lock() {
-    notice(Weakness::WaitForgotten, |violation| matches!(violation, Violation::Overlap { .. }));
+    notice(Weakness::WaitForgotten, is_overlap);
 }
 
 #[test]
@@ -208,10 +244,111 @@ fn where_the_last_come_is_served_first_somebody_is_overtaken() {
 }
 
 #[test]
+fn a_promoted_replica_that_leaps_gives_fences_out_again() {
+    notice(Weakness::LeapAfterPromotion, is_about_fences);
+}
+
+#[test]
+fn a_promoted_replica_has_not_heard_of_every_lease() {
+    notice(Weakness::PromotedWaitsForHeardLeases, is_overlap);
+}
+
+#[test]
+fn a_promoted_replica_and_the_old_master_are_one_vote() {
+    notice(Weakness::OldMasterVotesOn, is_overlap);
+}
+
+#[test]
+fn a_replica_that_is_started_as_a_master_has_not_heard_of_everything() {
+    notice(Weakness::RestartedReplicaVotes, |violation| is_overlap(violation) || is_about_fences(violation));
+}
+
+#[test]
+fn older_data_is_not_every_lock() {
+    notice(Weakness::OlderDataTaken, is_overlap);
+}
+
+#[test]
+fn on_another_port_a_node_is_the_same() {
+    notice(Weakness::OtherPortIsNew, |violation| is_overlap(violation) || is_about_fences(violation));
+}
+
+#[test]
+fn with_one_high_water_mark_one_key_uses_up_the_fences_of_all() {
+    notice(Weakness::OneHighWaterMark, is_not_free);
+}
+
+#[test]
+fn a_long_lease_does_not_count_for_ever() {
+    notice(Weakness::LongestLeaseKept, is_not_free);
+}
+
+#[test]
+fn a_long_lease_counts_until_it_is_over() {
+    notice(Weakness::LongestLeaseLoweredEarly, is_overlap);
+}
+
+#[test]
+fn a_state_is_stored_before_the_grant() {
+    notice(Weakness::StoredAfterGrant, |violation| is_overlap(violation) || is_about_fences(violation));
+}
+
+#[test]
+fn a_state_file_that_is_not_synced_is_damaged() {
+    notice(Weakness::FileNotSynced, |violation| matches!(violation, Violation::CannotStart { .. }));
+}
+
+#[test]
+fn a_folder_that_is_not_synced_has_an_older_state_file() {
+    notice(Weakness::FolderNotSynced, is_overlap);
+    notice(Weakness::FolderNotSynced, is_about_fences);
+}
+
+#[test]
+fn a_copied_state_file_is_an_older_one() {
+    notice(Weakness::CopyTaken, is_about_fences);
+}
+
+#[test]
+fn an_admitted_node_waits_for_leases_that_no_node_knows_of_yet() {
+    notice(Weakness::AdmittedAfterKnownLeases, is_overlap);
+}
+
+#[test]
+fn marks_before_the_wait_lack_the_fences_of_late_holders() {
+    notice(Weakness::AdmittedAboveEarlierMarks, is_about_fences);
+}
+
+#[test]
+fn one_node_does_not_know_every_fence_of_a_lost_node() {
+    notice(Weakness::AdmittedAboveOneNode, is_about_fences);
+}
+
+#[test]
+fn an_admitted_node_and_the_one_that_it_replaces_are_one_vote() {
+    notice(Weakness::AdmittedBesideOld, is_overlap);
+}
+
+#[test]
+fn a_client_that_takes_any_node_counts_one_twice() {
+    notice(Weakness::AnyNodeTaken, is_overlap);
+    notice(Weakness::AnyNodeTaken, is_about_fences);
+}
+
+/// A limit of the present rules, which keeps hostile raises and admissions apart in [`Plan::of`]: when this finds nothing
+/// any more, both can be in one history.
+#[test]
+fn a_hostile_raise_reaches_all_keys_of_an_admitted_node() {
+    let plan = |seed| Plan { nodes: 3, failovers: 2, raises: 2, ..Plan::of(seed) };
+    let (found, total) = search(200_000, plan, is_not_free);
+    let plan = found.unwrap_or_else(|| panic!("the limit is gone: {total:?}"));
+    println!("{:?} in {plan}", sim::run(&plan).violations);
+}
+
+#[test]
 fn locks_that_live_too_long_are_ghosts_and_not_free_again() {
     notice(Weakness::LivesTooLong, |violation| matches!(violation, Violation::Ghost { .. }));
     // Where it is so on a majority of the nodes, nobody gets the lock.
-    let is_not_free = |violation: &Violation| matches!(violation, Violation::NotFreeAgain { .. });
     let mut outcomes = (1..1_000).map(|seed| sim::run(&Plan::of(seed).with(Weakness::LivesTooLong)));
     assert!(outcomes.any(|outcome| outcome.violations.iter().any(is_not_free)));
 }

@@ -156,3 +156,8 @@ fn what_cannot_be_had_again_or_takes_too_long_is_seen() {
     assert_eq!(asked(Some(4), true), [], "the nodes may still have to agree");
     assert_eq!(asked(Some(3), false), []);
 }
+
+#[test]
+fn a_state_file_that_cannot_be_read_is_seen() {
+    assert_eq!(found(false, |checks| checks.cannot_start(2)), [Violation::CannotStart { node: 2 }]);
+}
