@@ -171,7 +171,9 @@ impl History {
         let Request { keys, owner, ttl_ms, .. } = &request;
         let standing = self.model.standing(keys, owner, self.now);
         match (verb, outcome) {
-            (Verb::Apply | Verb::Mark, outcome) => assert_eq!(outcome, Err(Fault::Internal)),
+            (Verb::Apply | Verb::Dataset | Verb::Mark, outcome) => assert_eq!(outcome, Err(Fault::Internal)),
+            // No word of the tape is the id of the node.
+            (Verb::Admit, outcome) => assert_eq!(outcome, Err(Fault::OtherNode)),
             (Verb::Acquire | Verb::Macquire, Ok(Reply::Integer(fence @ 1..=MAX_FENCE))) => {
                 self.model.granted(keys, owner, fence, *ttl_ms, self.now);
             }
