@@ -102,7 +102,7 @@ pub(crate) fn settle(ctx: Ctx<'_>, occasion: Occasion) {
         }
         let proof = state.expected.take();
         // From now on the node has a state file, and only the first data set of a start can be older or newer.
-        let known = std::mem::replace(&mut state.highest_at_start, Some(u64::MAX));
+        let known = state.highest_at_start.replace(u64::MAX);
         if state.is_replica {
             return None;
         }

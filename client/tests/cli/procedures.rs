@@ -74,7 +74,7 @@ fn is_admitted(heading: &str, others: &Fleet, node: &Server, variable: &str, abo
     let urls = [others[0].url(), others[1].url(), node.url()];
     let said = carry_out(heading, &urls, variable, &node.url());
     assert!(said.stdout.contains("non-voting"), "status says so before: {said:?}");
-    assert!(said.stdout.contains("is admitted: it votes in "), "{said:?}");
+    assert!(said.stdout.contains("is admitted: it votes now"), "{said:?}");
     assert_eq!(field(node, "voting"), Answer::Int(1));
     assert_eq!(field(node, "origin"), Answer::text("admitted"));
     let fence = eventually("the wait is over", SOON, || match acquire(node, "job") {

@@ -3,15 +3,14 @@
 //! A copy follows without a question. It never panics, holds exactly what it was told last, and its numbers never
 //! go back.
 
-use crate::stored::LATEST;
 use crate::tape::Tape;
 use crate::{commands, words};
 use redlock_core::catalog::Verb;
 use redlock_core::durable::DurableState;
-use redlock_core::fence::Stripe;
-use redlock_core::fence::Stripes;
+use redlock_core::fence::{Stripe, Stripes};
 use redlock_core::grammar;
 use redlock_core::node::Sweep;
+use redlock_core::request::MAX_TTL_LIMIT_MS;
 use redlock_core::table::Database;
 use redlock_core::{Effect, Fault, Keyspace, LockId, Millis, Node, Occupant};
 use std::collections::BTreeMap;

@@ -10,9 +10,6 @@ use redlock_core::request::{MAX_LABEL_BYTES, MAX_OWNER_BYTES, MAX_TTL_LIMIT_MS};
 use redlock_core::{Millis, Node};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// The last moment that a table can tell, some thousands of years away.
-pub(crate) const LATEST: Millis = Millis((1 << 48) - 1);
-
 const NOT_WRITTEN: &str = "a state was read that no node wrote";
 
 /// Tries one of them.

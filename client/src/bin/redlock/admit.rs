@@ -1,7 +1,9 @@
 //! `redlock admit`: lets a node vote that cannot prove who it is.
 //!
-//! The program asks the other nodes, counts floor and wait from their answers and sends them to the node. What it
-//! cannot know, it says: the server that the node replaces must be stopped.
+//! The program waits for every lease that the lost node may have granted, then asks the other nodes for their high-water
+//! marks, and admits the node above the largest. The order matters: a request that the lost node has answered may reach
+//! another node after that node was asked, and raise its fence beyond the floor. After the wait no such request can make
+//! a holder. What the program cannot know, it says: the server that the node replaces must be stopped.
 
 use crate::args::{Admit, Common};
 use crate::config::Config;
@@ -11,7 +13,7 @@ use crate::output::{Output, tame};
 use crate::survey::{Identity, NodeReport, State, Survey, explanation, remedy};
 use redlock_client::admission::{NodeFacts, Terms, TooFewAnswers, terms};
 use redlock_client::{FailureKind, LockManager, Query};
-use redlock_core::durable::NonVoting;
+use redlock_core::durable::{NonVoting, with_drift};
 use redlock_proto::Quorum;
 use serde_json::{Value, json};
 use std::io::{BufRead, IsTerminal, Write};
@@ -28,7 +30,19 @@ pub(crate) async fn main(common: &Common, args: &Admit, output: &Output) -> Resu
         output.lines(&plan.lines())?;
     }
     confirm(args, *output)?;
-    let outcome = plan.carry_out(&locks).await?;
+    if plan.alone {
+        return finish(&plan, &locks, *output).await;
+    }
+    // Nothing has changed yet: a program that is stopped here admits no node.
+    tokio::time::sleep(Duration::from_millis(with_drift(plan.terms.wait_ms))).await;
+    let survey = Survey::take(&locks).await?;
+    let counted = Plan::make(&survey, args)?;
+    finish(&counted, &locks, *output).await
+}
+
+/// Admits the node and says what came of it.
+async fn finish(plan: &Plan<'_>, locks: &LockManager, output: Output) -> Result<Code, Failure> {
+    let outcome = plan.carry_out(locks).await?;
     if output.is_json {
         output.json(&plan.json(&outcome))?;
     } else {
@@ -116,7 +130,8 @@ impl<'a> Plan<'a> {
                 self.needed
             ));
             lines.push(format!(
-                "wait {wait}: the longest lease that any node of the group grants or may still hold."
+                "wait {wait}: the longest lease that any node of the group grants or may still hold. The program waits \
+                 that long, asks the other nodes again, and then admits the node."
             ));
         }
         lines.push(
@@ -129,7 +144,9 @@ impl<'a> Plan<'a> {
 
     async fn carry_out(&self, locks: &LockManager) -> Result<Outcome, Failure> {
         let Self { place, node, state, terms, .. } = self;
-        if let Err(failure) = locks.admit_node(*place, &state.id, terms).await? {
+        // The program has waited itself, unless it could not ask.
+        let wait_ms = if self.alone { terms.wait_ms } else { 0 };
+        if let Err(failure) = locks.admit_node(*place, &state.id, &Terms { wait_ms, ..*terms }).await? {
             let words = tame(&failure.to_string());
             let message = match failure.kind {
                 FailureKind::Rejected => format!("{node} is not admitted: {words}"),
@@ -143,7 +160,7 @@ impl<'a> Plan<'a> {
         let number = |name: &str| u64::try_from(told.as_ref()?.field(name)?.integer()?).ok();
         Ok(Outcome {
             fences_above: number("fence").unwrap_or(terms.floor),
-            votes_in: Duration::from_millis(number("quarantine-ms").unwrap_or(terms.wait_ms)),
+            votes_in: Duration::from_millis(number("quarantine-ms").unwrap_or(wait_ms)),
         })
     }
 
@@ -239,8 +256,7 @@ fn candidate(report: &NodeReport, force: bool) -> Result<(&str, &State, &Identit
             Err(refuse(format!("{}; {}", explanation(word), remedy(word, node))))
         }
         None if !force => Err(refuse(format!(
-            "it votes already (origin {}, incarnation {}); --force admits it all the same, and it then grants nothing \
-             during the wait",
+            "it votes already (origin {}, incarnation {}); --force admits it all the same, after the wait",
             tame(&identity.origin),
             identity.incarnation
         ))),

@@ -152,7 +152,7 @@ impl World<'_> {
                 Some((stored.state, stored.file != Some(id)))
             }
         };
-        let had_state = stored.is_some();
+        let highest = stored.as_ref().map(|(state, _)| state.highest());
         let mut state = match stored {
             None => DurableState::new(id_of(new_id), new_id),
             Some((state, true)) if weakness != Weakness::CopyTaken => {
@@ -171,7 +171,7 @@ impl World<'_> {
         let is_up = sim.memory.restart_with(&state, sim.time.at(self.now)).is_ok();
         sim.memory.node_mut().set_claim_window_ms(self.plan.claim_ms);
         if is_up {
-            self.load(server, &data, had_state, new_id);
+            self.load(server, &data, highest, new_id);
             self.settle(server, &state);
         }
         if self.has_died_with(server, Some(data)) {
@@ -198,7 +198,7 @@ impl World<'_> {
     }
 
     /// Loads a data set, and decides whether it belongs to this node.
-    fn load(&mut self, server: usize, data: &Data, had_state: bool, new_id: u64) {
+    fn load(&mut self, server: usize, data: &Data, stored: Option<u64>, new_id: u64) {
         let sim = &mut self.servers[server];
         let mut at: Millis = sim.time.at(self.now);
         for (key, image) in &data.locks {
@@ -216,7 +216,7 @@ impl World<'_> {
         let has_locks = sim.memory.node().held() > 0;
         let dataset = Dataset { id: data.id, has_locks, highest_fence: data.highest_fence };
         let own = sim.memory.node().state();
-        let next = match own.disowned_by(dataset, had_state) {
+        let next = match own.disowned_by(dataset, stored) {
             _ if self.plan.weakness == Weakness::OtherPortIsNew => None,
             Some(reason) => Some(sim.memory.node_mut().without_vote(reason, id_of(new_id), dataset)),
             None if own.non_voting.is_some() => own.following(dataset.id, dataset.highest_fence),
