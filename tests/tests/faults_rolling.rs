@@ -154,9 +154,10 @@ fn nodes_upgraded_in_turn() {
     campaign.finish(&fleet).must_be_clean("rolling upgrade");
 }
 
-/// From a module of the past to the present one and back, over the same files.
+/// From a module of the past to the present one, over the same files. There is no way back: the state file has another
+/// format.
 #[test]
-fn nodes_upgraded_in_turn_from_an_older_module_and_taken_back() {
+fn nodes_upgraded_in_turn_from_an_older_module() {
     let Some(older) = older_module() else { return };
     let modules = Modules::all(&older);
     let mut fleet =
@@ -174,10 +175,7 @@ fn nodes_upgraded_in_turn_from_an_older_module_and_taken_back() {
         campaign.until_more_holds(5);
         fleet.iter().any(handed_on).then_some(())
     });
-    modules.replace_all(&older);
-    roll(&mut fleet, &mut campaign);
-    assert_eq!(versions(&fleet), [OLDER_VERSION; 5]);
-    campaign.finish(&fleet).must_break_no_law("rolling upgrade from an older module, and back");
+    campaign.finish(&fleet).must_break_no_law("rolling upgrade from an older module");
 }
 
 /// The same upgrade where nothing is kept and nobody waits, of all nodes at once.

@@ -1,8 +1,9 @@
-//! What one version of the module has stored, and another one reads: on the way to the present module, and back.
+//! What an older version of the module has stored, and the present one reads. There is no way back.
 
 #![allow(clippy::expect_used, reason = "helpers of tests")]
 
-use redlock_tests::{Answer, Builder, OLDER_VERSION, Server, Wire, granted, module_path, older_module};
+use redlock_tests::{Answer, Builder, Server, Wire, granted, older_module};
+use std::fs;
 use std::path::Path;
 
 /// How a server keeps its data.
@@ -46,44 +47,57 @@ fn verify(wire: &mut Wire, (held, released, id): &(i64, i64, Answer), what: &str
     assert!(granted(&wire.call_strs("REDLOCK.ACQUIRE released me 600000")) > *released, "{what}");
 }
 
-/// Lets one module store all of it, and the other read it, however it was kept and however the server ended.
-fn hand_over(from: &Path, to: (&Path, &str)) {
-    let (to, version) = to;
+#[test]
+fn what_an_older_module_has_stored_is_read() {
+    let Some(older) = older_module() else { return };
     for (kept, keep) in KEPT {
         for (stopped, stop) in STOPPED {
-            // A snapshot is as old as it is: after a crash the node waits, whichever module it has.
+            // A snapshot is as old as it is: after a crash the lock is not in it.
             if kept == "a snapshot" && stopped == "kill -9" {
                 continue;
             }
             let what = format!("{kept}, {stopped}");
             let folder = tempfile::tempdir().expect("a folder for data");
-            let file = folder.path().join("mine.state").display().to_string();
-            let server = |module: &Path| {
-                let arguments = ["state-file", &file];
-                let server = Server::builder().data_dir(folder.path()).module_args(arguments);
-                keep(server.module_file(module)).start()
-            };
-            let mut before = server(from);
+            let mut before = keep(keeping(folder.path()).module_file(&older)).start();
             let prepared = prepare(&mut before.connect());
             stop(&mut before);
-            let after = server(to);
+            let after = keep(keeping(folder.path())).start();
             let mut wire = after.connect();
-            assert_eq!(node(&mut wire, "version"), Answer::text(version), "{what}");
-            verify(&mut wire, &prepared, &what);
+            assert_eq!(node(&mut wire, "version"), Answer::text(env!("CARGO_PKG_VERSION")), "{what}");
+            assert_eq!(node(&mut wire, "voting"), Answer::Int(1), "{what}: the same node");
+            if stopped == "SHUTDOWN" {
+                verify(&mut wire, &prepared, &what);
+            } else {
+                assert_eq!(node(&mut wire, "node-id"), prepared.2, "{what}");
+                assert!(
+                    node(&mut wire, "quarantine-ms").int() >= 600_000,
+                    "{what}: every crash is waited out"
+                );
+                assert_eq!(wire.inspect("held").map(|lock| lock.fence), Some(prepared.0), "{what}");
+            }
         }
     }
 }
 
-#[test]
-fn what_an_older_module_has_stored_is_read() {
-    let Some(older) = older_module() else { return };
-    hand_over(&older, (&module_path(), env!("CARGO_PKG_VERSION")));
+/// A server on this folder, whose state file has the same name for every module.
+fn keeping(folder: &Path) -> Builder {
+    let file = folder.join("mine.state").display().to_string();
+    Server::builder().data_dir(folder).module_args(["state-file", &file])
 }
 
 #[test]
-fn an_older_module_reads_what_the_present_one_has_stored() {
+fn an_older_module_refuses_the_present_state_file_and_leaves_it_alone() {
     let Some(older) = older_module() else { return };
-    hand_over(&module_path(), (&older, OLDER_VERSION));
+    let folder = tempfile::tempdir().expect("a folder for data");
+    let mut present = keeping(folder.path()).start();
+    prepare(&mut present.connect());
+    present.shutdown();
+    let stored = || fs::read(folder.path().join("mine.state")).expect("a state file");
+    let before = stored();
+    let refused =
+        keeping(folder.path()).module_file(&older).try_start().expect_err("it cannot read the file");
+    assert!(refused.log.contains("mine.state cannot be used"), "{}", refused.log);
+    assert_eq!(stored(), before);
 }
 
 /// Settings that came later are no settings of an older module: neither it nor its server starts with them.
