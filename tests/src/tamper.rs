@@ -41,10 +41,10 @@ fn attach(server: &Server, output: &Path, options: &[String]) -> Option<Child> {
     is_attached.then_some(strace)
 }
 
-/// System calls of a server are written down until this ends.
+/// System calls of a server are written down until this is dropped.
 #[derive(Debug)]
 pub struct Traced {
-    tampered: Tampered,
+    _strace: Tampered,
     output: NamedTempFile,
 }
 
@@ -58,16 +58,15 @@ impl Traced {
         let output = NamedTempFile::new().expect("a file for the trace");
         let options = [format!("--trace={calls}"), "--decode-fds=path".to_owned()];
         let strace = attach(server, output.path(), &options)?;
-        Some(Self { tampered: Tampered { strace }, output })
+        Some(Self { _strace: Tampered { strace }, output })
     }
 
-    /// The calls so far, one a line, in their order.
+    /// The calls that strace has written down so far, one a line, in their order. It may be a little behind the server.
     ///
     /// # Panics
     /// When the file cannot be read.
     #[must_use]
-    pub fn end(self) -> Vec<String> {
-        drop(self.tampered);
+    pub fn calls(&self) -> Vec<String> {
         let text = fs::read_to_string(self.output.path()).expect("a readable file");
         text.lines().map(str::to_owned).collect()
     }

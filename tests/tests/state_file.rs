@@ -2,7 +2,7 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
-use redlock_tests::{Answer, Server, StartFailure, Traced, Wire, granted, skip};
+use redlock_tests::{Answer, SOON, Server, StartFailure, Traced, Wire, eventually, granted, skip};
 use std::fs;
 use std::path::Path;
 use tempfile::TempDir;
@@ -254,13 +254,16 @@ fn the_file_and_its_folder_are_synced_before_a_grant_is_answered() {
         return skip("system calls cannot be watched here (needs strace)");
     };
     granted(&server.connect().call_strs("REDLOCK.ACQUIRE lock me 1000 FENCE 50000000"));
-    let calls = traced.end();
-    let position = |what: &dyn Fn(&str) -> bool| {
-        calls.iter().position(|call| what(call)).unwrap_or_else(|| panic!("missing in {calls:?}"))
-    };
-    let draft = position(&|call| call.contains("fsync(") && call.contains("redlock.state.new"));
-    let renamed = position(&|call| call.contains("rename") && call.contains("redlock.state.new"));
     let name = folder.path().display().to_string();
-    let synced = position(&|call| call.contains("fsync(") && call.contains(&format!("{name}>")));
+    let position = |calls: &[String], what: &dyn Fn(&str) -> bool| calls.iter().position(|call| what(call));
+    // The answer is here, and strace may still have to write down the last call before it.
+    let (draft, renamed, synced, calls) = eventually("the folder is synced", SOON, || {
+        let calls = traced.calls();
+        let draft = position(&calls, &|call| call.contains("fsync(") && call.contains("redlock.state.new"))?;
+        let renamed =
+            position(&calls, &|call| call.contains("rename") && call.contains("redlock.state.new"))?;
+        let synced = position(&calls, &|call| call.contains("fsync(") && call.contains(&format!("{name}>")))?;
+        Some((draft, renamed, synced, calls))
+    });
     assert!(draft < renamed && renamed < synced, "{calls:?}");
 }
