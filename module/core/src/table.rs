@@ -4,7 +4,11 @@
 //! is here. A record lives exactly as long as the value in the keyspace: it is added before the key is
 //! set and removed when the server frees the value.
 
+mod long_leases;
+
 use std::collections::HashMap;
+
+use long_leases::LongLeases;
 
 use crate::durable::{LocksDigest, SHORT_LEASE_MS};
 use crate::image::LockImage;
@@ -114,56 +118,6 @@ pub struct LockTable {
     /// Databases that changed places: where the locks of a database stand now.
     swaps: Swaps,
     long_leases: LongLeases,
-}
-
-/// How many classes of leases there are: as many as fit into half a byte.
-const CLASSES: usize = LAST_CLASS as usize + 1;
-const LAST_CLASS: u8 = 15;
-
-/// The locks whose leases are longer than [`SHORT_LEASE_MS`], by the length of the lease: each class is twice as
-/// long as the one before. Short leases are class 0 and are not counted, so that usual locks cost nothing.
-#[derive(Debug, Default)]
-struct LongLeases {
-    held: [u32; CLASSES],
-    /// The latest deadline of any lock of the class since the class was empty.
-    latest: [Millis; CLASSES],
-}
-
-impl LongLeases {
-    #[inline]
-    fn class_of(lease_ms: u64) -> u8 {
-        if lease_ms <= SHORT_LEASE_MS { 0 } else { Self::long_class_of(lease_ms) }
-    }
-
-    #[cold]
-    fn long_class_of(lease_ms: u64) -> u8 {
-        let class = (lease_ms / SHORT_LEASE_MS).max(1).ilog2() + 1;
-        u8::try_from(class).unwrap_or(u8::MAX).min(LAST_CLASS)
-    }
-
-    #[inline]
-    fn add(&mut self, class: u8, deadline: Millis) {
-        if class > 0 {
-            self.held[usize::from(class)] += 1;
-            self.note(class, deadline);
-        }
-    }
-
-    fn note(&mut self, class: u8, deadline: Millis) {
-        let latest = &mut self.latest[usize::from(class)];
-        *latest = deadline.max(*latest);
-    }
-
-    #[inline]
-    fn remove(&mut self, class: u8) {
-        if class > 0 {
-            let class = usize::from(class);
-            self.held[class] = self.held[class].saturating_sub(1);
-            if self.held[class] == 0 {
-                self.latest[class] = Millis(0);
-            }
-        }
-    }
 }
 
 /// The slab, read and written as records.
@@ -404,7 +358,7 @@ impl LockTable {
     /// [`SHORT_LEASE_MS`].
     #[must_use]
     pub fn last_long_deadline(&self) -> Option<Millis> {
-        self.long_leases.latest.iter().copied().max().filter(|latest| *latest > Millis(0))
+        self.long_leases.last_deadline()
     }
 
     /// When the lock was granted.
