@@ -244,8 +244,10 @@ async fn nodes_whose_fences_are_far_apart_agree_on_one() {
     until_all_answer(&manager).await;
     let guard = in_time("an acquire ends", SOON, manager.try_acquire("lock", TTL)).await;
     let guard = guard.unwrap_or_else(|error| panic!("{largest:?}: {error}"));
-    // The node in the middle is the nearest that a majority can agree with.
-    assert_eq!(guard.fence(), u64::try_from(largest[1]).expect("a fence") + 1);
+    // The client raises to the nearest fence that it knows of: that of the node in the middle, unless the first node
+    // answers so late that the client has begun to raise before. The ballot's own tests cover the choice.
+    let possible = [largest[1], largest[2]].map(|fence| u64::try_from(fence).expect("a fence") + 1);
+    assert!(possible.contains(&guard.fence()), "{} is not among {possible:?}", guard.fence());
     assert!(guard.is_valid());
     guard.release().await;
 }
