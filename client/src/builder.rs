@@ -128,8 +128,8 @@ impl Builder {
     /// node does not let us, or its module is older, or where the policy is a [`Retry::custom`] one and the call has no time limit of its own, it is asked again.
     /// Default: in line.
     ///
-    /// A node that is spoken to in RESP3 tells over the connection that is there. With RESP2, and at a Redis Cluster, it takes a
-    /// second one to that node, which is made when somebody has to wait for the first time.
+    /// Queueing needs RESP3, the default, on every node: in RESP2 a node cannot push on the connection that carries the
+    /// commands, and the client polls.
     ///
     /// A lock that was handed over is ours for the nodes' claim window at first, a tenth of a second unless they are
     /// set otherwise, and for its time to live as soon as they have answered our claim, which is a round trip

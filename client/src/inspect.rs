@@ -32,8 +32,8 @@ pub struct NodeSighting {
     /// The lock as it is held there, `None` if there is none; or why the node did not say.
     pub lock: Result<Option<Record>, Failure>,
     /// Whether a plain key is there, as `SET NX PX` makes one. It counts as held. `false` also where nobody looked,
-    /// because no node was without a lock. Why it could not be seen, if it could not: it takes the right to run
-    /// `TYPE`, and at a cluster nobody can look.
+    /// because no node was without a lock. Why it could not be seen, if it could not: the user needs
+    /// permission to run `TYPE`.
     pub is_foreign: Result<bool, Failure>,
 }
 

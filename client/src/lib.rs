@@ -107,7 +107,7 @@
 //!     +redlock.node +subscribe
 //! ```
 //!
-//! and `+select` for another database than 0, `+cluster|slots +asking` on a Redis Cluster, `+type` to let
+//! and `+select` for another database than 0, `+type` to let
 //! [`LockManager::inspect`] see what others have locked with `SET NX PX`.
 //!
 //! # Observing
@@ -118,8 +118,7 @@
 //!
 //! # How it works
 //!
-//! One task per manager talks to all nodes over one connection each (with RESP2, and at a Redis Cluster,
-//! over a second one once somebody has had to wait). Commands of concurrent callers to one node
+//! One task per manager talks to all nodes over one connection each. Commands of concurrent callers to one node
 //! share a write, and an acquire is one request to each node and done at the third answer of five. A node that
 //! does not answer is not waited for again until it does. The deciding code is
 //! [`redlock_proto`], without sockets or clocks, so that it runs in simulations as well.
@@ -135,7 +134,6 @@
 //! |---|---|
 //! | `tls` | `rediss://` addresses, own certificate authority and client certificate |
 //! | `sentinel` | a node may be a master that Sentinel watches |
-//! | `cluster` | a node may be a Redis Cluster |
 //! | `tracing` | spans and events |
 //! | `metrics` | counters and histograms through the `metrics` facade |
 //! | `blocking` | the same for programs without async |
@@ -169,6 +167,7 @@ mod node;
 mod observe;
 mod owner;
 mod query;
+mod queue_support;
 mod report;
 mod settings;
 mod ticket;

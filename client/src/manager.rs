@@ -163,7 +163,7 @@ impl LockManager {
 
     /// Takes several locks as one: all of them or none, in any order given, without deadlock.
     ///
-    /// The guard has one fence for all. At most 1,024 resources, with a mebibyte of names. On a Redis Cluster all resources must share a hash tag. Cancel
+    /// The guard has one fence for all. At most 1,024 resources, with a mebibyte of names. Cancel
     /// safe, as [`LockManager::acquire`].
     ///
     /// # Errors
@@ -354,10 +354,6 @@ impl LockManager {
                     wait = wait.map(|wait| Wait { yields: wait.yields.saturating_add(1), ..wait });
                     continue;
                 }
-                Err(Refused::NotInLine(evidence)) => {
-                    (was_held, last_words) = (true, Some(evidence));
-                    continue;
-                }
                 Err(Refused::Abandoned) if abandoned < MOST_ABANDONED => {
                     abandoned += 1;
                     continue;
@@ -437,11 +433,8 @@ impl LockManager {
                 Err(Refused::TimeIsUp(self.shared.evidence(keys, Some(&ballot)).after(attempts)))
             }
             Ok(Err(NotAcquired { refusal: Refusal::Yielded, .. })) => Err(Refused::Yielded),
-            Ok(Err(NotAcquired { refusal, ballot, has_waited, can_wait })) => {
+            Ok(Err(NotAcquired { refusal, ballot, has_waited })) => {
                 let evidence = self.shared.evidence(keys, Some(&ballot)).after(attempts);
-                if can_wait && refusal == Refusal::Contended {
-                    return Err(Refused::NotInLine(evidence));
-                }
                 let error = Error::refused(refusal, evidence);
                 let in_vain = has_waited && refusal == Refusal::Contended;
                 Err(if in_vain {
@@ -482,8 +475,6 @@ const DRIVER_GRACE: Duration = Duration::from_millis(100);
 enum Refused {
     /// Ask again at once: somebody who came before us needed our nodes, or too few of them are heard.
     Yielded,
-    /// Ask again at once: now it can be waited for in line.
-    NotInLine(Evidence),
     /// Ask again at once: the runtime of the driver has shut down, and ours has not.
     Abandoned,
     /// It was waited for until the end.

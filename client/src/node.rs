@@ -18,7 +18,7 @@ use std::fmt;
 /// | `redis://host:6379` | TCP; without a port 6379 |
 /// | `redis://:password@host`, `redis://user:password@host` | with a login; characters such as `/ ? # @` are written `%2F %3F %23 %40` |
 /// | `redis://host/2` | database 2 |
-/// | `redis://host?protocol=2` | replies in RESP2; whoever waits in line there needs a second connection |
+/// | `redis://host?protocol=2` | replies in RESP2; the client then polls for held locks instead of queueing |
 /// | `rediss://host:6380` | TLS, with the feature `tls`; see `Node::tls` |
 /// | `redis+unix:///run/redis.sock?db=2&user=u&pass=p` | a Unix socket |
 ///
@@ -48,10 +48,6 @@ enum Place {
     Watched {
         sentinels: Result<Vec<Location>, String>,
         master: String,
-    },
-    #[cfg(feature = "cluster")]
-    Cluster {
-        seeds: Result<Vec<Location>, String>,
     },
 }
 
@@ -84,16 +80,12 @@ impl Node {
 
     /// The master of this name, wherever the sentinels at these URLs see it.
     ///
-    /// They are asked for every new connection, in the order given; the next one is asked as soon as the one
-    /// before has failed, or has not led to a master within a tenth of a second. The URLs say how to log in at
-    /// the sentinels; the login at the master is given with [`Node::login`]. If the sentinels are reached over
-    /// TLS, so is the master.
+    /// The client asks the sentinels before every connection, in the order given; it asks the next one as soon as the
+    /// one before has failed, or has not led to a master within 100 ms. The URLs carry the login at the sentinels; the
+    /// login at the master is given with [`Node::login`]. If the sentinels are reached over TLS, so is the master.
     ///
-    /// A failover is a risk of its own: the new master may lack the old one's last grants. The module then
-    /// grants nothing until they have run out. And the old master, if it lives, goes on granting to those who
-    /// are still connected until it is told. A connection is given up within about a second after Sentinel
-    /// names another master, and at once when the old one says that it is a replica; set
-    /// `min-replicas-to-write 1` on the servers, so that a master without its replica grants nothing.
+    /// Sentinel finds the node, it does not replace it: a promoted replica is another node, which does not vote before
+    /// an operator admits it (`redlock admit`). The other nodes are a majority meanwhile.
     #[cfg(feature = "sentinel")]
     #[must_use]
     pub fn sentinel<U: AsRef<str>>(
@@ -101,22 +93,6 @@ impl Node {
         master: impl Into<String>,
     ) -> Self {
         Self::at(Place::Watched { sentinels: locations(sentinels), master: master.into() })
-    }
-
-    /// The cluster that the servers at these URLs belong to. It is one node and has one vote.
-    ///
-    /// The masters are found through any of the servers, with the login and the certificates given here, and a
-    /// lock is followed when its slot moves. All masters have to be there: while one of them is away, so is
-    /// the node. Resources that are [taken together](crate::LockManager::acquire_many) must share a hash tag,
-    /// as in `{orders}:1` and `{orders}:2`. Users with few rights also need `+cluster|slots +asking`. Whoever waits in
-    /// line has one more connection, to any of the masters: all of them tell of every lock that is handed on.
-    ///
-    /// What a master forgets when a replica takes its place, and the numbers that do not move with a slot, are
-    /// risks of this kind of node: a server on its own has neither.
-    #[cfg(feature = "cluster")]
-    #[must_use]
-    pub fn cluster<U: AsRef<str>>(seeds: impl IntoIterator<Item = U>) -> Self {
-        Self::at(Place::Cluster { seeds: locations(seeds) })
     }
 
     fn at(place: Place) -> Self {
@@ -142,8 +118,8 @@ impl Node {
         self
     }
 
-    /// Asks for replies in RESP3, whatever the URL says. In RESP2 it takes a second connection to
-    /// [wait in line](crate::Builder::wait_in_line) at the node.
+    /// Asks for replies in RESP3, whatever the URL says. With RESP2 the client polls for held locks: see
+    /// [`Builder::wait_in_line`](crate::Builder::wait_in_line).
     ///
     /// Default: what the URL says, or RESP3.
     #[must_use]
@@ -176,15 +152,6 @@ impl Node {
             }
             #[cfg(feature = "sentinel")]
             Place::Watched { sentinels, master } => self.watched(sentinels.clone()?, master, default_tls),
-            #[cfg(feature = "cluster")]
-            Place::Cluster { seeds } => {
-                let (seeds, settings) = self.alike(seeds.clone()?, default_tls)?;
-                let seeds = seeds.into_iter().map(|seed| {
-                    let login = self.login.over(seed.login.clone());
-                    server(seed, settings.clone(), login)
-                });
-                Ok(Target::Cluster(seeds.collect()))
-            }
         }
     }
 
@@ -218,7 +185,7 @@ impl Node {
     }
 
     /// Several servers that are one node are all secured, or none is.
-    #[cfg(any(feature = "sentinel", feature = "cluster"))]
+    #[cfg(feature = "sentinel")]
     fn alike(
         &self,
         locations: Vec<Location>,
@@ -256,7 +223,7 @@ fn server(location: Location, settings: Option<Settings>, login: Login) -> Serve
     Server { address, login }
 }
 
-#[cfg(any(feature = "sentinel", feature = "cluster"))]
+#[cfg(feature = "sentinel")]
 fn locations<U: AsRef<str>>(urls: impl IntoIterator<Item = U>) -> Result<Vec<Location>, String> {
     urls.into_iter().map(|url| Location::parse(url.as_ref())).collect()
 }
@@ -300,18 +267,11 @@ impl fmt::Display for Node {
             }
             #[cfg(feature = "sentinel")]
             Place::Watched { sentinels: Err(_), master } => write!(f, "sentinel {master} of {UNREADABLE}"),
-            #[cfg(feature = "cluster")]
-            Place::Cluster { seeds: Ok(seeds) } => {
-                f.write_str("cluster ")?;
-                write_addresses(f, seeds)
-            }
-            #[cfg(feature = "cluster")]
-            Place::Cluster { seeds: Err(_) } => write!(f, "cluster {UNREADABLE}"),
         }
     }
 }
 
-#[cfg(any(feature = "sentinel", feature = "cluster"))]
+#[cfg(feature = "sentinel")]
 fn write_addresses(f: &mut fmt::Formatter<'_>, locations: &[Location]) -> fmt::Result {
     for (place, location) in locations.iter().enumerate() {
         let comma = if place == 0 { "" } else { "," };

@@ -3,6 +3,7 @@
 #![doc = include_str!("../OBSERVING.md")]
 #![cfg_attr(not(all(feature = "tracing", feature = "metrics")), allow(unused_variables))]
 
+use crate::queue_support::NoQueue;
 use crate::Error;
 use crate::keys::Keys;
 use crate::lease::Loss;
@@ -113,24 +114,11 @@ pub(crate) fn node_replaced(node: &str) {
     );
 }
 
-/// Nobody can wait in line, because of a node that does not let us.
+/// The client polls for held locks, because it cannot queue on this node.
 #[cold]
-pub(crate) fn polls_because_of(node: &str) {
+pub(crate) fn polls_because_of(node: &str, reason: NoQueue) {
     #[cfg(feature = "tracing")]
-    tracing::warn!(
-        node,
-        "a node does not let clients wait in line; locks that are held are asked for again and again"
-    );
-}
-
-/// Nobody can wait in line for now, because the connections on which the nodes would tell are not to be had.
-#[cold]
-pub(crate) fn polls_while_unheard(node: &str) {
-    #[cfg(feature = "tracing")]
-    tracing::warn!(
-        node,
-        "a node cannot be listened to for now; locks that are held are asked for again and again until it can"
-    );
+    tracing::warn!(node, %reason, "this client polls for held locks, because it cannot queue on a node");
 }
 
 /// An extension has come to its end.

@@ -188,8 +188,7 @@ impl Said {
 }
 
 impl LockManager {
-    /// Asks every node the same. A cluster is many servers, and is asked only what concerns locks; of all else a
-    /// failure says that it is not available there.
+    /// Sends one query to every node.
     ///
     /// For those who look after the nodes, not for those who take locks. Cancel safe.
     ///

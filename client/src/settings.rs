@@ -33,24 +33,6 @@ pub(crate) enum Places {
     Memory(Nodes),
 }
 
-impl Places {
-    /// Whether a node is made of many servers.
-    #[cfg(feature = "cluster")]
-    pub(crate) fn is_cluster(&self, node: usize) -> bool {
-        match self {
-            Self::Servers(targets) => {
-                targets.get(node).is_some_and(|target| matches!(**target, Target::Cluster(_)))
-            }
-            Self::Memory(_) => false,
-        }
-    }
-
-    #[cfg(not(feature = "cluster"))]
-    pub(crate) fn is_cluster(&self, _node: usize) -> bool {
-        false
-    }
-}
-
 impl Settings {
     /// A time to live in whole milliseconds that leaves something after the allowance for drift.
     ///

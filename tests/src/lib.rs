@@ -11,7 +11,6 @@
 //! | `server.rs` | one running server: start, stop, restart, log, INFO |
 //! | `builder.rs` | what a server is started with |
 //! | `fleet.rs` | several independent servers |
-//! | `cluster.rs` | servers that share the keys out among themselves |
 //! | `sentinel.rs` | who watches masters and puts replicas in their place |
 //! | `proxy.rs`, `proxy/` | a bad network in front of a server, on command |
 //! | `port.rs` | loopback ports that stay with whoever got them |
@@ -38,7 +37,6 @@ pub mod campaign;
 pub mod cases;
 mod certs;
 mod clock;
-mod cluster;
 mod ease;
 mod flavor;
 mod fleet;
@@ -61,7 +59,6 @@ pub use answer::Answer;
 pub use builder::{Builder, ClientCertificate};
 pub use certs::Certs;
 pub use clock::Clock;
-pub use cluster::Cluster;
 pub use ease::{admit, frozen, granted, unsigned};
 pub use flavor::{Brand, Flavor};
 pub use fleet::Fleet;

@@ -13,8 +13,6 @@ pub(crate) enum ConnectFailure {
     Refused(String),
     /// The server is there and has not loaded the module.
     NoModule,
-    /// The server is there, and this user may not listen to it.
-    MayNotListen,
     /// No secure connection: a certificate that is not trusted, or not given.
     Tls(String),
     /// Something is there that is no Redis.
@@ -38,7 +36,6 @@ impl fmt::Display for ConnectFailure {
             Self::Unreachable(why) => write!(f, "unreachable: {why}"),
             Self::Refused(why) => write!(f, "refused: {why}"),
             Self::NoModule => f.write_str("the server has not loaded the redlock module"),
-            Self::MayNotListen => f.write_str("the user may not subscribe"),
             Self::Tls(why) => write!(f, "no secure connection: {why}"),
             Self::Foreign(why) => write!(f, "what answers is no Redis: {why}"),
         }

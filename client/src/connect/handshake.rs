@@ -27,7 +27,7 @@ pub(crate) struct Identity {
 /// One question, known by what its answer has to look like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(
-    not(all(feature = "sentinel", feature = "cluster")),
+    not(feature = "sentinel"),
     allow(dead_code, reason = "some questions are only asked there")
 )]
 enum Step {
@@ -37,7 +37,6 @@ enum Step {
     Role,
     Node,
     MasterAddress,
-    Slots,
 }
 
 impl Step {
@@ -50,7 +49,6 @@ impl Step {
             Self::Role => "ROLE",
             Self::Node => "REDLOCK.NODE",
             Self::MasterAddress => "SENTINEL",
-            Self::Slots => "CLUSTER",
         }
     }
 }
@@ -102,12 +100,6 @@ impl Handshake {
     #[cfg(feature = "sentinel")]
     pub(super) fn ask_master(self, name: &str) -> Self {
         self.say(Step::MasterAddress, &[b"SENTINEL", b"get-master-addr-by-name", name.as_bytes()])
-    }
-
-    /// Asks who serves which part of a cluster.
-    #[cfg(feature = "cluster")]
-    pub(super) fn ask_slots(self) -> Self {
-        self.say(Step::Slots, &super::cluster::ASK_SLOTS)
     }
 
     fn say(mut self, step: Step, words: &[&[u8]]) -> Self {
@@ -185,8 +177,8 @@ pub(super) struct Heard {
 }
 
 impl Heard {
-    /// Whether the node's module lets clients wait in line, if that was the last question.
-    pub(super) fn hands_locks_on(&self) -> bool {
+    /// Whether the node's module queues clients, if that was the last question.
+    pub(super) fn queues_clients(&self) -> bool {
         self.last.field("claim-window-ms").is_some()
     }
 
@@ -206,12 +198,6 @@ impl Heard {
                 "REDLOCK.NODE: the answer lacks what this client needs to know".to_owned(),
             )
         })
-    }
-
-    /// The answer to the last question, as it came.
-    #[cfg(feature = "cluster")]
-    pub(super) fn last(&self) -> &Frame {
-        &self.last
     }
 
     /// The master's host and port, if that was the last question; `None` if the sentinel knows no such master.

@@ -6,20 +6,15 @@
 //! | `stream.rs` | TCP, Unix sockets and TLS as one kind of stream |
 //! | `tls.rs`, `without_tls.rs` | certificates; what stands in for them without the feature `tls` |
 //! | `handshake.rs` | what is said first, and what the answers mean |
-//! | `listen.rs` | a second connection, on which a node tells of what it hands on |
-//! | `sentinel.rs`, `sentinel/` | finding the master that Sentinel watches |
-//! | `cluster.rs`, `cluster/` | a Redis Cluster as one node |
+//! | `sentinel.rs` | finding the master that Sentinel watches |
 //! | `race.rs` | several ways to one node |
 //! | `failure.rs` | why it did not work |
 //!
 //! Nothing here has a time limit: whoever calls has one, and dropping the future gives everything up.
 
-#[cfg(feature = "cluster")]
-mod cluster;
 mod failure;
 mod handshake;
-mod listen;
-#[cfg(any(feature = "sentinel", feature = "cluster"))]
+#[cfg(feature = "sentinel")]
 mod race;
 #[cfg(feature = "sentinel")]
 mod sentinel;
@@ -30,7 +25,6 @@ mod tls;
 
 pub(crate) use failure::ConnectFailure;
 pub(crate) use handshake::{Identity, node_identity};
-pub(crate) use listen::listen;
 pub(crate) use stream::Stream;
 #[cfg(feature = "sentinel")]
 pub(crate) use target::Watched;
@@ -41,6 +35,7 @@ pub(crate) use tls::Tls;
 pub use tls::Tls;
 pub(crate) use tls::{Settings, settings as tls_settings};
 
+use crate::queue_support::NoQueue;
 use bytes::BytesMut;
 use handshake::Handshake;
 
@@ -50,21 +45,10 @@ pub(crate) struct Ready {
     pub(crate) stream: Box<dyn Stream>,
     /// Which node this is.
     pub(crate) identity: Identity,
-    /// How it tells of locks that it gives to those who wait.
-    pub(crate) telling: Telling,
+    /// Why this client cannot queue on the node, if it cannot.
+    pub(crate) no_queue: Option<NoQueue>,
     /// What was read beyond the handshake; it comes before anything that the stream still gives.
     pub(crate) leftover: BytesMut,
-}
-
-/// How a node tells of locks that it gives to those who wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Telling {
-    /// On the connection that carries the commands.
-    Here,
-    /// On a connection that is there for nothing else: RESP2 cannot do both on one, and a cluster has many.
-    Apart,
-    /// Not at all: its module is older.
-    Never,
 }
 
 /// Connects to a node, logs in and asks for its identity.
@@ -76,8 +60,6 @@ pub(crate) async fn connect(target: &Target) -> Result<Ready, ConnectFailure> {
         }
         #[cfg(feature = "sentinel")]
         Target::Watched(watched) => sentinel::connect(watched).await,
-        #[cfg(feature = "cluster")]
-        Target::Cluster(seeds) => cluster::connect(seeds).await,
     }
 }
 
@@ -85,10 +67,10 @@ async fn reach(server: &Server, handshake: Handshake) -> Result<Ready, ConnectFa
     let mut stream = stream::open(&server.address).await?;
     let heard = handshake.hold(&mut stream).await?;
     let identity = heard.identity()?;
-    let telling = match (heard.hands_locks_on(), server.login.protocol) {
-        (false, _) => Telling::Never,
-        (true, Protocol::Resp3) => Telling::Here,
-        (true, Protocol::Resp2) => Telling::Apart,
+    let no_queue = match (heard.queues_clients(), server.login.protocol) {
+        (false, _) => Some(NoQueue::OldModule),
+        (true, Protocol::Resp2) => Some(NoQueue::Resp2),
+        (true, Protocol::Resp3) => None,
     };
-    Ok(Ready { stream, identity, telling, leftover: heard.leftover })
+    Ok(Ready { stream, identity, no_queue, leftover: heard.leftover })
 }

@@ -12,9 +12,6 @@ pub(crate) enum Target {
     /// The master of the moment, as Sentinel knows it.
     #[cfg(feature = "sentinel")]
     Watched(Watched),
-    /// A cluster, found through any of these.
-    #[cfg(feature = "cluster")]
-    Cluster(Vec<Server>),
 }
 
 impl Target {
@@ -22,19 +19,6 @@ impl Target {
     /// replica is not the end of it.
     pub(crate) fn may_move(&self) -> bool {
         !matches!(self, Self::Server(_))
-    }
-
-    /// Whether it is a whole cluster.
-    #[cfg(feature = "cluster")]
-    pub(crate) fn is_cluster(&self) -> bool {
-        matches!(self, Self::Cluster(_))
-    }
-
-    /// Whether it is a whole cluster.
-    #[cfg(not(feature = "cluster"))]
-    #[allow(clippy::unused_self, reason = "as with clusters")]
-    pub(crate) fn is_cluster(&self) -> bool {
-        false
     }
 }
 

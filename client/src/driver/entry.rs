@@ -88,10 +88,8 @@ pub(super) enum Arrival {
     News { node: usize, message: Bytes },
     /// The connection has broken: the node has forgotten who waits.
     Cut { node: usize, failure: Failure },
-    /// From now on a node is heard; what it has said before is not known.
-    Listening,
-    /// From now on a node is not heard, for a while or for good.
-    Unheard,
+    /// A node has refused the subscription to grants.
+    NotPermittedToQueue,
 }
 
 /// What came of a request.

@@ -5,9 +5,9 @@
 
 use super::debt::Debt;
 use super::dial::{Backoff, Dial, Patience};
-use super::ear::{Ear, Hearing, Place};
 use super::entry::{Answer, Arrival, Entry, Owed, Stage};
-use crate::connect::{self, ConnectFailure, Identity, Ready, Stream, Target, Telling};
+use crate::connect::{self, ConnectFailure, Identity, Ready, Stream, Target};
+use crate::queue_support::{NoQueue, QueueSupport};
 use crate::wire::{self, Said};
 use bytes::{Buf, BytesMut};
 use redlock_proto::identity::NodeIdentity;
@@ -55,41 +55,9 @@ pub(super) struct Link {
     learned: Option<NodeIdentity>,
     /// When the connection was made.
     opened: Moment,
-    /// Where the news of grants are told, if anybody wants them.
+    /// The channel on which the node pushes grants; `None` if this client never queues.
     channel: Option<Arc<[u8]>>,
-    news: News,
-    /// Whether somebody waits, or has: before that no connection is made for the news alone.
-    is_listened_to: bool,
-    /// That connection.
-    ear: Option<Ear>,
-}
-
-/// Whether a node tells of the locks that it gives to those who wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum News {
-    /// Nobody knows yet.
-    Unknown,
-    /// It was asked to.
-    Asked,
-    Subscribed,
-    /// It does on a connection of its own.
-    Apart,
-    /// It does not: its module is older, or it does not let us listen.
-    None,
-}
-
-/// Whether one can wait in line at a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Waiting {
-    Offered,
-    /// The node is away: nobody waits there, and nobody need wait for it.
-    Away,
-    NotKnownYet,
-    /// It is found out once somebody wants to.
-    NotWantedYet,
-    /// One could, and would not hear of it at present.
-    Unheard,
-    Refused,
+    queue_support: QueueSupport,
 }
 
 enum State {
@@ -138,9 +106,7 @@ impl Link {
             learned: None,
             opened: Moment::default(),
             channel,
-            news: News::Unknown,
-            is_listened_to: false,
-            ear: None,
+            queue_support: QueueSupport::Unknown,
         }
     }
 
@@ -252,29 +218,23 @@ impl Link {
         }
     }
 
-    /// Hears what the node says on a connection of its own; true if anything happened.
-    pub(super) fn listen(&mut self, cx: &mut Context<'_>, now: Moment, arrivals: &mut Vec<Arrival>) -> bool {
-        self.ear.as_mut().is_some_and(|ear| ear.poll(cx, now, arrivals))
-    }
-
     /// Uses a new connection, for what the node is owed and what waits for it.
     pub(super) fn open(&mut self, ready: Ready, now: Moment) {
         self.unread = ready.leftover;
         self.silent_since = None;
         self.opened = now;
-        self.news = match (ready.telling, self.channel.clone()) {
-            (Telling::Here, Some(channel)) => {
-                self.ask_for_news(&channel, now);
-                News::Asked
+        self.queue_support = match (ready.no_queue, self.channel.clone()) {
+            (Some(reason), _) => QueueSupport::No(reason),
+            (None, None) => QueueSupport::No(NoQueue::TurnedOff),
+            (None, Some(channel)) => {
+                self.subscribe(&channel, now);
+                QueueSupport::Unknown
             }
-            (Telling::Apart, Some(_)) => News::Apart,
-            (Telling::Never, _) | (_, None) => News::None,
         };
         self.pay(now);
         self.learned = None;
         self.identity = Some(ready.identity);
         self.state = State::Up(ready.stream);
-        self.lend_ear();
     }
 
     /// What the node has said of itself since the connection was made, if it was asked.
@@ -282,24 +242,8 @@ impl Link {
         self.learned.take()
     }
 
-    /// Somebody wants to wait: from now on the news of grants are listened to wherever they are told.
-    pub(super) fn begin_to_listen(&mut self) {
-        self.is_listened_to = true;
-        self.lend_ear();
-    }
-
-    /// Opens a connection for the news alone, if there is need of one.
-    fn lend_ear(&mut self) {
-        let is_needed = self.is_listened_to && self.news == News::Apart && self.ear.is_none();
-        if let (true, Some(channel), Some(whose)) = (is_needed, &self.channel, &self.identity) {
-            let (target, channel) = (Arc::clone(&self.target), Arc::clone(channel));
-            let place = Place { node: self.node, target, channel, patience: self.patience };
-            self.ear = Some(Ear::open(place, whose.clone()));
-        }
-    }
-
-    /// Asks for the news of grants, before anything that may bring such news.
-    fn ask_for_news(&mut self, channel: &[u8], now: Moment) {
+    /// Subscribes to the channel of grants, before any command that may cause one.
+    fn subscribe(&mut self, channel: &[u8], now: Moment) {
         let commands = std::mem::take(&mut self.unwritten);
         wire::command(&mut self.unwritten, &[b"SUBSCRIBE", channel]);
         self.unwritten.extend_from_slice(&commands);
@@ -308,20 +252,14 @@ impl Link {
         self.given_up += usize::from(self.given_up > 0);
     }
 
-    /// Whether one can wait in line at the node.
-    pub(super) fn offers_waiting(&self) -> Waiting {
-        if matches!(self.state, State::Down { .. }) || self.silent_since.is_some() {
-            return Waiting::Away;
-        }
-        match (self.news, self.ear.as_ref().map(Ear::hearing)) {
-            (News::None, _) | (News::Apart, Some(Hearing::Forbidden)) => Waiting::Refused,
-            (News::Subscribed, _) | (News::Apart, Some(Hearing::Good)) => Waiting::Offered,
-            (News::Unknown | News::Asked, _) | (News::Apart, Some(Hearing::NotKnownYet)) => {
-                Waiting::NotKnownYet
-            }
-            (News::Apart, None) => Waiting::NotWantedYet,
-            (News::Apart, Some(Hearing::Deaf)) => Waiting::Unheard,
-        }
+    /// Whether the node is known to be down, or does not answer.
+    pub(super) fn is_down(&self) -> bool {
+        matches!(self.state, State::Down { .. }) || self.silent_since.is_some()
+    }
+
+    /// Whether this client can queue on the node.
+    pub(super) fn queue_support(&self) -> QueueSupport {
+        self.queue_support
     }
 
     /// Does not use a new connection: the node is not fit to vote. Whoever was found there before is there no
@@ -379,7 +317,7 @@ impl Link {
                 if let wire::Frame::Push(parts) = &frame {
                     match wire::said(parts) {
                         Said::Subscribed => {
-                            self.news = News::Subscribed;
+                            self.queue_support = QueueSupport::Yes;
                             // It has come to life again, if it was silent: this is the answer that was overdue.
                             self.silent_since = None;
                             if let Some(Entry::Subscription { .. }) = self.waiting.front() {
@@ -399,9 +337,9 @@ impl Link {
                     if !matches!(frame, wire::Frame::Error(_)) {
                         return Err("no answer to the subscription".into());
                     }
-                    self.news = News::None;
+                    self.queue_support = QueueSupport::No(NoQueue::NotPermitted);
                     self.silent_since = None;
-                    arrivals.push(Arrival::Unheard);
+                    arrivals.push(Arrival::NotPermittedToQueue);
                     self.given_up = self.given_up.saturating_sub(1);
                     continue;
                 }
@@ -488,21 +426,17 @@ impl Link {
             State::Up(_) => sooner(self.abandon_at(), self.debt.pay_at()),
             _ => None,
         };
-        let heard = self.ear.as_ref().and_then(Ear::wake_at);
-        sooner(sooner(overdue, other), sooner(heard, self.worth_waiting_until(now)))
+        sooner(sooner(overdue, other), self.worth_waiting_until(now))
     }
 
     /// Counts the node as down, tells everybody who waits, and plans the next connection.
     fn fail(&mut self, kind: FailureKind, why: &str, now: Moment, arrivals: &mut Vec<Arrival>) {
         let why: Arc<str> = why.into();
-        if matches!(self.news, News::Asked | News::Subscribed | News::Apart) {
+        if matches!((&self.state, self.queue_support), (State::Up(_), QueueSupport::Yes | QueueSupport::Unknown)) {
             let failure = Failure::new(FailureKind::Cut, Arc::clone(&why));
             arrivals.push(Arrival::Cut { node: self.node, failure });
-            self.news = News::Unknown;
         }
-        // The node may be another server next time, and whatever has silenced the one connection is no better for the
-        // other.
-        self.ear = None;
+        self.queue_support = QueueSupport::Unknown;
         for (place, entry) in std::mem::take(&mut self.waiting).into_iter().enumerate() {
             if matches!(entry, Entry::Subscription { .. }) {
                 continue;

@@ -71,8 +71,6 @@ pub(crate) struct NotAcquired {
     pub(crate) ballot: Ballot,
     /// Whether it was waited for in line.
     pub(crate) has_waited: bool,
-    /// Whether it could not be waited for in line, and can be if it is asked for again at once.
-    pub(crate) can_wait: bool,
 }
 
 /// What became of an extension.

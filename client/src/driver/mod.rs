@@ -7,7 +7,6 @@
 
 mod debt;
 mod dial;
-mod ear;
 mod entry;
 mod lines;
 mod link;
@@ -24,15 +23,15 @@ pub(crate) use message::{Acquired, Extended, Inbox, Message, NotAcquired, Sessio
 pub(crate) use survey::{Deed, Question, Sighted};
 
 use crate::clock::Clock;
+use crate::queue_support::{NoQueue, QueueSupport};
 use crate::settings::Settings;
 use crate::wire;
 use bytes::BytesMut;
 use entry::{Answer, Arrival, Entry, Stage};
-use lines::{Told, Way};
 use link::sooner;
 use record::{Record, reply_of};
 use redlock_proto::hint::Hints;
-use redlock_proto::{Ballot, Failure, FailureKind, Moment, NodeSet, Refusal, Request};
+use redlock_proto::{Ballot, Moment, NodeSet, Refusal, Request};
 use slab::Slab;
 use std::collections::HashMap;
 use std::future::Future;
@@ -81,7 +80,8 @@ pub(crate) struct Driver {
     by_ticket: HashMap<u64, SessionId>,
     /// Where the nodes send the news of what they give to those who wait.
     channel: [u8; 16],
-    told: Told,
+    /// Whether the reason for polling was reported.
+    has_reported_polling: bool,
     /// Requests of sessions whose fate is not known, and not yet overdue.
     awaited: usize,
     serial: u64,
@@ -119,7 +119,7 @@ impl Driver {
             wakes: Wakes::default(),
             by_ticket: HashMap::new(),
             channel,
-            told: Told::default(),
+            has_reported_polling: false,
             awaited: 0,
             serial: 0,
             hints: Hints::default(),
@@ -153,20 +153,19 @@ impl Driver {
         match message {
             Message::Acquire { hold, ttl, floor, wait, answer } => {
                 let until = wait.and_then(|wait| wait.in_line_until);
-                let way = until.map_or(Way::AskOnce, |_| self.way_to_wait());
-                if way == Way::NotKnownYet {
+                let support = until.map_or(QueueSupport::No(NoQueue::TurnedOff), |_| self.queue_support());
+                if support == QueueSupport::Unknown {
                     self.unplaced.push(Message::Acquire { hold, ttl, floor, wait, answer });
                     return;
                 }
                 let hint = self.hints.for_next_acquire().max(floor);
                 self.serial += 1;
                 let ticket = wait.map(|wait| wait.ticket);
-                let until = until.filter(|_| way == Way::InLine);
+                let until = until.filter(|_| support == QueueSupport::Yes);
                 let line = wait.zip(until).map(|(wait, until)| (self.line(wait.ticket), wait, until));
                 let (mut record, request) =
                     Record::begin(&self.settings, self.serial, hold, ttl, hint, line, now, answer);
                 record.ticket = ticket;
-                record.waits_next_time = way == Way::AskFirst;
                 let id = SessionId { place: self.records.insert(record), serial: self.serial };
                 if let Some(ticket) = ticket {
                     self.by_ticket.insert(ticket, id);
@@ -221,8 +220,8 @@ impl Driver {
             && let Message::Acquire { answer, .. } = self.unplaced.remove(place)
         {
             let ballot = Ballot::new(self.settings.quorum);
-            let (refusal, has_waited, can_wait) = (Refusal::NoQuorum, false, false);
-            let _ = answer.send(Err(NotAcquired { refusal, ballot, has_waited, can_wait }));
+            let _ =
+                answer.send(Err(NotAcquired { refusal: Refusal::NoQuorum, ballot, has_waited: false }));
         }
         let Some(session) = self.by_ticket.get(&ticket).copied() else { return };
         if self.record(session).is_some_and(Record::give_up) {
@@ -278,13 +277,7 @@ impl Driver {
         wire::command(&mut self.scratch, &words);
         for node in to.iter() {
             let entry = Entry::Survey { place, serial, sent: now };
-            if question.suits_clusters() || !self.settings.places.is_cluster(node) {
-                self.wires.submit(node, &words, &self.scratch, entry, now, &mut self.arrivals);
-            } else {
-                let failure = Failure::new(FailureKind::Rejected, "not available at a cluster");
-                let answer = Answer { node, entry, outcome: Err(failure), stage: Stage::Settled };
-                self.arrivals.push(Arrival::Answer(answer));
-            }
+            self.wires.submit(node, &words, &self.scratch, entry, now, &mut self.arrivals);
         }
     }
 
@@ -309,8 +302,7 @@ impl Driver {
             Arrival::Answer(answer) => answer,
             Arrival::News { node, message } => return self.heard(node, &message, now),
             Arrival::Cut { node, failure } => return self.cut(node, &failure, now),
-            Arrival::Listening => return self.ask_again(now),
-            Arrival::Unheard => return self.leave_lines(now),
+            Arrival::NotPermittedToQueue => return self.leave_queues(now),
         };
         match entry {
             Entry::Vote { session, request } => {
@@ -344,9 +336,6 @@ impl Driver {
     /// Carries out what a session has decided.
     fn happened(&mut self, session: SessionId, event: Option<redlock_proto::Event>, now: Moment) {
         let Some(record) = self.records.get_mut(session.place) else { return };
-        if record.waits_next_time && matches!(event, Some(redlock_proto::Event::Failed(Refusal::Contended))) {
-            self.wires.listen();
-        }
         match record.carry_out(event, session, now) {
             record::Duty::None => {}
             record::Duty::Send(request, to) => self.send(session, request, to, now),

@@ -21,13 +21,11 @@ const MOST_BARS: u8 = 4;
 
 /// Whether a release has to be sent again: the node did not get it, or could not do it just then.
 fn is_to_be_repeated(outcome: &Result<wire::Frame, Failure>) -> bool {
-    const PASSING: [&[u8]; 8] = [
+    const PASSING: [&[u8]; 6] = [
         b"BUSY ",
         b"LOADING ",
         b"MASTERDOWN ",
         b"READONLY ",
-        b"TRYAGAIN ",
-        b"CLUSTERDOWN ",
         b"MISCONF ",
         b"NOREPLICAS ",
     ];

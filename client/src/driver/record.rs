@@ -37,8 +37,6 @@ pub(super) struct Record {
     /// The name of the call, if it may take long.
     pub(super) ticket: Option<u64>,
     waits_in_line: bool,
-    /// Whether the next attempt of the same call can wait in line.
-    pub(super) waits_next_time: bool,
     /// When it can be woken again.
     pub(super) not_before: Moment,
     /// When it is going to be woken.
@@ -85,7 +83,6 @@ impl Record {
             in_links: 0,
             ticket: None,
             waits_in_line: line.is_some(),
-            waits_next_time: false,
             not_before: now,
             planned: None,
             lease: settings.drift.lease(ttl),
@@ -246,8 +243,7 @@ impl Record {
     fn refuse(&mut self, refusal: Refusal) -> bool {
         let Some(answer) = self.on_acquired.take() else { return false };
         let ballot = self.session.ballot().clone();
-        let (has_waited, can_wait) = (self.waits_in_line, self.waits_next_time);
-        let _ = answer.send(Err(NotAcquired { refusal, ballot, has_waited, can_wait }));
+        let _ = answer.send(Err(NotAcquired { refusal, ballot, has_waited: self.waits_in_line }));
         true
     }
 

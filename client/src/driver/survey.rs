@@ -39,11 +39,6 @@ impl Question {
             Self::Deed(Deed(words)) => words.iter().map(Vec::as_slice).collect(),
         }
     }
-
-    /// Whether a cluster can be asked: it knows where to send commands of the module, and no others.
-    pub(super) fn suits_clusters(&self) -> bool {
-        self.words().first().is_some_and(|name| name.starts_with(b"REDLOCK."))
-    }
 }
 
 /// What one node said, and how long that took.

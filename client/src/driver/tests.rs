@@ -7,6 +7,7 @@ use crate::LockManager;
 use crate::hold::Hold;
 use crate::memory::Nodes;
 use redlock_core::proof::{GrantMessage, Stamped};
+use redlock_proto::{Failure, FailureKind};
 
 const TTL: Duration = Duration::from_secs(60);
 
@@ -78,9 +79,9 @@ async fn plans_that_are_replaced_do_not_pile_up() {
     let at = |ms: u64| Moment::on_one_clock(1_000_000_000_000 + ms * 1_000_000);
     let (mut driver, _, _answered) = in_line(at(0)).await;
     for step in 0..3_000 {
-        // Twice a second, news may have been missed.
+        // Twice a second, the connection to a node breaks.
         if step % 50 == 0 {
-            driver.ask_again(at(step * 10));
+            driver.cut(0, &Failure::new(FailureKind::Cut, "cut"), at(step * 10));
         }
         driver.tick(at(step * 10));
         driver.settle(at(step * 10));

@@ -2,10 +2,10 @@
 
 use super::dial::Patience;
 use super::entry::{Answer, Arrival, Entry, Owed, Stage};
-use super::link::{Link, Progress, Waiting, sooner};
-use crate::connect::Identity;
+use super::link::{Link, Progress, sooner};
 use crate::memory::{Mailbox, Nodes, Silence};
 use crate::observe;
+use crate::queue_support::QueueSupport;
 use crate::settings::{Places, Settings};
 use redlock_core::node::CHANNEL_PREFIX;
 use redlock_proto::identity::{Accepted, Roster};
@@ -82,18 +82,6 @@ impl Memory {
     }
 }
 
-/// Whether one can wait in line at the nodes.
-pub(super) enum Offer<'a> {
-    InLine,
-    /// This node does not let us.
-    NotAt(&'a str),
-    /// A majority is not heard at present; this node is one of those that are not.
-    Unheard(&'a str),
-    NotKnownYet,
-    /// It is found out by [`Wires::listen`], for the next one who wants to.
-    NotYet,
-}
-
 impl Wires {
     pub(super) fn new(settings: &Settings, channel: &[u8]) -> Self {
         let channel = [CHANNEL_PREFIX, channel].concat();
@@ -163,7 +151,6 @@ impl Wires {
         let mut happened = false;
         for node in 0..links.len() {
             let Some(link) = links.get_mut(node) else { continue };
-            happened |= link.listen(cx, now, arrivals);
             let progress = link.poll(cx, now, arrivals);
             if let Some(said) = link.take_learned() {
                 roster.learn(node, &said);
@@ -174,7 +161,7 @@ impl Wires {
                 Progress::Connected(ready) => {
                     happened = true;
                     let same = |link: &Link| {
-                        link.identity().is_some_and(|identity| are_twins(identity, &ready.identity))
+                        link.identity().is_some_and(|identity| identity.node.id == ready.identity.node.id)
                     };
                     let others = links.iter().enumerate().filter(|(other, _)| *other != node);
                     let twin = others.into_iter().find(|(_, link)| same(link)).map(|(twin, _)| twin);
@@ -216,34 +203,20 @@ impl Wires {
         }
     }
 
-    /// Whether one can wait in line at the nodes. It takes a majority to know: a node that is still being
-    /// connected to must not hold anybody up, and in the minority it does no harm if it turns out otherwise.
-    pub(super) fn offer_waiting(&self, quorum: Quorum) -> Offer<'_> {
-        let Self::Links { links, names, .. } = self else { return Offer::InLine };
-        let count = |what: Waiting| links.iter().filter(|link| link.offers_waiting() == what).count();
-        let first = |what: Waiting| {
-            let node = links.iter().position(|link| link.offers_waiting() == what);
-            node.and_then(|node| names.get(node)).map_or("", |name| name)
-        };
-        let unheard = count(Waiting::Unheard);
-        if count(Waiting::Refused) > 0 {
-            Offer::NotAt(first(Waiting::Refused))
-        } else if !quorum.is_reached_by(links.len() - unheard) {
-            Offer::Unheard(first(Waiting::Unheard))
-        } else if count(Waiting::NotWantedYet) > 0 {
-            Offer::NotYet
-        } else if quorum.is_reached_by(count(Waiting::Offered) + count(Waiting::Away) + unheard) {
-            Offer::InLine
-        } else {
-            Offer::NotKnownYet
+    /// Whether a call can queue on the nodes, and the name of the node that decided it. Nodes that are down have no
+    /// say. A majority is enough to know: a node that is still connecting must not hold a call up.
+    pub(super) fn queue_support(&self, quorum: Quorum) -> (QueueSupport, &str) {
+        let Self::Links { links, names, .. } = self else { return (QueueSupport::Yes, "") };
+        let mut ready = 0;
+        for (link, name) in links.iter().zip(names) {
+            match link.queue_support() {
+                _ if link.is_down() => ready += 1,
+                QueueSupport::Yes => ready += 1,
+                QueueSupport::Unknown => {}
+                no @ QueueSupport::No(_) => return (no, name),
+            }
         }
-    }
-
-    /// Listens to the nodes, also where that takes a connection of its own: somebody wants to wait.
-    pub(super) fn listen(&mut self) {
-        if let Self::Links { links, .. } = self {
-            links.iter_mut().for_each(Link::begin_to_listen);
-        }
+        (if quorum.is_reached_by(ready) { QueueSupport::Yes } else { QueueSupport::Unknown }, "")
     }
 
     /// Whether no release is on its way that was owed at the moment `asked` and is worth waiting for.
@@ -251,39 +224,6 @@ impl Wires {
         match self {
             Self::Links { links, .. } => links.iter().all(|link| link.is_at_rest(asked, now)),
             Self::Memory(_) => true,
-        }
-    }
-}
-
-/// Whether two nodes have a server in common. The identity of a cluster is that of all its masters.
-fn are_twins(one: &Identity, other: &Identity) -> bool {
-    let has_server = |id: &str| other.node.id.split(',').any(|other| other == id);
-    one.node.id.split(',').any(has_server)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use redlock_proto::identity::NodeIdentity;
-
-    #[test]
-    fn nodes_that_share_a_server_are_twins() {
-        let identity = |id: &str| Identity {
-            node: NodeIdentity { id: id.to_owned(), ..NodeIdentity::default() },
-            version: "0.1.0".to_owned(),
-            quarantine_ms: 0,
-        };
-        let cases = [
-            ("a", "a", true),
-            ("a", "b", false),
-            ("a,b,c", "c", true),
-            ("c", "a,b,c", true),
-            ("a,b", "b,d", true),
-            ("a,b", "c,d", false),
-            ("ab", "a,b", false),
-        ];
-        for (one, other, twins) in cases {
-            assert_eq!(are_twins(&identity(one), &identity(other)), twins, "{one} and {other}");
         }
     }
 }

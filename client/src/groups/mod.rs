@@ -303,7 +303,7 @@ impl LockGroups {
     ///
     /// It takes and frees locks on many names that begin with `redlock:carry-over:` (and the key prefix), in
     /// each group that is given resources: some seventy requests to each of its nodes. It may be called
-    /// again, and must be if it fails. Where a node is a Redis Cluster it cannot be done. Cancel safe, and to be
+    /// again, and must be if it fails. Cancel safe, and to be
     /// called again then, too.
     ///
     /// # Errors

@@ -140,17 +140,3 @@ mod sentinel {
         }
     }
 }
-
-#[cfg(feature = "cluster")]
-mod cluster {
-    use super::*;
-
-    #[test]
-    fn one_node_with_several_addresses() {
-        let node = Node::cluster(["redis://u:hush@c1:7000", "redis://c2:7001"]);
-        assert_eq!(node.to_string(), "cluster c1:7000,c2:7001");
-        assert!(matches!(node.target(None), Ok(Target::Cluster(seeds)) if seeds.len() == 2));
-        assert_eq!(Node::cluster(["hush"]).to_string(), "cluster an unreadable address");
-        refusal(&Node::cluster([""; 0]));
-    }
-}

@@ -9,7 +9,7 @@
 //! | `commands.rs`, `model.rs` | the command grammar and what a node does, against a model of few lines |
 //! | `copies.rs` | what a master or an AOF tells a copy |
 //! | `stored.rs` | states, stripes and locks that were saved |
-//! | `replies.rs`, `cluster.rs` | what the client reads from a server |
+//! | `replies.rs` | what the client reads from a server |
 //! | `session.rs` | the client's decisions, whatever the nodes answer and when |
 //! | `planted.rs` | mistakes that must be found |
 //! | `tape.rs` | bytes as a source of choices |
@@ -24,7 +24,6 @@
 #![allow(clippy::expect_used, clippy::panic)]
 
 mod allocation;
-mod cluster;
 pub mod commands;
 pub mod copies;
 pub mod inputs;

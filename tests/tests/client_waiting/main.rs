@@ -2,7 +2,6 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "tests, and helpers of tests")]
 
-mod apart;
 #[path = "../client/mod.rs"]
 mod client;
 mod forged;
@@ -225,7 +224,7 @@ async fn where_nobody_can_wait_it_is_asked_for_again() {
     });
     let as_app = |url: &String| url.replace("redis://", "redis://app:secret@");
     let muzzled = manager(fleet.urls().iter().map(as_app));
-    let muzzled_apart = manager(fleet.urls().iter().map(as_app).map(|url| format!("{url}?protocol=2")));
+    let muzzled_resp2 = manager(fleet.urls().iter().map(as_app).map(|url| format!("{url}?protocol=2")));
     let ancient = Network::start(3);
     for proxy in &ancient.proxies {
         let greeting = format!("*4\r\n$7\r\nnode-id\r\n$5\r\nn{:04}\r\n", proxy.port() % 10_000);
@@ -236,7 +235,7 @@ async fn where_nobody_can_wait_it_is_asked_for_again() {
         );
     }
     let before = manager(ancient.urls());
-    for (locks, fleet) in [(muzzled, &fleet), (muzzled_apart, &fleet), (before, &ancient.fleet)] {
+    for (locks, fleet) in [(muzzled, &fleet), (muzzled_resp2, &fleet), (before, &ancient.fleet)] {
         fleet.reset_calls();
         let guard = locks.acquire("job", TTL).await.expect("free");
         let waiting = wait_for(&locks, "job");

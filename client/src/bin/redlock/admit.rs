@@ -246,8 +246,7 @@ fn candidate(report: &NodeReport, force: bool) -> Result<(&str, &State, &Identit
     }
     let Some(identity) = &state.identity else {
         return Err(refuse(format!(
-            "its module {} does not report whether it votes; upgrade the module. A Redis Cluster cannot be admitted as \
-             one node: name its masters",
+            "its module {} does not report whether it votes; upgrade the module",
             tame(&state.version)
         )));
     };

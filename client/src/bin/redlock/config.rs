@@ -41,8 +41,7 @@ impl Config {
         let given: Vec<&String> = common.nodes.iter().filter(|url| !url.trim().is_empty()).collect();
         let nodes: Vec<Node> = if given.is_empty() {
             let watched = file.sentinel.iter().map(|node| login(Node::sentinel(&node.urls, &node.master)));
-            let clusters = file.cluster.iter().map(|node| login(Node::cluster(&node.urls)));
-            file.nodes.iter().map(url).chain(watched).chain(clusters).collect()
+            file.nodes.iter().map(url).chain(watched).collect()
         } else {
             given.into_iter().map(url).collect()
         };

@@ -56,7 +56,7 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// From the reply to `REDLOCK.NODE`; `None` from an older module, and from a cluster.
+    /// From the reply to `REDLOCK.NODE`; `None` from an older module.
     fn read(reply: &NodeReply) -> Option<Self> {
         Some(Self {
             incarnation: number(reply, "incarnation")?,
@@ -122,7 +122,6 @@ impl Survey {
         let nodes = each.map(|(((redlock, server), full), health)| NodeReport {
             node: health.node,
             latency: health.latency,
-            // A cluster answers the one, and not the other.
             state: health.state.map(|state| State {
                 id: state.id,
                 version: state.version,

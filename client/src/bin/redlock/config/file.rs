@@ -12,7 +12,6 @@ use std::time::Duration;
 pub(super) struct File {
     pub(super) nodes: Vec<String>,
     pub(super) sentinel: Vec<Watched>,
-    pub(super) cluster: Vec<Cluster>,
     pub(super) prefix: Option<String>,
     #[serde(deserialize_with = "duration")]
     pub(super) ttl: Option<Duration>,
@@ -34,13 +33,6 @@ pub(super) struct File {
 #[serde(deny_unknown_fields)]
 pub(super) struct Watched {
     pub(super) master: String,
-    pub(super) urls: Vec<String>,
-}
-
-/// A Redis Cluster that is one node.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Cluster {
     pub(super) urls: Vec<String>,
 }
 
@@ -129,8 +121,6 @@ mod tests {
             [[sentinel]]
             master = "locks"
             urls = ["redis://s1:26379"]
-            [[cluster]]
-            urls = ["redis://c1:6379"]
             "#,
         )
         .expect("a file of settings");
@@ -140,7 +130,7 @@ mod tests {
         let tls = file.tls.expect("certificates");
         assert_eq!(tls.ca.as_deref(), Some(Path::new("/etc/ca.pem")));
         assert_eq!(tls.cert.as_deref(), Some(Path::new("/etc/cert.pem")));
-        assert_eq!((file.sentinel.len(), file.cluster.len()), (1, 1));
+        assert_eq!(file.sentinel.len(), 1);
     }
 
     #[test]

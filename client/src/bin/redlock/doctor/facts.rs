@@ -3,7 +3,7 @@
 use crate::config::Config;
 use crate::exit::Failure as Stop;
 use crate::survey::{NodeReport, Survey, field};
-use redlock_client::{FailureKind, LockManager, NodeReply, Query, Said};
+use redlock_client::{LockManager, NodeReply, Query, Said};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -20,7 +20,6 @@ pub(super) struct Facts {
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub(super) report: NodeReport,
-    pub(super) kind: Kind,
     pub(super) role: Option<String>,
     /// Settings of the server and the module, as far as they may be read.
     pub(super) settings: BTreeMap<String, String>,
@@ -33,13 +32,6 @@ pub(super) struct Node {
     pub(super) missing_rights: Option<Vec<(&'static str, String)>>,
     /// Where its name leads, if it is a name.
     pub(super) address: Option<IpAddr>,
-}
-
-/// Whether a node is one server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    Server,
-    Cluster,
 }
 
 /// How long a name may take to be looked up. A node that answers has one that can be.
@@ -82,16 +74,9 @@ impl Facts {
         });
         let before = wall_ms();
         let said = locks.ask(&Query::time()).await?;
-        each(&mut nodes, said.clone(), |node, said| node.clock_ms = clock(&said, before));
-        for (node, reply) in nodes.iter_mut().zip(said) {
-            if reply.said.is_err_and(|failure| {
-                failure.kind == FailureKind::Rejected && failure.detail.contains("not available at a cluster")
-            }) {
-                node.kind = Kind::Cluster;
-            }
-        }
+        each(&mut nodes, said, |node, said| node.clock_ms = clock(&said, before));
         for (place, node) in nodes.iter_mut().enumerate() {
-            if node.report.state.is_ok() && node.kind == Kind::Server {
+            if node.report.state.is_ok() {
                 node.missing_rights = rights(locks, place, config.prefix()).await?;
             }
         }
@@ -106,7 +91,6 @@ impl Node {
     pub(super) fn new(report: NodeReport) -> Self {
         Self {
             report,
-            kind: Kind::Server,
             role: None,
             settings: BTreeMap::new(),
             used_memory: None,
@@ -128,7 +112,7 @@ impl Node {
     /// The machine that it is on, as far as its address tells: two names may lead to one.
     pub(super) fn host(&self) -> Option<String> {
         let name = &*self.report.node;
-        if self.kind == Kind::Cluster || name.starts_with("sentinel ") {
+        if name.starts_with("sentinel ") {
             return None;
         }
         if name.starts_with('/') {

@@ -106,10 +106,8 @@ fn versions(facts: &Facts, findings: &mut Findings) {
         );
         findings.add(Warning, "mixed-versions", None, reason, "finish the upgrade, one node at a time");
     }
-    if states(facts)
-        .any(|(node, state)| state.claim_window.is_none() && node.kind == crate::doctor::facts::Kind::Server)
-    {
-        let reason = "not every node lets clients wait in line: those who wait ask again and again";
+    if states(facts).any(|(_, state)| state.claim_window.is_none()) {
+        let reason = "the module on some nodes is too old to queue clients: clients poll for held locks";
         findings.add(Note, "no-waiting", None, reason, "use the same, recent module on all nodes");
     }
 }

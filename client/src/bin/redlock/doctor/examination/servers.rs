@@ -3,7 +3,7 @@
 use super::Findings;
 use super::Severity::{Error, Note, Warning};
 use super::nodes::TWIN_REMEDY;
-use crate::doctor::facts::{Kind, Node};
+use crate::doctor::facts::Node;
 use crate::duration::show;
 use crate::survey::{State, explanation, field, remedy};
 use redlock_client::Failure;
@@ -33,17 +33,6 @@ pub(super) fn examine(node: &Node, findings: &mut Findings) {
                     format!("it may have forgotten locks, and grants none for {}", show(state.quarantine));
                 let remedy = "wait; see the table of restarts in module/COMMANDS.md for what leads to this";
                 findings.add(Warning, "quarantine", Some(&node.report.node), reason, remedy);
-            }
-            if node.kind == Kind::Cluster {
-                let reason = "it is a cluster: its servers are not looked at";
-                findings.add(
-                    Note,
-                    "cluster",
-                    Some(&node.report.node),
-                    reason,
-                    "run doctor on each of its masters",
-                );
-                return;
             }
             role(node, findings);
             version(node, findings);

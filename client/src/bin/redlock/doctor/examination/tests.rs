@@ -1,7 +1,7 @@
 //! Each ill is planted in nodes that are well otherwise, and must be found, alone.
 
 use super::*;
-use crate::doctor::facts::{Kind, Node};
+use crate::doctor::facts::Node;
 use crate::survey::{Identity, NodeReport, Server, State};
 use redlock_client::{Failure, FailureKind};
 use std::time::Duration;
@@ -166,7 +166,6 @@ fn ills_of_one_node() {
     };
     assert_eq!(found(far(513)), [(Warning, "far-stripes")]);
     assert_eq!(found(far(512)), []);
-    assert_eq!(found(|facts| facts.nodes[0].kind = Kind::Cluster), [(Note, "cluster")]);
     assert_eq!(found(|facts| facts.nodes[0].role = Some("slave".into())), [(Error, "replica")]);
     let old = |facts: &mut Facts| {
         if let Some(server) = &mut facts.nodes[2].report.server {
