@@ -3,10 +3,10 @@
 #![doc = include_str!("../OBSERVING.md")]
 #![cfg_attr(not(all(feature = "tracing", feature = "metrics")), allow(unused_variables))]
 
-use crate::queue_support::NoQueue;
 use crate::Error;
 use crate::keys::Keys;
 use crate::lease::Loss;
+use crate::queue_support::NoQueue;
 use std::future::Future;
 use std::time::Duration;
 

@@ -6,8 +6,7 @@
 
 use std::fmt;
 
-/// What a node says of itself when a connection begins. An older module says its id only; so does a cluster, which
-/// is many servers.
+/// What a node says of itself when a connection begins. An older module says its id only.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeIdentity {
     /// The same at every address of the node, and after a restart.

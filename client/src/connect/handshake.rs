@@ -26,10 +26,7 @@ pub(crate) struct Identity {
 
 /// One question, known by what its answer has to look like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(
-    not(feature = "sentinel"),
-    allow(dead_code, reason = "some questions are only asked there")
-)]
+#[cfg_attr(not(feature = "sentinel"), allow(dead_code, reason = "some questions are only asked there"))]
 enum Step {
     Hello,
     Auth,

@@ -432,7 +432,10 @@ impl Link {
     /// Counts the node as down, tells everybody who waits, and plans the next connection.
     fn fail(&mut self, kind: FailureKind, why: &str, now: Moment, arrivals: &mut Vec<Arrival>) {
         let why: Arc<str> = why.into();
-        if matches!((&self.state, self.queue_support), (State::Up(_), QueueSupport::Yes | QueueSupport::Unknown)) {
+        if matches!(
+            (&self.state, self.queue_support),
+            (State::Up(_), QueueSupport::Yes | QueueSupport::Unknown)
+        ) {
             let failure = Failure::new(FailureKind::Cut, Arc::clone(&why));
             arrivals.push(Arrival::Cut { node: self.node, failure });
         }

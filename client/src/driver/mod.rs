@@ -220,8 +220,7 @@ impl Driver {
             && let Message::Acquire { answer, .. } = self.unplaced.remove(place)
         {
             let ballot = Ballot::new(self.settings.quorum);
-            let _ =
-                answer.send(Err(NotAcquired { refusal: Refusal::NoQuorum, ballot, has_waited: false }));
+            let _ = answer.send(Err(NotAcquired { refusal: Refusal::NoQuorum, ballot, has_waited: false }));
         }
         let Some(session) = self.by_ticket.get(&ticket).copied() else { return };
         if self.record(session).is_some_and(Record::give_up) {

@@ -21,14 +21,8 @@ const MOST_BARS: u8 = 4;
 
 /// Whether a release has to be sent again: the node did not get it, or could not do it just then.
 fn is_to_be_repeated(outcome: &Result<wire::Frame, Failure>) -> bool {
-    const PASSING: [&[u8]; 6] = [
-        b"BUSY ",
-        b"LOADING ",
-        b"MASTERDOWN ",
-        b"READONLY ",
-        b"MISCONF ",
-        b"NOREPLICAS ",
-    ];
+    const PASSING: [&[u8]; 6] =
+        [b"BUSY ", b"LOADING ", b"MASTERDOWN ", b"READONLY ", b"MISCONF ", b"NOREPLICAS "];
     match outcome {
         Err(_) => true,
         Ok(wire::Frame::Error(text)) => PASSING.iter().any(|word| text.starts_with(word)),
