@@ -22,8 +22,8 @@ pub(crate) enum NoQueue {
     OldModule,
     /// The connection speaks RESP2, which cannot push.
     Resp2,
-    /// The user must not subscribe to the channel of grants.
-    NotPermitted,
+    /// The node refused the subscription to the channel of grants: mostly for want of permission.
+    SubscribeRefused,
 }
 
 impl fmt::Display for NoQueue {
@@ -32,7 +32,9 @@ impl fmt::Display for NoQueue {
             Self::TurnedOff => "queueing is turned off",
             Self::OldModule => "the node's module is too old to queue clients",
             Self::Resp2 => "the connection speaks RESP2, which cannot push grants",
-            Self::NotPermitted => "the user has no permission to subscribe to redlock:grant:*",
+            Self::SubscribeRefused => {
+                "the node refused SUBSCRIBE: the user needs +subscribe and &redlock:grant:*"
+            }
         })
     }
 }

@@ -92,8 +92,10 @@ async fn users_with_no_more_rights_than_advised() {
         let url = |url: &String| format!("{}?protocol={protocol}", url.replace("://", "://app:secret@"));
         let app = manager(fleet.urls().iter().map(url));
         works(&app).await;
-        // That is enough to wait in line, too.
-        waits_in_line(app, &fleet).await;
+        // That is enough to queue, too, where the protocol can push.
+        if protocol == 3 {
+            waits_in_line(app, &fleet).await;
+        }
     }
     let by_socket = fleet.unix_urls();
     works(&manager(by_socket.iter().map(|url| format!("{url}?user=app&pass=secret")))).await;
@@ -166,7 +168,9 @@ async fn tls_with_an_authority_of_ones_own() {
         let nodes = tls_urls(&fleet, "127.0.0.1").into_iter().map(node);
         let manager = client::builder().nodes(nodes).build().expect("certificates that can be read");
         works(&manager).await;
-        waits_in_line(manager, &fleet).await;
+        if protocol == 3 {
+            waits_in_line(manager, &fleet).await;
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use observability::Figure::{Count, Seconds};
 use observability::{Figures, Listener};
 use redlock_client::memory::Nodes;
 use redlock_client::{Builder, Error, LockManager, Loss, Retry};
-use redlock_tests::{Fleet, Proxy, SOON, eventually_async, older_module};
+use redlock_tests::{Fleet, SOON, eventually_async, older_module};
 use std::time::Duration;
 use tokio::time::{advance, sleep, timeout};
 use tracing::{Instrument, Level, info_span};
@@ -442,18 +442,14 @@ async fn a_lock_that_was_given_out_of_hand_is_not_lost() {
     assert!(told.events("lost a lock").is_empty(), "{}", told.log());
 }
 
-const NOBODY_WAITS: &str =
-    "a node does not let clients wait in line; locks that are held are asked for again and again";
-
-const NOBODY_IS_HEARD: &str =
-    "a node cannot be listened to for now; locks that are held are asked for again and again until it can";
+const POLLS: &str = "this client polls for held locks, because it cannot queue on a node";
 
 #[tokio::test]
-async fn that_nobody_can_wait_in_line_is_said_once() {
+async fn a_client_reports_once_why_it_polls() {
     let told = Listener::new();
     let rules = "on >secret ~* resetchannels -@all +redlock.acquire +redlock.release +redlock.node";
     let fleet = Fleet::start_with(3, |_, node| node.user("app", rules));
-    for (managers, protocol) in [(1, "2"), (2, "3")] {
+    for (managers, protocol, reason) in [(1, "2", "RESP2"), (2, "3", "SUBSCRIBE")] {
         let url = |url: String| format!("{}?protocol={protocol}", url.replace("://", "://app:secret@"));
         let urls = fleet.urls().into_iter().map(url);
         let locks = LockManager::builder().nodes(urls).build().expect("addresses");
@@ -464,51 +460,21 @@ async fn that_nobody_can_wait_in_line_is_said_once() {
         };
         eventually_async("it is said", SOON, async || {
             wait().await;
-            (told.events(NOBODY_WAITS).len() >= managers).then_some(())
+            (told.events(POLLS).len() >= managers).then_some(())
         })
         .await;
         for _ in 0..3 {
             wait().await;
         }
         guard.release().await;
-        let said = told.events(NOBODY_WAITS);
+        let said = told.events(POLLS);
         assert_eq!(said.len(), managers, "each says it once: {}", told.log());
-        let node = said[0].field("node").unwrap_or_default();
-        assert_eq!((said[0].level, node.starts_with("127.0.0.1:")), (Level::WARN, true), "{node}");
+        let event = &said[managers - 1];
+        let (node, why) =
+            (event.field("node").unwrap_or_default(), event.field("reason").unwrap_or_default());
+        assert_eq!((event.level, node.starts_with("127.0.0.1:")), (Level::WARN, true), "{node}");
+        assert!(why.contains(reason), "{why}");
     }
-}
-
-/// What passes is not told as if it were for good, nor does it keep that from being told.
-#[tokio::test]
-async fn that_nobody_is_heard_for_now_is_said_in_other_words() {
-    let told = Listener::new();
-    let rules = "on >secret ~* &* -@all +redlock.acquire +redlock.release +redlock.node +subscribe";
-    let fleet = Fleet::start_with(3, |_, node| node.user("app", rules));
-    let proxies: Vec<Proxy> = fleet.iter().map(Proxy::to).collect();
-    let loading = "-LOADING Redis is loading the dataset in memory\r\n";
-    proxies.iter().for_each(|proxy| proxy.forge("SUBSCRIBE", loading));
-    let url = |proxy: &Proxy| format!("{}?protocol=2", proxy.url().replace("://", "://app:secret@"));
-    let locks = LockManager::builder().nodes(proxies.iter().map(url)).build().expect("addresses");
-    let guard = locks.acquire("job", TTL).await.expect("free");
-    let until_said = async |what: &str| {
-        eventually_async("it is said", SOON, async || {
-            let wait = Duration::from_millis(50);
-            locks.acquire_timeout("job", TTL, wait).await.expect_err("it is held");
-            (!told.events(what).is_empty()).then_some(())
-        })
-        .await;
-    };
-    until_said(NOBODY_IS_HEARD).await;
-    assert!(told.events(NOBODY_WAITS).is_empty(), "{}", told.log());
-    for (node, proxy) in fleet.iter().zip(&proxies) {
-        node.connect().call_strs("ACL SETUSER app resetchannels");
-        proxy.pass();
-    }
-    until_said(NOBODY_WAITS).await;
-    for what in [NOBODY_IS_HEARD, NOBODY_WAITS] {
-        assert_eq!(told.events(what).len(), 1, "once: {}", told.log());
-    }
-    guard.release().await;
 }
 
 /// Nodes of a module that knows no `WAIT` are asked again until the lock is free.
@@ -534,6 +500,6 @@ async fn that_older_nodes_know_no_waiting_is_said_once() {
         assert!(second.fence() > number, "numbers grow");
         second.release().await;
     }
-    assert_eq!(told.events(NOBODY_WAITS).len(), 1, "{}", told.log());
+    assert_eq!(told.events(POLLS).len(), 1, "{}", told.log());
     assert_eq!(fleet.calls("subscribe"), [0; 3], "nobody listens for news that will not come");
 }

@@ -89,7 +89,7 @@ pub(super) enum Arrival {
     /// The connection has broken: the node has forgotten who waits.
     Cut { node: usize, failure: Failure },
     /// A node has refused the subscription to grants.
-    NotPermittedToQueue,
+    SubscribeRefused,
 }
 
 /// What came of a request.

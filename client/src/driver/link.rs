@@ -337,9 +337,9 @@ impl Link {
                     if !matches!(frame, wire::Frame::Error(_)) {
                         return Err("no answer to the subscription".into());
                     }
-                    self.queue_support = QueueSupport::No(NoQueue::NotPermitted);
+                    self.queue_support = QueueSupport::No(NoQueue::SubscribeRefused);
                     self.silent_since = None;
-                    arrivals.push(Arrival::NotPermittedToQueue);
+                    arrivals.push(Arrival::SubscribeRefused);
                     self.given_up = self.given_up.saturating_sub(1);
                     continue;
                 }

@@ -301,7 +301,7 @@ impl Driver {
             Arrival::Answer(answer) => answer,
             Arrival::News { node, message } => return self.heard(node, &message, now),
             Arrival::Cut { node, failure } => return self.cut(node, &failure, now),
-            Arrival::NotPermittedToQueue => return self.leave_queues(now),
+            Arrival::SubscribeRefused => return self.leave_queues(now),
         };
         match entry {
             Entry::Vote { session, request } => {
