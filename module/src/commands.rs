@@ -1,4 +1,4 @@
-//! How a command runs: words to request, request to decision, decision to answer.
+//! How a command runs: arguments to request, request to decision, decision to answer.
 
 use redlock_core::catalog::Verb;
 use redlock_core::durable::Dataset;
@@ -7,15 +7,16 @@ use redlock_core::grammar::{self, Acquire, Release};
 use redlock_core::node::Role;
 use redlock_core::{Fault, Keyspace, Reply};
 
-use crate::server::api::Ctx;
-use crate::server::cache::fetch_soon;
-use crate::server::command_keys::{ManyKeys, OneKey, Setting};
-use crate::server::edge::Words;
-use crate::server::keys::Intent;
-use crate::state::{self, BURIALS_PER_COMMAND, State};
+use crate::ffi::args::Args;
+use crate::ffi::cache::fetch_soon;
+use crate::ffi::command_keys::{KeyContext, ManyKeys, OneKey};
+use crate::ffi::context::Ctx;
+use crate::ffi::keys::Intent;
+use crate::reclaim::{self, RECLAIMED_PER_COMMAND};
+use crate::state::{self, State};
 use crate::{handoff, restart, state_file, sweep};
 
-/// The word that is the key of a command that has one.
+/// The argument that is the key of a command that has one.
 const KEY: usize = 1;
 
 /// What a command answers.
@@ -30,15 +31,15 @@ pub(crate) enum Answer {
 pub(crate) type Outcome = Result<Answer, Fault>;
 
 /// What runs a command: one of the functions below.
-pub(crate) trait Command: FnOnce(&mut State, Ctx<'_>, &Words<'_>) -> Outcome {}
-impl<F: FnOnce(&mut State, Ctx<'_>, &Words<'_>) -> Outcome> Command for F {}
+pub(crate) trait Command: FnOnce(&mut State, Ctx<'_>, &Args<'_>) -> Outcome {}
+impl<F: FnOnce(&mut State, Ctx<'_>, &Args<'_>) -> Outcome> Command for F {}
 
-/// Runs a command. The words are the server's, the answer goes back to it.
+/// Runs a command. The arguments are the server's, the answer goes back to it.
 #[inline]
-pub(crate) fn run(ctx: Ctx<'_>, words: &Words<'_>, command: impl Command) -> Outcome {
+pub(crate) fn run(ctx: Ctx<'_>, args: &Args<'_>, command: impl Command) -> Outcome {
     state::during(ctx, |state| {
-        let answer = command(state, ctx, words);
-        state.bury(BURIALS_PER_COMMAND);
+        let answer = command(state, ctx, args);
+        state.reclaim(RECLAIMED_PER_COMMAND);
         handoff::serve(state, ctx);
         answer
     })
@@ -47,21 +48,21 @@ pub(crate) fn run(ctx: Ctx<'_>, words: &Words<'_>, command: impl Command) -> Out
 
 impl State {
     #[inline]
-    pub(crate) fn acquire(&mut self, ctx: Ctx<'_>, words: &Words<'_>) -> Outcome {
+    pub(crate) fn acquire(&mut self, ctx: Ctx<'_>, args: &Args<'_>) -> Outcome {
         // Stripes are many and far away; fetched now, the key's is here when its number is asked for.
-        let stripe = Stripe::of(words.word(KEY));
+        let stripe = Stripe::of(args.arg(KEY));
         fetch_soon(self.node.stripes().near(stripe));
-        let request = grammar::acquire(Verb::Acquire, words.all(), self.node.max_ttl_ms())?;
+        let request = grammar::acquire(Verb::Acquire, args.all(), self.node.max_ttl_ms())?;
         self.refuse_on_a_replica()?;
-        let setting = self.setting(ctx)?;
-        let mut key = OneKey::open(setting, words, KEY, Some(stripe), Intent::Change);
+        let context = self.key_context(ctx)?;
+        let mut key = OneKey::open(context, args, KEY, Some(stripe), Intent::Change);
         self.acquire_of(ctx, &mut key, &request)
     }
 
-    pub(crate) fn macquire(&mut self, ctx: Ctx<'_>, words: &Words<'_>) -> Outcome {
-        let request = grammar::acquire(Verb::Macquire, words.all(), self.node.max_ttl_ms())?;
+    pub(crate) fn macquire(&mut self, ctx: Ctx<'_>, args: &Args<'_>) -> Outcome {
+        let request = grammar::acquire(Verb::Macquire, args.all(), self.node.max_ttl_ms())?;
         self.refuse_on_a_replica()?;
-        let mut keys = ManyKeys::open(self.setting(ctx)?, words, &request.keys, Intent::Change);
+        let mut keys = ManyKeys::open(self.key_context(ctx)?, args, &request.keys, Intent::Change);
         self.acquire_of(ctx, &mut keys, &request)
     }
 
@@ -80,21 +81,21 @@ impl State {
     }
 
     #[inline]
-    pub(crate) fn release(&mut self, ctx: Ctx<'_>, words: &Words<'_>) -> Outcome {
-        let request = grammar::release(Verb::Release, words.all())?;
-        let mut key = OneKey::open(self.setting(ctx)?, words, KEY, None, Intent::Change);
+    pub(crate) fn release(&mut self, ctx: Ctx<'_>, args: &Args<'_>) -> Outcome {
+        let request = grammar::release(Verb::Release, args.all())?;
+        let mut key = OneKey::open(self.key_context(ctx)?, args, KEY, None, Intent::Change);
         self.release_of(ctx, &mut key, &request)
     }
 
-    pub(crate) fn mrelease(&mut self, ctx: Ctx<'_>, words: &Words<'_>) -> Outcome {
-        let request = grammar::release(Verb::Mrelease, words.all())?;
-        let mut keys = ManyKeys::open(self.setting(ctx)?, words, &request.keys, Intent::Change);
+    pub(crate) fn mrelease(&mut self, ctx: Ctx<'_>, args: &Args<'_>) -> Outcome {
+        let request = grammar::release(Verb::Mrelease, args.all())?;
+        let mut keys = ManyKeys::open(self.key_context(ctx)?, args, &request.keys, Intent::Change);
         self.release_of(ctx, &mut keys, &request)
     }
 
     #[inline(always)]
     fn release_of(&mut self, ctx: Ctx<'_>, keys: &mut impl Keyspace, request: &Release<'_>) -> Outcome {
-        if (self.is_replica || self.is_loading) && ctx.circumstances().is_replay() {
+        if (self.is_replica || self.is_loading) && ctx.flags().is_replay() {
             return Ok(Answer::Reply(self.node.replay_release(keys, request)));
         }
         self.refuse_on_a_replica()?;
@@ -102,74 +103,74 @@ impl State {
     }
 
     #[inline]
-    pub(crate) fn extend(&mut self, ctx: Ctx<'_>, words: &Words<'_>) -> Outcome {
-        let request = grammar::extend(Verb::Extend, words.all(), self.node.max_ttl_ms())?;
+    pub(crate) fn extend(&mut self, ctx: Ctx<'_>, args: &Args<'_>) -> Outcome {
+        let request = grammar::extend(Verb::Extend, args.all(), self.node.max_ttl_ms())?;
         self.refuse_on_a_replica()?;
-        let mut key = OneKey::open(self.setting(ctx)?, words, KEY, None, Intent::Change);
+        let mut key = OneKey::open(self.key_context(ctx)?, args, KEY, None, Intent::Change);
         self.node.extend(&mut key, &request, &mut self.clock).map(Answer::Reply)
     }
 
-    pub(crate) fn mextend(&mut self, ctx: Ctx<'_>, words: &Words<'_>) -> Outcome {
-        let request = grammar::extend(Verb::Mextend, words.all(), self.node.max_ttl_ms())?;
+    pub(crate) fn mextend(&mut self, ctx: Ctx<'_>, args: &Args<'_>) -> Outcome {
+        let request = grammar::extend(Verb::Mextend, args.all(), self.node.max_ttl_ms())?;
         self.refuse_on_a_replica()?;
-        let mut keys = ManyKeys::open(self.setting(ctx)?, words, &request.keys, Intent::Change);
+        let mut keys = ManyKeys::open(self.key_context(ctx)?, args, &request.keys, Intent::Change);
         self.node.extend(&mut keys, &request, &mut self.clock).map(Answer::Reply)
     }
 
-    pub(crate) fn inspect(&mut self, ctx: Ctx<'_>, words: &Words<'_>) -> Outcome {
-        grammar::exactly(Verb::Inspect, words.all())?;
-        let key = OneKey::open(self.setting(ctx)?, words, KEY, None, Intent::Look);
+    pub(crate) fn inspect(&mut self, ctx: Ctx<'_>, args: &Args<'_>) -> Outcome {
+        grammar::exactly(Verb::Inspect, args.all())?;
+        let key = OneKey::open(self.key_context(ctx)?, args, KEY, None, Intent::Look);
         self.node.inspect(&key, &mut self.clock).map(Answer::Reply)
     }
 
-    pub(crate) fn node(&mut self, _: Ctx<'_>, words: &Words<'_>) -> Outcome {
-        grammar::exactly(Verb::Node, words.all())?;
+    pub(crate) fn node(&mut self, _: Ctx<'_>, args: &Args<'_>) -> Outcome {
+        grammar::exactly(Verb::Node, args.all())?;
         let role = if self.is_replica { Role::Replica } else { Role::Master };
-        Ok(Answer::Reply(self.node.describe(state::unburied(), role, &mut self.clock)))
+        Ok(Answer::Reply(self.node.describe(reclaim::unreclaimed(), role, &mut self.clock)))
     }
 
-    pub(crate) fn apply(&mut self, ctx: Ctx<'_>, words: &Words<'_>) -> Outcome {
-        if !ctx.circumstances().is_replay() {
+    pub(crate) fn apply(&mut self, ctx: Ctx<'_>, args: &Args<'_>) -> Outcome {
+        if !ctx.flags().is_replay() {
             return Err(Fault::Internal);
         }
-        let request = grammar::apply(words.all())?;
-        let mut key = OneKey::open(self.setting(ctx)?, words, KEY, None, Intent::Change);
+        let request = grammar::apply(args.all())?;
+        let mut key = OneKey::open(self.key_context(ctx)?, args, KEY, None, Intent::Change);
         self.dataset.highest_fence = self.dataset.highest_fence.max(request.fence);
         self.node.apply(&mut key, &request, &mut self.clock)?;
-        // A replica of this replica gets the same words.
+        // A replica of this replica gets the same arguments.
         ctx.replicate_verbatim();
         Ok(Answer::Done)
     }
 
-    pub(crate) fn dataset(&mut self, ctx: Ctx<'_>, words: &Words<'_>) -> Outcome {
-        if !ctx.circumstances().is_replay() {
+    pub(crate) fn dataset(&mut self, ctx: Ctx<'_>, args: &Args<'_>) -> Outcome {
+        if !ctx.flags().is_replay() {
             return Err(Fault::Internal);
         }
-        let (id, highest_fence) = grammar::dataset(words.all())?;
+        let (id, highest_fence) = grammar::dataset(args.all())?;
         restart::learn(self, Dataset { id: Some(id), has_locks: false, highest_fence });
         ctx.replicate_verbatim();
         Ok(Answer::Done)
     }
 
     /// What it says is in the state file.
-    pub(crate) fn mark(&mut self, ctx: Ctx<'_>, words: &Words<'_>) -> Outcome {
-        if !ctx.circumstances().is_replay() {
+    pub(crate) fn mark(&mut self, ctx: Ctx<'_>, args: &Args<'_>) -> Outcome {
+        if !ctx.flags().is_replay() {
             return Err(Fault::Internal);
         }
-        grammar::exactly(Verb::Mark, words.all())?;
+        grammar::exactly(Verb::Mark, args.all())?;
         Ok(Answer::Done)
     }
 
-    pub(crate) fn admit(&mut self, _: Ctx<'_>, words: &Words<'_>) -> Outcome {
-        let request = grammar::admit(words.all())?;
+    pub(crate) fn admit(&mut self, _: Ctx<'_>, args: &Args<'_>) -> Outcome {
+        let request = grammar::admit(args.all())?;
         self.refuse_on_a_replica()?;
         self.node.admit(&request, state_file::store, &mut self.clock).map(Answer::Reply)
     }
 
-    fn setting<'a>(&self, ctx: Ctx<'a>) -> Result<Setting<'a>, Fault> {
+    fn key_context<'a>(&self, ctx: Ctx<'a>) -> Result<KeyContext<'a>, Fault> {
         let database = u16::try_from(ctx.database())
             .map_err(|_| Fault::Arg("locks can be held in databases 0 to 65535"))?;
-        Ok(Setting { ctx, database, audience: self.audience })
+        Ok(KeyContext { ctx, database, replication_target: self.replication_target })
     }
 
     /// Requests are never replicated, so on a replica they come from clients that took it for a

@@ -121,14 +121,14 @@ pub(crate) struct Arguments {
 ///
 /// # Errors
 /// Which argument is not understood, and what would be.
-pub(crate) fn arguments(words: &[&[u8]]) -> Result<Arguments, String> {
+pub(crate) fn arguments(args: &[&[u8]]) -> Result<Arguments, String> {
     let mut read = Arguments {
         defaults: SETTINGS.each_ref().map(|setting| setting.default),
         grace: Grace::Auto,
         state_file: None,
         new_node_is_non_voting: false,
     };
-    for pair in words.chunks(2) {
+    for pair in args.chunks(2) {
         let value = pair.get(1).copied().unwrap_or_default();
         read.take(pair[0], value)
             .map_err(|why| format!("module argument '{}' {why}", pair[0].escape_ascii()))?;

@@ -2,16 +2,16 @@
 
 use redlock_core::durable::Dataset;
 
+use crate::ffi::context::Ctx;
+use crate::ffi::replication::ReplicationTarget;
 use crate::restart::{self, Occasion};
-use crate::server::api::Ctx;
-use crate::server::keys::Audience;
 use crate::state;
 use crate::{handoff, search, sweep};
 
 /// The server has become a replica or a master.
 pub(crate) fn role_changed(ctx: Ctx<'_>, is_replica: bool) {
     let was_replica = state::with(|state| {
-        state.audience = Audience::Somebody;
+        state.replication_target = ReplicationTarget::Present;
         std::mem::replace(&mut state.is_replica, is_replica)
     });
     if was_replica.is_some_and(|was_replica| was_replica != is_replica) {
@@ -42,8 +42,11 @@ pub(crate) fn loading_failed() {
 
 /// About ten times a second, whatever the wall clock does.
 pub(crate) fn cron(ctx: Ctx<'_>) {
-    let nobody = !ctx.circumstances().keeps_effects() && !ctx.has_replicas();
-    state::with(|state| state.audience = if nobody { Audience::Nobody } else { Audience::Somebody });
+    let is_absent = !ctx.flags().has_aof() && !ctx.has_replicas();
+    state::with(|state| {
+        state.replication_target =
+            if is_absent { ReplicationTarget::Absent } else { ReplicationTarget::Present }
+    });
     // A server without a dataset loads none: then this is the first occasion.
     restart::settle(ctx, Occasion::Running);
     restart::announce(ctx);
@@ -56,7 +59,7 @@ pub(crate) fn cron(ctx: Ctx<'_>) {
 /// The server has forked to save its dataset. If that is for a new replica or an AOF, everything from
 /// this moment on must follow it; the cron finds out later whether somebody is there.
 pub(crate) fn forked() {
-    state::with(|state| state.audience = Audience::Somebody);
+    state::with(|state| state.replication_target = ReplicationTarget::Present);
 }
 
 /// Two databases have changed places.

@@ -6,10 +6,11 @@
 
 use redlock_core::node::Announcement;
 
-use crate::server::api::Ctx;
-use crate::server::keys::NamedKeys;
-use crate::server::register;
-use crate::state::{self, BURIALS_PER_COMMAND, State};
+use crate::ffi::context::Ctx;
+use crate::ffi::events;
+use crate::ffi::keys::NamedKeys;
+use crate::reclaim::{self, RECLAIMED_PER_COMMAND};
+use crate::state::{self, State};
 use crate::sweep;
 
 /// For how many keys waiters are served at a time: about a tenth of a millisecond's work.
@@ -32,9 +33,7 @@ fn serve_due(state: &mut State, ctx: Ctx<'_>) {
     let mut keys_left = KEYS_PER_CALL;
     while let Some((waiter, database, names)) = state.node.next_due(&mut keys_left) {
         keys_left = keys_left.saturating_sub(names.len());
-        if !ctx.select(database)
-            || (state.is_cluster && sent_away(state, ctx, database, &names, &mut keys_left))
-        {
+        if !ctx.select(database) {
             continue;
         }
         let mut keys = NamedKeys::open(ctx, database, names);
@@ -48,36 +47,17 @@ fn serve_due(state: &mut State, ctx: Ctx<'_>) {
     }
     ctx.select(u16::try_from(selected).unwrap_or(0));
     // Keys that had run out were found to have when they were opened, and others may wait for them.
-    state.bury(BURIALS_PER_COMMAND);
+    state.reclaim(RECLAIMED_PER_COMMAND);
     if state.node.has_due() {
         sweep::soon(state, ctx);
     }
-}
-
-/// Sends those away who wait for keys that clients would be sent away for: another member of the cluster may grant them
-/// now. True if there were such keys. Of a long line some are left, and due, when there is no time for more keys.
-fn sent_away(
-    state: &mut State,
-    ctx: Ctx<'_>,
-    database: u16,
-    names: &[Vec<u8>],
-    keys_left: &mut usize,
-) -> bool {
-    let mut any = false;
-    for name in names.iter().filter(|name| !ctx.serves_slot_of(name)) {
-        // One at least: whoever was to be served is not to be looked at for ever.
-        let sent_away = state.node.key_moved_away(database, name, (*keys_left).max(1));
-        *keys_left = keys_left.saturating_sub(sent_away);
-        any = true;
-    }
-    any
 }
 
 /// Somebody waits. The first one makes the module look at what else happens to keys and connections: no
 /// server pays for that before.
 pub(crate) fn watch(state: &mut State, ctx: Ctx<'_>) {
     if !std::mem::replace(&mut state.watches_keys, true) {
-        register::subscriptions_for_waiters(ctx);
+        events::subscriptions_for_waiters(ctx);
     }
 }
 
@@ -96,14 +76,14 @@ pub(crate) fn key_changed(ctx: Ctx<'_>, event: &[u8], database: u16, key: &[u8])
     let noted = state::with(|state| {
         let may_have_moved = event == b"del" && !state.images.is_empty();
         if may_have_moved && state.images.remove(&(database, key.to_vec())) {
-            state.node.key_moved_away(database, key, usize::MAX);
+            state.node.key_moved_away(database, key);
         }
         state.node.key_changed(database, key);
         sweep::soon_if_due(state, ctx);
     });
     if noted.is_none() {
         // A command of the module has met with a key that had run out: it looks at this when it is done.
-        state::note_changed(database, key);
+        reclaim::note_changed(database, key);
     }
 }
 

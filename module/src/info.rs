@@ -3,8 +3,8 @@
 use redlock_core::durable::NonVoting;
 use redlock_core::node::VERSION;
 
-use crate::server::edge::InfoWriter;
-use crate::{state, state_file};
+use crate::ffi::info::InfoWriter;
+use crate::{reclaim, state, state_file};
 
 /// Writes the section. The server puts `redlock_` before each name.
 pub(crate) fn write(section: &InfoWriter) {
@@ -19,7 +19,7 @@ pub(crate) fn write(section: &InfoWriter) {
         section.number("high_water", durable.highest());
         section.number("far_stripes", durable.far_stripes() as u64);
         section.number("longest_lease_ms", durable.longest_lease_ms);
-        section.number("locks", state.node.held().saturating_sub(state::unburied()));
+        section.number("locks", state.node.held().saturating_sub(reclaim::unreclaimed()));
         section.number("waiters", state.node.waiters());
         section.number("largest_fence", state.node.largest_fence());
         section.number("max_ttl_ms", state.node.max_ttl_ms());

@@ -7,14 +7,16 @@ use std::ffi::c_int;
 use redlock_core::Node;
 use redlock_core::durable::{Dataset, DurableState, ID_DIGITS, NonVoting};
 
-use crate::config::{self, SETTINGS};
+use crate::config::{self, Arguments, SETTINGS};
+use crate::ffi::api;
+use crate::ffi::clock::MachineClock;
+use crate::ffi::confined::this_is_the_main_thread;
+use crate::ffi::context::Ctx;
+use crate::ffi::log::Level;
+use crate::ffi::replication::ReplicationTarget;
+use crate::ffi::{command_info, data_type, events, settings};
 use crate::restart;
 use crate::search::Search;
-use crate::server::api::{self, Ctx, Level};
-use crate::server::clock::MachineClock;
-use crate::server::confined::this_is_the_main_thread;
-use crate::server::keys::Audience;
-use crate::server::register;
 use crate::state::{self, State};
 use crate::state_file::{self, Found, StateFile};
 
@@ -35,25 +37,23 @@ const fn digits(text: &str) -> c_int {
 /// The oldest server that has what the module needs, settings and key specifications above all.
 const OLDEST_SERVER: u32 = 0x07_00_00;
 
+/// Why the module is not loaded on a server with `cluster-enabled yes`.
+const REFUSED_IN_A_CLUSTER: &str = "this server is cluster-enabled. Fences do not move with slots, and Valkey refuses \
+    slot migration for all data while the module is loaded. Load it on a server with cluster-enabled no: a node is one \
+    server at one address, and several independent nodes give redundancy";
+
 /// Loads the module into the server.
 ///
 /// # Errors
 /// Why it is not loaded; the line goes to the server's log.
 pub(crate) fn load(ctx: Ctx<'_>, arguments: &[&[u8]]) -> Result<(), String> {
-    let version = register::server_version().unwrap_or(0);
-    if version < OLDEST_SERVER {
-        let [_, major, minor, patch] = version.to_be_bytes();
-        return Err(format!(
-            "it needs Redis 7.0 or later, or Valkey; this server is version {major}.{minor}.{patch}"
-        ));
-    }
-    api::require_all().map_err(|missing| format!("this server lacks {missing}"))?;
+    check_server(ctx)?;
     let arguments = config::arguments(arguments)?;
 
     this_is_the_main_thread();
     let dir = env::current_dir().map_err(|error| format!("the server's dir cannot be found: {error}"))?;
     let found = state_file::find(&dir, arguments.state_file.as_deref())?;
-    let is_replica = ctx.circumstances().is_replica();
+    let is_replica = ctx.flags().is_replica();
     let Identity { mut file, stored, before } =
         identify(ctx, found, is_replica, arguments.new_node_is_non_voting);
     let (durable, stripes) = stored.restarted();
@@ -72,14 +72,13 @@ pub(crate) fn load(ctx: Ctx<'_>, arguments: &[&[u8]]) -> Result<(), String> {
             clock: MachineClock::start(),
             is_replica,
             is_loading: false,
-            is_cluster: ctx.circumstances().is_cluster(),
             grace: arguments.grace,
             expected: None,
             dataset: Dataset::default(),
             highest_at_start: before.as_ref().map(DurableState::highest),
             last_evicted: None,
             is_announced: false,
-            audience: Audience::Somebody,
+            replication_target: ReplicationTarget::Present,
             search: Search::default(),
             images: HashSet::new(),
             watches_keys: false,
@@ -88,17 +87,7 @@ pub(crate) fn load(ctx: Ctx<'_>, arguments: &[&[u8]]) -> Result<(), String> {
     if !began {
         return Err("the server does not load it on its main thread".to_owned());
     }
-    register::options(ctx);
-    register::data_type(ctx)?;
-    register::commands(ctx)?;
-    for (which, (setting, default)) in SETTINGS.iter().zip(arguments.defaults).enumerate() {
-        config::set(which, default);
-        register::number_setting(ctx, which, setting.name, default, setting.range)?;
-    }
-    register::grace_setting(ctx, arguments.grace)?;
-    register::load_settings(ctx)?;
-    register::subscriptions(ctx)?;
-    register::acl_categories(ctx);
+    register(ctx, &arguments)?;
     state::with(|state| restart::begin(state, ctx, before.as_ref()));
     if ctx.may_evict_locks() {
         ctx.log(
@@ -107,6 +96,38 @@ pub(crate) fn load(ctx: Ctx<'_>, arguments: &[&[u8]]) -> Result<(), String> {
         );
     }
     ctx.log(Level::Notice, &format!("version {} is ready", redlock_core::node::VERSION));
+    Ok(())
+}
+
+/// Whether the module can run on this server.
+fn check_server(ctx: Ctx<'_>) -> Result<(), String> {
+    let version = api::server_version().unwrap_or(0);
+    if version < OLDEST_SERVER {
+        let [_, major, minor, patch] = version.to_be_bytes();
+        return Err(format!(
+            "it needs Redis 7.0 or later, or Valkey; this server is version {major}.{minor}.{patch}"
+        ));
+    }
+    api::require_all().map_err(|missing| format!("this server lacks {missing}"))?;
+    if ctx.flags().is_cluster() {
+        return Err(REFUSED_IN_A_CLUSTER.to_owned());
+    }
+    Ok(())
+}
+
+/// Registers commands, the data type, settings and events with the server.
+fn register(ctx: Ctx<'_>, arguments: &Arguments) -> Result<(), String> {
+    api::options(ctx);
+    data_type::data_type(ctx)?;
+    command_info::commands(ctx)?;
+    for (which, (setting, default)) in SETTINGS.iter().zip(arguments.defaults).enumerate() {
+        config::set(which, default);
+        settings::number_setting(ctx, which, setting.name, default, setting.range)?;
+    }
+    settings::grace_setting(ctx, arguments.grace)?;
+    settings::load_settings(ctx)?;
+    events::subscriptions(ctx)?;
+    command_info::acl_categories(ctx);
     Ok(())
 }
 

@@ -6,8 +6,8 @@ use redlock_core::LockId;
 use redlock_core::fence::MAX_FENCE;
 use redlock_core::image::{LockImage, encode_stripes, restore_stripes};
 
-use crate::server::io::Io;
-use crate::server::register::ENCODING;
+use crate::ffi::data_type::ENCODING;
+use crate::ffi::io::Io;
 use crate::state::{self, State};
 use crate::{handoff, restart, state_file};
 

@@ -8,7 +8,9 @@
 
 use redlock_core::durable::{Dataset, DurableState, ID_DIGITS, LocksDigest, NonVoting};
 
-use crate::server::api::{Ctx, Level};
+use crate::ffi::context::Ctx;
+use crate::ffi::log::Level;
+use crate::reclaim;
 use crate::state::{self, State};
 use crate::state_file;
 use crate::sweep;
@@ -108,7 +110,7 @@ pub(crate) fn settle(ctx: Ctx<'_>, occasion: Occasion) {
         }
         if occasion == Occasion::Loaded || proof.is_some() {
             // Records of locks whose values are gone would count.
-            state.bury(usize::MAX);
+            state.reclaim(usize::MAX);
         }
         if occasion == Occasion::Loaded {
             state.dataset.has_locks = state.node.held() > 0;
@@ -198,7 +200,9 @@ pub(crate) fn evicted(ctx: Ctx<'_>, database: u16, key: &[u8]) {
         sweep::soon_if_due(state, ctx);
         // The server frees the value just before it says so. A renamed lock is known by its old name, so the name
         // does not tell.
-        let Some(lock) = state::last_freed().filter(|lock| state.last_evicted != Some(*lock)) else { return };
+        let Some(lock) = reclaim::last_freed().filter(|lock| state.last_evicted != Some(*lock)) else {
+            return;
+        };
         state.last_evicted = Some(lock);
         if !state.is_replica && state.grace != Grace::Off {
             state.node.quarantine_for(lock, key, &mut state.clock);
@@ -250,7 +254,7 @@ pub(crate) fn shut_down() {
         if !is_complete || state.node.state().non_voting.is_some() {
             return;
         }
-        state.bury(usize::MAX);
+        state.reclaim(usize::MAX);
         let running = state.node.state().clone();
         let locks_at_shutdown = Some(state.node.locks_digest());
         let mut last = running.clone();

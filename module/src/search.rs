@@ -9,8 +9,8 @@ use std::collections::HashSet;
 
 use redlock_core::LockId;
 
-use crate::server::api::Ctx;
-use crate::server::scan::Scan;
+use crate::ffi::context::Ctx;
+use crate::ffi::scan::Scan;
 use crate::state::{self, State};
 
 /// How many steps one turn takes: a millisecond's work or two, ten times a second.

@@ -12,9 +12,9 @@ use std::time::UNIX_EPOCH;
 use redlock_core::Fault;
 use redlock_core::durable::{DurableState, FileId};
 
-use crate::server::api::{Level, log_line};
-use crate::server::confined::Confined;
-use crate::server::file_lock::lock_file;
+use crate::ffi::confined::Confined;
+use crate::ffi::file_lock::lock_file;
+use crate::ffi::log::{Level, log_line};
 
 /// The name of a new state file, and how the names of all begin.
 const NAME: &str = "redlock.state";

@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 use redlock_core::node::Sweep;
 use redlock_core::{LockId, Millis, NodeClock, Occupant};
 
+use crate::ffi::context::Ctx;
+use crate::ffi::keys::{Intent, NamedKey};
 use crate::handoff;
-use crate::server::api::Ctx;
-use crate::server::keys::{Intent, NamedKey};
-use crate::state::{self, BURIALS_PER_SWEEP, State};
+use crate::reclaim::{self, RECLAIMED_PER_SWEEP};
+use crate::state::{self, State};
 
 /// How much one call does: about a tenth of a millisecond's work, if it is locks that have run out.
 const STEPS_PER_CALL: usize = 256;
@@ -62,7 +63,7 @@ pub(crate) fn on_cron(ctx: Ctx<'_>) {
             ctx.stop_timer(timer);
             state.timer = None;
         }
-        if state::unburied() > 0 {
+        if reclaim::unreclaimed() > 0 {
             return true;
         }
         match state.node.next_sweep() {
@@ -80,7 +81,7 @@ pub(crate) fn on_cron(ctx: Ctx<'_>) {
 
 fn sweep(ctx: Ctx<'_>) {
     // What the server has freed by itself goes first: those locks are not to be looked for.
-    if state::with(|state| state.bury(BURIALS_PER_SWEEP)) != Some(true) {
+    if state::with(|state| state.reclaim(RECLAIMED_PER_SWEEP)) != Some(true) {
         return pause(ctx);
     }
     // A copy leaves it to its master, and a server that holds writes back must not be given any. The cron

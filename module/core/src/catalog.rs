@@ -90,7 +90,7 @@ pub struct Spec {
     /// How its cost grows.
     pub complexity: &'static str,
     /// The server's flags for it. Where keys are counted the server asks the command itself which words
-    /// are keys (`getkeys-api`): it routes by that in a cluster, not by the documentation.
+    /// are keys (`getkeys-api`).
     pub flags: &'static str,
     /// The ACL categories, for servers that let modules choose.
     pub acl: &'static str,

@@ -106,36 +106,36 @@ pub struct Apply<'a> {
 /// Reads `ACQUIRE` or `MACQUIRE`.
 ///
 /// # Errors
-/// What is wrong with the words.
+/// What is wrong with the args.
 #[inline(always)]
 pub fn acquire<'a>(verb: Verb, argv: &[&'a [u8]], max_ttl_ms: u64) -> Result<Acquire<'a>, Fault> {
-    let mut words = Words::begin(verb, argv)?;
-    let keys = words.keys(verb)?;
-    let owner = Owner::parse(words.required(verb)?)?;
-    let ttl = Ttl::parse(words.required(verb)?, max_ttl_ms)?;
+    let mut args = ArgReader::begin(verb, argv)?;
+    let keys = args.keys(verb)?;
+    let owner = Owner::parse(args.required(verb)?)?;
+    let ttl = Ttl::parse(args.required(verb)?, max_ttl_ms)?;
     let plain = Acquire { keys, owner, ttl, floor: 0, label: &[], wait: None };
-    if words.has_more() { plain.with_options(words) } else { Ok(plain) }
+    if args.has_more() { plain.with_options(args) } else { Ok(plain) }
 }
 
 impl<'a> Acquire<'a> {
     /// Most requests have no options.
     #[inline(never)]
-    fn with_options(mut self, mut words: Words<'_, 'a>) -> Result<Self, Fault> {
+    fn with_options(mut self, mut args: ArgReader<'_, 'a>) -> Result<Self, Fault> {
         let mut floor = None;
         let mut label = None;
         let mut stamp = None;
         let mut claim_ms = None;
-        while let Some(option) = words.option() {
+        while let Some(option) = args.option() {
             if option.eq_ignore_ascii_case(b"FENCE") {
-                set_once(&mut floor, request::floor(words.value()?)?)?;
+                set_once(&mut floor, request::floor(args.value()?)?)?;
             } else if option.eq_ignore_ascii_case(b"LABEL") {
-                set_once(&mut label, request::label(words.value()?)?)?;
+                set_once(&mut label, request::label(args.value()?)?)?;
             } else if option.eq_ignore_ascii_case(b"WAIT") {
-                set_once(&mut self.wait, Wait::parse(words.value()?, words.value()?, words.value()?)?)?;
+                set_once(&mut self.wait, Wait::parse(args.value()?, args.value()?, args.value()?)?)?;
             } else if option.eq_ignore_ascii_case(b"STAMP") {
-                set_once(&mut stamp, request::stamp(words.value()?)?)?;
+                set_once(&mut stamp, request::stamp(args.value()?)?)?;
             } else if option.eq_ignore_ascii_case(b"CLAIM") {
-                set_once(&mut claim_ms, request::claim_ms(words.value()?)?)?;
+                set_once(&mut claim_ms, request::claim_ms(args.value()?)?)?;
             } else {
                 return Err(UNKNOWN_OPTION);
             }
@@ -154,46 +154,46 @@ impl<'a> Acquire<'a> {
 /// Reads `EXTEND` or `MEXTEND`.
 ///
 /// # Errors
-/// What is wrong with the words.
+/// What is wrong with the args.
 #[inline(always)]
 pub fn extend<'a>(verb: Verb, argv: &[&'a [u8]], max_ttl_ms: u64) -> Result<Extend<'a>, Fault> {
-    let mut words = Words::begin(verb, argv)?;
-    let keys = words.keys(verb)?;
-    let owner = Owner::parse(words.required(verb)?)?;
-    let ttl = Ttl::parse(words.required(verb)?, max_ttl_ms)?;
-    let floor = if words.has_more() { words.only_a_floor()? } else { 0 };
+    let mut args = ArgReader::begin(verb, argv)?;
+    let keys = args.keys(verb)?;
+    let owner = Owner::parse(args.required(verb)?)?;
+    let ttl = Ttl::parse(args.required(verb)?, max_ttl_ms)?;
+    let floor = if args.has_more() { args.only_a_floor()? } else { 0 };
     Ok(Extend { keys, owner, ttl, floor })
 }
 
 /// Reads `RELEASE` or `MRELEASE`.
 ///
 /// # Errors
-/// What is wrong with the words.
+/// What is wrong with the args.
 #[inline(always)]
 pub fn release<'a>(verb: Verb, argv: &[&'a [u8]]) -> Result<Release<'a>, Fault> {
-    let mut words = Words::begin(verb, argv)?;
-    let keys = words.keys(verb)?;
-    let owner = Owner::parse(words.required(verb)?)?;
-    let floor = if words.has_more() { words.only_a_floor()? } else { 0 };
+    let mut args = ArgReader::begin(verb, argv)?;
+    let keys = args.keys(verb)?;
+    let owner = Owner::parse(args.required(verb)?)?;
+    let floor = if args.has_more() { args.only_a_floor()? } else { 0 };
     Ok(Release { keys, owner, floor })
 }
 
 /// Reads `APPLY`.
 ///
 /// # Errors
-/// What is wrong with the words.
+/// What is wrong with the args.
 pub fn apply<'a>(argv: &[&'a [u8]]) -> Result<Apply<'a>, Fault> {
     let verb = Verb::Apply;
-    let mut words = Words::begin(verb, argv)?;
-    words.keys(verb)?;
-    let owner = Owner::parse(words.required(verb)?)?;
-    let fence = request::integer(words.required(verb)?)
+    let mut args = ArgReader::begin(verb, argv)?;
+    args.keys(verb)?;
+    let owner = Owner::parse(args.required(verb)?)?;
+    let fence = request::integer(args.required(verb)?)
         .filter(|fence| (1..=MAX_FENCE).contains(fence))
         .ok_or(NUMBER)?;
-    let left_ms = number(words.required(verb)?)?;
+    let left_ms = number(args.required(verb)?)?;
     let mut apply = Apply { owner, fence, left_ms, held_ms: None, extensions: None, label: None };
-    while let Some(option) = words.option() {
-        let value = words.value()?;
+    while let Some(option) = args.option() {
+        let value = args.value()?;
         if option.eq_ignore_ascii_case(b"HELD") {
             set_once(&mut apply.held_ms, request::integer(value).ok_or(NUMBER)?)?;
         } else if option.eq_ignore_ascii_case(b"EXT") {
@@ -287,13 +287,13 @@ fn set_once<T>(option: &mut Option<T>, value: T) -> Result<(), Fault> {
     }
 }
 
-/// The words of a command, read from left to right.
-struct Words<'w, 'a> {
+/// The arguments of a command, read from left to right.
+struct ArgReader<'w, 'a> {
     argv: &'w [&'a [u8]],
     next: usize,
 }
 
-impl<'w, 'a> Words<'w, 'a> {
+impl<'w, 'a> ArgReader<'w, 'a> {
     fn begin(verb: Verb, argv: &'w [&'a [u8]]) -> Result<Self, Fault> {
         if argv.len() < verb.least_words() {
             return Err(Fault::WrongArity(verb.name()));
@@ -374,7 +374,7 @@ mod tests {
         let argv = words("R 4 b a b a o 5");
         let request = acquire(Verb::Macquire, &argv, 100).unwrap();
         assert_eq!(request.keys, Keys::Many(vec![2, 3]));
-        assert_eq!(request.owner.text(), b"o");
+        assert_eq!(request.owner.bytes(), b"o");
     }
 
     #[test]

@@ -10,7 +10,7 @@
 //! | what a command line may look like | [`grammar`], [`catalog`] |
 //! | how numbers only ever grow | [`fence`] |
 //! | why a wall clock cannot end a lock | [`time`] |
-//! | how a held lock is kept in memory | [`table`] over [`slab`], [`wheel`] and [`pack`] |
+//! | how a held lock is kept in memory | [`table`] over [`slab`] and [`wheel`] |
 //! | why a late request leaves no ghost | [`late`] |
 //! | why a grant message cannot be forged | [`proof`] |
 //! | who a node is, and what survives a crash | [`durable`] |
@@ -29,7 +29,6 @@ pub mod keyspace;
 pub mod late;
 pub mod memory;
 pub mod node;
-pub mod pack;
 pub mod proof;
 pub mod queue;
 pub mod reply;

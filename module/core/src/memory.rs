@@ -351,7 +351,7 @@ impl<H: Host> MemoryNode<H> {
 
     fn forget(&mut self, occupant: Option<Occupant>) {
         if let Some(lock) = lock_of(occupant) {
-            self.node.bury(lock);
+            self.node.reclaim(lock);
         }
     }
 }
@@ -376,15 +376,15 @@ mod tests {
     #[test]
     fn a_host_stores_every_state_before_it_counts() {
         #[derive(Default)]
-        struct Disk(Vec<DurableState>, bool);
-        impl Host for Disk {
+        struct StoringHost(Vec<DurableState>, bool);
+        impl Host for StoringHost {
             fn store(&mut self, state: &DurableState) -> Result<(), Fault> {
                 self.0.push(state.clone());
                 if self.1 { Err(Fault::NotStored) } else { Ok(()) }
             }
             fn replicate(&mut self, _: &[&[u8]], _: &[u8], _: Effect<'_>) {}
         }
-        let mut memory = MemoryNode::hosted(DurableState::new("me".into(), 7), Disk::default());
+        let mut memory = MemoryNode::hosted(DurableState::new("me".into(), 7), StoringHost::default());
         let argv: [&[u8]; 4] = [b"REDLOCK.ACQUIRE", b"job", b"mine", b"30"];
         assert_eq!(memory.execute(&argv, 1, Millis(100)), Ok(Reply::Integer(1)));
         assert_eq!(memory.host().0.last(), Some(memory.node().state()));

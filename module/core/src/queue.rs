@@ -365,17 +365,12 @@ impl Queues {
         keys
     }
 
-    /// The key of a lock has gone to another server, and the lock with it: nobody waits for it here any longer. At
-    /// most about so many keys' worth of waiters are let go, and the rest is due. Tells how many.
-    pub fn moved_away(&mut self, database: Database, key: &[u8], at_most: usize) -> usize {
+    /// Removes every waiter of a key: the key and its lock have gone to another server.
+    pub fn moved_away(&mut self, database: Database, key: &[u8]) {
         let database = self.swaps.before(database);
-        let mut keys = 0;
-        while keys < at_most
-            && let Some((_, id)) = self.line(database, key).and_then(Line::first)
-        {
-            keys += self.drop_waiter(id);
+        while let Some((_, id)) = self.line(database, key).and_then(Line::first) {
+            self.drop_waiter(id);
         }
-        keys
     }
 
     /// Somebody could not be served though the keys were free. It is tried again at that time, after all others

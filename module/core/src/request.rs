@@ -2,7 +2,6 @@
 
 use crate::fault::Fault;
 use crate::fence::MAX_FENCE;
-use crate::pack::Packed;
 
 /// The longest owner.
 pub const MAX_OWNER_BYTES: usize = 256;
@@ -116,15 +115,9 @@ impl<'a> Owner<'a> {
         if (1..=MAX_OWNER_BYTES).contains(&text.len()) { Ok(Self(text)) } else { Err(Fault::Owner) }
     }
 
-    /// The owner as it is stored and compared.
+    /// The owner as its holder sends it: any bytes.
     #[must_use]
-    pub fn packed(&self) -> Packed<'a> {
-        Packed::new(self.0)
-    }
-
-    /// The owner as its holder spells it.
-    #[must_use]
-    pub fn text(&self) -> &'a [u8] {
+    pub fn bytes(&self) -> &'a [u8] {
         self.0
     }
 }

@@ -12,7 +12,6 @@ use long_leases::LongLeases;
 
 use crate::durable::{LocksDigest, SHORT_LEASE_MS};
 use crate::image::LockImage;
-use crate::pack::{self, Form, Packed};
 use crate::slab::{Slab, SlotId};
 use crate::swaps::Swaps;
 use crate::time::Millis;
@@ -32,7 +31,7 @@ pub struct NewLock<'a> {
     /// See `database`.
     pub key: &'a [u8],
     /// Who may change it.
-    pub owner: &'a Packed<'a>,
+    pub owner: &'a [u8],
     /// For people; 0 to 256 bytes.
     pub label: &'a [u8],
     /// The fence granted.
@@ -80,12 +79,9 @@ impl NewLock<'_> {
         set(at::EXTENSIONS, &self.extensions.to_le_bytes());
         set(at::KEY_LEN, &u16::try_from(self.key.len()).unwrap_or(u16::MAX).to_le_bytes());
         set(at::DATABASE, &database.to_le_bytes());
-        set(at::OWNER_LEN, &[u8::try_from(self.owner.text_len().saturating_sub(1)).unwrap_or(u8::MAX)]);
+        set(at::OWNER_LEN, &[u8::try_from(self.owner.len().saturating_sub(1)).unwrap_or(u8::MAX)]);
         set(at::LABEL_LEN, &[u8::try_from(self.label.len()).unwrap_or(0)]);
-        set(
-            at::FLAGS,
-            &[self.owner.form() as u8 | label_bit | LongLeases::class_of(self.lease_ms) << CLASS_SHIFT],
-        );
+        set(at::FLAGS, &[label_bit | LongLeases::class_of(self.lease_ms) << CLASS_SHIFT]);
         header
     }
 }
@@ -95,8 +91,10 @@ fn time_bytes(time: Millis) -> [u8; 6] {
     [a, b, c, d, e, f]
 }
 
-/// In the flags: how the owner is packed.
-const FORM_BITS: u8 = 0b0011;
+/// The length of an owner that is 16 random bytes, as clients of this project send.
+const USUAL_OWNER: usize = 16;
+/// The same, as a record has it.
+const USUAL_OWNER_LEN: u8 = 15;
 /// In the flags: the label has 256 bytes, one more than its length byte can say.
 const LABEL_256: u8 = 0b0100;
 /// In the flags: the lock stands under a name that is not in the record.
@@ -150,15 +148,11 @@ impl<'a> Record<'a> {
         self.flags() >> CLASS_SHIFT
     }
 
-    fn form(&self) -> Form {
-        Form::from_bits(self.flags() & FORM_BITS)
-    }
-
-    /// The lengths of the owner as stored and of the label.
+    /// The lengths of the owner and of the label.
     fn lengths(&self) -> (usize, usize) {
         let owner = usize::from(self.header[at::OWNER_LEN]) + 1;
         let label = if self.flags() & LABEL_256 == 0 { usize::from(self.header[at::LABEL_LEN]) } else { 256 };
-        (pack::stored_len(self.form(), owner), label)
+        (owner, label)
     }
 
     fn part(&self, from: usize, len: usize) -> &'a [u8] {
@@ -166,17 +160,14 @@ impl<'a> Record<'a> {
     }
 
     #[inline]
-    fn is_owned_by(&self, owner: &Packed<'_>) -> bool {
-        // The usual owner is compared without asking how long it is.
-        match owner.as_uuid() {
-            Some(uuid) => self.form() == Form::Uuid && self.body.first_chunk() == Some(uuid),
-            None => self.is_owned_by_other(owner),
+    fn is_owned_by(&self, owner: &[u8]) -> bool {
+        // The length of the usual owner is known when this is compiled: two comparisons, no call.
+        match <&[u8; USUAL_OWNER]>::try_from(owner) {
+            Ok(usual) => {
+                self.header[at::OWNER_LEN] == USUAL_OWNER_LEN && self.body.first_chunk() == Some(usual)
+            }
+            Err(_) => self.owner() == owner,
         }
-    }
-
-    #[inline(never)]
-    fn is_owned_by_other(&self, owner: &Packed<'_>) -> bool {
-        self.form() == owner.form() && self.owner() == owner.bytes()
     }
 
     /// What the wheel keeps in the record.
@@ -272,16 +263,15 @@ impl LockTable {
     /// Adds a record; `None` when a node can hold no more.
     pub fn insert(&mut self, lock: &NewLock<'_>) -> Option<LockId> {
         let database = self.swaps.before(lock.database);
-        let owner = lock.owner.bytes();
-        let bytes = at::BODY + owner.len() + lock.label.len() + lock.key.len();
+        let bytes = at::BODY + lock.owner.len() + lock.label.len() + lock.key.len();
         let links = self.wheel.place(lock.deadline);
         let (id, content) = self.slots.0.insert(bytes)?;
         let (header, body) = content.split_first_chunk_mut()?;
         *header = lock.header(database, links);
-        let (owner_part, rest) = body.split_at_mut_checked(owner.len())?;
-        match (lock.owner.as_uuid(), owner_part.first_chunk_mut()) {
-            (Some(uuid), Some(part)) => *part = *uuid,
-            _ => owner_part.copy_from_slice(owner),
+        let (owner_part, rest) = body.split_at_mut_checked(lock.owner.len())?;
+        match (lock.owner.try_into(), owner_part.first_chunk_mut::<USUAL_OWNER>()) {
+            (Ok(usual), Some(part)) => *part = usual,
+            _ => owner_part.copy_from_slice(lock.owner),
         }
         let (label_part, rest) = rest.split_at_mut_checked(lock.label.len())?;
         if !lock.label.is_empty() {
@@ -308,7 +298,7 @@ impl LockTable {
     /// Whether `owner` is the owner of the lock.
     #[must_use]
     #[inline]
-    pub fn is_owned_by(&self, id: LockId, owner: &Packed<'_>) -> bool {
+    pub fn is_owned_by(&self, id: LockId, owner: &[u8]) -> bool {
         self.slots.record(id).is_owned_by(owner)
     }
 
@@ -429,7 +419,7 @@ impl LockTable {
     pub fn image(&self, id: LockId, now: Millis) -> LockImage {
         let record = self.slots.record(id);
         LockImage {
-            owner: pack::unpack(record.form(), record.owner()),
+            owner: record.owner().to_vec(),
             label: record.label().to_vec(),
             fence: self.fence(id),
             left_ms: now.left_until(self.deadline(id)),
@@ -460,7 +450,7 @@ impl LockTable {
             let record = self.slots.record(id);
             let (database, key) = self.place(id);
             let span_ms = self.deadline(id).since(self.granted(id));
-            digest.add(database, key, &pack::unpack(record.form(), record.owner()), self.fence(id), span_ms);
+            digest.add(database, key, record.owner(), self.fence(id), span_ms);
         });
         digest
     }
@@ -481,7 +471,7 @@ impl LockTable {
 mod tests {
     use super::*;
 
-    fn lock<'a>(key: &'a [u8], owner: &'a Packed<'a>, label: &'a [u8]) -> NewLock<'a> {
+    fn lock<'a>(key: &'a [u8], owner: &'a [u8], label: &'a [u8]) -> NewLock<'a> {
         NewLock {
             database: 3,
             key,
@@ -500,14 +490,15 @@ mod tests {
         let long_key = vec![b'k'; 70_000];
         let long_text = vec![0xff; 256];
         for key in [&b""[..], b"job", &[0; 65_534], &[1; 65_535], &[2; 65_536], &long_key] {
-            for owner in [&b"a"[..], b"0f8fad5b-d9cb-469f-a165-70867728950e", &long_text] {
+            for owner in [&b"a"[..], b"0123456789abcdef", b"0f8fad5b-d9cb-469f-a165-70867728950e", &long_text]
+            {
                 for label in [&b""[..], b"host 7", &[b'l'; 255], &long_text] {
                     let mut table = LockTable::default();
-                    let id = table.insert(&lock(key, &Packed::new(owner), label)).unwrap();
+                    let id = table.insert(&lock(key, owner, label)).unwrap();
                     assert_eq!(table.place(id), (3, key));
                     assert_eq!(table.label(id), label);
-                    assert!(table.is_owned_by(id, &Packed::new(owner)));
-                    assert!(!table.is_owned_by(id, &Packed::new(b"b")));
+                    assert!(table.is_owned_by(id, owner));
+                    assert!(!table.is_owned_by(id, b"b"));
                     let image = table.image(id, Millis(150));
                     assert_eq!((image.owner, image.label), (owner.to_vec(), label.to_vec()));
                     assert_eq!((image.fence, image.left_ms, image.held_ms, image.extensions), (7, 50, 50, 2));
@@ -522,16 +513,18 @@ mod tests {
     #[test]
     fn a_usual_lock_fits_in_72_bytes() {
         let mut table = LockTable::default();
-        let id = table
-            .insert(&lock(b"lock:000000000001", &Packed::new(b"0f8fad5b-d9cb-469f-a165-70867728950e"), b""))
-            .unwrap();
-        assert_eq!(table.bytes_of(id), 72);
+        let mut size = |owner| {
+            let id = table.insert(&lock(b"lock:000000000001", owner, b"")).unwrap();
+            table.bytes_of(id)
+        };
+        assert_eq!(size(b"0123456789abcdef"), 72);
+        assert_eq!(size(b"0f8fad5bd9cb469fa16570867728950e"), 88);
     }
 
     #[test]
     fn a_deadline_only_moves_out() {
         let mut table = LockTable::default();
-        let id = table.insert(&lock(b"job", &Packed::new(b"a"), b"")).unwrap();
+        let id = table.insert(&lock(b"job", b"a", b"")).unwrap();
         assert_eq!(table.prolong(id, 50, Millis(150)), Millis(201));
         assert_eq!(table.prolong(id, 800, Millis(900)), Millis(900));
         let mut steps = 0;
@@ -552,10 +545,10 @@ mod tests {
 
     #[test]
     fn the_last_long_lease_is_known_and_forgotten_with_its_lock() {
-        let (mut table, owner) = (LockTable::default(), Packed::new(b"a"));
+        let (mut table, owner) = (LockTable::default(), b"a".as_slice());
         let grant = |table: &mut LockTable, lease_ms: u64| {
             let deadline = Millis(100 + lease_ms);
-            table.insert(&NewLock { lease_ms, deadline, ..lock(b"job", &owner, b"") }).unwrap()
+            table.insert(&NewLock { lease_ms, deadline, ..lock(b"job", owner, b"") }).unwrap()
         };
         grant(&mut table, SHORT_LEASE_MS);
         assert_eq!(table.last_long_deadline(), None, "usual leases are not counted");
@@ -570,7 +563,7 @@ mod tests {
         assert_eq!(table.last_long_deadline(), Some(Millis(200 + hour)));
         table.prolong(middle, day, Millis(300 + day));
         assert_eq!(table.last_long_deadline(), Some(Millis(300 + day)));
-        assert!(table.is_owned_by(middle, &owner));
+        assert!(table.is_owned_by(middle, owner));
         table.remove(middle);
         assert_eq!(table.last_long_deadline(), None);
         for lease_ms in [SHORT_LEASE_MS + 1, u64::MAX / 2] {
@@ -584,14 +577,14 @@ mod tests {
     #[test]
     fn a_lock_is_found_again_after_a_move_and_a_swap() {
         let mut table = LockTable::default();
-        let stays = table.insert(&lock(b"job", &Packed::new(b"a"), b"")).unwrap();
-        let moves = table.insert(&lock(b"tmp", &Packed::new(b"a"), b"")).unwrap();
+        let stays = table.insert(&lock(b"job", b"a", b"")).unwrap();
+        let moves = table.insert(&lock(b"tmp", b"a", b"")).unwrap();
         table.found_at(moves, 5, b"renamed");
         assert_eq!(table.place(moves), (5, &b"renamed"[..]));
         table.databases_swapped(3, 5);
         assert_eq!(table.place(stays), (5, &b"job"[..]));
         assert_eq!(table.place(moves), (3, &b"renamed"[..]));
-        let fresh = table.insert(&lock(b"new", &Packed::new(b"a"), b"")).unwrap();
+        let fresh = table.insert(&lock(b"new", b"a", b"")).unwrap();
         assert_eq!(table.place(fresh), (3, &b"new"[..]), "granted in database 3 after the swap");
         table.databases_swapped(5, 8);
         assert_eq!(table.place(stays).0, 8);

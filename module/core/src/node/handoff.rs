@@ -59,7 +59,7 @@ impl Node {
         let waiter = Waiter {
             database: keyspace.database(),
             ticket: wait.ticket,
-            owner: request.owner.text().into(),
+            owner: request.owner.bytes().into(),
             keys: keys.collect(),
             ttl_ms: request.ttl.ms(),
             floor: request.floor,
@@ -99,7 +99,7 @@ impl Node {
         let mut any = false;
         for key in 0..keyspace.count() {
             let name = keyspace.name(key);
-            if self.queues.is_preceded(database, name, ticket, request.owner.text()) {
+            if self.queues.is_preceded(database, name, ticket, request.owner.bytes()) {
                 self.queues.note_free(database, name);
                 any = true;
             }
@@ -110,7 +110,7 @@ impl Node {
     /// A request was granted at once: it waits no longer, and others learn its ticket.
     pub(super) fn granted_at_once(&mut self, keyspace: &impl Keyspace, request: &Acquire<'_>) {
         if !self.queues.is_empty() {
-            self.leave_line(keyspace, request.owner.text());
+            self.leave_line(keyspace, request.owner.bytes());
         }
         if let Some(wait) = &request.wait {
             for key in 0..keyspace.count() {
@@ -166,12 +166,11 @@ impl Node {
             wait: None,
         };
         let now = clock.latest();
-        let packed = &owner.packed();
         // Whoever is in the way is followed by another look.
-        let Standing::Open { has_locks } = self.standing(keyspace, packed, clock).ok()? else {
+        let Standing::Open { has_locks } = self.standing(keyspace, owner.bytes(), clock).ok()? else {
             return None;
         };
-        let fence = match self.grant(keyspace, &request, packed, has_locks, now, clock) {
+        let fence = match self.grant(keyspace, &request, owner.bytes(), has_locks, now, clock) {
             Ok(fence) => fence?,
             Err(_) => {
                 // A full disk, most of all. Nothing happens to the key when that is over.
@@ -200,10 +199,10 @@ impl Node {
         }
     }
 
-    /// The lock of a key has gone to another server, and its key with it. Those who wait are sent away: this node
-    /// is no longer the one to ask. At most about so many keys' worth of them, and the others are due; tells how many.
-    pub fn key_moved_away(&mut self, database: Database, key: &[u8], at_most: usize) -> usize {
-        self.queues.moved_away(database, key, at_most)
+    /// `MIGRATE` has taken a key and its lock to another server. The node forgets the key's waiters: the lock is not
+    /// this node's to grant.
+    pub fn key_moved_away(&mut self, database: Database, key: &[u8]) {
+        self.queues.moved_away(database, key);
     }
 
     /// Whether somebody waits for a key.

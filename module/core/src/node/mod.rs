@@ -18,7 +18,6 @@ use crate::fence::{self, Stripe, Stripes};
 use crate::grammar::{Acquire, Apply, Extend, Release};
 use crate::keyspace::{Effect, Keyspace, Occupant};
 use crate::late::LateReleases;
-use crate::pack::Packed;
 use crate::queue::{DEFAULT_CLAIM_WINDOW_MS, Queues};
 use crate::reply::Reply;
 use crate::request::{DEFAULT_MAX_TTL_MS, MAX_TTL_LIMIT_MS, Ttl};
@@ -117,7 +116,7 @@ impl Node {
     ) -> Result<Reply, Fault> {
         self.refuse_unless_voting()?;
         let now = clock.latest();
-        let owner = &request.owner.packed();
+        let owner = request.owner.bytes();
         match self.standing(keyspace, owner, clock)? {
             Standing::Held => self.refuse(keyspace, request, clock),
             Standing::Mine { fence } => {
@@ -127,7 +126,7 @@ impl Node {
                 self.counters.refreshes += 1;
                 for key in 0..keyspace.count() {
                     let as_many = |count| count;
-                    self.prolong(keyspace, key, fence, as_many, request.owner.text(), request.ttl, now);
+                    self.prolong(keyspace, key, fence, as_many, request.owner.bytes(), request.ttl, now);
                 }
                 Ok(Reply::Integer(fence))
             }
@@ -159,7 +158,7 @@ impl Node {
     ) -> Result<Reply, Fault> {
         self.refuse_unless_voting()?;
         let now = clock.latest();
-        if !self.owns_all(keyspace, &request.owner.packed(), clock)? {
+        if !self.owns_all(keyspace, request.owner.bytes(), clock)? {
             self.counters.stale_extensions += 1;
             return Ok(Reply::Nil);
         }
@@ -174,7 +173,7 @@ impl Node {
         self.counters.extensions += 1;
         for key in 0..keyspace.count() {
             let one_more = |count: u32| count.saturating_add(1);
-            self.prolong(keyspace, key, largest, one_more, request.owner.text(), request.ttl, now);
+            self.prolong(keyspace, key, largest, one_more, request.owner.bytes(), request.ttl, now);
         }
         Ok(Reply::Integer(largest))
     }
@@ -189,15 +188,15 @@ impl Node {
         request: &Release<'_>,
         clock: &mut impl NodeClock,
     ) -> Result<Reply, Fault> {
-        if !self.owns_all(keyspace, &request.owner.packed(), clock)? {
+        if !self.owns_all(keyspace, request.owner.bytes(), clock)? {
             self.counters.stale_releases += 1;
             if !self.queues.is_empty() {
-                self.leave_line(keyspace, request.owner.text());
+                self.leave_line(keyspace, request.owner.bytes());
             }
             let now = clock.latest();
             if let Some(connection) = keyspace.connection() {
                 for key in 0..keyspace.count() {
-                    self.late.remember(keyspace.name(key), request.owner.text(), connection, now);
+                    self.late.remember(keyspace.name(key), request.owner.bytes(), connection, now);
                 }
             }
             return Ok(Reply::Integer(0));
@@ -212,7 +211,7 @@ impl Node {
 
     /// Does on a copy what a release did on the master: no clock is asked.
     pub fn replay_release(&mut self, keyspace: &mut impl Keyspace, request: &Release<'_>) -> Reply {
-        let owner = &request.owner.packed();
+        let owner = request.owner.bytes();
         for key in 0..keyspace.count() {
             if let Occupant::Lock(id) = keyspace.occupant(key)
                 && self.locks.is_owned_by(id, owner)
@@ -235,7 +234,7 @@ impl Node {
         clock: &mut impl NodeClock,
     ) -> Result<(), Fault> {
         let now = clock.latest();
-        let owner = &request.owner.packed();
+        let owner = request.owner.bytes();
         let stripe = keyspace.stripe(0);
         // No node grants for longer, so no lock has more left.
         let left_ms = request.left_ms.min(MAX_TTL_LIMIT_MS);
@@ -276,7 +275,7 @@ impl Node {
         };
         let id = self.locks.insert(&lock).ok_or(FULL)?;
         let gone = keyspace.put(0, id);
-        self.bury_if(gone);
+        self.reclaim_if(gone);
         Ok(())
     }
 
@@ -300,9 +299,9 @@ impl Node {
         }
     }
 
-    /// Tells about this node. `unburied` locks have left the keyspace and are about to be forgotten.
+    /// Tells about this node. `unreclaimed` locks have left the keyspace and are about to be forgotten.
     #[must_use]
-    pub fn describe(&self, unburied: u64, role: Role, clock: &mut impl NodeClock) -> Reply {
+    pub fn describe(&self, unreclaimed: u64, role: Role, clock: &mut impl NodeClock) -> Reply {
         Reply::Map(vec![
             ("node-id", self.state.node_id.as_bytes().into()),
             ("incarnation", self.state.incarnation.into()),
@@ -312,7 +311,7 @@ impl Node {
             ("fence", self.largest_fence().into()),
             ("high-water", self.state.highest().into()),
             ("quarantine-ms", self.quarantine_left_ms(clock).into()),
-            ("locks", self.held().saturating_sub(unburied).into()),
+            ("locks", self.held().saturating_sub(unreclaimed).into()),
             ("waiters", self.waiters().into()),
             ("longest-lease-ms", self.state.longest_lease_ms.into()),
             ("max-ttl-ms", self.max_ttl_ms.into()),
@@ -326,7 +325,7 @@ impl Node {
     fn standing(
         &self,
         keyspace: &impl Keyspace,
-        owner: &Packed<'_>,
+        owner: &[u8],
         clock: &mut impl NodeClock,
     ) -> Result<Standing, Fault> {
         let mut held = false;
@@ -360,7 +359,7 @@ impl Node {
     fn owns_all(
         &self,
         keyspace: &impl Keyspace,
-        owner: &Packed<'_>,
+        owner: &[u8],
         clock: &mut impl NodeClock,
     ) -> Result<bool, Fault> {
         let mut all = true;
@@ -383,7 +382,7 @@ impl Node {
         &mut self,
         keyspace: &mut impl Keyspace,
         request: &Acquire<'_>,
-        owner: &Packed<'_>,
+        owner: &[u8],
         has_locks: bool,
         now: Millis,
         clock: &mut impl NodeClock,
@@ -435,9 +434,9 @@ impl Node {
             let id = self.locks.insert(&lock).ok_or(FULL)?;
             self.stripes.raise(keyspace.stripe(key), fence);
             let gone = keyspace.put(key, id);
-            self.bury_if(gone);
+            self.reclaim_if(gone);
             let left_ms = now.left_until(deadline);
-            let owner = request.owner.text();
+            let owner = request.owner.bytes();
             keyspace.replicate(Effect::Granted { key, owner, fence, left_ms, label: request.label });
         }
         self.counters.grants += 1;
@@ -487,7 +486,7 @@ impl Node {
         }
         let Some(connection) = keyspace.connection() else { return false };
         (0..keyspace.count())
-            .any(|key| self.late.bars(keyspace.name(key), request.owner.text(), connection, now))
+            .any(|key| self.late.bars(keyspace.name(key), request.owner.bytes(), connection, now))
     }
 
     /// Lets a key's lock go on with this fence: its deadline moves out, its extensions are counted.
@@ -567,7 +566,7 @@ impl Node {
     }
 
     #[inline]
-    fn bury_if(&mut self, gone: Option<LockId>) {
+    fn reclaim_if(&mut self, gone: Option<LockId>) {
         if let Some(lock) = gone {
             self.forget(lock);
         }

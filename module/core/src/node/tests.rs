@@ -10,9 +10,9 @@ use crate::memory::MemoryNode;
 use crate::table::{Database, LockId};
 
 /// A keyspace of one key that nobody sweeps.
-struct OneKey(Occupant);
+struct SingleKey(Occupant);
 
-impl OneKey {
+impl SingleKey {
     fn now_has(&mut self, occupant: Occupant) -> Option<LockId> {
         match std::mem::replace(&mut self.0, occupant) {
             Occupant::Lock(gone) => Some(gone),
@@ -21,7 +21,7 @@ impl OneKey {
     }
 }
 
-impl Keyspace for OneKey {
+impl Keyspace for SingleKey {
     fn count(&self) -> usize {
         1
     }
@@ -53,14 +53,14 @@ fn node() -> Node {
     Node::new(DurableState::new("f".repeat(40), 0), Stripes::default())
 }
 
-fn acquire(node: &mut Node, keys: &mut OneKey, owner: &[u8], mut now: Millis) -> Result<Reply, Fault> {
+fn acquire(node: &mut Node, keys: &mut SingleKey, owner: &[u8], mut now: Millis) -> Result<Reply, Fault> {
     let request = grammar::acquire(Verb::Acquire, &[b"", b"k", owner, b"1000"], 10_000).unwrap();
     node.acquire(keys, &request, &mut now)
 }
 
 #[test]
 fn a_lock_that_has_run_out_is_over_before_it_is_swept() {
-    let (mut node, mut keys) = (node(), OneKey(Occupant::Empty));
+    let (mut node, mut keys) = (node(), SingleKey(Occupant::Empty));
     let granted = Millis::START;
     assert_eq!(acquire(&mut node, &mut keys, b"a", granted), Ok(Reply::Integer(1)));
     let mut over = granted.deadline_after(1_000);
@@ -74,7 +74,7 @@ fn a_lock_that_has_run_out_is_over_before_it_is_swept() {
 
 #[test]
 fn a_shorter_reason_to_wait_does_not_end_a_longer_one() {
-    let (mut node, mut keys) = (node(), OneKey(Occupant::Empty));
+    let (mut node, mut keys) = (node(), SingleKey(Occupant::Empty));
     let mut now = Millis::START;
     node.quarantine(500, &mut now);
     node.quarantine(20, &mut now);
@@ -104,13 +104,13 @@ fn after_a_crash_no_number_comes_again_and_no_lock_too_early() {
 }
 
 /// A keyspace whose disk may be full, and the state that was stored last.
-struct Disk {
-    keys: OneKey,
+struct FallibleDisk {
+    keys: SingleKey,
     is_full: bool,
     stored: Option<DurableState>,
 }
 
-impl Keyspace for Disk {
+impl Keyspace for FallibleDisk {
     fn count(&self) -> usize {
         1
     }
@@ -159,7 +159,7 @@ fn an_unsaved_state_is_stored_before_anything_is_granted() {
     assert!(unsaved.highest() > high.fence && unsaved.longest_lease_ms >= high.left_ms, "{unsaved:?}");
     node.set_unsaved_state(unsaved.clone());
     node.load(0, b"elsewhere", &high, &mut now).unwrap();
-    let mut disk = Disk { keys: OneKey(Occupant::Empty), is_full: true, stored: None };
+    let mut disk = FallibleDisk { keys: SingleKey(Occupant::Empty), is_full: true, stored: None };
     // A fence and a lease far below the unsaved ones.
     let request = grammar::acquire(Verb::Acquire, &[b"", b"k", b"mine", b"1000"], 10_000).unwrap();
     assert_eq!(node.acquire(&mut disk, &request, &mut now), Err(Fault::NotStored));
@@ -174,7 +174,7 @@ fn an_unsaved_state_is_stored_before_anything_is_granted() {
 #[test]
 fn a_longer_lease_is_stored_before_it_is_granted() {
     let (mut node, mut now) = (node(), Millis::START);
-    let mut disk = Disk { keys: OneKey(Occupant::Empty), is_full: false, stored: None };
+    let mut disk = FallibleDisk { keys: SingleKey(Occupant::Empty), is_full: false, stored: None };
     for ttl_ms in [1_000, 60_000] {
         let ttl = ttl_ms.to_string();
         let request = grammar::acquire(Verb::Acquire, &[b"", b"k", b"me", ttl.as_bytes()], 100_000).unwrap();
@@ -263,7 +263,7 @@ fn a_loaded_lock_raises_the_fences_of_its_key() {
 
 #[test]
 fn a_lock_that_a_replica_copies_raises_the_fences_of_its_key() {
-    let (mut node, mut keys, mut now) = (node(), OneKey(Occupant::Empty), Millis::START);
+    let (mut node, mut keys, mut now) = (node(), SingleKey(Occupant::Empty), Millis::START);
     let apply = grammar::apply(&[b"REDLOCK.APPLY", b"k", b"theirs", b"77", b"1000"]).unwrap();
     node.apply(&mut keys, &apply, &mut now).unwrap();
     let release = grammar::release(Verb::Release, &[b"", b"k", b"theirs"]).unwrap();

@@ -60,7 +60,7 @@ impl Node {
         self.counters.expirations += 1;
         self.raise_past(lock, Stripe::of(self.locks.place(lock).1));
         self.note_free_place(lock);
-        self.bury_if(gone);
+        self.reclaim_if(gone);
     }
 
     /// Makes sure that the next fence on a stripe is larger than that of a lock: a renamed lock has a fence of the
@@ -83,7 +83,7 @@ impl Node {
     }
 
     /// Forgets a lock whose value has left the keyspace.
-    pub fn bury(&mut self, lock: LockId) {
+    pub fn reclaim(&mut self, lock: LockId) {
         self.note_free_place(lock);
         self.forget(lock);
     }
@@ -130,7 +130,7 @@ impl Node {
             .insert(&NewLock {
                 database,
                 key,
-                owner: &owner.packed(),
+                owner: owner.bytes(),
                 label: request::label(&image.label)?,
                 fence: image.fence,
                 granted: Millis(now.0.saturating_sub(image.held_ms)),

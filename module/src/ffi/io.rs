@@ -6,7 +6,8 @@ use std::marker::PhantomData;
 use redis_module::raw;
 use redlock_core::image::LockImage;
 
-use super::api::{bytes, long, server};
+use super::api::server;
+use super::convert::{bytes, long};
 
 /// A dataset being loaded, saved or rewritten, for the length of one call.
 #[derive(Clone, Copy)]

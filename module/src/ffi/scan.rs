@@ -5,8 +5,11 @@ use std::ffi::c_void;
 use redis_module::raw;
 use redlock_core::LockId;
 
-use super::api::{Ctx, server};
-use super::edge;
+use super::api::server;
+use super::callbacks::guarded;
+use super::context::Ctx;
+use super::convert::bytes;
+use super::data_type::lock_of_key;
 
 /// A walk through one database. Keys that stay there all the time are seen, others perhaps.
 pub(crate) struct Scan(*mut raw::RedisModuleScanCursor);
@@ -22,7 +25,7 @@ impl Scan {
     pub(crate) fn step(&mut self, ctx: Ctx<'_>, found: &mut Vec<(LockId, Vec<u8>)>) -> bool {
         let list = std::ptr::from_mut(found).cast::<c_void>();
         // SAFETY: context and cursor are alive; the callback gets the list back, during this call only.
-        unsafe { server!(RedisModule_Scan)(ctx.raw, self.0, Some(edge::scanned_key), list) != 0 }
+        unsafe { server!(RedisModule_Scan)(ctx.raw, self.0, Some(scanned_key), list) != 0 }
     }
 }
 
@@ -31,4 +34,21 @@ impl Drop for Scan {
         // SAFETY: the cursor is ours and is destroyed once.
         unsafe { server!(RedisModule_ScanCursorDestroy)(self.0) };
     }
+}
+
+unsafe extern "C" fn scanned_key(
+    _: *mut raw::RedisModuleCtx,
+    name: *mut raw::RedisModuleString,
+    key: *mut raw::RedisModuleKey,
+    found: *mut c_void,
+) {
+    guarded("a search", || {
+        // SAFETY: called by the server, during `Scan::step`, with a live key (or none), its name, and
+        // the list that `step` has passed.
+        unsafe {
+            if let Some(lock) = lock_of_key(key) {
+                (*found.cast::<Vec<(LockId, Vec<u8>)>>()).push((lock, bytes(name).to_vec()));
+            }
+        }
+    });
 }

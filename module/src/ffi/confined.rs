@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 
-use super::api::Ctx;
+use super::context::Ctx;
 
 thread_local! {
     /// Set once, on the thread that loads the module: the server's main thread.

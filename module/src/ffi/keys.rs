@@ -1,15 +1,18 @@
 //! Keys that are open in the server.
 
-use std::ffi::{c_int, c_longlong, c_void};
+use std::ffi::c_int;
 
 use redis_module::raw;
 use redlock_core::durable::DurableState;
 use redlock_core::table::Database;
 use redlock_core::{Effect, Fault, Keyspace, LockId, Occupant};
 
-use super::api::{Ctx, OwnedText, long, server};
-use super::register::lock_type;
-use crate::state::see_off;
+use super::api::server;
+use super::context::Ctx;
+use super::convert::OwnedText;
+use super::data_type::{lock_of_key, lock_type, value_of_lock};
+use super::replication::replicate_effect;
+use crate::reclaim::remove_value;
 use crate::state_file;
 
 const READ: c_int = raw::REDISMODULE_READ as c_int;
@@ -74,7 +77,7 @@ impl OpenKey {
 
     fn replace(&mut self, by: Occupant, change: impl FnOnce()) -> Option<LockId> {
         match std::mem::replace(&mut self.occupant, by) {
-            Occupant::Lock(old) => see_off(old, change),
+            Occupant::Lock(old) => remove_value(old, change),
             _ => {
                 change();
                 None
@@ -96,87 +99,6 @@ unsafe fn occupant_of_key(key: *mut raw::RedisModuleKey) -> Occupant {
             raw::REDISMODULE_KEYTYPE_STRING => Occupant::ForeignString,
             raw::REDISMODULE_KEYTYPE_MODULE => lock_of_key(key).map_or(Occupant::OtherType, Occupant::Lock),
             _ => Occupant::OtherType,
-        }
-    }
-}
-
-/// A lock's name as the server keeps it: where a pointer would be, there is a number.
-pub(super) fn value_of_lock(lock: LockId) -> *mut c_void {
-    std::ptr::without_provenance_mut(lock.to_bits() as usize)
-}
-
-/// The lock that a value names.
-pub(super) fn lock_of_value(value: *const c_void) -> Option<LockId> {
-    u32::try_from(value.addr()).ok().filter(|bits| *bits != 0).map(LockId::from_bits)
-}
-
-/// The lock that is a key's value, if the value is of our type.
-///
-/// # Safety
-/// `key` must be an open key or null.
-pub(super) unsafe fn lock_of_key(key: *mut raw::RedisModuleKey) -> Option<LockId> {
-    // SAFETY: as the caller promises. The value is a number, not an address.
-    unsafe {
-        if key.is_null() || server!(RedisModule_ModuleTypeGetType)(key) != lock_type() {
-            return None;
-        }
-        lock_of_value(server!(RedisModule_ModuleTypeGetValue)(key))
-    }
-}
-
-/// Who hears of effects.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Audience {
-    /// An AOF, replicas, or perhaps one of them.
-    Somebody,
-    /// Nobody for certain. Spelling an effect out takes as long as the rest of a command.
-    Nobody,
-}
-
-/// Hands a lock as it now stands on to replicas and the AOF.
-#[cold]
-pub(super) fn spell_out(
-    ctx: Ctx<'_>,
-    effect: Effect<'_>,
-    raw_name: impl Fn(usize) -> *mut raw::RedisModuleString,
-) {
-    let (to, name) = (ctx.raw, c"REDLOCK.APPLY".as_ptr());
-    // SAFETY: the context is alive; `s` takes a string of the server, `b` bytes and their length, `l`
-    // a long long, `c` a C string, in the order of the format.
-    unsafe {
-        let send = server!(RedisModule_Replicate);
-        match effect {
-            Effect::Granted { key, owner, fence, left_ms, label } => {
-                // The last three arguments are the label's: without one the format ends before them.
-                let format = if label.is_empty() { c"sbll" } else { c"sbllcb" };
-                let (key, token) = (raw_name(key), c"LABEL".as_ptr());
-                let (fence, left) = (long(fence), long(left_ms));
-                send(
-                    to,
-                    name,
-                    format.as_ptr(),
-                    key,
-                    owner.as_ptr(),
-                    owner.len(),
-                    fence,
-                    left,
-                    token,
-                    label.as_ptr(),
-                    label.len(),
-                );
-            }
-            Effect::Prolonged { key, owner, fence, left_ms, held_ms, extensions } => {
-                let (format, key) = (c"sbllclcl".as_ptr(), raw_name(key));
-                let (fence, left, held) = (long(fence), long(left_ms), long(held_ms));
-                let (owner, owner_len, count) = (owner.as_ptr(), owner.len(), c_longlong::from(extensions));
-                let (since, times) = (c"HELD".as_ptr(), c"EXT".as_ptr());
-                send(to, name, format, key, owner, owner_len, fence, left, since, held, times, count);
-            }
-            Effect::Dataset { id, high_water } => {
-                let name = c"REDLOCK.DATASET".as_ptr();
-                send(to, name, c"ll".as_ptr(), long(id), long(high_water));
-            }
-            Effect::Released => {}
         }
     }
 }
@@ -270,6 +192,6 @@ impl Keyspace for NamedKeys<'_> {
     }
 
     fn replicate(&mut self, effect: Effect<'_>) {
-        spell_out(self.ctx, effect, |key| self.open[key].name.raw);
+        replicate_effect(self.ctx, effect, |key| self.open[key].name.raw);
     }
 }

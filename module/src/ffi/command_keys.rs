@@ -7,22 +7,24 @@ use redlock_core::grammar::Keys;
 use redlock_core::table::Database;
 use redlock_core::{Effect, Fault, Keyspace, LockId, Occupant};
 
-use super::api::{Ctx, server};
-use super::edge::Words;
-use super::keys::{Audience, Intent, OpenKey, spell_out};
+use super::api::server;
+use super::args::Args;
+use super::context::Ctx;
+use super::keys::{Intent, OpenKey};
+use super::replication::{ReplicationTarget, replicate_effect};
 use crate::state_file;
 
 /// What the keys of a command have in common.
 #[derive(Clone, Copy)]
-pub(crate) struct Setting<'a> {
+pub(crate) struct KeyContext<'a> {
     pub(crate) ctx: Ctx<'a>,
     pub(crate) database: Database,
-    pub(crate) audience: Audience,
+    pub(crate) replication_target: ReplicationTarget,
 }
 
 /// The only key of a command, as of most.
 pub(crate) struct OneKey<'a> {
-    setting: Setting<'a>,
+    context: KeyContext<'a>,
     raw_name: *mut raw::RedisModuleString,
     name: &'a [u8],
     /// Where it is known: finding it takes a while, and most commands need it not at all.
@@ -31,25 +33,25 @@ pub(crate) struct OneKey<'a> {
 }
 
 impl<'a> OneKey<'a> {
-    /// Opens the key that is a word of the command.
+    /// Opens the key that is an argument of the command.
     pub(crate) fn open(
-        setting: Setting<'a>,
-        words: &Words<'a>,
-        word: usize,
+        context: KeyContext<'a>,
+        args: &Args<'a>,
+        arg: usize,
         stripe: Option<Stripe>,
         intent: Intent,
     ) -> Self {
-        let raw_name = words.raw(word);
-        // SAFETY: words are valid strings for the length of the call.
-        let open = unsafe { OpenKey::open(setting.ctx, raw_name, intent) };
-        Self { setting, raw_name, name: words.word(word), stripe, open }
+        let raw_name = args.raw(arg);
+        // SAFETY: arguments are valid strings for the length of the call.
+        let open = unsafe { OpenKey::open(context.ctx, raw_name, intent) };
+        Self { context, raw_name, name: args.arg(arg), stripe, open }
     }
 
     /// Tells watchers and caches that the key has changed. The module says so itself, because a refused
     /// command opens its key for writing and yet changes nothing.
     fn changed(&self) {
         // SAFETY: the context is alive, the name valid.
-        unsafe { server!(RedisModule_SignalModifiedKey)(self.setting.ctx.raw, self.raw_name) };
+        unsafe { server!(RedisModule_SignalModifiedKey)(self.context.ctx.raw, self.raw_name) };
     }
 }
 
@@ -59,13 +61,13 @@ impl Keyspace for OneKey<'_> {
     }
 
     fn database(&self) -> Database {
-        self.setting.database
+        self.context.database
     }
 
     fn connection(&self) -> Option<u64> {
-        let ctx = self.setting.ctx;
+        let ctx = self.context.ctx;
         // A script runs as a client of its own.
-        (!ctx.circumstances().is_script()).then(|| ctx.connection())
+        (!ctx.flags().is_script()).then(|| ctx.connection())
     }
 
     fn name(&self, _: usize) -> &[u8] {
@@ -100,19 +102,19 @@ impl Keyspace for OneKey<'_> {
         if let Effect::Prolonged { .. } = effect {
             self.changed();
         }
-        let ctx = self.setting.ctx;
-        match (self.setting.audience, effect) {
-            (Audience::Nobody, Effect::Dataset { .. }) => {}
+        let ctx = self.context.ctx;
+        match (self.context.replication_target, effect) {
+            (ReplicationTarget::Absent, Effect::Dataset { .. }) => {}
             // With nobody there to hear it, this only counts the change towards the next save.
-            (Audience::Nobody, _) | (_, Effect::Released) => ctx.replicate_verbatim(),
-            (Audience::Somebody, effect) => spell_out(ctx, effect, |_| self.raw_name),
+            (ReplicationTarget::Absent, _) | (_, Effect::Released) => ctx.replicate_verbatim(),
+            (ReplicationTarget::Present, effect) => replicate_effect(ctx, effect, |_| self.raw_name),
         }
     }
 }
 
 /// The keys of a command that counts them.
 pub(crate) struct ManyKeys<'a> {
-    setting: Setting<'a>,
+    context: KeyContext<'a>,
     keys: Vec<OneKey<'a>>,
     /// The command itself was handed on; once is enough, however many keys it has.
     is_handed_on: bool,
@@ -120,9 +122,9 @@ pub(crate) struct ManyKeys<'a> {
 
 impl<'a> ManyKeys<'a> {
     /// Opens the keys of a command.
-    pub(crate) fn open(setting: Setting<'a>, words: &Words<'a>, keys: &Keys, intent: Intent) -> Self {
-        let open = |word| OneKey::open(setting, words, word, None, intent);
-        Self { setting, keys: keys.words().map(open).collect(), is_handed_on: false }
+    pub(crate) fn open(context: KeyContext<'a>, args: &Args<'a>, keys: &Keys, intent: Intent) -> Self {
+        let open = |arg| OneKey::open(context, args, arg, None, intent);
+        Self { context, keys: keys.words().map(open).collect(), is_handed_on: false }
     }
 }
 
@@ -132,7 +134,7 @@ impl Keyspace for ManyKeys<'_> {
     }
 
     fn database(&self) -> Database {
-        self.setting.database
+        self.context.database
     }
 
     fn connection(&self) -> Option<u64> {
@@ -167,15 +169,15 @@ impl Keyspace for ManyKeys<'_> {
         if let Effect::Prolonged { key, .. } = effect {
             self.keys[key].changed();
         }
-        match (self.setting.audience, effect) {
-            (Audience::Nobody, Effect::Dataset { .. }) => {}
-            (Audience::Nobody, _) | (_, Effect::Released) => {
+        match (self.context.replication_target, effect) {
+            (ReplicationTarget::Absent, Effect::Dataset { .. }) => {}
+            (ReplicationTarget::Absent, _) | (_, Effect::Released) => {
                 if !std::mem::replace(&mut self.is_handed_on, true) {
-                    self.setting.ctx.replicate_verbatim();
+                    self.context.ctx.replicate_verbatim();
                 }
             }
-            (Audience::Somebody, effect) => {
-                spell_out(self.setting.ctx, effect, |key| self.keys[key].raw_name);
+            (ReplicationTarget::Present, effect) => {
+                replicate_effect(self.context.ctx, effect, |key| self.keys[key].raw_name);
             }
         }
     }

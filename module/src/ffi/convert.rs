@@ -1,0 +1,54 @@
+//! Strings and numbers, as the server has them and as Rust has them.
+
+use std::ffi::{CString, c_longlong};
+
+use redis_module::raw;
+
+use super::api::server;
+use super::context::Ctx;
+
+/// A string that the module has made.
+pub(super) struct OwnedText<'a> {
+    ctx: Ctx<'a>,
+    pub(super) raw: *mut raw::RedisModuleString,
+}
+
+impl<'a> OwnedText<'a> {
+    pub(super) fn new(ctx: Ctx<'a>, bytes: &[u8]) -> Self {
+        // SAFETY: the context is alive, the bytes outlive the call, which copies them.
+        let raw = unsafe { server!(RedisModule_CreateString)(ctx.raw, bytes.as_ptr().cast(), bytes.len()) };
+        Self { ctx, raw }
+    }
+}
+
+impl Drop for OwnedText<'_> {
+    fn drop(&mut self) {
+        // SAFETY: the string was made by `new` and is freed once.
+        unsafe { server!(RedisModule_FreeString)(self.ctx.raw, self.raw) };
+    }
+}
+
+/// The bytes of a string of the server.
+///
+/// # Safety
+/// `string` must be valid for `'a`.
+pub(super) unsafe fn bytes<'a>(string: *const raw::RedisModuleString) -> &'a [u8] {
+    let mut len = 0;
+    // SAFETY: the string is valid; `len` outlives the call.
+    let start = unsafe { server!(RedisModule_StringPtrLen)(string, &raw mut len) };
+    if start.is_null() {
+        return &[];
+    }
+    // SAFETY: the server says that so many bytes are there, for as long as the string is.
+    unsafe { std::slice::from_raw_parts(start.cast(), len) }
+}
+
+/// A number for the server.
+pub(super) fn long(number: u64) -> c_longlong {
+    c_longlong::try_from(number).unwrap_or(c_longlong::MAX)
+}
+
+/// A text for the server; it cannot have a NUL in it.
+pub(super) fn text(line: &str) -> CString {
+    CString::new(line.replace('\0', "\\0")).unwrap_or_default()
+}
