@@ -8,7 +8,7 @@
 //! Only equal answers count. "The largest of what the nodes said" gives two holders one number within ten
 //! steps: the largest may be known to one node only.
 
-use crate::reach::{commands_to_raise, is_within_reach};
+use crate::fence_reach::{commands_to_raise, is_within_reach};
 use crate::{NodeSet, Quorum, Vote};
 use std::time::Duration;
 
@@ -225,7 +225,7 @@ fn quarantine(vote: &Vote) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reach::{MAX_FENCE, RAISE_CAP, RAISE_STEP};
+    use crate::fence_reach::{MAX_FENCE, RAISE_CAP, RAISE_STEP};
     use crate::{Failure, FailureKind};
 
     /// Votes in short: `g7` granted with 7, `r` refused, `q9` quarantined for 9 ms, `x` failed, `.` pending.

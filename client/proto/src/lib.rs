@@ -10,16 +10,15 @@
 //! | [`validity`] | for how long a lock may be believed |
 //! | [`answer`] | what a node can say |
 //! | [`ballot`] | who won: one number from a majority |
-//! | [`reach`] | how far a node raises a fence |
-//! | [`session`] | one lock, from the first request to the last answer |
-//! | [`hint`] | what to ask the nodes to count from |
+//! | [`fence_reach`] | how far a node raises a fence |
+//! | [`lock_state`] | one lock, from the first request to the last answer |
+//! | [`fence_hint`] | what to ask the nodes to count from |
 //! | [`identity`] | whether the node at an address is the one of before |
-//! | [`pace`] | when a holder extends, and when it must stop |
+//! | [`keep_alive`] | when a holder extends, and when it must stop |
 //! | [`retry`] | whether and when to try again |
 //! | [`decimal`] | numbers as text |
-//! | [`census`] | what the nodes together say about a lock |
+//! | [`inspection`] | what the nodes together say about a lock |
 //! | [`rendezvous`] | which of several groups of nodes has a resource |
-//! | [`ceiling`] | the number that no holder of a group has gone beyond |
 //! | [`admission`] | the terms on which a node is admitted |
 
 #![forbid(unsafe_code)]
@@ -27,28 +26,29 @@
 pub mod admission;
 pub mod answer;
 pub mod ballot;
-pub mod ceiling;
-pub mod census;
 pub mod decimal;
-pub mod hint;
+pub mod fence_hint;
+pub mod fence_reach;
 pub mod identity;
+pub mod inspection;
+pub mod keep_alive;
+pub mod lock_state;
 pub mod moment;
 pub mod nodes;
-pub mod pace;
 pub mod quorum;
-pub mod reach;
 pub mod rendezvous;
 pub mod retry;
-pub mod session;
 pub mod validity;
 
 pub use answer::{Failure, FailureKind, Reply, Vote};
 pub use ballot::{Ballot, Refusal, Verdict};
 pub use decimal::Decimal;
+pub use lock_state::{
+    Ask, Event, Grant, LockState, QueueRequest, ReleaseOutcome, ReleaseProgress, Request, Transmit,
+};
 pub use moment::Moment;
 pub use nodes::{MAX_NODES, NodeSet};
 pub use quorum::Quorum;
 pub use rendezvous::Rendezvous;
 pub use retry::Retry;
-pub use session::{Ask, Event, Freed, Freeing, Grant, Line, Request, Session};
 pub use validity::Drift;

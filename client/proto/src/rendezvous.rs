@@ -39,9 +39,9 @@ pub enum Misnamed {
 impl fmt::Display for Misnamed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoGroup => f.write_str("no group is named"),
-            Self::Nameless => f.write_str("a group must have a name"),
-            Self::Twice(name) => write!(f, "two groups are named {name}"),
+            Self::NoGroup => f.write_str("at least one shard must be named"),
+            Self::Nameless => f.write_str("a shard must have a name"),
+            Self::Twice(name) => write!(f, "two shards are named {name}"),
         }
     }
 }

@@ -1,7 +1,8 @@
-//! Sessions driven by hand: each line of a history is an answer.
+//! Clients driven by hand: each line of a history is an answer.
 
+use super::testing::Output;
 use super::*;
-use crate::reach::{MAX_FENCE, RAISE_CAP, RAISE_STEP};
+use crate::fence_reach::{MAX_FENCE, RAISE_CAP, RAISE_STEP};
 
 const TTL: Duration = Duration::from_millis(10_000);
 /// What is left of it with the default drift, counted from the send.
@@ -11,18 +12,18 @@ fn at(ms: u64) -> Moment {
     Moment::on_one_clock(ms * 1_000_000)
 }
 
-/// A session, what it asked last, and a clock to move.
+/// A client, what it asked last, and a clock to move.
 struct Run {
-    session: Session,
+    lock: LockState,
     acquire: Request,
     now_ms: u64,
 }
 
 impl Run {
     fn of(nodes: usize) -> Self {
-        let (session, acquire) =
-            Session::begin(Quorum::of(nodes).unwrap(), Drift::default(), TTL, None, at(0));
-        Self { session, acquire, now_ms: 0 }
+        let (lock, acquire) =
+            LockState::begin(Quorum::of(nodes).unwrap(), Drift::default(), TTL, None, at(0));
+        Self { lock, acquire, now_ms: 0 }
     }
 
     /// Five nodes hold the lock with fence 7, granted one millisecond after it was asked for.
@@ -32,25 +33,25 @@ impl Run {
         for node in 0..5 {
             run.voted(node, Reply::Number(7));
         }
-        assert_eq!(run.session.fence(), Some(7));
+        assert_eq!(run.lock.fence(), Some(7));
         run
     }
 
-    fn voted(&mut self, node: usize, reply: Reply) -> Option<Event> {
+    fn voted(&mut self, node: usize, reply: Reply) -> Option<Output> {
         let acquire = self.acquire;
-        self.session.answered(node, &acquire, reply, at(self.now_ms))
+        self.lock.on_reply(node, &acquire, reply, at(self.now_ms))
     }
 
-    fn answered(&mut self, node: usize, request: &Request, reply: Reply) -> Option<Event> {
-        self.session.answered(node, request, reply, at(self.now_ms))
+    fn answered(&mut self, node: usize, request: &Request, reply: Reply) -> Option<Output> {
+        self.lock.on_reply(node, request, reply, at(self.now_ms))
     }
 
     fn extend(&mut self) -> Request {
-        self.session.extend(TTL, at(self.now_ms)).expect("the lock is held").0
+        self.lock.on_extend(TTL, at(self.now_ms)).expect("the lock is held").0
     }
 
     fn valid_until_ms(&self) -> Option<u64> {
-        self.session.valid_until().map(|until| until.nanoseconds().0 / 1_000_000)
+        self.lock.valid_until().map(|until| until.nanoseconds().0 / 1_000_000)
     }
 }
 
@@ -67,11 +68,11 @@ fn one_round_when_a_majority_agrees() {
     let mut run = Run::of(5);
     assert!(run.voted(0, Reply::Number(7)).is_none());
     assert!(run.voted(1, Reply::Number(7)).is_none());
-    assert!(matches!(run.voted(2, Reply::Number(7)), Some(Event::Held { fence: 7 })));
+    assert!(matches!(run.voted(2, Reply::Number(7)), Some(Output::Event(Event::Held { fence: 7 }))));
     // Stragglers change nothing, whatever they say.
     assert!(run.voted(3, Reply::Number(99)).is_none());
     assert!(run.voted(4, Reply::Nil).is_none());
-    assert_eq!(run.session.fence(), Some(7));
+    assert_eq!(run.lock.fence(), Some(7));
 }
 
 #[test]
@@ -88,9 +89,9 @@ fn a_lock_granted_too_late_is_not_held() {
     let mut run = Run::of(3);
     run.now_ms = LEASE_MS;
     run.voted(0, Reply::Number(1));
-    assert!(matches!(run.voted(1, Reply::Number(1)), Some(Event::Failed(Refusal::Expired))));
+    assert!(matches!(run.voted(1, Reply::Number(1)), Some(Output::Event(Event::Failed(Refusal::Expired)))));
     // And it is given back, also where no answer has come.
-    assert_eq!(run.session.release(at(run.now_ms)).1, NodeSet::first(3));
+    assert_eq!(run.lock.on_release(at(run.now_ms)).1, NodeSet::first(3));
 }
 
 #[test]
@@ -100,14 +101,16 @@ fn different_numbers_are_raised_to_one() {
     run.voted(0, Reply::Number(4));
     // The third node may still make a majority of one number: it gets as long again.
     assert!(run.voted(1, Reply::Number(9)).is_none());
-    assert_eq!(run.session.wake_at(), Some(at(4)));
+    assert_eq!(run.lock.poll_timeout(), Some(at(4)));
     run.now_ms = 4;
-    let Some(Event::Promote(request, to)) = run.session.woken(at(4)) else { panic!("a second round") };
-    assert_eq!(request.ask, Ask::Promote { fence: 9 });
+    let Some(Output::Transmit(Transmit { request, to })) = run.lock.on_timeout(at(4)) else {
+        panic!("a second round")
+    };
+    assert_eq!(request.ask, Ask::RaiseFence { fence: 9 });
     assert_eq!(to.iter().collect::<Vec<_>>(), [0]);
-    assert_eq!(run.session.wake_at(), None);
+    assert_eq!(run.lock.poll_timeout(), None);
     let held = run.answered(0, &request, Reply::Number(9));
-    assert!(matches!(held, Some(Event::Held { fence: 9 })));
+    assert!(matches!(held, Some(Output::Event(Event::Held { fence: 9 }))));
     // Two nodes are counted on: one from the first round, one from the second.
     assert_eq!(run.valid_until_ms(), Some(LEASE_MS));
 }
@@ -118,7 +121,7 @@ fn a_late_number_settles_without_a_second_round() {
     run.now_ms = 1;
     run.voted(0, Reply::Number(4));
     run.voted(1, Reply::Number(9));
-    assert!(matches!(run.voted(2, Reply::Number(4)), Some(Event::Held { fence: 4 })));
+    assert!(matches!(run.voted(2, Reply::Number(4)), Some(Output::Event(Event::Held { fence: 4 }))));
 }
 
 #[test]
@@ -128,12 +131,19 @@ fn a_node_that_answers_during_the_second_round_is_raised_too() {
     for (node, fence) in [(0, 1), (1, 2), (2, 3)] {
         run.voted(node, Reply::Number(fence));
     }
-    let Some(Event::Promote(first, to)) = run.session.woken(at(2)) else { panic!("a second round") };
+    let Some(Output::Transmit(Transmit { request: first, to })) = run.lock.on_timeout(at(2)) else {
+        panic!("a second round")
+    };
     assert_eq!(to.iter().collect::<Vec<_>>(), [0, 1]);
-    let Some(Event::Promote(second, to)) = run.voted(3, Reply::Number(2)) else { panic!("raised too") };
-    assert_eq!((second.ask, to.iter().collect::<Vec<_>>()), (Ask::Promote { fence: 3 }, vec![3]));
+    let Some(Output::Transmit(Transmit { request: second, to })) = run.voted(3, Reply::Number(2)) else {
+        panic!("raised too")
+    };
+    assert_eq!((second.ask, to.iter().collect::<Vec<_>>()), (Ask::RaiseFence { fence: 3 }, vec![3]));
     run.answered(0, &first, Reply::Number(3));
-    assert!(matches!(run.answered(3, &second, Reply::Number(3)), Some(Event::Held { fence: 3 })));
+    assert!(matches!(
+        run.answered(3, &second, Reply::Number(3)),
+        Some(Output::Event(Event::Held { fence: 3 }))
+    ));
 }
 
 #[test]
@@ -141,12 +151,19 @@ fn only_answers_equal_to_the_fence_count() {
     let mut run = Run::of(3);
     run.voted(0, Reply::Number(1));
     run.voted(2, silent());
-    let Some(Event::Promote(request, _)) = run.voted(1, Reply::Number(2)) else { panic!("a second round") };
+    let Some(Output::Transmit(Transmit { request, .. })) = run.voted(1, Reply::Number(2)) else {
+        panic!("a second round")
+    };
     // The node was granted to us anew meanwhile, with more than we asked to raise it to.
     let next = run.answered(0, &request, Reply::Number(5));
-    let Some(Event::Promote(request, to)) = next else { panic!("5 and 2 are no majority: {next:?}") };
-    assert_eq!((request.ask, to.iter().collect::<Vec<_>>()), (Ask::Promote { fence: 5 }, vec![1]));
-    assert!(matches!(run.answered(1, &request, Reply::Number(5)), Some(Event::Held { fence: 5 })));
+    let Some(Output::Transmit(Transmit { request, to })) = next else {
+        panic!("5 and 2 are no majority: {next:?}")
+    };
+    assert_eq!((request.ask, to.iter().collect::<Vec<_>>()), (Ask::RaiseFence { fence: 5 }, vec![1]));
+    assert!(matches!(
+        run.answered(1, &request, Reply::Number(5)),
+        Some(Output::Event(Event::Held { fence: 5 }))
+    ));
 }
 
 /// What a node answers to a raise.
@@ -161,11 +178,11 @@ fn agreed(mut fences: [u64; 2]) -> (u64, u64) {
     let mut event = run.voted(1, Reply::Number(fences[1]));
     for commands in 0.. {
         let (request, node) = match event {
-            Some(Event::Promote(request, to)) => (request, to.iter().next().unwrap()),
-            Some(Event::Held { fence }) => return (fence, commands),
+            Some(Output::Transmit(Transmit { request, to })) => (request, to.iter().next().unwrap()),
+            Some(Output::Event(Event::Held { fence })) => return (fence, commands),
             other => panic!("{fences:?} after {commands}: {other:?}"),
         };
-        let Ask::Promote { fence: goal } = request.ask else { panic!("{request:?}") };
+        let Ask::RaiseFence { fence: goal } = request.ask else { panic!("{request:?}") };
         fences[node] = raised(fences[node], goal);
         event = run.answered(node, &request, Reply::Number(fences[node]));
     }
@@ -195,21 +212,23 @@ fn a_node_that_raises_in_larger_steps_is_followed() {
     run.voted(0, Reply::Number(1 << 40));
     let mut event = run.voted(1, Reply::Number(1));
     for step in 1..256 {
-        let Some(Event::Promote(request, _)) = event else { panic!("{step}: {event:?}") };
+        let Some(Output::Transmit(Transmit { request, .. })) = event else { panic!("{step}: {event:?}") };
         event = run.answered(1, &request, Reply::Number(1 + (step << 32)));
     }
-    let Some(Event::Promote(request, _)) = event else { panic!("{event:?}") };
+    let Some(Output::Transmit(Transmit { request, .. })) = event else { panic!("{event:?}") };
     let held = run.answered(1, &request, Reply::Number(1 << 40));
-    assert!(matches!(held, Some(Event::Held { fence }) if fence == 1 << 40), "{held:?}");
+    assert!(matches!(held, Some(Output::Event(Event::Held { fence })) if fence == 1 << 40), "{held:?}");
 }
 
 #[test]
 fn a_node_that_does_not_raise_its_number_is_not_asked_for_ever() {
     let mut run = Run::of(2);
     run.voted(0, Reply::Number(9));
-    let Some(Event::Promote(request, _)) = run.voted(1, Reply::Number(1)) else { panic!("a second round") };
+    let Some(Output::Transmit(Transmit { request, .. })) = run.voted(1, Reply::Number(1)) else {
+        panic!("a second round")
+    };
     let failed = run.answered(1, &request, Reply::Number(1));
-    assert!(matches!(failed, Some(Event::Failed(Refusal::NoQuorum))), "{failed:?}");
+    assert!(matches!(failed, Some(Output::Event(Event::Failed(Refusal::NoQuorum)))), "{failed:?}");
 }
 
 /// A broken node might count up by one each time.
@@ -219,39 +238,42 @@ fn a_node_that_hardly_gets_on_is_not_asked_for_ever() {
         let mut run = Run::of(2);
         run.voted(0, Reply::Number(1 << 40));
         let asked = run.voted(1, Reply::Number(1));
-        let Some(Event::Promote(request, _)) = asked else { panic!("a second round: {asked:?}") };
+        let Some(Output::Transmit(Transmit { request, .. })) = asked else {
+            panic!("a second round: {asked:?}")
+        };
         run.answered(1, &request, Reply::Number(1 + step))
     };
     for step in [1, RAISE_STEP - 1] {
         let failed = raised_by(step);
-        assert!(matches!(failed, Some(Event::Failed(Refusal::NoQuorum))), "{failed:?}");
+        assert!(matches!(failed, Some(Output::Event(Event::Failed(Refusal::NoQuorum)))), "{failed:?}");
     }
-    assert!(matches!(raised_by(RAISE_STEP), Some(Event::Promote(..))), "as far as a node must go");
+    assert!(matches!(raised_by(RAISE_STEP), Some(Output::Transmit(_))), "as far as a node must go");
 }
 
-/// A broken node might advance by one step each time: the lease sets an end, also for a session that waits, whose
+/// A broken node might advance by one step each time: the lease sets an end, also for a client that waits, whose
 /// leases every raise renews.
 #[test]
 fn a_node_that_raises_for_longer_than_the_lease_is_not_asked_for_ever() {
-    let line = Line { ticket: 5, stamp: 100, wait: Duration::ZERO, channel: [b'c'; 16], claim: None };
+    let queue =
+        QueueRequest { ticket: 5, stamp: 100, wait: Duration::ZERO, channel: [b'c'; 16], claim: None };
     let quorum = Quorum::of(2).unwrap();
-    let (plain, acquire) = Session::begin(quorum, Drift::default(), TTL, None, at(0));
-    let (waits, wait) = plain.clone().waiting(line, at(60_000));
-    for (mut session, request) in [(plain, acquire), (waits, wait)] {
-        session.answered(0, &request, Reply::Number(1 << 61), at(1));
-        let mut event = session.answered(1, &request, Reply::Number(1), at(1));
+    let (plain, acquire) = LockState::begin(quorum, Drift::default(), TTL, None, at(0));
+    let (waits, wait) = plain.clone().queueing(queue, at(60_000));
+    for (mut lock, request) in [(plain, acquire), (waits, wait)] {
+        lock.on_reply(0, &request, Reply::Number(1 << 61), at(1));
+        let mut event = lock.on_reply(1, &request, Reply::Number(1), at(1));
         let (mut now_ms, mut fence) = (1, 1);
         let refusal = loop {
             (now_ms, fence) = (now_ms + 100, fence + RAISE_STEP);
             assert!(now_ms < 2 * LEASE_MS, "it goes on and on");
             event = match event {
-                Some(Event::Failed(refusal)) => break refusal,
-                Some(Event::Promote(request, to)) => {
+                Some(Output::Event(Event::Failed(refusal))) => break refusal,
+                Some(Output::Transmit(Transmit { request, to })) => {
                     // The node that is there already answers that, if it is asked to renew its lease.
                     let mut last = None;
                     for node in to.iter() {
                         let said = if node == 0 { 1 << 61 } else { fence };
-                        last = session.answered(node, &request, Reply::Number(said), at(now_ms)).or(last);
+                        last = lock.on_reply(node, &request, Reply::Number(said), at(now_ms)).or(last);
                     }
                     last
                 }
@@ -268,9 +290,9 @@ fn a_refused_attempt_releases_what_it_may_have_got() {
     run.voted(0, Reply::Number(1));
     run.voted(1, silent());
     run.voted(2, down());
-    assert!(matches!(run.voted(3, Reply::Nil), Some(Event::Failed(Refusal::Contended))));
+    assert!(matches!(run.voted(3, Reply::Nil), Some(Output::Event(Event::Failed(Refusal::Contended)))));
     run.voted(4, Reply::Nil);
-    let (request, to) = run.session.release(at(1));
+    let (request, to) = run.lock.on_release(at(1));
     assert_eq!(request.ask, Ask::Release { floor: None });
     assert_eq!(to.iter().collect::<Vec<_>>(), [0, 1], "granted, and may have granted");
 }
@@ -280,30 +302,30 @@ fn an_answer_after_the_timeout_still_counts() {
     let mut run = Run::of(3);
     run.voted(0, Reply::Number(3));
     assert!(run.voted(1, silent()).is_none());
-    assert!(matches!(run.voted(1, Reply::Number(3)), Some(Event::Held { fence: 3 })));
+    assert!(matches!(run.voted(1, Reply::Number(3)), Some(Output::Event(Event::Held { fence: 3 }))));
 }
 
 #[test]
 fn an_answer_after_the_end_changes_nothing() {
     let mut run = Run::of(3);
     run.voted(0, Reply::Nil);
-    assert!(matches!(run.voted(1, Reply::Nil), Some(Event::Failed(Refusal::Contended))));
+    assert!(matches!(run.voted(1, Reply::Nil), Some(Output::Event(Event::Failed(Refusal::Contended)))));
     assert!(run.voted(2, Reply::Number(5)).is_none());
-    assert_eq!((run.session.fence(), run.session.valid_until()), (None, None));
+    assert_eq!((run.lock.fence(), run.lock.valid_until()), (None, None));
     // But the node has the lock, and is asked to free it.
-    assert!(run.session.release(at(0)).1.contains(2));
+    assert!(run.lock.on_release(at(0)).1.contains(2));
 }
 
 #[test]
 fn grants_that_come_after_the_end_make_no_holder() {
     let mut run = Run::of(3);
     run.voted(0, silent());
-    assert!(matches!(run.voted(1, silent()), Some(Event::Failed(Refusal::NoQuorum))));
+    assert!(matches!(run.voted(1, silent()), Some(Output::Event(Event::Failed(Refusal::NoQuorum)))));
     for node in 0..3 {
         assert!(run.voted(node, Reply::Number(5)).is_none());
     }
-    assert_eq!((run.session.fence(), run.session.valid_until()), (None, None));
-    assert_eq!(run.session.release(at(1)).1, NodeSet::first(3), "and all of them are given back");
+    assert_eq!((run.lock.fence(), run.lock.valid_until()), (None, None));
+    assert_eq!(run.lock.on_release(at(1)).1, NodeSet::first(3), "and all of them are given back");
 }
 
 #[test]
@@ -313,13 +335,15 @@ fn an_answer_to_a_second_round_does_not_revive_what_has_lapsed() {
     run.voted(0, Reply::Number(4));
     run.voted(1, Reply::Number(9));
     run.now_ms = 9_000;
-    let Some(Event::Promote(raise, _)) = run.session.woken(at(9_000)) else { panic!("a second round") };
+    let Some(Output::Transmit(Transmit { request: raise, .. })) = run.lock.on_timeout(at(9_000)) else {
+        panic!("a second round")
+    };
     // A slow third answer makes the majority first, and time runs out before the raised node is heard.
-    assert!(matches!(run.voted(2, Reply::Number(9)), Some(Event::Held { fence: 9 })));
+    assert!(matches!(run.voted(2, Reply::Number(9)), Some(Output::Event(Event::Held { fence: 9 }))));
     run.now_ms = LEASE_MS;
     let lost = run.answered(0, &raise, Reply::Number(9));
-    assert!(matches!(lost, Some(Event::Lost(_))), "{lost:?}");
-    assert_eq!(run.session.fence(), None);
+    assert!(matches!(lost, Some(Output::Event(Event::Lost(_)))), "{lost:?}");
+    assert_eq!(run.lock.fence(), None);
 }
 
 #[test]
@@ -331,7 +355,7 @@ fn an_extension_needs_a_majority_and_counts_from_its_own_request() {
     assert!(run.answered(0, &extend, Reply::Number(7)).is_none());
     assert!(run.answered(1, &extend, Reply::Number(7)).is_none());
     assert_eq!(run.valid_until_ms(), Some(LEASE_MS), "two of five are not enough");
-    assert!(matches!(run.answered(2, &extend, Reply::Number(7)), Some(Event::Extended)));
+    assert!(matches!(run.answered(2, &extend, Reply::Number(7)), Some(Output::Event(Event::Extended))));
     assert_eq!(run.valid_until_ms(), Some(5_000 + LEASE_MS));
 }
 
@@ -343,14 +367,14 @@ fn a_failed_extension_changes_nothing() {
     run.answered(0, &extend, silent());
     run.answered(1, &extend, silent());
     let failed = run.answered(2, &extend, silent());
-    assert!(matches!(failed, Some(Event::NotExtended(_))), "{failed:?}");
-    assert_eq!((run.session.fence(), run.valid_until_ms()), (Some(7), Some(LEASE_MS)));
+    assert!(matches!(failed, Some(Output::Event(Event::NotExtended(_)))), "{failed:?}");
+    assert_eq!((run.lock.fence(), run.valid_until_ms()), (Some(7), Some(LEASE_MS)));
     // The next one may succeed.
     run.now_ms = 6_000;
     let extend = run.extend();
     run.answered(0, &extend, Reply::Number(7));
     run.answered(1, &extend, Reply::Number(7));
-    assert!(matches!(run.answered(2, &extend, Reply::Number(7)), Some(Event::Extended)));
+    assert!(matches!(run.answered(2, &extend, Reply::Number(7)), Some(Output::Event(Event::Extended))));
 }
 
 #[test]
@@ -361,16 +385,16 @@ fn an_extension_that_comes_too_late_does_not_revive() {
     run.answered(0, &extend, Reply::Number(7));
     run.answered(1, &extend, Reply::Number(7));
     run.now_ms = LEASE_MS;
-    assert!(matches!(run.answered(2, &extend, Reply::Number(7)), Some(Event::Lost(_))));
-    assert_eq!(run.session.fence(), None);
-    assert_eq!(run.session.extend(TTL, at(run.now_ms)).unwrap_err(), Over);
+    assert!(matches!(run.answered(2, &extend, Reply::Number(7)), Some(Output::Event(Event::Lost(_)))));
+    assert_eq!(run.lock.fence(), None);
+    assert_eq!(run.lock.on_extend(TTL, at(run.now_ms)).unwrap_err(), Over);
 }
 
 #[test]
 fn no_extension_is_sent_once_validity_is_over() {
     let mut run = Run::held();
     run.now_ms = LEASE_MS;
-    assert_eq!(run.session.extend(TTL, at(run.now_ms)).unwrap_err(), Over);
+    assert_eq!(run.lock.on_extend(TTL, at(run.now_ms)).unwrap_err(), Over);
 }
 
 #[test]
@@ -380,16 +404,16 @@ fn a_majority_that_no_longer_has_the_lock_is_a_loss_at_once() {
     let extend = run.extend();
     assert!(run.answered(0, &extend, Reply::Nil).is_none());
     assert!(run.answered(1, &extend, Reply::Nil).is_none());
-    assert!(matches!(run.answered(2, &extend, Reply::Nil), Some(Event::Lost(_))));
+    assert!(matches!(run.answered(2, &extend, Reply::Nil), Some(Output::Event(Event::Lost(_)))));
     assert!(run.answered(3, &extend, Reply::Number(7)).is_none());
-    assert_eq!(run.session.fence(), None);
+    assert_eq!(run.lock.fence(), None);
 }
 
 #[test]
 fn a_shorter_extension_takes_nothing_away() {
     let mut run = Run::held();
     run.now_ms = 100;
-    let (extend, _) = run.session.extend(Duration::from_millis(50), at(100)).unwrap();
+    let (extend, _) = run.lock.on_extend(Duration::from_millis(50), at(100)).unwrap();
     for node in 0..5 {
         run.answered(node, &extend, Reply::Number(7));
     }
@@ -399,38 +423,39 @@ fn a_shorter_extension_takes_nothing_away() {
 #[test]
 fn a_release_is_settled_by_a_majority_or_by_everybody() {
     let mut run = Run::held();
-    let (release, to) = run.session.release(at(10));
+    let (release, to) = run.lock.on_release(at(10));
     assert_eq!(to, NodeSet::first(5));
     assert!(run.answered(0, &release, Reply::Number(1)).is_none());
     assert!(run.answered(1, &release, silent()).is_none());
     assert!(run.answered(2, &release, Reply::Number(1)).is_none());
-    assert!(matches!(run.answered(3, &release, Reply::Number(1)), Some(Event::Released)));
+    assert!(matches!(run.answered(3, &release, Reply::Number(1)), Some(Output::Event(Event::Released))));
     assert!(run.answered(4, &release, Reply::Number(0)).is_none(), "the news comes once");
-    let nodes = run.session.freeing().unwrap().nodes();
-    assert_eq!((&nodes[0], &nodes[4]), (&Freed::Freed, &Freed::NotHeld));
+    let nodes = run.lock.release_progress().unwrap().nodes();
+    assert_eq!((&nodes[0], &nodes[4]), (&ReleaseOutcome::Freed, &ReleaseOutcome::NotHeld));
     // A second release has nobody to ask.
-    assert!(run.session.release(at(11)).1.is_empty());
+    run.lock.release(at(11));
+    assert!(run.lock.output().is_none());
 }
 
 #[test]
 fn a_release_of_an_expired_lock_is_settled_too() {
     let mut run = Run::held();
-    let (release, _) = run.session.release(at(60_000));
+    let (release, _) = run.lock.on_release(at(60_000));
     for node in 0..4 {
         assert!(run.answered(node, &release, Reply::Number(0)).is_none());
     }
-    assert!(matches!(run.answered(4, &release, Reply::Number(0)), Some(Event::Released)));
+    assert!(matches!(run.answered(4, &release, Reply::Number(0)), Some(Output::Event(Event::Released))));
 }
 
 #[test]
 fn an_extension_answered_after_the_release_is_ignored() {
     let mut run = Run::held();
     let extend = run.extend();
-    run.session.release(at(10));
+    run.lock.on_release(at(10));
     for node in 0..5 {
         assert!(run.answered(node, &extend, Reply::Number(7)).is_none());
     }
-    assert_eq!(run.session.fence(), None);
+    assert_eq!(run.lock.fence(), None);
 }
 
 #[test]
@@ -439,8 +464,8 @@ fn a_release_levels_the_nodes_that_fell_apart() {
     run.voted(0, Reply::Number(4));
     run.voted(1, Reply::Number(4));
     run.voted(2, Reply::Number(9));
-    assert_eq!(run.session.fence(), Some(4));
-    assert_eq!(run.session.release(at(1)).0.ask, Ask::Release { floor: Some(9) });
+    assert_eq!(run.lock.fence(), Some(4));
+    assert_eq!(run.lock.on_release(at(1)).0.ask, Ask::Release { floor: Some(9) });
 }
 
 #[test]
@@ -449,7 +474,7 @@ fn half_of_an_even_number_is_a_refusal() {
     run.voted(0, Reply::Number(1));
     run.voted(1, Reply::Number(1));
     run.voted(2, Reply::Nil);
-    assert!(matches!(run.voted(3, Reply::Nil), Some(Event::Failed(Refusal::Contended))));
+    assert!(matches!(run.voted(3, Reply::Nil), Some(Output::Event(Event::Failed(Refusal::Contended)))));
 }
 
 #[test]
@@ -458,10 +483,10 @@ fn patience_ends_with_what_it_was_for() {
     run.now_ms = 5;
     run.voted(0, Reply::Number(4));
     run.voted(1, Reply::Number(9));
-    assert_eq!(run.session.wake_at(), Some(at(10)));
+    assert_eq!(run.lock.poll_timeout(), Some(at(10)));
     // The answer is taken back: the node has failed since. Nothing is split any more.
     run.voted(1, silent());
-    assert_eq!(run.session.wake_at(), None);
+    assert_eq!(run.lock.poll_timeout(), None);
 }
 
 #[test]
@@ -475,21 +500,21 @@ fn a_lease_that_is_taken_away_can_end_the_lock_at_once() {
     let extend = run.extend();
     run.answered(0, &extend, silent());
     run.answered(1, &extend, Reply::Number(7));
-    assert!(matches!(run.answered(2, &extend, Reply::Number(7)), Some(Event::Extended)));
+    assert!(matches!(run.answered(2, &extend, Reply::Number(7)), Some(Output::Event(Event::Extended))));
     // Now node 2 says that it does not have the lock: of three leases one is left that has not run out.
     run.now_ms = LEASE_MS + 1_000;
     let extend = run.extend();
     run.answered(0, &extend, down());
     run.answered(1, &extend, down());
-    assert!(matches!(run.answered(2, &extend, Reply::Nil), Some(Event::Lost(_))));
+    assert!(matches!(run.answered(2, &extend, Reply::Nil), Some(Output::Event(Event::Lost(_)))));
 }
 
 #[test]
 fn a_release_knows_how_long_the_lock_may_be_held() {
     let mut run = Run::held();
     let hour = Duration::from_secs(3600);
-    run.session.extend(hour, at(2)).unwrap();
-    assert_eq!(run.session.release(at(4)).0.ttl, hour);
+    run.lock.on_extend(hour, at(2)).unwrap();
+    assert_eq!(run.lock.on_release(at(4)).0.ttl, hour);
 }
 
 #[test]
@@ -500,10 +525,15 @@ fn one_node_with_an_absurd_number_is_left_alone() {
     run.voted(2, silent());
     run.now_ms = 1;
     run.voted(3, Reply::Number(2));
-    let Some(Event::Promote(request, to)) = run.voted(4, Reply::Number(3)) else { panic!("a second round") };
-    assert_eq!((request.ask, to.iter().collect::<Vec<_>>()), (Ask::Promote { fence: 3 }, vec![1, 3]));
+    let Some(Output::Transmit(Transmit { request, to })) = run.voted(4, Reply::Number(3)) else {
+        panic!("a second round")
+    };
+    assert_eq!((request.ask, to.iter().collect::<Vec<_>>()), (Ask::RaiseFence { fence: 3 }, vec![1, 3]));
     run.answered(1, &request, Reply::Number(3));
-    assert!(matches!(run.answered(3, &request, Reply::Number(3)), Some(Event::Held { fence: 3 })));
+    assert!(matches!(
+        run.answered(3, &request, Reply::Number(3)),
+        Some(Output::Event(Event::Held { fence: 3 }))
+    ));
 }
 
 #[test]
@@ -513,7 +543,10 @@ fn fences_out_of_reach_are_named_and_not_chased() {
         run.voted(0, Reply::Number(largest));
         let failed = run.voted(1, Reply::Number(1));
         let apart = Refusal::FencesApart { smallest: 1, largest };
-        assert!(matches!(&failed, Some(Event::Failed(refusal)) if *refusal == apart), "{failed:?}");
+        assert!(
+            matches!(&failed, Some(Output::Event(Event::Failed(refusal))) if *refusal == apart),
+            "{failed:?}"
+        );
     }
 }
 
@@ -524,17 +557,17 @@ fn patience_that_is_spent_wakes_nobody() {
     for (node, fence) in [(0, 1), (1, 1), (2, u64::MAX)] {
         run.voted(node, Reply::Number(fence));
     }
-    assert_eq!(run.session.wake_at(), Some(at(4)));
+    assert_eq!(run.lock.poll_timeout(), Some(at(4)));
     // No goal is within reach, so it is worth waiting for an answer; not for a moment that has passed.
-    assert!(run.session.woken(at(4)).is_none());
-    assert_eq!(run.session.wake_at(), None);
-    assert!(matches!(run.voted(3, Reply::Number(1)), Some(Event::Held { fence: 1 })));
+    assert!(run.lock.on_timeout(at(4)).is_none());
+    assert_eq!(run.lock.poll_timeout(), None);
+    assert!(matches!(run.voted(3, Reply::Number(1)), Some(Output::Event(Event::Held { fence: 1 }))));
 }
 
 #[test]
 fn a_fence_of_zero_is_no_vote() {
     let mut run = Run::of(1);
     let failed = run.voted(0, Reply::Number(0));
-    assert!(matches!(failed, Some(Event::Failed(Refusal::NoQuorum))), "{failed:?}");
-    assert!(run.session.release(at(0)).1.contains(0), "but who knows what it did");
+    assert!(matches!(failed, Some(Output::Event(Event::Failed(Refusal::NoQuorum)))), "{failed:?}");
+    assert!(run.lock.on_release(at(0)).1.contains(0), "but who knows what it did");
 }

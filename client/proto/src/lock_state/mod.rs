@@ -1,29 +1,67 @@
-//! One lock, from the first request to the last answer.
+//! One lock, from the first request to the last reply, without I/O.
 //!
-//! A session is what a client knows of one attempt to hold one lock (or several keys as one): it counts
-//! votes, chooses the fence, keeps the lease of every node, and decides when the lock is held, extended,
-//! lost and free. Whoever drives it sends what it asks for and brings back the answers, however late.
+//! A [`LockState`] is what one client knows of one attempt to hold one lock (or several keys as one lock). It
+//! counts votes, chooses the fence, keeps the lease of every node, and decides when the lock is held, extended,
+//! lost and released. It sends nothing itself: the caller (a driver, a simulator, a test) reports what happened,
+//! and then asks what to do.
+//!
+//! # The order of calls
+//!
+//! After [`LockState::new`], and after every input and every command, the caller
+//!
+//! 1. drains [`poll_transmit`](LockState::poll_transmit) and sends each transmit,
+//! 2. drains [`poll_event`](LockState::poll_event) and acts on each event, which may mean another command,
+//! 3. sets its timer to [`poll_timeout`](LockState::poll_timeout).
+//!
+//! One call leaves at most one transmit or one event behind, so both wait in a slot of one; drained, they leave
+//! no trace. A reply is reported with the request that it answers, however late it comes. A request that got no
+//! reply in time is reported as [`Reply::Failed`]; the reply may still follow.
+//!
+//! | inputs | the caller reports |
+//! |---|---|
+//! | [`handle_reply`](LockState::handle_reply) | what a node replied to a request, or that it did not |
+//! | [`handle_grant`](LockState::handle_grant) | a push: a node handed the lock to this client, which had queued |
+//! | [`handle_disconnect`](LockState::handle_disconnect) | a connection broke: the node dropped this client from its queue |
+//! | [`handle_missed_grants`](LockState::handle_missed_grants) | pushes of a node may have been missed |
+//! | [`handle_timeout`](LockState::handle_timeout) | the moment of `poll_timeout` has come |
+//!
+//! | commands | the caller wants |
+//! |---|---|
+//! | [`new`](LockState::new), [`with_queue`](LockState::with_queue) | the lock; and to queue if another client holds it |
+//! | [`claim`](LockState::claim) | to keep a lock that was handed over, after [`Event::Held`] |
+//! | [`extend`](LockState::extend) | more time |
+//! | [`raise_fence`](LockState::raise_fence) | a larger fence, and more time |
+//! | [`stop_queueing`](LockState::stop_queueing) | to queue no longer, because no push would arrive |
+//! | [`release`](LockState::release) | to release the lock, or to give the attempt up |
+//!
+//! | outputs | the caller |
+//! |---|---|
+//! | [`poll_transmit`](LockState::poll_transmit) | sends a request to some nodes |
+//! | [`poll_event`](LockState::poll_event) | learns that the lock is held, failed, extended, not extended, lost or released |
+//! | [`poll_timeout`](LockState::poll_timeout) | calls `handle_timeout` at that moment, unless something else comes first |
 
 mod raise;
 mod release;
 mod request;
 #[cfg(test)]
+mod testing;
+#[cfg(test)]
 mod tests;
 mod waiting;
 mod words;
 
-pub use release::{Freed, Freeing};
+pub use release::{ReleaseOutcome, ReleaseProgress};
 pub use request::{Ask, Request};
-pub use waiting::{Grant, Line};
+pub use waiting::{Grant, QueueRequest};
 
 use crate::ballot::{Ballot, Refusal, Verdict};
-use crate::reach::{has_advanced, is_within_reach};
+use crate::fence_reach::{has_advanced, is_within_reach};
 use crate::{Drift, Failure, FailureKind, Moment, NodeSet, Quorum, Reply, Vote};
 use std::time::Duration;
 
 /// One lock, or an attempt at it.
 #[derive(Clone, Debug)]
-pub struct Session {
+pub struct LockState {
     quorum: Quorum,
     drift: Drift,
     begun: Request,
@@ -34,22 +72,26 @@ pub struct Session {
     /// Until when each node that holds the lock can be counted on.
     leases: Vec<Option<Moment>>,
     /// The nodes that hold the lock, or may.
-    may_hold: NodeSet,
+    maybe_held: NodeSet,
     /// Those of them that are not crossed off any more: asked more than once, so that an answer to one request does
     /// not tell what became of the others, or known to have handed us the lock.
-    stay: NodeSet,
+    sticky: NodeSet,
     /// The nodes that a request was sent to of which nobody knows what became: it may still arrive.
-    at_large: NodeSet,
+    in_doubt: NodeSet,
     /// The nodes whose last grant was over before we heard of it.
-    too_late: NodeSet,
-    promotion: Option<Promotion>,
+    expired_on_arrival: NodeSet,
+    fence_raise: Option<FenceRaise>,
     /// Since when a majority that has granted is being raised to one fence.
     raising_since: Option<Moment>,
-    patience: Patience,
+    settle_timer: SettleTimer,
     extension: Option<Extension>,
     raising: Option<raise::Raising>,
     waiting: Option<waiting::Waiting>,
-    freeing: Option<Freeing>,
+    release_progress: Option<ReleaseProgress>,
+    /// What the caller has still to send.
+    transmit: Option<Transmit>,
+    /// What the caller has still to learn.
+    event: Option<Event>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +106,7 @@ enum Phase {
 
 /// How long to wait for an answer that may spare a second round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Patience {
+enum SettleTimer {
     /// Nothing has called for it.
     Unused,
     Until(Moment),
@@ -74,7 +116,7 @@ enum Patience {
 
 /// A second round: raising the nodes that answered less.
 #[derive(Clone, Copy, Debug)]
-struct Promotion {
+struct FenceRaise {
     fence: u64,
     in_flight: NodeSet,
 }
@@ -85,11 +127,18 @@ struct Extension {
     ballot: Ballot,
 }
 
-/// What an answer has led to.
+/// A request to some nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transmit {
+    /// The request. The caller reports it with each reply.
+    pub request: Request,
+    /// The nodes that get it; never empty.
+    pub to: NodeSet,
+}
+
+/// A change that the caller has to know of.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// Send this to these nodes.
-    Promote(Request, NodeSet),
     /// The lock is held.
     Held {
         /// The number that a majority has answered.
@@ -111,18 +160,12 @@ pub enum Event {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Over;
 
-impl Session {
-    /// An attempt, and the request that goes to every node.
+impl LockState {
+    /// Begins an attempt: the first transmit asks every node for the lock.
     #[must_use]
-    pub fn begin(
-        quorum: Quorum,
-        drift: Drift,
-        ttl: Duration,
-        hint: Option<u64>,
-        now: Moment,
-    ) -> (Self, Request) {
+    pub fn new(quorum: Quorum, drift: Drift, ttl: Duration, hint: Option<u64>, now: Moment) -> Self {
         let begun = Request { ask: Ask::Acquire { hint }, ttl, sent: now };
-        let session = Self {
+        Self {
             quorum,
             drift,
             begun,
@@ -130,19 +173,20 @@ impl Session {
             phase: Phase::Acquiring,
             ballot: Ballot::new(quorum),
             leases: vec![None; quorum.nodes()],
-            may_hold: NodeSet::first(quorum.nodes()),
-            stay: NodeSet::EMPTY,
-            at_large: NodeSet::EMPTY,
-            too_late: NodeSet::EMPTY,
-            promotion: None,
+            maybe_held: NodeSet::first(quorum.nodes()),
+            sticky: NodeSet::EMPTY,
+            in_doubt: NodeSet::EMPTY,
+            expired_on_arrival: NodeSet::EMPTY,
+            fence_raise: None,
             raising_since: None,
-            patience: Patience::Unused,
+            settle_timer: SettleTimer::Unused,
             extension: None,
             raising: None,
             waiting: None,
-            freeing: None,
-        };
-        (session, begun)
+            release_progress: None,
+            transmit: Some(Transmit { request: begun, to: NodeSet::first(quorum.nodes()) }),
+            event: None,
+        }
     }
 
     /// How every node stands.
@@ -171,24 +215,35 @@ impl Session {
         self.valid_until().is_none_or(|until| now.has_reached(until))
     }
 
-    /// When to call [`Session::woken`], if no answer comes first.
+    /// The next request to send.
+    pub fn poll_transmit(&mut self) -> Option<Transmit> {
+        self.transmit.take()
+    }
+
+    /// The next change that the caller has to know of.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.event.take()
+    }
+
+    /// When to call [`handle_timeout`](Self::handle_timeout), if nothing else is reported first.
     #[must_use]
-    pub fn wake_at(&self) -> Option<Moment> {
-        let patience = match self.patience {
-            Patience::Until(moment) if self.phase == Phase::Acquiring => Some(moment),
+    pub fn poll_timeout(&self) -> Option<Moment> {
+        let settled = match self.settle_timer {
+            SettleTimer::Until(moment) if self.phase == Phase::Acquiring => Some(moment),
             _ => None,
         };
-        [patience, self.waiting_wake_at()].into_iter().flatten().min_by_key(|at| at.nanoseconds())
+        [settled, self.queue_timeout()].into_iter().flatten().min_by_key(|at| at.nanoseconds())
     }
 
-    /// Does what is due: goes on without the answers that were worth a short wait, or looks after the waiting.
-    pub fn woken(&mut self, now: Moment) -> Option<Event> {
-        self.decide(now)
+    /// Handles that a moment has come: the client goes on without replies that were worth a short wait, or asks
+    /// the nodes again where it queues.
+    pub fn handle_timeout(&mut self, now: Moment) {
+        self.decide(now);
     }
 
-    /// Takes in what a node replied to a request, or that it did not. A late answer may follow the news
-    /// that there was none.
-    pub fn answered(&mut self, node: usize, request: &Request, reply: Reply, now: Moment) -> Option<Event> {
+    /// Handles what a node replied to a request, or that it did not. A late reply may follow the report that there
+    /// was none.
+    pub fn handle_reply(&mut self, node: usize, request: &Request, reply: Reply, now: Moment) {
         // No node counts from nothing: whoever says so is no node.
         let reply = match reply {
             Reply::Number(0) if !request.is_release() => {
@@ -197,45 +252,54 @@ impl Session {
             reply => reply,
         };
         match request.ask {
-            Ask::Acquire { .. } | Ask::Wait { .. } => self.voted(node, request, reply, now),
-            Ask::Promote { fence } => self.promoted(node, fence, request, reply, now),
-            Ask::Extend => self.extended(node, request, reply, now),
-            Ask::Release { .. } => {
-                let freeing = self.freeing.as_mut()?;
-                let was_settled = freeing.is_settled();
-                freeing.enter(node, reply);
-                (!was_settled && freeing.is_settled()).then_some(Event::Released)
-            }
+            Ask::Acquire { .. } | Ask::Wait { .. } => self.handle_vote(node, request, reply, now),
+            Ask::RaiseFence { fence } => self.handle_raise_reply(node, fence, request, reply, now),
+            Ask::Extend => self.handle_extension_reply(node, request, reply, now),
+            Ask::Release { .. } => self.handle_release_reply(node, reply),
         }
     }
 
-    fn voted(&mut self, node: usize, request: &Request, reply: Reply, now: Moment) -> Option<Event> {
+    /// Leaves a request for the caller to send.
+    fn send(&mut self, request: Request, to: NodeSet) {
+        if !to.is_empty() {
+            self.transmit = Some(Transmit { request, to });
+        }
+    }
+
+    fn emit(&mut self, event: Event) {
+        self.event = Some(event);
+    }
+
+    fn handle_vote(&mut self, node: usize, request: &Request, reply: Reply, now: Moment) {
         if self.is_outdated(node, request, &reply) {
-            return None;
+            return;
         }
         match &reply {
-            Reply::Number(_) | Reply::Queued { .. } => self.may_hold.insert(node),
-            Reply::Failed(failure) if failure.may_have_happened() => self.at_large.insert(node),
-            _ if self.stay.contains(node) => {}
-            _ => self.may_hold.remove(node),
+            Reply::Number(_) | Reply::Queued { .. } => self.maybe_held.insert(node),
+            Reply::Failed(failure) if failure.may_have_happened() => self.in_doubt.insert(node),
+            _ if self.sticky.contains(node) => {}
+            _ => self.maybe_held.remove(node),
         }
         self.heard(node, request, &reply, now);
         self.note_claim(node, &reply);
-        if let Some(lost) = self.lapse(now) {
-            return Some(lost);
+        if self.has_just_lapsed(now) {
+            return;
         }
         self.note_lateness(node, request, &reply, now);
         self.enter(node, request, reply);
-        self.lapse(now).or_else(|| self.decide(now))
+        // A reply can take a lease away as well.
+        if !self.has_just_lapsed(now) {
+            self.decide(now);
+        }
     }
 
     /// Takes note that nodes are asked once more for the lock.
     fn ask_again(&mut self, nodes: NodeSet) {
         for node in nodes.iter() {
-            if self.may_hold.contains(node) {
-                self.stay.insert(node);
+            if self.maybe_held.contains(node) {
+                self.sticky.insert(node);
             }
-            self.may_hold.insert(node);
+            self.maybe_held.insert(node);
         }
     }
 
@@ -244,8 +308,10 @@ impl Session {
     fn note_lateness(&mut self, node: usize, request: &Request, reply: &Reply, now: Moment) {
         match reply {
             _ if self.waiting.is_none() => {}
-            Reply::Number(_) if now.has_reached(request.lease_end(self.drift)) => self.too_late.insert(node),
-            Reply::Number(_) => self.too_late.remove(node),
+            Reply::Number(_) if now.has_reached(request.lease_end(self.drift)) => {
+                self.expired_on_arrival.insert(node)
+            }
+            Reply::Number(_) => self.expired_on_arrival.remove(node),
             _ => {}
         }
     }
@@ -255,24 +321,25 @@ impl Session {
         if self.waiting.is_none() {
             return now.has_reached(self.begun.lease_end(self.drift));
         }
-        let of_use =
-            |node: &usize| self.ballot.vote(*node).fence().is_some() && !self.too_late.contains(*node);
+        let of_use = |node: &usize| {
+            self.ballot.vote(*node).fence().is_some() && !self.expired_on_arrival.contains(*node)
+        };
         !self.quorum.is_reached_by((0..self.quorum.nodes()).filter(of_use).count())
     }
 
-    fn promoted(
+    fn handle_raise_reply(
         &mut self,
         node: usize,
         fence: u64,
         request: &Request,
         mut reply: Reply,
         now: Moment,
-    ) -> Option<Event> {
-        if let Some(promotion) = self.promotion.as_mut().filter(|promotion| promotion.fence == fence) {
-            promotion.in_flight.remove(node);
+    ) {
+        if let Some(raise) = self.fence_raise.as_mut().filter(|raise| raise.fence == fence) {
+            raise.in_flight.remove(node);
         }
-        if let Some(lost) = self.lapse(now) {
-            return Some(lost);
+        if self.has_just_lapsed(now) {
+            return;
         }
         // A fence may take several commands to reach. A node that advances by less than a step is broken: the client
         // does not ask it again.
@@ -284,19 +351,27 @@ impl Session {
         self.note_claim(node, &reply);
         self.note_lateness(node, request, &reply, now);
         self.enter(node, request, reply);
-        // An answer can take a lease away as well.
-        let next = self.lapse(now).or_else(|| self.decide(now));
-        next.or_else(|| self.attend_raising(node, fence, now))
+        if !self.has_just_lapsed(now) {
+            self.decide(now);
+            self.continue_held_raise(node, fence, now);
+        }
     }
 
-    /// Ends a hold whose time is up: what had lapsed before an answer came stays over, whatever it says.
-    fn lapse(&mut self, now: Moment) -> Option<Event> {
+    /// Ends a hold whose time is up, and says whether it did. A lock that lapsed before a reply came stays lost,
+    /// whatever the reply says.
+    fn has_just_lapsed(&mut self, now: Moment) -> bool {
         if !matches!(self.phase, Phase::Held { .. }) || !self.has_lapsed(now) {
-            return None;
+            return false;
         }
+        self.lose();
+        true
+    }
+
+    /// Ends a hold, with what the nodes said to the extension if there was one.
+    fn lose(&mut self) {
         self.phase = Phase::Over;
-        let said = self.extension.take().map_or_else(|| self.ballot.clone(), |extension| extension.ballot);
-        Some(Event::Lost(said))
+        let ballot = self.extension.take().map_or_else(|| self.ballot.clone(), |extension| extension.ballot);
+        self.emit(Event::Lost(ballot));
     }
 
     /// Notes how a node stands, unless all is over: then no answer changes anything.
@@ -321,65 +396,71 @@ impl Session {
         }
     }
 
-    fn decide(&mut self, now: Moment) -> Option<Event> {
+    fn decide(&mut self, now: Moment) {
         if self.phase != Phase::Acquiring {
-            return None;
+            return;
         }
         let verdict = self.ballot.verdict();
         // The majority that granted is gone. Another one has its own time to settle and to be raised.
         if let Verdict::Open | Verdict::Lost(_) = verdict {
             self.raising_since = None;
-            if let Patience::Until(_) = self.patience {
-                self.patience = Patience::Unused;
+            if let SettleTimer::Until(_) = self.settle_timer {
+                self.settle_timer = SettleTimer::Unused;
             }
         }
         match verdict {
             Verdict::Open => self.attend(now),
-            Verdict::Agreed { fence } => {
-                if !self.is_held_under(fence, self.counting_from(now)) {
-                    return self.promote(fence, false, now).or_else(|| self.attend(now));
-                }
+            Verdict::Agreed { fence } if self.is_held_under(fence, self.counting_from(now)) => {
                 self.phase = Phase::Held { fence };
-                Some(Event::Held { fence })
+                self.emit(Event::Held { fence });
             }
-            Verdict::Split { goal, may_settle } => {
-                self.promote(goal, may_settle, now).or_else(|| self.attend(now))
-            }
+            Verdict::Agreed { fence } => self.raise_or_attend(fence, false, now),
+            Verdict::Split { goal, may_settle } => self.raise_or_attend(goal, may_settle, now),
             Verdict::Lost(refusal) if self.waits(refusal, now) => self.attend(now),
             Verdict::Lost(refusal) => self.fail(refusal),
         }
     }
 
-    fn fail(&mut self, refusal: Refusal) -> Option<Event> {
+    /// Raises a majority that granted to one fence. Where that sends nothing and fails nothing, the client goes on
+    /// queueing.
+    fn raise_or_attend(&mut self, goal: u64, may_settle: bool, now: Moment) {
+        self.raise_to_one_fence(goal, may_settle, now);
+        self.attend(now);
+    }
+
+    fn fail(&mut self, refusal: Refusal) {
         self.phase = Phase::Over;
-        Some(Event::Failed(refusal))
+        self.emit(Event::Failed(refusal));
     }
 
     /// Raises the nodes that answered less than the goal, after waiting at most as long again as the majority
     /// took for an answer that would make it needless.
-    fn promote(&mut self, goal: u64, may_settle: bool, now: Moment) -> Option<Event> {
+    fn raise_to_one_fence(&mut self, goal: u64, may_settle: bool, now: Moment) {
         // Every raise renews the lease of its node. The first lease still bounds how often the client asks.
         let lasts_too_long = |since: Moment| now.has_reached(since.plus(self.drift.lease(self.begun.ttl)));
         if self.comes_too_late(now) || self.raising_since.is_some_and(lasts_too_long) {
             return self.fail(Refusal::Expired);
         }
-        if self.patience == Patience::Unused {
-            self.patience = Patience::Until(now.plus(now.since(self.begun.sent)));
+        if self.settle_timer == SettleTimer::Unused {
+            self.settle_timer = SettleTimer::Until(now.plus(now.since(self.begun.sent)));
         }
         // What was handed to us runs out unless it is claimed: a second round does, or leads to a hold that does.
         let may_settle = may_settle && !self.has_unclaimed();
-        match self.patience {
-            Patience::Until(moment) if may_settle && !now.has_reached(moment) => return None,
-            _ => self.patience = Patience::Spent,
+        match self.settle_timer {
+            SettleTimer::Until(moment) if may_settle && !now.has_reached(moment) => return,
+            _ => self.settle_timer = SettleTimer::Spent,
         }
         // A goal that can still be reached is kept, whatever else is answered meanwhile.
-        let kept = self.promotion.filter(|old| self.quorum.is_reached_by(self.ballot.within(old.fence)));
-        let goal = kept.map_or(goal, |promotion| promotion.fence);
+        let kept = self.fence_raise.filter(|old| self.quorum.is_reached_by(self.ballot.within(old.fence)));
+        let goal = kept.map_or(goal, |raise| raise.fence);
         if kept.is_none() && !self.quorum.is_reached_by(self.ballot.within(goal)) {
             // Another answer may bring a goal that is nearer.
-            return if self.ballot.pending() > 0 { None } else { self.fail(self.ballot.fences_apart()) };
+            if self.ballot.pending() == 0 {
+                self.fail(self.ballot.fences_apart());
+            }
+            return;
         }
-        let mut promotion = kept.unwrap_or(Promotion { fence: goal, in_flight: NodeSet::EMPTY });
+        let mut raise = kept.unwrap_or(FenceRaise { fence: goal, in_flight: NodeSet::EMPTY });
         // Those that are behind, and those that gave us the lock while we waited, too long ago to count on.
         let is_wanted = |node: &usize| match self.ballot.vote(*node).fence() {
             Some(fence) if fence == goal => self.lease_has_lapsed(*node, self.counting_from(now)),
@@ -387,16 +468,13 @@ impl Session {
             None => false,
         };
         let nodes = 0..self.quorum.nodes();
-        let to: NodeSet =
-            nodes.filter(is_wanted).filter(|node| !promotion.in_flight.contains(*node)).collect();
-        if to.is_empty() {
-            self.promotion = Some(promotion);
-            return None;
+        let to: NodeSet = nodes.filter(is_wanted).filter(|node| !raise.in_flight.contains(*node)).collect();
+        to.iter().for_each(|node| raise.in_flight.insert(node));
+        self.fence_raise = Some(raise);
+        if !to.is_empty() {
+            self.raising_since.get_or_insert(now);
+            self.send_raise(goal, to, now);
         }
-        to.iter().for_each(|node| promotion.in_flight.insert(node));
-        self.promotion = Some(promotion);
-        self.raising_since.get_or_insert(now);
-        Some(self.raise(goal, to, now))
     }
 
     /// Whether a majority of the nodes have answered this number and hold the lock for us, the same nodes. One that
@@ -413,37 +491,38 @@ impl Session {
         self.leases.get(node).copied().flatten().is_none_or(|until| now.has_reached(until))
     }
 
-    fn raise(&self, fence: u64, to: NodeSet, now: Moment) -> Event {
-        Event::Promote(Request { ask: Ask::Promote { fence }, ttl: self.begun.ttl, sent: now }, to)
+    fn send_raise(&mut self, fence: u64, to: NodeSet, now: Moment) {
+        self.send(Request { ask: Ask::RaiseFence { fence }, ttl: self.begun.ttl, sent: now }, to);
     }
 
-    /// Starts an extension, and says what goes to which nodes. One that is still under way goes on giving
-    /// leases, but no more news.
+    /// Asks the nodes to hold the lock for longer. Ends with [`Event::Extended`], [`Event::NotExtended`] or
+    /// [`Event::Lost`]. An extension that is still in flight goes on renewing leases, but ends with no event.
     ///
     /// # Errors
     /// When the lock is over: an extension never revives it.
-    pub fn extend(&mut self, ttl: Duration, now: Moment) -> Result<(Request, NodeSet), Over> {
+    pub fn extend(&mut self, ttl: Duration, now: Moment) -> Result<(), Over> {
         let held = matches!(self.phase, Phase::Held { .. });
         if !held || self.has_lapsed(now) {
             self.phase = Phase::Over;
             return Err(Over);
         }
-        let request = Request { ask: Ask::Extend, ttl, sent: now };
         self.raising = None;
         self.longest_ttl = self.longest_ttl.max(ttl);
         let mut ballot = Ballot::new(self.quorum);
         // Nodes that are not asked keep saying what they said.
         for (node, vote) in self.ballot.votes().iter().enumerate() {
-            if !self.may_hold.contains(node) {
+            if !self.maybe_held.contains(node) {
                 ballot.enter(node, vote.clone());
             }
         }
+        let request = Request { ask: Ask::Extend, ttl, sent: now };
         self.extension = Some(Extension { request, ballot });
-        Ok((request, self.may_hold))
+        self.send(request, self.maybe_held);
+        Ok(())
     }
 
-    fn extended(&mut self, node: usize, request: &Request, reply: Reply, now: Moment) -> Option<Event> {
-        let Phase::Held { .. } = self.phase else { return None };
+    fn handle_extension_reply(&mut self, node: usize, request: &Request, reply: Reply, now: Moment) {
+        let Phase::Held { .. } = self.phase else { return };
         let of_this_round = self.extension.as_mut().filter(|extension| extension.request == *request);
         if let Some(extension) = of_this_round {
             extension.ballot.enter(node, Vote::from(reply.clone()));
@@ -455,34 +534,44 @@ impl Session {
         }
         self.renew(node, request, &reply);
         if had_lapsed || self.has_lapsed(now) {
-            self.phase = Phase::Over;
-            let said =
-                self.extension.take().map_or_else(|| self.ballot.clone(), |extension| extension.ballot);
-            return Some(Event::Lost(said));
+            return self.lose();
         }
-        let extension = self.extension.take_if(|extension| extension.request == *request)?;
+        let Some(extension) = self.extension.take_if(|extension| extension.request == *request) else {
+            return;
+        };
         let (granted, pending) = (extension.ballot.granted(), extension.ballot.pending());
         if self.quorum.is_reached_by(granted) {
-            Some(Event::Extended)
+            self.emit(Event::Extended);
         } else if self.quorum.is_reached_by(granted + pending) {
             self.extension = Some(extension);
-            None
         } else {
-            Some(Event::NotExtended(extension.ballot))
+            self.emit(Event::NotExtended(extension.ballot));
         }
     }
 
-    /// Ends the session, and says what goes to which nodes: all that hold the lock, or may.
-    ///
-    /// Asked twice, the second time answers nobody: the first is under way.
-    pub fn release(&mut self, now: Moment) -> (Request, NodeSet) {
+    /// Ends the attempt or the hold: the transmit goes to all nodes that hold the lock, or may. Ends with
+    /// [`Event::Released`]. A second release sends nothing: the first is in flight.
+    pub fn release(&mut self, now: Moment) {
         self.phase = Phase::Over;
         self.extension = None;
+        if self.release_progress.is_some() {
+            return;
+        }
+        self.release_progress = Some(ReleaseProgress::of(self.quorum, self.maybe_held));
+        if self.maybe_held.is_empty() {
+            return self.emit(Event::Released);
+        }
         let floor = self.ballot.highest().filter(|_| self.ballot.disagrees());
-        let request = Request { ask: Ask::Release { floor }, ttl: self.longest_ttl, sent: now };
-        let to = if self.freeing.is_some() { NodeSet::EMPTY } else { self.may_hold };
-        self.freeing.get_or_insert_with(|| Freeing::of(self.quorum, to));
-        (request, to)
+        self.send(Request { ask: Ask::Release { floor }, ttl: self.longest_ttl, sent: now }, self.maybe_held);
+    }
+
+    fn handle_release_reply(&mut self, node: usize, reply: Reply) {
+        let Some(progress) = self.release_progress.as_mut() else { return };
+        let was_settled = progress.is_settled();
+        progress.enter(node, reply);
+        if !was_settled && progress.is_settled() {
+            self.emit(Event::Released);
+        }
     }
 
     /// Whether a request to this node may still be on its way, over a connection that is gone, though a later one was
@@ -490,12 +579,12 @@ impl Session {
     /// bars late requests of an owner whose release has freed nothing.
     #[must_use]
     pub fn may_be_granted_late(&self, node: usize) -> bool {
-        self.at_large.contains(node)
+        self.in_doubt.contains(node)
     }
 
     /// What became of the release so far, once there was one.
     #[must_use]
-    pub fn freeing(&self) -> Option<&Freeing> {
-        self.freeing.as_ref()
+    pub fn release_progress(&self) -> Option<&ReleaseProgress> {
+        self.release_progress.as_ref()
     }
 }

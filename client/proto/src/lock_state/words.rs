@@ -1,6 +1,6 @@
 //! A request as the words of a command.
 
-use super::{Ask, Line, Request};
+use super::{Ask, QueueRequest, Request};
 use crate::Decimal;
 
 /// The most words after the keys: owner, time to live, `FENCE`, `LABEL`, `WAIT`, `STAMP` and
@@ -16,13 +16,13 @@ struct Numerals {
 }
 
 impl Numerals {
-    fn of(line: &Line) -> Self {
-        let wait_ms = u64::try_from(line.wait.as_millis()).unwrap_or(u64::MAX).clamp(1, MAX_WAIT_MS);
+    fn of(queue: &QueueRequest) -> Self {
+        let wait_ms = u64::try_from(queue.wait.as_millis()).unwrap_or(u64::MAX).clamp(1, MAX_WAIT_MS);
         Self {
-            ticket: Decimal::new(line.ticket),
+            ticket: Decimal::new(queue.ticket),
             wait_ms: Decimal::new(wait_ms),
-            stamp: Decimal::new(line.stamp),
-            claim_ms: line
+            stamp: Decimal::new(queue.stamp),
+            claim_ms: queue
                 .claim
                 .map(|claim| Decimal::new(u64::try_from(claim.as_millis()).unwrap_or(u64::MAX))),
         }
@@ -48,13 +48,13 @@ impl Request {
             Ask::Acquire { hint } | Ask::Wait { hint, .. } => {
                 (&b"REDLOCK.ACQUIRE"[..], &b"REDLOCK.MACQUIRE"[..], hint, true)
             }
-            Ask::Promote { fence } => (&b"REDLOCK.EXTEND"[..], &b"REDLOCK.MEXTEND"[..], Some(fence), true),
+            Ask::RaiseFence { fence } => (&b"REDLOCK.EXTEND"[..], &b"REDLOCK.MEXTEND"[..], Some(fence), true),
             Ask::Extend => (&b"REDLOCK.EXTEND"[..], &b"REDLOCK.MEXTEND"[..], None, true),
             Ask::Release { floor } => (&b"REDLOCK.RELEASE"[..], &b"REDLOCK.MRELEASE"[..], floor, false),
         };
         let number = number.map(Decimal::new);
-        let line = match &self.ask {
-            Ask::Wait { line, .. } => Some((line, Numerals::of(line))),
+        let queue = match &self.ask {
+            Ask::Wait { queue, .. } => Some((queue, Numerals::of(queue))),
             _ => None,
         };
         let mut tail: [&[u8]; MOST_TAIL_WORDS] = [&[]; MOST_TAIL_WORDS];
@@ -77,11 +77,11 @@ impl Request {
             push(b"LABEL");
             push(label);
         }
-        if let Some((line, numerals)) = &line {
+        if let Some((queue, numerals)) = &queue {
             push(b"WAIT");
             push(numerals.ticket.as_bytes());
             push(numerals.wait_ms.as_bytes());
-            push(&line.channel);
+            push(&queue.channel);
             push(b"STAMP");
             push(numerals.stamp.as_bytes());
             if let Some(claim_ms) = &numerals.claim_ms {
@@ -122,36 +122,36 @@ mod tests {
 
     #[test]
     fn every_request_has_its_words() {
-        let line = Line {
+        let queue = QueueRequest {
             ticket: 5,
             stamp: 6,
             wait: Duration::from_millis(70),
             channel: *b"0123456789abcdef",
             claim: None,
         };
-        let far = Line { claim: Some(Duration::from_millis(480)), ..line };
+        let far = QueueRequest { claim: Some(Duration::from_millis(480)), ..queue };
         let table: [(&[&str], &str, Ask, &str); 11] = [
             (
                 &["a"],
                 "",
-                Ask::Wait { hint: None, line: far },
+                Ask::Wait { hint: None, queue: far },
                 "REDLOCK.ACQUIRE a OWNER 30000 WAIT 5 70 0123456789abcdef STAMP 6 CLAIM 480",
             ),
             (
                 &["a"],
                 "me",
-                Ask::Wait { hint: Some(7), line },
+                Ask::Wait { hint: Some(7), queue },
                 "REDLOCK.ACQUIRE a OWNER 30000 FENCE 7 LABEL me WAIT 5 70 0123456789abcdef STAMP 6",
             ),
             (
                 &["a", "b"],
                 "",
-                Ask::Wait { hint: None, line },
+                Ask::Wait { hint: None, queue },
                 "REDLOCK.MACQUIRE 2 a b OWNER 30000 WAIT 5 70 0123456789abcdef STAMP 6",
             ),
             (&["a"], "", Ask::Acquire { hint: None }, "REDLOCK.ACQUIRE a OWNER 30000"),
             (&["a"], "me", Ask::Acquire { hint: Some(7) }, "REDLOCK.ACQUIRE a OWNER 30000 FENCE 7 LABEL me"),
-            (&["a"], "me", Ask::Promote { fence: 9 }, "REDLOCK.EXTEND a OWNER 30000 FENCE 9"),
+            (&["a"], "me", Ask::RaiseFence { fence: 9 }, "REDLOCK.EXTEND a OWNER 30000 FENCE 9"),
             (&["a"], "me", Ask::Extend, "REDLOCK.EXTEND a OWNER 30000"),
             (&["a"], "me", Ask::Release { floor: None }, "REDLOCK.RELEASE a OWNER"),
             (&["a"], "", Ask::Release { floor: Some(3) }, "REDLOCK.RELEASE a OWNER FENCE 3"),

@@ -6,7 +6,7 @@ use std::fmt;
 /// What one node made of a release.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Freed {
+pub enum ReleaseOutcome {
     /// It has not answered yet.
     Pending,
     /// The lock is free there.
@@ -19,7 +19,7 @@ pub enum Freed {
     NotAsked,
 }
 
-impl fmt::Display for Freed {
+impl fmt::Display for ReleaseOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Pending => f.write_str("no answer yet"),
@@ -33,24 +33,25 @@ impl fmt::Display for Freed {
 
 /// The answers to a release.
 #[derive(Clone, Debug)]
-pub struct Freeing {
+pub struct ReleaseProgress {
     quorum: Quorum,
-    nodes: Vec<Freed>,
+    nodes: Vec<ReleaseOutcome>,
 }
 
-impl Freeing {
+impl ReleaseProgress {
     pub(crate) fn of(quorum: Quorum, asked: NodeSet) -> Self {
-        let asked = |node| if asked.contains(node) { Freed::Pending } else { Freed::NotAsked };
+        let asked =
+            |node| if asked.contains(node) { ReleaseOutcome::Pending } else { ReleaseOutcome::NotAsked };
         Self { quorum, nodes: (0..quorum.nodes()).map(asked).collect() }
     }
 
     pub(crate) fn enter(&mut self, node: usize, reply: Reply) {
         let freed = match reply {
             Reply::Number(0) | Reply::Nil | Reply::Queued { .. } | Reply::Quarantined { .. } => {
-                Freed::NotHeld
+                ReleaseOutcome::NotHeld
             }
-            Reply::Number(_) => Freed::Freed,
-            Reply::Failed(failure) => Freed::Failed(failure),
+            Reply::Number(_) => ReleaseOutcome::Freed,
+            Reply::Failed(failure) => ReleaseOutcome::Failed(failure),
         };
         if let Some(place) = self.nodes.get_mut(node) {
             *place = freed;
@@ -60,16 +61,17 @@ impl Freeing {
     /// Whether the caller need not wait any more: a majority is free, or everybody has answered.
     #[must_use]
     pub fn is_settled(&self) -> bool {
-        self.quorum.is_reached_by(self.count(&Freed::Freed)) || self.count(&Freed::Pending) == 0
+        self.quorum.is_reached_by(self.count(&ReleaseOutcome::Freed))
+            || self.count(&ReleaseOutcome::Pending) == 0
     }
 
     /// What every node has answered, in their order.
     #[must_use]
-    pub fn nodes(&self) -> &[Freed] {
+    pub fn nodes(&self) -> &[ReleaseOutcome] {
         &self.nodes
     }
 
-    fn count(&self, what: &Freed) -> usize {
+    fn count(&self, what: &ReleaseOutcome) -> usize {
         self.nodes.iter().filter(|freed| *freed == what).count()
     }
 }

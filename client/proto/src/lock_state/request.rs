@@ -1,10 +1,10 @@
 //! What a client asks of a node.
 
-use super::Line;
+use super::QueueRequest;
 use crate::{Drift, Moment};
 use std::time::Duration;
 
-/// What is asked; the key and the owner are the same in all of a session's requests.
+/// What is asked; the key and the owner are the same in all of a client's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask {
     /// Take the lock.
@@ -17,10 +17,10 @@ pub enum Ask {
         /// Count from here, if the nodes should be told.
         hint: Option<u64>,
         /// Where in the line, and how to be told.
-        line: Line,
+        queue: QueueRequest,
     },
     /// Raise the fence of the lock just granted, and extend it.
-    Promote {
+    RaiseFence {
         /// To this number.
         fence: u64,
     },

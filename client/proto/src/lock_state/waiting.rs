@@ -1,26 +1,26 @@
 //! Waiting in line at every node at once.
 //!
-//! A waiting session is queued at the nodes that refuse it. A node that becomes free gives it the lock for a
+//! A waiting client is queued at the nodes that refuse it. A node that becomes free gives it the lock for a
 //! short while and says so: a grant like any other, counted by the same rule. What is special is only that
 //! the client did not ask at that moment, so it must find out from when the grant can be counted on
-//! ([`Session::pushed`]), and that it has to claim it: any command does.
+//! ([`LockState::handle_grant`]), and that it has to claim it: any command does.
 //!
 //! Nobody's safety depends on the rest of this file, which is about not waiting for ever: messages get lost,
 //! nodes restart and forget who waits, and two clients can be first at different nodes.
 
-use super::{Ask, Event, Phase, Request, Session};
+use super::{Ask, LockState, Phase, Request};
 use crate::ballot::{Refusal, Verdict};
 use crate::{Moment, NodeSet, Reply, Vote};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// How often a session that is queued everywhere asks again, for grants whose news was lost.
+/// How often a client that is queued everywhere asks again, for grants whose news was lost.
 const REFRESH: Duration = Duration::from_secs(2);
-/// How often a session asks again that is not queued at every node, give or take a half.
+/// How often a client asks again that is not queued at every node, give or take a half.
 const REFRESH_WHERE_MISSING: Duration = Duration::from_millis(250);
-/// How soon a session asks again when a connection has broken, or when one is back on which a node was not heard.
+/// How soon a client asks again when a connection has broken, or when one is back on which a node was not heard.
 const AFTER_A_CUT: Duration = Duration::from_millis(20);
-/// The least time after which a session with too few grants looks who has the others. Longer than the nodes of
+/// The least time after which a client with too few grants looks who has the others. Longer than the nodes of
 /// one hand-off are apart, even on machines that are busy.
 const FIRST_PROBE: Duration = Duration::from_millis(10);
 /// How often that time is doubled for a call that has given way again and again: whoever it gave way to may be gone.
@@ -44,7 +44,7 @@ const ROUNDS_REMEMBERED: usize = 4;
 
 /// A place in line, the same at every node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Line {
+pub struct QueueRequest {
     /// The smallest is served first. Chosen once for a call and kept over its attempts.
     pub ticket: u64,
     /// Names the request: the news of a grant repeats it. Never the same for two sessions of one ticket.
@@ -57,7 +57,7 @@ pub struct Line {
     pub claim: Option<Duration>,
 }
 
-/// A lock that a node has given to a session that waited for it.
+/// A lock that a node has given to a client that waited for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
     /// The number it is held under.
@@ -70,10 +70,10 @@ pub struct Grant {
     pub claim: Duration,
 }
 
-/// What a session knows of its waiting.
+/// What a client knows of its waiting.
 #[derive(Clone, Debug)]
 pub(super) struct Waiting {
-    line: Line,
+    queue: QueueRequest,
     hint: Option<u64>,
     first_stamp: u64,
     /// When the last requests were sent, by their stamps.
@@ -111,8 +111,8 @@ enum Probe {
 
 impl Waiting {
     fn request(&self, ttl: Duration, now: Moment) -> Request {
-        let line = Line { wait: now.until(self.until).max(Duration::from_millis(1)), ..self.line };
-        Request { ask: Ask::Wait { hint: self.hint, line }, ttl, sent: now }
+        let queue = QueueRequest { wait: now.until(self.until).max(Duration::from_millis(1)), ..self.queue };
+        Request { ask: Ask::Wait { hint: self.hint, queue }, ttl, sent: now }
     }
 
     /// When the request with this stamp was sent; `None` if it is too long ago.
@@ -121,11 +121,11 @@ impl Waiting {
     }
 
     fn begin_round(&mut self, ttl: Duration, now: Moment) -> Request {
-        self.line.stamp += 1;
+        self.queue.stamp += 1;
         if self.rounds.len() == ROUNDS_REMEMBERED {
             self.rounds.pop_front();
         }
-        self.rounds.push_back((self.line.stamp, now));
+        self.rounds.push_back((self.queue.stamp, now));
         self.request(ttl, now)
     }
 
@@ -150,9 +150,9 @@ impl Waiting {
 
     fn want_to_claim_within(&mut self, round_trip: Duration, window: Duration, now: Moment) {
         let wanted = round_trip.saturating_mul(CLAIM_ROUND_TRIPS).min(LONGEST_CLAIM);
-        if wanted > window && wanted > self.line.claim.unwrap_or_default() {
+        if wanted > window && wanted > self.queue.claim.unwrap_or_default() {
             // Twice as much as seen, so that small differences do not bring it up again and again.
-            self.line.claim = Some(wanted.saturating_mul(2).min(LONGEST_CLAIM));
+            self.queue.claim = Some(wanted.saturating_mul(2).min(LONGEST_CLAIM));
             self.refresh_at = now;
         }
     }
@@ -160,7 +160,8 @@ impl Waiting {
     /// Where lines are full everybody asks again and again: not all at the same moment, and none always after the
     /// same others. Tickets are as good as chance for that.
     fn pause_where_missing(&self) -> Duration {
-        let mixed = (self.line.ticket ^ self.line.stamp.rotate_left(32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let mixed =
+            (self.queue.ticket ^ self.queue.stamp.rotate_left(32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let share = u32::try_from(mixed >> 48).unwrap_or_default();
         REFRESH_WHERE_MISSING / 2 + REFRESH_WHERE_MISSING * share / (1 << 16)
     }
@@ -171,25 +172,26 @@ impl Waiting {
     }
 }
 
-impl Session {
+impl LockState {
     /// Whether anything was handed to us that nobody has claimed yet.
     pub(super) fn has_unclaimed(&self) -> bool {
         self.waiting.as_ref().is_some_and(|waiting| !waiting.unclaimed.is_empty())
     }
 
-    /// Makes an attempt one that waits until `until`, and changes its first request accordingly.
+    /// Lets the client queue until `until` at the nodes where another client holds the lock. To be called before
+    /// the first transmit is taken: that becomes a request to queue.
     #[must_use]
-    pub fn waiting(mut self, line: Line, until: Moment) -> (Self, Request) {
+    pub fn with_queue(mut self, queue: QueueRequest, until: Moment) -> Self {
         let (now, ttl) = (self.begun.sent, self.begun.ttl);
         let hint = match self.begun.ask {
             Ask::Acquire { hint } => hint,
             _ => None,
         };
         let waiting = Waiting {
-            line,
+            queue,
             hint,
-            first_stamp: line.stamp,
-            rounds: VecDeque::from([(line.stamp, now)]),
+            first_stamp: queue.stamp,
+            rounds: VecDeque::from([(queue.stamp, now)]),
             until,
             is_time_up: false,
             is_leaving: false,
@@ -204,15 +206,15 @@ impl Session {
             yields: 0,
         };
         self.begun = waiting.request(ttl, now);
-        let begun = self.begun;
+        self.send(self.begun, NodeSet::first(self.quorum.nodes()));
         self.waiting = Some(waiting);
-        (self, begun)
+        self
     }
 
     /// Takes note of how often earlier attempts of the same call have given way to somebody who came first. One that is
     /// gone makes no use of that until what it left behind runs out: it is looked for less and less often.
     #[must_use]
-    pub fn having_yielded(mut self, times: u32) -> Self {
+    pub fn after_yields(mut self, times: u32) -> Self {
         if let Some(waiting) = self.waiting.as_mut() {
             waiting.yields = times;
         }
@@ -223,78 +225,79 @@ impl Session {
     ///
     /// The lock is counted on from a moment that came before the grant for certain: when the request was sent,
     /// and then as much later as the node says that it waited, less what the clocks may differ.
-    pub fn pushed(&mut self, node: usize, grant: Grant, now: Moment) -> Option<Event> {
-        let waiting = self.waiting.as_mut()?;
-        let is_ours = (waiting.first_stamp..=waiting.line.stamp).contains(&grant.stamp);
+    pub fn handle_grant(&mut self, node: usize, grant: Grant, now: Moment) {
+        let Some(waiting) = self.waiting.as_mut() else { return };
+        let is_ours = (waiting.first_stamp..=waiting.queue.stamp).contains(&grant.stamp);
         if !is_ours || grant.fence == 0 {
-            return None;
+            return;
         }
-        self.may_hold.insert(node);
-        self.stay.insert(node);
+        self.maybe_held.insert(node);
+        self.sticky.insert(node);
         if self.phase == Phase::Over {
-            return None;
+            return;
         }
         // Every request is granted once: that much is known already, by an answer that came sooner or by the same news.
         // The node may have granted anew since, under another number, or have taken it back and refused.
         if waiting.granted.get(node).is_some_and(|granted| grant.stamp <= *granted) {
-            return None;
+            return;
         }
         waiting.queued.remove(node);
         waiting.note_granted(node, grant.stamp);
         waiting.see_to_window(grant.claim, now);
-        if let Some(lost) = self.lapse(now) {
-            return Some(lost);
+        if self.has_just_lapsed(now) {
+            return;
         }
-        let waiting = self.waiting.as_mut()?;
+        let Some(waiting) = self.waiting.as_mut() else { return };
         if let (Some(sent), Some(lease)) = (waiting.sent(grant.stamp), self.leases.get_mut(node)) {
             let granted = sent.plus(self.drift.at_least(grant.waited));
             let end = granted.plus(self.drift.lease(grant.claim));
             *lease = Some(lease.map_or(end, |old| old.later_of(end)));
         }
         match self.phase {
-            Phase::Held { fence } => Some(self.raise(fence, NodeSet::one(node), now)),
+            Phase::Held { fence } => self.send_raise(fence, NodeSet::one(node), now),
             _ => {
                 waiting.unclaimed.insert(node);
                 if let Some(taken_back) = waiting.taken_back.get_mut(node) {
                     *taken_back = now.plus(grant.claim);
                 }
-                self.too_late.remove(node);
+                self.expired_on_arrival.remove(node);
                 self.ballot.enter(node, Vote::Granted { fence: grant.fence });
-                self.decide(now)
+                self.decide(now);
             }
         }
     }
 
-    /// What has to be sent after [`Event::Held`] so that the lock lasts: a claim to every node that has given
-    /// it to us while we waited.
-    pub fn claim(&mut self, now: Moment) -> Option<(Request, NodeSet)> {
-        let Phase::Held { fence } = self.phase else { return None };
-        let unclaimed = std::mem::take(&mut self.waiting.as_mut()?.unclaimed);
-        let claim = Request { ask: Ask::Promote { fence }, ttl: self.begun.ttl, sent: now };
-        (!unclaimed.is_empty()).then_some((claim, unclaimed))
+    /// Claims the lock at every node that handed it over while the client queued. To be called after
+    /// [`Event::Held`](super::Event::Held), or else those nodes take the lock back.
+    pub fn claim(&mut self, now: Moment) {
+        let (Phase::Held { fence }, Some(waiting)) = (self.phase, self.waiting.as_mut()) else { return };
+        let unclaimed = std::mem::take(&mut waiting.unclaimed);
+        if !unclaimed.is_empty() {
+            self.send_raise(fence, unclaimed, now);
+        }
     }
 
-    /// Whether a node has refused this session at first, or still does.
+    /// Whether a node has refused this client at first, or still does.
     #[must_use]
     pub fn was_refused(&self) -> bool {
         self.waiting.as_ref().is_some_and(|waiting| waiting.was_refused)
     }
 
     /// The connection to a node has broken: it has forgotten that we wait.
-    pub fn cut(&mut self, node: usize, failure: crate::Failure, now: Moment) -> Option<Event> {
-        let waiting = self.waiting.as_mut()?;
+    pub fn handle_disconnect(&mut self, node: usize, failure: crate::Failure, now: Moment) {
+        let Some(waiting) = self.waiting.as_mut() else { return };
         if self.phase != Phase::Acquiring || !waiting.queued.contains(node) {
-            return None;
+            return;
         }
         waiting.queued.remove(node);
         waiting.refresh_at = sooner(waiting.refresh_at, now.plus(AFTER_A_CUT));
         self.ballot.enter(node, Vote::Failed(failure));
-        self.decide(now)
+        self.decide(now);
     }
 
     /// News of a grant may have been missed, though nobody has forgotten that we wait: the answer to the next request
     /// tells.
-    pub fn missed_news(&mut self, now: Moment) {
+    pub fn handle_missed_grants(&mut self, now: Moment) {
         if let Some(waiting) = self.waiting.as_mut() {
             waiting.refresh_at = sooner(waiting.refresh_at, now.plus(AFTER_A_CUT));
         }
@@ -302,21 +305,23 @@ impl Session {
 
     /// Too few nodes can be heard to wait for them: whoever is in line leaves it, to ask again at once and not in line.
     /// A majority that has granted, or still may without being waited for, is not given away.
-    pub fn leave_line(&mut self, now: Moment) -> Option<Event> {
-        self.waiting.as_mut()?.is_leaving = true;
-        self.attend(now)
+    pub fn stop_queueing(&mut self, now: Moment) {
+        if let Some(waiting) = self.waiting.as_mut() {
+            waiting.is_leaving = true;
+            self.attend(now);
+        }
     }
 
     /// Whether a refusal was overtaken by the grant of the same request, or by anything said to a later one.
     pub(super) fn is_outdated(&self, node: usize, request: &Request, reply: &Reply) -> bool {
-        let (Some(waiting), Ask::Wait { line, .. }) = (&self.waiting, request.ask) else { return false };
+        let (Some(waiting), Ask::Wait { queue, .. }) = (&self.waiting, request.ask) else { return false };
         let is_refusal = matches!(reply, Reply::Queued { .. } | Reply::Nil);
-        is_refusal && waiting.granted.get(node).is_some_and(|granted| line.stamp <= *granted)
+        is_refusal && waiting.granted.get(node).is_some_and(|granted| queue.stamp <= *granted)
     }
 
     /// Notes what a node said to a request to wait.
     pub(super) fn heard(&mut self, node: usize, request: &Request, reply: &Reply, now: Moment) {
-        let (Some(waiting), Ask::Wait { line, .. }) = (self.waiting.as_mut(), request.ask) else { return };
+        let (Some(waiting), Ask::Wait { queue, .. }) = (self.waiting.as_mut(), request.ask) else { return };
         let is_late = matches!(reply, Reply::Failed(failure) if failure.may_have_happened());
         if !is_late {
             waiting.round_trip.get_or_insert(now.since(request.sent));
@@ -325,8 +330,8 @@ impl Session {
             Reply::Queued { .. } => {
                 waiting.was_refused = true;
                 waiting.queued.insert(node);
-                waiting.note_granted(node, line.stamp.saturating_sub(1));
-                if line.stamp == waiting.line.stamp {
+                waiting.note_granted(node, queue.stamp.saturating_sub(1));
+                if queue.stamp == waiting.queue.stamp {
                     waiting.see_to_distance(request.sent, now);
                 }
             }
@@ -334,16 +339,16 @@ impl Session {
             Reply::Nil => {
                 waiting.was_refused = true;
                 waiting.queued.remove(node);
-                waiting.note_granted(node, line.stamp.saturating_sub(1));
+                waiting.note_granted(node, queue.stamp.saturating_sub(1));
             }
             Reply::Number(_) => {
                 waiting.queued.remove(node);
-                waiting.note_granted(node, line.stamp);
+                waiting.note_granted(node, queue.stamp);
             }
             _ => waiting.queued.remove(node),
         }
         if let Probe::Asked { stamp, missing, holders, .. } = &mut waiting.probe
-            && *stamp == line.stamp
+            && *stamp == queue.stamp
         {
             missing.remove(node);
             if let Reply::Queued { ticket, .. } = reply {
@@ -382,8 +387,8 @@ impl Session {
         refusal == Refusal::Contended && !now.has_reached(waiting.until)
     }
 
-    /// When a waiting session has something to do.
-    pub(super) fn waiting_wake_at(&self) -> Option<Moment> {
+    /// When a waiting client has something to do.
+    pub(super) fn queue_timeout(&self) -> Option<Moment> {
         let waiting =
             self.waiting.as_ref().filter(|_| self.phase == Phase::Acquiring && !self.is_raising())?;
         let probe = match &waiting.probe {
@@ -397,24 +402,24 @@ impl Session {
         others.chain(lapses).reduce(sooner)
     }
 
-    /// Does what is due for a session that waits.
-    pub(super) fn attend(&mut self, now: Moment) -> Option<Event> {
+    /// Does what is due for a client that waits.
+    pub(super) fn attend(&mut self, now: Moment) {
         if self.waiting.is_none() || self.phase != Phase::Acquiring || self.is_raising() {
-            return None;
+            return;
         }
         self.drop_lapsed(now);
         let (granted, pending) = (self.ballot.granted(), self.ballot.pending());
         let quorum = self.quorum;
         let lacking: NodeSet = self.lacking();
         let queues_at = self.ballot.votes().len();
-        let waiting = self.waiting.as_mut()?;
+        let Some(waiting) = self.waiting.as_mut() else { return };
         if now.has_reached(waiting.until) {
             // Whoever asks for the last time is entitled to an answer, as those are who do not wait.
             waiting.is_time_up = true;
-            return match self.ballot.verdict() {
-                Verdict::Lost(refusal) => self.fail(refusal),
-                _ => None,
-            };
+            if let Verdict::Lost(refusal) = self.ballot.verdict() {
+                self.fail(refusal);
+            }
+            return;
         }
         if waiting.is_leaving && !quorum.is_reached_by(granted + pending) {
             return self.fail(Refusal::Yielded);
@@ -433,7 +438,7 @@ impl Session {
             Probe::At(at, _) => now.has_reached(*at),
             Probe::Asked { missing, holders, by, delay, .. } => {
                 if missing.is_empty() || now.has_reached(*by) {
-                    if somebody_comes_first(holders, waiting.line.ticket, quorum.needed()) {
+                    if somebody_comes_first(holders, waiting.queue.ticket, quorum.needed()) {
                         return self.fail(Refusal::Yielded);
                     }
                     let delay = delay.saturating_mul(2).min(LAST_PROBE);
@@ -443,7 +448,11 @@ impl Session {
             }
         };
         if !ask_now && !now.has_reached(waiting.refresh_at) {
-            return None;
+            return;
+        }
+        if lacking.is_empty() {
+            waiting.refresh_at = now.plus(REFRESH);
+            return;
         }
         let request = waiting.begin_round(self.begun.ttl, now);
         let is_missing_somewhere = waiting.queued.len() + granted < queues_at;
@@ -451,16 +460,16 @@ impl Session {
         waiting.refresh_at = now.plus(pause);
         if let (true, Probe::At(_, delay)) = (ask_now, &waiting.probe) {
             let delay = *delay;
-            let (stamp, by) = (waiting.line.stamp, now.plus(delay));
+            let (stamp, by) = (waiting.queue.stamp, now.plus(delay));
             waiting.probe = Probe::Asked { stamp, missing: lacking, holders: Vec::new(), by, delay };
         }
         self.ask_again(lacking);
-        Some(Event::Promote(request, lacking))
+        self.send(request, lacking);
     }
 
     /// Whether nodes that granted were asked for more: until they have answered there is nothing else to do.
     fn is_raising(&self) -> bool {
-        self.promotion.is_some_and(|promotion| !promotion.in_flight.is_empty())
+        self.fence_raise.is_some_and(|raise| !raise.in_flight.is_empty())
     }
 
     /// The nodes that do not hold the lock for us.

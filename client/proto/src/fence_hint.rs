@@ -11,12 +11,12 @@ const LASTS_FOR: u32 = 1024;
 
 /// The largest number held, and whether it is worth saying.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Hints {
+pub struct FenceHints {
     largest: u64,
     to_give: u32,
 }
 
-impl Hints {
+impl FenceHints {
     /// Takes note of a number that a lock was held under. What a single node says does not count: it may be far
     /// ahead of all others.
     pub fn held(&mut self, fence: u64) {
@@ -41,7 +41,7 @@ mod tests {
 
     #[test]
     fn given_only_after_a_disagreement() {
-        let mut hints = Hints::default();
+        let mut hints = FenceHints::default();
         hints.held(41);
         assert_eq!(hints.for_next_acquire(), None);
         hints.saw_disagreement();
@@ -54,7 +54,7 @@ mod tests {
 
     #[test]
     fn the_last_number_has_no_successor() {
-        let mut hints = Hints::default();
+        let mut hints = FenceHints::default();
         hints.held(u64::MAX);
         hints.saw_disagreement();
         assert_eq!(hints.for_next_acquire(), None);

@@ -21,7 +21,7 @@ pub struct KeepAlive {
 
 /// What a keep-alive does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum NextExtension {
     /// Extend, after so long.
     ExtendIn(Duration),
     /// Extend no more: the lock runs out by itself.
@@ -40,21 +40,21 @@ impl KeepAlive {
     ///
     /// Extending stops once the lock reaches beyond `ends` without help.
     #[must_use]
-    pub fn after_success(&self, valid_until: Moment, now: Moment) -> Next {
+    pub fn after_success(&self, valid_until: Moment, now: Moment) -> NextExtension {
         if valid_until.has_reached(self.ends) {
-            return Next::Stop;
+            return NextExtension::Stop;
         }
-        Next::ExtendIn(now.until(valid_until).saturating_sub(self.lease * 2 / 3))
+        NextExtension::ExtendIn(now.until(valid_until).saturating_sub(self.lease * 2 / 3))
     }
 
     /// What to do after an extension that failed: try again soon, more often as the end comes near.
     #[must_use]
-    pub fn after_failure(&self, valid_until: Moment, now: Moment) -> Next {
+    pub fn after_failure(&self, valid_until: Moment, now: Moment) -> NextExtension {
         let left = now.until(valid_until);
         if left.is_zero() || now.has_reached(self.ends) {
-            return Next::Stop;
+            return NextExtension::Stop;
         }
-        Next::ExtendIn((left / 8).max(Duration::from_millis(1)))
+        NextExtension::ExtendIn((left / 8).max(Duration::from_millis(1)))
     }
 }
 
@@ -81,25 +81,28 @@ mod tests {
     #[test]
     fn extends_when_a_third_is_gone() {
         let keep = KeepAlive::new(ms(900), at(100_000));
-        assert_eq!(keep.after_success(at(900), at(0)), Next::ExtendIn(ms(300)));
-        assert_eq!(keep.after_success(at(900), at(250)), Next::ExtendIn(ms(50)));
-        assert_eq!(keep.after_success(at(900), at(800)), Next::ExtendIn(Duration::ZERO));
+        assert_eq!(keep.after_success(at(900), at(0)), NextExtension::ExtendIn(ms(300)));
+        assert_eq!(keep.after_success(at(900), at(250)), NextExtension::ExtendIn(ms(50)));
+        assert_eq!(keep.after_success(at(900), at(800)), NextExtension::ExtendIn(Duration::ZERO));
     }
 
     #[test]
     fn stops_at_its_end() {
         let keep = KeepAlive::new(ms(900), at(2_000));
-        assert_ne!(keep.after_success(at(1_900), at(1_000)), Next::Stop);
-        assert_eq!(keep.after_success(at(2_000), at(1_100)), Next::Stop);
-        assert_eq!(keep.after_failure(at(2_500), at(2_000)), Next::Stop);
+        assert_ne!(keep.after_success(at(1_900), at(1_000)), NextExtension::Stop);
+        assert_eq!(keep.after_success(at(2_000), at(1_100)), NextExtension::Stop);
+        assert_eq!(keep.after_failure(at(2_500), at(2_000)), NextExtension::Stop);
     }
 
     #[test]
     fn tries_again_more_often_as_the_end_comes_near() {
         let keep = KeepAlive::new(ms(900), at(100_000));
-        assert_eq!(keep.after_failure(at(900), at(100)), Next::ExtendIn(ms(100)));
-        assert_eq!(keep.after_failure(at(900), at(880)), Next::ExtendIn(Duration::from_micros(2_500)));
-        assert_eq!(keep.after_failure(at(900), at(899)), Next::ExtendIn(ms(1)));
-        assert_eq!(keep.after_failure(at(900), at(900)), Next::Stop);
+        assert_eq!(keep.after_failure(at(900), at(100)), NextExtension::ExtendIn(ms(100)));
+        assert_eq!(
+            keep.after_failure(at(900), at(880)),
+            NextExtension::ExtendIn(Duration::from_micros(2_500))
+        );
+        assert_eq!(keep.after_failure(at(900), at(899)), NextExtension::ExtendIn(ms(1)));
+        assert_eq!(keep.after_failure(at(900), at(900)), NextExtension::Stop);
     }
 }

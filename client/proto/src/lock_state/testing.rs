@@ -1,0 +1,98 @@
+//! Help for tests: inputs and commands that return what they put out.
+
+use super::{Event, Grant, LockState, Over, QueueRequest, Request, Transmit};
+use crate::{Drift, Failure, Moment, NodeSet, Quorum, Reply};
+use std::time::Duration;
+
+/// What one call has put out.
+#[derive(Debug)]
+pub(super) enum Output {
+    Transmit(Transmit),
+    Event(Event),
+}
+
+impl LockState {
+    pub(super) fn output(&mut self) -> Option<Output> {
+        let (transmit, event) = (self.poll_transmit(), self.poll_event());
+        assert!(
+            transmit.is_none() || event.is_none(),
+            "one call puts out one thing: {transmit:?}, {event:?}"
+        );
+        assert!(transmit.is_none_or(|transmit| !transmit.to.is_empty()), "sent to no node: {transmit:?}");
+        transmit.map(Output::Transmit).or(event.map(Output::Event))
+    }
+
+    fn sent(&mut self) -> (Request, NodeSet) {
+        let output = self.output();
+        let Some(Output::Transmit(Transmit { request, to })) = output else { panic!("not sent: {output:?}") };
+        (request, to)
+    }
+
+    pub(super) fn begin(
+        quorum: Quorum,
+        drift: Drift,
+        ttl: Duration,
+        hint: Option<u64>,
+        now: Moment,
+    ) -> (Self, Request) {
+        let mut lock = Self::new(quorum, drift, ttl, hint, now);
+        let (request, to) = lock.sent();
+        assert_eq!(to, NodeSet::first(quorum.nodes()));
+        (lock, request)
+    }
+
+    pub(super) fn queueing(self, queue: QueueRequest, until: Moment) -> (Self, Request) {
+        let mut lock = self.with_queue(queue, until);
+        let request = lock.sent().0;
+        (lock, request)
+    }
+
+    pub(super) fn on_reply(
+        &mut self,
+        node: usize,
+        request: &Request,
+        reply: Reply,
+        now: Moment,
+    ) -> Option<Output> {
+        self.handle_reply(node, request, reply, now);
+        self.output()
+    }
+
+    pub(super) fn on_grant(&mut self, node: usize, grant: Grant, now: Moment) -> Option<Output> {
+        self.handle_grant(node, grant, now);
+        self.output()
+    }
+
+    pub(super) fn on_disconnect(&mut self, node: usize, failure: Failure, now: Moment) -> Option<Output> {
+        self.handle_disconnect(node, failure, now);
+        self.output()
+    }
+
+    pub(super) fn on_timeout(&mut self, now: Moment) -> Option<Output> {
+        self.handle_timeout(now);
+        self.output()
+    }
+
+    pub(super) fn on_stop_queueing(&mut self, now: Moment) -> Option<Output> {
+        self.stop_queueing(now);
+        self.output()
+    }
+
+    pub(super) fn on_extend(&mut self, ttl: Duration, now: Moment) -> Result<(Request, NodeSet), Over> {
+        self.extend(ttl, now).map(|()| self.sent()).inspect_err(|_| assert!(self.output().is_none()))
+    }
+
+    pub(super) fn on_raise(&mut self, fence: u64, now: Moment) -> Result<(Request, NodeSet), Over> {
+        self.raise_fence(fence, now).map(|()| self.sent()).inspect_err(|_| assert!(self.output().is_none()))
+    }
+
+    pub(super) fn on_claim(&mut self, now: Moment) -> Option<(Request, NodeSet)> {
+        self.claim(now);
+        self.transmit.is_some().then(|| self.sent())
+    }
+
+    pub(super) fn on_release(&mut self, now: Moment) -> (Request, NodeSet) {
+        self.release(now);
+        self.sent()
+    }
+}
