@@ -9,7 +9,7 @@ use crate::manager::LockManager;
 use crate::owner::Owner;
 use crate::report::{NodeRelease, ReleaseReport};
 use crate::wire::Frame;
-use redlock_proto::{Ask, Ballot, Failure, FailureKind, Freed, NodeSet, Quorum, Request, Vote};
+use redlock_proto::{Ask, Ballot, Failure, FailureKind, NodeSet, Quorum, ReleaseOutcome, Request, Vote};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -25,7 +25,7 @@ impl LockManager {
     /// # use std::time::Duration;
     /// # let locks = LockManager::in_memory(5);
     /// let given = locks.acquire("orders:42", Duration::from_secs(30)).await?.detach();
-    /// let (owner, fence) = (given.owner.expose().to_owned(), given.fence);
+    /// let (owner, fence) = (given.owner.expose(), given.fence);
     ///
     /// // In another process, which was told both:
     /// let lock = locks.detached("orders:42", owner.parse()?, fence)?;
@@ -118,7 +118,7 @@ impl LockManager {
             .names
             .iter()
             .zip(said)
-            .map(|(name, sighted)| NodeRelease { node: Arc::clone(name), freed: freed(sighted.said) });
+            .map(|(name, sighted)| NodeRelease { node: Arc::clone(name), outcome: freed(sighted.said) });
         Ok(ReleaseReport::of_nodes(nodes.collect()))
     }
 
@@ -175,11 +175,11 @@ fn vote(said: Result<Frame, Failure>) -> Vote {
     }
 }
 
-fn freed(said: Result<Frame, Failure>) -> Freed {
+fn freed(said: Result<Frame, Failure>) -> ReleaseOutcome {
     match number(said) {
-        Ok(Some(0) | None) => Freed::NotHeld,
-        Ok(Some(_)) => Freed::Freed,
-        Err(failure) => Freed::Failed(failure),
+        Ok(Some(0) | None) => ReleaseOutcome::NotHeld,
+        Ok(Some(_)) => ReleaseOutcome::Freed,
+        Err(failure) => ReleaseOutcome::Failed(failure),
     }
 }
 

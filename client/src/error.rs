@@ -2,7 +2,7 @@
 
 use crate::keys::Keys;
 use crate::lease::Loss;
-use redlock_proto::reach::MOST_COMMANDS;
+use redlock_proto::fence_reach::MOST_COMMANDS;
 use redlock_proto::{Ballot, FailureKind, Quorum, Refusal, Vote};
 use std::fmt;
 use std::sync::Arc;

@@ -24,11 +24,6 @@ impl Extender {
         self.ask(|answer| Message::Extend { session: self.session, ttl, answer }).await
     }
 
-    /// Holds the lock under a larger number, in the turn of an extension.
-    pub(crate) async fn raise_to(&self, fence: u64) -> Result<Duration, Error> {
-        self.ask(|answer| Message::Raise { session: self.session, fence, answer }).await
-    }
-
     async fn ask(&self, call: impl FnOnce(oneshot::Sender<Extended>) -> Message) -> Result<Duration, Error> {
         let _turn = self.hold.extending.lock().await;
         let outcome = self.outcome_of(call).await?;

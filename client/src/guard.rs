@@ -219,7 +219,7 @@ impl Guard {
     }
 
     /// Ends the hold, here at once and on the nodes as soon as they hear of it.
-    fn end(&mut self, answer: Option<oneshot::Sender<redlock_proto::Freeing>>) {
+    fn end(&mut self, answer: Option<oneshot::Sender<redlock_proto::ReleaseProgress>>) {
         if !std::mem::take(&mut self.is_ours) {
             return;
         }

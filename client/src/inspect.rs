@@ -5,7 +5,7 @@ use crate::driver::{Question, Sighted};
 use crate::manager::LockManager;
 use crate::query::Query;
 use crate::wire::Frame;
-use redlock_proto::census::{Holding, Record, Sighting, holding};
+use redlock_proto::inspection::{LockInfo, LockStatus, NodeStatus, lock_status};
 use redlock_proto::{Failure, FailureKind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,19 +18,19 @@ const FOREIGN_TYPE: &str = "string";
 #[non_exhaustive]
 pub struct Inspection {
     /// What a majority makes of it.
-    pub holding: Holding,
+    pub status: LockStatus,
     /// What every node said, in the order in which they were configured.
-    pub nodes: Vec<NodeSighting>,
+    pub nodes: Vec<NodeInspection>,
 }
 
 /// What one node knows of a lock.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct NodeSighting {
+pub struct NodeInspection {
     /// The node's address.
     pub node: Arc<str>,
     /// The lock as it is held there, `None` if there is none; or why the node did not say.
-    pub lock: Result<Option<Record>, Failure>,
+    pub lock: Result<Option<LockInfo>, Failure>,
     /// Whether a plain key is there, as `SET NX PX` makes one. It counts as held. `false` also where nobody looked,
     /// because no node was without a lock. Why it could not be seen, if it could not: the user needs
     /// permission to run `TYPE`.
@@ -42,14 +42,14 @@ impl Inspection {
     /// there.
     #[must_use]
     pub fn is_held(&self) -> bool {
-        matches!(self.holding, Holding::Held(_) | Holding::Foreign)
+        matches!(self.status, LockStatus::Held(_) | LockStatus::Foreign)
     }
 
     /// The lock as a majority holds it; a plain key is none.
     #[must_use]
-    pub fn lock(&self) -> Option<&Record> {
-        match &self.holding {
-            Holding::Held(record) => Some(record),
+    pub fn lock(&self) -> Option<&LockInfo> {
+        match &self.status {
+            LockStatus::Held(record) => Some(record),
             _ => None,
         }
     }
@@ -77,27 +77,27 @@ impl LockManager {
         };
         let settings = &self.shared().settings;
         let named = settings.names.iter().zip(locks).zip(is_foreign);
-        let nodes: Vec<NodeSighting> = named
-            .map(|((name, lock), is_foreign)| NodeSighting { node: Arc::clone(name), lock, is_foreign })
+        let nodes: Vec<NodeInspection> = named
+            .map(|((name, lock), is_foreign)| NodeInspection { node: Arc::clone(name), lock, is_foreign })
             .collect();
-        let sightings: Vec<Sighting> = nodes.iter().map(NodeSighting::sighting).collect();
-        Ok(Inspection { holding: holding(settings.quorum, &sightings), nodes })
+        let statuses: Vec<NodeStatus> = nodes.iter().map(NodeInspection::status).collect();
+        Ok(Inspection { status: lock_status(settings.quorum, &statuses), nodes })
     }
 }
 
-impl NodeSighting {
-    fn sighting(&self) -> Sighting {
+impl NodeInspection {
+    fn status(&self) -> NodeStatus {
         match (&self.lock, &self.is_foreign) {
-            (Ok(Some(record)), _) => Sighting::Held(record.clone()),
-            (Ok(None), Ok(true)) => Sighting::Foreign,
+            (Ok(Some(record)), _) => NodeStatus::Held(record.clone()),
+            (Ok(None), Ok(true)) => NodeStatus::Foreign,
             // Who may not look for plain keys sees what there is to see.
-            (Ok(None), _) => Sighting::Free,
-            (Err(_), _) => Sighting::Unknown,
+            (Ok(None), _) => NodeStatus::Free,
+            (Err(_), _) => NodeStatus::Unknown,
         }
     }
 }
 
-fn sighting(said: Sighted) -> Result<Option<Record>, Failure> {
+fn sighting(said: Sighted) -> Result<Option<LockInfo>, Failure> {
     let frame = said.said?;
     if let Some(complaint) = frame.complaint() {
         return Err(Failure::new(FailureKind::Rejected, complaint));
@@ -110,7 +110,7 @@ fn sighting(said: Sighted) -> Result<Option<Record>, Failure> {
     let record = || {
         let label = frame.field("label").and_then(Frame::as_bytes).unwrap_or_default();
         let label = String::from_utf8_lossy(label).into_owned();
-        let mut record = Record::new(number("fence")?, label, milliseconds("pttl")?);
+        let mut record = LockInfo::new(number("fence")?, label, milliseconds("pttl")?);
         record.held = milliseconds("held-ms").unwrap_or_default();
         record.extensions = number("extensions").unwrap_or_default();
         record.waiters = number("waiters").unwrap_or_default();

@@ -1,7 +1,7 @@
 //! Extending in the background.
 
 use crate::extender::Extender;
-use redlock_proto::pace::{KeepAlive, Next};
+use redlock_proto::keep_alive::{KeepAlive, NextExtension};
 use std::time::Duration;
 
 /// How long the claim of a lock that was handed on may take before it is extended.
@@ -16,22 +16,22 @@ pub(crate) async fn run(extender: Extender, max_hold: Duration) {
     let pace = || KeepAlive::new(settings.drift.lease(extender.hold.ttl()), ends);
     let mut next = pace().after_success(lease.until(), clock.now());
     let is_urgent = lease.remaining() <= lease.notice() * 8;
-    if next == Next::ExtendIn(Duration::ZERO) && extender.hold.was_refused() && !is_urgent {
+    if next == NextExtension::ExtendIn(Duration::ZERO) && extender.hold.was_refused() && !is_urgent {
         // A lock that was handed on is held for the claim window at first, and its claim is under way: to extend it
         // as well would be one request too many.
-        next = Next::ExtendIn((lease.remaining() / 4).min(LONGEST_CLAIM));
+        next = NextExtension::ExtendIn((lease.remaining() / 4).min(LONGEST_CLAIM));
     }
-    while let Next::ExtendIn(pause) = next {
+    while let NextExtension::ExtendIn(pause) = next {
         tokio::time::sleep(pause).await;
         // Somebody else may have extended it meanwhile.
         let due = pace().after_success(lease.until(), clock.now());
-        if due != Next::ExtendIn(Duration::ZERO) && lease.ended().is_none() {
+        if due != NextExtension::ExtendIn(Duration::ZERO) && lease.ended().is_none() {
             next = due;
             continue;
         }
         next = match extender.extend(extender.hold.ttl()).await {
             Ok(_) => pace().after_success(lease.until(), clock.now()),
-            Err(_) if lease.ended().is_some() => Next::Stop,
+            Err(_) if lease.ended().is_some() => NextExtension::Stop,
             Err(_) => pace().after_failure(lease.until(), clock.now()),
         };
     }

@@ -1,7 +1,7 @@
 //! Until when a lock may be believed, as its holder and the driver both see it.
 
 use crate::clock::Clock;
-use redlock_proto::{Moment, pace};
+use redlock_proto::{Moment, keep_alive};
 use std::fmt;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
@@ -57,7 +57,7 @@ impl Lease {
 
     /// A lock of this length is told of its end so long before.
     pub(crate) fn give_notice_for(&self, lease: Duration) {
-        let notice = u64::try_from(pace::notice(lease).as_nanos()).unwrap_or(u64::MAX);
+        let notice = u64::try_from(keep_alive::notice(lease).as_nanos()).unwrap_or(u64::MAX);
         self.notice_ns.store(notice, Ordering::Relaxed);
     }
 

@@ -54,7 +54,7 @@
 //! | to let a replacement node vote | [`LockManager::admit_node`]; the program `redlock admit` counts its arguments |
 //! | to hand a lock to another process | [`Guard::detach`], [`LockManager::detached`] |
 //! | to end a program without leaving locks behind | [`Guard::release`], or drop and [`LockManager::close`] |
-//! | more locks in a second than one group of nodes grants | [`LockGroups`] |
+//! | more locks in a second than one group of nodes grants | [`ShardedLocks`] |
 //! | locks in your own tests, without a server | [`LockManager::in_memory`], [`memory::Nodes`] |
 //! | locks in a program without async | the module `blocking`, with the feature of that name |
 //!
@@ -125,8 +125,8 @@
 //!
 //! # From the command line
 //!
-//! The program `redlock` (feature `cli`) runs commands under a lock and looks at the nodes; `CLI.md` beside this
-//! crate describes it.
+//! The program `redlock` (package `redlock-cli`) runs commands under a lock and shows the state of the nodes.
+//! `CLI.md` beside this crate describes it.
 //!
 //! # Features
 //!
@@ -137,10 +137,10 @@
 //! | `tracing` | spans and events |
 //! | `metrics` | counters and histograms through the `metrics` facade |
 //! | `blocking` | the same for programs without async |
-//! | `cli` | the program `redlock` |
 
 #![forbid(unsafe_code)]
 
+mod acquire;
 mod admit;
 #[cfg(feature = "blocking")]
 pub mod blocking;
@@ -152,7 +152,6 @@ mod driver;
 mod error;
 mod extender;
 mod fence_gate;
-mod groups;
 mod guard;
 mod health;
 mod held;
@@ -170,6 +169,7 @@ mod query;
 mod queue_support;
 mod report;
 mod settings;
+mod sharded;
 mod ticket;
 mod under;
 mod wire;
@@ -177,11 +177,10 @@ mod wire;
 pub use builder::Builder;
 pub use error::{Error, Evidence, NodeAnswer};
 pub use fence_gate::{FenceGate, FenceGates, StaleFence};
-pub use groups::{GroupGuard, GroupHealth, GroupHeld, GroupRelease, GroupsBuilder, GroupsHealth, LockGroups};
 pub use guard::{Detached, Guard};
 pub use health::{Health, NodeHealth, NodeState};
 pub use held::Held;
-pub use inspect::{Inspection, NodeSighting};
+pub use inspect::{Inspection, NodeInspection};
 pub use lease::Loss;
 pub use manager::LockManager;
 pub use node::Node;
@@ -190,10 +189,11 @@ pub use node::Tls;
 pub use owner::Owner;
 pub use query::{NodeReply, Query, Said};
 pub use redlock_proto::admission;
-pub use redlock_proto::census::{Holding, Record};
+pub use redlock_proto::inspection::{LockInfo, LockStatus};
 pub use redlock_proto::retry::RetryContext;
-pub use redlock_proto::{Drift, Failure, FailureKind, Freed, Retry, Vote};
+pub use redlock_proto::{Drift, Failure, FailureKind, ReleaseOutcome, Retry, Vote};
 pub use report::{NodeRelease, ReleaseReport};
+pub use sharded::{ShardHealth, ShardedLocks};
 
 /// The README's code, compiled with the documentation.
 #[cfg(doctest)]

@@ -1,24 +1,23 @@
 //! The lock manager: where locks come from.
 
+use crate::Error;
+use crate::acquire::{AcquireSpec, RetryMode};
 use crate::builder::Builder;
-use crate::driver::{self, Acquired, Inbox, Message, NotAcquired, Wait};
+use crate::driver::{self, Inbox, Message};
 use crate::error::Evidence;
 use crate::guard::Guard;
 use crate::held::Held;
 use crate::hold::Hold;
 use crate::keys::Keys;
 use crate::memory::Nodes;
-use crate::owner::random;
 use crate::settings::Settings;
 use crate::under::work_under;
-use crate::{Error, observe, ticket};
-use redlock_proto::{Ballot, MAX_NODES, Refusal, Retry};
+use redlock_proto::{Ballot, MAX_NODES};
 use std::fmt;
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
-use tokio::time::Instant;
 
 /// Takes locks on a majority of independent nodes.
 ///
@@ -133,7 +132,12 @@ impl LockManager {
     /// # Errors
     /// That of the last attempt, when the policy gives up or trying again is no use.
     pub async fn acquire(&self, resource: impl AsRef<[u8]>, ttl: Duration) -> Result<Guard, Error> {
-        self.take(self.key(resource.as_ref())?, ttl, Effort::AsConfigured, None).await
+        self.acquire_spec(AcquireSpec {
+            keys: self.key(resource.as_ref())?,
+            ttl,
+            retry: RetryMode::Configured,
+        })
+        .await
     }
 
     /// Tries once to take a lock.
@@ -143,7 +147,8 @@ impl LockManager {
     /// # Errors
     /// [`Error::Contended`] if somebody else holds it, and all others.
     pub async fn try_acquire(&self, resource: impl AsRef<[u8]>, ttl: Duration) -> Result<Guard, Error> {
-        self.take(self.key(resource.as_ref())?, ttl, Effort::Once, None).await
+        self.acquire_spec(AcquireSpec { keys: self.key(resource.as_ref())?, ttl, retry: RetryMode::Once })
+            .await
     }
 
     /// Takes a lock, waiting for it for at most `wait`, whatever the manager's policy says about giving up.
@@ -158,7 +163,12 @@ impl LockManager {
         ttl: Duration,
         wait: Duration,
     ) -> Result<Guard, Error> {
-        self.take(self.key(resource.as_ref())?, ttl, Effort::Within(wait), None).await
+        self.acquire_spec(AcquireSpec {
+            keys: self.key(resource.as_ref())?,
+            ttl,
+            retry: RetryMode::Within(wait),
+        })
+        .await
     }
 
     /// Takes several locks as one: all of them or none, in any order given, without deadlock.
@@ -173,7 +183,8 @@ impl LockManager {
         resources: impl IntoIterator<Item = R>,
         ttl: Duration,
     ) -> Result<Guard, Error> {
-        self.take(self.keys(resources)?, ttl, Effort::AsConfigured, None).await
+        self.acquire_spec(AcquireSpec { keys: self.keys(resources)?, ttl, retry: RetryMode::Configured })
+            .await
     }
 
     /// Tries once to take several locks as one. Cancel safe, as [`LockManager::acquire`].
@@ -185,7 +196,7 @@ impl LockManager {
         resources: impl IntoIterator<Item = R>,
         ttl: Duration,
     ) -> Result<Guard, Error> {
-        self.take(self.keys(resources)?, ttl, Effort::Once, None).await
+        self.acquire_spec(AcquireSpec { keys: self.keys(resources)?, ttl, retry: RetryMode::Once }).await
     }
 
     /// Takes several locks as one, trying again for at most `wait`. Cancel safe, as
@@ -199,7 +210,8 @@ impl LockManager {
         ttl: Duration,
         wait: Duration,
     ) -> Result<Guard, Error> {
-        self.take(self.keys(resources)?, ttl, Effort::Within(wait), None).await
+        self.acquire_spec(AcquireSpec { keys: self.keys(resources)?, ttl, retry: RetryMode::Within(wait) })
+            .await
     }
 
     /// Runs `work` while holding a lock, and frees it afterwards.
@@ -262,260 +274,6 @@ impl LockManager {
             if inbox.send(Message::Close { answer }).is_ok() {
                 let _ = at_rest.await;
             }
-        }
-    }
-
-    /// Takes a lock with so much effort. With a floor, the nodes are asked for a number that is not smaller;
-    /// that is a wish, and whoever needs it looks at what came.
-    pub(crate) async fn take(
-        &self,
-        keys: Keys,
-        ttl: Duration,
-        effort: Effort,
-        floor: Option<u64>,
-    ) -> Result<Guard, Error> {
-        let wish = Wish { keys, ttl, floor };
-        match effort {
-            Effort::AsConfigured => self.acquire_by(wish, &self.settings().retry).await,
-            Effort::Once => self.acquire_by(wish, &Retry::none()).await,
-            Effort::Within(wait) => {
-                observe::in_acquire_span(&wish.keys, self.attempts_within(&wish, wait)).await
-            }
-        }
-    }
-
-    /// Tries until the lock is held or the time is up.
-    async fn attempts_within(&self, wish: &Wish, wait: Duration) -> Result<Guard, Error> {
-        let keys = &wish.keys;
-        tokio::runtime::Handle::try_current().map_err(|_| Error::NoRuntime)?;
-        let policy = self.settings().retry.clone().give_up_after(Duration::MAX);
-        // The caller has said how long to go on; a policy that gives up before does not.
-        let on_and_on = Retry::exponential(Duration::from_millis(5), Duration::from_millis(250));
-        let pause = |attempts, elapsed, at_least| {
-            let pause = policy.next_at_least(attempts, elapsed, random(), at_least);
-            pause.or_else(|| on_and_on.next_at_least(attempts, elapsed, random(), at_least))
-        };
-        let patience = self.settings().waits_in_line.then_some(wait);
-        let outcome = match self.attempts(wish, patience, Some(wait), pause).await {
-            Err(Error::Contended(evidence)) => Err(Error::timed_out(wait, *evidence)),
-            outcome => outcome,
-        };
-        outcome.inspect_err(|error| observe::failed(keys, error))
-    }
-
-    async fn acquire_by(&self, wish: Wish, retry: &Retry) -> Result<Guard, Error> {
-        let pause = |attempts, elapsed, at_least| retry.next_at_least(attempts, elapsed, random(), at_least);
-        let patience = retry.patience().filter(|_| self.settings().waits_in_line);
-        let attempts = async {
-            let outcome = self.attempts(&wish, patience, None, pause).await;
-            outcome.inspect_err(|error| observe::failed(&wish.keys, error))
-        };
-        observe::in_acquire_span(&wish.keys, attempts).await
-    }
-
-    /// Tries until the lock is held, trying again is no use, or `pause` says that it is enough: it is told how
-    /// many attempts were made, how long they took and how long the nodes want to be left alone. With
-    /// `patience`, every attempt waits in line for what is left of it; after `allowed` all is over.
-    async fn attempts(
-        &self,
-        wish: &Wish,
-        patience: Option<Duration>,
-        allowed: Option<Duration>,
-        pause: impl Fn(u32, Duration, Duration) -> Option<Duration>,
-    ) -> Result<Guard, Error> {
-        let keys = &wish.keys;
-        let ttl = self.settings().check_ttl(wish.ttl)?;
-        // Pauses between attempts need a timer: better no attempt at all than a panic at the second.
-        tokio::runtime::Handle::try_current().map_err(|_| Error::NoRuntime)?;
-        let started = Instant::now();
-        let in_line_until = patience.map(|patience| self.settings().clock.now().plus(patience));
-        // The same for all attempts: whoever has to ask again does not lose its place.
-        let ticket = patience.or(allowed).map(|_| ticket::next());
-        let mut wait = ticket.map(|ticket| Wait { ticket, in_line_until, yields: 0 });
-        // A time too long for the clock never comes.
-        let deadline = allowed.and_then(|allowed| started.checked_add(allowed));
-        let time_is_up = |evidence| Err(Error::timed_out(allowed.unwrap_or_default(), evidence));
-        let mut last_words: Option<Evidence> = None;
-        let mut was_held = false;
-        let (mut attempts, mut abandoned) = (0, 0);
-        loop {
-            attempts += 1;
-            observe::attempt(keys);
-            let (error, at_least) = match self.attempt(wish, ttl, wait, deadline, attempts).await {
-                Ok(guard) => {
-                    observe::acquired(keys, guard.fence(), started.elapsed(), attempts);
-                    if was_held || guard.had_to_wait() {
-                        observe::waited(started.elapsed());
-                    }
-                    return Ok(guard);
-                }
-                Err(Refused::Yielded) => {
-                    was_held = true;
-                    wait = wait.map(|wait| Wait { yields: wait.yields.saturating_add(1), ..wait });
-                    continue;
-                }
-                Err(Refused::Abandoned) if abandoned < MOST_ABANDONED => {
-                    abandoned += 1;
-                    continue;
-                }
-                Err(Refused::Abandoned) => return Err(Error::NoRuntime),
-                Err(Refused::WaitedInVain(error)) => return Err(error),
-                Err(Refused::TimeIsUp(evidence)) => {
-                    let said = if evidence.has_answers() { None } else { last_words };
-                    return time_is_up(said.unwrap_or(evidence));
-                }
-                Err(Refused::For(error, at_least)) => (error, at_least),
-            };
-            was_held |= matches!(error, Error::Contended(_));
-            let pause = pause(attempts, started.elapsed(), at_least).filter(|_| error.is_retryable());
-            let Some(pause) = pause else { return Err(error) };
-            if let Some(deadline) =
-                deadline.filter(|deadline| deadline.saturating_duration_since(Instant::now()) <= pause)
-            {
-                tokio::time::sleep_until(deadline).await;
-                return time_is_up(
-                    error.evidence().cloned().unwrap_or_else(|| self.shared.evidence(keys, None)),
-                );
-            }
-            last_words = error.evidence().cloned();
-            tokio::time::sleep(pause).await;
-        }
-    }
-
-    /// Tries once, with an owner of its own.
-    async fn attempt(
-        &self,
-        wish: &Wish,
-        ttl: Duration,
-        wait: Option<Wait>,
-        deadline: Option<Instant>,
-        attempts: u32,
-    ) -> Result<Guard, Refused> {
-        let (settings, keys, floor) = (self.settings(), &wish.keys, wish.floor);
-        let hold = Arc::new(Hold::new(keys.clone(), ttl, settings));
-        let inbox = self.shared.inbox()?;
-        let (answer, acquired) = oneshot::channel();
-        let call = Message::Acquire { hold: Arc::clone(&hold), ttl, floor, wait, answer };
-        inbox.send(call).map_err(|_| Error::NoRuntime)?;
-        let ticket = wait.map(|wait| wait.ticket);
-        let (shared, hold_of_call) = (&self.shared, Arc::clone(&hold));
-        let mut awaited =
-            Awaited { acquired, ticket, inbox: &inbox, shared, hold: hold_of_call, is_settled: false };
-        let in_time = match deadline {
-            None => Some((&mut awaited.acquired).await),
-            Some(deadline) => tokio::time::timeout_at(deadline, &mut awaited.acquired).await.ok(),
-        };
-        let is_in_time = in_time.is_some();
-        let acquired = match in_time {
-            Some(acquired) => acquired,
-            // The driver knows what the nodes have said so far.
-            None => {
-                let _ = ticket.map(|ticket| inbox.send(Message::TimeUp { ticket }));
-                let answer = tokio::time::timeout(DRIVER_GRACE, &mut awaited.acquired).await;
-                answer.map_err(|_| Refused::TimeIsUp(self.shared.evidence(keys, None).after(attempts)))?
-            }
-        };
-        // A driver that is gone has settled nothing.
-        awaited.is_settled = acquired.is_ok();
-        awaited.ticket = None;
-        drop(awaited);
-        match acquired {
-            Ok(Ok(session)) => {
-                let guard = Guard::new(Arc::clone(&self.shared), inbox, session, Arc::clone(&hold));
-                // This task may have been held up on its way here.
-                if guard.is_valid() {
-                    return Ok(guard);
-                }
-                let said = hold.last_words(settings.quorum);
-                Err(Error::Expired(Box::new(self.shared.evidence(keys, Some(&said)).after(attempts))).into())
-            }
-            Ok(Err(NotAcquired { ballot, .. })) if !is_in_time => {
-                Err(Refused::TimeIsUp(self.shared.evidence(keys, Some(&ballot)).after(attempts)))
-            }
-            Ok(Err(NotAcquired { refusal: Refusal::Yielded, .. })) => Err(Refused::Yielded),
-            Ok(Err(NotAcquired { refusal, ballot, has_waited })) => {
-                let evidence = self.shared.evidence(keys, Some(&ballot)).after(attempts);
-                let error = Error::refused(refusal, evidence);
-                let in_vain = has_waited && refusal == Refusal::Contended;
-                Err(if in_vain {
-                    Refused::WaitedInVain(error)
-                } else {
-                    Refused::For(error, ballot.no_use_before())
-                })
-            }
-            Err(_) => Err(Refused::Abandoned),
-        }
-    }
-}
-
-/// How hard to try.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Effort {
-    /// As the manager's [`Retry`] says.
-    AsConfigured,
-    Once,
-    /// For so long, whatever the policy says about giving up.
-    Within(Duration),
-}
-
-/// What is asked for.
-struct Wish {
-    keys: Keys,
-    ttl: Duration,
-    floor: Option<u64>,
-}
-
-/// How often a call outlives the runtime that served it before it gives up.
-const MOST_ABANDONED: u32 = 3;
-
-/// How long a driver that has been told that time is up may take to say what the nodes said.
-const DRIVER_GRACE: Duration = Duration::from_millis(100);
-
-/// Why an attempt did not bring the lock.
-enum Refused {
-    /// Ask again at once: somebody who came before us needed our nodes, or too few of them are heard.
-    Yielded,
-    /// Ask again at once: the runtime of the driver has shut down, and ours has not.
-    Abandoned,
-    /// It was waited for until the end.
-    WaitedInVain(Error),
-    /// The time allowed for the call is up.
-    TimeIsUp(Evidence),
-    /// To be tried again after so long at the earliest.
-    For(Error, Duration),
-}
-
-impl From<Error> for Refused {
-    fn from(error: Error) -> Self {
-        Self::For(error, Duration::ZERO)
-    }
-}
-
-/// An attempt that somebody waits for. If nobody does any more and the lock was granted meanwhile, it is given
-/// back: the answer may lie there unread.
-struct Awaited<'a> {
-    acquired: oneshot::Receiver<Acquired>,
-    /// The place in line that is given up with it.
-    ticket: Option<u64>,
-    inbox: &'a Inbox,
-    shared: &'a Shared,
-    hold: Arc<Hold>,
-    /// Whether the driver has answered.
-    is_settled: bool,
-}
-
-impl Drop for Awaited<'_> {
-    fn drop(&mut self) {
-        self.acquired.close();
-        if !self.is_settled && self.inbox.is_closed() {
-            // The runtime that asked the nodes has shut down; another one may be there to free what they gave.
-            let ttl = self.hold.ttl();
-            return self.shared.free(Arc::clone(&self.hold), ttl);
-        }
-        if let Ok(Ok(session)) = self.acquired.try_recv() {
-            let _ = self.inbox.send(Message::Release { session, answer: None });
-        } else if let Some(ticket) = self.ticket {
-            let _ = self.inbox.send(Message::Cancel { ticket });
         }
     }
 }

@@ -4,37 +4,39 @@ use crate::Error;
 use std::fmt;
 use std::str::FromStr;
 use uuid::Uuid;
-use uuid::fmt::Simple;
 
 /// An unguessable value, new for every attempt to take a lock.
 ///
 /// Whoever knows it can extend and free the lock: it is never printed. [`Owner::expose`] hands it out on
 /// purpose, for a lock that another process shall free.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Owner([u8; Simple::LENGTH]);
+pub struct Owner([u8; 16]);
 
 impl Owner {
-    /// 122 random bits, as 32 hexadecimal digits.
+    /// 16 bytes, 122 bits of them random.
     pub(crate) fn random() -> Self {
-        let mut text = [0; Simple::LENGTH];
-        Uuid::new_v4().simple().encode_lower(&mut text);
-        Self(text)
+        Self(Uuid::new_v4().into_bytes())
     }
 
-    /// The value itself, as it stands in `REDLOCK.ACQUIRE key owner …`.
+    /// The value itself as text: 32 hexadecimal digits, which [`FromStr`] reads.
     #[must_use]
-    pub fn expose(&self) -> &str {
-        std::str::from_utf8(&self.0).unwrap_or_default()
+    pub fn expose(&self) -> String {
+        Uuid::from_bytes(self.0).simple().to_string()
     }
 
-    /// As [`Owner::expose`] gave it out.
-    fn parse(text: &str) -> Option<Self> {
-        let digits = <[u8; Simple::LENGTH]>::try_from(text.as_bytes()).ok()?;
-        digits.iter().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f')).then_some(Self(digits))
-    }
-
-    pub(crate) fn as_bytes(&self) -> &[u8] {
+    /// The value itself as nodes get it: the 16 bytes of `owner` in `REDLOCK.ACQUIRE key owner …`.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8; 16] {
         &self.0
+    }
+
+    /// As [`Owner::expose`] gave it out, and in no other spelling.
+    fn parse(text: &str) -> Option<Self> {
+        let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        if text.len() != 32 || !text.bytes().all(is_digit) {
+            return None;
+        }
+        Uuid::try_parse(text).ok().map(|uuid| Self(uuid.into_bytes()))
     }
 }
 
@@ -56,7 +58,7 @@ impl fmt::Debug for Owner {
 /// The name of a channel that nobody else has: 16 hexadecimal digits.
 pub(crate) fn channel() -> [u8; 16] {
     let mut name = [0; 16];
-    for (place, digit) in name.iter_mut().zip(Owner::random().0) {
+    for (place, digit) in name.iter_mut().zip(Owner::random().expose().bytes()) {
         *place = digit;
     }
     name
@@ -76,15 +78,16 @@ mod tests {
         let (one, other) = (Owner::random(), Owner::random());
         assert_ne!(one, other);
         assert_eq!(one.expose().len(), 32);
-        assert!(!format!("{one:?}").contains(one.expose()));
+        assert!(!format!("{one:?}").contains(&one.expose()));
     }
 
     #[test]
     fn what_was_given_out_is_read_again_and_nothing_else() {
         let owner = Owner::random();
         assert_eq!(owner.expose().parse::<Owner>().ok(), Some(owner));
-        let short = &owner.expose()[1..];
-        for text in ["", "hush", short, &format!("{owner}0", owner = owner.expose()), &"G".repeat(32)] {
+        let exposed = owner.expose();
+        let upper = exposed.to_uppercase().replace(|c: char| c.is_ascii_digit(), "A");
+        for text in ["", "hush", &exposed[1..], &format!("{exposed}0"), &"G".repeat(32), &upper] {
             let error = text.parse::<Owner>().expect_err("no owner").to_string();
             assert!(text.is_empty() || !error.contains(text), "{error}");
         }

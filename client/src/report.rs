@@ -1,6 +1,6 @@
 //! What became of a release, node by node.
 
-use redlock_proto::{Freed, Freeing, Quorum};
+use redlock_proto::{Quorum, ReleaseOutcome, ReleaseProgress};
 use std::fmt;
 use std::sync::Arc;
 
@@ -20,15 +20,15 @@ pub struct NodeRelease {
     /// The node's address.
     pub node: Arc<str>,
     /// What it answered so far: the report does not wait for stragglers.
-    pub freed: Freed,
+    pub outcome: ReleaseOutcome,
 }
 
 impl ReleaseReport {
-    pub(crate) fn new(was_held: bool, names: &[Arc<str>], freeing: Option<&Freeing>) -> Self {
-        let answers = freeing.map(Freeing::nodes).unwrap_or_default();
+    pub(crate) fn new(was_held: bool, names: &[Arc<str>], progress: Option<&ReleaseProgress>) -> Self {
+        let answers = progress.map(ReleaseProgress::nodes).unwrap_or_default();
         let release = |(node, name): (usize, &Arc<str>)| NodeRelease {
             node: Arc::clone(name),
-            freed: answers.get(node).cloned().unwrap_or(Freed::Pending),
+            outcome: answers.get(node).cloned().unwrap_or(ReleaseOutcome::Pending),
         };
         Self { was_held, nodes: names.iter().enumerate().map(release).collect() }
     }
@@ -51,7 +51,7 @@ impl ReleaseReport {
     /// How many nodes have freed the lock so far.
     #[must_use]
     pub fn freed(&self) -> usize {
-        self.nodes.iter().filter(|release| release.freed == Freed::Freed).count()
+        self.nodes.iter().filter(|release| release.outcome == ReleaseOutcome::Freed).count()
     }
 
     /// Whether a majority of the nodes has freed the lock: the next one can have it now.
@@ -71,7 +71,7 @@ impl fmt::Display for ReleaseReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (place, release) in self.nodes.iter().enumerate() {
             let gap = if place == 0 { "" } else { "; " };
-            write!(f, "{gap}{}: {}", release.node, release.freed)?;
+            write!(f, "{gap}{}: {}", release.node, release.outcome)?;
         }
         Ok(())
     }

@@ -4,11 +4,10 @@
 
 use redlock_client::memory::Nodes;
 use redlock_client::{
-    Builder, Detached, Drift, Error, Evidence, Failure, FailureKind, FenceGate, FenceGates, Freed,
-    GroupGuard, GroupHealth, GroupHeld, GroupRelease, GroupsBuilder, GroupsHealth, Guard, Health, Held,
-    Holding, Inspection, LockGroups, LockManager, Loss, Node, NodeAnswer, NodeHealth, NodeRelease, NodeReply,
-    NodeSighting, NodeState, Owner, Query, Record, ReleaseReport, Retry, RetryContext, Said, StaleFence,
-    Vote,
+    Builder, Detached, Drift, Error, Evidence, Failure, FailureKind, FenceGate, FenceGates, Guard, Health,
+    Held, Inspection, LockInfo, LockManager, LockStatus, Loss, Node, NodeAnswer, NodeHealth, NodeInspection,
+    NodeRelease, NodeReply, NodeState, Owner, Query, ReleaseOutcome, ReleaseReport, Retry, RetryContext,
+    Said, ShardHealth, ShardedLocks, StaleFence, Vote,
 };
 use static_assertions::{assert_impl_all, assert_not_impl_any};
 use std::fmt::Debug;
@@ -37,27 +36,22 @@ assert_impl_all!(NodeAnswer: Portable, Clone, Debug);
 assert_impl_all!(ReleaseReport: Portable, Clone, Debug);
 assert_impl_all!(NodeRelease: Portable, Clone, Debug);
 assert_impl_all!(Inspection: Portable, Clone, Debug);
-assert_impl_all!(NodeSighting: Portable, Clone, Debug);
+assert_impl_all!(NodeInspection: Portable, Clone, Debug);
 assert_impl_all!(Health: Portable, Clone, Debug);
 assert_impl_all!(NodeHealth: Portable, Clone, Debug);
 assert_impl_all!(NodeState: Portable, Clone, Debug);
-assert_impl_all!(Holding: Portable, Clone, Debug);
-assert_impl_all!(Record: Portable, Clone, Debug);
+assert_impl_all!(LockStatus: Portable, Clone, Debug);
+assert_impl_all!(LockInfo: Portable, Clone, Debug);
 assert_impl_all!(Loss: Portable, Copy, Debug);
 assert_impl_all!(Vote: Portable, Clone, Debug);
-assert_impl_all!(Freed: Portable, Clone, Debug);
+assert_impl_all!(ReleaseOutcome: Portable, Clone, Debug);
 assert_impl_all!(Failure: Portable, Clone, Debug);
 assert_impl_all!(FailureKind: Portable, Copy, Debug);
 assert_impl_all!(Query: Portable, Clone, Debug);
 assert_impl_all!(NodeReply: Portable, Clone, Debug);
 assert_impl_all!(Said: Portable, Clone, Debug);
-assert_impl_all!(LockGroups: Portable, Clone, Debug);
-assert_impl_all!(GroupsBuilder: Portable, Clone, Debug);
-assert_impl_all!(GroupGuard: Portable, Debug);
-assert_impl_all!(GroupHeld: Portable, Clone, Debug);
-assert_impl_all!(GroupRelease: Portable, Clone, Debug);
-assert_impl_all!(GroupHealth: Portable, Clone, Debug);
-assert_impl_all!(GroupsHealth: Portable, Clone, Debug);
+assert_impl_all!(ShardedLocks: Portable, Clone, Debug);
+assert_impl_all!(ShardHealth: Portable, Clone, Debug);
 assert_impl_all!(RetryContext: Portable, Debug);
 assert_impl_all!(Nodes: Portable, Clone, Debug);
 assert_impl_all!(Retry: Portable, Clone, Debug);
@@ -68,7 +62,6 @@ assert_impl_all!(StaleFence: Portable, Debug, std::error::Error);
 
 // One lock has one guard, and who cannot print an owner cannot print it by accident.
 assert_not_impl_any!(Guard: Clone, Copy);
-assert_not_impl_any!(GroupGuard: Clone, Copy);
 assert_not_impl_any!(Owner: std::fmt::Display, AsRef<str>, AsRef<[u8]>);
 
 #[cfg(feature = "blocking")]
@@ -116,28 +109,19 @@ async fn every_future_can_go_to_another_thread() {
 }
 
 #[tokio::test]
-async fn every_future_of_groups_can_go_to_another_thread() {
-    let group = || LockManager::in_memory(3);
-    let groups = LockGroups::builder().group("one", group()).group("two", group()).build().expect("groups");
-    let mut guard = sent(groups.acquire("a", TTL)).await.expect("free");
-    drop(sent(groups.try_acquire("a", TTL)).await);
-    drop(sent(groups.acquire_timeout("b", TTL, TTL)).await);
-    drop(sent(groups.acquire_many(["b"], TTL)).await);
-    drop(sent(groups.try_acquire_many(["b"], TTL)).await);
-    drop(sent(groups.acquire_many_timeout(["b"], TTL, TTL)).await);
-    let worked = sent(groups.with_lock("b", TTL, async |held: GroupHeld| Ok::<_, Error>(held.fence()))).await;
+async fn every_future_of_sharded_locks_can_go_to_another_thread() {
+    let shard = || LockManager::in_memory(3);
+    let shards = ShardedLocks::new([("one", shard()), ("two", shard())]).expect("shards");
+    let guard = sent(shards.acquire("a", TTL)).await.expect("free");
+    drop(sent(shards.try_acquire("a", TTL)).await);
+    drop(sent(shards.acquire_timeout("b", TTL, TTL)).await);
+    drop(sent(shards.acquire_many(["b"], TTL)).await);
+    let worked = sent(shards.with_lock("b", TTL, async |held: Held| Ok::<_, Error>(held.fence()))).await;
     assert!(worked.is_ok(), "{worked:?}");
-    sent(guard.extend()).await.expect("held");
-    sent(guard.extend_to(TTL)).await.expect("held");
-    guard.keep_alive(TTL).expect("a runtime");
-    let held = guard.held();
-    drop(sent(guard.lost()));
-    drop(sent(held.lost()));
-    drop(sent(groups.inspect("a")).await);
-    drop(sent(groups.health()).await);
+    drop(sent(shards.inspect("a")).await);
+    drop(sent(shards.health()).await);
     sent(guard.release()).await;
-    drop(sent(groups.carry_over()).await);
-    sent(groups.close()).await;
+    sent(shards.close()).await;
 }
 
 #[tokio::test]
@@ -312,7 +296,7 @@ async fn no_owner_is_printed() {
     printed += &format!("{report:?} {report}");
     let owner = detached.owner.expose();
     assert_eq!(owner.len(), 32);
-    assert!(!printed.contains(owner), "{printed}");
+    assert!(!printed.contains(&owner), "{printed}");
     // Nor in another guise: as numbers, one for each byte of the text or of what the text spells.
     let spelled: Vec<u8> = (0..owner.len())
         .step_by(2)

@@ -400,5 +400,5 @@ fn no_owner_is_printed() {
     let guard = locks.acquire("job", TTL).expect("free");
     let printed = format!("{guard:?} {locks:?}");
     let owner = guard.detach().owner;
-    assert!(printed.contains("job") && !printed.contains(owner.expose()), "{printed}");
+    assert!(printed.contains("job") && !printed.contains(&owner.expose()), "{printed}");
 }

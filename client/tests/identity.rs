@@ -130,31 +130,35 @@ async fn serve(mut stream: TcpStream, script: Arc<Script>) {
     }
 }
 
-/// Takes one command off the front.
-fn command(unread: &mut Vec<u8>) -> Option<Vec<String>> {
-    let text = String::from_utf8(unread.clone()).expect("these commands are text");
-    let mut lines = text.split_inclusive("\r\n");
+/// Takes one command off the front, once all of it has arrived. Owners are raw bytes: arguments are not text.
+fn command(unread: &mut Vec<u8>) -> Option<Vec<Vec<u8>>> {
     let mut taken = 0;
-    let mut line = || {
-        let line = lines.next()?.strip_suffix("\r\n")?;
-        taken += line.len() + 2;
-        Some(line)
-    };
-    let count: usize = line()?.strip_prefix('*').expect("a command").parse().expect("a count");
+    let count = header(unread, &mut taken, b'*')?;
     let mut words = Vec::new();
     for _ in 0..count {
-        line()?;
-        words.push(line()?.to_owned());
+        let length = header(unread, &mut taken, b'$')?;
+        words.push(unread.get(taken..taken + length)?.to_vec());
+        taken += length + 2;
     }
-    unread.drain(..taken);
+    (taken <= unread.len()).then(|| unread.drain(..taken))?;
     Some(words)
 }
 
+/// Reads a line such as `*3` or `$15`, and moves on behind it.
+fn header(unread: &[u8], taken: &mut usize, kind: u8) -> Option<usize> {
+    let rest = &unread[*taken..];
+    let end = rest.iter().position(|byte| *byte == b'\n')?;
+    assert_eq!(rest[0], kind);
+    *taken += end + 1;
+    let digits = std::str::from_utf8(&rest[1..end]).expect("digits").trim_end();
+    Some(digits.parse().expect("a length"))
+}
+
 impl Script {
-    fn reply(&self, words: &[String]) -> String {
-        match words[0].as_str() {
-            "HELLO" => "%1\r\n+proto\r\n:3\r\n".into(),
-            "REDLOCK.NODE" => {
+    fn reply(&self, words: &[Vec<u8>]) -> String {
+        match words[0].as_slice() {
+            b"HELLO" => "%1\r\n+proto\r\n:3\r\n".into(),
+            b"REDLOCK.NODE" => {
                 self.greetings.fetch_add(1, Ordering::SeqCst);
                 let fields = self.fields.lock().expect("no panic");
                 let body: String = fields
@@ -163,7 +167,7 @@ impl Script {
                     .collect();
                 format!("%{}\r\n{body}", fields.len())
             }
-            "REDLOCK.ACQUIRE" => {
+            b"REDLOCK.ACQUIRE" => {
                 self.acquires.fetch_add(1, Ordering::SeqCst);
                 self.to_acquire.lock().expect("no panic").clone()
             }

@@ -33,8 +33,8 @@
 //! | everything else, dropping a [`Guard`] above all | not at all |
 //!
 //! Not here: [`LockManager::ask`](crate::LockManager::ask), for those who look after nodes, and
-//! [`LockGroups`](crate::LockGroups). Where several groups stay as they are, a blocking manager of each will do, chosen
-//! by [`LockGroups::group_of`](crate::LockGroups::group_of); while groups are moved, only the async form keeps locks apart.
+//! [`ShardedLocks`](crate::ShardedLocks): use a blocking manager for each shard, chosen by
+//! [`ShardedLocks::shard_of`](crate::ShardedLocks::shard_of).
 //!
 //! Nothing here panics for being called inside an async runtime, but a blocked thread serves no other task
 //! meanwhile: use the async manager there.

@@ -5,7 +5,7 @@ use super::{Driver, SessionId};
 use crate::observe;
 use crate::queue_support::QueueSupport;
 use redlock_core::proof::Unverified;
-use redlock_proto::{Failure, Line, Moment};
+use redlock_proto::{Failure, Moment, QueueRequest};
 use std::time::Duration;
 
 /// Every session has so many stamps of its own, as a power of two.
@@ -35,8 +35,8 @@ impl Driver {
     }
 
     /// A place in line. Stamps of two sessions are never the same.
-    pub(super) fn line(&self, ticket: u64) -> Line {
-        Line {
+    pub(super) fn line(&self, ticket: u64) -> QueueRequest {
+        QueueRequest {
             ticket,
             stamp: self.serial << STAMP_BITS,
             wait: Duration::ZERO,
@@ -53,11 +53,8 @@ impl Driver {
         let Some(record) = self.record(session) else { return };
         let verified = message.verify(record.hold.owner.as_bytes());
         let Some(grant) = verified.as_ref().and_then(grant_of) else { return };
-        let event = record.session.pushed(node, grant, now);
-        if let Some(redlock_proto::Event::Held { fence }) = event {
-            self.hints.held(fence);
-        }
-        self.happened(session, event, now);
+        record.session.handle_grant(node, grant, now);
+        self.follow(session, now);
     }
 
     /// A node has forgotten who waits.
@@ -65,8 +62,8 @@ impl Driver {
         let waiting: Vec<SessionId> = self.by_ticket.values().copied().collect();
         for session in waiting {
             if let Some(record) = self.record(session) {
-                let event = record.session.cut(node, failure.clone(), now);
-                self.happened(session, event, now);
+                record.session.handle_disconnect(node, failure.clone(), now);
+                self.follow(session, now);
             }
         }
     }
@@ -80,8 +77,8 @@ impl Driver {
         let waiting: Vec<SessionId> = self.by_ticket.values().copied().collect();
         for session in waiting {
             if let Some(record) = self.record(session) {
-                let event = record.session.leave_line(now);
-                self.happened(session, event, now);
+                record.session.stop_queueing(now);
+                self.follow(session, now);
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use super::survey::{Question, Sighted};
 use crate::hold::Hold;
-use redlock_proto::{Ballot, Freeing, Moment, NodeSet, Refusal};
+use redlock_proto::{Ballot, Moment, NodeSet, Refusal, ReleaseProgress};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
@@ -21,24 +21,15 @@ pub(crate) struct SessionId {
 #[derive(Debug)]
 pub(crate) enum Message {
     /// Try once to take a lock. If nobody waits for the answer any more, it is given back.
-    /// With a floor, the nodes are asked for a number that is not smaller.
-    Acquire {
-        hold: Arc<Hold>,
-        ttl: Duration,
-        floor: Option<u64>,
-        wait: Option<Wait>,
-        answer: oneshot::Sender<Acquired>,
-    },
+    Acquire { hold: Arc<Hold>, ttl: Duration, wait: Option<Wait>, answer: oneshot::Sender<Acquired> },
     /// Nobody waits any more for the lock that was asked for with this ticket.
     Cancel { ticket: u64 },
     /// The time allowed for it is up: to be answered at once, with what the nodes have said so far.
     TimeUp { ticket: u64 },
     /// Extend a lock that is held.
     Extend { session: SessionId, ttl: Duration, answer: oneshot::Sender<Extended> },
-    /// Hold a lock under a larger number, and for its time to live from now on.
-    Raise { session: SessionId, fence: u64, answer: oneshot::Sender<Extended> },
     /// Free a lock; the answer may be of no interest.
-    Release { session: SessionId, answer: Option<oneshot::Sender<Freeing>> },
+    Release { session: SessionId, answer: Option<oneshot::Sender<ReleaseProgress>> },
     /// Forget a lock without freeing it.
     Detach { session: SessionId },
     /// Free a lock that no driver keeps: its own has ended with its runtime.

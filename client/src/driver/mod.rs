@@ -3,7 +3,7 @@
 //! All calls of a manager come in here and all replies too. One task for everything, because then the
 //! commands of concurrent callers to one node share a write, their replies share a read, and a decision needs
 //! no lock: it is made where the last vote arrives. The loop decides nothing itself; sessions do
-//! ([`redlock_proto::Session`]).
+//! ([`redlock_proto::LockState`]).
 
 mod debt;
 mod dial;
@@ -30,8 +30,8 @@ use bytes::BytesMut;
 use entry::{Answer, Arrival, Entry, Stage};
 use link::sooner;
 use record::{Record, reply_of};
-use redlock_proto::hint::Hints;
-use redlock_proto::{Ballot, Moment, NodeSet, Refusal, Request};
+use redlock_proto::fence_hint::FenceHints;
+use redlock_proto::{Ballot, Event, Moment, NodeSet, Refusal, Transmit};
 use slab::Slab;
 use std::collections::HashMap;
 use std::future::Future;
@@ -85,7 +85,7 @@ pub(crate) struct Driver {
     /// Requests of sessions whose fate is not known, and not yet overdue.
     awaited: usize,
     serial: u64,
-    hints: Hints,
+    hints: FenceHints,
     arrivals: Vec<Arrival>,
     scratch: BytesMut,
     timer: Pin<Box<Sleep>>,
@@ -122,7 +122,7 @@ impl Driver {
             has_reported_polling: false,
             awaited: 0,
             serial: 0,
-            hints: Hints::default(),
+            hints: FenceHints::default(),
             arrivals: Vec::new(),
             scratch: BytesMut::new(),
             timer: Box::pin(tokio::time::sleep(Duration::ZERO)),
@@ -151,47 +151,39 @@ impl Driver {
 
     fn call(&mut self, message: Message, now: Moment) {
         match message {
-            Message::Acquire { hold, ttl, floor, wait, answer } => {
+            Message::Acquire { hold, ttl, wait, answer } => {
                 let until = wait.and_then(|wait| wait.in_line_until);
                 let support = until.map_or(QueueSupport::No(NoQueue::TurnedOff), |_| self.queue_support());
                 if support == QueueSupport::Unknown {
-                    self.unplaced.push(Message::Acquire { hold, ttl, floor, wait, answer });
+                    self.unplaced.push(Message::Acquire { hold, ttl, wait, answer });
                     return;
                 }
-                let hint = self.hints.for_next_acquire().max(floor);
+                let hint = self.hints.for_next_acquire();
                 self.serial += 1;
                 let ticket = wait.map(|wait| wait.ticket);
                 let until = until.filter(|_| support == QueueSupport::Yes);
                 let line = wait.zip(until).map(|(wait, until)| (self.line(wait.ticket), wait, until));
-                let (mut record, request) =
+                let mut record =
                     Record::begin(&self.settings, self.serial, hold, ttl, hint, line, now, answer);
                 record.ticket = ticket;
                 let id = SessionId { place: self.records.insert(record), serial: self.serial };
                 if let Some(ticket) = ticket {
                     self.by_ticket.insert(ticket, id);
                 }
-                self.send(id, request, NodeSet::first(self.settings.quorum.nodes()), now);
-                self.plan_wake(id);
+                self.follow(id, now);
             }
             Message::Cancel { ticket } => {
                 self.unplaced.retain(|call| !is_named(call, ticket));
                 if let Some(session) = self.by_ticket.get(&ticket).copied() {
-                    self.happened(session, None, now);
+                    self.follow(session, now);
                 }
             }
             Message::TimeUp { ticket } => self.time_up(ticket, now),
             Message::Extend { session, ttl, answer } => {
                 let drift = self.settings.drift;
                 let Some(record) = self.record(session) else { return };
-                if let Some((request, to)) = record.extend(ttl, drift, now, answer) {
-                    self.send(session, request, to, now);
-                }
-            }
-            Message::Raise { session, fence, answer } => {
-                let Some(record) = self.record(session) else { return };
-                if let Some((request, to)) = record.raise(fence, now, answer) {
-                    self.send(session, request, to, now);
-                }
+                record.extend(ttl, drift, now, answer);
+                self.transmit(session, now);
             }
             Message::Release { session, answer } => {
                 if let Some(record) = self.record(session) {
@@ -232,9 +224,10 @@ impl Driver {
         self.records.get_mut(id.place).filter(|record| record.serial == id.serial)
     }
 
-    /// Sends a session's request to some nodes.
-    fn send(&mut self, session: SessionId, request: Request, to: NodeSet, now: Moment) {
-        let Some(record) = self.records.get_mut(session.place) else { return };
+    /// Sends what a lock state asks for; true if it asked for anything.
+    fn transmit(&mut self, session: SessionId, now: Moment) -> bool {
+        let Some(record) = self.records.get_mut(session.place) else { return false };
+        let Some(Transmit { request, to }) = record.session.poll_transmit() else { return false };
         record.sent(to.len());
         self.awaited += to.len();
         let (wires, arrivals, scratch) = (&mut self.wires, &mut self.arrivals, &mut self.scratch);
@@ -246,17 +239,18 @@ impl Driver {
                 wires.submit(node, words, scratch, Entry::Vote { session, request }, now, arrivals);
             }
         });
+        true
     }
 
     /// Ends a session: frees the lock wherever it may be held.
     fn release(&mut self, session: SessionId, now: Moment) {
         let Some(record) = self.record(session) else { return };
         let disagreed = record.session.ballot().disagrees();
-        let (request, to) = record.release(now);
+        record.release(now);
         if disagreed {
             self.hints.saw_disagreement();
         }
-        self.send(session, request, to, now);
+        self.transmit(session, now);
         self.forget_if_done(session);
     }
 
@@ -315,11 +309,8 @@ impl Driver {
                 }
                 let Some(record) = self.records.get_mut(session.place) else { return };
                 let reply = reply_of(outcome, &request);
-                let event = record.session.answered(node, &request, reply, now);
-                if let Some(redlock_proto::Event::Held { fence }) = event {
-                    self.hints.held(fence);
-                }
-                self.happened(session, event, now);
+                record.session.handle_reply(node, &request, reply, now);
+                self.follow(session, now);
             }
             Entry::Survey { place, serial, .. } => {
                 let Some((of, survey)) = self.surveys.get_mut(place) else { return };
@@ -332,13 +323,18 @@ impl Driver {
         }
     }
 
-    /// Carries out what a session has decided.
-    fn happened(&mut self, session: SessionId, event: Option<redlock_proto::Event>, now: Moment) {
+    /// Carries out what a lock state asks for after an input or a command: sends, acts on the event, sets the timer.
+    fn follow(&mut self, session: SessionId, now: Moment) {
+        let has_sent = self.transmit(session, now);
         let Some(record) = self.records.get_mut(session.place) else { return };
-        match record.carry_out(event, session, now) {
-            record::Duty::None => {}
-            record::Duty::Send(request, to) => self.send(session, request, to, now),
-            record::Duty::Free => self.release(session, now),
+        let event = record.session.poll_event();
+        if let Some(Event::Held { fence }) = event {
+            self.hints.held(fence);
+        }
+        if record.carry_out(event, has_sent, session, now) {
+            self.release(session, now);
+        } else {
+            self.transmit(session, now);
         }
         self.plan_wake(session);
         self.forget_if_done(session);
@@ -347,7 +343,7 @@ impl Driver {
     /// Makes sure that a session is woken when it wants to be.
     fn plan_wake(&mut self, session: SessionId) {
         let Some(record) = self.record(session) else { return };
-        let Some(at) = record.session.wake_at() else { return };
+        let Some(at) = record.session.poll_timeout() else { return };
         let at = at.later_of(record.not_before);
         if record.planned.is_none_or(|planned| at.nanoseconds() < planned.nanoseconds()) {
             record.planned = Some(at);
@@ -374,13 +370,13 @@ impl Driver {
                 continue;
             };
             record.planned = None;
-            if record.session.wake_at().is_some_and(|at| now.has_reached(at)) {
+            if record.session.poll_timeout().is_some_and(|at| now.has_reached(at)) {
                 woke_any = true;
-                let event = record.session.woken(now);
+                record.session.handle_timeout(now);
                 // Nobody is woken twice at one moment: a session that asks for that would keep everybody else waiting.
                 record.not_before = now.plus(AT_ONCE);
-                self.happened(session, event, now);
-            } else if let Some(at) = record.session.wake_at() {
+                self.follow(session, now);
+            } else if let Some(at) = record.session.poll_timeout() {
                 // Later than `not_before` or not: that may be reached by one clock, and this is by none.
                 record.planned = Some(at);
                 self.wakes.plan(session, at);

@@ -87,9 +87,9 @@ impl Driver {
         now: Moment,
     ) {
         let Some(record) = self.records.get(session.place) else { return };
-        let is_at_large = record.session.may_be_granted_late(node);
+        let is_in_doubt = record.session.may_be_granted_late(node);
         let must_repeat = is_to_be_repeated(outcome);
-        let must_bar = is_at_large && matches!(outcome, Ok(wire::Frame::Integer(1..)));
+        let must_bar = is_in_doubt && matches!(outcome, Ok(wire::Frame::Integer(1..)));
         let has_freed_nothing = matches!(outcome, Ok(wire::Frame::Integer(0)));
         if !(must_repeat || must_bar || has_freed_nothing) {
             return;
@@ -97,7 +97,7 @@ impl Driver {
         let hold = Arc::clone(&record.hold);
         let all = 0..hold.keys.names().len();
         if must_repeat {
-            let aim = if is_at_large { Aim::FreeAndBar } else { Aim::Free };
+            let aim = if is_in_doubt { Aim::FreeAndBar } else { Aim::Free };
             let owed = owed_release(aim, all, &hold, request, &mut self.scratch);
             self.wires.owe(node, owed, now);
         } else if must_bar {

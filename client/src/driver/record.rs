@@ -7,10 +7,10 @@ use crate::lease::Loss;
 use crate::settings::Settings;
 use crate::wire::Frame;
 use redlock_core::proof::{GrantMessage, Stamped};
-use redlock_proto::session::Over;
+use redlock_proto::lock_state::Over;
 use redlock_proto::{
-    Ask, Drift, Event, Failure, FailureKind, Freeing, Grant, Line, Moment, NodeSet, Refusal, Reply, Request,
-    Session,
+    Ask, Drift, Event, Failure, FailureKind, Grant, LockState, Moment, QueueRequest, Refusal,
+    ReleaseProgress, Reply, Request,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,11 +19,11 @@ use tokio::sync::oneshot;
 /// A lock that the driver looks after, from the attempt to the last answer.
 pub(super) struct Record {
     pub(super) serial: u64,
-    pub(super) session: Session,
+    pub(super) session: LockState,
     pub(super) hold: Arc<Hold>,
     on_acquired: Option<oneshot::Sender<Acquired>>,
     on_extended: Option<oneshot::Sender<Extended>>,
-    pub(super) on_released: Option<oneshot::Sender<Freeing>>,
+    pub(super) on_released: Option<oneshot::Sender<ReleaseProgress>>,
     /// Released, or given away: only answers are still to come.
     pub(super) is_over: bool,
     /// Requests whose fate is not known, and not yet overdue.
@@ -43,14 +43,6 @@ pub(super) struct Record {
     pub(super) planned: Option<Moment>,
 }
 
-/// What a driver has to do next for a session.
-pub(super) enum Duty {
-    None,
-    Send(Request, NodeSet),
-    /// Free the lock everywhere.
-    Free,
-}
-
 impl Record {
     #[allow(clippy::too_many_arguments, reason = "one call's worth of words, nothing to group")]
     pub(super) fn begin(
@@ -59,19 +51,16 @@ impl Record {
         hold: Arc<Hold>,
         ttl: Duration,
         hint: Option<u64>,
-        line: Option<(Line, Wait, Moment)>,
+        line: Option<(QueueRequest, Wait, Moment)>,
         now: Moment,
         answer: oneshot::Sender<Acquired>,
-    ) -> (Self, Request) {
-        let (session, request) = Session::begin(settings.quorum, settings.drift, ttl, hint, now);
-        let (session, request) = match line {
-            Some((line, wait, until)) => {
-                let (session, request) = session.waiting(line, until);
-                (session.having_yielded(wait.yields), request)
-            }
-            None => (session, request),
+    ) -> Self {
+        let session = LockState::new(settings.quorum, settings.drift, ttl, hint, now);
+        let session = match line {
+            Some((line, wait, until)) => session.with_queue(line, until).after_yields(wait.yields),
+            None => session,
         };
-        let record = Self {
+        Self {
             serial,
             session,
             hold,
@@ -87,8 +76,7 @@ impl Record {
             planned: None,
             lease: settings.drift.lease(ttl),
             next_ttl: None,
-        };
-        (record, request)
+        }
     }
 
     pub(super) fn sent(&mut self, requests: usize) {
@@ -122,59 +110,39 @@ impl Record {
         drift: Drift,
         now: Moment,
         answer: oneshot::Sender<Extended>,
-    ) -> Option<(Request, NodeSet)> {
-        let wanted = self.session.extend(ttl, now);
-        if wanted.is_ok() {
+    ) {
+        let begun = self.session.extend(ttl, now);
+        if begun.is_ok() {
             self.lease = drift.lease(ttl);
             self.next_ttl = Some(ttl);
         }
-        self.await_extension(wanted, answer)
+        self.await_extension(begun, answer);
     }
 
-    /// Begins to raise the number. An extension that was under way before answers nobody any more.
-    pub(super) fn raise(
-        &mut self,
-        fence: u64,
-        now: Moment,
-        answer: oneshot::Sender<Extended>,
-    ) -> Option<(Request, NodeSet)> {
-        let wanted = self.session.raise_to(fence, now);
-        self.next_ttl = None;
-        self.await_extension(wanted, answer)
-    }
-
-    fn await_extension(
-        &mut self,
-        wanted: Result<(Request, NodeSet), Over>,
-        answer: oneshot::Sender<Extended>,
-    ) -> Option<(Request, NodeSet)> {
-        match wanted {
-            Ok(wanted) => {
-                self.on_extended = Some(answer);
-                Some(wanted)
-            }
+    fn await_extension(&mut self, begun: Result<(), Over>, answer: oneshot::Sender<Extended>) {
+        match begun {
+            Ok(()) => self.on_extended = Some(answer),
             Err(Over) => {
                 self.hold.lease.end(Loss::Expired);
                 let _ = answer.send(Extended::Over);
-                None
             }
         }
     }
 
-    pub(super) fn release(&mut self, now: Moment) -> (Request, NodeSet) {
+    pub(super) fn release(&mut self, now: Moment) {
         self.is_over = true;
         self.hold.lease.end(Loss::Released);
-        let wanted = self.session.release(now);
-        // With nobody to ask it is settled before it began.
-        if self.session.freeing().is_some_and(Freeing::is_settled) {
+        self.session.release(now);
+        // With no node to ask, or asked before, it may be settled at once.
+        let _ = self.session.poll_event();
+        if self.session.release_progress().is_some_and(ReleaseProgress::is_settled) {
             self.report_release();
         }
-        wanted
     }
 
     fn report_release(&mut self) {
-        if let (Some(answer), Some(freeing)) = (self.on_released.take(), self.session.freeing()) {
-            let _ = answer.send(freeing.clone());
+        if let (Some(answer), Some(progress)) = (self.on_released.take(), self.session.release_progress()) {
+            let _ = answer.send(progress.clone());
         }
     }
 
@@ -184,15 +152,20 @@ impl Record {
         }
     }
 
-    /// Tells those who wait what has happened, and the driver what is to be done.
-    pub(super) fn carry_out(&mut self, event: Option<Event>, id: SessionId, now: Moment) -> Duty {
+    /// Tells those who wait what has happened; true if the lock is to be released because no caller wants it.
+    pub(super) fn carry_out(
+        &mut self,
+        event: Option<Event>,
+        has_sent: bool,
+        id: SessionId,
+        now: Moment,
+    ) -> bool {
         // Any answer may move the end of a lock that is held, in either direction.
         if let (Some(_), Some(until)) = (self.session.fence(), self.session.valid_until()) {
             self.hold.lease.set_until(until, self.lease);
         }
-        let Some(event) = event else { return self.while_nothing_happens() };
+        let Some(event) = event else { return !has_sent && self.is_cancelled() };
         match event {
-            Event::Promote(request, to) => return Duty::Send(request, to),
             Event::Held { fence } => {
                 self.hold.granted(fence);
                 self.hold.granted_by(self.session.ballot().nodes(|vote| vote.fence().is_some()));
@@ -202,15 +175,13 @@ impl Record {
                 let answer = self.on_acquired.take();
                 // Nobody there to take it: a cancelled call leaves no lock behind.
                 if answer.is_none_or(|answer| answer.send(Ok(id)).is_err()) {
-                    return Duty::Free;
+                    return true;
                 }
-                if let Some((claim, to)) = self.session.claim(now) {
-                    return Duty::Send(claim, to);
-                }
+                self.session.claim(now);
             }
             Event::Failed(refusal) => {
                 self.refuse(refusal);
-                return Duty::Free;
+                return true;
             }
             Event::Extended => {
                 if let Some(fence) = self.session.fence() {
@@ -236,7 +207,7 @@ impl Record {
             }
             Event::Released => self.report_release(),
         }
-        Duty::None
+        false
     }
 
     /// Tells whoever wanted the lock that it is not had; false if nobody waits to hear that.
@@ -252,12 +223,9 @@ impl Record {
         !self.is_over && self.refuse(Refusal::NoQuorum)
     }
 
-    fn while_nothing_happens(&mut self) -> Duty {
-        // A cancelled call is given up as soon as anything comes in for it.
-        if !self.is_over && self.on_acquired.as_ref().is_some_and(oneshot::Sender::is_closed) {
-            return Duty::Free;
-        }
-        Duty::None
+    /// Whether the caller is gone. A cancelled call is given up as soon as anything comes in for it.
+    fn is_cancelled(&self) -> bool {
+        !self.is_over && self.on_acquired.as_ref().is_some_and(oneshot::Sender::is_closed)
     }
 }
 

@@ -21,7 +21,7 @@ async fn in_line(now: Moment) -> (Driver, SessionId, oneshot::Receiver<Acquired>
     let hold = Arc::new(Hold::new(locks.key(b"job").expect("a name"), TTL, &settings));
     let wait = Some(Wait { ticket: 7, in_line_until: Some(now.plus(TTL)), yields: 0 });
     let (answer, answered) = oneshot::channel();
-    driver.call(Message::Acquire { hold, ttl: TTL, floor: None, wait, answer }, now);
+    driver.call(Message::Acquire { hold, ttl: TTL, wait, answer }, now);
     driver.settle(now);
     let id = driver.by_ticket.get(&7).copied().expect("it waits");
     (driver, id, answered)
@@ -33,7 +33,7 @@ async fn in_line(now: Moment) -> (Driver, SessionId, oneshot::Receiver<Acquired>
 async fn a_plan_that_comes_too_early_is_not_made_again_for_the_same_moment() {
     let (mut driver, id, _answered) = in_line(Moment::new(100_000_000_000, 50_000_000_000)).await;
     let record = driver.record(id).expect("it waits");
-    let (first, second) = record.session.wake_at().expect("it asks again some time").nanoseconds();
+    let (first, second) = record.session.poll_timeout().expect("it asks again some time").nanoseconds();
     let woken = Moment::new(first - 49_000, second - 59_000);
     record.not_before = woken.plus(AT_ONCE);
     record.planned = None;

@@ -3,7 +3,7 @@
 use crate::common::{TTL, manager};
 use crate::futures_poll;
 use redlock_client::memory::Nodes;
-use redlock_client::{Freed, LockManager, Loss};
+use redlock_client::{LockManager, Loss, ReleaseOutcome};
 use std::time::Duration;
 use tokio::time::{advance, timeout};
 
@@ -35,7 +35,7 @@ async fn the_release_of_an_expired_lock_is_no_error() {
     let report = guard.release().await;
     assert!(!report.was_held());
     assert_eq!(report.freed(), 0);
-    assert!(report.nodes().iter().all(|node| node.freed == Freed::NotHeld), "{report}");
+    assert!(report.nodes().iter().all(|node| node.outcome == ReleaseOutcome::NotHeld), "{report}");
 }
 
 #[tokio::test(start_paused = true)]

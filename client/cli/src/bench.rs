@@ -1,0 +1,246 @@
+//! `redlock bench`: how fast locks are on the user's own nodes.
+//!
+//! `histogram.rs` draws how long it took, and `bar.rs` how far it is meanwhile.
+
+mod bar;
+mod histogram;
+
+use crate::args::{Bench, Common};
+use crate::config::Config;
+use crate::exit::{Code, Failure};
+use crate::output::{Output, Table, Tone, cell, counted, tame, toned};
+use crate::run::signals::Interrupts;
+use bar::Bar;
+use hdrhistogram::Histogram;
+use redlock_client::{Health, LockManager, NodeHealth, NodeState};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
+
+/// Long beside any answer, short enough to be gone soon should this process be killed.
+const TTL: Duration = Duration::from_secs(10);
+
+/// The longest time that is told apart, in microseconds.
+const LONGEST_US: u64 = 60_000_000;
+
+/// What one caller has measured, and all of them in the end.
+struct Figures {
+    cycles: u64,
+    acquire: Histogram<u64>,
+    release: Histogram<u64>,
+    /// Cycles that came to nothing, by their reason.
+    failures: BTreeMap<&'static str, u64>,
+    /// What the last of them was.
+    last_failure: Option<Code>,
+}
+
+/// What all callers share.
+struct Course {
+    locks: LockManager,
+    is_over: AtomicBool,
+    cycles: AtomicU64,
+}
+
+pub(crate) fn main(common: &Common, args: &Bench, output: &Output) -> Result<Code, Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::internal(format!("no runtime: {error}")))?;
+    runtime.block_on(bench(common, args, output))
+}
+
+async fn bench(common: &Common, args: &Bench, output: &Output) -> Result<Code, Failure> {
+    let config = Config::load(common)?;
+    // Under the user's prefix, which may be all that the user may touch, and under a name that nobody else has.
+    let prefix = format!("{}redlock:bench:{}:", config.prefix(), uuid::Uuid::new_v4().simple());
+    let locks = config.builder().key_prefix(prefix.as_bytes()).label("redlock bench");
+    let locks = locks.wait_in_line(args.contended).build()?;
+    let mut interrupts = Interrupts::listen()?;
+    let health = locks.health().await?;
+    if !health.can_grant() {
+        return Err(no_majority(&health));
+    }
+    let course = Arc::new(Course { locks, is_over: AtomicBool::new(false), cycles: AtomicU64::new(0) });
+    let mut callers = JoinSet::new();
+    let begun = Instant::now();
+    for number in 0..args.tasks {
+        let resource = if args.contended { "shared".to_owned() } else { number.to_string() };
+        callers.spawn(go_round(Arc::clone(&course), resource));
+    }
+    let mut bar = Bar::new(args.duration, *output);
+    tokio::select! {
+        () = show_progress(&course, args, &mut bar) => {}
+        // What was measured until then is of use too.
+        _ = interrupts.next() => {}
+    }
+    course.is_over.store(true, Ordering::Relaxed);
+    let mut all = Figures::new()?;
+    while let Some(figures) = callers.join_next().await {
+        all.add(&figures.map_err(|error| Failure::internal(error.to_string()))??);
+    }
+    let took = begun.elapsed();
+    // Not before: the terminal shows a Ctrl-C when the signal is on its way already.
+    drop(bar);
+    course.locks.close().await;
+    if output.is_json {
+        output.json(&all.json(args, &health, took))?;
+    } else {
+        all.text(args, &health, took, *output)?;
+    }
+    // Not a single lock: that is no measurement.
+    Ok(all.last_failure.filter(|_| all.cycles == 0).unwrap_or(Code::Success))
+}
+
+/// Why there is nothing to measure, with the code that every other command has for it.
+fn no_majority(health: &Health) -> Failure {
+    let of = health.nodes.len();
+    let granting = health.nodes.iter().filter(|node| node.can_grant()).count();
+    let votes = |node: &NodeState| !node.is_replica && node.non_voting.is_none();
+    let there = health.nodes.iter().filter(|node| node.state.as_ref().is_ok_and(votes)).count();
+    let message = format!("no lock can be granted: {granting} of {of} nodes grant, see redlock status");
+    if there >= health.needed() {
+        Failure::new(Code::Quarantined, "quarantined", message)
+    } else {
+        Failure::new(Code::NoQuorum, "no_quorum", message)
+    }
+}
+
+async fn go_round(course: Arc<Course>, resource: String) -> Result<Figures, Failure> {
+    let mut figures = Figures::new()?;
+    while !course.is_over.load(Ordering::Relaxed) {
+        let begun = Instant::now();
+        match course.locks.acquire_timeout(&resource, TTL, Duration::from_secs(5)).await {
+            Ok(guard) => {
+                record(&mut figures.acquire, begun.elapsed());
+                let begun = Instant::now();
+                guard.release().await;
+                record(&mut figures.release, begun.elapsed());
+                figures.cycles += 1;
+                course.cycles.fetch_add(1, Ordering::Relaxed);
+            }
+            Err(error) => {
+                *figures.failures.entry(error.reason()).or_default() += 1;
+                figures.last_failure = Some(Failure::from(error).code);
+                // Nodes that are away answer at once: there is no use in asking them without a pause.
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        }
+    }
+    Ok(figures)
+}
+
+fn record(histogram: &mut Histogram<u64>, took: Duration) {
+    histogram.saturating_record(u64::try_from(took.as_micros()).unwrap_or(LONGEST_US));
+}
+
+/// Lets the time pass, and shows people how it does.
+async fn show_progress(course: &Course, args: &Bench, bar: &mut Bar) {
+    let begun = Instant::now();
+    loop {
+        bar.show(begun.elapsed(), course.cycles.load(Ordering::Relaxed));
+        let left = args.duration.saturating_sub(begun.elapsed());
+        if left.is_zero() {
+            return;
+        }
+        tokio::time::sleep(left.min(Duration::from_millis(100))).await;
+    }
+}
+
+impl Figures {
+    fn new() -> Result<Self, Failure> {
+        let histogram = || {
+            let made = Histogram::new_with_bounds(1, LONGEST_US, 3);
+            made.map_err(|error| Failure::internal(format!("no histogram: {error}")))
+        };
+        let (acquire, release) = (histogram()?, histogram()?);
+        Ok(Self { cycles: 0, acquire, release, failures: BTreeMap::new(), last_failure: None })
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.cycles += other.cycles;
+        // Both have the same bounds, so that nothing can be too large.
+        let _ = self.acquire.add(&other.acquire);
+        let _ = self.release.add(&other.release);
+        for (reason, count) in &other.failures {
+            *self.failures.entry(reason).or_default() += count;
+        }
+        self.last_failure = other.last_failure.or(self.last_failure);
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "no count of cycles comes near 2^53")]
+    fn cycles_per_second(&self, took: Duration) -> f64 {
+        (self.cycles as f64 / took.as_secs_f64().max(1e-9)).round()
+    }
+
+    fn json(&self, args: &Bench, health: &Health, took: Duration) -> Value {
+        let times = |histogram: &Histogram<u64>| {
+            json!({
+                "p50_us": histogram.value_at_quantile(0.5),
+                "p90_us": histogram.value_at_quantile(0.9),
+                "p99_us": histogram.value_at_quantile(0.99),
+                "p999_us": histogram.value_at_quantile(0.999),
+                "max_us": histogram.max(),
+                "buckets": histogram::json(histogram),
+            })
+        };
+        let node = |node: &NodeHealth| json!({"node": &*node.node, "answered": node.state.is_ok()});
+        json!({
+            "tasks": args.tasks,
+            "contended": args.contended,
+            "duration_ms": crate::duration::millis(took),
+            "cycles": self.cycles,
+            "cycles_per_second": self.cycles_per_second(took),
+            "acquire": times(&self.acquire),
+            "release": times(&self.release),
+            "failures": self.failures,
+            "nodes": health.nodes.iter().map(node).collect::<Vec<_>>(),
+        })
+    }
+
+    fn text(&self, args: &Bench, health: &Health, took: Duration, output: Output) -> Result<(), Failure> {
+        for node in &health.nodes {
+            let state = match &node.state {
+                Ok(_) => output.paint(Tone::Good, "answered"),
+                Err(failure) => output.paint(Tone::Bad, &tame(&failure.to_string())),
+            };
+            output.line(&format!("{}  {state}", node.node))?;
+        }
+        let what = if args.contended { "the same lock" } else { "a lock of its own" };
+        output.line(&format!(
+            "{} in {:.1} s: {} per second, {}, each {what}",
+            counted(self.cycles, "cycle"),
+            took.as_secs_f64(),
+            output.paint(Tone::Strong, &self.cycles_per_second(took).to_string()),
+            counted(args.tasks.into(), "caller"),
+        ))?;
+        let mut table = Table::new(&["", "p50", "p90", "p99", "p99.9", "max"]);
+        for (name, histogram) in [("acquire", &self.acquire), ("release", &self.release)] {
+            let mut row = vec![cell(name)];
+            row.extend(
+                [0.5, 0.9, 0.99, 0.999].map(|share| cell(show_us(histogram.value_at_quantile(share)))),
+            );
+            row.push(cell(show_us(histogram.max())));
+            table.row(row);
+        }
+        output.lines(&table.lines(output))?;
+        for (name, histogram) in [("acquire", &self.acquire), ("release", &self.release)] {
+            if self.cycles > 0 {
+                output.line(&output.paint(Tone::Strong, name))?;
+                output.lines(&histogram::lines(histogram))?;
+            }
+        }
+        if !self.failures.is_empty() {
+            let mut table = Table::new(&["came to nothing", "times"]);
+            for (reason, count) in &self.failures {
+                table.row(vec![toned(Tone::Bad, *reason), cell(count.to_string())]);
+            }
+            output.lines(&table.lines(output))?;
+        }
+        Ok(())
+    }
+}
+
+fn show_us(us: u64) -> String {
+    crate::duration::show_latency(Duration::from_micros(us))
+}

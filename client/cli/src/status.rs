@@ -1,0 +1,126 @@
+//! `redlock status`: how the nodes are.
+
+use crate::args::{Common, Status};
+use crate::config::Config;
+use crate::duration::{millis, show, show_latency};
+use crate::exit::{Code, Failure};
+use crate::output::{Output, Table, Tone, cell, failure_json, tame, toned};
+use crate::prometheus;
+use crate::survey::{NodeReport, Survey, explanation, remedy};
+use serde_json::{Value, json};
+
+pub(crate) async fn main(common: &Common, args: &Status, output: &Output) -> Result<Code, Failure> {
+    let locks = Config::load(common)?.manager()?;
+    let survey = Survey::take(&locks).await?;
+    if args.prometheus {
+        output.line(prometheus::text(&survey).trim_end())?;
+    } else if output.is_json {
+        output.json(&json(&survey))?;
+    } else {
+        text(&survey, *output)?;
+    }
+    Ok(if survey.can_grant() {
+        Code::Success
+    } else if survey.waits_for_quarantine() {
+        Code::Quarantined
+    } else {
+        Code::NoQuorum
+    })
+}
+
+fn json(survey: &Survey) -> Value {
+    json!({
+        "can_grant": survey.can_grant(),
+        "granting": survey.granting(),
+        "needed": survey.quorum().needed(),
+        "nodes": survey.nodes.iter().map(node_json).collect::<Vec<_>>(),
+    })
+}
+
+fn node_json(node: &NodeReport) -> Value {
+    let server = node.server.as_ref();
+    match &node.state {
+        Ok(state) => json!({
+            "node": &*node.node,
+            "up": true,
+            "can_grant": node.can_grant(),
+            "latency_ms": node.latency_ms(),
+            "server": server.map(|server| server.name),
+            "server_version": server.map(|server| &server.version),
+            "version": state.version,
+            "node_id": state.id,
+            "fence": state.fence,
+            "quarantine_ms": node.quarantine_ms(),
+            "replica": state.is_replica,
+            "voting": state.votes(),
+            "non_voting_reason": state.non_voting(),
+            "incarnation": state.identity.as_ref().map(|identity| identity.incarnation),
+            "origin": state.identity.as_ref().map(|identity| &identity.origin),
+            "high_water": state.identity.as_ref().map(|identity| identity.high_water),
+            "max_ttl_ms": state.identity.as_ref().map(|identity| millis(identity.max_ttl)),
+            "locks": state.locks,
+            "waiters": state.waiters,
+            "longest_ttl_ms": millis(state.longest_ttl),
+            "started": state.started,
+            "info": node.numbers,
+        }),
+        Err(failure) => {
+            json!({"node": &*node.node, "up": false, "can_grant": false, "error": failure_json(failure)})
+        }
+    }
+}
+
+fn text(survey: &Survey, output: Output) -> Result<(), Failure> {
+    let heading = ["node", "state", "latency", "server", "module", "fence", "locks", "waiters"];
+    let mut table = Table::new(&heading);
+    for node in &survey.nodes {
+        let server = node
+            .server
+            .as_ref()
+            .map_or_else(|| "?".into(), |server| format!("{} {}", server.name, server.version));
+        let state = match &node.state {
+            Ok(state) => state,
+            Err(failure) => {
+                table.failed_row(&node.node, "down", failure);
+                continue;
+            }
+        };
+        table.row(vec![
+            cell(&*node.node),
+            if state.is_replica {
+                toned(Tone::Bad, "replica")
+            } else if state.non_voting().is_some() {
+                toned(Tone::Bad, "non-voting")
+            } else if state.quarantine.is_zero() {
+                toned(Tone::Good, "grants")
+            } else {
+                toned(Tone::Doubtful, format!("quarantine for {}", show(state.quarantine)))
+            },
+            cell(show_latency(node.latency)),
+            cell(tame(&server)),
+            cell(tame(&state.version)),
+            cell(state.fence.to_string()),
+            cell(state.locks.to_string()),
+            cell(state.waiters.to_string()),
+        ]);
+        if let Some(word) = state.non_voting().filter(|_| !state.is_replica) {
+            let words = format!("non-voting: {}; {}", explanation(word), remedy(word, &node.node));
+            table.remark(&node.node, &words);
+        }
+    }
+    output.lines(&table.lines(output))?;
+    let (granting, of, needed) = (survey.granting(), survey.nodes.len(), survey.quorum().needed());
+    if survey.can_grant() {
+        let word = output.paint(Tone::Good, "Locks can be granted");
+        output.line(&format!("{word}: {granting} of {of} nodes grant, {needed} are needed."))?;
+    } else {
+        let word = output.paint(Tone::Bad, "No lock can be granted");
+        let when = if survey.waits_for_quarantine() {
+            format!(" A majority may grant in {}.", show(survey.quarantine_left()))
+        } else {
+            String::new()
+        };
+        output.line(&format!("{word}: {granting} of {of} nodes grant, {needed} are needed.{when}"))?;
+    }
+    Ok(())
+}

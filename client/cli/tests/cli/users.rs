@@ -1,0 +1,89 @@
+//! The users of module/OPERATIONS.md can do with the program what the page says.
+
+use crate::program::{Desk, WARNING};
+use redlock_tests::{Answer, Fleet};
+use serde_json::Value;
+
+/// Three nodes on which the users of the page are set up.
+fn fleet() -> Fleet {
+    let fleet = Fleet::start(3);
+    for rule in rules() {
+        for node in fleet.iter() {
+            assert_eq!(node.connect().call_strs(&rule), Answer::ok(), "{rule}");
+        }
+    }
+    fleet
+}
+
+/// The rules of the page, but the one that locks everybody else out.
+fn rules() -> Vec<String> {
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../module/OPERATIONS.md"));
+    let page = page.expect("the page");
+    let rules = page.lines().filter(|line| line.starts_with("ACL SETUSER ") && !line.contains(" default "));
+    rules.map(str::to_owned).collect()
+}
+
+/// The program as one of the page's users, at the same nodes.
+fn desk(fleet: &Fleet, user: &str) -> Desk {
+    let rules = rules();
+    let rule = rules.iter().find(|rule| rule.starts_with(&format!("ACL SETUSER {user} "))).expect("a rule");
+    let secret = rule.split_whitespace().find_map(|word| word.strip_prefix('>')).expect("a secret");
+    let login = format!("redis://{user}:{secret}@");
+    let urls: Vec<String> = fleet.urls().iter().map(|url| url.replace("redis://", &login)).collect();
+    Desk::at(&urls)
+}
+
+#[test]
+fn an_application_locks_what_is_its_own() {
+    let fleet = fleet();
+    let desk = desk(&fleet, "orders");
+    desk.run(&["run", "--wait", "1s", "orders:42", "--", "true"]).succeeds();
+    desk.run(&["acquire", "--owner-file", "lock", "orders:42"]).succeeds();
+    desk.run(&["extend", "--owner-file", "lock", "orders:42"]).succeeds();
+    desk.run(&["release", "--owner-file", "lock", "orders:42"]).succeeds();
+    assert_ne!(desk.run(&["run", "stock:1", "--", "true"]).code(), Some(0), "another application's name");
+}
+
+#[test]
+fn a_watcher_sees_all_there_is_to_see() {
+    let fleet = fleet();
+    Desk::of(&fleet).run(&["acquire", "orders:42"]).succeeds();
+    for node in fleet.iter() {
+        node.connect().call(&["SET", "orders:7", "somebody", "NX", "PX", "600000"]);
+    }
+    for user in ["watcher", "oncall"] {
+        let desk = desk(&fleet, user);
+        let status = desk.run(&["--json", "status"]).succeeds().json();
+        assert!(status["nodes"][0]["server_version"].is_string(), "{status}");
+        assert_eq!(status["nodes"][0]["info"]["grants"], 1, "{status}");
+        let metrics = desk.run(&["status", "--prometheus"]).succeeds().stdout;
+        assert_eq!(metrics.matches("redlock_node_grants_total{").count(), 3, "{metrics}");
+        let board = desk.run(&["--json", "top", "--once"]).succeeds().json();
+        assert_eq!(board["locks"][0]["key"], "orders:42");
+        assert_eq!((&board["refused"], &board["cut"]), (&Value::Array(vec![]), &Value::Array(vec![])));
+        desk.run(&["inspect", "orders:42"]).succeeds();
+        let said = desk.run(&["inspect", "orders:7"]).succeeds();
+        assert!(said.stdout.contains("plain key") && said.stderr.is_empty(), "{said:?}");
+        assert_ne!(desk.run(&["acquire", "orders:8"]).code(), Some(0), "and takes nothing");
+    }
+}
+
+#[test]
+fn a_doctor_looks_at_everything() {
+    let fleet = fleet();
+    let report = desk(&fleet, "doctor").run(&["--json", "doctor"]).exits(WARNING).json();
+    let findings = report["findings"].as_array().expect("findings");
+    let checks: Vec<(&str, &str)> = findings
+        .iter()
+        .map(|finding| {
+            (finding["severity"].as_str().unwrap_or("?"), finding["check"].as_str().unwrap_or("?"))
+        })
+        .collect();
+    // All nodes of a test are on one machine. The user itself takes no locks, which is told for each.
+    let expected = [("warning", "same-host"), ("note", "rights"), ("note", "rights"), ("note", "rights")];
+    assert_eq!(checks, expected, "{report}");
+    // What it warns of is seen: it does read the settings.
+    fleet[1].connect().call(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
+    let said = desk(&fleet, "doctor").run(&["doctor"]).exits(WARNING);
+    assert!(said.stdout.contains("warning [eviction]"), "{said:?}");
+}

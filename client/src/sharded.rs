@@ -1,0 +1,277 @@
+//! Locks over several shards, each a quorum group of nodes of its own.
+
+use crate::guard::Guard;
+use crate::held::Held;
+use crate::keys::Keys;
+use crate::manager::LockManager;
+use crate::settings::Places;
+use crate::{Error, Health, Inspection};
+use redlock_proto::Rendezvous;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+/// Spreads resources over several shards: groups of nodes, each with a [`LockManager`] of its own.
+///
+/// One group of three or five nodes grants a limited number of locks a second. Twice as many shards grant about twice as
+/// many. Everything that one [`LockManager`] guarantees holds for the resources of each shard. When a shard loses its
+/// majority, its resources cannot be locked; those of the other shards can.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), redlock_client::Error> {
+/// use redlock_client::{LockManager, ShardedLocks};
+/// use std::time::Duration;
+///
+/// # let real = || -> Result<ShardedLocks, redlock_client::Error> {
+/// let nodes = |names: [&str; 3]| LockManager::builder().nodes(names.map(|name| format!("redis://{name}:6379")));
+/// let locks = ShardedLocks::new([
+///     ("eu-1", nodes(["one", "two", "three"]).build()?),
+///     ("eu-2", nodes(["four", "five", "six"]).build()?),
+/// ])?;
+/// # Ok(locks) };
+/// # let shard = || LockManager::in_memory(3);
+/// # let locks = ShardedLocks::new([("eu-1", shard()), ("eu-2", shard())])?;
+///
+/// let guard = locks.acquire("orders:42", Duration::from_secs(30)).await?;
+/// // Work, and hand guard.fence() to every storage that the work writes to.
+/// guard.release().await;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// The names of the shards and the key decide which shard has a resource; if the key has a part in braces, as in
+/// `{orders}:42`, only that part. Every client must know the same shards under the same names: two clients that differ can
+/// hold one resource at the same time. To change the shards, stop all clients, wait until the last lock has expired, and
+/// start them with the new shards. Fences of a resource that has moved start anew: storages must forget theirs.
+///
+/// Cheap to clone; clones share connections.
+#[derive(Clone)]
+pub struct ShardedLocks {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    shards: Vec<Shard>,
+    rendezvous: Rendezvous,
+}
+
+struct Shard {
+    name: Arc<str>,
+    manager: LockManager,
+}
+
+impl ShardedLocks {
+    /// Shards, each with a name and the manager of its nodes. Needs no runtime and touches no network.
+    ///
+    /// The names decide, together with the key, which shard has a resource. Their order and the addresses of the nodes do
+    /// not matter. A shard keeps its name for good: renaming it moves all of its resources.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for no shard, an empty name, two shards of one name, a node in two shards, and managers with
+    /// different key prefixes.
+    pub fn new<N: AsRef<str>>(shards: impl IntoIterator<Item = (N, LockManager)>) -> Result<Self, Error> {
+        let shard = |(name, manager): (N, LockManager)| Shard { name: name.as_ref().into(), manager };
+        let shards: Vec<Shard> = shards.into_iter().map(shard).collect();
+        let rendezvous = Rendezvous::of(shards.iter().map(|shard| &*shard.name))
+            .map_err(|misnamed| config(misnamed.to_string()))?;
+        for (place, shard) in shards.iter().enumerate() {
+            for other in shards.iter().take(place) {
+                check_pair(other, shard)?;
+            }
+        }
+        Ok(Self { inner: Arc::new(Inner { shards, rendezvous }) })
+    }
+
+    /// Every shard, with its name and manager.
+    pub fn shards(&self) -> impl Iterator<Item = (&str, &LockManager)> {
+        self.inner.shards.iter().map(|shard| (&*shard.name, &shard.manager))
+    }
+
+    /// The name of the shard that has a resource.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a resource without a name.
+    pub fn shard_of(&self, resource: impl AsRef<[u8]>) -> Result<&str, Error> {
+        Ok(&self.shard([resource])?.name)
+    }
+
+    /// The manager of the shard that has all of these resources: for every call that is not offered here.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for no resource, a resource without a name, and resources of different shards.
+    pub fn manager_of<R: AsRef<[u8]>>(
+        &self,
+        resources: impl IntoIterator<Item = R>,
+    ) -> Result<&LockManager, Error> {
+        Ok(&self.shard(resources)?.manager)
+    }
+
+    fn shard<R: AsRef<[u8]>>(&self, resources: impl IntoIterator<Item = R>) -> Result<&Shard, Error> {
+        let Inner { shards, rendezvous } = &*self.inner;
+        let first = shards.first().ok_or_else(|| config("a sharded lock needs a shard"))?;
+        // All managers have the same key prefix.
+        let keys: Keys = first.manager.keys(resources)?;
+        let mut chosen = keys.names().iter().map(|key| rendezvous.choose(key)).zip(keys.resources());
+        let (place, one) = chosen.next().unwrap_or_default();
+        match chosen.find(|(other, _)| *other != place) {
+            None => shards.get(place).ok_or_else(|| config("a sharded lock needs a shard")),
+            Some((_, other)) => Err(Error::invalid(format!(
+                "{} and {} are on different shards and cannot be one lock; a common part in braces keeps resources \
+                 together, as in {{orders}}:1 and {{orders}}:2",
+                one.escape_ascii(),
+                other.escape_ascii()
+            ))),
+        }
+    }
+
+    /// Takes a lock on the resource's shard; as [`LockManager::acquire`]. Cancel safe.
+    ///
+    /// # Errors
+    /// As [`LockManager::acquire`].
+    pub async fn acquire(&self, resource: impl AsRef<[u8]>, ttl: Duration) -> Result<Guard, Error> {
+        self.shard([&resource])?.manager.acquire(resource, ttl).await
+    }
+
+    /// Tries once to take a lock on the resource's shard; as [`LockManager::try_acquire`]. Cancel safe.
+    ///
+    /// # Errors
+    /// As [`LockManager::try_acquire`].
+    pub async fn try_acquire(&self, resource: impl AsRef<[u8]>, ttl: Duration) -> Result<Guard, Error> {
+        self.shard([&resource])?.manager.try_acquire(resource, ttl).await
+    }
+
+    /// Takes a lock on the resource's shard, waiting at most `wait`; as [`LockManager::acquire_timeout`]. Cancel safe.
+    ///
+    /// # Errors
+    /// As [`LockManager::acquire_timeout`].
+    pub async fn acquire_timeout(
+        &self,
+        resource: impl AsRef<[u8]>,
+        ttl: Duration,
+        wait: Duration,
+    ) -> Result<Guard, Error> {
+        self.shard([&resource])?.manager.acquire_timeout(resource, ttl, wait).await
+    }
+
+    /// Takes several locks of one shard as one; as [`LockManager::acquire_many`]. Cancel safe.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for resources of different shards, and as [`LockManager::acquire_many`].
+    pub async fn acquire_many<R: AsRef<[u8]>>(
+        &self,
+        resources: impl IntoIterator<Item = R>,
+        ttl: Duration,
+    ) -> Result<Guard, Error> {
+        let resources: Vec<R> = resources.into_iter().collect();
+        self.shard(&resources)?.manager.acquire_many(resources, ttl).await
+    }
+
+    /// Runs `work` while holding a lock on the resource's shard; as [`LockManager::with_lock`]. Cancel safe.
+    ///
+    /// # Errors
+    /// As [`LockManager::with_lock`].
+    pub async fn with_lock<T, E, W>(
+        &self,
+        resource: impl AsRef<[u8]>,
+        ttl: Duration,
+        work: impl FnOnce(Held) -> W,
+    ) -> Result<T, E>
+    where
+        W: Future<Output = Result<T, E>>,
+        E: From<Error>,
+    {
+        self.shard([&resource])?.manager.with_lock(resource, ttl, work).await
+    }
+
+    /// Asks the nodes of the resource's shard about its lock; as [`LockManager::inspect`]. Cancel safe.
+    ///
+    /// # Errors
+    /// As [`LockManager::inspect`].
+    pub async fn inspect(&self, resource: impl AsRef<[u8]>) -> Result<Inspection, Error> {
+        self.shard([&resource])?.manager.inspect(resource).await
+    }
+
+    /// Asks every node of every shard how it is, all at the same time. Changes nothing. Cancel safe.
+    ///
+    /// # Errors
+    /// Only without a runtime: nodes that do not answer are part of the report.
+    pub async fn health(&self) -> Result<Vec<ShardHealth>, Error> {
+        let asked = join_all(self.inner.shards.iter().map(|shard| shard.manager.health())).await;
+        let named = self.inner.shards.iter().zip(asked);
+        named
+            .map(|(shard, health)| Ok(ShardHealth { shard: Arc::clone(&shard.name), health: health? }))
+            .collect()
+    }
+
+    /// Waits until the releases of all shards are done; as [`LockManager::close`]. Cancel safe.
+    pub async fn close(&self) {
+        join_all(self.inner.shards.iter().map(|shard| shard.manager.close())).await;
+    }
+}
+
+/// How one shard is.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ShardHealth {
+    /// The shard's name.
+    pub shard: Arc<str>,
+    /// How its nodes are.
+    pub health: Health,
+}
+
+fn config(what: impl Into<Arc<str>>) -> Error {
+    Error::Config(what.into())
+}
+
+/// Refuses a node in two shards, and two key prefixes: the key decides about the shard, so one resource must be one key
+/// everywhere.
+fn check_pair(one: &Shard, other: &Shard) -> Result<(), Error> {
+    let (first, second) = (one.manager.settings(), other.manager.settings());
+    let shared = match (&first.places, &second.places) {
+        (Places::Memory(nodes), Places::Memory(others)) => {
+            nodes.are(others).then(|| first.names.first()).flatten()
+        }
+        (Places::Servers(_), Places::Servers(_)) => {
+            first.names.iter().find(|name| second.names.contains(name))
+        }
+        _ => None,
+    };
+    if let Some(node) = shared {
+        return Err(config(format!(
+            "{node} is a node of both {} and {}: a node has one shard",
+            one.name, other.name
+        )));
+    }
+    if first.key_prefix != second.key_prefix {
+        return Err(config(format!("{} and {} have different key prefixes", one.name, other.name)));
+    }
+    Ok(())
+}
+
+/// Waits for all of some futures at once: a shard that does not answer must not delay the next. They are few, so all are
+/// polled whenever one of them wakes.
+async fn join_all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
+    let mut pending: Vec<Pin<Box<F>>> = futures.map(Box::pin).collect();
+    let mut outputs: Vec<Option<F::Output>> = pending.iter().map(|_| None).collect();
+    poll_fn(|cx| {
+        for (future, output) in pending.iter_mut().zip(&mut outputs).filter(|(_, output)| output.is_none()) {
+            if let Poll::Ready(value) = future.as_mut().poll(cx) {
+                *output = Some(value);
+            }
+        }
+        if outputs.iter().all(Option::is_some) { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    outputs.into_iter().flatten().collect()
+}
+
+impl fmt::Debug for ShardedLocks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = self.shards().map(|(name, _)| name).collect();
+        f.debug_struct("ShardedLocks").field("shards", &names).finish_non_exhaustive()
+    }
+}
