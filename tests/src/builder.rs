@@ -176,14 +176,14 @@ impl Builder {
         let mut attempts = 1..=PORTS_TRIED;
         loop {
             let last = attempts.next().is_none_or(|attempt| attempt == PORTS_TRIED);
-            match self.start_on_some_port() {
+            match self.start_on_free_port() {
                 Err(failure) if (self.tcp || self.tls) && !last && failure.port_was_taken() => {}
                 outcome => return outcome,
             }
         }
     }
 
-    fn start_on_some_port(&self) -> Result<Server, StartFailure> {
+    fn start_on_free_port(&self) -> Result<Server, StartFailure> {
         // A short name under a short folder: the path of a Unix socket has 107 bytes at most.
         let home = tempfile::Builder::new().prefix("rl-").tempdir().expect("a folder for the server");
         let access = Access {

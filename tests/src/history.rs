@@ -10,29 +10,29 @@ use std::time::{Duration, Instant};
 
 /// One thing that a client knows, in the order in which the node was asked.
 #[derive(Clone, Copy, Debug)]
-pub struct Event {
+pub struct Observation {
     /// Which lock.
     pub key: u64,
     /// Who asked; every acquire has an owner of its own.
     pub owner: u64,
     /// What came of it.
-    pub what: What,
+    pub kind: ObservationKind,
 }
 
 /// What a client knows about its request.
 #[derive(Clone, Copy, Debug)]
-pub enum What {
+pub enum ObservationKind {
     /// The lock was granted.
-    Granted(Promise),
+    Granted(Lease),
     /// The lock was extended.
-    Extended(Promise),
+    Extended(Lease),
     /// A release was sent, answered or not: from here on nobody relies on the lock.
-    GivenUp,
+    ReleaseSent,
 }
 
 /// What a node promised to a holder.
 #[derive(Clone, Copy, Debug)]
-pub struct Promise {
+pub struct Lease {
     /// The number that came with it.
     pub fence: i64,
     /// When the request left.
@@ -45,9 +45,9 @@ pub struct Promise {
 
 /// Two things that clients saw and that must not both be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Breach {
+pub enum HistoryViolation {
     /// A number came that is not larger than the one before.
-    Fence {
+    FenceNotLarger {
         /// Which lock.
         key: u64,
         /// The largest number so far.
@@ -56,7 +56,7 @@ pub enum Breach {
         after: i64,
     },
     /// A lock was granted while somebody else relied on it.
-    Early {
+    EarlyGrant {
         /// Which lock.
         key: u64,
         /// How long the other one could have relied on it still.
@@ -64,11 +64,13 @@ pub enum Breach {
     },
 }
 
-impl fmt::Display for Breach {
+impl fmt::Display for HistoryViolation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Fence { key, before, after } => write!(f, "lock {key}: fence {after} after {before}"),
-            Self::Early { key, left } => write!(f, "lock {key}: granted {left:?} too early"),
+            Self::FenceNotLarger { key, before, after } => {
+                write!(f, "lock {key}: fence {after} after {before}")
+            }
+            Self::EarlyGrant { key, left } => write!(f, "lock {key}: granted {left:?} too early"),
         }
     }
 }
@@ -76,11 +78,11 @@ impl fmt::Display for Breach {
 /// Everything that a client saw of some locks, over any number of crashes.
 #[derive(Debug, Default)]
 pub struct History {
-    events: Vec<Event>,
+    events: Vec<Observation>,
 }
 
 /// Who relies on a lock.
-struct Hold {
+struct Holder {
     owner: u64,
     fence: i64,
     until: Instant,
@@ -88,28 +90,28 @@ struct Hold {
 
 /// One lock, as far as the history is read.
 #[derive(Default)]
-struct Reader {
+struct LockReplay {
     largest: i64,
-    hold: Option<Hold>,
+    hold: Option<Holder>,
 }
 
 impl History {
     /// Notes what a client has seen.
-    pub fn note(&mut self, event: Event) {
+    pub fn record(&mut self, event: Observation) {
         self.events.push(event);
     }
 
     /// How many grants there are.
     #[must_use]
     pub fn grants(&self) -> usize {
-        self.events.iter().filter(|event| matches!(event.what, What::Granted(_))).count()
+        self.events.iter().filter(|event| matches!(event.kind, ObservationKind::Granted(_))).count()
     }
 
     /// The largest fence that was granted.
     #[must_use]
     pub fn largest_fence(&self) -> i64 {
-        let fence = |event: &Event| match &event.what {
-            What::Granted(promise) => promise.fence,
+        let fence = |event: &Observation| match &event.kind {
+            ObservationKind::Granted(promise) => promise.fence,
             _ => 0,
         };
         self.events.iter().map(fence).max().unwrap_or(0)
@@ -118,51 +120,55 @@ impl History {
     /// How many locks are relied on at a moment, by those who were answered until then.
     #[must_use]
     pub fn held_at(&self, moment: Instant) -> usize {
-        let mut locks = HashMap::<u64, Reader>::new();
+        let mut locks = HashMap::<u64, LockReplay>::new();
         self.events.iter().for_each(|event| {
-            locks.entry(event.key).or_default().read(event);
+            locks.entry(event.key).or_default().apply(event);
         });
         locks.values().filter(|lock| lock.hold.as_ref().is_some_and(|hold| hold.until > moment)).count()
     }
 
     /// Everything that is wrong.
     #[must_use]
-    pub fn breaches(&self) -> Vec<Breach> {
-        let mut locks = HashMap::<u64, Reader>::new();
-        self.events.iter().flat_map(|event| locks.entry(event.key).or_default().read(event)).collect()
+    pub fn violations(&self) -> Vec<HistoryViolation> {
+        let mut locks = HashMap::<u64, LockReplay>::new();
+        self.events.iter().flat_map(|event| locks.entry(event.key).or_default().apply(event)).collect()
     }
 }
 
-impl Reader {
-    fn read(&mut self, event: &Event) -> Vec<Breach> {
-        match event.what {
-            What::Granted(promise) => self.granted(event, &promise),
-            What::Extended(promise) => self.extended(event, &promise),
-            What::GivenUp => {
+impl LockReplay {
+    fn apply(&mut self, event: &Observation) -> Vec<HistoryViolation> {
+        match event.kind {
+            ObservationKind::Granted(promise) => self.granted(event, &promise),
+            ObservationKind::Extended(promise) => self.extended(event, &promise),
+            ObservationKind::ReleaseSent => {
                 self.hold.take_if(|hold| hold.owner == event.owner);
                 Vec::new()
             }
         }
     }
 
-    fn granted(&mut self, event: &Event, promise: &Promise) -> Vec<Breach> {
+    fn granted(&mut self, event: &Observation, promise: &Lease) -> Vec<HistoryViolation> {
         let key = event.key;
         let mut breaches = Vec::new();
         if promise.fence <= self.largest {
-            breaches.push(Breach::Fence { key, before: self.largest, after: promise.fence });
+            breaches.push(HistoryViolation::FenceNotLarger {
+                key,
+                before: self.largest,
+                after: promise.fence,
+            });
         }
         if let Some(hold) = &self.hold
             && hold.until > promise.answered
         {
-            breaches.push(Breach::Early { key, left: hold.until - promise.answered });
+            breaches.push(HistoryViolation::EarlyGrant { key, left: hold.until - promise.answered });
         }
         self.largest = self.largest.max(promise.fence);
         let until = promise.sent + promise.ttl;
-        self.hold = Some(Hold { owner: event.owner, fence: promise.fence, until });
+        self.hold = Some(Holder { owner: event.owner, fence: promise.fence, until });
         breaches
     }
 
-    fn extended(&mut self, event: &Event, promise: &Promise) -> Vec<Breach> {
+    fn extended(&mut self, event: &Observation, promise: &Lease) -> Vec<HistoryViolation> {
         let hold = self.hold.as_mut().filter(|hold| hold.owner == event.owner);
         match hold {
             Some(hold) => {
@@ -171,10 +177,14 @@ impl Reader {
                 if after == before {
                     return Vec::new();
                 }
-                vec![Breach::Fence { key: event.key, before, after }]
+                vec![HistoryViolation::FenceNotLarger { key: event.key, before, after }]
             }
             // Somebody else has been granted the lock: nobody may extend the old one any more.
-            None => vec![Breach::Fence { key: event.key, before: self.largest, after: promise.fence }],
+            None => vec![HistoryViolation::FenceNotLarger {
+                key: event.key,
+                before: self.largest,
+                after: promise.fence,
+            }],
         }
     }
 }
@@ -191,20 +201,20 @@ mod tests {
         for line in lines {
             let words: Vec<&str> = line.split(' ').collect();
             let number = |at: usize| words[at].parse::<u64>().expect("a number");
-            let promise = || Promise {
+            let promise = || Lease {
                 fence: number(2).cast_signed(),
                 sent: start + Duration::from_millis(number(3)),
                 answered: start + Duration::from_millis(number(4)),
                 ttl: Duration::from_millis(number(5)),
             };
             let what = match words[1] {
-                "grant" => What::Granted(promise()),
-                "extend" => What::Extended(promise()),
-                _ => What::GivenUp,
+                "grant" => ObservationKind::Granted(promise()),
+                "extend" => ObservationKind::Extended(promise()),
+                _ => ObservationKind::ReleaseSent,
             };
-            history.note(Event { key: 7, owner: number(0), what });
+            history.record(Observation { key: 7, owner: number(0), kind: what });
         }
-        history.breaches().iter().map(ToString::to_string).collect()
+        history.violations().iter().map(ToString::to_string).collect()
     }
 
     #[test]

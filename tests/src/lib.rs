@@ -17,11 +17,11 @@
 //! | `certs.rs` | certificates for TLS |
 //! | `flavor.rs` | Redis or Valkey, and which version |
 //! | `wire.rs`, `resp.rs`, `answer.rs` | a connection, the bytes on it, what came back |
-//! | `ease.rs` | what many tests do first |
+//! | `helpers.rs` | what many tests do first |
 //! | `inspection.rs` | what a server tells about one lock |
 //! | `clock.rs`, `shim/clock.c` | the server's clocks, moved from outside |
-//! | `tamper.rs` | a disk that fails or dawdles |
-//! | `subject.rs` | the core and a real server, to be compared |
+//! | `strace.rs` | a disk that fails or dawdles |
+//! | `node_under_test.rs` | the core and a real server, to be compared |
 //! | `cases.rs` | the contract of one node as a table |
 //! | `history.rs` | what clients saw, and whether it can be true |
 //! | `campaign/` | several client processes under one kind of fault, judged by the simulator's checks |
@@ -37,12 +37,13 @@ pub mod campaign;
 pub mod cases;
 mod certs;
 mod clock;
-mod ease;
 mod flavor;
 mod fleet;
+mod helpers;
 pub mod history;
 mod inspection;
 mod locate;
+pub mod node_under_test;
 mod port;
 mod proxy;
 mod resp;
@@ -50,8 +51,7 @@ mod sentinel;
 mod server;
 mod skip;
 mod spawn;
-pub mod subject;
-mod tamper;
+mod strace;
 mod wait;
 mod wire;
 
@@ -59,17 +59,17 @@ pub use answer::Answer;
 pub use builder::{Builder, ClientCertificate};
 pub use certs::Certs;
 pub use clock::Clock;
-pub use ease::{admit, frozen, granted, unsigned};
 pub use flavor::{Brand, Flavor};
 pub use fleet::Fleet;
+pub use helpers::{admit, granted, start_frozen, without_proof};
 pub use inspection::Inspection;
 pub use locate::{OLDER_VERSION, module_path, older_module};
-pub use proxy::{Deed, Proxy, Way};
+pub use proxy::{CommandFault, Direction, Proxy};
 pub use redlock_sim::seed;
 pub use sentinel::Sentinel;
 pub use server::{Server, StartFailure};
 pub use skip::skip;
 pub use spawn::{signal, spawn};
-pub use tamper::{Tampered, Traced};
+pub use strace::{SyscallFault, SyscallTrace};
 pub use wait::{SOON, eventually, eventually_async, in_time, within};
 pub use wire::Wire;

@@ -4,17 +4,17 @@
 //! in its middle. Nothing happens by chance and nothing by itself: a rule is in force from when its method
 //! returns until the next one changes it.
 
+mod connection;
 mod frames;
-mod link;
 mod rules;
 mod state;
 
-pub use rules::{Deed, Way};
+pub use rules::{CommandFault, Direction};
 
 use crate::port::Port;
 use crate::{SOON, Server, eventually, eventually_async, in_time};
-use rules::{Door, Rules};
-use state::{Sights, State};
+use rules::{AcceptMode, Rules};
+use state::{Observed, State};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -61,14 +61,14 @@ impl Proxy {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             runtime.expect("a runtime for the proxy").block_on(async {
                 tokio::select! {
-                    () = keep_the_door(here, loopback(server), shared) => {}
+                    () = accept_loop(here, loopback(server), shared) => {}
                     _ = stopped => {}
                 }
             });
         };
         let thread = thread::Builder::new().name("proxy".into()).spawn(run).expect("a thread for the proxy");
         let proxy = Self { port, state, stop: Some(stop), thread: Some(thread) };
-        proxy.wait_for_door(Door::Open);
+        proxy.wait_for_accept_mode(AcceptMode::Accept);
         proxy
     }
 
@@ -88,32 +88,32 @@ impl Proxy {
     ///
     /// # Panics
     /// When the proxy itself is stuck.
-    pub fn pass(&self) {
+    pub fn clear_faults(&self) {
         self.change(Rules::clear);
-        self.wait_for_door(Door::Open);
+        self.wait_for_accept_mode(AcceptMode::Accept);
     }
 
     /// Lets everything in one direction wait for so long.
-    pub fn delay(&self, way: Way, delay: Duration) {
-        self.change(|rules| rules.lane_mut(way).delay = delay);
+    pub fn delay(&self, way: Direction, delay: Duration) {
+        self.change(|rules| rules.direction_mut(way).delay = delay);
     }
 
     /// Keeps back what comes from now on in one direction, without end.
-    pub fn hold(&self, way: Way) {
-        self.change(|rules| rules.lane_mut(way).hold = true);
+    pub fn hold(&self, way: Direction) {
+        self.change(|rules| rules.direction_mut(way).hold = true);
     }
 
     /// Throws away what comes from now on in one direction, and says nothing about it.
-    pub fn lose(&self, way: Way) {
-        self.change(|rules| rules.lane_mut(way).lose = true);
+    pub fn drop_bytes(&self, way: Direction) {
+        self.change(|rules| rules.direction_mut(way).drop = true);
     }
 
-    /// Lets what [`Proxy::hold`] and [`Deed::Hold`] keep back go on its way, even if its sender is gone.
-    pub fn let_go(&self) {
+    /// Lets what [`Proxy::hold`] and [`CommandFault::Hold`] keep back go on its way, even if its sender is gone.
+    pub fn release_held(&self) {
         self.change(|rules| {
-            rules.there.hold = false;
-            rules.back.hold = false;
-            rules.let_gos += 1;
+            rules.to_server.hold = false;
+            rules.to_client.hold = false;
+            rules.releases += 1;
         });
     }
 
@@ -124,106 +124,108 @@ impl Proxy {
     pub fn cut(&self) {
         self.change(|rules| rules.cuts += 1);
         let cuts = self.state.rules.borrow().cuts;
-        self.wait_until("old connections are cut", |sights| {
-            sights.cuts >= cuts && sights.live.iter().all(|born| *born >= cuts)
+        self.wait_until("old connections are cut", |observed| {
+            observed.cuts >= cuts && observed.live.iter().all(|born| *born >= cuts)
         });
     }
 
     /// Ends the connection that carries them after so many more bytes in one direction.
-    pub fn cut_after(&self, way: Way, bytes: usize) {
-        self.change(|rules| rules.lane_mut(way).fuse = Some(bytes));
+    pub fn cut_after(&self, way: Direction, bytes: usize) {
+        self.change(|rules| rules.direction_mut(way).cut_after = Some(bytes));
     }
 
     /// Ends all connections, and lets in those who come only to throw them out.
     ///
     /// # Panics
     /// When the proxy itself is stuck.
-    pub fn slam_door(&self) {
-        self.set_door(Door::Slammed);
+    pub fn close_new_connections(&self) {
+        self.set_accept_mode(AcceptMode::AcceptThenClose);
     }
 
     /// Ends all connections and stops listening: the kernel refuses those who come.
     ///
     /// # Panics
     /// When the proxy itself is stuck.
-    pub fn close_door(&self) {
-        self.set_door(Door::Closed);
+    pub fn refuse_connections(&self) {
+        self.set_accept_mode(AcceptMode::Refuse);
         let refused = || std::net::TcpStream::connect(loopback(self.port())).is_err().then_some(());
         eventually("nobody listens any more", SOON, refused);
     }
 
-    /// Lies in wait for the next command of a name.
-    pub fn ambush(&self, command: &str, deed: Deed) {
-        self.change(|rules| rules.ambush = Some((command.to_uppercase(), deed)));
+    /// Applies a fault to the next command of a name, once.
+    pub fn inject(&self, command: &str, fault: CommandFault) {
+        self.change(|rules| rules.fault = Some((command.to_uppercase(), fault)));
     }
 
     /// Gives the client these bytes instead of every reply to commands of a name, which the server gets.
-    pub fn forge(&self, command: &str, reply: impl Into<Vec<u8>>) {
+    pub fn forge_reply(&self, command: &str, reply: impl Into<Vec<u8>>) {
         let reply = reply.into();
-        self.change(|rules| rules.impostor = Some((command.to_uppercase(), reply)));
+        self.change(|rules| rules.forged_reply = Some((command.to_uppercase(), reply)));
     }
 
     /// Throws away what the server says without being asked: the messages of a subscription.
-    pub fn hush(&self) {
-        self.change(|rules| rules.hush = true);
+    pub fn drop_pushes(&self) {
+        self.change(|rules| rules.drop_pushes = true);
     }
 
     /// How many commands of a name have reached the proxy, passed on or not.
     #[must_use]
-    pub fn seen(&self, command: &str) -> usize {
-        self.state.sights.borrow().commands.get(&command.to_uppercase()).copied().unwrap_or_default()
+    pub fn command_count(&self, command: &str) -> usize {
+        self.state.observed.borrow().commands.get(&command.to_uppercase()).copied().unwrap_or_default()
     }
 
-    /// How many commands and replies were thrown away because of [`Proxy::lose`].
+    /// How many commands and replies were thrown away because of [`Proxy::drop_bytes`].
     #[must_use]
-    pub fn lost(&self) -> usize {
-        self.state.sights.borrow().lost
+    pub fn dropped(&self) -> usize {
+        self.state.observed.borrow().dropped
     }
 
     /// How many connections have come so far.
     #[must_use]
     pub fn accepted(&self) -> usize {
-        self.state.sights.borrow().accepted
+        self.state.observed.borrow().accepted
     }
 
     /// Waits until so many commands of a name have reached the proxy since it was started.
     ///
     /// # Panics
     /// When they do not come soon.
-    pub async fn until_seen(&self, command: &str, times: usize) {
+    pub async fn until_command_count(&self, command: &str, times: usize) {
         let name = command.to_uppercase();
-        let mut sights = self.state.sights.subscribe();
-        let enough = |sights: &Sights| sights.commands.get(&name).is_some_and(|count| *count >= times);
+        let mut observed = self.state.observed.subscribe();
+        let enough = |observed: &Observed| observed.commands.get(&name).is_some_and(|count| *count >= times);
         let what = format!("{times} of {name} have reached the proxy");
-        in_time(&what, SOON, sights.wait_for(enough)).await.expect("the proxy lives as long as this");
+        in_time(&what, SOON, observed.wait_for(enough)).await.expect("the proxy lives as long as this");
     }
 
-    /// Waits until the next [`Proxy::ambush`], or the one that waits now, has struck.
+    /// Waits until the next [`Proxy::inject`], or the one that waits now, has hit.
     ///
     /// # Panics
-    /// When it does not strike soon.
-    pub async fn until_struck(&self) {
+    /// When it does not hit soon.
+    pub async fn until_hit(&self) {
         let mut rules = self.state.rules.subscribe();
-        let over = |rules: &Rules| rules.ambush.is_none();
-        in_time("the ambush has struck", SOON, rules.wait_for(over)).await.expect("the proxy lives");
+        let over = |rules: &Rules| rules.fault.is_none();
+        in_time("the fault has hit", SOON, rules.wait_for(over)).await.expect("the proxy lives");
     }
 
     fn change(&self, change: impl FnOnce(&mut Rules)) {
         self.state.rules.send_modify(change);
     }
 
-    fn set_door(&self, door: Door) {
-        self.change(|rules| rules.door = door);
-        self.wait_for_door(door);
+    fn set_accept_mode(&self, mode: AcceptMode) {
+        self.change(|rules| rules.accept_mode = mode);
+        self.wait_for_accept_mode(mode);
         self.cut();
     }
 
-    fn wait_for_door(&self, door: Door) {
-        self.wait_until("the proxy's door is as it should be", |sights| sights.door == Some(door));
+    fn wait_for_accept_mode(&self, mode: AcceptMode) {
+        self.wait_until("the proxy accepts connections as set", |observed| {
+            observed.accept_mode == Some(mode)
+        });
     }
 
-    fn wait_until(&self, what: &str, is_so: impl Fn(&Sights) -> bool) {
-        eventually(what, SOON, || is_so(&self.state.sights.borrow()).then_some(()));
+    fn wait_until(&self, what: &str, is_so: impl Fn(&Observed) -> bool) {
+        eventually(what, SOON, || is_so(&self.state.observed.borrow()).then_some(()));
     }
 }
 
@@ -242,30 +244,30 @@ fn loopback(port: u16) -> SocketAddr {
 }
 
 /// Lets in, throws out or stays away from those who come, as the rules say.
-async fn keep_the_door(here: SocketAddr, server: SocketAddr, state: Arc<State>) {
+async fn accept_loop(here: SocketAddr, server: SocketAddr, state: Arc<State>) {
     let mut rules = state.rules.subscribe();
     let mut listener = None;
     let mut cuts = 0;
     loop {
-        let (door, cut_now) = {
+        let (mode, cut_now) = {
             let rules = rules.borrow_and_update();
-            (rules.door, rules.cuts)
+            (rules.accept_mode, rules.cuts)
         };
-        match (&listener, door) {
-            (_, Door::Closed) => listener = None,
+        match (&listener, mode) {
+            (_, AcceptMode::Refuse) => listener = None,
             (None, _) => listener = Some(Listener::open(here).await),
             // A cut meets those too who are connected and not let in yet.
-            (Some(listener), _) if cut_now != cuts => listener.turn_away(),
+            (Some(listener), _) if cut_now != cuts => listener.refuse(),
             (Some(_), _) => {}
         }
         cuts = cut_now;
-        state.sights.send_modify(|sights| (sights.door, sights.cuts) = (Some(door), cuts));
+        state.observed.send_modify(|observed| (observed.accept_mode, observed.cuts) = (Some(mode), cuts));
         tokio::select! {
-            Some(client) = knock(listener.as_ref()) => {
-                state.sights.send_modify(|sights| sights.accepted += 1);
-                if door == Door::Open {
-                    state.sights.send_modify(|sights| sights.live.push(cuts));
-                    tokio::spawn(let_through(client, server, cuts, Arc::clone(&state)));
+            Some(client) = accept(listener.as_ref()) => {
+                state.observed.send_modify(|observed| observed.accepted += 1);
+                if mode == AcceptMode::Accept {
+                    state.observed.send_modify(|observed| observed.live.push(cuts));
+                    tokio::spawn(forward(client, server, cuts, Arc::clone(&state)));
                 }
             }
             _ = rules.changed() => {}
@@ -274,7 +276,7 @@ async fn keep_the_door(here: SocketAddr, server: SocketAddr, state: Arc<State>) 
 }
 
 /// The next one who comes; nobody where nobody listens.
-async fn knock(listener: Option<&Listener>) -> Option<TcpStream> {
+async fn accept(listener: Option<&Listener>) -> Option<TcpStream> {
     listener?.waiting.accept().await.ok().map(|(client, _)| client)
 }
 
@@ -296,18 +298,18 @@ impl Listener {
     }
 
     /// Closes the connections of those who have come and were not let in yet.
-    fn turn_away(&self) {
+    fn refuse(&self) {
         while self.looking.accept().is_ok() {}
     }
 }
 
-async fn let_through(client: TcpStream, server: SocketAddr, born: u64, state: Arc<State>) {
+async fn forward(client: TcpStream, server: SocketAddr, born: u64, state: Arc<State>) {
     // Whoever cannot be let through finds its connection closed.
     if let Ok(server) = TcpStream::connect(server).await {
-        link::serve(client, server, born, &state).await;
+        connection::serve(client, server, born, &state).await;
     }
-    state.sights.send_modify(|sights| {
-        let own = sights.live.iter().position(|other| *other == born);
-        own.map(|index| sights.live.swap_remove(index));
+    state.observed.send_modify(|observed| {
+        let own = observed.live.iter().position(|other| *other == born);
+        own.map(|index| observed.live.swap_remove(index));
     });
 }

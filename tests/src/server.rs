@@ -77,7 +77,7 @@ impl Server {
         access: Access,
     ) -> Result<Self, StartFailure> {
         let mut server = Self { child: None, home, data_dir, binary: binary.to_path_buf(), clock, access };
-        server.bring_up()?;
+        server.start_process()?;
         Ok(server)
     }
 
@@ -219,7 +219,7 @@ impl Server {
     ///
     /// # Panics
     /// When it does not catch up soon.
-    pub fn catch_up(&self, master: &Server) {
+    pub fn wait_for_replication(&self, master: &Server) {
         let offset = |text: Option<String>| text.and_then(|digits| digits.parse::<u64>().ok());
         let goal = offset(master.info("replication", "master_repl_offset"));
         eventually("the replica has caught up with its master", SOON, || {
@@ -232,7 +232,7 @@ impl Server {
     ///
     /// # Panics
     /// When the server does not come to it.
-    pub fn let_cron_run(&self) {
+    pub fn wait_for_cron(&self) {
         // The cron notes the time in seconds; two changes lie at least a second of ticks apart.
         let noted = || self.info("server", "lru_clock");
         for _ in 0..2 {
@@ -292,10 +292,10 @@ impl Server {
         if self.child.is_some() {
             self.shutdown();
         }
-        self.bring_up().unwrap_or_else(|failure| panic!("{failure}"));
+        self.start_process().unwrap_or_else(|failure| panic!("{failure}"));
     }
 
-    fn bring_up(&mut self) -> Result<(), StartFailure> {
+    fn start_process(&mut self) -> Result<(), StartFailure> {
         // Left behind by a killed server; a probe must not wait on it.
         let _ = fs::remove_file(self.socket());
         let log = OpenOptions::new().create(true).append(true).open(self.home.path().join("log"));

@@ -14,7 +14,7 @@ use std::sync::OnceLock;
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 
-type Order = (Command, Sender<io::Result<Child>>);
+type SpawnRequest = (Command, Sender<io::Result<Child>>);
 
 /// What a shell lets its background jobs ignore, and `nohup` all others. A child hears it again.
 const OFTEN_IGNORED: [libc::c_int; 3] = [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP];
@@ -62,10 +62,10 @@ pub fn signal(pid: u32, signal: libc::c_int) {
     assert_eq!(outcome, 0, "a child can be signalled");
 }
 
-fn spawner() -> &'static Sender<Order> {
-    static SPAWNER: OnceLock<Sender<Order>> = OnceLock::new();
+fn spawner() -> &'static Sender<SpawnRequest> {
+    static SPAWNER: OnceLock<Sender<SpawnRequest>> = OnceLock::new();
     SPAWNER.get_or_init(|| {
-        let (orders, inbox) = channel::<Order>();
+        let (orders, inbox) = channel::<SpawnRequest>();
         thread::Builder::new()
             .name("spawner".into())
             .spawn(move || {

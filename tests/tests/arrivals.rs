@@ -3,7 +3,7 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "tests, and helpers of tests")]
 
-use redlock_tests::{Answer, Builder, SOON, Server, Wire, admit, eventually, frozen, granted};
+use redlock_tests::{Answer, Builder, SOON, Server, Wire, admit, eventually, granted, start_frozen};
 use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -44,7 +44,7 @@ fn quarantine_ms(wire: &mut Wire) -> u64 {
 
 #[test]
 fn what_was_restored_is_remembered_over_a_crash() {
-    let (mut target, clock) = frozen(Server::builder());
+    let (mut target, clock) = start_frozen(Server::builder());
     let mut wire = target.connect();
     assert!(granted(&wire.call_strs("REDLOCK.ACQUIRE other mine 30000")) > 0);
     assert_eq!(wire.call(&[b"RESTORE", &b"k"[..], b"0", &image()]), Answer::ok());
@@ -86,10 +86,10 @@ fn a_replica_that_cannot_remember_follows_and_grants_nothing() {
         "off",
     ]);
     let replica = replica.replica_of(&master).start();
-    replica.catch_up(&master);
+    replica.wait_for_replication(&master);
     let hidden = hide(&folder);
     assert_eq!(master.connect().call(&[b"RESTORE", &b"k"[..], b"0", &image()]), Answer::ok());
-    replica.catch_up(&master);
+    replica.wait_for_replication(&master);
     let mut wire = replica.connect();
     assert_eq!(wire.call_strs("REDLOCK.INSPECT k").field("fence"), Some(&Answer::Int(HIGH.cast_signed())));
     assert_eq!(wire.call_strs("REPLICAOF NO ONE"), Answer::ok());

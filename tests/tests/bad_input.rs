@@ -132,13 +132,13 @@ fn random_vector(rng: &mut Rng) -> Vector {
 
 /// Everything that an error must leave alone.
 #[derive(Debug, Clone, PartialEq)]
-struct Situation {
+struct ServerState {
     digest: Answer,
     keys: i64,
     info: String,
 }
 
-impl Situation {
+impl ServerState {
     fn from(answers: &[Answer]) -> Self {
         // Memory is given back bit by bit after a flush, by whatever runs next.
         let settled = |line: &&str| !line.starts_with("redlock_memory_bytes:");
@@ -210,8 +210,8 @@ const ERRORS: [&str; 6] = ["ERR", "REDLOCKTTL", "REDLOCKOWNER", "REDLOCKARG", "R
 fn complaint(
     vector: &Vector,
     answer: &Answer,
-    before: &Situation,
-    after: &Situation,
+    before: &ServerState,
+    after: &ServerState,
     foreign: i64,
 ) -> Option<&'static str> {
     if let Some(word) = answer.error_word() {
@@ -222,7 +222,7 @@ fn complaint(
     }
     let name = String::from_utf8_lossy(&vector[0]).to_uppercase();
     let Some(moved) = moved_by(&name, answer) else { return Some("no reply of the contract") };
-    let total = |situation: &Situation| situation.count(&COUNTERS);
+    let total = |situation: &ServerState| situation.count(&COUNTERS);
     let steps = i64::from(!moved.is_empty());
     if after.count(moved) - before.count(moved) != steps || total(after) - total(before) != steps {
         return Some("not one counter has moved by one");
@@ -246,7 +246,7 @@ struct Target {
     server: Server,
     wires: [Wire; 2],
     foreign: i64,
-    before: Situation,
+    before: ServerState,
 }
 
 impl Target {
@@ -260,7 +260,7 @@ impl Target {
         let server = Server::builder().debug_commands().clock(&clock).module_args(settings).start();
         let mut wires = [server.connect(), server.connect()];
         let foreign = plant(&mut wires[0]);
-        let before = Situation::of(&mut wires[0]);
+        let before = ServerState::of(&mut wires[0]);
         Self { server, wires, foreign, before }
     }
 
@@ -268,12 +268,12 @@ impl Target {
     fn send(&mut self, wire: usize, vector: &Vector, sent: Vector) -> (Answer, Option<&'static str>) {
         let mut answers = self.wires[wire].pipeline([vec![sent], questions()].concat());
         let answer = answers.remove(0);
-        let after = Situation::from(&answers);
+        let after = ServerState::from(&answers);
         let wrong = complaint(vector, &answer, &self.before, &after, self.foreign);
         self.before = after;
         if self.before.keys > MANY_KEYS || vector.iter().any(|word| word.len() == MEBIBYTE) {
             self.foreign = plant(&mut self.wires[wire]);
-            self.before = Situation::of(&mut self.wires[wire]);
+            self.before = ServerState::of(&mut self.wires[wire]);
         }
         (answer, wrong)
     }

@@ -7,7 +7,7 @@ mod client;
 use client::{TTL, manager, until_all_answer};
 use redlock_client::{Error, LockManager, Node, Tls};
 use redlock_tests::{
-    Certs, ClientCertificate, Fleet, Proxy, SOON, Server, Way, eventually_async, in_time, skip,
+    Certs, ClientCertificate, Direction, Fleet, Proxy, SOON, Server, eventually_async, in_time, skip,
 };
 use std::time::Duration;
 
@@ -216,7 +216,7 @@ async fn tls_that_breaks_off_anywhere_is_begun_again() {
     let manager = tls_manager(urls, Tls::new().ca_pem(certs.ca_pem()));
     works(&manager).await;
     for bytes in [1, 5, 100, 700, 1500] {
-        for way in [Way::There, Way::Back] {
+        for way in [Direction::ToServer, Direction::ToClient] {
             proxies[0].cut();
             proxies[0].cut_after(way, bytes);
             let refused = in_time("an acquire ends", SOON, manager.try_acquire("lock:1", TTL)).await;
@@ -229,7 +229,7 @@ async fn tls_that_breaks_off_anywhere_is_begun_again() {
             .await;
         }
     }
-    proxies[0].pass();
+    proxies[0].clear_faults();
     works(&manager).await;
 }
 
@@ -261,11 +261,11 @@ fn certificates_that_cannot_be_read_are_found_before_anything_is_sent() {
 async fn no_reply_is_taken_for_that_of_another_command() {
     let network = client::Network::start(1);
     // What the node says to a subscription does not come through, and everything else does.
-    network.proxies[0].forge("SUBSCRIBE", "");
+    network.proxies[0].forge_reply("SUBSCRIBE", "");
     let manager = manager(network.urls());
     let complaint = complaint(&manager).await;
     assert!(complaint.contains("no answer to the subscription"), "{complaint}");
-    network.proxies[0].pass();
+    network.proxies[0].clear_faults();
     client::until_all_answer(&manager).await;
     works(&manager).await;
 }

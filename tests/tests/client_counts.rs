@@ -7,7 +7,7 @@ mod client;
 use client::{Network, TTL, manager, until_all_answer, until_free};
 use redlock_client::LockManager;
 use redlock_core::fence::Stripe;
-use redlock_tests::{Answer, Fleet, SOON, Way, in_time};
+use redlock_tests::{Answer, Direction, Fleet, SOON, in_time};
 use std::collections::HashSet;
 
 /// Keys whose numbers do not depend on each other: two that share a counter may be counted in another order
@@ -167,7 +167,7 @@ async fn nodes_that_differ_need_no_second_round_where_a_majority_agrees() {
         let network = Network::start(5);
         let manager = network.manager().await;
         raise(&network.fleet, counted);
-        late.iter().for_each(|node| network.proxies[*node].hold(Way::Back));
+        late.iter().for_each(|node| network.proxies[*node].hold(Direction::ToClient));
         let guard = manager.try_acquire("lock", TTL).await.expect("a free lock");
         assert_eq!(guard.fence(), fence, "{counted:?}");
         network.let_go();
@@ -215,14 +215,14 @@ async fn nodes_of_which_no_majority_agrees_are_brought_together_and_stay_so() {
 async fn a_node_that_was_away_is_brought_along() {
     let mut network = Network::without_grace(3);
     let manager = network.manager().await;
-    network.proxies[0].close_door();
+    network.proxies[0].refuse_connections();
     let mut last = 0;
     for _ in 0..5 {
         let guard = manager.try_acquire("lock", TTL).await.expect("two of three are enough");
         last = guard.fence();
         guard.release().await;
     }
-    network.proxies[0].pass();
+    network.proxies[0].clear_faults();
     until_all_answer(&manager).await;
     // Now the one that kept up dies, and the one that was away must give a number that is large enough.
     network.fleet[1].kill();

@@ -10,13 +10,13 @@ use redlock_tests::{Answer, Clock, Fleet};
 use std::time::Duration;
 
 /// Three nodes with snapshots, their clocks frozen.
-struct Scene {
+struct Fixture {
     fleet: Fleet,
     clocks: Vec<Clock>,
     locks: LockManager,
 }
 
-impl Scene {
+impl Fixture {
     async fn start() -> Self {
         let clocks: Vec<Clock> = (0..3).map(|_| Clock::new()).collect();
         clocks.iter().for_each(Clock::freeze_module);
@@ -65,10 +65,11 @@ impl Scene {
 /// The release has not reached the third node, and the first has forgotten it.
 #[tokio::test]
 async fn a_released_lock_that_one_node_brings_back_is_not_confirmed() {
-    let mut scene = Scene::start().await;
+    let mut scene = Fixture::start().await;
     let old = scene.detached(&[0]).await;
     for node in 0..2 {
-        let answer = scene.fleet[node].connect().call(&["REDLOCK.RELEASE", "lock", old.owner.expose()]);
+        let words = [&b"REDLOCK.RELEASE"[..], b"lock", old.owner.as_bytes()];
+        let answer = scene.fleet[node].connect().call(&words);
         assert_eq!(answer, Answer::Int(1));
     }
     let next = scene.next_holder(&old).await;
@@ -79,7 +80,7 @@ async fn a_released_lock_that_one_node_brings_back_is_not_confirmed() {
 /// The lock has expired on every node, and a majority has forgotten that.
 #[tokio::test]
 async fn an_expired_lock_that_a_majority_brings_back_is_not_confirmed() {
-    let mut scene = Scene::start().await;
+    let mut scene = Fixture::start().await;
     let old = scene.detached(&[0, 1]).await;
     scene.clocks.iter().for_each(|clock| clock.advance_module(TTL + Duration::from_secs(1)));
     let next = scene.next_holder(&old).await;

@@ -7,7 +7,7 @@ mod client;
 
 use client::{NODE_TIMEOUT, Network, TTL, until_all_answer};
 use redlock_client::{Error, FailureKind, LockManager, Vote};
-use redlock_tests::{SOON, Way, eventually_async, in_time};
+use redlock_tests::{Direction, SOON, eventually_async, in_time};
 use std::time::Duration;
 
 /// What can be wrong with a node.
@@ -30,16 +30,16 @@ enum Fault {
 }
 
 impl Fault {
-    fn strike(self, network: &mut Network, node: usize) {
+    fn inject(self, network: &mut Network, node: usize) {
         let proxy = &network.proxies[node];
         match self {
             Self::Dead => network.fleet[node].kill(),
             Self::Hung => network.fleet[node].pause(),
-            Self::Refusing => proxy.close_door(),
-            Self::Slamming => proxy.slam_door(),
-            Self::Slow => proxy.delay(Way::Back, NODE_TIMEOUT + Duration::from_millis(300)),
-            Self::Deaf => proxy.lose(Way::There),
-            Self::Mute => proxy.lose(Way::Back),
+            Self::Refusing => proxy.refuse_connections(),
+            Self::Slamming => proxy.close_new_connections(),
+            Self::Slow => proxy.delay(Direction::ToClient, NODE_TIMEOUT + Duration::from_millis(300)),
+            Self::Deaf => proxy.drop_bytes(Direction::ToServer),
+            Self::Mute => proxy.drop_bytes(Direction::ToClient),
         }
     }
 
@@ -47,7 +47,7 @@ impl Fault {
         match self {
             Self::Dead => network.fleet[node].restart(),
             Self::Hung => network.fleet[node].resume(),
-            _ => network.proxies[node].pass(),
+            _ => network.proxies[node].clear_faults(),
         }
     }
 
@@ -105,7 +105,7 @@ async fn two_cost_nothing_three_are_refused_and_all_come_back(fault: Fault) {
     // One, and then another.
     for node in [0, 3] {
         let kept = manager.try_acquire("kept", TTL).await.expect("a free lock");
-        fault.strike(&mut network, node);
+        fault.inject(&mut network, node);
         in_time("an extension ends", SOON, kept.extend()).await.expect("three of five have it");
         // First when the fault is news, then when it is known; and for a client that never knew it otherwise.
         works(&manager, "lock").await;
@@ -116,7 +116,7 @@ async fn two_cost_nothing_three_are_refused_and_all_come_back(fault: Fault) {
     }
 
     let kept = manager.try_acquire("kept", TTL).await.expect("a free lock");
-    fault.strike(&mut network, 4);
+    fault.inject(&mut network, 4);
     let error = in_time("an extension ends", SOON, kept.extend()).await.expect_err("two are too few");
     assert!(matches!(error, Error::NoQuorum(_)), "{error:?}");
     assert!(kept.is_valid(), "what was promised before still holds");
@@ -171,7 +171,7 @@ async fn slow_nodes_that_answer_in_time_have_their_votes() {
     let mut network = Network::start(5);
     let manager = network.manager().await;
     for slow in 1..=5 {
-        network.proxies[slow - 1].delay(Way::Back, NODE_TIMEOUT / 10);
+        network.proxies[slow - 1].delay(Direction::ToClient, NODE_TIMEOUT / 10);
         works(&manager, "lock").await;
         network.until_free("lock").await;
     }
@@ -201,7 +201,7 @@ async fn peers_14_nobody_waits_for_nodes_that_hang() {
     let patient = client::builder().nodes(network.urls()).node_timeout(TTL).build().expect("addresses");
     until_all_answer(&patient).await;
     for node in [1, 2] {
-        Fault::Hung.strike(&mut network, node);
+        Fault::Hung.inject(&mut network, node);
     }
     for _ in 0..20 {
         works(&patient, "lock").await;
@@ -248,7 +248,7 @@ async fn contention_is_told_from_an_outage() {
     let (one, other) = (network.manager().await, network.manager().await);
     let guard = one.try_acquire("lock", TTL).await.expect("a free lock");
     for node in [0, 1] {
-        Fault::Dead.strike(&mut network, node);
+        Fault::Dead.inject(&mut network, node);
     }
     let error = other.try_acquire("lock", TTL).await.expect_err("somebody holds it");
     assert!(matches!(error, Error::Contended(_)) && error.is_retryable(), "{error:?}");

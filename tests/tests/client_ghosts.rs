@@ -5,20 +5,22 @@
 mod client;
 
 use client::{NODE_TIMEOUT, Network, TTL, manager, until_free};
-use redlock_client::{Error, Freed, LockManager, Loss};
-use redlock_tests::{Answer, Deed, Fleet, Proxy, SOON, Server, Way, eventually, eventually_async, in_time};
+use redlock_client::{Error, LockManager, Loss, ReleaseOutcome};
+use redlock_tests::{
+    Answer, CommandFault, Direction, Fleet, Proxy, SOON, Server, eventually, eventually_async, in_time,
+};
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 /// Polls a future until it is ready or was polled so many times, and hands over what there is.
-struct Polled<F> {
+struct PollLimit<F> {
     future: Pin<Box<F>>,
     times_left: usize,
 }
 
-impl<F: Future> Future for Polled<F> {
+impl<F: Future> Future for PollLimit<F> {
     type Output = Option<F::Output>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -32,8 +34,8 @@ impl<F: Future> Future for Polled<F> {
     }
 }
 
-fn polled<F: Future>(future: F, times: usize) -> Polled<F> {
-    Polled { future: Box::pin(future), times_left: times }
+fn polled<F: Future>(future: F, times: usize) -> PollLimit<F> {
+    PollLimit { future: Box::pin(future), times_left: times }
 }
 
 /// Waits until the nodes have worked off whatever a client has sent because of what is over now.
@@ -100,7 +102,12 @@ async fn an_acquire_that_is_cancelled_with_the_lock_in_its_hands_frees_it() {
 #[tokio::test]
 async fn peers_12_clean_up_does_not_depend_on_the_cancelled_call() {
     // (where the bytes are when the caller goes, how many nodes are let answer before)
-    for (way, answered) in [(Way::There, 0), (Way::Back, 0), (Way::Back, 2), (Way::There, 2)] {
+    for (way, answered) in [
+        (Direction::ToServer, 0),
+        (Direction::ToClient, 0),
+        (Direction::ToClient, 2),
+        (Direction::ToServer, 2),
+    ] {
         let mut network = Network::start(5);
         let manager = network.manager().await;
         network.proxies[answered..].iter().for_each(|proxy| proxy.hold(way));
@@ -126,14 +133,14 @@ async fn a_promotion_that_is_cancelled_leaves_nothing() {
         wire.call_strs("REDLOCK.RELEASE lock other");
     }
     network.fleet.reset_calls();
-    network.proxies.iter().for_each(|proxy| proxy.ambush("REDLOCK.EXTEND", Deed::Hold));
+    network.proxies.iter().for_each(|proxy| proxy.inject("REDLOCK.EXTEND", CommandFault::Hold));
     let acquire = tokio::spawn({
         let manager = manager.clone();
         async move { manager.acquire("lock", TTL).await }
     });
     // The node with the largest number needs no promotion.
     for proxy in &network.proxies[..4] {
-        proxy.until_seen("REDLOCK.EXTEND", 1).await;
+        proxy.until_command_count("REDLOCK.EXTEND", 1).await;
     }
     acquire.abort();
     network.let_go();
@@ -145,7 +152,7 @@ async fn an_acquire_that_ran_out_of_time_leaves_nothing() {
     let mut network = Network::start(5);
     let managers = [network.polling_manager().await, network.manager().await];
     for (manager, resource) in managers.into_iter().zip(["asked for again", "waited for"]) {
-        network.proxies[..3].iter().for_each(|proxy| proxy.hold(Way::Back));
+        network.proxies[..3].iter().for_each(|proxy| proxy.hold(Direction::ToClient));
         let wait = Duration::from_millis(100);
         let error = manager.acquire_timeout(resource, TTL, wait).await.expect_err("three do not answer");
         assert!(matches!(error, Error::Timeout { .. }), "{error:?}");
@@ -163,7 +170,7 @@ async fn peers_6_a_lock_that_came_too_late_is_given_back() {
     let mut network = Network::start(3);
     let manager = network.manager().await;
     let ttl = Duration::from_millis(200);
-    network.proxies.iter().for_each(|proxy| proxy.delay(Way::Back, ttl * 2));
+    network.proxies.iter().for_each(|proxy| proxy.delay(Direction::ToClient, ttl * 2));
     let error = manager.try_acquire("lock", ttl).await.expect_err("its time is up when it comes");
     assert!(matches!(error, Error::Expired(_)), "{error:?}");
     // It would end by itself; what counts is that everybody was told.
@@ -180,14 +187,14 @@ fn late_refusals(node: &Server) -> u64 {
 /// node over a new one that the lock is free; then the acquire arrives.
 async fn let_an_acquire_arrive_after_its_release(network: &mut Network) {
     let manager = network.manager().await;
-    network.proxies[0].ambush("REDLOCK.ACQUIRE", Deed::Strand);
+    network.proxies[0].inject("REDLOCK.ACQUIRE", CommandFault::DeliverAfterClose);
     let guard = manager.try_acquire("lock", TTL).await.expect("two of three are enough");
-    network.proxies[0].until_struck().await;
+    network.proxies[0].until_hit().await;
     guard.release().await;
     let told = async || (network.fleet[0].calls("redlock.release") > 0).then_some(());
     eventually_async("the node is told over a new connection", SOON, told).await;
     assert_eq!(network.fleet[0].calls("redlock.acquire"), 0);
-    network.proxies[0].let_go();
+    network.proxies[0].release_held();
     let arrived = || (network.fleet[0].calls("redlock.acquire") > 0).then_some(());
     eventually("the acquire has arrived", SOON, arrived);
 }
@@ -203,7 +210,7 @@ async fn peers_11_an_acquire_that_lands_after_its_own_release_is_refused() {
 #[tokio::test]
 async fn control_without_the_late_window_that_acquire_is_a_ghost() {
     let fleet = Fleet::start_with(3, |_, node| node.module_args(["late-window", "0"]));
-    let mut network = Network::before(fleet);
+    let mut network = Network::with_proxies(fleet);
     let_an_acquire_arrive_after_its_release(&mut network).await;
     assert!(network.fleet[0].connect().inspect("lock").is_some(), "a ghost");
 }
@@ -214,7 +221,7 @@ async fn a_slow_node_whose_grant_comes_after_the_release_is_freed() {
     let manager = network.manager().await;
     // Slower than the client waits, and on the connection that it keeps.
     for proxy in &network.proxies[..2] {
-        proxy.delay(Way::There, NODE_TIMEOUT + Duration::from_millis(200));
+        proxy.delay(Direction::ToServer, NODE_TIMEOUT + Duration::from_millis(200));
     }
     let guard = manager.try_acquire("lock", TTL).await.expect("three of five are enough");
     let report = guard.release().await;
@@ -229,7 +236,7 @@ async fn peers_9_dropping_a_guard_frees_the_lock_without_waiting() {
     let mut network = Network::start(5);
     let manager = network.manager().await;
     let guard = manager.try_acquire("lock", TTL).await.expect("a free lock");
-    network.hold(Way::There);
+    network.hold(Direction::ToServer);
     // On this runtime of one thread nothing else could run if it waited.
     drop(guard);
     network.let_go();
@@ -256,7 +263,7 @@ async fn peers_20_releasing_a_lock_that_ran_out_is_no_error() {
     let report = in_time("a release ends", SOON, guard.release()).await;
     assert!(!report.was_held());
     assert_eq!(report.freed(), 0, "{report}");
-    assert!(report.nodes().iter().any(|node| node.freed == Freed::NotHeld), "{report}");
+    assert!(report.nodes().iter().any(|node| node.outcome == ReleaseOutcome::NotHeld), "{report}");
 }
 
 #[tokio::test]
@@ -293,7 +300,7 @@ async fn peers_13_an_extension_under_way_does_not_revive_a_released_lock() {
     let mut network = Network::start(5);
     let manager = network.manager().await;
     let guard = manager.try_acquire("lock", TTL).await.expect("a free lock");
-    network.hold(Way::There);
+    network.hold(Direction::ToServer);
     {
         let mut extend = pin!(guard.extend());
         assert!(polled(&mut extend, 1).await.is_none(), "the nodes have not heard of it");
@@ -337,7 +344,7 @@ async fn close_does_not_wait_for_nodes_that_hang() {
     let network = Network::start(5);
     let manager = network.manager().await;
     let guard = manager.try_acquire("lock", TTL).await.expect("a free lock");
-    network.proxies.iter().for_each(|proxy: &Proxy| proxy.hold(Way::There));
+    network.proxies.iter().for_each(|proxy: &Proxy| proxy.hold(Direction::ToServer));
     drop(guard);
     in_time("closing ends", SOON, manager.close()).await;
 }
@@ -362,18 +369,18 @@ async fn a_wait_that_was_given_up_while_a_node_hung_leaves_nothing_there() {
     let hasty = client::builder().node_timeout(Duration::from_millis(300));
     let hasty = hasty.nodes(network.urls()).build().expect("addresses of nodes");
     client::until_all_answer(&hasty).await;
-    network.proxies[0].hold(Way::There);
+    network.proxies[0].hold(Direction::ToServer);
     let waiting = tokio::spawn({
         let hasty = hasty.clone();
         async move { hasty.acquire("lock", TTL).await }
     });
     for proxy in &network.proxies[1..] {
-        proxy.until_seen("REDLOCK.ACQUIRE", 3).await;
+        proxy.until_command_count("REDLOCK.ACQUIRE", 3).await;
     }
     waiting.abort();
     assert!(waiting.await.expect_err("it was stopped").is_cancelled());
     guard.release().await;
-    network.proxies[0].let_go();
+    network.proxies[0].release_held();
     eventually_async("the hung node has done and undone what it was asked", SOON, async || {
         let done = network.fleet[0].calls("redlock.acquire") >= 2;
         let undone = network.fleet[0].calls("redlock.release") >= 2;
@@ -392,7 +399,7 @@ async fn a_time_to_live_that_is_too_short_for_the_way_is_told_to_whoever_waits()
         .expect("addresses of nodes");
     client::until_all_answer(&manager).await;
     let ttl = Duration::from_millis(200);
-    network.proxies.iter().for_each(|proxy| proxy.delay(Way::Back, ttl * 2));
+    network.proxies.iter().for_each(|proxy| proxy.delay(Direction::ToClient, ttl * 2));
     let error = in_time("an acquire ends", SOON, manager.acquire("lock", ttl)).await;
     let error = error.expect_err("its time is up when it comes");
     assert!(matches!(error, Error::Expired(_)), "{error:?}");

@@ -33,13 +33,13 @@ async fn a_lock_is_kept_alive_while_a_minority_is_away_and_comes_back() {
     let manager = brisk(&network).await;
     let mut guard = manager.try_acquire("lock", SHORT).await.expect("a free lock");
     guard.keep_alive(TTL).expect("a runtime");
-    network.proxies[..2].iter().for_each(redlock_tests::Proxy::slam_door);
+    network.proxies[..2].iter().for_each(redlock_tests::Proxy::close_new_connections);
     let kept = async |network: &mut Network, times| {
         let enough = async || (extensions(network, 4) >= times).then_some(());
         eventually_async("the lock is extended", SOON, enough).await;
     };
     kept(&mut network, 2).await;
-    network.proxies[..2].iter().for_each(redlock_tests::Proxy::pass);
+    network.proxies[..2].iter().for_each(redlock_tests::Proxy::clear_faults);
     until_all_answer(&manager).await;
     kept(&mut network, 4).await;
     assert!(guard.is_valid());

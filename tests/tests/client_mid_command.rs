@@ -5,8 +5,8 @@
 mod client;
 
 use client::{Network, TTL, until_all_answer, until_held};
-use redlock_client::{Error, FailureKind, Freed, Loss, Vote};
-use redlock_tests::{Deed, Fleet, SOON, Server, eventually_async, in_time};
+use redlock_client::{Error, FailureKind, Loss, ReleaseOutcome, Vote};
+use redlock_tests::{CommandFault, Fleet, SOON, Server, eventually_async, in_time};
 
 const ACQUIRE: &str = "REDLOCK.ACQUIRE";
 const EXTEND: &str = "REDLOCK.EXTEND";
@@ -18,20 +18,20 @@ const TWO: &[usize] = &[0, 3];
 const THREE: &[usize] = &[0, 3, 4];
 
 impl Network {
-    fn ambush(&self, nodes: &[usize], command: &str, deed: Deed) {
-        nodes.iter().for_each(|node| self.proxies[*node].ambush(command, deed));
+    fn inject_at(&self, nodes: &[usize], command: &str, deed: CommandFault) {
+        nodes.iter().for_each(|node| self.proxies[*node].inject(command, deed));
     }
 
-    async fn until_struck(&self, nodes: &[usize]) {
+    async fn until_hit(&self, nodes: &[usize]) {
         for node in nodes {
-            self.proxies[*node].until_struck().await;
+            self.proxies[*node].until_hit().await;
         }
     }
 }
 
 /// How a node loses a command that is on its way to it.
 #[derive(Clone, Copy, Debug)]
-enum Blow {
+enum Fault {
     /// It crashes and is started again.
     Crash,
     /// It is shut down and started again.
@@ -42,8 +42,8 @@ enum Blow {
     Death,
 }
 
-impl Blow {
-    fn strike(self, network: &mut Network, nodes: &[usize]) {
+impl Fault {
+    fn inject(self, network: &mut Network, nodes: &[usize]) {
         for node in nodes {
             let node = &mut network.fleet[*node];
             match self {
@@ -64,42 +64,42 @@ impl Blow {
     }
 }
 
-const BLOWS: [Blow; 3] = [Blow::Crash, Blow::Restart, Blow::KillClients];
+const FAULTS: [Fault; 3] = [Fault::Crash, Fault::Restart, Fault::KillClients];
 
 fn kill_clients(node: &Server) {
     assert!(node.kill_clients() > 0, "somebody was connected");
 }
 
 #[tokio::test]
-async fn struck_during_an_acquire() {
-    for blow in BLOWS {
+async fn fault_during_acquire() {
+    for fault in FAULTS {
         let mut network = Network::without_grace(5);
         let manager = network.manager().await;
         for few in [ONE, TWO] {
             until_all_answer(&manager).await;
-            network.ambush(few, ACQUIRE, Deed::Hold);
+            network.inject_at(few, ACQUIRE, CommandFault::Hold);
             let guard = in_time("an acquire ends", SOON, manager.try_acquire("lock", TTL)).await;
-            let guard = guard.unwrap_or_else(|error| panic!("{blow:?}: {error}"));
-            network.until_struck(few).await;
-            blow.strike(&mut network, few);
+            let guard = guard.unwrap_or_else(|error| panic!("{fault:?}: {error}"));
+            network.until_hit(few).await;
+            fault.inject(&mut network, few);
             network.let_go();
             let report = in_time("a release ends", SOON, guard.release()).await;
-            assert!(report.is_free_on_a_majority(), "{blow:?}: {report}");
+            assert!(report.is_free_on_a_majority(), "{fault:?}: {report}");
             network.until_free("lock").await;
         }
 
         // Or one would be asked long before the others, and its connection given up before it is struck.
         until_all_answer(&manager).await;
-        network.ambush(THREE, ACQUIRE, Deed::Hold);
+        network.inject_at(THREE, ACQUIRE, CommandFault::Hold);
         let acquire = tokio::spawn({
             let manager = manager.clone();
             async move { manager.acquire("lock", TTL).await }
         });
-        network.until_struck(THREE).await;
-        blow.strike(&mut network, THREE);
+        network.until_hit(THREE).await;
+        fault.inject(&mut network, THREE);
         network.let_go();
         let guard = in_time("it is tried again", SOON, acquire).await.expect("no panic");
-        let guard = guard.unwrap_or_else(|error| panic!("{blow:?}: {error}"));
+        let guard = guard.unwrap_or_else(|error| panic!("{fault:?}: {error}"));
         assert!(guard.is_valid());
         drop(guard);
         network.until_free("lock").await;
@@ -107,16 +107,16 @@ async fn struck_during_an_acquire() {
 }
 
 #[tokio::test]
-async fn struck_during_an_extension() {
-    for blow in BLOWS {
+async fn fault_during_extend() {
+    for fault in FAULTS {
         let mut network = Network::without_grace(5);
         let manager = network.manager().await;
         for few in [ONE, TWO] {
             let guard = manager.try_acquire("lock", TTL).await.expect("a free lock");
-            network.ambush(few, EXTEND, Deed::Hold);
+            network.inject_at(few, EXTEND, CommandFault::Hold);
             in_time("an extension ends", SOON, guard.extend()).await.expect("three are enough");
-            network.until_struck(few).await;
-            blow.strike(&mut network, few);
+            network.until_hit(few).await;
+            fault.inject(&mut network, few);
             network.let_go();
             in_time("an extension ends", SOON, guard.extend()).await.expect("three are enough");
             assert!(in_time("a release ends", SOON, guard.release()).await.is_free_on_a_majority());
@@ -126,23 +126,23 @@ async fn struck_during_an_extension() {
 
         let guard = manager.try_acquire("lock", TTL).await.expect("a free lock");
         let fence = guard.fence();
-        network.ambush(THREE, EXTEND, Deed::Hold);
+        network.inject_at(THREE, EXTEND, CommandFault::Hold);
         let extended = {
             let strike = async {
-                network.until_struck(THREE).await;
-                blow.strike(&mut network, THREE);
+                network.until_hit(THREE).await;
+                fault.inject(&mut network, THREE);
                 network.let_go();
             };
             in_time("an extension ends", SOON, async { tokio::join!(guard.extend(), strike).0 }).await
         };
         let error = extended.expect_err("two are too few");
-        assert!(matches!(error, Error::NoQuorum(_)), "{blow:?}: {error:?}");
+        assert!(matches!(error, Error::NoQuorum(_)), "{fault:?}: {error:?}");
         assert!(guard.is_valid(), "what was promised before still holds");
         until_all_answer(&manager).await;
         let again = in_time("an extension ends", SOON, guard.extend()).await;
-        if blow.forgets() {
+        if fault.forgets() {
             let error = again.expect_err("a majority has forgotten it");
-            assert!(matches!(error, Error::Lost { loss: Loss::Gone, .. }), "{blow:?}: {error:?}");
+            assert!(matches!(error, Error::Lost { loss: Loss::Gone, .. }), "{fault:?}: {error:?}");
             assert_eq!(in_time("the holder is told", SOON, guard.lost()).await, Loss::Gone);
         } else {
             again.expect("all have it");
@@ -154,36 +154,36 @@ async fn struck_during_an_extension() {
 }
 
 #[tokio::test]
-async fn struck_during_a_release() {
-    for blow in BLOWS {
+async fn fault_during_release() {
+    for fault in FAULTS {
         for nodes in [ONE, TWO, THREE] {
             let mut network = Network::without_grace(5);
-            struck_in_a_release(&mut network, nodes, blow).await;
+            faults_in_a_release(&mut network, nodes, fault).await;
             // Where nothing was forgotten, the release comes again over a new connection.
             network.until_free("lock").await;
         }
     }
 }
 
-async fn struck_in_a_release(network: &mut Network, nodes: &[usize], blow: Blow) {
+async fn faults_in_a_release(network: &mut Network, nodes: &[usize], fault: Fault) {
     let manager = network.manager().await;
     let guard = manager.try_acquire("lock", TTL).await.expect("a free lock");
     until_held(network.fleet.iter(), "lock").await;
-    network.ambush(nodes, RELEASE, Deed::Hold);
+    network.inject_at(nodes, RELEASE, CommandFault::Hold);
     let release = tokio::spawn(guard.release());
-    network.until_struck(nodes).await;
-    blow.strike(network, nodes);
+    network.until_hit(nodes).await;
+    fault.inject(network, nodes);
     network.let_go();
     let report = in_time("a release ends", SOON, release).await.expect("no panic");
     assert!(report.was_held());
-    assert_eq!(report.is_free_on_a_majority(), nodes.len() < 3, "{blow:?}: {report}");
+    assert_eq!(report.is_free_on_a_majority(), nodes.len() < 3, "{fault:?}: {report}");
 }
 
 #[tokio::test]
 async fn nodes_that_die_in_a_release_and_stay_dead() {
     for nodes in [ONE, TWO, THREE] {
         let mut network = Network::without_grace(5);
-        struck_in_a_release(&mut network, nodes, Blow::Death).await;
+        faults_in_a_release(&mut network, nodes, Fault::Death).await;
         let living: Vec<usize> = (0..5).filter(|node| !nodes.contains(node)).collect();
         eventually_async("those that live have freed it", SOON, async || {
             let holds = |node: &usize| network.fleet[*node].connect().inspect("lock").is_some();
@@ -198,9 +198,9 @@ async fn a_node_that_comes_back_with_its_lock_is_told_of_the_release() {
     let lasting = |_, node: redlock_tests::Builder| {
         node.arg("appendonly", "yes").arg("appendfsync", "always").module_args(["restart-grace", "off"])
     };
-    for blow in [Blow::Crash, Blow::Restart] {
-        let mut network = Network::before(Fleet::start_with(5, lasting));
-        struck_in_a_release(&mut network, ONE, blow).await;
+    for fault in [Fault::Crash, Fault::Restart] {
+        let mut network = Network::with_proxies(Fleet::start_with(5, lasting));
+        faults_in_a_release(&mut network, ONE, fault).await;
         // The control: it has not forgotten, and nobody else than the client frees it for an hour.
         let freed = || network.fleet[ONE[0]].info("redlock", "redlock_releases");
         let told = async || (freed().as_deref() == Some("1")).then_some(());
@@ -210,7 +210,7 @@ async fn a_node_that_comes_back_with_its_lock_is_told_of_the_release() {
 }
 
 /// How a connection can end in a command's neighbourhood.
-const CUTS: [Deed; 3] = [Deed::CutBefore, Deed::CutInside, Deed::LoseReply];
+const CUTS: [CommandFault; 3] = [CommandFault::CutBefore, CommandFault::CutInside, CommandFault::DropReply];
 
 #[tokio::test]
 async fn connections_that_end_in_an_acquire() {
@@ -218,16 +218,16 @@ async fn connections_that_end_in_an_acquire() {
     let manager = network.manager().await;
     for cut in CUTS {
         for few in [ONE, TWO] {
-            network.ambush(few, ACQUIRE, cut);
+            network.inject_at(few, ACQUIRE, cut);
             let guard = in_time("an acquire ends", SOON, manager.try_acquire("lock", TTL)).await;
             let guard = guard.unwrap_or_else(|error| panic!("{cut:?}: {error}"));
-            network.until_struck(few).await;
+            network.until_hit(few).await;
             drop(guard);
             network.until_free("lock").await;
             until_all_answer(&manager).await;
         }
 
-        network.ambush(THREE, ACQUIRE, cut);
+        network.inject_at(THREE, ACQUIRE, cut);
         let refused = in_time("an acquire ends", SOON, manager.try_acquire("lock", TTL)).await;
         let error = refused.expect_err("two are too few");
         assert!(matches!(error, Error::NoQuorum(_)), "{cut:?}: {error:?}");
@@ -246,13 +246,13 @@ async fn connections_that_end_in_an_extension() {
     let fence = guard.fence();
     for cut in CUTS {
         for few in [ONE, TWO] {
-            network.ambush(few, EXTEND, cut);
+            network.inject_at(few, EXTEND, cut);
             in_time("an extension ends", SOON, guard.extend()).await.expect("three are enough");
-            network.until_struck(few).await;
+            network.until_hit(few).await;
             until_all_answer(&manager).await;
         }
 
-        network.ambush(THREE, EXTEND, cut);
+        network.inject_at(THREE, EXTEND, cut);
         let refused = in_time("an extension ends", SOON, guard.extend()).await;
         assert!(matches!(refused, Err(Error::NoQuorum(_))), "{cut:?}: {refused:?}");
         assert!(guard.is_valid());
@@ -271,14 +271,15 @@ async fn connections_that_end_in_a_release() {
     for cut in CUTS {
         for nodes in [ONE, TWO, THREE] {
             let guard = manager.try_acquire("lock", TTL).await.expect("a free lock");
-            network.ambush(nodes, RELEASE, cut);
+            network.inject_at(nodes, RELEASE, cut);
             let report = in_time("a release ends", SOON, guard.release()).await;
             assert_eq!(report.is_free_on_a_majority(), nodes.len() < 3, "{cut:?}: {report}");
             if nodes.len() == 3 {
-                let failed = |node: &usize| matches!(report.nodes()[*node].freed, Freed::Failed(_));
+                let failed =
+                    |node: &usize| matches!(report.nodes()[*node].outcome, ReleaseOutcome::Failed(_));
                 assert!(nodes.iter().all(failed), "{cut:?}: {report}");
             }
-            network.until_struck(nodes).await;
+            network.until_hit(nodes).await;
             // What could not be told is told as soon as there is a connection.
             network.until_free("lock").await;
             until_all_answer(&manager).await;
@@ -291,18 +292,18 @@ async fn connections_that_end_in_commands_of_several_keys() {
     let mut network = Network::start(5);
     let manager = network.manager().await;
     for cut in CUTS {
-        network.ambush(TWO, "REDLOCK.MACQUIRE", cut);
+        network.inject_at(TWO, "REDLOCK.MACQUIRE", cut);
         let guard = in_time("an acquire ends", SOON, manager.try_acquire_many(["a", "b"], TTL)).await;
         let guard = guard.unwrap_or_else(|error| panic!("{cut:?}: {error}"));
-        network.until_struck(TWO).await;
+        network.until_hit(TWO).await;
         until_all_answer(&manager).await;
 
         let fence = guard.fence();
-        network.ambush(ONE, "REDLOCK.MEXTEND", cut);
+        network.inject_at(ONE, "REDLOCK.MEXTEND", cut);
         in_time("an extension ends", SOON, guard.extend()).await.expect("three are enough");
         assert_eq!(guard.fence(), fence);
 
-        network.ambush(&[1], "REDLOCK.MRELEASE", cut);
+        network.inject_at(&[1], "REDLOCK.MRELEASE", cut);
         let report = in_time("a release ends", SOON, guard.release()).await;
         assert!(report.was_held(), "{cut:?}: {report}");
         for key in ["a", "b"] {
@@ -310,7 +311,7 @@ async fn connections_that_end_in_commands_of_several_keys() {
         }
         until_all_answer(&manager).await;
 
-        network.ambush(THREE, "REDLOCK.MACQUIRE", cut);
+        network.inject_at(THREE, "REDLOCK.MACQUIRE", cut);
         let refused = in_time("an acquire ends", SOON, manager.try_acquire_many(["a", "b"], TTL)).await;
         assert!(matches!(refused, Err(Error::NoQuorum(_))), "{cut:?}: {refused:?}");
         for key in ["a", "b"] {
@@ -325,10 +326,10 @@ async fn peers_3_an_acquire_is_not_voted_down_by_what_its_last_attempt_left_behi
     let mut network = Network::start(5);
     let manager = network.manager().await;
     // Three nodes grant and cannot say so: the first attempt fails and leaves a lock on every node.
-    network.ambush(THREE, ACQUIRE, Deed::LoseReply);
+    network.inject_at(THREE, ACQUIRE, CommandFault::DropReply);
     let guard = in_time("the next attempt succeeds", SOON, manager.acquire("lock", TTL)).await;
     let guard = guard.expect("nobody else wants it");
-    network.until_struck(THREE).await;
+    network.until_hit(THREE).await;
     let asked_again = network.fleet.calls("redlock.acquire").iter().filter(|calls| **calls >= 2).count();
     assert!(asked_again >= 3, "a majority had granted before");
     drop(guard);
@@ -358,7 +359,7 @@ async fn replies_that_make_no_sense_are_no_votes() {
     let manager = network.manager().await;
     for nonsense in NONSENSE {
         until_all_answer(&manager).await;
-        TWO.iter().for_each(|node| network.proxies[*node].forge(ACQUIRE, nonsense));
+        TWO.iter().for_each(|node| network.proxies[*node].forge_reply(ACQUIRE, nonsense));
         let guard = in_time("an acquire ends", SOON, manager.try_acquire("lock", TTL)).await;
         let guard = guard.unwrap_or_else(|error| panic!("{nonsense:?} of two: {error}"));
         assert!(guard.fence() > 0, "{nonsense:?}");
@@ -366,12 +367,12 @@ async fn replies_that_make_no_sense_are_no_votes() {
         network.until_free("lock").await;
 
         until_all_answer(&manager).await;
-        THREE.iter().for_each(|node| network.proxies[*node].forge(ACQUIRE, nonsense));
+        THREE.iter().for_each(|node| network.proxies[*node].forge_reply(ACQUIRE, nonsense));
         let outcome = in_time("an acquire ends", SOON, manager.try_acquire("lock", TTL)).await;
         let error = outcome.map(|guard| guard.fence()).expect_err(nonsense);
         assert!(matches!(error, Error::NoQuorum(_)), "{nonsense:?} of three: {error:?}");
         network.until_free("lock").await;
-        network.proxies.iter().for_each(redlock_tests::Proxy::pass);
+        network.proxies.iter().for_each(redlock_tests::Proxy::clear_faults);
     }
 }
 
@@ -382,14 +383,14 @@ async fn errors_that_make_no_sense_are_no_votes() {
     let manager = network.manager().await;
     let break_locks = || network.fleet.iter().for_each(|node| drop(node.connect().call_strs("DEL lock")));
     for complaint in ["-\r\n", "-REDLOCKQUARANTINE soon\r\n", "-\u{fffd}\r\n", "!5\r\nERR x\r\n"] {
-        TWO.iter().for_each(|node| network.proxies[*node].forge(ACQUIRE, complaint));
+        TWO.iter().for_each(|node| network.proxies[*node].forge_reply(ACQUIRE, complaint));
         let guard = in_time("an acquire ends", SOON, manager.try_acquire("lock", TTL)).await;
         assert!(guard.unwrap_or_else(|error| panic!("{complaint:?} of two: {error}")).is_valid());
         break_locks();
-        THREE.iter().for_each(|node| network.proxies[*node].forge(ACQUIRE, complaint));
+        THREE.iter().for_each(|node| network.proxies[*node].forge_reply(ACQUIRE, complaint));
         let refused = in_time("an acquire ends", SOON, manager.try_acquire("lock", TTL)).await;
         assert!(matches!(refused, Err(Error::NoQuorum(_))), "{complaint:?} of three: {refused:?}");
-        network.proxies.iter().for_each(redlock_tests::Proxy::pass);
+        network.proxies.iter().for_each(redlock_tests::Proxy::clear_faults);
         break_locks();
     }
 }
@@ -399,7 +400,7 @@ async fn one_node_with_an_absurd_number_spoils_nothing() {
     for absurd in [i64::MAX, i64::MAX - 1, 1 << 40] {
         let mut network = Network::start(5);
         let manager = network.manager().await;
-        network.proxies[2].forge(ACQUIRE, format!(":{absurd}\r\n"));
+        network.proxies[2].forge_reply(ACQUIRE, format!(":{absurd}\r\n"));
         let mut last = 0;
         for round in 0..4 {
             let guard = in_time("an acquire ends", SOON, manager.try_acquire("lock", TTL)).await;
@@ -408,7 +409,7 @@ async fn one_node_with_an_absurd_number_spoils_nothing() {
             last = guard.fence();
             assert!(guard.release().await.is_free_on_a_majority());
             if round == 1 {
-                network.proxies[2].pass();
+                network.proxies[2].clear_faults();
             }
         }
         network.until_free("lock").await;
@@ -422,23 +423,23 @@ async fn a_number_that_the_others_cannot_reach_is_not_chased_for_ever() {
     for node in [3, 4] {
         network.fleet[node].kill();
     }
-    network.proxies[2].forge(ACQUIRE, format!(":{}\r\n", i64::MAX));
+    network.proxies[2].forge_reply(ACQUIRE, format!(":{}\r\n", i64::MAX));
     let refused = in_time("an acquire ends", SOON, manager.try_acquire("lock", TTL)).await;
     let error = refused.expect_err("there are not three of one number");
     assert!(matches!(error, Error::FencesApart { .. }), "{error:?}");
     assert!(error.to_string().contains("too far apart, from 1 to 9223372036854775807"), "{error}");
-    network.proxies[2].pass();
+    network.proxies[2].clear_faults();
     network.until_free("lock").await;
 }
 
 #[tokio::test]
 async fn a_greeting_that_makes_no_sense_makes_a_node_unfit() {
     let network = Network::start(3);
-    network.proxies[0].forge("REDLOCK.NODE", ":1\r\n");
+    network.proxies[0].forge_reply("REDLOCK.NODE", ":1\r\n");
     let manager = client::manager(network.urls());
     let guard = in_time("an acquire ends", SOON, manager.try_acquire("lock", TTL)).await;
     assert!(guard.expect("two of three are enough").is_valid());
-    network.proxies[0].pass();
+    network.proxies[0].clear_faults();
     let repaired = async || {
         let health = manager.health().await.expect("a runtime");
         health.nodes[0].can_grant().then_some(())

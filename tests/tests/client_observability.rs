@@ -6,8 +6,8 @@
 
 mod observability;
 
-use observability::Figure::{Count, Seconds};
-use observability::{Figures, Listener};
+use observability::Metric::{Count, Seconds};
+use observability::{Metrics, Recorder};
 use redlock_client::memory::Nodes;
 use redlock_client::{Builder, Error, LockManager, Loss, Retry};
 use redlock_tests::{Fleet, SOON, eventually_async, older_module};
@@ -34,7 +34,7 @@ fn builder(nodes: &Nodes) -> Builder {
     LockManager::builder().memory(nodes).retry(Retry::fixed(SECOND).jitter(0.0).max_attempts(3))
 }
 
-fn figures<const N: usize>(expected: [(&str, observability::Figure); N]) -> Figures {
+fn figures<const N: usize>(expected: [(&str, observability::Metric); N]) -> Metrics {
     expected.into_iter().map(|(name, figure)| (name.to_owned(), figure)).collect()
 }
 
@@ -45,7 +45,7 @@ fn break_open(nodes: &Nodes, key: &str) {
 
 #[tokio::test(start_paused = true)]
 async fn a_lock_taken_held_and_released() {
-    let told = Listener::new();
+    let told = Recorder::new();
     let guard = manager(&Nodes::new(3)).acquire("job", TTL).await.expect("free");
     let expected = [
         ("redlock_attempts_total", Count(1)),
@@ -75,7 +75,7 @@ async fn a_lock_taken_held_and_released() {
 
 #[tokio::test(start_paused = true)]
 async fn a_dropped_guard_has_held_its_lock_too() {
-    let told = Listener::new();
+    let told = Recorder::new();
     let guard = manager(&Nodes::new(3)).acquire("job", TTL).await.expect("free");
     told.figures();
     advance(2 * SECOND).await;
@@ -85,7 +85,7 @@ async fn a_dropped_guard_has_held_its_lock_too() {
 
 #[tokio::test(start_paused = true)]
 async fn a_wait_in_line_is_one_attempt() {
-    let told = Listener::new();
+    let told = Recorder::new();
     let locks = manager(&Nodes::new(3));
     let guard = locks.acquire("job", TTL).await.expect("free");
     told.figures();
@@ -106,7 +106,7 @@ async fn a_wait_in_line_is_one_attempt() {
 
 #[tokio::test(start_paused = true)]
 async fn retries_are_part_of_one_acquire() {
-    let told = Listener::new();
+    let told = Recorder::new();
     let locks = polling(&Nodes::new(3));
     let guard = locks.acquire("job", TTL).await.expect("free");
     told.figures();
@@ -130,7 +130,7 @@ async fn retries_are_part_of_one_acquire() {
 
 #[tokio::test(start_paused = true)]
 async fn an_acquire_that_gives_up_says_why() {
-    let told = Listener::new();
+    let told = Recorder::new();
     let nodes = Nodes::new(3);
     let locks = polling(&nodes);
     let _guard = locks.acquire("job", TTL).await.expect("free");
@@ -169,7 +169,7 @@ async fn an_acquire_that_gives_up_says_why() {
 
 #[tokio::test(start_paused = true)]
 async fn a_cancelled_acquire_has_no_outcome() {
-    let told = Listener::new();
+    let told = Recorder::new();
     let locks = manager(&Nodes::new(3));
     let _guard = locks.acquire("job", TTL).await.expect("free");
     told.figures();
@@ -182,7 +182,7 @@ async fn a_cancelled_acquire_has_no_outcome() {
 
 #[tokio::test(start_paused = true)]
 async fn extensions_are_counted_by_their_outcome() {
-    let told = Listener::new();
+    let told = Recorder::new();
     let nodes = Nodes::new(3);
     let guard = manager(&nodes).acquire("job", TTL).await.expect("free");
     told.figures();
@@ -202,7 +202,7 @@ async fn extensions_are_counted_by_their_outcome() {
 
 #[tokio::test(start_paused = true)]
 async fn keeping_alive_is_told_like_any_extension() {
-    let told = Listener::new();
+    let told = Recorder::new();
     let mut guard = manager(&Nodes::new(3)).acquire("job", TTL).await.expect("free");
     told.figures();
     guard.keep_alive(AN_HOUR).expect("a runtime");
@@ -212,7 +212,7 @@ async fn keeping_alive_is_told_like_any_extension() {
 }
 
 /// That a loss was told once, and how.
-fn assert_lost_once(told: &Listener, how: &str, loss: Loss) {
+fn assert_lost_once(told: &Recorder, how: &str, loss: Loss) {
     let counted = told.figures().remove(&format!("redlock_lost_total{{loss={how}}}"));
     assert_eq!(counted, Some(Count(1)));
     let [event] = &told.events("lost a lock")[..] else { panic!("one loss, one event: {}", told.log()) };
@@ -224,7 +224,7 @@ fn assert_lost_once(told: &Listener, how: &str, loss: Loss) {
 }
 
 /// That the end of the guard, seconds later, does not count the loss again.
-async fn assert_end_tells_nothing_new(told: &Listener, end: impl AsyncFnOnce(), seconds: f64) {
+async fn assert_end_tells_nothing_new(told: &Recorder, end: impl AsyncFnOnce(), seconds: f64) {
     end().await;
     assert_eq!(told.figures(), figures([("redlock_hold_seconds", Seconds(vec![seconds]))]));
     assert_eq!(told.events("lost a lock").len(), 1);
@@ -232,7 +232,7 @@ async fn assert_end_tells_nothing_new(told: &Listener, end: impl AsyncFnOnce(), 
 
 #[tokio::test(start_paused = true)]
 async fn a_loss_is_told_when_its_time_comes_to_whoever_waits() {
-    let told = Listener::new();
+    let told = Recorder::new();
     let guard = manager(&Nodes::new(3)).acquire("job", TTL).await.expect("free");
     let held = guard.held();
     let watching = tokio::spawn(async move { held.lost().await });
@@ -252,7 +252,7 @@ async fn a_loss_is_told_when_its_time_comes_to_whoever_waits() {
 
 #[tokio::test(start_paused = true)]
 async fn a_loss_is_told_when_a_token_is_cancelled() {
-    let told = Listener::new();
+    let told = Recorder::new();
     let guard = manager(&Nodes::new(3)).acquire("job", TTL).await.expect("free");
     let token = guard.cancellation_token().expect("a runtime");
     token.cancelled().await;
@@ -263,7 +263,7 @@ async fn a_loss_is_told_when_a_token_is_cancelled() {
 
 #[tokio::test(start_paused = true)]
 async fn a_loss_is_told_when_an_extension_finds_it() {
-    let told = Listener::new();
+    let told = Recorder::new();
     let nodes = Nodes::new(3);
     let guard = manager(&nodes).acquire("job", TTL).await.expect("free");
     advance(2 * SECOND).await;
@@ -278,7 +278,7 @@ async fn a_loss_is_told_when_an_extension_finds_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_loss_is_told_when_an_extension_comes_too_late() {
-    let told = Listener::new();
+    let told = Recorder::new();
     let guard = manager(&Nodes::new(3)).acquire("job", TTL).await.expect("free");
     advance(TTL).await;
     let error = guard.extend().await.expect_err("its time is up");
@@ -289,7 +289,7 @@ async fn a_loss_is_told_when_an_extension_comes_too_late() {
 
 #[tokio::test(start_paused = true)]
 async fn a_loss_is_told_while_a_lock_is_kept_alive() {
-    let told = Listener::new();
+    let told = Recorder::new();
     let nodes = Nodes::new(3);
     let mut guard = manager(&nodes).acquire("job", TTL).await.expect("free");
     guard.keep_alive(AN_HOUR).expect("a runtime");
@@ -302,7 +302,7 @@ async fn a_loss_is_told_while_a_lock_is_kept_alive() {
 
 #[tokio::test(start_paused = true)]
 async fn a_loss_that_nobody_noticed_is_told_in_the_end() {
-    let told = Listener::new();
+    let told = Recorder::new();
     let guard = manager(&Nodes::new(3)).acquire("job", TTL).await.expect("free");
     advance(TTL).await;
     assert!(told.events("lost a lock").is_empty(), "nobody has looked");
@@ -312,7 +312,7 @@ async fn a_loss_that_nobody_noticed_is_told_in_the_end() {
 
 #[tokio::test(start_paused = true)]
 async fn a_span_of_the_caller_is_around_ours() {
-    let told = Listener::new();
+    let told = Recorder::new();
     let locks = manager(&Nodes::new(3));
     let work = async {
         drop(locks.acquire("job", TTL).await.expect("free"));
@@ -328,7 +328,7 @@ async fn a_span_of_the_caller_is_around_ours() {
 #[tokio::test(start_paused = true)]
 async fn a_span_of_the_caller_is_never_written_to() {
     // Our spans are below this level, so the caller's is the current one all the time.
-    let told = Listener::with_level(LevelFilter::INFO);
+    let told = Recorder::with_level(LevelFilter::INFO);
     let locks = manager(&Nodes::new(3));
     let empty = tracing::field::Empty;
     let request = info_span!("request", fence = empty, attempts = empty, outcome = empty);
@@ -353,11 +353,11 @@ async fn let_everything_happen(nodes: &Nodes) -> Vec<String> {
     (0..2).for_each(|node| nodes.revive(node));
     break_open(nodes, "job");
     guard.extend().await.expect_err("gone");
-    owners.push(guard.detach().owner.expose().to_owned());
+    owners.push(guard.detach().owner.expose());
     nodes.delete(2, "job");
     let guard = locks.acquire_many(["job", "job:2"], TTL).await.expect("free");
     assert_eq!(guard.lost().await, Loss::Expired);
-    owners.push(guard.detach().owner.expose().to_owned());
+    owners.push(guard.detach().owner.expose());
     sleep(TTL).await;
     let guard = locks.acquire("job", TTL).await.expect("free");
     tokio::spawn(async move {
@@ -371,7 +371,7 @@ async fn let_everything_happen(nodes: &Nodes) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn the_resource_is_always_told_and_the_owner_never() {
-    let told = Listener::new();
+    let told = Recorder::new();
     let owners = let_everything_happen(&Nodes::new(3)).await;
     let log = told.log();
     assert!(log.events.len() > 10 && log.spans.len() > 4, "{log}");
@@ -388,7 +388,7 @@ async fn the_resource_is_always_told_and_the_owner_never() {
 
 #[tokio::test(start_paused = true)]
 async fn every_metric_of_the_table_is_there_and_no_other() {
-    let told = Listener::new();
+    let told = Recorder::new();
     let_everything_happen(&Nodes::new(3)).await;
     let table = include_str!("../../client/OBSERVING.md");
     let mut documented: Vec<&str> =
@@ -411,7 +411,7 @@ async fn every_metric_of_the_table_is_there_and_no_other() {
 
 #[tokio::test(start_paused = true)]
 async fn an_outage_is_no_wait() {
-    let told = Listener::new();
+    let told = Recorder::new();
     let nodes = Nodes::new(3);
     let locks = manager(&nodes);
     (0..2).for_each(|node| nodes.silence(node));
@@ -430,7 +430,7 @@ async fn an_outage_is_no_wait() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_was_given_out_of_hand_is_not_lost() {
-    let told = Listener::new();
+    let told = Recorder::new();
     let guard = manager(&Nodes::new(3)).acquire("job", TTL).await.expect("free");
     let token = guard.cancellation_token().expect("a runtime");
     told.figures();
@@ -446,7 +446,7 @@ const POLLS: &str = "this client polls for held locks, because it cannot queue o
 
 #[tokio::test]
 async fn a_client_reports_once_why_it_polls() {
-    let told = Listener::new();
+    let told = Recorder::new();
     let rules = "on >secret ~* resetchannels -@all +redlock.acquire +redlock.release +redlock.node";
     let fleet = Fleet::start_with(3, |_, node| node.user("app", rules));
     for (managers, protocol, reason) in [(1, "2", "RESP2"), (2, "3", "SUBSCRIBE")] {
@@ -481,7 +481,7 @@ async fn a_client_reports_once_why_it_polls() {
 #[tokio::test]
 async fn that_older_nodes_know_no_waiting_is_said_once() {
     let Some(older) = older_module() else { return };
-    let told = Listener::new();
+    let told = Recorder::new();
     let fleet = Fleet::start_with(3, |_, node| node.module_file(&older));
     let locks = LockManager::builder().nodes(fleet.urls()).build().expect("addresses");
     for _ in 0..3 {

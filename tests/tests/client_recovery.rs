@@ -5,8 +5,8 @@
 mod client;
 
 use client::{Network, TTL, builder, manager, until_all_answer, until_free, until_held, until_waiting};
-use redlock_client::{Error, Holding, LockManager};
-use redlock_tests::{Answer, Deed, Fleet, SOON, Server, eventually_async, in_time};
+use redlock_client::{Error, LockManager, LockStatus};
+use redlock_tests::{Answer, CommandFault, Fleet, SOON, Server, eventually_async, in_time};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -42,9 +42,9 @@ async fn of_several_keys_those_that_are_left_are_freed_over_a_new_connection() {
     for node in network.fleet.iter() {
         assert_eq!(node.connect().call_strs("DEL a"), Answer::Int(1));
     }
-    network.proxies[0].close_door();
+    network.proxies[0].refuse_connections();
     guard.release().await;
-    network.proxies[0].pass();
+    network.proxies[0].clear_faults();
     network.until_free("b").await;
 }
 
@@ -57,7 +57,7 @@ async fn a_request_that_arrives_after_the_release_is_not_granted() {
     for holder in &mut holders {
         assert!(matches!(holder.call_strs("REDLOCK.ACQUIRE lock holder 600000"), Answer::Int(1..)));
     }
-    network.proxies[0].ambush("REDLOCK.ACQUIRE", Deed::Strand);
+    network.proxies[0].inject("REDLOCK.ACQUIRE", CommandFault::DeliverAfterClose);
     let acquire = tokio::spawn({
         let manager = manager.clone();
         async move { manager.acquire("lock", TTL).await }
@@ -73,7 +73,7 @@ async fn a_request_that_arrives_after_the_release_is_not_granted() {
     in_time("all is told", SOON, manager.close()).await;
     network.until_free("lock").await;
     let before = network.fleet[0].calls("redlock.acquire");
-    network.proxies[0].let_go();
+    network.proxies[0].release_held();
     let arrived = async || (network.fleet[0].calls("redlock.acquire") > before).then_some(());
     eventually_async("the first request arrives", SOON, arrived).await;
     assert!(network.fleet[0].connect().inspect("lock").is_none(), "nobody is left who would free it");
@@ -87,7 +87,7 @@ async fn a_node_that_is_away_for_a_moment_is_not_waited_for_as_long_as_one_in_qu
     manager.close().await;
     network.fleet.crash(&[2]);
     until_all_answer(&manager).await;
-    network.proxies[1].close_door();
+    network.proxies[1].refuse_connections();
     let away = async || manager.health().await.expect("a runtime").nodes[1].state.is_err().then_some(());
     eventually_async("it is known to be away", SOON, away).await;
     let [patient, bounded] = ["patient", "bounded"].map(|key| {
@@ -99,7 +99,7 @@ async fn a_node_that_is_away_for_a_moment_is_not_waited_for_as_long_as_one_in_qu
             }
         })
     });
-    network.proxies[1].pass();
+    network.proxies[1].clear_faults();
     for call in [patient, bounded] {
         let outcome = in_time("it is tried again", SOON, call).await.expect("no panic");
         outcome.unwrap_or_else(|error| panic!("two of three grant: {error}"));
@@ -145,12 +145,12 @@ async fn a_node_that_was_slow_to_begin_with_is_used_at_once() {
     until_all_answer(&manager).await;
     let node = &network.proxies[0];
     let before = node.accepted();
-    node.ambush("SUBSCRIBE", Deed::Hold);
+    node.inject("SUBSCRIBE", CommandFault::Hold);
     node.cut();
-    node.until_struck().await;
+    node.until_hit().await;
     let given_up = async || manager.health().await.expect("a runtime").nodes[0].state.is_err().then_some(());
     eventually_async("nobody asks it while it does not answer", SOON, given_up).await;
-    node.let_go();
+    node.release_held();
     until_all_answer(&manager).await;
     assert_eq!(node.accepted(), before + 1, "over the same connection");
 }
@@ -186,7 +186,7 @@ async fn closing_does_not_wait_for_what_others_free_meanwhile() {
 async fn replicas_do_not_count_as_nodes_that_grant() {
     let master = Server::builder().tcp().start();
     let replicas: Vec<Server> = (0..3).map(|_| Server::builder().tcp().replica_of(&master).start()).collect();
-    replicas.iter().for_each(|replica| replica.catch_up(&master));
+    replicas.iter().for_each(|replica| replica.wait_for_replication(&master));
     let manager = manager(replicas.iter().map(Server::url));
     let health = manager.health().await.expect("a runtime");
     assert!(!health.can_grant());
@@ -198,13 +198,13 @@ async fn replicas_do_not_count_as_nodes_that_grant() {
 async fn a_lock_of_another_library_is_seen() {
     let mut fleet = Fleet::start(3);
     let manager = manager(fleet.urls());
-    assert_eq!(manager.inspect("lock").await.expect("a runtime").holding, Holding::Free);
+    assert_eq!(manager.inspect("lock").await.expect("a runtime").status, LockStatus::Free);
     for node in fleet.iter().take(2) {
         assert_eq!(node.connect().call_strs("SET lock somebody NX PX 600000"), Answer::ok());
     }
     let seen = manager.inspect("lock").await.expect("a runtime");
     assert!(seen.is_held() && seen.lock().is_none(), "{seen:?}");
-    assert_eq!(seen.holding, Holding::Foreign);
+    assert_eq!(seen.status, LockStatus::Foreign);
     let are_foreign: Vec<bool> =
         seen.nodes.iter().map(|node| node.is_foreign.clone().expect("seen")).collect();
     assert_eq!(are_foreign, [true, true, false]);

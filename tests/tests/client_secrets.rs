@@ -15,12 +15,12 @@ const PASSWORD: &str = "open-sesame-7f3a";
 
 /// Everything that was printed, and what must not be in it.
 #[derive(Default)]
-struct Prints {
+struct PrintedText {
     text: String,
     secrets: Vec<String>,
 }
 
-impl Prints {
+impl PrintedText {
     fn debug(&mut self, value: &impl Debug) {
         self.text += &format!("{value:?}\n{value:#?}\n");
     }
@@ -56,33 +56,67 @@ impl Monitor {
     }
 
     /// The owner of the next acquire that the node gets.
-    fn next_owner(&mut self) -> String {
+    fn next_owner(&mut self) -> Vec<u8> {
         loop {
             let line = self.wire.receive().expect("a monitor sees what goes on").string();
-            let words: Vec<&str> = line.split('"').skip(1).step_by(2).collect();
-            if words.first().is_some_and(|word| word.eq_ignore_ascii_case("REDLOCK.ACQUIRE")) {
-                return words[2].to_string();
+            let words = quoted(&line);
+            if words.first().is_some_and(|word| word.eq_ignore_ascii_case(b"REDLOCK.ACQUIRE")) {
+                return words[2].clone();
             }
         }
     }
 }
 
+/// The words of a line of `MONITOR`, each in quotes, as the bytes that they were.
+fn quoted(line: &str) -> Vec<Vec<u8>> {
+    let (mut words, mut bytes) = (Vec::new(), line.bytes());
+    while bytes.by_ref().any(|byte| byte == b'"') {
+        let mut word = Vec::new();
+        while let Some(byte) = bytes.next().filter(|byte| *byte != b'"') {
+            word.push(match byte {
+                b'\\' => match bytes.next().expect("what is escaped") {
+                    b'n' => b'\n',
+                    b'r' => b'\r',
+                    b't' => b'\t',
+                    b'a' => 7,
+                    b'b' => 8,
+                    b'x' => {
+                        let digits = [bytes.next(), bytes.next()].map(|digit| digit.expect("a digit"));
+                        let digits = std::str::from_utf8(&digits).expect("two digits");
+                        u8::from_str_radix(digits, 16).expect("hexadecimal")
+                    }
+                    other => other,
+                },
+                other => other,
+            });
+        }
+        words.push(word);
+    }
+    words
+}
+
+/// An owner in every guise in which it could be printed: as `Owner::expose` gives it out, escaped, and as numbers.
+fn guises(owner: &[u8]) -> [String; 3] {
+    let digits = owner.iter().map(|byte| format!("{byte:02x}")).collect();
+    [digits, owner.escape_ascii().to_string(), format!("{owner:?}").trim_matches(['[', ']']).to_owned()]
+}
+
 #[tokio::test]
 async fn owners_are_printed_nowhere() {
-    Log::open();
+    CapturedLog::open();
     let mut network = Network::start(3);
     let manager = network.manager().await;
     let mut monitor = Monitor::of(&network.fleet[2]);
-    let mut prints = Prints::default();
+    let mut prints = PrintedText::default();
 
     let guard = manager.try_acquire("lock", TTL).await.expect("a free lock");
-    prints.secrets.push(monitor.next_owner());
+    prints.secrets.extend(guises(&monitor.next_owner()));
     prints.debug(&guard);
     prints.debug(&guard.held());
     prints.debug(&manager.inspect("lock").await.expect("a runtime"));
 
     let contended = manager.try_acquire("lock", TTL).await.expect_err("it is held");
-    prints.secrets.push(monitor.next_owner());
+    prints.secrets.extend(guises(&monitor.next_owner()));
     assert!(matches!(contended, Error::Contended(_)));
     prints.both(&contended);
 
@@ -95,14 +129,15 @@ async fn owners_are_printed_nowhere() {
     prints.both(&guard.release().await);
 
     let detached = manager.try_acquire("lock", TTL).await.expect("a free lock").detach();
-    assert_eq!(detached.owner.expose(), monitor.next_owner(), "on purpose it can be had");
-    prints.secrets.push(detached.owner.expose().to_string());
+    assert_eq!(detached.owner.as_bytes(), &monitor.next_owner()[..], "on purpose it can be had");
+    prints.secrets.extend(guises(detached.owner.as_bytes()));
+    assert!(prints.secrets.contains(&detached.owner.expose()));
     prints.debug(&detached);
 
     network.fleet[0].kill();
     network.fleet[1].kill();
     let outage = manager.try_acquire("other", TTL).await.expect_err("one is too few");
-    prints.secrets.push(monitor.next_owner());
+    prints.secrets.extend(guises(&monitor.next_owner()));
     assert!(matches!(outage, Error::NoQuorum(_)));
     prints.both(&outage);
     prints.debug(&manager);
@@ -111,23 +146,23 @@ async fn owners_are_printed_nowhere() {
 
 #[tokio::test]
 async fn a_detached_lock_can_be_freed_by_whoever_knows_the_owner() {
-    Log::open();
+    CapturedLog::open();
     let mut fleet = Fleet::start(3);
     let manager = manager(fleet.urls());
     let detached = manager.try_acquire("lock", TTL).await.expect("a free lock").detach();
     in_time("closing ends", SOON, manager.close()).await;
-    let owner = detached.owner.expose();
+    let words = [&b"REDLOCK.RELEASE"[..], b"lock", detached.owner.as_bytes()];
     assert!(!fleet.is_free("lock"), "it outlives its guard");
     eventually("everybody has let go", SOON, || {
-        fleet.iter().for_each(|node| drop(node.connect().call(&["REDLOCK.RELEASE", "lock", owner])));
+        fleet.iter().for_each(|node| drop(node.connect().call(&words)));
         fleet.is_free("lock").then_some(())
     });
 }
 
 #[tokio::test]
 async fn passwords_are_printed_nowhere() {
-    Log::open();
-    let mut prints = Prints { secrets: vec![PASSWORD.into()], ..Prints::default() };
+    CapturedLog::open();
+    let mut prints = PrintedText { secrets: vec![PASSWORD.into()], ..PrintedText::default() };
     let fleet = Fleet::start_with(3, |_, node| node.password("another-one-19c2"));
     let login = |url: &String| url.replace("://", &format!("://app:{PASSWORD}@"));
     let urls: Vec<String> = fleet.urls().iter().map(login).collect();
@@ -180,14 +215,14 @@ async fn passwords_are_printed_nowhere() {
 
 #[test]
 fn keys_are_printed_nowhere() {
-    Log::open();
+    CapturedLog::open();
     let certs = Certs::new();
     let tls = || Tls::new().ca_pem(certs.ca_pem());
     let tls = tls().client_identity_pem(certs.client_cert_pem(), certs.client_key_pem());
     let key = String::from_utf8(certs.client_key_pem()).expect("PEM is text");
     let line = key.lines().nth(1).expect("a key has a second line").to_string();
     let bytes = format!("{:?}", certs.client_key_pem());
-    let mut prints = Prints { secrets: vec![line, bytes[1..60].to_string()], ..Prints::default() };
+    let mut prints = PrintedText { secrets: vec![line, bytes[1..60].to_string()], ..PrintedText::default() };
     prints.debug(&tls);
     prints.debug(&Node::new("rediss://host").tls(tls.clone()));
     let builder = LockManager::builder().nodes(["rediss://host"]).tls(tls);
@@ -199,12 +234,12 @@ fn keys_are_printed_nowhere() {
 /// Keeps what is logged, by all tests of this program. Each begins by asking for it: what somebody logs before anybody
 /// listens may stay unheard for good, because what nobody wants to hear is remembered.
 #[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
+struct CapturedLog(Arc<Mutex<Vec<u8>>>);
 
-impl Log {
+impl CapturedLog {
     fn open() -> &'static Self {
-        static LOG: LazyLock<Log> = LazyLock::new(|| {
-            let log = Log::default();
+        static LOG: LazyLock<CapturedLog> = LazyLock::new(|| {
+            let log = CapturedLog::default();
             let writer = log.clone();
             let subscriber = tracing_subscriber::fmt()
                 .with_max_level(tracing::Level::TRACE)
@@ -221,7 +256,7 @@ impl Log {
     }
 }
 
-impl io::Write for Log {
+impl io::Write for CapturedLog {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
         Ok(bytes.len())
@@ -234,20 +269,20 @@ impl io::Write for Log {
 
 #[tokio::test]
 async fn nothing_secret_is_logged() {
-    let log = Log::open();
-    let mut network = Network::before(Fleet::start_with(3, |_, node| node.password(PASSWORD)));
+    let log = CapturedLog::open();
+    let mut network = Network::with_proxies(Fleet::start_with(3, |_, node| node.password(PASSWORD)));
     let mut monitor = Monitor::of(&network.fleet[0]);
     let login = |url: &String| url.replace("://", &format!("://:{PASSWORD}@"));
     let manager = manager(network.urls().iter().map(login));
-    let mut prints = Prints { secrets: vec![PASSWORD.into()], ..Prints::default() };
+    let mut prints = PrintedText { secrets: vec![PASSWORD.into()], ..PrintedText::default() };
     // The monitor is waited for in this thread: what it shall see must have been sent.
     until_all_answer(&manager).await;
 
     let guard = manager.acquire("a-named-lock", TTL).await.expect("a free lock");
-    prints.secrets.push(monitor.next_owner());
+    prints.secrets.extend(guises(&monitor.next_owner()));
     guard.extend().await.expect("a lock that is held");
     drop(manager.try_acquire("a-named-lock", TTL).await.expect_err("it is held"));
-    prints.secrets.push(monitor.next_owner());
+    prints.secrets.extend(guises(&monitor.next_owner()));
     guard.release().await;
     network.proxies.iter().for_each(redlock_tests::Proxy::cut);
     network.fleet[1].kill();

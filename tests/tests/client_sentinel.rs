@@ -5,7 +5,7 @@
 mod client;
 
 use client::{TTL, builder, until_all_answer};
-use redlock_client::{Freed, LockManager, Node, Vote};
+use redlock_client::{LockManager, Node, ReleaseOutcome, Vote};
 use redlock_tests::{Answer, Fleet, SOON, Sentinel, Server, admit, eventually_async};
 use std::time::Duration;
 
@@ -22,13 +22,13 @@ impl Pair {
     fn start() -> Self {
         let master = Server::builder().tcp().start();
         let replica = Server::builder().replica_of(&master).start();
-        replica.catch_up(&master);
+        replica.wait_for_replication(&master);
         Self { master, replica }
     }
 }
 
 /// A manager whose only node is this one: what the node does not grant, nobody does.
-async fn alone(node: Node) -> LockManager {
+async fn single(node: Node) -> LockManager {
     let manager = builder().nodes([node]).build().expect("an address");
     until_all_answer(&manager).await;
     manager
@@ -76,7 +76,7 @@ async fn after_a_failover_the_new_master_votes_once_it_is_admitted() {
     let nodes = [watched()].into_iter().chain(fleet.urls().into_iter().map(Node::from));
     let manager = builder().nodes(nodes).build().expect("addresses");
     until_all_answer(&manager).await;
-    pair.replica.catch_up(&pair.master);
+    pair.replica.wait_for_replication(&pair.master);
     sentinel.fail_over("orders");
     // Until then it is another node that nobody has admitted, and does not count.
     let single = builder().nodes([watched()]).build().expect("an address");
@@ -114,7 +114,7 @@ fn swap(pair: &Pair) {
 async fn a_master_that_became_a_replica_is_left() {
     let (sentinel, pair) = (Sentinel::start(), Pair::start());
     sentinel.watch("orders", &pair.master);
-    let manager = alone(Node::sentinel([sentinel.url()], "orders")).await;
+    let manager = single(Node::sentinel([sentinel.url()], "orders")).await;
     swap(&pair);
     let error = manager.try_acquire("lock", TTL).await.expect_err("a replica grants nothing");
     let vote = &error.nodes()[0].vote;
@@ -132,12 +132,12 @@ async fn a_master_that_became_a_replica_is_left() {
 async fn a_release_that_a_replica_refused_is_sent_to_the_new_master() {
     let (sentinel, pair) = (Sentinel::start(), Pair::start());
     sentinel.watch("orders", &pair.master);
-    let manager = alone(Node::sentinel([sentinel.url()], "orders")).await;
+    let manager = single(Node::sentinel([sentinel.url()], "orders")).await;
     let guard = manager.try_acquire("lock", TTL).await.expect("a free lock");
-    pair.replica.catch_up(&pair.master);
+    pair.replica.wait_for_replication(&pair.master);
     swap(&pair);
     let report = guard.release().await;
-    assert!(matches!(report.nodes()[0].freed, Freed::Failed(_)), "{report}");
+    assert!(matches!(report.nodes()[0].outcome, ReleaseOutcome::Failed(_)), "{report}");
     assert!(pair.replica.connect().inspect("lock").is_some(), "the new master has the lock as well");
     sentinel.watch("orders", &pair.replica);
     eventually_async("the new master has freed the lock", SOON, async || {
@@ -155,7 +155,7 @@ async fn the_master_has_a_login_of_its_own() {
     sentinel.watch("orders", &master);
     let node = || Node::sentinel([sentinel.url()], "orders");
     for node in [node().login("app", "hush"), node().login("app", "hush").resp3()] {
-        let manager = alone(node).await;
+        let manager = single(node).await;
         manager.try_acquire("lock", TTL).await.expect("a free lock").release().await;
     }
     for (node, expected) in [(node(), "NOAUTH"), (node().login("app", "wrong"), "WRONGPASS")] {
@@ -173,7 +173,7 @@ async fn a_sentinel_that_is_gone_or_hangs_is_passed_over() {
     hanging.pause();
     let urls = [gone.url(), hanging.url(), sentinel.url()];
     drop(gone);
-    let manager = alone(Node::sentinel(urls, "orders")).await;
+    let manager = single(Node::sentinel(urls, "orders")).await;
     manager.try_acquire("lock", TTL).await.expect("a free lock").release().await;
 }
 

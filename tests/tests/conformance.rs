@@ -3,10 +3,10 @@
 #![allow(clippy::expect_used, clippy::panic)]
 
 use redlock_tests::cases::{CASES, Case};
-use redlock_tests::subject::{Pure, Real, Subject};
+use redlock_tests::node_under_test::{CoreNode, NodeUnderTest, ServerNode};
 use redlock_tests::{Answer, Server};
 
-fn run(case: &Case, subject: &mut dyn Subject) {
+fn run(case: &Case, subject: &mut dyn NodeUnderTest) {
     let (shows, lines) = case;
     for line in *lines {
         let context = format!("{shows}: {line}");
@@ -18,12 +18,12 @@ fn run(case: &Case, subject: &mut dyn Subject) {
             continue;
         }
         match line.split_once(' ') {
-            Some(("pass", ms)) => subject.pass(ms.parse().expect("milliseconds")),
+            Some(("pass", ms)) => subject.advance(ms.parse().expect("milliseconds")),
             Some(("del", key)) => subject.delete(key.as_bytes()),
-            Some(("string", key)) => subject.plant_string(key.as_bytes()),
-            Some(("list", key)) => subject.plant_list(key.as_bytes()),
+            Some(("string", key)) => subject.set_string(key.as_bytes()),
+            Some(("list", key)) => subject.set_list(key.as_bytes()),
             Some(("close", connection)) => subject.close(connection.parse().expect("a number")),
-            Some(("heard", announcement)) => assert_eq!(subject.heard(), announcement, "{context}"),
+            Some(("heard", announcement)) => assert_eq!(subject.next_push(), announcement, "{context}"),
             _ => panic!("{context}: not a line of a case"),
         }
     }
@@ -50,21 +50,21 @@ fn is(answer: &Answer, expected: &str) -> bool {
 #[test]
 fn the_core_keeps_the_contract() {
     for case in CASES {
-        run(case, &mut Pure::default());
+        run(case, &mut CoreNode::default());
     }
 }
 
 #[test]
 fn the_module_keeps_the_contract() {
     for case in CASES {
-        run(case, &mut Real::default());
+        run(case, &mut ServerNode::default());
     }
 }
 
 /// Errors are the same to the letter.
 #[test]
 fn both_say_the_same() {
-    let (mut pure, mut real) = (Pure::default(), Real::default());
+    let (mut pure, mut real) = (CoreNode::default(), ServerNode::default());
     for line in CASES.iter().flat_map(|(_, lines)| lines.iter()) {
         let Some((command, _)) = line.split_once(" = ") else { continue };
         let (_, words) = command.split_once("> ").expect("a line names its connection");
@@ -79,9 +79,9 @@ fn both_say_the_same() {
 /// `REDLOCK.NODE` differs in its identity; everything else is told alike.
 #[test]
 fn both_describe_themselves_alike() {
-    let (mut pure, mut real) = (Pure::default(), Real::default());
+    let (mut pure, mut real) = (CoreNode::default(), ServerNode::default());
     let mut described = Vec::new();
-    for subject in [&mut pure as &mut dyn Subject, &mut real] {
+    for subject in [&mut pure as &mut dyn NodeUnderTest, &mut real] {
         subject.call(0, &[b"REDLOCK.ACQUIRE", b"k", b"a", b"1000", b"FENCE", b"12"]);
         subject.call(0, &[b"REDLOCK.ACQUIRE", b"j", b"a", b"4000"]);
         let node = subject.call(0, &[b"REDLOCK.NODE"]);

@@ -4,8 +4,8 @@
 
 mod traffic;
 
-use redlock_tests::history::{Breach, Event, History, Promise, What};
-use redlock_tests::{Answer, Builder, SOON, Server, Wire, eventually, frozen, granted, seed};
+use redlock_tests::history::{History, HistoryViolation, Lease, Observation, ObservationKind};
+use redlock_tests::{Answer, Builder, SOON, Server, Wire, eventually, granted, seed, start_frozen};
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ fn forgetful() -> Builder {
 
 #[test]
 fn a_crash_without_persistence_loses_locks_but_no_number() {
-    let (mut server, _clock) = frozen(forgetful());
+    let (mut server, _clock) = start_frozen(forgetful());
     let mut largest = [0; 3];
     let keys = ["held", "released", "untouched"];
     for round in 0..5 {
@@ -44,7 +44,7 @@ fn a_crash_without_persistence_loses_locks_but_no_number() {
 
 #[test]
 fn a_crash_after_many_grants_loses_no_number() {
-    let (mut server, _clock) = frozen(forgetful());
+    let (mut server, _clock) = start_frozen(forgetful());
     let mut wire = server.connect();
     let pair =
         [["REDLOCK.ACQUIRE", "lock", "me", "60000"].to_vec(), ["REDLOCK.RELEASE", "lock", "me"].to_vec()];
@@ -58,7 +58,7 @@ fn a_crash_after_many_grants_loses_no_number() {
 
 #[test]
 fn a_node_that_may_have_forgotten_locks_grants_none_until_they_have_run_out() {
-    let (mut server, clock) = frozen(Server::builder());
+    let (mut server, clock) = start_frozen(Server::builder());
     let before = granted(&server.connect().call_strs("REDLOCK.ACQUIRE lock me 5000"));
     server.kill();
     server.restart();
@@ -76,7 +76,7 @@ fn rounds() -> u32 {
 
 /// Kills a server again and again while clients work on it, and starts it on what it left behind. Half of
 /// the crashes come while the server does its `upkeep`. Hands over what was wrong.
-fn crash_under_load(name: &str, seed: u64, builder: Builder, upkeep: &str) -> Vec<Breach> {
+fn crash_under_load(name: &str, seed: u64, builder: Builder, upkeep: &str) -> Vec<HistoryViolation> {
     let mut server = builder.start();
     let mut random = fastrand::Rng::with_seed(seed);
     let mut traffic = Traffic::new(seed);
@@ -108,7 +108,7 @@ fn crash_under_load(name: &str, seed: u64, builder: Builder, upkeep: &str) -> Ve
     // The last crash counts when the locks are granted again.
     let progress = Progress::default();
     work_until_crash(&mut traffic, &mut server, &progress, || progress.grants.load(Relaxed) >= 50, |_| {});
-    let (grants, breaches) = (traffic.history().grants(), traffic.history().breaches());
+    let (grants, breaches) = (traffic.history().grants(), traffic.history().violations());
     assert!(held > 0, "{name}, seed {seed}: no lock was held at any crash, this shows nothing");
     println!("{name}: {grants} grants, {held} held at a crash, {} breaches", breaches.len());
     breaches
@@ -136,7 +136,7 @@ fn work_until_crash(
 fn verify(name: &str, fixed: u64, builder: Builder, upkeep: &str) {
     let seed = seed(fixed);
     let breaches = crash_under_load(name, seed, builder, upkeep);
-    let told: Vec<String> = breaches.iter().map(Breach::to_string).collect();
+    let told: Vec<String> = breaches.iter().map(HistoryViolation::to_string).collect();
     assert!(breaches.is_empty(), "{name}, seed {seed}: {}", told.join("; "));
 }
 
@@ -164,7 +164,8 @@ fn crashes_under_load_with_an_append_only_file_synced_always() {
 fn crashes_under_load_without_the_wait_still_give_no_number_twice() {
     // How many locks are granted too early is a matter of luck here; the last test leaves nothing to luck.
     let breaches = crash_under_load("no wait", seed(0x5eed_0006), forgetful(), "PING");
-    let numbers: Vec<_> = breaches.iter().filter(|breach| matches!(breach, Breach::Fence { .. })).collect();
+    let numbers: Vec<_> =
+        breaches.iter().filter(|breach| matches!(breach, HistoryViolation::FenceNotLarger { .. })).collect();
     assert!(numbers.is_empty(), "{numbers:?}");
 }
 
@@ -177,8 +178,8 @@ fn grant(wire: &mut Wire, history: &mut History, owner: u64) {
     let sent = Instant::now();
     let answer = wire.call(&["REDLOCK.ACQUIRE", "lock", &owner.to_string(), "10000"]);
     let fence = granted(&answer);
-    let promise = Promise { fence, sent, answered: Instant::now(), ttl: Duration::from_secs(10) };
-    history.note(Event { key: 0, owner, what: What::Granted(promise) });
+    let promise = Lease { fence, sent, answered: Instant::now(), ttl: Duration::from_secs(10) };
+    history.record(Observation { key: 0, owner, kind: ObservationKind::Granted(promise) });
 }
 
 #[test]
@@ -189,6 +190,9 @@ fn without_the_wait_a_second_client_gets_the_lock_and_the_checker_sees_it() {
     server.kill();
     server.restart();
     grant(&mut server.connect(), &mut history, 2);
-    let breaches = history.breaches();
-    assert!(matches!(breaches[..], [Breach::Early { .. }]), "early, and the fence still grows: {breaches:?}");
+    let breaches = history.violations();
+    assert!(
+        matches!(breaches[..], [HistoryViolation::EarlyGrant { .. }]),
+        "early, and the fence still grows: {breaches:?}"
+    );
 }

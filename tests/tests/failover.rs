@@ -7,7 +7,7 @@
 
 mod traffic;
 
-use redlock_tests::history::Breach;
+use redlock_tests::history::HistoryViolation;
 use redlock_tests::{Answer, Builder, Clock, SOON, Server, Wire, admit, eventually, granted, seed};
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
@@ -59,7 +59,7 @@ impl Pair {
         let master = master.tcp().clock(&frozen()).start();
         let replica_clock = frozen();
         let replica = replica.replica_of(&master).clock(&replica_clock).start();
-        replica.catch_up(&master);
+        replica.wait_for_replication(&master);
         Self { master, replica, replica_clock }
     }
 
@@ -69,7 +69,7 @@ impl Pair {
 
     /// Whatever the master does from now on never reaches the replica.
     fn cut(&self) {
-        self.replica.catch_up(&self.master);
+        self.replica.wait_for_replication(&self.master);
         self.replica.pause();
         assert_eq!(self.master.connect().call_strs("CLIENT KILL TYPE replica"), Answer::Int(1));
         eventually("the master has lost its replica", SOON, || {
@@ -163,14 +163,14 @@ fn a_replica_started_as_a_master_does_not_vote() {
 fn a_demoted_master_that_is_promoted_again_does_not_vote() {
     let pair = Pair::start();
     pair.grant("REDLOCK.ACQUIRE seen me 60000");
-    pair.replica.catch_up(&pair.master);
+    pair.replica.wait_for_replication(&pair.master);
     let port = pair.replica.port().expect("a replica listens on TCP").to_string();
     let mut old = pair.master.connect();
     let id = node(&mut old, "node-id");
     pair.promote();
     assert_eq!(old.call(&["REPLICAOF", "127.0.0.1", &port]), Answer::ok());
     assert_eq!(old.call_strs("REDLOCK.ACQUIRE third me 10000").error_word(), Some("READONLY"));
-    pair.master.catch_up(&pair.replica);
+    pair.master.wait_for_replication(&pair.replica);
     assert_eq!(old.call_strs("REPLICAOF NO ONE"), Answer::ok());
     verify_non_voting(&mut old, "a master that was a replica for a while");
     assert_ne!(node(&mut old, "node-id"), id, "it is not the node that it was");
@@ -233,7 +233,7 @@ fn whatever_the_floor_an_admitted_replica_starts_above_all_that_has_arrived() {
     let released = pair.grant("REDLOCK.ACQUIRE released me 10000 FENCE 5000000");
     assert_eq!(pair.master.connect().call_strs("REDLOCK.RELEASE released me"), Answer::Int(1));
     let far = pair.grant(&format!("REDLOCK.ACQUIRE far me 10000 FENCE {}", 1_i64 << 50));
-    pair.replica.catch_up(&pair.master);
+    pair.replica.wait_for_replication(&pair.master);
     let mut promoted = pair.promote();
     admit(&mut promoted, 0, 0);
     assert!(granted(&promoted.call_strs("REDLOCK.ACQUIRE released other 1000")) > released);
@@ -281,7 +281,7 @@ fn failovers_under_load() {
         let mut traffic = Traffic::new(seed.wrapping_add(round));
         traffic.take_for_longest(&mut master.connect());
         let mut replica = Server::builder().replica_of(&master).start();
-        replica.catch_up(&master);
+        replica.wait_for_replication(&master);
         let is_cut = random.bool();
         let before = traffic.history().grants();
         work(&mut traffic, &mut master, random.u64(1..1_000), |master| {
@@ -304,8 +304,8 @@ fn failovers_under_load() {
         let before = traffic.history().grants();
         work(&mut traffic, &mut replica, 200, |_| {});
         assert!(traffic.history().grants() > before);
-        let breaches = traffic.history().breaches();
-        let told: Vec<String> = breaches.iter().map(Breach::to_string).collect();
+        let breaches = traffic.history().violations();
+        let told: Vec<String> = breaches.iter().map(HistoryViolation::to_string).collect();
         assert!(breaches.is_empty(), "seed {seed}, round {round}, cut off {is_cut}: {}", told.join("; "));
     }
     assert!(held > 0, "no lock was held at any failover, this shows nothing");

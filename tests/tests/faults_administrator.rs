@@ -7,19 +7,19 @@
 #![allow(clippy::expect_used, reason = "helpers of tests")]
 
 use fastrand::Rng;
-use redlock_tests::campaign::{Campaign, Lock, Violation, Work, key_name};
+use redlock_tests::campaign::{Campaign, LockMethod, Violation, Workload, key_name};
 use redlock_tests::{Answer, Fleet, SOON, eventually, seed};
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-const CONTENDER: &str = env!("CARGO_BIN_EXE_contender");
+const CONTENDER: &str = env!("CARGO_BIN_EXE_campaign_client");
 
 /// What is done at one stroke to a lock at `$`, where `@` is another one's key, with a name. A one among the answers
 /// says that there was something to do it to.
-type Deed = (&'static str, &'static [&'static str]);
+type AdminAction = (&'static str, &'static [&'static str]);
 
 /// No lock is broken by these.
-const HARMLESS: [Deed; 6] = [
+const HARMLESS: [AdminAction; 6] = [
     PERSIST,
     COPY,
     ("RENAME", &["EXISTS $", "RENAME $ aside", "RENAME aside $"]),
@@ -28,11 +28,11 @@ const HARMLESS: [Deed; 6] = [
     // An error where there is a lock; otherwise the last one comes back for as long as it lasted.
     ("RESTORE", &["EXISTS $", "RESTORE $"]),
 ];
-const PERSIST: Deed = ("PERSIST", &["EXISTS $", "PERSIST $"]);
-const COPY: Deed = ("COPY", &["EXISTS $", "COPY $ @ REPLACE"]);
+const PERSIST: AdminAction = ("PERSIST", &["EXISTS $", "PERSIST $"]);
+const COPY: AdminAction = ("COPY", &["EXISTS $", "COPY $ @ REPLACE"]);
 
 /// Each of these breaks locks, or puts one in the place of another.
-const BREAKING: [Deed; 7] = [
+const BREAKING: [AdminAction; 7] = [
     ("DEL", &["DEL $"]),
     ("UNLINK", &["UNLINK $"]),
     ("RENAME", &["EXISTS $", "RENAME $ @"]),
@@ -62,8 +62,8 @@ impl<'a> Administrator<'a> {
     }
 
     /// Does something to one key, on some of the nodes or on all of them.
-    fn strike(&mut self, deeds: &[Deed]) {
-        let (name, steps) = deeds[self.chance.usize(..deeds.len())];
+    fn run_one(&mut self, actions: &[AdminAction]) {
+        let (name, steps) = actions[self.chance.usize(..actions.len())];
         let key = self.chance.usize(..self.keys);
         let other = (key + self.chance.usize(1..self.keys)) % self.keys;
         let count = self.chance.usize(1..=5);
@@ -100,14 +100,14 @@ impl<'a> Administrator<'a> {
     }
 
     /// Strikes until every command has met locks, which somebody holds and others wait for.
-    fn strike_with_all(&mut self, campaign: &mut Campaign, deeds: &[Deed]) {
-        let mut wanting = deeds.to_vec();
+    fn run_each(&mut self, campaign: &mut Campaign, actions: &[AdminAction]) {
+        let mut wanting = actions.to_vec();
         eventually("every command has met locks", SOON * 6, || {
-            for deeds in [deeds, deeds, &wanting] {
-                self.strike(deeds);
-                campaign.note_fault();
+            for actions in [actions, actions, &wanting] {
+                self.run_one(actions);
+                campaign.count_fault();
             }
-            campaign.until_more_holds(3);
+            campaign.wait_for_holds(3);
             wanting.retain(|(name, _)| self.done.get(name).is_none_or(|count| *count < ENOUGH));
             wanting.is_empty().then_some(())
         });
@@ -132,24 +132,24 @@ fn is_two_holders(violation: &Violation) -> bool {
 #[test]
 fn an_administrator_leaves_locks_as_they_are() {
     let fleet = Fleet::start(5);
-    let work = Work::default();
+    let work = Workload::default();
     let mut administrator = Administrator::of(&fleet, work.keys, 0x5eed_1601);
-    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), work);
-    campaign.until_all_hold(3);
-    administrator.strike_with_all(&mut campaign, &HARMLESS);
-    assert!(campaign.all_hold_and_nobody_starves(3), "locks can be had: {}", campaign.counts());
-    campaign.finish(&fleet).must_be_clean("PERSIST, COPY and others that break no lock");
+    let mut campaign = Campaign::start(CONTENDER, &fleet.urls(), work);
+    campaign.wait_for_holds_by_each(3);
+    administrator.run_each(&mut campaign, &HARMLESS);
+    assert!(campaign.all_make_progress(3), "locks can be had: {}", campaign.summary());
+    campaign.finish(&fleet).assert_clean("PERSIST, COPY and others that break no lock");
 }
 
 #[test]
 fn an_administrator_breaks_locks() {
     let fleet = Fleet::start(5);
-    let work = Work::default();
+    let work = Workload::default();
     let mut administrator = Administrator::of(&fleet, work.keys, 0x5eed_1602);
-    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), work);
-    campaign.until_all_hold(3);
-    administrator.strike_with_all(&mut campaign, &BREAKING);
-    assert!(campaign.all_hold_and_nobody_starves(3), "locks can be had: {}", campaign.counts());
+    let mut campaign = Campaign::start(CONTENDER, &fleet.urls(), work);
+    campaign.wait_for_holds_by_each(3);
+    administrator.run_each(&mut campaign, &BREAKING);
+    assert!(campaign.all_make_progress(3), "locks can be had: {}", campaign.summary());
     let verdict = campaign.finish(&fleet);
     // Nor is anything left where locks were moved to.
     for node in fleet.iter() {
@@ -157,7 +157,7 @@ fn an_administrator_breaks_locks() {
             (node.info("keyspace", "db0").is_none() && node.info("keyspace", "db1").is_none()).then_some(())
         });
     }
-    verdict.but_for("times two at once", is_two_holders).must_be_clean("DEL and others that break locks");
+    verdict.ignoring("times two at once", is_two_holders).assert_clean("DEL and others that break locks");
 }
 
 fn without_the_module() -> Fleet {
@@ -169,27 +169,27 @@ fn without_the_module() -> Fleet {
 fn control_plain_locks_that_an_administrator_makes_persistent() {
     let fleet = without_the_module();
     // The fewer there are, the sooner none is left.
-    let work = Work { lock: Lock::PLAIN, keys: 2, ..Work::default() };
+    let work = Workload { lock: LockMethod::PLAIN, keys: 2, ..Workload::default() };
     let mut administrator = Administrator::of(&fleet, work.keys, 0x5eed_1603);
-    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), work);
+    let mut campaign = Campaign::start(CONTENDER, &fleet.urls(), work);
     eventually("the checks see it", SOON * 6, || {
-        (0..5).for_each(|_| administrator.strike(&[PERSIST]));
-        campaign.note_fault();
-        (!campaign.all_hold_and_nobody_starves(1)).then_some(())
+        (0..5).for_each(|_| administrator.run_one(&[PERSIST]));
+        campaign.count_fault();
+        (!campaign.all_make_progress(1)).then_some(())
     });
-    println!("control: {}, and nobody gets a lock any more", campaign.counts());
+    println!("control: {}, and nobody gets a lock any more", campaign.summary());
 }
 
 /// A plain lock can be copied over another one, whose holder then has nothing.
 #[test]
 fn control_plain_locks_that_an_administrator_copies() {
     let fleet = without_the_module();
-    let work = Work { lock: Lock::PLAIN, ttl: Duration::from_millis(600), ..Work::default() };
+    let work = Workload { lock: LockMethod::PLAIN, ttl: Duration::from_millis(600), ..Workload::default() };
     let mut administrator = Administrator::of(&fleet, work.keys, 0x5eed_1604);
-    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), work);
-    campaign.until_seen(is_two_holders, |campaign| {
-        (0..5).for_each(|_| administrator.strike(&[COPY]));
-        campaign.until_attempts(1);
+    let mut campaign = Campaign::start(CONTENDER, &fleet.urls(), work);
+    campaign.inject_until_violation(is_two_holders, |campaign| {
+        (0..5).for_each(|_| administrator.run_one(&[COPY]));
+        campaign.wait_for_attempts(1);
     });
 }
 
@@ -197,16 +197,16 @@ fn control_plain_locks_that_an_administrator_copies() {
 #[test]
 fn control_fences_that_an_administrator_takes_away() {
     let fleet = without_the_module();
-    let work = Work { lock: Lock::Counted, ..Work::default() };
+    let work = Workload { lock: LockMethod::CountedFences, ..Workload::default() };
     let mut administrator = Administrator::of(&fleet, work.keys, 0x5eed_1605);
-    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), work);
+    let mut campaign = Campaign::start(CONTENDER, &fleet.urls(), work);
     let is_about_numbers = |violation: &Violation| {
         matches!(violation, Violation::FenceNotLarger { .. } | Violation::FenceRepeated { .. })
     };
     // But for RESTORE: a plain lock that it brings back has no time to live.
-    let deeds = &BREAKING[..BREAKING.len() - 1];
-    campaign.until_seen(is_about_numbers, |campaign| {
-        administrator.strike(deeds);
-        campaign.until_attempts(5);
+    let actions = &BREAKING[..BREAKING.len() - 1];
+    campaign.inject_until_violation(is_about_numbers, |campaign| {
+        administrator.run_one(actions);
+        campaign.wait_for_attempts(5);
     });
 }

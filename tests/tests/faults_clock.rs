@@ -1,10 +1,10 @@
 //! Wall clocks that jump on one node, on a majority and on all of them, while they run and between two runs.
 
-use redlock_tests::campaign::{Campaign, Lock, Violation, Work};
+use redlock_tests::campaign::{Campaign, LockMethod, Violation, Workload};
 use redlock_tests::{Builder, Clock, Fleet};
 use std::time::Duration;
 
-const CONTENDER: &str = env!("CARGO_BIN_EXE_contender");
+const CONTENDER: &str = env!("CARGO_BIN_EXE_campaign_client");
 const HOUR: i64 = 3600;
 
 /// Five nodes, each with a clock of its own.
@@ -16,8 +16,8 @@ fn start(describe: impl Fn(Builder) -> Builder) -> (Fleet, Vec<Clock>) {
 #[test]
 fn wall_clocks_jump_under_running_nodes() {
     let (fleet, clocks) = start(|node| node);
-    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), Work::default());
-    campaign.until_all_hold(3);
+    let mut campaign = Campaign::start(CONTENDER, &fleet.urls(), Workload::default());
+    campaign.wait_for_holds_by_each(3);
     for (group, seconds) in [
         (&[0][..], HOUR),
         (&[1, 2, 3], HOUR),
@@ -27,40 +27,40 @@ fn wall_clocks_jump_under_running_nodes() {
         (&[2, 3, 4], -HOUR),
     ] {
         group.iter().for_each(|node: &usize| clocks[*node].jump_wall(seconds));
-        campaign.note_fault();
-        campaign.until_all_hold(5);
+        campaign.count_fault();
+        campaign.wait_for_holds_by_each(5);
     }
-    campaign.finish(&fleet).must_be_clean("wall clock jumps");
+    campaign.finish(&fleet).assert_clean("wall clock jumps");
 }
 
 /// Keys that expire by the server's wall clock are gone when it jumps.
 #[test]
 fn control_wall_clocks_jump_under_plain_locks() {
     let (fleet, clocks) = start(Builder::without_module);
-    let work = Work { lock: Lock::PLAIN, ..Work::default() };
-    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), work);
-    campaign.until_seen(is_overlap, |campaign| {
-        campaign.until_more_holds(10);
+    let work = Workload { lock: LockMethod::PLAIN, ..Workload::default() };
+    let mut campaign = Campaign::start(CONTENDER, &fleet.urls(), work);
+    campaign.inject_until_violation(is_overlap, |campaign| {
+        campaign.wait_for_holds(10);
         (0..5).for_each(|node: usize| clocks[node].jump_wall(HOUR));
-        campaign.until_more_holds(10);
+        campaign.wait_for_holds(10);
     });
 }
 
 #[test]
 fn nodes_come_back_with_a_wrong_wall_clock() {
     let (mut fleet, clocks) = start(|node| node.arg("appendonly", "yes").arg("appendfsync", "always"));
-    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), Work::default());
-    campaign.until_all_hold(3);
+    let mut campaign = Campaign::start(CONTENDER, &fleet.urls(), Workload::default());
+    campaign.wait_for_holds_by_each(3);
     for (group, seconds) in
         [(&[0, 1, 2][..], HOUR), (&[0, 1, 2, 3, 4], -2 * HOUR), (&[0, 1, 2, 3, 4], 3 * HOUR)]
     {
         // The clock is wrong before the node runs again; the last moments before its end count for nothing.
         group.iter().for_each(|node: &usize| clocks[*node].jump_wall(seconds));
         fleet.crash(group);
-        campaign.note_fault();
-        campaign.until_all_hold(3);
+        campaign.count_fault();
+        campaign.wait_for_holds_by_each(3);
     }
-    campaign.finish(&fleet).must_be_clean("restart with a wrong wall clock, AOF always");
+    campaign.finish(&fleet).assert_clean("restart with a wrong wall clock, AOF always");
 }
 
 /// With every write on disk, a plain lock is lost all the same.
@@ -68,13 +68,13 @@ fn nodes_come_back_with_a_wrong_wall_clock() {
 fn control_plain_locks_on_nodes_that_come_back_with_a_wrong_wall_clock() {
     let (mut fleet, clocks) =
         start(|node| node.without_module().arg("appendonly", "yes").arg("appendfsync", "always"));
-    let work = Work { lock: Lock::PLAIN, ttl: Duration::from_millis(1500), ..Work::default() };
-    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), work);
-    campaign.until_seen(is_overlap, |campaign| {
-        campaign.until_more_holds(10);
+    let work = Workload { lock: LockMethod::PLAIN, ttl: Duration::from_millis(1500), ..Workload::default() };
+    let mut campaign = Campaign::start(CONTENDER, &fleet.urls(), work);
+    campaign.inject_until_violation(is_overlap, |campaign| {
+        campaign.wait_for_holds(10);
         (0..5).for_each(|node: usize| clocks[node].jump_wall(HOUR));
         fleet.crash(&[0, 1, 2, 3, 4]);
-        campaign.until_more_holds(10);
+        campaign.wait_for_holds(10);
     });
 }
 

@@ -2,12 +2,12 @@
 
 #![allow(clippy::expect_used, reason = "helpers of tests")]
 
-use redlock_tests::campaign::{Campaign, Lock, Violation, Work};
+use redlock_tests::campaign::{Campaign, LockMethod, Violation, Workload};
 use redlock_tests::{Builder, Fleet, Server};
 use std::fs::{self, OpenOptions};
 use std::time::Duration;
 
-const CONTENDER: &str = env!("CARGO_BIN_EXE_contender");
+const CONTENDER: &str = env!("CARGO_BIN_EXE_campaign_client");
 
 /// A minority, a majority and all of them.
 const GROUPS: [&[usize]; 6] = [&[0], &[1, 2], &[3, 4, 0], &[0, 1, 2, 3, 4], &[2], &[1, 2, 3, 4]];
@@ -31,29 +31,29 @@ fn is_overlap(violation: &Violation) -> bool {
 }
 
 /// Locks that last longer than all nodes need to come back.
-fn long_locks() -> Work {
-    Work { ttl: Duration::from_secs(3), keys: 6, ..Work::default() }
+fn long_locks() -> Workload {
+    Workload { ttl: Duration::from_secs(3), keys: 6, ..Workload::default() }
 }
 
 fn crash_again_and_again(name: &str, mut fleet: Fleet, meanwhile: impl Fn(&Server) + Sync) {
-    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), Work::default());
-    campaign.until_all_hold(5);
+    let mut campaign = Campaign::start(CONTENDER, &fleet.urls(), Workload::default());
+    campaign.wait_for_holds_by_each(5);
     for group in GROUPS.iter().cycle().take(GROUPS.len() * rounds()) {
         fleet.crash_and(group, &meanwhile);
-        campaign.note_fault();
-        campaign.until_more_holds(15);
+        campaign.count_fault();
+        campaign.wait_for_holds(15);
     }
-    campaign.until_all_hold(5);
-    campaign.finish(&fleet).must_be_clean(name);
+    campaign.wait_for_holds_by_each(5);
+    campaign.finish(&fleet).assert_clean(name);
 }
 
 /// Without its protection, the same harm is seen.
-fn crash_until_seen(mut fleet: Fleet, work: Work, meanwhile: impl Fn(&Server) + Sync) {
-    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), work);
-    campaign.until_seen(is_overlap, |campaign| {
-        campaign.until_more_holds(10);
+fn crash_until_seen(mut fleet: Fleet, work: Workload, meanwhile: impl Fn(&Server) + Sync) {
+    let mut campaign = Campaign::start(CONTENDER, &fleet.urls(), work);
+    campaign.inject_until_violation(is_overlap, |campaign| {
+        campaign.wait_for_holds(10);
         fleet.crash_and(&[0, 1, 2, 3, 4], &meanwhile);
-        campaign.until_more_holds(10);
+        campaign.wait_for_holds(10);
     });
 }
 
@@ -70,7 +70,7 @@ fn control_nodes_killed_without_persistence_and_without_the_wait() {
 #[test]
 fn control_plain_locks_on_nodes_killed_without_persistence() {
     let fleet = Fleet::start_with(5, |_, node| node.without_module());
-    crash_until_seen(fleet, Work { lock: Lock::PLAIN, ..long_locks() }, |_| {});
+    crash_until_seen(fleet, Workload { lock: LockMethod::PLAIN, ..long_locks() }, |_| {});
 }
 
 /// Nodes whose state is taken away are new nodes, and count from one again. Clients that are new as well have
@@ -78,18 +78,18 @@ fn control_plain_locks_on_nodes_killed_without_persistence() {
 #[test]
 fn control_nodes_and_clients_that_forget_all_numbers() {
     let mut fleet = Fleet::start(5);
-    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), Work::default());
+    let mut campaign = Campaign::start(CONTENDER, &fleet.urls(), Workload::default());
     let is_about_numbers = |violation: &Violation| {
         matches!(violation, Violation::FenceNotLarger { .. } | Violation::FenceRepeated { .. })
     };
-    campaign.until_seen(is_about_numbers, |campaign| {
-        campaign.until_more_holds(10);
+    campaign.inject_until_violation(is_about_numbers, |campaign| {
+        campaign.wait_for_holds(10);
         while !campaign.processes.is_empty() {
             campaign.kill(0);
         }
         fleet.crash_and(&[0, 1, 2, 3, 4], forget_all_numbers);
-        (0..3).for_each(|_| campaign.join_in(&fleet.urls()));
-        campaign.until_more_holds(10);
+        (0..3).for_each(|_| campaign.add_process(&fleet.urls()));
+        campaign.wait_for_holds(10);
     });
 }
 
@@ -116,7 +116,7 @@ fn nodes_that_lose_power_with_an_append_only_file_synced_every_second() {
 fn control_nodes_that_lose_power_without_the_wait() {
     let fleet = Fleet::start_with(5, |_, node| append_only(forgetful(node), "everysec"));
     // What was held in the middle of the file is held again. With many keys, what is held now is mostly something else.
-    crash_until_seen(fleet, Work { keys: 30, ..long_locks() }, lose_what_was_not_synced);
+    crash_until_seen(fleet, Workload { keys: 30, ..long_locks() }, lose_what_was_not_synced);
 }
 
 /// Takes the second half of the append-only file away, as if it had been in the disk's memory only.

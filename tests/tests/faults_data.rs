@@ -2,11 +2,11 @@
 
 #![allow(clippy::expect_used, reason = "helpers of tests")]
 
-use redlock_tests::campaign::{Campaign, Lock, Violation, Work};
+use redlock_tests::campaign::{Campaign, LockMethod, Violation, Workload};
 use redlock_tests::{Answer, Builder, Fleet, SOON, Server, eventually, granted};
 use std::time::Duration;
 
-const CONTENDER: &str = env!("CARGO_BIN_EXE_contender");
+const CONTENDER: &str = env!("CARGO_BIN_EXE_campaign_client");
 const ALL: [usize; 5] = [0, 1, 2, 3, 4];
 
 fn is_overlap(violation: &Violation) -> bool {
@@ -17,29 +17,29 @@ fn forgetful(node: Builder) -> Builder {
     node.module_args(["restart-grace", "off"])
 }
 
-fn long_locks() -> Work {
-    Work { ttl: Duration::from_secs(2), ..Work::default() }
+fn long_locks() -> Workload {
+    Workload { ttl: Duration::from_secs(2), ..Workload::default() }
 }
 
 /// Does harm to one node, to a majority and to all.
 fn harm_more_and_more(name: &str, fleet: Fleet, harm: impl Fn(usize, &Server)) {
-    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), Work::default());
-    campaign.until_all_hold(3);
+    let mut campaign = Campaign::start(CONTENDER, &fleet.urls(), Workload::default());
+    campaign.wait_for_holds_by_each(3);
     for (round, group) in [&[0][..], &[1, 2, 3], &ALL, &[4, 2], &ALL].into_iter().enumerate() {
         group.iter().for_each(|node| harm(round, &fleet[*node]));
-        campaign.note_fault();
-        campaign.until_more_holds(15);
+        campaign.count_fault();
+        campaign.wait_for_holds(15);
     }
-    campaign.until_all_hold(3);
-    campaign.finish(&fleet).must_be_clean(name);
+    campaign.wait_for_holds_by_each(3);
+    campaign.finish(&fleet).assert_clean(name);
 }
 
-fn harm_until_seen(fleet: &Fleet, work: Work, harm: impl Fn(&Server)) {
-    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), work);
-    campaign.until_seen(is_overlap, |campaign| {
-        campaign.until_more_holds(10);
+fn harm_until_seen(fleet: &Fleet, work: Workload, harm: impl Fn(&Server)) {
+    let mut campaign = Campaign::start(CONTENDER, &fleet.urls(), work);
+    campaign.inject_until_violation(is_overlap, |campaign| {
+        campaign.wait_for_holds(10);
         fleet.iter().for_each(&harm);
-        campaign.until_more_holds(10);
+        campaign.wait_for_holds(10);
     });
 }
 
@@ -62,7 +62,7 @@ fn control_nodes_flushed_without_the_wait() {
 #[test]
 fn control_plain_locks_on_nodes_flushed() {
     let fleet = Fleet::start_with(5, |_, node| node.without_module());
-    harm_until_seen(&fleet, Work { lock: Lock::PLAIN, ..long_locks() }, |node| flush(0, node));
+    harm_until_seen(&fleet, Workload { lock: LockMethod::PLAIN, ..long_locks() }, |node| flush(0, node));
 }
 
 /// Under these, a server that has no room evicts anything.
@@ -119,8 +119,8 @@ fn must_still_hold_it(node: &Server, policy: &str) {
 #[test]
 fn nodes_out_of_memory() {
     let fleet = Fleet::start(5);
-    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), Work::default());
-    campaign.until_all_hold(3);
+    let mut campaign = Campaign::start(CONTENDER, &fleet.urls(), Workload::default());
+    campaign.wait_for_holds_by_each(3);
     let limit = |node: usize, bytes: u8| {
         let policy = EVICT_NO_LOCKS[node];
         let line = format!("CONFIG SET maxmemory-policy {policy} maxmemory {bytes}");
@@ -129,12 +129,12 @@ fn nodes_out_of_memory() {
     for group in [&[0, 1][..], &[2, 3, 4], &ALL] {
         group.iter().for_each(|node| hold_something(&fleet[*node]));
         group.iter().for_each(|node| limit(*node, 1));
-        campaign.note_fault();
+        campaign.count_fault();
         group.iter().for_each(|node| must_still_hold_it(&fleet[*node], EVICT_NO_LOCKS[*node]));
         if group.len() < 3 {
-            campaign.until_all_hold(3);
+            campaign.wait_for_holds_by_each(3);
         } else {
-            campaign.until_all_are_refused(9);
+            campaign.wait_for_failures_only(9);
             // Whoever had a lock could give it back.
             for node in group {
                 let mut wire = fleet[*node].connect();
@@ -144,9 +144,9 @@ fn nodes_out_of_memory() {
             }
         }
         group.iter().for_each(|node| limit(*node, 0));
-        campaign.until_all_hold(3);
+        campaign.wait_for_holds_by_each(3);
     }
-    campaign.finish(&fleet).must_be_clean("out of memory");
+    campaign.finish(&fleet).assert_clean("out of memory");
 }
 
 /// What operators and cron jobs do to a server that works.
@@ -173,8 +173,8 @@ fn is_done(answer: &Answer) -> bool {
 #[test]
 fn nodes_looked_after_and_killed_meanwhile() {
     let mut fleet = Fleet::start_with(5, |_, node| node.debug_commands().arg("appendonly", "yes"));
-    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), Work::default());
-    campaign.until_all_hold(3);
+    let mut campaign = Campaign::start(CONTENDER, &fleet.urls(), Workload::default());
+    campaign.wait_for_holds_by_each(3);
     for (round, line) in UPKEEP.into_iter().enumerate() {
         let mut done = 0;
         for node in fleet.iter() {
@@ -192,30 +192,30 @@ fn nodes_looked_after_and_killed_meanwhile() {
             assert!(is_done(&answer) || is_busy, "{line}: {answer:?}");
         }
         assert!(done > 0, "{line} was done nowhere");
-        campaign.note_fault();
-        campaign.until_more_holds(5);
+        campaign.count_fault();
+        campaign.wait_for_holds(5);
         if round % 3 == 2 {
             fleet.crash(&ALL[..3]);
-            campaign.until_more_holds(5);
+            campaign.wait_for_holds(5);
         }
     }
-    campaign.until_all_hold(3);
-    campaign.finish(&fleet).must_be_clean("upkeep and kill -9");
+    campaign.wait_for_holds_by_each(3);
+    campaign.finish(&fleet).assert_clean("upkeep and kill -9");
 }
 
 #[test]
 fn nodes_without_the_module() {
     let mut fleet = Fleet::start_with(5, |index, node| if index < 3 { node } else { node.without_module() });
-    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), Work::default());
-    campaign.until_all_hold(5);
+    let mut campaign = Campaign::start(CONTENDER, &fleet.urls(), Workload::default());
+    campaign.wait_for_holds_by_each(5);
     for node in 0..3 {
         fleet[node].kill();
-        campaign.note_fault();
+        campaign.count_fault();
         // Two with the module and two without it are no majority.
-        campaign.until_all_are_refused(9);
+        campaign.wait_for_failures_only(9);
         fleet[node].restart();
-        campaign.until_all_hold(3);
+        campaign.wait_for_holds_by_each(3);
     }
     let urls = fleet.urls();
-    campaign.finish_on(fleet.iter().take(3), &urls).must_be_clean("the module missing on two of five");
+    campaign.finish_on(fleet.iter().take(3), &urls).assert_clean("the module missing on two of five");
 }

@@ -3,8 +3,8 @@
 
 #![allow(clippy::expect_used, reason = "helpers of tests")]
 
-use redlock_tests::campaign::{Campaign, Ends, Violation, Work, now_ns};
-use redlock_tests::{Answer, Builder, Fleet, SOON, Server, Tampered, eventually, granted, signal, skip};
+use redlock_tests::campaign::{Campaign, EndPolicy, Violation, Workload, now_ns};
+use redlock_tests::{Answer, Builder, Fleet, SOON, Server, SyscallFault, eventually, granted, signal, skip};
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 use tempfile::TempDir;
 
-const CONTENDER: &str = env!("CARGO_BIN_EXE_contender");
+const CONTENDER: &str = env!("CARGO_BIN_EXE_campaign_client");
 
 /// A program that mounts a small disk where it is told and becomes the server there. None if this machine
 /// does not let the test mount one.
@@ -84,25 +84,25 @@ fn nodes_with_full_disks() {
     let fleet = Fleet::start_with(5, |_, node| node.binary(&program));
     // Nothing was granted yet, so the first grant of every node has to be remembered.
     (0..3).for_each(|node| fill(&fleet[node]));
-    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), Work::default());
-    campaign.note_fault();
-    campaign.until_failures(None, 9);
+    let mut campaign = Campaign::start(CONTENDER, &fleet.urls(), Workload::default());
+    campaign.count_fault();
+    campaign.wait_for_failures(None, 9);
     assert_eq!(campaign.holds(), 0, "three of five cannot remember what they grant");
     assert!((0..3).all(|node| fleet[node].log().contains("cannot be written")), "they say why");
     make_room(&fleet[0]);
-    campaign.until_all_hold(5);
+    campaign.wait_for_holds_by_each(5);
     (1..3).for_each(|node| make_room(&fleet[node]));
-    campaign.until_all_hold(3);
+    campaign.wait_for_holds_by_each(3);
     // From now on these are known; only longer ones have to be remembered.
     for (round, group) in [[0, 1], [2, 3], [4, 0]].into_iter().enumerate() {
         group.iter().for_each(|node| fill(&fleet[*node]));
-        campaign.note_fault();
+        campaign.count_fault();
         group.iter().for_each(|node| must_refuse_longer_ones(&fleet[*node], round));
-        campaign.until_all_hold(3);
+        campaign.wait_for_holds_by_each(3);
         group.iter().for_each(|node| make_room(&fleet[*node]));
         group.iter().for_each(|node| must_grant_longer_ones(&fleet[*node], round));
     }
-    campaign.finish(&fleet).must_be_clean("full disks");
+    campaign.finish(&fleet).assert_clean("full disks");
 }
 
 /// What a server calls to be sure that a file is on the disk.
@@ -111,35 +111,35 @@ const SYNCS: &str = "fsync,fdatasync";
 #[test]
 fn nodes_with_failing_disks() {
     let fleet = Fleet::start(5);
-    let fail = |node: usize| Tampered::with(&fleet[node], SYNCS, "error=EIO");
+    let fail = |node: usize| SyscallFault::inject(&fleet[node], SYNCS, "error=EIO");
     // Nothing was granted yet, so the first grant of every node has to be remembered.
     let failing: Vec<_> = (0..3).filter_map(fail).collect();
     if failing.len() < 3 {
         return skip("system calls cannot be tampered with here (needs strace, and the right to trace)");
     }
-    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), Work::default());
-    campaign.note_fault();
-    campaign.until_failures(None, 9);
+    let mut campaign = Campaign::start(CONTENDER, &fleet.urls(), Workload::default());
+    campaign.count_fault();
+    campaign.wait_for_failures(None, 9);
     assert_eq!(campaign.holds(), 0, "three of five cannot remember what they grant");
     assert!((0..3).all(|node| fleet[node].log().contains("cannot be written")), "they say why");
     drop(failing);
-    campaign.until_all_hold(3);
+    campaign.wait_for_holds_by_each(3);
     for node in 0..5 {
         let failing = fail(node).expect("it could be done a moment ago");
-        campaign.note_fault();
+        campaign.count_fault();
         must_refuse_longer_ones(&fleet[node], 0);
-        campaign.until_all_hold(3);
+        campaign.wait_for_holds_by_each(3);
         drop(failing);
         must_grant_longer_ones(&fleet[node], 0);
     }
-    campaign.finish(&fleet).must_be_clean("failing disks");
+    campaign.finish(&fleet).assert_clean("failing disks");
 }
 
 /// A majority whose disks dawdle, and that is killed before they are done. Tells how many of these nodes had granted
 /// a lock of which their files say nothing; nothing if system calls cannot be tampered with here.
 fn kill_while_disks_dawdle(fleet: &mut Fleet, campaign: &mut Campaign, nodes: [usize; 3]) -> Option<usize> {
     let slow: Option<Vec<_>> =
-        nodes.iter().map(|node| Tampered::with(&fleet[*node], SYNCS, "delay_enter=5s")).collect();
+        nodes.iter().map(|node| SyscallFault::inject(&fleet[*node], SYNCS, "delay_enter=5s")).collect();
     let slow = slow?;
     // A server waits with what it writes while it syncs, and does not wait with its answers.
     for node in nodes {
@@ -151,7 +151,7 @@ fn kill_while_disks_dawdle(fleet: &mut Fleet, campaign: &mut Campaign, nodes: [u
             (!is_written(&fleet[node], &format!("probe-{number}"))).then_some(())
         });
     }
-    campaign.until_more_holds(4);
+    campaign.wait_for_holds(4);
     let last = format!("last-{}", now_ns());
     for node in nodes {
         granted(&fleet[node].connect().call_strs(&format!("REDLOCK.ACQUIRE {last} me 100")));
@@ -163,12 +163,12 @@ fn kill_while_disks_dawdle(fleet: &mut Fleet, campaign: &mut Campaign, nodes: [u
     fleet.crash_and(&nodes, |node| {
         lost.fetch_add(usize::from(!is_written(node, &last)), Relaxed);
     });
-    campaign.note_fault();
+    campaign.count_fault();
     Some(lost.into_inner())
 }
 
 /// Lets every node remember the longest time to live beforehand: whatever has to be remembered first, waits for the disk.
-fn grant_the_longest(fleet: &Fleet, work: &Work) {
+fn grant_the_longest(fleet: &Fleet, work: &Workload) {
     for node in fleet.iter() {
         granted(&node.connect().call_strs(&format!("REDLOCK.ACQUIRE longest me {}", work.ttl.as_millis())));
     }
@@ -189,10 +189,10 @@ fn everysec(node: Builder) -> Builder {
 #[test]
 fn nodes_killed_while_their_disks_dawdle() {
     let mut fleet = Fleet::start_with(5, |_, node| everysec(node));
-    let work = Work::default();
+    let work = Workload::default();
     grant_the_longest(&fleet, &work);
-    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), work);
-    campaign.until_all_hold(2);
+    let mut campaign = Campaign::start(CONTENDER, &fleet.urls(), work);
+    campaign.wait_for_holds_by_each(2);
     let mut lost = 0;
     for nodes in [[0, 1, 2], [2, 3, 4]] {
         let Some(lost_now) = kill_while_disks_dawdle(&mut fleet, &mut campaign, nodes) else {
@@ -200,30 +200,30 @@ fn nodes_killed_while_their_disks_dawdle() {
             return skip("system calls cannot be tampered with here (needs strace, and the right to trace)");
         };
         lost = lost.max(lost_now);
-        campaign.until_all_hold(2);
+        campaign.wait_for_holds_by_each(2);
     }
     assert_eq!(lost, 3, "a majority has forgotten what it granted");
-    campaign.finish(&fleet).must_be_clean("kill -9 while the disk dawdles");
+    campaign.finish(&fleet).assert_clean("kill -9 while the disk dawdles");
 }
 
 #[test]
 fn control_nodes_killed_while_their_disks_dawdle_without_the_wait() {
     let forgetful = |_, node: Builder| everysec(node).module_args(["restart-grace", "off"]);
     let mut fleet = Fleet::start_with(5, forgetful);
-    if Tampered::with(&fleet[0], SYNCS, "delay_enter=1ms").is_none() {
+    if SyscallFault::inject(&fleet[0], SYNCS, "delay_enter=1ms").is_none() {
         return skip("system calls cannot be tampered with here (needs strace, and the right to trace)");
     }
     // Nodes write all that they have granted every two seconds, disk or no disk, each at a moment of its own. So that all
     // three have forgotten the same lock, many are granted all the time, and believed in until they run out.
-    let ends = Ends::LeftBehind;
-    let work = Work { ttl: Duration::from_secs(5), tasks: 12, keys: 40, ends, ..Work::default() };
+    let ends = EndPolicy::AllAbandoned;
+    let work = Workload { ttl: Duration::from_secs(5), tasks: 12, keys: 40, ends, ..Workload::default() };
     grant_the_longest(&fleet, &work);
-    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), work);
-    campaign.until_all_hold(1);
+    let mut campaign = Campaign::start(CONTENDER, &fleet.urls(), work);
+    campaign.wait_for_holds_by_each(1);
     let is_overlap = |violation: &Violation| matches!(violation, Violation::Overlap { .. });
-    campaign.until_seen(is_overlap, |campaign| {
+    campaign.inject_until_violation(is_overlap, |campaign| {
         let lost = kill_while_disks_dawdle(&mut fleet, campaign, [0, 2, 4]);
         assert!(lost.is_some(), "it could be done a moment ago");
-        campaign.until_more_holds(8);
+        campaign.wait_for_holds(8);
     });
 }

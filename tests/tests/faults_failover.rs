@@ -2,28 +2,28 @@
 
 #![allow(clippy::expect_used, reason = "helpers of tests")]
 
-use redlock_tests::campaign::{Campaign, Violation, Work};
+use redlock_tests::campaign::{Campaign, Violation, Workload};
 use redlock_tests::{Answer, Builder, Fleet, SOON, Sentinel, Server, Wire, admit, eventually};
 use std::thread;
 use std::time::Duration;
 
-const CONTENDER: &str = env!("CARGO_BIN_EXE_contender");
+const CONTENDER: &str = env!("CARGO_BIN_EXE_campaign_client");
 
 /// Five masters under the eyes of one sentinel, each with a replica.
-struct Watched {
+struct SentinelNode {
     sentinel: Sentinel,
     masters: Fleet,
     replicas: Vec<Server>,
 }
 
-impl Watched {
+impl SentinelNode {
     fn start(describe: impl Fn(Builder) -> Builder) -> Self {
         let masters = Fleet::start_with(5, |_, node| describe(node));
         let replicas = masters.iter().map(|master| describe(Server::builder()).replica_of(master));
         let replicas: Vec<Server> = replicas.map(Builder::start).collect();
         let sentinel = Sentinel::start();
         for (node, (master, replica)) in masters.iter().zip(&replicas).enumerate() {
-            replica.catch_up(master);
+            replica.wait_for_replication(master);
             sentinel.watch(&name(node), master);
         }
         for node in 0..5 {
@@ -63,7 +63,7 @@ impl Watched {
     }
 }
 
-impl Watched {
+impl SentinelNode {
     /// An operator admits the new master of a node: the others are asked, the old one is dead.
     fn admit(&self, node: usize, voters: &[usize], servers: &dyn Fn(usize) -> Wire) {
         let high_water = |voter: &usize| {
@@ -88,17 +88,17 @@ fn name(node: usize) -> String {
 
 #[test]
 fn replicas_that_lack_the_last_grants_take_over_and_are_admitted() {
-    let mut watched = Watched::start(limited);
-    let mut campaign = Campaign::begin(CONTENDER, &watched.addresses(), Work::default());
-    campaign.until_all_hold(3);
+    let mut watched = SentinelNode::start(limited);
+    let mut campaign = Campaign::start(CONTENDER, &watched.addresses(), Workload::default());
+    campaign.wait_for_holds_by_each(3);
     for (group, voters, promoted) in [(&[0, 1][..], &[2, 3, 4][..], &[][..]), (&[2, 3], &[0, 1, 4], &[0, 1])]
     {
         watched.cut(group);
-        campaign.until_more_holds(20);
+        campaign.wait_for_holds(20);
         watched.fail_over(group);
-        campaign.note_fault();
+        campaign.count_fault();
         // The others are a majority and go on.
-        campaign.until_all_hold(2);
+        campaign.wait_for_holds_by_each(2);
         for node in group {
             let servers = |voter: usize| match promoted.contains(&voter) {
                 true => watched.replicas[voter].connect(),
@@ -112,31 +112,31 @@ fn replicas_that_lack_the_last_grants_take_over_and_are_admitted() {
                 (said.field("quarantine-ms") == Some(&Answer::Int(0))).then_some(())
             });
         }
-        campaign.until_all_hold(3);
+        campaign.wait_for_holds_by_each(3);
     }
     let addresses = watched.addresses();
-    let Watched { masters, replicas, .. } = &watched;
+    let SentinelNode { masters, replicas, .. } = &watched;
     let voters = [&replicas[0], &replicas[1], &replicas[2], &replicas[3], &masters[4]];
     campaign
         .finish_on(voters, &addresses)
-        .must_be_clean("failover of masters that are ahead of their replicas");
+        .assert_clean("failover of masters that are ahead of their replicas");
 }
 
 /// An operator who admits nodes that have forgotten their locks, and lets them grant at once.
 #[test]
 fn control_replicas_that_lack_the_last_grants_are_admitted_without_the_wait() {
-    let mut watched = Watched::start(|node| node);
+    let mut watched = SentinelNode::start(|node| node);
     // Much longer than a failover takes: many clients that hold a lock before still hold it after.
-    let work = Work { ttl: Duration::from_secs(30), keys: 12, ..Work::default() };
+    let work = Workload { ttl: Duration::from_secs(30), keys: 12, ..Workload::default() };
     watched.cut(&[0, 1, 2, 3, 4]);
-    let mut campaign = Campaign::begin(CONTENDER, &watched.addresses(), work);
-    campaign.until_all_hold(2);
+    let mut campaign = Campaign::start(CONTENDER, &watched.addresses(), work);
+    campaign.wait_for_holds_by_each(2);
     watched.fail_over(&[0, 1, 2, 3, 4]);
     for replica in &watched.replicas {
         admit(&mut replica.connect(), 0, 0);
     }
     // Most of the others are busy with what they hold.
-    campaign.join_in(&watched.addresses());
+    campaign.add_process(&watched.addresses());
     let is_overlap = |violation: &Violation| matches!(violation, Violation::Overlap { .. });
-    campaign.until_seen(is_overlap, |campaign| campaign.until_more_holds(1));
+    campaign.inject_until_violation(is_overlap, |campaign| campaign.wait_for_holds(1));
 }

@@ -3,11 +3,11 @@
 #![allow(clippy::expect_used, reason = "helpers of tests")]
 
 use fastrand::Rng;
-use redlock_tests::campaign::{Campaign, Violation, Work};
-use redlock_tests::{Answer, Builder, Clock, Fleet, Proxy, Way, seed};
+use redlock_tests::campaign::{Campaign, Violation, Workload};
+use redlock_tests::{Answer, Builder, Clock, Direction, Fleet, Proxy, seed};
 use std::time::Duration;
 
-const CONTENDER: &str = env!("CARGO_BIN_EXE_contender");
+const CONTENDER: &str = env!("CARGO_BIN_EXE_campaign_client");
 
 /// How many times things go wrong.
 fn rounds() -> usize {
@@ -15,14 +15,14 @@ fn rounds() -> usize {
 }
 
 /// Five nodes with clocks of their own, and for every process a proxy before each.
-struct World {
+struct Nodes {
     fleet: Fleet,
     clocks: Vec<Clock>,
     ways: Vec<Vec<Proxy>>,
     chance: Rng,
 }
 
-impl World {
+impl Nodes {
     fn start(seed: u64, describe: impl Fn(usize, Builder) -> Builder) -> Self {
         let clocks: Vec<Clock> = (0..5).map(|_| Clock::new()).collect();
         let fleet = Fleet::start_with(5, |index, node| describe(index, node).clock(&clocks[index]));
@@ -34,9 +34,9 @@ impl World {
         self.ways[process].iter().map(Proxy::url).collect()
     }
 
-    fn campaign(&self, work: Work) -> Campaign {
+    fn campaign(&self, work: Workload) -> Campaign {
         let urls: Vec<_> = (0..3).map(|process| self.urls(process)).collect();
-        Campaign::begin_apart(CONTENDER, &urls, work)
+        Campaign::start_with_routes(CONTENDER, &urls, work)
     }
 
     fn any_nodes(&mut self) -> Vec<usize> {
@@ -45,7 +45,7 @@ impl World {
     }
 
     /// Lets something happen that lasts until it is healed, or is over at once.
-    fn strike(&mut self, campaign: &mut Campaign) {
+    fn inject(&mut self, campaign: &mut Campaign) {
         let nodes = self.any_nodes();
         match self.chance.u8(0..9) {
             0 | 1 => self.fleet.crash(&nodes),
@@ -69,52 +69,52 @@ impl World {
                 campaign.kill(0);
                 // Its ways go to the one that comes in its place.
                 self.ways.rotate_left(1);
-                campaign.join_in(&self.urls(2));
+                campaign.add_process(&self.urls(2));
             }
             7 => self.ways.iter().for_each(|ways| nodes.iter().for_each(|node| ways[*node].cut())),
             _ => {
                 let process = self.chance.usize(..3);
                 let (way, deed) = (self.chance.bool(), self.chance.u8(0..4));
-                let way = if way { Way::There } else { Way::Back };
+                let way = if way { Direction::ToServer } else { Direction::ToClient };
                 for proxy in nodes.iter().map(|node| &self.ways[process][*node]) {
                     match deed {
-                        0 => proxy.lose(way),
+                        0 => proxy.drop_bytes(way),
                         1 => proxy.hold(way),
                         2 => proxy.delay(way, Duration::from_millis(60)),
-                        _ => proxy.close_door(),
+                        _ => proxy.refuse_connections(),
                     }
                 }
             }
         }
-        campaign.note_fault();
+        campaign.count_fault();
     }
 
     fn heal(&self, campaign: &Campaign) {
         self.fleet.iter().for_each(|node| node.resume());
         campaign.processes.iter().for_each(|process| process.resume());
-        self.ways.iter().flatten().for_each(Proxy::pass);
+        self.ways.iter().flatten().for_each(Proxy::clear_faults);
     }
 }
 
 fn everything_goes_wrong(name: &str, fixed: u64, describe: impl Fn(usize, Builder) -> Builder) {
     let seed = seed(fixed);
-    let mut world = World::start(seed, describe);
-    let mut campaign = world.campaign(Work::default());
-    campaign.until_all_hold(2);
+    let mut world = Nodes::start(seed, describe);
+    let mut campaign = world.campaign(Workload::default());
+    campaign.wait_for_holds_by_each(2);
     for _ in 0..rounds() {
         for _ in 0..world.chance.u8(1..4) {
-            world.strike(&mut campaign);
+            world.inject(&mut campaign);
         }
         // Nobody knows whether locks can be had now; some attempts come to their end in any case, if any
         // process runs.
-        if world.chance.bool() && campaign.has_somebody_running() {
-            campaign.until_attempts(8);
+        if world.chance.bool() && campaign.any_running() {
+            campaign.wait_for_attempts(8);
         }
         world.heal(&campaign);
-        campaign.until_more_holds(5);
+        campaign.wait_for_holds(5);
     }
-    campaign.until_all_hold(2);
-    campaign.finish(&world.fleet).must_be_clean(&format!("{name}, seed {seed}"));
+    campaign.wait_for_holds_by_each(2);
+    campaign.finish(&world.fleet).assert_clean(&format!("{name}, seed {seed}"));
 }
 
 #[test]
@@ -133,13 +133,13 @@ fn everything_goes_wrong_with_an_append_only_file() {
 
 #[test]
 fn control_everything_goes_wrong_without_the_wait() {
-    let mut world = World::start(0x5eed_0103, |_, node| node.module_args(["restart-grace", "off"]));
-    let mut campaign = world.campaign(Work { ttl: Duration::from_secs(1), ..Work::default() });
+    let mut world = Nodes::start(0x5eed_0103, |_, node| node.module_args(["restart-grace", "off"]));
+    let mut campaign = world.campaign(Workload { ttl: Duration::from_secs(1), ..Workload::default() });
     let is_overlap = |violation: &Violation| matches!(violation, Violation::Overlap { .. });
-    campaign.until_seen(is_overlap, |campaign| {
-        campaign.until_more_holds(5);
-        world.strike(campaign);
+    campaign.inject_until_violation(is_overlap, |campaign| {
+        campaign.wait_for_holds(5);
+        world.inject(campaign);
         world.heal(campaign);
-        campaign.until_more_holds(5);
+        campaign.wait_for_holds(5);
     });
 }

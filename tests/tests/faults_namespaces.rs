@@ -1,21 +1,23 @@
 //! Five nodes and three clients on hosts of their own, with the kernel's network between them: cables that are
 //! pulled, packets that go one way only, links that are too narrow.
 
-use redlock_tests::campaign::{Campaign, Host, Internet, Lock, Validity, Violation, Work, now_ns};
+use redlock_tests::campaign::{
+    Campaign, Host, LockMethod, Validity, Violation, VirtualNetwork, Workload, now_ns,
+};
 use redlock_tests::{Builder, SOON, Server, eventually, skip};
 use std::time::Duration;
 
-const CONTENDER: &str = env!("CARGO_BIN_EXE_contender");
+const CONTENDER: &str = env!("CARGO_BIN_EXE_campaign_client");
 
 /// Five hosts with a node each, and three with a client each.
-struct World {
+struct Hosts {
     nodes: Vec<Server>,
-    internet: Internet,
+    internet: VirtualNetwork,
 }
 
-impl World {
+impl Hosts {
     fn start(describe: impl Fn(Builder) -> Builder) -> Option<Self> {
-        let Some(internet) = Internet::lay(8) else {
+        let Some(internet) = VirtualNetwork::create(8) else {
             skip("there is no network of its own to be had here (needs root, `ip` and `nsenter`)");
             return None;
         };
@@ -36,12 +38,12 @@ impl World {
         &self.internet.hosts[5 + client]
     }
 
-    fn campaign(&self, work: Work) -> Campaign {
+    fn campaign(&self, work: Workload) -> Campaign {
         let urls: Vec<String> =
             (0..5).map(|node| format!("redis://{}:6379", self.node_host(node).address())).collect();
-        let mut campaign = Campaign::begin_apart(CONTENDER, &[], work);
+        let mut campaign = Campaign::start_with_routes(CONTENDER, &[], work);
         for client in 0..3 {
-            campaign.join_through(self.client_host(client).command(CONTENDER), &urls);
+            campaign.add_process_with(self.client_host(client).command(CONTENDER), &urls);
         }
         campaign
     }
@@ -53,110 +55,110 @@ impl World {
 }
 
 /// Connections through a pulled cable are not closed: a client has to notice by itself.
-fn work() -> Work {
-    Work { ttl: Duration::from_millis(400), ..Work::default() }
+fn work() -> Workload {
+    Workload { ttl: Duration::from_millis(400), ..Workload::default() }
 }
 
 #[test]
 fn cables_are_pulled() {
-    let Some(world) = World::start(|node| node) else { return };
+    let Some(world) = Hosts::start(|node| node) else { return };
     let mut campaign = world.campaign(work());
-    campaign.until_all_hold(3);
+    campaign.wait_for_holds_by_each(3);
     for group in [&[0, 1][..], &[2, 3, 4], &[4, 0], &[0, 1, 2, 3, 4]] {
-        group.iter().for_each(|node| world.node_host(*node).unplug());
-        campaign.note_fault();
+        group.iter().for_each(|node| world.node_host(*node).link_down());
+        campaign.count_fault();
         if group.len() < 3 {
-            campaign.until_all_hold(3);
+            campaign.wait_for_holds_by_each(3);
         } else {
-            campaign.until_all_are_refused(9);
+            campaign.wait_for_failures_only(9);
         }
-        group.iter().for_each(|node| world.node_host(*node).plug_in());
-        campaign.until_all_hold(2);
+        group.iter().for_each(|node| world.node_host(*node).link_up());
+        campaign.wait_for_holds_by_each(2);
     }
-    campaign.finish_on(&world.nodes, &world.addresses()).must_be_clean("cables pulled");
+    campaign.finish_on(&world.nodes, &world.addresses()).assert_clean("cables pulled");
 }
 
 #[test]
 fn packets_go_one_way_only() {
-    let Some(world) = World::start(|node| node) else { return };
+    let Some(world) = Hosts::start(|node| node) else { return };
     let mut campaign = world.campaign(work());
-    campaign.until_all_hold(3);
+    campaign.wait_for_holds_by_each(3);
     for (round, nodes) in [[0, 1, 2], [2, 3, 4], [4, 0, 1]].into_iter().enumerate() {
         let alone = world.client_host(round);
         // Requests arrive and are granted; of the answers nothing comes back.
-        nodes.iter().for_each(|node| world.node_host(*node).send_nothing_to(alone));
+        nodes.iter().for_each(|node| world.node_host(*node).block_sends_to(alone));
         let cut_ns = now_ns();
-        campaign.note_fault();
-        campaign.until_failures(Some(round as u64), 3);
+        campaign.count_fault();
+        campaign.wait_for_failures(Some(round as u64), 3);
         for other in (0..3).filter(|other| *other != round) {
-            campaign.until_holds_of(other as u64, 3);
+            campaign.wait_for_holds_by(other as u64, 3);
         }
         let in_vain = campaign.holds_between(round as u64, cut_ns, now_ns());
         assert_eq!(in_vain, 0, "two nodes of five are no majority");
-        nodes.iter().for_each(|node| world.node_host(*node).send_again_to(alone));
-        campaign.until_all_hold(1);
+        nodes.iter().for_each(|node| world.node_host(*node).unblock_sends_to(alone));
+        campaign.wait_for_holds_by_each(1);
     }
-    campaign.finish_on(&world.nodes, &world.addresses()).must_be_clean("packets one way only");
+    campaign.finish_on(&world.nodes, &world.addresses()).assert_clean("packets one way only");
 }
 
 /// Where two votes of five are enough, each side of a cut has its own holder.
 #[test]
 fn control_locks_of_two_votes_on_both_sides_of_a_cut_in_the_kernel() {
-    let Some(world) = World::start(Builder::without_module) else { return };
-    let lock = Lock::Plain { votes: 2, validity: Validity::FromRequest };
-    let mut campaign = world.campaign(Work { lock, ..work() });
-    campaign.until_all_hold(1);
+    let Some(world) = Hosts::start(Builder::without_module) else { return };
+    let lock = LockMethod::Plain { votes: 2, validity: Validity::FromRequest };
+    let mut campaign = world.campaign(Workload { lock, ..work() });
+    campaign.wait_for_holds_by_each(1);
     for node in 0..5 {
         let cut_off = if node < 2 { 1..3 } else { 0..1 };
-        cut_off.for_each(|client| world.node_host(node).send_nothing_to(world.client_host(client)));
+        cut_off.for_each(|client| world.node_host(node).block_sends_to(world.client_host(client)));
     }
     let is_overlap = |violation: &Violation| matches!(violation, Violation::Overlap { .. });
-    campaign.until_seen(is_overlap, |campaign| campaign.until_all_hold(2));
+    campaign.inject_until_violation(is_overlap, |campaign| campaign.wait_for_holds_by_each(2));
 }
 
 /// Two links are so narrow that they lose more than they let through, the others lose some.
 #[test]
 fn links_are_too_narrow() {
-    let Some(world) = World::start(|node| node) else { return };
+    let Some(world) = Hosts::start(|node| node) else { return };
     let mut campaign = world.campaign(work());
-    campaign.until_all_hold(3);
+    campaign.wait_for_holds_by_each(3);
     for (node, kilobits) in [40, 40, 250, 250, 250].into_iter().enumerate() {
-        if !world.node_host(node).narrow(kilobits) {
+        if !world.node_host(node).limit_rate(kilobits) {
             return skip("the kernel cannot narrow a link here (needs `tc` and its token bucket)");
         }
-        campaign.note_fault();
+        campaign.count_fault();
     }
     for node in 0..2 {
         let host = world.node_host(node);
-        eventually("packets are lost", SOON * 3, || (host.dropped() > 5).then_some(()));
+        eventually("packets are lost", SOON * 3, || (host.dropped_by_rate_limit() > 5).then_some(()));
     }
-    assert!(campaign.all_hold_and_nobody_starves(10), "locks can be had: {}", campaign.counts());
-    let lost: u64 = (0..5).map(|node| world.node_host(node).dropped()).sum();
-    (0..5).for_each(|node| world.node_host(node).widen());
-    campaign.until_all_hold(3);
+    assert!(campaign.all_make_progress(10), "locks can be had: {}", campaign.summary());
+    let lost: u64 = (0..5).map(|node| world.node_host(node).dropped_by_rate_limit()).sum();
+    (0..5).for_each(|node| world.node_host(node).remove_rate_limit());
+    campaign.wait_for_holds_by_each(3);
     let name = format!("links too narrow, {lost} packets lost");
-    campaign.finish_on(&world.nodes, &world.addresses()).must_be_clean(&name);
+    campaign.finish_on(&world.nodes, &world.addresses()).assert_clean(&name);
 }
 
 /// Every host loses three packets of ten, to everybody: a request and its answer get through half of the time, and the
 /// kernel sends them again and again.
 #[test]
 fn three_packets_of_ten_are_lost() {
-    let Some(world) = World::start(|node| node) else { return };
+    let Some(world) = Hosts::start(|node| node) else { return };
     // The kernel waits 200 ms before it sends anything again.
-    let mut campaign = world.campaign(Work { ttl: Duration::from_secs(2), ..Work::default() });
-    campaign.until_all_hold(3);
+    let mut campaign = world.campaign(Workload { ttl: Duration::from_secs(2), ..Workload::default() });
+    campaign.wait_for_holds_by_each(3);
     for host in &world.internet.hosts {
-        if !host.lose(30) {
+        if !host.drop_packets(30) {
             return skip("the kernel cannot lose packets by chance here (needs `nft`)");
         }
-        campaign.note_fault();
+        campaign.count_fault();
     }
-    assert!(campaign.all_hold_and_nobody_starves(2), "locks can be had: {}", campaign.counts());
-    let lost: u64 = world.internet.hosts.iter().map(Host::lost).sum();
+    assert!(campaign.all_make_progress(2), "locks can be had: {}", campaign.summary());
+    let lost: u64 = world.internet.hosts.iter().map(Host::dropped_packets).sum();
     assert!(lost > 10, "only {lost} packets were lost");
-    world.internet.hosts.iter().for_each(Host::lose_nothing);
-    campaign.until_all_hold(2);
+    world.internet.hosts.iter().for_each(Host::stop_dropping_packets);
+    campaign.wait_for_holds_by_each(2);
     let name = format!("three of ten packets lost, {lost} in all");
-    campaign.finish_on(&world.nodes, &world.addresses()).must_be_clean(&name);
+    campaign.finish_on(&world.nodes, &world.addresses()).assert_clean(&name);
 }

@@ -1,32 +1,32 @@
 //! A bad network between several client processes and five nodes. Every process has ways of its own, so that
 //! one of them can be cut off while the others go on.
 
-use redlock_tests::campaign::{Campaign, Lock, Validity, Violation, Work, now_ns};
-use redlock_tests::{Fleet, Proxy, Way};
+use redlock_tests::campaign::{Campaign, LockMethod, Validity, Violation, Workload, now_ns};
+use redlock_tests::{Direction, Fleet, Proxy};
 use std::time::Duration;
 
-const CONTENDER: &str = env!("CARGO_BIN_EXE_contender");
+const CONTENDER: &str = env!("CARGO_BIN_EXE_campaign_client");
 
 /// A fault of one way to one node.
 type Fault = (&'static str, fn(&Proxy));
 
 /// After these, nothing useful comes back from the node.
 const CUTS: [Fault; 8] = [
-    ("refused", Proxy::close_door),
-    ("closed at once", Proxy::slam_door),
-    ("requests lost", |way| way.lose(Way::There)),
-    ("replies lost", |way| way.lose(Way::Back)),
+    ("refused", Proxy::refuse_connections),
+    ("closed at once", Proxy::close_new_connections),
+    ("requests lost", |way| way.drop_bytes(Direction::ToServer)),
+    ("replies lost", |way| way.drop_bytes(Direction::ToClient)),
     ("both lost", |way| {
-        way.lose(Way::There);
-        way.lose(Way::Back);
+        way.drop_bytes(Direction::ToServer);
+        way.drop_bytes(Direction::ToClient);
     }),
     // What is held back arrives in the end, long after everybody has given it up.
-    ("requests held", |way| way.hold(Way::There)),
-    ("replies held", |way| way.hold(Way::Back)),
+    ("requests held", |way| way.hold(Direction::ToServer)),
+    ("replies held", |way| way.hold(Direction::ToClient)),
     // Nor any news: what a node hands over to those in its line is a true grant, whatever it replied before.
     ("garbage", |way| {
-        way.hush();
-        way.forge("REDLOCK.ACQUIRE", *b"*2\r\n:1\r\n$3\r\nyes\r\n");
+        way.drop_pushes();
+        way.forge_reply("REDLOCK.ACQUIRE", *b"*2\r\n:1\r\n$3\r\nyes\r\n");
     }),
 ];
 
@@ -42,10 +42,10 @@ impl Network {
         Self { fleet, ways }
     }
 
-    fn campaign(&self, work: Work) -> Campaign {
+    fn campaign(&self, work: Workload) -> Campaign {
         let urls: Vec<Vec<String>> =
             self.ways.iter().map(|ways| ways.iter().map(Proxy::url).collect()).collect();
-        Campaign::begin_apart(CONTENDER, &urls, work)
+        Campaign::start_with_routes(CONTENDER, &urls, work)
     }
 
     /// The ways of all processes to one node.
@@ -54,33 +54,33 @@ impl Network {
     }
 
     fn heal(&self) {
-        self.ways.iter().flatten().for_each(Proxy::pass);
+        self.ways.iter().flatten().for_each(Proxy::clear_faults);
     }
 }
 
 #[test]
 fn nodes_of_a_minority_cannot_be_reached() {
     let network = Network::start(Fleet::start(5));
-    let mut campaign = network.campaign(Work::default());
-    campaign.until_all_hold(3);
+    let mut campaign = network.campaign(Workload::default());
+    campaign.wait_for_holds_by_each(3);
     for (round, (_, cut)) in CUTS.iter().enumerate() {
         for node in [round % 5, (round + 2) % 5] {
             network.to(node).for_each(cut);
         }
-        campaign.note_fault();
-        campaign.until_all_hold(3);
+        campaign.count_fault();
+        campaign.wait_for_holds_by_each(3);
         network.heal();
-        campaign.until_all_hold(1);
+        campaign.wait_for_holds_by_each(1);
     }
-    campaign.finish(&network.fleet).must_be_clean("a minority out of reach");
+    campaign.finish(&network.fleet).assert_clean("a minority out of reach");
 }
 
 #[test]
 fn one_process_cannot_reach_a_majority() {
     let network = Network::start(Fleet::start(5));
     // One lock at a time: garbage is given for one command.
-    let mut campaign = network.campaign(Work { at_once: 1, ..Work::default() });
-    campaign.until_all_hold(3);
+    let mut campaign = network.campaign(Workload { at_once: 1, ..Workload::default() });
+    campaign.wait_for_holds_by_each(3);
     for (round, (name, cut)) in CUTS.iter().enumerate() {
         let alone = round % 3;
         let process = alone as u64;
@@ -88,33 +88,33 @@ fn one_process_cannot_reach_a_majority() {
             cut(&network.ways[alone][(round + node) % 5]);
         }
         let cut_ns = now_ns();
-        campaign.note_fault();
-        campaign.until_failures(Some(process), 3);
+        campaign.count_fault();
+        campaign.wait_for_failures(Some(process), 3);
         for other in (0..3).filter(|other| *other != process) {
-            campaign.until_holds_of(other, 3);
+            campaign.wait_for_holds_by(other, 3);
         }
         let in_vain = campaign.holds_between(process, cut_ns, now_ns());
         assert_eq!(in_vain, 0, "{name}: two nodes of five are no majority");
         network.heal();
-        campaign.until_holds_of(process, 1);
+        campaign.wait_for_holds_by(process, 1);
     }
-    campaign.finish(&network.fleet).must_be_clean("a majority out of reach of one process");
+    campaign.finish(&network.fleet).assert_clean("a majority out of reach of one process");
 }
 
 /// Where two votes of five are enough, each side of a cut has its own holder.
 #[test]
 fn control_locks_of_two_votes_on_both_sides_of_a_cut() {
     let network = Network::start(Fleet::start_with(5, |_, node| node.without_module()));
-    let lock = Lock::Plain { votes: 2, validity: Validity::FromRequest };
-    let mut campaign = network.campaign(Work { lock, ..Work::default() });
+    let lock = LockMethod::Plain { votes: 2, validity: Validity::FromRequest };
+    let mut campaign = network.campaign(Workload { lock, ..Workload::default() });
     let is_overlap = |violation: &Violation| matches!(violation, Violation::Overlap { .. });
-    campaign.until_seen(is_overlap, |campaign| {
-        campaign.until_all_hold(1);
+    campaign.inject_until_violation(is_overlap, |campaign| {
+        campaign.wait_for_holds_by_each(1);
         for node in 0..5 {
             let cut_off = if node < 2 { &network.ways[1..] } else { &network.ways[..1] };
-            cut_off.iter().for_each(|ways| ways[node].close_door());
+            cut_off.iter().for_each(|ways| ways[node].refuse_connections());
         }
-        campaign.until_all_hold(10);
+        campaign.wait_for_holds_by_each(10);
         network.heal();
     });
 }
@@ -123,23 +123,23 @@ fn control_locks_of_two_votes_on_both_sides_of_a_cut() {
 #[test]
 fn control_replies_that_look_like_grants() {
     let network = Network::start(Fleet::start(5));
-    let mut campaign = network.campaign(Work { at_once: 1, ..Work::default() });
-    campaign.until_all_hold(1);
+    let mut campaign = network.campaign(Workload { at_once: 1, ..Workload::default() });
+    campaign.wait_for_holds_by_each(1);
     for node in 0..3 {
-        network.to(node).for_each(|way| way.forge("REDLOCK.ACQUIRE", *b":1000000\r\n"));
+        network.to(node).for_each(|way| way.forge_reply("REDLOCK.ACQUIRE", *b":1000000\r\n"));
     }
     let is_seen = |violation: &Violation| {
         matches!(violation, Violation::Overlap { .. } | Violation::FenceRepeated { .. })
     };
-    campaign.until_seen(is_seen, |campaign| campaign.until_more_holds(5));
+    campaign.inject_until_violation(is_seen, |campaign| campaign.wait_for_holds(5));
 }
 
 #[test]
 fn connections_are_reset_and_clients_killed_all_the_time() {
     let network = Network::start(Fleet::start(5));
-    let mut campaign = network.campaign(Work::default());
+    let mut campaign = network.campaign(Workload::default());
     for round in 0..40 {
-        campaign.until_more_holds(5);
+        campaign.wait_for_holds(5);
         let node = round % 5;
         if round % 2 == 0 {
             network.to(node).for_each(Proxy::cut);
@@ -147,43 +147,43 @@ fn connections_are_reset_and_clients_killed_all_the_time() {
             // The node itself ends all connections but the one that says so.
             network.fleet[node].kill_clients();
         }
-        campaign.note_fault();
+        campaign.count_fault();
     }
-    campaign.until_all_hold(3);
-    campaign.finish(&network.fleet).must_be_clean("resets and CLIENT KILL");
+    campaign.wait_for_holds_by_each(3);
+    campaign.finish(&network.fleet).assert_clean("resets and CLIENT KILL");
 }
 
 /// Slows every way down. Three of five nodes answer after 25 ms at the latest.
 fn slow_down(network: &Network, campaign: &Campaign) {
     for (node, ms) in [(0, 60), (1, 200), (2, 5), (3, 15), (4, 25)] {
         for way in network.to(node) {
-            way.delay(Way::There, Duration::from_millis(ms / 2));
-            way.delay(Way::Back, Duration::from_millis(ms / 2));
+            way.delay(Direction::ToServer, Duration::from_millis(ms / 2));
+            way.delay(Direction::ToClient, Duration::from_millis(ms / 2));
         }
-        campaign.note_fault();
+        campaign.count_fault();
     }
 }
 
 #[test]
 fn every_way_is_slow() {
     let network = Network::start(Fleet::start(5));
-    let mut campaign = network.campaign(Work::default());
+    let mut campaign = network.campaign(Workload::default());
     slow_down(&network, &campaign);
-    assert!(campaign.all_hold_and_nobody_starves(20), "locks can be had: {}", campaign.counts());
+    assert!(campaign.all_make_progress(20), "locks can be had: {}", campaign.summary());
     network.heal();
-    campaign.until_all_hold(5);
-    campaign.finish(&network.fleet).must_be_clean("slow ways");
+    campaign.wait_for_holds_by_each(5);
+    campaign.finish(&network.fleet).assert_clean("slow ways");
 }
 
 /// Whoever gives a node 10 ms to answer has no majority on these ways.
 #[test]
 fn control_clients_in_a_hurry_on_slow_ways() {
     let network = Network::start(Fleet::start(5));
-    let mut campaign = network.campaign(Work { lock: Lock::Hasty, ..Work::default() });
-    campaign.until_more_holds(3);
+    let mut campaign = network.campaign(Workload { lock: LockMethod::ShortTimeout, ..Workload::default() });
+    campaign.wait_for_holds(3);
     slow_down(&network, &campaign);
     // What was asked before may still be granted.
-    campaign.until_attempts(9);
-    assert!(!campaign.all_hold_and_nobody_starves(20), "the checks see nothing: {}", campaign.counts());
-    println!("control: {}, and nobody gets a lock any more", campaign.counts());
+    campaign.wait_for_attempts(9);
+    assert!(!campaign.all_make_progress(20), "the checks see nothing: {}", campaign.summary());
+    println!("control: {}, and nobody gets a lock any more", campaign.summary());
 }

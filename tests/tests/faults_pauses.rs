@@ -1,41 +1,41 @@
 //! Nodes and clients that stop where they stand, for longer than any lock lasts, and go on as if nothing were.
 
-use redlock_tests::campaign::{Campaign, Fencing, Lock, Validity, Violation, Work, now_ns};
+use redlock_tests::campaign::{Campaign, Fencing, LockMethod, Validity, Violation, Workload, now_ns};
 use redlock_tests::{Answer, Fleet, SOON, eventually};
 use std::time::Duration;
 
-const CONTENDER: &str = env!("CARGO_BIN_EXE_contender");
+const CONTENDER: &str = env!("CARGO_BIN_EXE_campaign_client");
 
 #[test]
 fn nodes_paused_and_resumed() {
     let fleet = Fleet::start(5);
-    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), Work::default());
-    campaign.until_all_hold(3);
+    let mut campaign = Campaign::start(CONTENDER, &fleet.urls(), Workload::default());
+    campaign.wait_for_holds_by_each(3);
     for group in [&[0, 1][..], &[2, 3, 4], &[4, 0], &[0, 1, 2, 3, 4], &[1, 3]] {
         group.iter().for_each(|node| fleet[*node].pause());
-        campaign.note_fault();
+        campaign.count_fault();
         if group.len() < 3 {
-            campaign.until_all_hold(3);
+            campaign.wait_for_holds_by_each(3);
         } else {
             // Attempts last longer than a lock: requests that are as old wait in the nodes' sockets.
-            campaign.until_failures(None, 3);
-            campaign.until_all_are_refused(6);
+            campaign.wait_for_failures(None, 3);
+            campaign.wait_for_failures_only(6);
         }
         group.iter().for_each(|node| fleet[*node].resume());
-        campaign.until_all_hold(2);
+        campaign.wait_for_holds_by_each(2);
     }
-    campaign.finish(&fleet).must_be_clean("SIGSTOP of nodes");
+    campaign.finish(&fleet).assert_clean("SIGSTOP of nodes");
 }
 
 /// A client that waits for as long as it takes, and counts from the answer.
 #[test]
 fn control_nodes_paused_under_locks_that_count_from_the_answer() {
     let fleet = Fleet::start_with(5, |_, node| node.without_module());
-    let lock = Lock::Plain { votes: 3, validity: Validity::FromAnswer };
-    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), Work { lock, ..Work::default() });
+    let lock = LockMethod::Plain { votes: 3, validity: Validity::FromAnswer };
+    let mut campaign = Campaign::start(CONTENDER, &fleet.urls(), Workload { lock, ..Workload::default() });
     let is_overlap = |violation: &Violation| matches!(violation, Violation::Overlap { .. });
-    campaign.until_seen(is_overlap, |campaign| {
-        campaign.until_more_holds(5);
+    campaign.inject_until_violation(is_overlap, |campaign| {
+        campaign.wait_for_holds(5);
         fleet[2].pause();
         // Everybody waits for one node, and what the others have granted runs out.
         for node in [0, 1, 3, 4] {
@@ -45,7 +45,7 @@ fn control_nodes_paused_under_locks_that_count_from_the_answer() {
             });
         }
         fleet[2].resume();
-        campaign.until_more_holds(5);
+        campaign.wait_for_holds(5);
     });
 }
 
@@ -57,13 +57,13 @@ fn pause_holders(campaign: &mut Campaign) -> usize {
         let paused_ns = now_ns();
         campaign.processes[process].pause();
         for other in (0..3).filter(|other| *other != process) {
-            campaign.until_holds_of(other as u64, 12);
+            campaign.wait_for_holds_by(other as u64, 12);
         }
         let resumed_ns = now_ns();
         campaign.processes[process].resume();
-        campaign.note_fault();
-        campaign.until_holds_of(process as u64, 3);
-        learned += campaign.learned_of_their_loss(process as u64, paused_ns, resumed_ns);
+        campaign.count_fault();
+        campaign.wait_for_holds_by(process as u64, 3);
+        learned += campaign.losses_noticed_after_pause(process as u64, paused_ns, resumed_ns);
     }
     learned
 }
@@ -71,49 +71,49 @@ fn pause_holders(campaign: &mut Campaign) -> usize {
 #[test]
 fn holders_paused_past_their_time() {
     let fleet = Fleet::start(5);
-    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), Work::default());
-    campaign.until_all_hold(3);
+    let mut campaign = Campaign::start(CONTENDER, &fleet.urls(), Workload::default());
+    campaign.wait_for_holds_by_each(3);
     // Until one has learned of its loss, and one that had looked before it slept was turned away by the storage.
     let mut learned = 0;
     eventually("holders of the past were told, and their writes turned away", SOON * 6, || {
         learned += pause_holders(&mut campaign);
-        (learned > 0 && campaign.turned_away() > 0).then_some(())
+        (learned > 0 && campaign.rejected_writes() > 0).then_some(())
     });
-    campaign.finish(&fleet).must_be_clean("SIGSTOP of clients");
+    campaign.finish(&fleet).assert_clean("SIGSTOP of clients");
 }
 
 /// Holders whose processes run are told before their time is up.
 #[test]
 fn holders_who_do_nothing_but_wait_are_told_in_time() {
     let fleet = Fleet::start(5);
-    let work = Work { ttl: Duration::from_millis(600), ..Work::default() };
-    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), work);
+    let work = Workload { ttl: Duration::from_millis(600), ..Workload::default() };
+    let mut campaign = Campaign::start(CONTENDER, &fleet.urls(), work);
     eventually("somebody was told who ran all the time", SOON * 6, || {
-        campaign.until_more_holds(20);
-        (campaign.told() > 0).then_some(())
+        campaign.wait_for_holds(20);
+        (campaign.timely_loss_notifications() > 0).then_some(())
     });
-    campaign.finish(&fleet).must_be_clean("told in time");
+    campaign.finish(&fleet).assert_clean("told in time");
 }
 
 /// A lock that tells its holder nothing: whoever looks at the clock looks too late.
 #[test]
 fn control_holders_of_plain_locks_are_told_by_nobody() {
     let fleet = Fleet::start_with(5, |_, node| node.without_module());
-    let work = Work { lock: Lock::PLAIN, ..Work::default() };
-    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), work);
+    let work = Workload { lock: LockMethod::PLAIN, ..Workload::default() };
+    let mut campaign = Campaign::start(CONTENDER, &fleet.urls(), work);
     let is_late = |violation: &Violation| matches!(violation, Violation::LossToldLate { .. });
-    campaign.until_seen(is_late, |campaign| campaign.until_more_holds(10));
+    campaign.inject_until_violation(is_late, |campaign| campaign.wait_for_holds(10));
 }
 
 /// A storage that does not look at fences takes what a holder of the past has still to say.
 #[test]
 fn control_holders_paused_past_their_time_before_a_storage_without_fences() {
     let fleet = Fleet::start(5);
-    let work = Work { fencing: Fencing::Ignored, ..Work::default() };
-    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), work);
-    campaign.until_all_hold(3);
+    let work = Workload { fencing: Fencing::Ignored, ..Workload::default() };
+    let mut campaign = Campaign::start(CONTENDER, &fleet.urls(), work);
+    campaign.wait_for_holds_by_each(3);
     let is_stale = |violation: &Violation| matches!(violation, Violation::StaleWrite { .. });
-    campaign.until_seen(is_stale, |campaign| {
+    campaign.inject_until_violation(is_stale, |campaign| {
         let _ = pause_holders(campaign);
     });
 }
@@ -121,33 +121,33 @@ fn control_holders_paused_past_their_time_before_a_storage_without_fences() {
 /// Kills the oldest process and lets another come in its place.
 fn kill_one(campaign: &mut Campaign, fleet: &Fleet) {
     campaign.kill(0);
-    campaign.note_fault();
-    campaign.join_in(&fleet.urls());
+    campaign.count_fault();
+    campaign.add_process(&fleet.urls());
 }
 
 #[test]
 fn clients_killed_with_locks_in_their_hands() {
     let fleet = Fleet::start(5);
-    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), Work::default());
+    let mut campaign = Campaign::start(CONTENDER, &fleet.urls(), Workload::default());
     for _ in 0..6 {
-        campaign.until_more_holds(15);
+        campaign.wait_for_holds(15);
         kill_one(&mut campaign, &fleet);
-        assert!(campaign.all_hold_and_nobody_starves(2), "locks can be had: {}", campaign.counts());
+        assert!(campaign.all_make_progress(2), "locks can be had: {}", campaign.summary());
     }
-    campaign.until_more_holds(20);
-    campaign.finish(&fleet).must_be_clean("kill -9 of clients");
+    campaign.wait_for_holds(20);
+    campaign.finish(&fleet).assert_clean("kill -9 of clients");
 }
 
 /// Locks without a time to live stay with the dead, until there are none left.
 #[test]
 fn control_clients_killed_with_endless_locks_in_their_hands() {
     let fleet = Fleet::start_with(5, |_, node| node.without_module());
-    let work = Work { lock: Lock::Endless, ..Work::default() };
-    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), work);
+    let work = Workload { lock: LockMethod::NoExpiry, ..Workload::default() };
+    let mut campaign = Campaign::start(CONTENDER, &fleet.urls(), work);
     eventually("the checks see it", SOON * 6, || {
-        let can_be_had = campaign.all_hold_and_nobody_starves(2);
+        let can_be_had = campaign.all_make_progress(2);
         kill_one(&mut campaign, &fleet);
         (!can_be_had).then_some(())
     });
-    println!("control: {}, and nobody gets a lock any more", campaign.counts());
+    println!("control: {}, and nobody gets a lock any more", campaign.summary());
 }

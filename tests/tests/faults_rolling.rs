@@ -4,7 +4,7 @@
 #![allow(clippy::expect_used, reason = "helpers of tests")]
 
 use redlock_client::LockManager;
-use redlock_tests::campaign::{Campaign, Violation, Work};
+use redlock_tests::campaign::{Campaign, Violation, Workload};
 use redlock_tests::{
     Answer, Builder, Fleet, OLDER_VERSION, SOON, Server, eventually, module_path, older_module,
 };
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tempfile::TempDir;
 
-const CONTENDER: &str = env!("CARGO_BIN_EXE_contender");
+const CONTENDER: &str = env!("CARGO_BIN_EXE_campaign_client");
 
 fn node_says(node: &Server, field: &str) -> Answer {
     node.connect().call_strs("REDLOCK.NODE").field(field).cloned().expect("a field of REDLOCK.NODE")
@@ -30,11 +30,11 @@ fn until_it_grants(node: &Server) {
 fn roll(fleet: &mut Fleet, campaign: &mut Campaign) {
     for node in 0..5 {
         fleet[node].shutdown();
-        campaign.note_fault();
-        campaign.until_all_hold(2);
+        campaign.count_fault();
+        campaign.wait_for_holds_by_each(2);
         fleet[node].restart();
         until_it_grants(&fleet[node]);
-        campaign.until_all_hold(2);
+        campaign.wait_for_holds_by_each(2);
     }
 }
 
@@ -82,10 +82,10 @@ fn keeps_everything(node: Builder) -> Builder {
 
 fn restart_in_turn(name: &str, describe: fn(Builder) -> Builder) {
     let mut fleet = Fleet::start_with(5, |_, node| describe(node));
-    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), Work::default());
-    campaign.until_all_hold(2);
+    let mut campaign = Campaign::start(CONTENDER, &fleet.urls(), Workload::default());
+    campaign.wait_for_holds_by_each(2);
     roll(&mut fleet, &mut campaign);
-    campaign.finish(&fleet).must_be_clean(name);
+    campaign.finish(&fleet).assert_clean(name);
 }
 
 #[test]
@@ -102,15 +102,15 @@ fn nodes_restarted_in_turn_with_an_append_only_file() {
 fn control_nodes_restarted_in_turn_without_the_wait() {
     let forgetful = |_, node: Builder| node.module_args(["restart-grace", "off"]);
     let mut fleet = Fleet::start_with(5, forgetful);
-    let work = Work { ttl: Duration::from_secs(3), ..Work::default() };
-    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), work);
+    let work = Workload { ttl: Duration::from_secs(3), ..Workload::default() };
+    let mut campaign = Campaign::start(CONTENDER, &fleet.urls(), work);
     let is_overlap = |violation: &Violation| matches!(violation, Violation::Overlap { .. });
-    campaign.until_seen(is_overlap, |campaign| {
-        campaign.until_more_holds(5);
+    campaign.inject_until_violation(is_overlap, |campaign| {
+        campaign.wait_for_holds(5);
         for node in 0..5 {
             fleet[node].restart();
         }
-        campaign.until_more_holds(5);
+        campaign.wait_for_holds(5);
     });
 }
 
@@ -144,14 +144,14 @@ fn nodes_upgraded_in_turn() {
         fleet.iter().filter_map(|node| node.info("redlock", "redlock_version")).collect()
     };
     assert_eq!(versions(&fleet), [PRESENT; 5]);
-    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), Work::default());
-    campaign.until_all_hold(2);
+    let mut campaign = Campaign::start(CONTENDER, &fleet.urls(), Workload::default());
+    campaign.wait_for_holds_by_each(2);
     let newer = modules.folder.path().join("newer.so");
     newer_module(&newer);
     modules.replace_all(&newer);
     roll(&mut fleet, &mut campaign);
     assert_eq!(versions(&fleet), [NEWER; 5]);
-    campaign.finish(&fleet).must_be_clean("rolling upgrade");
+    campaign.finish(&fleet).assert_clean("rolling upgrade");
 }
 
 /// From a module of the past to the present one, over the same files. There is no way back: the state file has another
@@ -163,8 +163,8 @@ fn nodes_upgraded_in_turn_from_an_older_module() {
     let mut fleet =
         Fleet::start_with(5, |node, builder| keeps_everything(builder).module_file(&modules.file(node)));
     assert_eq!(versions(&fleet), [OLDER_VERSION; 5]);
-    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), Work::default());
-    campaign.until_all_hold(2);
+    let mut campaign = Campaign::start(CONTENDER, &fleet.urls(), Workload::default());
+    campaign.wait_for_holds_by_each(2);
     modules.replace_all(&module_path());
     roll(&mut fleet, &mut campaign);
     assert_eq!(versions(&fleet), [PRESENT; 5]);
@@ -172,10 +172,10 @@ fn nodes_upgraded_in_turn_from_an_older_module() {
     let handed_on =
         |node: &Server| node.info("redlock", "redlock_handoffs").is_some_and(|count| count != "0");
     eventually("somebody waits in line", SOON, || {
-        campaign.until_more_holds(5);
+        campaign.wait_for_holds(5);
         fleet.iter().any(handed_on).then_some(())
     });
-    campaign.finish(&fleet).must_break_no_law("rolling upgrade from an older module");
+    campaign.finish(&fleet).assert_no_violations("rolling upgrade from an older module");
 }
 
 /// The same upgrade where nothing is kept and nobody waits, of all nodes at once.
@@ -186,16 +186,16 @@ fn control_nodes_upgraded_at_once_from_an_older_module_without_the_wait() {
     let mut fleet = Fleet::start_with(5, |node, builder| {
         builder.module_args(["restart-grace", "off"]).module_file(&modules.file(node))
     });
-    let work = Work { ttl: Duration::from_secs(3), ..Work::default() };
-    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), work);
+    let work = Workload { ttl: Duration::from_secs(3), ..Workload::default() };
+    let mut campaign = Campaign::start(CONTENDER, &fleet.urls(), work);
     let is_overlap = |violation: &Violation| matches!(violation, Violation::Overlap { .. });
-    campaign.until_seen(is_overlap, |campaign| {
-        campaign.until_more_holds(5);
+    campaign.inject_until_violation(is_overlap, |campaign| {
+        campaign.wait_for_holds(5);
         modules.replace_all(&module_path());
         for node in 0..5 {
             fleet[node].restart();
         }
-        campaign.until_more_holds(5);
+        campaign.wait_for_holds(5);
     });
 }
 
@@ -213,15 +213,15 @@ fn nodes_with_an_older_module() {
     let expected: [&str; 5] =
         std::array::from_fn(|node| if is_behind(node) { OLDER_VERSION } else { PRESENT });
     assert_eq!(versions(&fleet), expected);
-    let mut campaign = Campaign::begin(CONTENDER, &fleet.urls(), Work::default());
-    campaign.until_all_hold(5);
+    let mut campaign = Campaign::start(CONTENDER, &fleet.urls(), Workload::default());
+    campaign.wait_for_holds_by_each(5);
     // Without those that are behind, clients wait in line at the others until one of them is back.
     for group in [&[0][..], &[2, 3], &[0, 1], &[1, 4]] {
         group.iter().for_each(|node| fleet[*node].kill());
-        campaign.note_fault();
-        campaign.until_all_hold(3);
+        campaign.count_fault();
+        campaign.wait_for_holds_by_each(3);
         group.iter().for_each(|node| fleet[*node].restart());
-        campaign.until_all_hold(2);
+        campaign.wait_for_holds_by_each(2);
     }
-    campaign.finish(&fleet).must_break_no_law("an older module on two of five");
+    campaign.finish(&fleet).assert_no_violations("an older module on two of five");
 }

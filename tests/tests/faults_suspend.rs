@@ -12,9 +12,9 @@ use std::time::Duration;
 const ASLEEP: Duration = Duration::from_secs(700);
 
 /// A process in a time namespace, which lasts as long as it does.
-struct Keeper(Child);
+struct Sleeper(Child);
 
-impl Keeper {
+impl Sleeper {
     /// Nothing if this machine has no time namespaces, or none for us.
     fn start() -> Option<Self> {
         let mut unshare = Command::new("unshare");
@@ -42,7 +42,7 @@ impl Keeper {
     }
 }
 
-impl Drop for Keeper {
+impl Drop for Sleeper {
     fn drop(&mut self) {
         // The one inside ends with its input.
         drop(self.0.stdin.take());
@@ -59,7 +59,7 @@ fn line(output: &mut impl BufRead) -> String {
 
 #[test]
 fn a_holder_whose_machine_was_suspended_knows_that_its_lock_is_over() {
-    let Some(keeper) = Keeper::start() else {
+    let Some(keeper) = Sleeper::start() else {
         return skip("there are no time namespaces to be had here (needs root)");
     };
     let clock = Clock::new();

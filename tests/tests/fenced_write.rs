@@ -42,19 +42,19 @@ async fn is_let_through(store: &mut MultiplexedConnection, write: &Cmd) -> bool 
 }
 
 /// A way to write `value` under `fence`, and one to read what is there.
-struct Form {
+struct WriteMethod {
     name: &'static str,
     write: fn(&str, u64) -> Cmd,
     read: fn() -> Cmd,
 }
 
-const FORMS: [Form; 2] = [
-    Form {
+const FORMS: [WriteMethod; 2] = [
+    WriteMethod {
         name: "stream",
         write: |value, fence| example::write(KEY, value, fence),
         read: || example::read(KEY),
     },
-    Form {
+    WriteMethod {
         name: "hash",
         write: |value, fence| example::set_field(KEY, "value", value, fence),
         read: || {
@@ -65,7 +65,7 @@ const FORMS: [Form; 2] = [
     },
 ];
 
-impl Form {
+impl WriteMethod {
     /// What is stored now, as it is printed: a stream wraps it.
     async fn stored(&self, store: &mut MultiplexedConnection) -> String {
         format!("{:?}", (self.read)().query_async::<Value>(store).await.expect("a value"))

@@ -2,7 +2,7 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
-use redlock_tests::{Answer, Builder, Clock, Server, Wire, frozen, granted};
+use redlock_tests::{Answer, Builder, Clock, Server, Wire, granted, start_frozen};
 use std::thread;
 use std::time::Duration;
 
@@ -41,14 +41,14 @@ fn with_every_flush(test: impl Fn(&str) + Sync) {
 #[test]
 fn flushed_locks_are_not_granted_before_their_time() {
     with_every_flush(|flush| {
-        let (server, clock) = frozen(Server::builder());
+        let (server, clock) = start_frozen(Server::builder());
         let mut wire = server.connect();
         let fence = granted(&wire.call_strs("REDLOCK.ACQUIRE long me 10000"));
         granted(&wire.call_strs("REDLOCK.ACQUIRE short me 3000"));
         pass(&clock, 1_000);
         assert_eq!(wire.call_strs(flush), Answer::ok());
         // Over the server's own housekeeping, too.
-        server.let_cron_run();
+        server.wait_for_cron();
         let left = left_ms(&mut wire);
         assert!((9_000..=9_100).contains(&left), "{flush}: until the last of them would end, {left} ms");
         assert_eq!(quarantines(&server), Some("1".into()), "{flush}");
@@ -77,7 +77,7 @@ fn flushed_locks_are_not_granted_before_their_time() {
 
 #[test]
 fn a_flush_within_a_transaction_or_a_script_counts_as_well() {
-    let (server, clock) = frozen(Server::builder());
+    let (server, clock) = start_frozen(Server::builder());
     let mut wire = server.connect();
     granted(&wire.call_strs("REDLOCK.ACQUIRE lock me 10000"));
     for line in ["MULTI", "FLUSHALL", "REDLOCK.ACQUIRE lock other 10000"] {
@@ -94,7 +94,7 @@ fn a_flush_within_a_transaction_or_a_script_counts_as_well() {
 #[test]
 fn many_flushed_locks_are_as_safe_as_one() {
     with_every_flush(|flush| {
-        let (server, clock) = frozen(Server::builder());
+        let (server, clock) = start_frozen(Server::builder());
         let mut wire = server.connect();
         let acquire =
             |n: u32| ["REDLOCK.ACQUIRE".into(), format!("lock:{n}"), "me".into(), "10000".into()].to_vec();
@@ -103,7 +103,7 @@ fn many_flushed_locks_are_as_safe_as_one() {
         });
         assert_eq!(wire.call_strs(flush), Answer::ok());
         // The module forgets the records bit by bit; no command helps it along, and several ticks pass.
-        server.let_cron_run();
+        server.wait_for_cron();
         refused(&mut wire, "REDLOCK.ACQUIRE lock:1 other 1000", flush);
         pass(&clock, 9_999);
         refused(&mut wire, "REDLOCK.ACQUIRE lock:19999 other 1000", flush);
@@ -114,7 +114,7 @@ fn many_flushed_locks_are_as_safe_as_one() {
 
 #[test]
 fn an_extended_lock_counts_with_its_new_deadline() {
-    let (server, clock) = frozen(Server::builder());
+    let (server, clock) = start_frozen(Server::builder());
     let mut wire = server.connect();
     granted(&wire.call_strs("REDLOCK.ACQUIRE lock me 1000"));
     granted(&wire.call_strs("REDLOCK.EXTEND lock me 10000"));
@@ -127,7 +127,7 @@ fn an_extended_lock_counts_with_its_new_deadline() {
 
 #[test]
 fn locks_of_other_databases_stay_and_work_during_the_wait() {
-    let (server, _clock) = frozen(Server::builder());
+    let (server, _clock) = start_frozen(Server::builder());
     let (mut here, mut there) = (server.connect(), server.connect());
     assert_eq!(there.call_strs("SELECT 3"), Answer::ok());
     granted(&here.call_strs("REDLOCK.ACQUIRE lock me 10000"));
@@ -146,7 +146,7 @@ fn locks_of_other_databases_stay_and_work_during_the_wait() {
 #[test]
 fn a_flush_of_nothing_held_costs_nothing() {
     for flush in FLUSHES {
-        let (server, clock) = frozen(Server::builder());
+        let (server, clock) = start_frozen(Server::builder());
         let mut wire = server.connect();
         let mut elsewhere = server.connect();
         assert_eq!(elsewhere.call_strs("SELECT 3"), Answer::ok());
@@ -170,14 +170,14 @@ fn a_flush_of_nothing_held_costs_nothing() {
 
 #[test]
 fn a_second_flush_does_not_shorten_the_wait() {
-    let (server, clock) = frozen(Server::builder());
+    let (server, clock) = start_frozen(Server::builder());
     let (mut wire, mut elsewhere) = (server.connect(), server.connect());
     assert_eq!(elsewhere.call_strs("SELECT 3"), Answer::ok());
     granted(&elsewhere.call_strs("REDLOCK.ACQUIRE short me 2000"));
     granted(&wire.call_strs("REDLOCK.ACQUIRE long me 10000"));
     assert_eq!(wire.call_strs("FLUSHDB"), Answer::ok());
     assert_eq!(elsewhere.call_strs("FLUSHDB"), Answer::ok());
-    server.let_cron_run();
+    server.wait_for_cron();
     assert_eq!(wire.call_strs("FLUSHALL"), Answer::ok());
     pass(&clock, 9_999);
     refused(&mut wire, "REDLOCK.ACQUIRE long other 1000", "after three flushes");
@@ -185,14 +185,14 @@ fn a_second_flush_does_not_shorten_the_wait() {
 
 #[test]
 fn a_second_flush_lengthens_the_wait_if_it_must() {
-    let (server, clock) = frozen(Server::builder());
+    let (server, clock) = start_frozen(Server::builder());
     let (mut wire, mut elsewhere) = (server.connect(), server.connect());
     assert_eq!(elsewhere.call_strs("SELECT 3"), Answer::ok());
     granted(&elsewhere.call_strs("REDLOCK.ACQUIRE long me 10000"));
     granted(&wire.call_strs("REDLOCK.ACQUIRE short me 2000"));
     assert_eq!(wire.call_strs("FLUSHDB"), Answer::ok());
     assert_eq!(elsewhere.call_strs("FLUSHDB"), Answer::ok());
-    server.let_cron_run();
+    server.wait_for_cron();
     pass(&clock, 9_999);
     refused(&mut elsewhere, "REDLOCK.ACQUIRE long other 1000", "after both flushes");
 }
@@ -208,7 +208,7 @@ fn an_end_of_the_server_during_the_wait_does_not_shorten_it() {
     ];
     for (keep, builder) in keeps {
         for end in ["crash", "shutdown"] {
-            let (mut server, clock) = frozen(builder.clone());
+            let (mut server, clock) = start_frozen(builder.clone());
             granted(&server.connect().call_strs("REDLOCK.ACQUIRE lock me 10000"));
             assert_eq!(server.connect().call_strs("FLUSHALL"), Answer::ok());
             if end == "crash" {
@@ -227,7 +227,7 @@ fn an_end_of_the_server_during_the_wait_does_not_shorten_it() {
 
 #[test]
 fn a_reload_is_no_flush() {
-    let (server, _clock) = frozen(Server::builder().debug_commands());
+    let (server, _clock) = start_frozen(Server::builder().debug_commands());
     let mut wire = server.connect();
     granted(&wire.call_strs("REDLOCK.ACQUIRE lock me 10000"));
     assert_eq!(wire.call_strs("DEBUG RELOAD"), Answer::ok());
@@ -240,7 +240,7 @@ fn a_reload_is_no_flush() {
 #[test]
 fn a_deleted_lock_is_granted_at_once() {
     for delete in ["DEL lock", "UNLINK lock"] {
-        let (server, _clock) = frozen(Server::builder());
+        let (server, _clock) = start_frozen(Server::builder());
         let mut wire = server.connect();
         let fence = granted(&wire.call_strs("REDLOCK.ACQUIRE lock me 10000"));
         assert_eq!(wire.call_strs(delete), Answer::Int(1));

@@ -72,7 +72,7 @@ fn a_replica_follows() {
     let master = plain().tcp().start();
     let replica = plain().replica_of(&master).start();
     assert_eq!(master.connect().call_strs("SET a 1"), Answer::ok());
-    replica.catch_up(&master);
+    replica.wait_for_replication(&master);
     assert_eq!(replica.connect().call_strs("GET a"), Answer::text("1"));
 }
 

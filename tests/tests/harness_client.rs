@@ -3,7 +3,8 @@
 #![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
 use redlock_tests::{
-    Answer, Certs, ClientCertificate, Deed, Fleet, Proxy, SOON, Server, Way, eventually, skip, within,
+    Answer, Certs, ClientCertificate, CommandFault, Direction, Fleet, Proxy, SOON, Server, eventually, skip,
+    within,
 };
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -84,7 +85,10 @@ fn a_proxy_passes_and_counts() {
     send(&mut stream, "SET a 1");
     send(&mut stream, "GET a");
     expect(&mut stream, "+OK\r\n$1\r\n1\r\n");
-    assert_eq!((proxy.seen("set"), proxy.seen("GET"), proxy.seen("DEL")), (1, 1, 0));
+    assert_eq!(
+        (proxy.command_count("set"), proxy.command_count("GET"), proxy.command_count("DEL")),
+        (1, 1, 0)
+    );
     assert_eq!(proxy.accepted(), 1);
     drop(stream);
     let clients = || server.info("clients", "connected_clients").filter(|count| count == "1");
@@ -94,42 +98,42 @@ fn a_proxy_passes_and_counts() {
 #[test]
 fn a_held_request_waits_and_arrives_even_after_its_sender() {
     let (server, proxy, mut stream) = behind_proxy();
-    proxy.hold(Way::There);
+    proxy.hold(Direction::ToServer);
     send(&mut stream, "SET a 1");
-    eventually("the proxy has the command", SOON, || (proxy.seen("SET") == 1).then_some(()));
+    eventually("the proxy has the command", SOON, || (proxy.command_count("SET") == 1).then_some(()));
     assert_eq!(value(&server, "a"), Answer::Nil);
     drop(stream);
-    proxy.let_go();
+    proxy.release_held();
     eventually("it arrives", SOON, || (value(&server, "a") == Answer::text("1")).then_some(()));
 }
 
 #[test]
 fn a_held_reply_comes_later() {
     let (server, proxy, mut stream) = behind_proxy();
-    proxy.hold(Way::Back);
+    proxy.hold(Direction::ToClient);
     send(&mut stream, "SET a 1");
     eventually("it was done", SOON, || (value(&server, "a") == Answer::text("1")).then_some(()));
     stream.set_nonblocking(true).expect("a mode can be set");
     assert_eq!(stream.read(&mut [0]).expect_err("nothing yet").kind(), ErrorKind::WouldBlock);
     stream.set_nonblocking(false).expect("a mode can be set");
-    proxy.pass();
+    proxy.clear_faults();
     expect(&mut stream, "+OK\r\n");
 }
 
 #[test]
 fn what_is_lost_never_arrives() {
     let (server, proxy, mut stream) = behind_proxy();
-    proxy.lose(Way::Back);
+    proxy.drop_bytes(Direction::ToClient);
     send(&mut stream, "SET a 1");
-    eventually("the reply is lost", SOON, || (proxy.lost() == 1).then_some(()));
+    eventually("the reply is lost", SOON, || (proxy.dropped() == 1).then_some(()));
     assert_eq!(value(&server, "a"), Answer::text("1"));
-    proxy.pass();
+    proxy.clear_faults();
     send(&mut stream, "GET a");
     expect(&mut stream, "$1\r\n1\r\n");
-    proxy.lose(Way::There);
+    proxy.drop_bytes(Direction::ToServer);
     send(&mut stream, "SET a 2");
-    eventually("the command is lost", SOON, || (proxy.lost() == 2).then_some(()));
-    proxy.pass();
+    eventually("the command is lost", SOON, || (proxy.dropped() == 2).then_some(()));
+    proxy.clear_faults();
     send(&mut stream, "GET a");
     expect(&mut stream, "$1\r\n1\r\n");
 }
@@ -137,7 +141,7 @@ fn what_is_lost_never_arrives() {
 #[test]
 fn a_delay_is_as_long_as_it_says_and_can_be_ended() {
     let (_server, proxy, mut stream) = behind_proxy();
-    for way in [Way::There, Way::Back] {
+    for way in [Direction::ToServer, Direction::ToClient] {
         proxy.delay(way, Duration::from_millis(30));
         let sent = Instant::now();
         send(&mut stream, "PING");
@@ -145,7 +149,7 @@ fn a_delay_is_as_long_as_it_says_and_can_be_ended() {
         assert!(sent.elapsed() >= Duration::from_millis(30));
         proxy.delay(way, FOR_EVER);
         send(&mut stream, "PING");
-        proxy.pass();
+        proxy.clear_faults();
         expect(&mut stream, "+PONG\r\n");
     }
 }
@@ -153,11 +157,11 @@ fn a_delay_is_as_long_as_it_says_and_can_be_ended() {
 #[test]
 fn a_cut_ends_old_connections_and_takes_new_ones() {
     let (_server, proxy, mut stream) = behind_proxy();
-    proxy.hold(Way::There);
+    proxy.hold(Direction::ToServer);
     send(&mut stream, "SET a 1");
     proxy.cut();
     assert_eq!(rest(&mut stream), b"");
-    proxy.pass();
+    proxy.clear_faults();
     let mut again = connect(proxy.port());
     send(&mut again, "GET a");
     expect(&mut again, "$-1\r\n");
@@ -166,13 +170,13 @@ fn a_cut_ends_old_connections_and_takes_new_ones() {
 #[test]
 fn a_door_is_slammed_closed_and_open_again() {
     let (_server, proxy, mut stream) = behind_proxy();
-    proxy.slam_door();
+    proxy.close_new_connections();
     assert_eq!(rest(&mut stream), b"");
     assert_eq!(rest(&mut connect(proxy.port())), b"");
-    proxy.close_door();
+    proxy.refuse_connections();
     let refused = TcpStream::connect(("127.0.0.1", proxy.port())).expect_err("nobody listens");
     assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
-    proxy.pass();
+    proxy.clear_faults();
     let mut again = connect(proxy.port());
     send(&mut again, "PING");
     expect(&mut again, "+PONG\r\n");
@@ -183,13 +187,13 @@ fn a_fuse_cuts_after_so_many_bytes() {
     let (server, proxy, mut stream) = behind_proxy();
     send(&mut stream, "SET a 1234567890");
     expect(&mut stream, "+OK\r\n");
-    proxy.cut_after(Way::Back, 12);
+    proxy.cut_after(Direction::ToClient, 12);
     send(&mut stream, "PING");
     expect(&mut stream, "+PONG\r\n");
     send(&mut stream, "GET a");
     assert_eq!(rest(&mut stream), b"$10\r\n");
     let mut again = connect(proxy.port());
-    proxy.cut_after(Way::There, 10);
+    proxy.cut_after(Direction::ToServer, 10);
     send(&mut again, "SET a 2");
     assert_eq!(rest(&mut again), b"");
     assert_eq!(value(&server, "a"), Answer::text("1234567890"));
@@ -198,9 +202,11 @@ fn a_fuse_cuts_after_so_many_bytes() {
 #[test]
 fn an_ambush_meets_the_next_command_of_a_name_and_no_other() {
     let (server, proxy, mut stream) = behind_proxy();
-    for (deed, done) in [(Deed::CutBefore, false), (Deed::CutInside, false), (Deed::LoseReply, true)] {
+    for (deed, done) in
+        [(CommandFault::CutBefore, false), (CommandFault::CutInside, false), (CommandFault::DropReply, true)]
+    {
         server.connect().call_strs("DEL a");
-        proxy.ambush("SET", deed);
+        proxy.inject("SET", deed);
         send(&mut stream, "PING");
         expect(&mut stream, "+PONG\r\n");
         send(&mut stream, "SET a 1");
@@ -215,23 +221,23 @@ fn an_ambush_meets_the_next_command_of_a_name_and_no_other() {
 #[tokio::test]
 async fn an_ambush_holds_one_connection_and_lets_others_pass() {
     let (server, proxy, mut stream) = behind_proxy();
-    proxy.ambush("SET", Deed::Hold);
+    proxy.inject("SET", CommandFault::Hold);
     send(&mut stream, "SET a 1");
     send(&mut stream, "GET a");
-    proxy.until_struck().await;
-    proxy.until_seen("get", 1).await;
+    proxy.until_hit().await;
+    proxy.until_command_count("get", 1).await;
     let mut other = connect(proxy.port());
     send(&mut other, "SET b 1");
     expect(&mut other, "+OK\r\n");
     assert_eq!(value(&server, "a"), Answer::Nil);
-    proxy.let_go();
+    proxy.release_held();
     expect(&mut stream, "+OK\r\n$1\r\n1\r\n");
 }
 
 #[test]
 fn a_stranded_command_arrives_long_after_its_connection() {
     let (server, proxy, mut stream) = behind_proxy();
-    proxy.ambush("SET", Deed::Strand);
+    proxy.inject("SET", CommandFault::DeliverAfterClose);
     send(&mut stream, "SET a 1");
     send(&mut stream, "SET b 1");
     assert_eq!(rest(&mut stream), b"");
@@ -239,7 +245,7 @@ fn a_stranded_command_arrives_long_after_its_connection() {
     let mut again = connect(proxy.port());
     send(&mut again, "GET a");
     expect(&mut again, "$-1\r\n");
-    proxy.let_go();
+    proxy.release_held();
     eventually("it arrives", SOON, || (value(&server, "a") == Answer::text("1")).then_some(()));
     assert_eq!(value(&server, "b"), Answer::Nil, "what came after it is lost");
 }
@@ -247,7 +253,7 @@ fn a_stranded_command_arrives_long_after_its_connection() {
 #[test]
 fn a_forged_reply_replaces_just_its_own() {
     let (server, proxy, mut stream) = behind_proxy();
-    proxy.forge("SET", "!nonsense");
+    proxy.forge_reply("SET", "!nonsense");
     send(&mut stream, "PING");
     send(&mut stream, "SET a 1");
     send(&mut stream, "GET a");
@@ -271,12 +277,12 @@ fn what_nobody_asked_for_can_be_kept_from_the_client() {
     eventually("it has subscribed", SOON, has_subscribed);
     publish("first");
     expect(&mut stream, ">3\r\n$7\r\nmessage\r\n$4\r\nnews\r\n$5\r\nfirst\r\n");
-    proxy.hush();
+    proxy.drop_pushes();
     publish("second");
     send(&mut stream, "PING");
     expect(&mut stream, "+PONG\r\n");
-    assert_eq!(proxy.lost(), 1);
-    proxy.pass();
+    assert_eq!(proxy.dropped(), 1);
+    proxy.clear_faults();
     publish("third");
     expect(&mut stream, ">3\r\n$7\r\nmessage\r\n$4\r\nnews\r\n$5\r\nthird\r\n");
 }

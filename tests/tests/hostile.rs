@@ -2,7 +2,7 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
-use redlock_tests::{Answer, SOON, Server, eventually, frozen, granted};
+use redlock_tests::{Answer, SOON, Server, eventually, granted, start_frozen};
 use std::time::Duration;
 
 const LAST_FENCE: i64 = i64::MAX;
@@ -89,11 +89,11 @@ fn waiters_are_bounded_in_bytes() {
 /// A long lock that is over must not prolong the quarantine of every later crash.
 #[test]
 fn one_long_lock_does_not_cost_every_later_crash_its_length() {
-    let (mut server, clock) = frozen(Server::builder().module_args(["max-ttl", "86400000"]));
+    let (mut server, clock) = start_frozen(Server::builder().module_args(["max-ttl", "86400000"]));
     let mut wire = server.connect();
     granted(&wire.call_strs("REDLOCK.ACQUIRE long me 86400000"));
     assert_eq!(wire.call_strs("REDLOCK.RELEASE long me"), Answer::Int(1));
-    server.let_cron_run();
+    server.wait_for_cron();
     // The node lowers its longest lease after a minute without such a lock.
     clock.advance_module(Duration::from_secs(61));
     let lease = || server.info("redlock", "redlock_longest_lease_ms")?.parse::<u64>().ok();
@@ -105,7 +105,7 @@ fn one_long_lock_does_not_cost_every_later_crash_its_length() {
     // While it is held, a crash waits for all of it.
     let mut server = Server::builder().module_args(["max-ttl", "86400000"]).start();
     granted(&server.connect().call_strs("REDLOCK.ACQUIRE long me 86400000"));
-    server.let_cron_run();
+    server.wait_for_cron();
     server.kill();
     server.restart();
     let left = server.connect().call_strs("REDLOCK.NODE").field("quarantine-ms").map_or(0, Answer::int);

@@ -23,7 +23,7 @@ fn start_pair() -> ((Server, Clock), (Server, Clock)) {
     let (master_clock, replica_clock) = (frozen(), frozen());
     let master = Server::builder().tcp().clock(&master_clock).start();
     let replica = Server::builder().replica_of(&master).clock(&replica_clock).start();
-    replica.catch_up(&master);
+    replica.wait_for_replication(&master);
     ((master, master_clock), (replica, replica_clock))
 }
 
@@ -53,7 +53,7 @@ fn a_lock_that_runs_out_in_a_pause_goes_after_it() {
     // Longer than the test: the pause ends when it is told to.
     assert_eq!(wire.call_strs("CLIENT PAUSE 600000 WRITE"), Answer::ok());
     clock.advance_module(OVER);
-    server.let_cron_run();
+    server.wait_for_cron();
     assert_alive(&mut server);
     assert_eq!(wire.call_strs("DBSIZE"), Answer::Int(1), "nothing is deleted in a pause");
     assert_eq!(wire.inspect("lock"), None, "but its time is over");
@@ -97,7 +97,7 @@ fn a_write_that_waits_for_the_end_of_a_pause_finds_the_lock_free() {
     assert_eq!(wire.call_strs("CLIENT PAUSE 600000 WRITE"), Answer::ok());
     waiting.send(&["REDLOCK.ACQUIRE", "lock", "other", "10000"]).expect("the server reads");
     clock.advance_module(OVER);
-    server.let_cron_run();
+    server.wait_for_cron();
     assert_eq!(wire.call_strs("CLIENT UNPAUSE"), Answer::ok());
     let answer = waiting.receive().expect("an answer after the pause");
     assert!(matches!(answer, Answer::Int(1..)), "{answer:?}");
@@ -109,10 +109,10 @@ fn a_paused_master_tells_its_replica_nothing() {
     let ((mut master, clock), (replica, _clock)) = start_pair();
     let mut wire = master.connect();
     acquire(&mut wire, "lock me 10000");
-    replica.catch_up(&master);
+    replica.wait_for_replication(&master);
     assert_eq!(wire.call_strs("CLIENT PAUSE 600000 WRITE"), Answer::ok());
     clock.advance_module(OVER);
-    master.let_cron_run();
+    master.wait_for_cron();
     assert_alive(&mut master);
     assert_eq!(replica.connect().call_strs("DBSIZE"), Answer::Int(1));
     assert_eq!(wire.call_strs("CLIENT UNPAUSE"), Answer::ok());
@@ -126,14 +126,14 @@ fn a_lock_may_run_out_while_the_master_hands_over() {
     let ((mut master, master_clock), (mut replica, replica_clock)) = start_pair();
     let mut wire = master.connect();
     acquire(&mut wire, "lock me 10000");
-    replica.catch_up(&master);
+    replica.wait_for_replication(&master);
     // A replica that lags: the master pauses all writes until it has caught up.
     replica.pause();
     assert_eq!(wire.call_strs("SET unseen value PX 600000"), Answer::ok());
     assert_eq!(wire.call_strs("FAILOVER TIMEOUT 600000"), Answer::ok());
     assert_eq!(master.info("replication", "master_failover_state"), Some("waiting-for-sync".into()));
     master_clock.advance_module(OVER);
-    master.let_cron_run();
+    master.wait_for_cron();
     assert_alive(&mut master);
     replica.resume();
     eventually("the two have changed places", SOON, || {

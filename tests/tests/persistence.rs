@@ -2,7 +2,9 @@
 
 #![allow(clippy::expect_used, reason = "helpers of tests")]
 
-use redlock_tests::{Answer, Builder, Clock, Inspection, SOON, Server, Wire, eventually, frozen, granted};
+use redlock_tests::{
+    Answer, Builder, Clock, Inspection, SOON, Server, Wire, eventually, granted, start_frozen,
+};
 use std::fs;
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -68,7 +70,7 @@ fn verify_released_number(wire: &mut Wire) {
 #[test]
 fn a_snapshot_keeps_locks_and_numbers() {
     // Nothing was granted after the snapshot, but the node cannot know that and would wait.
-    let (mut server, clock) = frozen(Server::builder().module_args(["restart-grace", "off"]));
+    let (mut server, clock) = start_frozen(Server::builder().module_args(["restart-grace", "off"]));
     let before = prepare(&mut server.connect(), &clock);
     clock.advance_module(Duration::from_secs(2));
     assert_eq!(server.connect().call_strs("SAVE"), Answer::ok());
@@ -82,7 +84,7 @@ fn a_snapshot_keeps_locks_and_numbers() {
 
 #[test]
 fn a_clean_shutdown_keeps_locks_and_numbers() {
-    let (mut server, clock) = frozen(Server::builder().arg("save", "3600 1"));
+    let (mut server, clock) = start_frozen(Server::builder().arg("save", "3600 1"));
     let before = prepare(&mut server.connect(), &clock);
     server.restart();
     let mut wire = server.connect();
@@ -92,7 +94,7 @@ fn a_clean_shutdown_keeps_locks_and_numbers() {
 
 #[test]
 fn debug_reload_keeps_locks_and_numbers() {
-    let (server, clock) = frozen(Server::builder().debug_commands());
+    let (server, clock) = start_frozen(Server::builder().debug_commands());
     let mut wire = server.connect();
     let before = prepare(&mut wire, &clock);
     assert_eq!(wire.call_strs("DEBUG RELOAD"), Answer::ok());
@@ -106,7 +108,7 @@ fn debug_reload_keeps_locks_and_numbers() {
 
 #[test]
 fn a_reloaded_lock_still_ends() {
-    let (server, clock) = frozen(Server::builder().debug_commands());
+    let (server, clock) = start_frozen(Server::builder().debug_commands());
     let mut wire = server.connect();
     prepare(&mut wire, &clock);
     assert_eq!(wire.call_strs("DEBUG RELOAD"), Answer::ok());
@@ -118,7 +120,7 @@ fn a_reloaded_lock_still_ends() {
 
 #[test]
 fn an_append_only_file_keeps_locks_over_a_crash() {
-    let (mut server, clock) = frozen(aof("always"));
+    let (mut server, clock) = start_frozen(aof("always"));
     let before = prepare(&mut server.connect(), &clock);
     clock.advance_module(Duration::from_secs(2));
     server.kill();
@@ -131,7 +133,7 @@ fn an_append_only_file_keeps_locks_over_a_crash() {
 
 #[test]
 fn an_append_only_file_keeps_locks_over_a_restart() {
-    let (mut server, clock) = frozen(aof("everysec"));
+    let (mut server, clock) = start_frozen(aof("everysec"));
     let before = prepare(&mut server.connect(), &clock);
     server.restart();
     let mut wire = server.connect();
@@ -141,7 +143,7 @@ fn an_append_only_file_keeps_locks_over_a_restart() {
 
 #[test]
 fn an_append_only_file_may_be_read_twice() {
-    let (server, clock) = frozen(aof("always").debug_commands());
+    let (server, clock) = start_frozen(aof("always").debug_commands());
     let mut wire = server.connect();
     let before = prepare(&mut wire, &clock);
     assert_eq!(wire.call_strs("DEBUG LOADAOF"), Answer::ok());
@@ -161,7 +163,7 @@ fn rewrite(server: &Server) {
 
 #[test]
 fn a_rewritten_file_with_a_snapshot_in_front_keeps_everything() {
-    let (mut server, clock) = frozen(aof("always").arg("aof-use-rdb-preamble", "yes"));
+    let (mut server, clock) = start_frozen(aof("always").arg("aof-use-rdb-preamble", "yes"));
     let before = prepare(&mut server.connect(), &clock);
     rewrite(&server);
     server.kill();
@@ -173,7 +175,7 @@ fn a_rewritten_file_with_a_snapshot_in_front_keeps_everything() {
 
 #[test]
 fn a_rewritten_file_of_commands_keeps_locks() {
-    let (mut server, clock) = frozen(aof("always").arg("aof-use-rdb-preamble", "no"));
+    let (mut server, clock) = start_frozen(aof("always").arg("aof-use-rdb-preamble", "no"));
     let before = prepare(&mut server.connect(), &clock);
     rewrite(&server);
     server.kill();
@@ -186,7 +188,7 @@ fn a_rewritten_file_of_commands_keeps_locks() {
 
 #[test]
 fn a_rewritten_file_of_commands_and_a_clean_shutdown_lose_no_number() {
-    let (mut server, clock) = frozen(aof("everysec").arg("aof-use-rdb-preamble", "no"));
+    let (mut server, clock) = start_frozen(aof("everysec").arg("aof-use-rdb-preamble", "no"));
     let before = prepare(&mut server.connect(), &clock);
     rewrite(&server);
     server.restart();
@@ -207,7 +209,7 @@ fn written(server: &Server) -> String {
 #[test]
 fn the_append_only_file_holds_effects_and_no_requests() {
     for rewritten in ["as appended", "as rewritten"] {
-        let (server, clock) = frozen(aof("always").arg("aof-use-rdb-preamble", "no"));
+        let (server, clock) = start_frozen(aof("always").arg("aof-use-rdb-preamble", "no"));
         let mut wire = server.connect();
         prepare(&mut wire, &clock);
         granted(&wire.call_strs("REDLOCK.MACQUIRE 2 a b me 60000"));
@@ -225,7 +227,7 @@ fn the_append_only_file_holds_effects_and_no_requests() {
 
 #[test]
 fn a_refusal_writes_nothing() {
-    let (server, _clock) = frozen(aof("always"));
+    let (server, _clock) = start_frozen(aof("always"));
     let mut wire = server.connect();
     granted(&wire.call_strs("REDLOCK.ACQUIRE lock me 60000"));
     let before = written(&server);
@@ -247,9 +249,9 @@ fn a_refusal_writes_nothing() {
 
 #[test]
 fn changes_count_towards_the_next_snapshot() {
-    let (server, _clock) = frozen(Server::builder());
+    let (server, _clock) = start_frozen(Server::builder());
     // The server has long found out that nobody but the snapshots will ever know.
-    server.let_cron_run();
+    server.wait_for_cron();
     let mut wire = server.connect();
     let changes =
         || server.info("persistence", "rdb_changes_since_last_save").and_then(|n| n.parse::<u64>().ok());
@@ -270,8 +272,8 @@ fn changes_count_towards_the_next_snapshot() {
 
 #[test]
 fn an_append_only_file_begun_later_misses_nothing() {
-    let (mut server, _clock) = frozen(Server::builder().arg("appendfsync", "always"));
-    server.let_cron_run();
+    let (mut server, _clock) = start_frozen(Server::builder().arg("appendfsync", "always"));
+    server.wait_for_cron();
     let mut wire = server.connect();
     granted(&wire.call_strs("REDLOCK.ACQUIRE before me 60000"));
     assert_eq!(wire.call_strs("CONFIG SET appendonly yes"), Answer::ok());
@@ -293,7 +295,7 @@ fn an_append_only_file_begun_later_misses_nothing() {
 
 #[test]
 fn grants_in_transactions_and_scripts_are_written_down() {
-    let (mut server, _clock) = frozen(aof("always"));
+    let (mut server, _clock) = start_frozen(aof("always"));
     let mut wire = server.connect();
     assert_eq!(wire.call_strs("MULTI"), Answer::ok());
     for line in [
@@ -322,7 +324,7 @@ fn grants_in_transactions_and_scripts_are_written_down() {
 
 #[test]
 fn a_key_may_be_dumped_and_restored() {
-    let (server, clock) = frozen(Server::builder());
+    let (server, clock) = start_frozen(Server::builder());
     let mut wire = server.connect();
     let before = prepare(&mut wire, &clock);
     let Answer::Text(image) = wire.call(&[b"DUMP", KEY]) else { panic!("a lock can be dumped") };
@@ -334,7 +336,7 @@ fn a_key_may_be_dumped_and_restored() {
 
 #[test]
 fn a_lock_cannot_be_copied() {
-    let (server, clock) = frozen(Server::builder());
+    let (server, clock) = start_frozen(Server::builder());
     let mut wire = server.connect();
     let before = prepare(&mut wire, &clock);
     let answer = wire.call(&[b"COPY", KEY, b"clone"]);

@@ -8,7 +8,7 @@ use std::fmt;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed, TestRunner};
 use redlock_core::fence::Stripe;
-use redlock_tests::subject::{Pure, Real, Subject};
+use redlock_tests::node_under_test::{CoreNode, NodeUnderTest, ServerNode};
 use redlock_tests::{Answer, SOON, seed, within};
 
 const KEYS: [&str; 4] = ["a", "b", "a longer key with a blank", ""];
@@ -97,15 +97,15 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn take(subject: &mut dyn Subject, step: &Step) -> Option<Answer> {
+fn take(subject: &mut dyn NodeUnderTest, step: &Step) -> Option<Answer> {
     match step {
         Step::Call { connection, words } => {
             return Some(subject.call(*connection, &words.iter().map(Vec::as_slice).collect::<Vec<_>>()));
         }
-        Step::Pass(ms) => subject.pass(*ms),
+        Step::Pass(ms) => subject.advance(*ms),
         Step::Delete(key) => subject.delete(key.as_bytes()),
-        Step::PlantString(key) => subject.plant_string(key.as_bytes()),
-        Step::PlantList(key) => subject.plant_list(key.as_bytes()),
+        Step::PlantString(key) => subject.set_string(key.as_bytes()),
+        Step::PlantList(key) => subject.set_list(key.as_bytes()),
         Step::Close(connection) => subject.close(*connection),
     }
     None
@@ -180,14 +180,14 @@ fn core_and_module_hand_on_alike() {
     assert_eq!(stripes.len(), KEYS.len(), "see by_key");
     let history = prop::collection::vec(waiting_step(), 1..120);
     let outcome = runner.run(&history, |history| {
-        let (mut pure, mut real) = (Pure::default(), Real::default());
+        let (mut pure, mut real) = (CoreNode::default(), ServerNode::default());
         for (number, step) in history.iter().enumerate() {
             let (expected, answer) = (take(&mut pure, step), take(&mut real, step));
             prop_assert_eq!(answer, expected, "step {}: {:?}", number, step);
-            real.settle_as(pure.settle());
-            let count = pure.unheard();
-            let expected = by_key((0..count).map(|_| pure.heard()).collect());
-            let heard = by_key((0..count).map(|_| real.heard()).collect());
+            real.wait_until_settled(pure.settle());
+            let count = pure.unread_pushes();
+            let expected = by_key((0..count).map(|_| pure.next_push()).collect());
+            let heard = by_key((0..count).map(|_| real.next_push()).collect());
             prop_assert_eq!(heard, expected, "step {}: {:?}", number, step);
         }
         for counter in COUNTERS {
@@ -210,7 +210,7 @@ fn core_and_module_answer_alike() {
     let mut runner = cases(60, 2_000);
     let history = prop::collection::vec(step(), 1..250);
     let outcome = runner.run(&history, |history| {
-        let (mut pure, mut real) = (Pure::default(), Real::default());
+        let (mut pure, mut real) = (CoreNode::default(), ServerNode::default());
         for (number, step) in history.iter().enumerate() {
             let (expected, answer) = (take(&mut pure, step), take(&mut real, step));
             prop_assert_eq!(answer, expected, "step {}: {:?}", number, step);

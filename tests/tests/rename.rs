@@ -73,13 +73,13 @@ fn a_replica_goes_on_counting_too() {
     for history in HISTORIES {
         let master = Server::builder().tcp().start();
         let replica = Server::builder().replica_of(&master).start();
-        replica.catch_up(&master);
+        replica.wait_for_replication(&master);
         let mut wire = master.connect();
         rename_a_lock(&mut wire);
         for line in history {
             fence(&mut wire, line);
         }
-        replica.catch_up(&master);
+        replica.wait_for_replication(&master);
         let mut promoted = replica.connect();
         assert_eq!(promoted.call_strs("REPLICAOF NO ONE"), Answer::ok());
         admit(&mut promoted, 0, 0);

@@ -25,7 +25,7 @@ impl Pair {
     /// Runs a command on the master and waits until the replica has its effect.
     fn run(&self, line: &str) -> Answer {
         let answer = self.master.connect().call_strs(line);
-        self.replica.catch_up(&self.master);
+        self.replica.wait_for_replication(&self.master);
         answer
     }
 
@@ -58,7 +58,7 @@ fn start_replica(master: &Server) -> (Server, Clock) {
     let clock = frozen();
     let builder = Server::builder().module_args(["restart-grace", "off"]);
     let replica = builder.replica_of(master).clock(&clock).start();
-    replica.catch_up(master);
+    replica.wait_for_replication(master);
     (replica, clock)
 }
 
@@ -102,7 +102,7 @@ fn effects_arrive_and_no_requests() {
     let mut script = pair.master.connect();
     let body = "redis.call('REDLOCK.ACQUIRE', KEYS[1], 'me', 60000)";
     assert_eq!(script.call(&["EVAL", body, "1", "scripted"]), Answer::Nil);
-    pair.replica.catch_up(&pair.master);
+    pair.replica.wait_for_replication(&pair.master);
     assert_eq!((calls(&pair.replica, "redlock.apply"), calls(&pair.replica, "redlock.acquire")), (7, 0));
     assert_eq!(calls(&pair.replica, "eval"), 0);
 }
@@ -131,6 +131,21 @@ fn releases_arrive() {
     assert_eq!(pair.run("REDLOCK.MRELEASE 2 a b me"), Answer::Int(1));
     assert_eq!(pair.replica.connect().call_strs("DBSIZE"), Answer::Int(0));
     assert_eq!(pair.replica.info("redlock", "redlock_locks"), Some("0".into()));
+}
+
+#[test]
+fn an_owner_of_any_bytes_arrives() {
+    let pair = Pair::start();
+    let owner = b"\0\r\n\"\\ \xff\xfe$9*3\t'\x80\x01";
+    assert_eq!(owner.len(), 16);
+    let granted = pair.master.connect().call(&[&b"REDLOCK.ACQUIRE"[..], b"job", owner, b"60000"]);
+    assert!(matches!(granted, Answer::Int(1..)), "{granted:?}");
+    pair.replica.wait_for_replication(&pair.master);
+    let mut promoted = pair.promote();
+    let mut release = |owner: &[u8]| promoted.call(&[&b"REDLOCK.RELEASE"[..], b"job", owner]);
+    assert_eq!(release(&owner[..15]), Answer::Int(0));
+    assert_eq!(release(b"\0\r\n\"\\ \xff\xfe$9*3\t'\x80\x02"), Answer::Int(0));
+    assert_eq!(release(owner), Answer::Int(1));
 }
 
 #[test]
@@ -176,7 +191,7 @@ fn a_replica_deletes_nothing_by_itself() {
     let pair = Pair::start();
     pair.grant("REDLOCK.ACQUIRE lock me 10000");
     pair.replica_clock.advance_module(Duration::from_secs(3600));
-    pair.replica.let_cron_run();
+    pair.replica.wait_for_cron();
     assert_eq!(pair.replica.connect().call_strs("DBSIZE"), Answer::Int(1), "only the master ends a lock");
 }
 
@@ -280,12 +295,12 @@ fn a_replica_that_was_away_gets_what_it_missed() {
     eventually("the master has lost its replica", SOON, || {
         (pair.master.info("replication", "connected_slaves")? == "0").then_some(())
     });
-    pair.master.let_cron_run();
+    pair.master.wait_for_cron();
     let missed = master.call_strs("REDLOCK.ACQUIRE missed me 60000 FENCE 40");
     assert_eq!(missed, Answer::Int(40));
     assert!(matches!(master.call_strs("REDLOCK.EXTEND kept me 60000"), Answer::Int(1..)));
     pair.replica.resume();
-    pair.replica.catch_up(&pair.master);
+    pair.replica.wait_for_replication(&pair.master);
     let mut replica = pair.replica.connect();
     assert_eq!(replica.inspect("missed").map(|lock| lock.fence), Some(40));
     let lock = replica.inspect("kept").expect("the lock from before");
@@ -298,7 +313,7 @@ fn a_replica_that_was_away_gets_what_it_missed() {
 fn nothing_is_lost_while_a_replica_comes() {
     let (master, _clock) = start_master();
     // The master has long found out that nobody listens.
-    master.let_cron_run();
+    master.wait_for_cron();
     let mut wire = master.connect();
     let clock = frozen();
     let stop = AtomicBool::new(false);
@@ -313,11 +328,11 @@ fn nothing_is_lost_while_a_replica_comes() {
             granted
         });
         let replica = Server::builder().replica_of(&master).clock(&clock).start();
-        replica.catch_up(&master);
+        replica.wait_for_replication(&master);
         stop.store(true, Relaxed);
         (replica, traffic.join().expect("the traffic ends well"))
     });
-    replica.catch_up(&master);
+    replica.wait_for_replication(&master);
     assert!(granted > 0);
     assert_eq!(replica.connect().call_strs("DBSIZE"), Answer::Int(granted));
 }
@@ -374,6 +389,6 @@ fn both_sides_have_the_same_digest() {
     assert_eq!(wire.call_strs("REDLOCK.ACQUIRE lock me 60000 FENCE 41 LABEL nightly"), Answer::Int(41));
     assert_eq!(wire.call_strs("REDLOCK.EXTEND lock me 60000"), Answer::Int(41));
     // Database 0 is selected in the replica's link by now; the digest covers keys and values of all.
-    replica.catch_up(&master);
+    replica.wait_for_replication(&master);
     assert_eq!(wire.call_strs("DEBUG DIGEST"), replica.connect().call_strs("DEBUG DIGEST"));
 }

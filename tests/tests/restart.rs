@@ -2,7 +2,7 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
-use redlock_tests::{Answer, Builder, Clock, SOON, Server, Wire, eventually, frozen, granted};
+use redlock_tests::{Answer, Builder, Clock, SOON, Server, Wire, eventually, granted, start_frozen};
 use std::fs;
 use std::process::Command;
 use std::time::Duration;
@@ -90,10 +90,10 @@ fn verify_no_wait(server: &Server, case: &str) {
     granted(&server.connect().call_strs("REDLOCK.ACQUIRE fresh other 1000"));
 }
 
-type Keep = fn() -> Builder;
+type Persistence = fn() -> Builder;
 
 /// Ways to keep data.
-const KEEPS: [(&str, Keep); 4] = [
+const KEEPS: [(&str, Persistence); 4] = [
     ("nothing", Server::builder),
     ("RDB", snapshots),
     ("AOF everysec", || append_only("everysec")),
@@ -105,7 +105,7 @@ fn a_node_with_locks_waits_unless_they_were_all_kept_in_order() {
     for (keep, builder) in KEEPS {
         for end in ["crash", "SHUTDOWN", "SIGTERM", "SHUTDOWN NOSAVE", "SHUTDOWN SAVE"] {
             let case = format!("keeping {keep}, {end}");
-            let (mut server, clock) = frozen(builder());
+            let (mut server, clock) = start_frozen(builder());
             let fence = take(&server, "lock");
             end_and_restart(&mut server, end);
             // An append only file is complete after any shutdown, and a snapshot if one was made.
@@ -133,7 +133,7 @@ fn a_node_without_locks_waits_only_after_a_crash_that_may_have_cost_some() {
     for (keep, builder) in KEEPS {
         for end in ["crash", "SHUTDOWN", "SHUTDOWN NOSAVE"] {
             let case = format!("keeping {keep}, {end}");
-            let (mut server, clock) = frozen(builder());
+            let (mut server, clock) = start_frozen(builder());
             let fence = take(&server, "lock");
             assert_eq!(server.connect().call_strs("REDLOCK.RELEASE lock me"), Answer::Int(1));
             end_and_restart(&mut server, end);
@@ -151,7 +151,7 @@ fn a_node_without_locks_waits_only_after_a_crash_that_may_have_cost_some() {
 
 #[test]
 fn locks_known_after_a_crash_can_be_released_and_not_prolonged_during_the_wait() {
-    let (mut server, clock) = frozen(append_only("everysec"));
+    let (mut server, clock) = start_frozen(append_only("everysec"));
     let fences = ["kept", "refreshed", "released"].map(|key| take(&server, key));
     // A server whose disk is busy waits with what it writes.
     eventually("the last grant is in the file", SOON, || is_written(&server, "released").then_some(()));
@@ -176,7 +176,7 @@ fn locks_known_after_a_crash_can_be_released_and_not_prolonged_during_the_wait()
 fn a_second_end_during_the_wait_does_not_shorten_it() {
     for end in ["crash", "SHUTDOWN", "SHUTDOWN NOSAVE", "SHUTDOWN SAVE"] {
         for (keep, builder) in &KEEPS[..3] {
-            let (mut server, clock) = frozen(builder());
+            let (mut server, clock) = start_frozen(builder());
             take(&server, "lock");
             server.kill();
             server.restart();
@@ -191,7 +191,7 @@ fn a_second_end_during_the_wait_does_not_shorten_it() {
 fn an_older_file_is_not_taken_for_the_latest() {
     // Once every grant was stored before it was answered, and the node took any file for complete.
     for fsync in ["always", "everysec"] {
-        let (mut server, clock) = frozen(append_only(fsync));
+        let (mut server, clock) = start_frozen(append_only(fsync));
         take(&server, "first");
         let folder = server.data_dir().join("appendonlydir");
         eventually("the first grant is in the file", SOON, || is_written(&server, "first").then_some(()));
@@ -217,7 +217,7 @@ fn an_older_file_is_not_taken_for_the_latest() {
 
 #[test]
 fn a_file_whose_end_is_cut_off_is_not_trusted() {
-    let (mut server, clock) = frozen(append_only("always"));
+    let (mut server, clock) = start_frozen(append_only("always"));
     take(&server, "first");
     take(&server, "second");
     server.kill();
@@ -235,7 +235,7 @@ fn a_file_whose_end_is_cut_off_is_not_trusted() {
 /// The server's append-only file has no checksum of its own: a changed digit is loaded as it stands.
 #[test]
 fn a_digit_changed_in_the_append_only_file_lowers_no_number() {
-    let (mut server, clock) = frozen(append_only("always"));
+    let (mut server, clock) = start_frozen(append_only("always"));
     let mut wire = server.connect();
     let before = granted(&wire.call_strs("REDLOCK.ACQUIRE lock me 60000 FENCE 7777777"));
     assert_eq!(before, 7_777_777);
@@ -280,7 +280,7 @@ fn a_server_that_stops_keeping_every_grant_is_not_trusted_for_what_it_was() {
 
 #[test]
 fn an_order_of_the_past_says_nothing_about_a_crash() {
-    let (mut server, clock) = frozen(snapshots());
+    let (mut server, clock) = start_frozen(snapshots());
     take(&server, "lock");
     server.restart();
     verify_no_wait(&server, "in order");
@@ -300,7 +300,7 @@ fn an_older_snapshot_is_not_taken_for_the_last_one() {
         &["REDLOCK.RELEASE lock me", "REDLOCK.ACQUIRE another me 60000"],
     ];
     for lines in changes {
-        let (mut server, clock) = frozen(snapshots());
+        let (mut server, clock) = start_frozen(snapshots());
         take(&server, "lock");
         assert_eq!(server.connect().call_strs("SAVE"), Answer::ok());
         for line in lines {
@@ -316,7 +316,7 @@ fn a_snapshot_from_before_an_extension_does_not_end_the_lock_early() {
     for line in
         ["REDLOCK.EXTEND lock me 60000", "REDLOCK.ACQUIRE lock me 60000", "REDLOCK.MEXTEND 1 lock me 60000"]
     {
-        let (mut server, clock) = frozen(snapshots());
+        let (mut server, clock) = start_frozen(snapshots());
         granted(&server.connect().call_strs("REDLOCK.ACQUIRE lock me 1000"));
         assert_eq!(server.connect().call_strs("SAVE"), Answer::ok());
         granted(&server.connect().call_strs(line));
@@ -331,7 +331,7 @@ fn a_snapshot_from_before_an_extension_does_not_end_the_lock_early() {
 
 #[test]
 fn a_shutdown_that_failed_is_no_end_in_order() {
-    let (mut server, clock) = frozen(snapshots());
+    let (mut server, clock) = start_frozen(snapshots());
     take(&server, "lock");
     let mut wire = server.connect();
     assert_eq!(wire.call_strs("SAVE"), Answer::ok());
@@ -353,7 +353,7 @@ fn a_shutdown_that_failed_is_no_end_in_order() {
 #[test]
 fn a_data_set_that_was_taken_away_is_missed() {
     for (keep, builder) in [KEEPS[1], KEEPS[2]] {
-        let (mut server, clock) = frozen(builder());
+        let (mut server, clock) = start_frozen(builder());
         take(&server, "lock");
         server.shutdown();
         for entry in fs::read_dir(server.data_dir()).expect("the server's dir") {
@@ -371,7 +371,7 @@ fn a_data_set_that_was_taken_away_is_missed() {
 
 #[test]
 fn a_new_node_grants_at_once_and_says_that_it_is_new() {
-    let (mut server, _clock) = frozen(Server::builder());
+    let (mut server, _clock) = start_frozen(Server::builder());
     verify_no_wait(&server, "a new node");
     assert_eq!(node(&mut server.connect(), "started"), Answer::text("new"));
     assert!(server.log().lines().any(|line| line.contains("redlock") && line.contains("new")));
@@ -389,7 +389,7 @@ fn a_new_node_grants_at_once_and_says_that_it_is_new() {
 
 #[test]
 fn a_node_that_never_granted_has_nothing_to_wait_for() {
-    let (mut server, _clock) = frozen(Server::builder());
+    let (mut server, _clock) = start_frozen(Server::builder());
     server.kill();
     server.restart();
     verify_no_wait(&server, "a crash of a node that never granted");
@@ -397,7 +397,7 @@ fn a_node_that_never_granted_has_nothing_to_wait_for() {
 
 #[test]
 fn a_node_told_to_always_waits_after_any_start() {
-    let (mut server, clock) = frozen(grace(snapshots(), "always"));
+    let (mut server, clock) = start_frozen(grace(snapshots(), "always"));
     // A new one may stand in for a node that has granted: as long as any lock can last.
     let left = left_ms(&server);
     assert!(left >= 3_600_000, "{left}");
@@ -415,7 +415,7 @@ fn a_node_told_to_always_waits_after_any_start() {
 #[test]
 fn a_new_node_told_to_always_wait_waits_as_long_as_a_lock_may_last() {
     let builder = Server::builder().module_args(["restart-grace", "always", "max-ttl", "5000"]);
-    let (server, clock) = frozen(builder);
+    let (server, clock) = start_frozen(builder);
     assert!((5_000..=5_100).contains(&left_ms(&server)), "{}", left_ms(&server));
     clock.advance_module(Duration::from_millis(5_101));
     granted(&server.connect().call_strs("REDLOCK.ACQUIRE lock me 5000"));
@@ -424,7 +424,7 @@ fn a_new_node_told_to_always_wait_waits_as_long_as_a_lock_may_last() {
 #[test]
 fn a_node_told_never_to_wait_gives_a_held_lock_away_but_no_number_twice() {
     for (keep, builder) in KEEPS {
-        let (mut server, _clock) = frozen(grace(builder(), "off"));
+        let (mut server, _clock) = start_frozen(grace(builder(), "off"));
         let fence = take(&server, "lock");
         server.kill();
         server.restart();
@@ -438,7 +438,7 @@ fn a_node_told_never_to_wait_gives_a_held_lock_away_but_no_number_twice() {
 
 #[test]
 fn the_wait_can_be_set_while_the_server_runs() {
-    let (mut server, clock) = frozen(Server::builder());
+    let (mut server, clock) = start_frozen(Server::builder());
     let mut wire = server.connect();
     let get = |wire: &mut Wire| wire.call_strs("CONFIG GET redlock.restart-grace").list()[1].string();
     assert_eq!(get(&mut wire), "auto");

@@ -2,7 +2,7 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
-use redlock_tests::{Answer, SOON, Server, StartFailure, Traced, Wire, eventually, granted, skip};
+use redlock_tests::{Answer, SOON, Server, StartFailure, SyscallTrace, Wire, eventually, granted, skip};
 use std::fs;
 use std::path::Path;
 use tempfile::TempDir;
@@ -250,7 +250,7 @@ fn a_file_named_by_an_argument_is_found_again() {
 fn the_file_and_its_folder_are_synced_before_a_grant_is_answered() {
     let folder = folder();
     let server = start_in(folder.path());
-    let Some(traced) = Traced::begin(&server, "fsync,fdatasync,rename,renameat,renameat2") else {
+    let Some(traced) = SyscallTrace::start(&server, "fsync,fdatasync,rename,renameat,renameat2") else {
         return skip("system calls cannot be watched here (needs strace)");
     };
     granted(&server.connect().call_strs("REDLOCK.ACQUIRE lock me 1000 FENCE 50000000"));

@@ -7,8 +7,8 @@ use std::fs;
 use std::path::Path;
 
 /// How a server keeps its data.
-type Keeping = (&'static str, fn(Builder) -> Builder);
-const KEPT: [Keeping; 3] = [
+type Persistence = (&'static str, fn(Builder) -> Builder);
+const KEPT: [Persistence; 3] = [
     ("a snapshot", |server| server.arg("save", "3600 1")),
     ("an append-only file", |server| server.arg("appendonly", "yes").arg("appendfsync", "always")),
     ("an append-only file without a snapshot in it", |server| {
@@ -17,8 +17,8 @@ const KEPT: [Keeping; 3] = [
 ];
 
 /// How a server is stopped.
-type Stopping = (&'static str, fn(&mut Server));
-const STOPPED: [Stopping; 2] = [("SHUTDOWN", Server::shutdown), ("kill -9", Server::kill)];
+type StopMethod = (&'static str, fn(&mut Server));
+const STOPPED: [StopMethod; 2] = [("SHUTDOWN", Server::shutdown), ("kill -9", Server::kill)];
 
 fn node(wire: &mut Wire, field: &str) -> Answer {
     wire.call_strs("REDLOCK.NODE").field(field).cloned().expect("a field of REDLOCK.NODE")

@@ -2,7 +2,7 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "tests, and helpers of tests")]
 
-use redlock_tests::{Answer, Builder, SOON, Server, Wire, eventually, granted, unsigned};
+use redlock_tests::{Answer, Builder, SOON, Server, Wire, eventually, granted, without_proof};
 use std::time::Duration;
 
 /// A way to start servers that leave all the time in the world to claim what they hand on.
@@ -22,7 +22,7 @@ fn listener(server: &Server, channel: &str) -> Wire {
 fn heard(listener: &mut Wire) -> String {
     let message = listener.receive().expect("a message");
     assert_eq!(message.list()[0], Answer::text("message"), "{message:?}");
-    unsigned(&message.list()[2].string())
+    without_proof(&message.list()[2].string())
 }
 
 /// Asks for `k` and is queued; tells the position.

@@ -3,7 +3,7 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "tests, and helpers of tests")]
 
-use redlock_tests::{Answer, SOON, Server, Wire, eventually, granted, unsigned};
+use redlock_tests::{Answer, SOON, Server, Wire, eventually, granted, without_proof};
 use std::fs;
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn listener(server: &Server, channel: &str) -> Wire {
 
 fn heard(listener: &mut Wire) -> String {
     let message = listener.receive().expect("a message");
-    unsigned(&message.list()[2].string())
+    without_proof(&message.list()[2].string())
 }
 
 /// Sends a request that is queued; tells the position.
@@ -126,7 +126,7 @@ fn an_owner_that_asks_for_more_keeps_its_turn() {
     queued(&mut waiter, "MACQUIRE 2 y x a 60000 WAIT 5 600000 me");
     assert_eq!(number(&server, "waiters"), 2, "one owner waits once for a key");
     clock.advance_module(Duration::from_millis(1_001));
-    server.let_cron_run();
+    server.wait_for_cron();
     assert_eq!(holder.call_strs("REDLOCK.RELEASE x first"), Answer::Int(1));
     assert_eq!(heard(&mut news), "grant 5 2 y");
     assert_eq!(waiter.call_strs("REDLOCK.MEXTEND 2 y x a 60000"), Answer::Int(2));

@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A lock that a task had, by the clock that all processes of a machine share.
 #[derive(Clone, Copy)]
-pub(crate) struct Turn {
+pub(crate) struct HeldSpan {
     /// Which task of its process it was.
     pub(crate) task: usize,
     pub(crate) from_ns: u64,
@@ -31,19 +31,19 @@ pub(crate) struct Turn {
 
 /// What came of one order.
 #[derive(Default)]
-pub(crate) struct Told {
-    pub(crate) turns: Vec<Turn>,
+pub(crate) struct WorkerReport {
+    pub(crate) turns: Vec<HeldSpan>,
     pub(crate) refused: usize,
     pub(crate) cpu_us: f64,
     /// How often it fell asleep; not told by client processes.
     pub(crate) sleeps: f64,
 }
 
-impl Told {
+impl WorkerReport {
     /// Tells it, on behalf of a client process.
-    pub(crate) fn tell(&self) {
+    pub(crate) fn print_report(&self) {
         let mut out = std::io::stdout().lock();
-        for Turn { task, from_ns, to_ns, to_the_end } in &self.turns {
+        for HeldSpan { task, from_ns, to_ns, to_the_end } in &self.turns {
             writeln!(out, "turn {task} {from_ns} {to_ns} {to_the_end}").expect("somebody listens");
         }
         if self.refused > 0 {
@@ -54,7 +54,7 @@ impl Told {
 }
 
 /// Reads orders until there are no more, on behalf of a client process.
-pub(crate) fn orders() -> impl Iterator<Item = (String, Duration)> {
+pub(crate) fn read_requests() -> impl Iterator<Item = (String, Duration)> {
     std::io::stdin().lines().map_while(Result::ok).map(|order| {
         let (key, ms) = order.split_once(' ').expect("key and milliseconds");
         (key.to_owned(), Duration::from_millis(ms.parse().expect("milliseconds")))
@@ -91,25 +91,25 @@ impl Worker {
     }
 
     /// This program, in another mode.
-    pub(crate) fn ourselves(mode: &str) -> Command {
+    pub(crate) fn start_self(mode: &str) -> Command {
         let mut command = Command::new(std::env::current_exe().expect("a program knows where it is"));
         command.arg(mode);
         command
     }
 
     /// Lets its tasks take locks for a while.
-    pub(crate) fn order(&mut self, key: &str, time: Duration) {
+    pub(crate) fn send(&mut self, key: &str, time: Duration) {
         writeln!(self.orders, "{key} {}", time.as_millis()).expect("a client that lives");
     }
 
     /// Waits for what came of an order.
-    pub(crate) fn told(&mut self) -> Told {
-        self.told_within(PATIENCE).expect("a client that answers")
+    pub(crate) fn receive(&mut self) -> WorkerReport {
+        self.receive_within(PATIENCE).expect("a client that answers")
     }
 
     /// Waits for what came of an order, but not longer than this for any line of it.
-    pub(crate) fn told_within(&mut self, patience: Duration) -> Option<Told> {
-        let mut told = Told::default();
+    pub(crate) fn receive_within(&mut self, patience: Duration) -> Option<WorkerReport> {
+        let mut told = WorkerReport::default();
         loop {
             let line = match self.lines.recv_timeout(patience) {
                 Ok(line) => line,
@@ -120,7 +120,7 @@ impl Worker {
             match words[..] {
                 ["turn", task, from, to, to_the_end] => {
                     let ns = |word: &str| word.parse().expect("a moment");
-                    told.turns.push(Turn {
+                    told.turns.push(HeldSpan {
                         task: task.parse().expect("a task"),
                         from_ns: ns(from),
                         to_ns: ns(to),

@@ -3,9 +3,9 @@
 //! No words make a node panic. A refusal changes nothing. A reply is one that the command has. And no sequence
 //! leads to two holders, or to a number that goes back.
 
-use crate::model::{Model, Standing};
-use crate::tape::Tape;
-use crate::words;
+use crate::byte_reader::ByteReader;
+use crate::model::{KeyOwnership, Model};
+use crate::vocabulary;
 use redlock_core::catalog::Verb;
 use redlock_core::durable::{DurableState, LocksDigest};
 use redlock_core::fence::{MAX_FENCE, Stripe};
@@ -16,7 +16,7 @@ use redlock_core::{Fault, MemoryNode, Millis, Occupant, Reply};
 use std::collections::BTreeSet;
 
 /// A node that can be tried, or one with a planted mistake.
-pub trait Subject {
+pub trait NodeUnderFuzz {
     /// The node itself.
     fn memory(&mut self) -> &mut MemoryNode;
 
@@ -29,7 +29,7 @@ pub trait Subject {
     }
 }
 
-impl Subject for MemoryNode {
+impl NodeUnderFuzz for MemoryNode {
     fn memory(&mut self) -> &mut MemoryNode {
         self
     }
@@ -60,49 +60,49 @@ pub fn new_node() -> MemoryNode {
 ///
 /// # Panics
 /// When it breaks a promise.
-pub fn check(bytes: &[u8], subject: &mut impl Subject) {
-    let mut tape = Tape::new(bytes);
-    let mut history = History::default();
+pub fn check(bytes: &[u8], subject: &mut impl NodeUnderFuzz) {
+    let mut reader = ByteReader::new(bytes);
+    let mut history = CommandHistory::default();
     for _ in 0..LONGEST_HISTORY {
-        if tape.is_over() {
+        if reader.is_over() {
             break;
         }
-        history.step(&mut tape, subject);
+        history.step(&mut reader, subject);
         subject.memory().sweep(history.now);
         assert_eq!(subject.memory().node().held(), history.model.known(history.now), "locks held");
     }
 }
 
-struct History {
+struct CommandHistory {
     model: Model,
     now: Millis,
     /// Every key that was ever named.
     keys: BTreeSet<Vec<u8>>,
 }
 
-impl Default for History {
+impl Default for CommandHistory {
     fn default() -> Self {
         Self { model: Model::default(), now: Millis::START, keys: BTreeSet::new() }
     }
 }
 
-impl History {
-    fn step(&mut self, tape: &mut Tape<'_>, subject: &mut impl Subject) {
-        match tape.below(20) {
+impl CommandHistory {
+    fn step(&mut self, reader: &mut ByteReader<'_>, subject: &mut impl NodeUnderFuzz) {
+        match reader.below(20) {
             0..=11 => {
-                let argv = words::command(tape);
-                let connection = tape.below(3) as u64;
+                let argv = vocabulary::command(reader);
+                let connection = reader.below(3) as u64;
                 self.command(&argv, connection, subject);
             }
-            12..=14 => self.now = later(self.now, tape.sized_number()),
+            12..=14 => self.now = later(self.now, reader.sized_number()),
             15 => {
-                let key = words::key(tape);
+                let key = vocabulary::key(reader);
                 subject.memory().delete(&key);
                 self.model.overruled(&key, false);
             }
             16 => {
-                let key = words::key(tape);
-                let occupant = *tape.pick(&[Occupant::ForeignString, Occupant::OtherType]);
+                let key = vocabulary::key(reader);
+                let occupant = *reader.pick(&[Occupant::ForeignString, Occupant::OtherType]);
                 subject.memory().plant(&key, occupant);
                 self.model.overruled(&key, true);
                 self.keys.insert(key);
@@ -112,17 +112,17 @@ impl History {
                 self.model.crashed();
             }
             18 => {
-                let max_ttl_ms = tape.sized_number().clamp(1, MAX_TTL_LIMIT_MS);
+                let max_ttl_ms = reader.sized_number().clamp(1, MAX_TTL_LIMIT_MS);
                 subject.memory().node_mut().set_max_ttl_ms(max_ttl_ms);
             }
             _ => {
-                let window_ms = tape.sized_number().min(MAX_TTL_LIMIT_MS);
+                let window_ms = reader.sized_number().min(MAX_TTL_LIMIT_MS);
                 subject.memory().node_mut().set_late_window_ms(window_ms);
             }
         }
     }
 
-    fn command(&mut self, argv: &[Vec<u8>], connection: u64, subject: &mut impl Subject) {
+    fn command(&mut self, argv: &[Vec<u8>], connection: u64, subject: &mut impl NodeUnderFuzz) {
         let argv: Vec<&[u8]> = argv.iter().map(Vec::as_slice).collect();
         let max_ttl_ms = subject.memory().node().max_ttl_ms();
         let request =
@@ -178,23 +178,23 @@ impl History {
                 self.model.granted(keys, owner, fence, *ttl_ms, self.now);
             }
             (Verb::Acquire | Verb::Macquire, Ok(Reply::Nil)) => {
-                assert!(standing == Standing::Barred || is_late, "refused what nobody holds");
+                assert!(standing == KeyOwnership::Barred || is_late, "refused what nobody holds");
             }
             (Verb::Acquire | Verb::Macquire, Err(Fault::Quarantine { left_ms: 1.. })) => {
-                assert_ne!(standing, Standing::Holder, "a holder is kept waiting");
+                assert_ne!(standing, KeyOwnership::Holder, "a holder is kept waiting");
             }
             (Verb::Acquire | Verb::Macquire, Err(Fault::FenceExhausted)) => {}
             (Verb::Extend | Verb::Mextend, Ok(Reply::Integer(fence @ 1..=MAX_FENCE))) => {
                 self.model.extended(keys, owner, fence, *ttl_ms, self.now);
             }
             (Verb::Extend | Verb::Mextend, Ok(Reply::Nil)) => {
-                assert_ne!(standing, Standing::Holder, "a holder could not extend");
+                assert_ne!(standing, KeyOwnership::Holder, "a holder could not extend");
             }
             (Verb::Release | Verb::Mrelease, Ok(Reply::Integer(1))) => {
                 self.model.released(keys, owner, self.now);
             }
             (Verb::Release | Verb::Mrelease, Ok(Reply::Integer(0))) => {
-                assert_ne!(standing, Standing::Holder, "a holder could not release");
+                assert_ne!(standing, KeyOwnership::Holder, "a holder could not release");
             }
             (Verb::Inspect, Ok(Reply::Nil)) => {}
             (Verb::Inspect, Ok(Reply::Map(fields))) => {
@@ -265,19 +265,19 @@ fn read<'a>(verb: Verb, argv: &[&'a [u8]], max_ttl_ms: u64) -> Result<Request<'a
     let (keys, owner, ttl_ms, floor, label) = match verb {
         Verb::Acquire | Verb::Macquire => {
             let request = grammar::acquire(verb, argv, max_ttl_ms)?;
-            (request.keys, request.owner.text(), request.ttl.ms(), request.floor, request.label)
+            (request.keys, request.owner.bytes(), request.ttl.ms(), request.floor, request.label)
         }
         Verb::Extend | Verb::Mextend => {
             let request = grammar::extend(verb, argv, max_ttl_ms)?;
-            (request.keys, request.owner.text(), request.ttl.ms(), request.floor, &[][..])
+            (request.keys, request.owner.bytes(), request.ttl.ms(), request.floor, &[][..])
         }
         Verb::Release | Verb::Mrelease => {
             let request = grammar::release(verb, argv)?;
-            (request.keys, request.owner.text(), 1, request.floor, &[][..])
+            (request.keys, request.owner.bytes(), 1, request.floor, &[][..])
         }
         Verb::Apply => {
             let request = grammar::apply(argv)?;
-            (Keys::One, request.owner.text(), 1, request.fence, request.label.unwrap_or(&[]))
+            (Keys::One, request.owner.bytes(), 1, request.fence, request.label.unwrap_or(&[]))
         }
         Verb::Inspect => {
             grammar::exactly(verb, argv)?;

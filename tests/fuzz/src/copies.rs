@@ -3,8 +3,8 @@
 //! A copy follows without a question. It never panics, holds exactly what it was told last, and its numbers never
 //! go back.
 
-use crate::tape::Tape;
-use crate::{commands, words};
+use crate::byte_reader::ByteReader;
+use crate::{commands, vocabulary};
 use redlock_core::catalog::Verb;
 use redlock_core::durable::DurableState;
 use redlock_core::fence::{Stripe, Stripes};
@@ -22,18 +22,18 @@ const LONGEST_HISTORY: usize = 200;
 /// # Panics
 /// When it breaks a promise.
 pub fn run(bytes: &[u8]) {
-    let mut tape = Tape::new(bytes);
+    let mut reader = ByteReader::new(bytes);
     let mut copy = Copy {
         node: Node::new(DurableState::new("f".repeat(40), 0), Stripes::default()),
         keys: BTreeMap::new(),
         now: Millis::START,
     };
     for _ in 0..LONGEST_HISTORY {
-        if tape.is_over() {
+        if reader.is_over() {
             break;
         }
         let largest = copy.node.largest_fence();
-        copy.step(&mut tape);
+        copy.step(&mut reader);
         assert!(copy.node.largest_fence() >= largest, "numbers went back");
         assert_eq!(copy.node.held(), copy.keys.len() as u64, "locks held");
     }
@@ -52,13 +52,13 @@ struct View<'a> {
 }
 
 impl Copy {
-    fn step(&mut self, tape: &mut Tape<'_>) {
-        match tape.below(8) {
-            0..=3 => self.apply(&words::command_of(tape, Verb::Apply)),
-            4 | 5 => self.release(&words::command_of(tape, Verb::Mrelease)),
-            6 => self.dataset(&words::command_of(tape, Verb::Dataset)),
+    fn step(&mut self, reader: &mut ByteReader<'_>) {
+        match reader.below(8) {
+            0..=3 => self.apply(&vocabulary::command_of(reader, Verb::Apply)),
+            4 | 5 => self.release(&vocabulary::command_of(reader, Verb::Mrelease)),
+            6 => self.dataset(&vocabulary::command_of(reader, Verb::Dataset)),
             _ => {
-                self.now = commands::later(self.now, tape.sized_number());
+                self.now = commands::later(self.now, reader.sized_number());
                 self.sweep();
             }
         }
@@ -72,7 +72,7 @@ impl Copy {
         let mut view = View { names: vec![key], keys: &mut self.keys };
         self.node.apply(&mut view, &request, &mut self.now).expect("there is room");
         let image = self.node.image(self.keys[key], &mut self.now);
-        assert_eq!((&image.owner[..], image.fence), (request.owner.text(), request.fence));
+        assert_eq!((&image.owner[..], image.fence), (request.owner.bytes(), request.fence));
         assert!(self.node.stripes().last(Stripe::of(key)) >= request.fence);
         // A deadline is never moved forward: it is as far away as was said, or further for the same lock.
         let goes_on = before.filter(|before| {
@@ -91,7 +91,7 @@ impl Copy {
         self.node.replay_release(&mut view, &request);
         for name in names {
             let left = self.keys.get(name).map(|lock| self.node.image(*lock, &mut self.now).owner);
-            assert_ne!(left.as_deref(), Some(request.owner.text()), "still held by who has released it");
+            assert_ne!(left.as_deref(), Some(request.owner.bytes()), "still held by who has released it");
         }
     }
 

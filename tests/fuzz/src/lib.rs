@@ -12,7 +12,7 @@
 //! | `replies.rs` | what the client reads from a server |
 //! | `session.rs` | the client's decisions, whatever the nodes answer and when |
 //! | `planted.rs` | mistakes that must be found |
-//! | `tape.rs` | bytes as a source of choices |
+//! | `byte_reader.rs` | bytes as a source of choices |
 //! | `words.rs` | commands, well formed and almost |
 //! | `allocation.rs` | how much memory a call asks for |
 //! | `inputs.rs` | kept inputs, and new ones made from them |
@@ -24,6 +24,7 @@
 #![allow(clippy::expect_used, clippy::panic)]
 
 mod allocation;
+mod byte_reader;
 pub mod commands;
 pub mod copies;
 pub mod inputs;
@@ -32,13 +33,12 @@ pub mod planted;
 pub mod replies;
 pub mod session;
 pub mod stored;
-mod tape;
 // The client keeps its parser to itself; here are the very same files, not copies of them.
 #[path = "../../../client/src/wire/mod.rs"]
 #[allow(dead_code, unused_imports, reason = "the client uses all of it")]
 #[rustfmt::skip]
 mod wire;
-mod words;
+mod vocabulary;
 
 /// Something to be tried with any bytes; panics when a promise is broken.
 pub type Target = fn(&[u8]);

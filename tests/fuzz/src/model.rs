@@ -24,7 +24,7 @@ struct Held {
 
 /// How the keys of a command stand to an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum KeyOwnership {
     /// It holds them all, and the node knows.
     Holder,
     /// Somebody else holds at least one, or something else is there.
@@ -38,30 +38,31 @@ impl Model {
         self.locks.get(key).filter(|held| held.deadline > now)
     }
 
-    pub(crate) fn standing(&self, keys: &[&[u8]], owner: &[u8], now: Millis) -> Standing {
+    pub(crate) fn standing(&self, keys: &[&[u8]], owner: &[u8], now: Millis) -> KeyOwnership {
         let live = |key: &&&[u8]| self.live(key, now);
         let is_barred = |key: &&[u8]| {
             self.taken.contains(*key) || self.live(key, now).is_some_and(|held| held.owner != owner)
         };
         if keys.iter().any(is_barred) {
-            Standing::Barred
+            KeyOwnership::Barred
         } else if keys.iter().filter_map(|key| live(&key)).filter(|held| !held.is_forgotten).count()
             == keys.len()
         {
-            Standing::Holder
+            KeyOwnership::Holder
         } else {
-            Standing::Open
+            KeyOwnership::Open
         }
     }
 
     /// Takes note of a grant, and says what is wrong with it.
     pub(crate) fn granted(&mut self, keys: &[&[u8]], owner: &[u8], fence: u64, ttl_ms: u64, now: Millis) {
         let standing = self.standing(keys, owner, now);
-        assert_ne!(standing, Standing::Barred, "granted what another holds");
+        assert_ne!(standing, KeyOwnership::Barred, "granted what another holds");
         let mut fences = keys.iter().filter_map(|key| self.live(key, now)).map(|held| held.fence);
         let first = fences.next();
-        let is_the_same =
-            standing == Standing::Holder && fences.all(|fence| Some(fence) == first) && first == Some(fence);
+        let is_the_same = standing == KeyOwnership::Holder
+            && fences.all(|fence| Some(fence) == first)
+            && first == Some(fence);
         for key in keys {
             let last = self.last.get(*key).copied().unwrap_or(0);
             assert!(is_the_same || fence > last, "a grant with {fence} after {last}");
@@ -71,7 +72,7 @@ impl Model {
 
     /// Takes note of an extension, and says what is wrong with it.
     pub(crate) fn extended(&mut self, keys: &[&[u8]], owner: &[u8], fence: u64, ttl_ms: u64, now: Millis) {
-        assert_eq!(self.standing(keys, owner, now), Standing::Holder, "extended what is not held");
+        assert_eq!(self.standing(keys, owner, now), KeyOwnership::Holder, "extended what is not held");
         for key in keys {
             let last = self.last.get(*key).copied().unwrap_or(0);
             assert!(fence >= last, "an extension with {fence} after {last}");
@@ -92,7 +93,7 @@ impl Model {
 
     /// Takes note of a release, and says what is wrong with it.
     pub(crate) fn released(&mut self, keys: &[&[u8]], owner: &[u8], now: Millis) {
-        assert_eq!(self.standing(keys, owner, now), Standing::Holder, "released what is not held");
+        assert_eq!(self.standing(keys, owner, now), KeyOwnership::Holder, "released what is not held");
         keys.iter().for_each(|key| drop(self.locks.remove(*key)));
     }
 

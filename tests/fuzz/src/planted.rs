@@ -1,6 +1,6 @@
 //! Mistakes that must be found: a target that finds none of them would prove nothing.
 
-use crate::commands::{self, Subject};
+use crate::commands::{self, NodeUnderFuzz};
 use crate::wire::{self, Frame, Garbled};
 use crate::{Target, replies, session, stored};
 use bytes::BytesMut;
@@ -56,7 +56,7 @@ pub const ALL: [Planted; 6] = [
 /// A node that forgets the lock of a holder who asks for too long a time.
 struct Forgetful(MemoryNode);
 
-impl Subject for Forgetful {
+impl NodeUnderFuzz for Forgetful {
     fn memory(&mut self) -> &mut MemoryNode {
         &mut self.0
     }
@@ -73,7 +73,7 @@ impl Subject for Forgetful {
 /// A node that counts from the beginning again when the last of its locks was released.
 struct Repeating(MemoryNode);
 
-impl Subject for Repeating {
+impl NodeUnderFuzz for Repeating {
     fn memory(&mut self) -> &mut MemoryNode {
         &mut self.0
     }
@@ -115,15 +115,15 @@ fn greedy(buffer: &mut BytesMut) -> Result<Option<Frame>, Garbled> {
 
 /// A client to which a number that is one too small is as good.
 fn generous(
-    session: &mut proto::Session,
+    session: &mut proto::LockState,
     node: usize,
     request: &proto::Request,
     reply: proto::Reply,
     now: proto::Moment,
-) -> Option<proto::Event> {
+) {
     let reply = match reply {
         proto::Reply::Number(3) => proto::Reply::Number(4),
         reply => reply,
     };
-    session.answered(node, request, reply, now)
+    session.handle_reply(node, request, reply, now);
 }

@@ -4,7 +4,7 @@
 //! what was really sent; and what was read is written and read again the same.
 
 use crate::allocation::measured;
-use crate::tape::Tape;
+use crate::byte_reader::ByteReader;
 use crate::wire::{self, Frame, Garbled};
 use bytes::BytesMut;
 use redlock_core::proof::Unverified;
@@ -30,10 +30,10 @@ pub fn run(bytes: &[u8]) {
 
 /// Tries a parser.
 pub(crate) fn check(bytes: &[u8], decode: impl Decoder) {
-    let mut tape = Tape::new(bytes);
-    let count = tape.below(8);
-    let sizes = tape.take(count);
-    let stream = tape.rest();
+    let mut reader = ByteReader::new(bytes);
+    let count = reader.below(8);
+    let sizes = reader.take(count);
+    let stream = reader.rest();
 
     let (whole, requested) = measured(|| read(stream, &[], &decode));
     let limit = MOST_FOR_NOTHING + MOST_FOR_A_BYTE * stream.len();
@@ -51,14 +51,14 @@ pub(crate) fn check(bytes: &[u8], decode: impl Decoder) {
 
 /// What became of a stream.
 #[derive(PartialEq)]
-struct Reading {
+struct StreamOutcome {
     frames: Vec<Frame>,
     /// How it ended, and what was left over if it ended in good order.
     end: Result<Vec<u8>, Garbled>,
 }
 
 /// Reads a stream that comes in pieces of these sizes, over and over; all at once if there are none.
-fn read(stream: &[u8], sizes: &[u8], decode: &impl Decoder) -> Reading {
+fn read(stream: &[u8], sizes: &[u8], decode: &impl Decoder) -> StreamOutcome {
     let mut buffer = BytesMut::new();
     let mut frames = Vec::new();
     let mut rest = stream;
@@ -78,11 +78,11 @@ fn read(stream: &[u8], sizes: &[u8], decode: &impl Decoder) -> Reading {
                     assert_eq!(buffer.len(), before, "something was taken off and nothing was made of it");
                     break;
                 }
-                Err(garbled) => return Reading { frames, end: Err(garbled) },
+                Err(garbled) => return StreamOutcome { frames, end: Err(garbled) },
             }
         }
         if rest.is_empty() {
-            return Reading { frames, end: Ok(buffer.to_vec()) };
+            return StreamOutcome { frames, end: Ok(buffer.to_vec()) };
         }
     }
 }

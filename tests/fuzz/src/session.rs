@@ -4,10 +4,10 @@
 //! never again after it was lost or released; and a release goes to everybody who may hold it. Some sessions wait in
 //! line, and are asked for and handed the lock again and again.
 
-use crate::tape::Tape;
+use crate::byte_reader::ByteReader;
 use redlock_proto::{
-    Ask, Drift, Event, Failure, FailureKind, Grant, Line, MAX_NODES, Moment, NodeSet, Quorum, Reply, Request,
-    Session,
+    Ask, Drift, Event, Failure, FailureKind, Grant, LockState, MAX_NODES, Moment, NodeSet, QueueRequest,
+    Quorum, Reply, Request, Transmit,
 };
 use std::time::Duration;
 
@@ -16,15 +16,15 @@ const FIRST_STAMP: u64 = 100;
 
 /// Tries a session.
 pub fn run(bytes: &[u8]) {
-    check(bytes, |session, node, request, reply, now| session.answered(node, request, reply, now));
+    check(bytes, LockState::handle_reply);
 }
 
 /// Tries a session that hears of answers in this way.
 ///
 /// # Panics
 /// When it breaks a promise.
-pub fn check(bytes: &[u8], hear: impl Fn(&mut Session, usize, &Request, Reply, Moment) -> Option<Event>) {
-    let mut tape = Tape::new(bytes);
+pub fn check(bytes: &[u8], hear: impl Fn(&mut LockState, usize, &Request, Reply, Moment)) {
+    let mut tape = ByteReader::new(bytes);
     let mut driver = Driver::begin(&mut tape);
     for _ in 0..LONGEST_HISTORY {
         if tape.is_over() {
@@ -36,7 +36,7 @@ pub fn check(bytes: &[u8], hear: impl Fn(&mut Session, usize, &Request, Reply, M
 
 /// What the driver has seen, from which follows what the session may say.
 struct Driver {
-    session: Session,
+    session: LockState,
     quorum: Quorum,
     now: (u64, u64),
     sent: Vec<Sent>,
@@ -84,7 +84,7 @@ enum Heard {
 }
 
 impl Driver {
-    fn begin(tape: &mut Tape<'_>) -> Self {
+    fn begin(tape: &mut ByteReader<'_>) -> Self {
         let nodes = [1, 2, 3, 4, 5, 5, 7, MAX_NODES][tape.below(8)];
         let quorum = Quorum::of(nodes).expect("a node");
         let drift = match tape.below(4) {
@@ -96,10 +96,10 @@ impl Driver {
         };
         let now = (tape.sized_number() >> 8, tape.sized_number() >> 8);
         let hint = tape.one_in(4).then(|| tape.sized_number());
-        let (session, request) = Session::begin(quorum, drift, ttl(tape), hint, Moment::new(now.0, now.1));
+        let session = LockState::new(quorum, drift, ttl(tape), hint, Moment::new(now.0, now.1));
         let waits = tape.one_in(3);
-        let (session, request) = if waits {
-            let line = Line {
+        let mut session = if waits {
+            let line = QueueRequest {
                 ticket: 50,
                 stamp: FIRST_STAMP,
                 wait: Duration::ZERO,
@@ -107,10 +107,12 @@ impl Driver {
                 claim: None,
             };
             let patience = Duration::from_millis(tape.sized_number() >> 16);
-            session.waiting(line, Moment::new(now.0, now.1).plus(patience))
+            session.with_queue(line, Moment::new(now.0, now.1).plus(patience))
         } else {
-            (session, request)
+            session
         };
+        let Some(Transmit { request, to }) = session.poll_transmit() else { panic!("it asks for the lock") };
+        assert_eq!(to, NodeSet::first(nodes));
         let sent = (0..nodes).map(|node| Sent { node, request, heard: Heard::Nothing, granted: false });
         Self {
             session,
@@ -136,16 +138,16 @@ impl Driver {
 
     fn step(
         &mut self,
-        tape: &mut Tape<'_>,
-        hear: &impl Fn(&mut Session, usize, &Request, Reply, Moment) -> Option<Event>,
+        tape: &mut ByteReader<'_>,
+        hear: &impl Fn(&mut LockState, usize, &Request, Reply, Moment),
     ) {
         match tape.below(16) {
             0 | 1 if self.stamps.is_some() => self.hand_on(tape),
             2 if self.stamps.is_some() => {
                 let node = tape.below(self.quorum.nodes());
                 let was_valid = self.is_valid();
-                let event = self.session.cut(node, Failure::new(FailureKind::Cut, ""), self.moment());
-                self.take(event, was_valid);
+                self.session.handle_disconnect(node, Failure::new(FailureKind::Cut, ""), self.moment());
+                self.take(was_valid);
             }
             0..=8 => {
                 let open: Vec<usize> =
@@ -165,13 +167,13 @@ impl Driver {
                 self.now = (self.now.0.saturating_add(one), self.now.1.saturating_add(other));
             }
             11 => {
-                if let Some(moment) = self.session.wake_at() {
+                if let Some(moment) = self.session.poll_timeout() {
                     let (one, other) = moment.nanoseconds();
                     self.now = (self.now.0.max(one), self.now.1.max(other));
                 }
                 let was_valid = self.is_valid();
-                let event = self.session.woken(self.moment());
-                self.take(event, was_valid);
+                self.session.handle_timeout(self.moment());
+                self.take(was_valid);
             }
             12 | 13 => self.extend(ttl(tape)),
             14 => self.wild_answer(tape, hear),
@@ -185,13 +187,13 @@ impl Driver {
         self.check_validity();
     }
 
-    fn reply(&self, tape: &mut Tape<'_>) -> Reply {
+    fn reply(&self, tape: &mut ByteReader<'_>) -> Reply {
         match tape.below(12) {
             0..=3 => Reply::Number(1 + tape.below(4) as u64),
             // What a node that was asked to count up to a number says, or nearly.
             4..=6 => {
                 let goals = self.sent.iter().rev().filter_map(|sent| match sent.request.ask {
-                    Ask::Promote { fence } => Some(fence),
+                    Ask::RaiseFence { fence } => Some(fence),
                     _ => None,
                 });
                 Reply::Number(goals.chain([5]).next().unwrap_or(5).saturating_sub(u64::from(tape.one_in(4))))
@@ -213,7 +215,7 @@ impl Driver {
         &mut self,
         which: usize,
         reply: Reply,
-        hear: &impl Fn(&mut Session, usize, &Request, Reply, Moment) -> Option<Event>,
+        hear: &impl Fn(&mut LockState, usize, &Request, Reply, Moment),
     ) {
         let sent = &mut self.sent[which];
         let gives_up = matches!(&reply, Reply::Failed(failure) if failure.may_have_happened());
@@ -226,17 +228,17 @@ impl Driver {
         }
         self.note(node, &request, &reply);
         let (was_valid, now) = (self.is_valid(), self.moment());
-        let event = hear(&mut self.session, node, &request, reply, now);
-        self.take(event, was_valid);
+        hear(&mut self.session, node, &request, reply, now);
+        self.take(was_valid);
     }
 
     /// A node gives the lock to the session that waits, and says so.
-    fn hand_on(&mut self, tape: &mut Tape<'_>) {
+    fn hand_on(&mut self, tape: &mut ByteReader<'_>) {
         let Some((largest, granted)) = &mut self.stamps else { return };
         let node = tape.below(self.quorum.nodes());
         let stamp = FIRST_STAMP + tape.below(usize::try_from(*largest - FIRST_STAMP).unwrap_or(0) + 1) as u64;
         let request = self.sent.iter().rev().find(|sent| {
-            sent.node == node && matches!(sent.request.ask, Ask::Wait { line, .. } if line.stamp == stamp)
+            sent.node == node && matches!(sent.request.ask, Ask::Wait { queue, .. } if queue.stamp == stamp)
         });
         // Only what was asked for is handed on, and only where it may have got.
         let Some(request) = request.filter(|_| self.unknown[node] > 0 || self.holds[node]) else { return };
@@ -258,8 +260,8 @@ impl Driver {
             self.lasts_until(node, self.moment().plus(claim));
         }
         let (was_valid, now) = (self.is_valid(), self.moment());
-        let event = self.session.pushed(node, Grant { fence, stamp, waited, claim }, now);
-        self.take(event, was_valid);
+        self.session.handle_grant(node, Grant { fence, stamp, waited, claim }, now);
+        self.take(was_valid);
     }
 
     fn lasts_until(&mut self, node: usize, end: Moment) {
@@ -270,14 +272,14 @@ impl Driver {
     /// Any answer to anything, from anybody.
     fn wild_answer(
         &mut self,
-        tape: &mut Tape<'_>,
-        hear: &impl Fn(&mut Session, usize, &Request, Reply, Moment) -> Option<Event>,
+        tape: &mut ByteReader<'_>,
+        hear: &impl Fn(&mut LockState, usize, &Request, Reply, Moment),
     ) {
         self.is_wild = true;
         let node = tape.below(MAX_NODES + 4);
         let ask = match tape.below(4) {
             0 => Ask::Acquire { hint: None },
-            1 => Ask::Promote { fence: tape.sized_number() },
+            1 => Ask::RaiseFence { fence: tape.sized_number() },
             2 => Ask::Extend,
             _ => Ask::Release { floor: None },
         };
@@ -286,8 +288,8 @@ impl Driver {
         let reply = self.reply(tape);
         self.note(node, &request, &reply);
         let (was_valid, now) = (self.is_valid(), self.moment());
-        let event = hear(&mut self.session, node, &request, reply, now);
-        self.take(event, was_valid);
+        hear(&mut self.session, node, &request, reply, now);
+        self.take(was_valid);
     }
 
     /// Takes note of an answer before the session does.
@@ -299,13 +301,13 @@ impl Driver {
             Reply::Number(number @ 1..) => Some(*number),
             _ => None,
         };
-        if let (Some((_, granted)), Ask::Wait { line, .. }) = (&mut self.stamps, request.ask) {
+        if let (Some((_, granted)), Ask::Wait { queue, .. }) = (&mut self.stamps, request.ask) {
             match reply {
-                Reply::Number(1..) => granted[node] = granted[node].max(line.stamp),
+                Reply::Number(1..) => granted[node] = granted[node].max(queue.stamp),
                 // A grant has overtaken it, or the answer to a later request.
-                Reply::Nil | Reply::Queued { .. } if line.stamp <= granted[node] => return,
+                Reply::Nil | Reply::Queued { .. } if queue.stamp <= granted[node] => return,
                 // Whatever was granted before has been taken back.
-                Reply::Nil | Reply::Queued { .. } => granted[node] = line.stamp - 1,
+                Reply::Nil | Reply::Queued { .. } => granted[node] = queue.stamp - 1,
                 _ => {}
             }
         }
@@ -336,35 +338,42 @@ impl Driver {
         self.session.valid_until().is_some_and(|until| !self.moment().has_reached(until))
     }
 
-    /// Takes note of what an answer has led to; `was_valid` tells whether the lock could be counted on before.
-    fn take(&mut self, event: Option<Event>, was_valid: bool) {
+    /// Sends what the client asks for. What a node hands over after the others have made a majority is claimed as
+    /// it comes.
+    fn take_transmit(&mut self) -> bool {
+        let Some(Transmit { request, to }) = self.session.poll_transmit() else { return false };
+        let claims = self.stamps.is_some() && matches!(self.phase, Phase::Held(_));
+        assert!(claims || self.phase == Phase::Acquiring, "sent when it was too late");
+        match (request.ask, &mut self.stamps) {
+            (Ask::RaiseFence { fence: 1.. }, _) => {}
+            (Ask::Wait { queue, .. }, Some((largest, _))) if queue.stamp == *largest + 1 => {
+                *largest = queue.stamp;
+                to.iter().for_each(|node| self.unknown[node] += 1);
+            }
+            _ => panic!("{request:?}"),
+        }
+        self.send(request, to);
+        true
+    }
+
+    /// Takes note of what an input has led to; `was_valid` tells whether the lock could be counted on before.
+    fn take(&mut self, was_valid: bool) {
+        let has_sent = self.take_transmit();
         let is_valid = self.is_valid();
+        let event = self.session.poll_event();
+        assert!(!has_sent || event.is_none(), "one input leads to one output");
         match event {
             None => {}
-            Some(Event::Promote(request, to)) => {
-                // What a node hands on after the others have made a majority is claimed as it comes.
-                let claims = self.stamps.is_some() && matches!(self.phase, Phase::Held(_));
-                assert!(claims || self.phase == Phase::Acquiring, "promoted when it was too late");
-                match (request.ask, &mut self.stamps) {
-                    (Ask::Promote { fence: 1.. }, _) => {}
-                    (Ask::Wait { line, .. }, Some((largest, _))) if line.stamp == *largest + 1 => {
-                        *largest = line.stamp;
-                        to.iter().for_each(|node| self.unknown[node] += 1);
-                    }
-                    _ => panic!("{request:?}"),
-                }
-                assert!(!to.is_empty() || matches!(request.ask, Ask::Wait { .. }), "{request:?}");
-                self.send(request, to);
-            }
             Some(Event::Held { fence }) => {
                 assert_eq!(self.phase, Phase::Acquiring, "held for a second time");
                 let agrees = |node: usize| self.said[node] == Some(fence);
                 assert!(self.majority(agrees), "{fence} is not what a majority said: {:?}", self.said);
                 assert!(is_valid, "held when its time was up");
                 self.phase = Phase::Held(fence);
-                if let Some((claim, to)) = self.session.claim(self.moment()) {
+                self.session.claim(self.moment());
+                if let Some(Transmit { request, to }) = self.session.poll_transmit() {
                     assert!(self.stamps.is_some(), "claimed what nobody handed on");
-                    self.send(claim, to);
+                    self.send(request, to);
                 }
             }
             Some(Event::Failed(_)) => {
@@ -397,6 +406,7 @@ impl Driver {
     }
 
     fn send(&mut self, request: Request, to: NodeSet) {
+        assert!(!to.is_empty(), "sent to no node: {request:?}");
         for node in to.iter() {
             let is_there = node < self.quorum.nodes();
             assert!(self.is_wild || is_there, "node {node}");
@@ -416,10 +426,14 @@ impl Driver {
     fn extend(&mut self, ttl: Duration) {
         let was_valid = self.is_valid();
         match self.session.extend(ttl, self.moment()) {
-            Ok((request, to)) => {
+            Ok(()) => {
                 assert!(matches!(self.phase, Phase::Held(_)) && was_valid, "an extension revives a lock");
-                self.extension = Some(request);
-                self.send(request, to);
+                let transmit = self.session.poll_transmit();
+                assert!(self.is_wild || transmit.is_some(), "no node is asked");
+                self.extension = transmit.map(|transmit| transmit.request);
+                if let Some(Transmit { request, to }) = transmit {
+                    self.send(request, to);
+                }
             }
             Err(_) => {
                 assert!(!(matches!(self.phase, Phase::Held(_)) && was_valid), "a held lock is extended");
@@ -429,28 +443,35 @@ impl Driver {
     }
 
     fn release(&mut self) {
-        let (request, to) = self.session.release(self.moment());
+        self.session.release(self.moment());
+        let (transmit, event) = (self.session.poll_transmit(), self.session.poll_event());
         self.phase = Phase::Over;
         self.extension = None;
         if self.was_released {
-            assert!(to.is_empty(), "released twice");
+            assert!(transmit.is_none() && event.is_none(), "released twice");
             return;
         }
         self.was_released = true;
+        let to = transmit.map_or(NodeSet::EMPTY, |transmit| transmit.to);
+        // With no node to ask, the release is over at once.
+        self.was_freed = matches!(event, Some(Event::Released));
+        assert_eq!(self.was_freed, to.is_empty(), "{event:?}");
         for node in 0..self.quorum.nodes() {
             let is_asked = to.contains(node);
-            let may_hold = self.holds[node] || self.unknown[node] > 0;
+            let maybe_held = self.holds[node] || self.unknown[node] > 0;
             // Whoever asked a node more than once does not keep count, and frees once too often rather than too
             // seldom.
-            let is_right = is_asked == may_hold || (is_asked && self.stamps.is_some());
+            let is_right = is_asked == maybe_held || (is_asked && self.stamps.is_some());
             assert!(self.is_wild || is_right, "node {node}: asked is {is_asked}");
         }
-        self.send(request, to);
+        if let Some(Transmit { request, to }) = transmit {
+            self.send(request, to);
+        }
     }
 }
 
 /// Any time to live that the client lets through: as many milliseconds as a command can say.
-fn ttl(tape: &mut Tape<'_>) -> Duration {
+fn ttl(tape: &mut ByteReader<'_>) -> Duration {
     let ms = match tape.below(4) {
         0..=2 => 30_000,
         _ => tape.sized_number(),

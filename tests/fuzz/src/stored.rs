@@ -1,6 +1,6 @@
 //! What a node finds on disk: state files, stripes and locks that were saved, or something else altogether.
 
-use crate::tape::Tape;
+use crate::byte_reader::ByteReader;
 use redlock_core::durable::{
     DurableState, FileId, ID_DIGITS, LocksDigest, NonVoting, StoredState, Unreadable,
 };
@@ -22,13 +22,13 @@ pub fn run(bytes: &[u8]) {
 /// # Panics
 /// When a promise is broken.
 pub fn check(bytes: &[u8], decode: impl Fn(&[u8]) -> Result<StoredState, Unreadable>) {
-    let mut tape = Tape::new(bytes);
-    match tape.below(5) {
-        0 => state_of_any_bytes(tape.rest(), decode),
-        1 => state_with_its_digest(tape.rest(), decode),
-        2 => state_of_any_numbers(&mut tape, decode),
-        3 => stripes(tape.rest()),
-        _ => lock(&mut tape),
+    let mut reader = ByteReader::new(bytes);
+    match reader.below(5) {
+        0 => state_of_any_bytes(reader.rest(), decode),
+        1 => state_with_its_digest(reader.rest(), decode),
+        2 => state_of_any_numbers(&mut reader, decode),
+        3 => stripes(reader.rest()),
+        _ => lock(&mut reader),
     }
 }
 
@@ -64,32 +64,35 @@ fn state_with_its_digest(content: &[u8], decode: impl Fn(&[u8]) -> Result<Stored
 }
 
 /// What is written is read the same, and no change of a byte goes unseen.
-fn state_of_any_numbers(tape: &mut Tape<'_>, decode: impl Fn(&[u8]) -> Result<StoredState, Unreadable>) {
+fn state_of_any_numbers(
+    reader: &mut ByteReader<'_>,
+    decode: impl Fn(&[u8]) -> Result<StoredState, Unreadable>,
+) {
     let digits = b"0123456789abcdefABCDEF";
-    let node_id = (0..ID_DIGITS).map(|_| char::from(*tape.pick(digits))).collect();
-    let mut state = DurableState::new(node_id, tape.number());
-    state.incarnation = tape.sized_number();
-    state.high_water = tape.sized_number().min(MAX_FENCE);
-    state.longest_lease_ms = tape.sized_number();
+    let node_id = (0..ID_DIGITS).map(|_| char::from(*reader.pick(digits))).collect();
+    let mut state = DurableState::new(node_id, reader.number());
+    state.incarnation = reader.sized_number();
+    state.high_water = reader.sized_number().min(MAX_FENCE);
+    state.longest_lease_ms = reader.sized_number();
     state.locks_at_shutdown =
-        tape.one_in(2).then(|| LocksDigest { locks: tape.sized_number(), digest: tape.number() });
-    for _ in 0..tape.below(4) {
-        let key = [tape.byte(), tape.byte()];
-        let fence = tape.sized_number().min(MAX_FENCE);
+        reader.one_in(2).then(|| LocksDigest { locks: reader.sized_number(), digest: reader.number() });
+    for _ in 0..reader.below(4) {
+        let key = [reader.byte(), reader.byte()];
+        let fence = reader.sized_number().min(MAX_FENCE);
         state = state.reserving([Stripe::of(&key)], fence, 0).unwrap_or(state);
     }
-    if tape.one_in(3) {
+    if reader.one_in(3) {
         let reasons =
             [NonVoting::Replica, NonVoting::CopiedState, NonVoting::ForeignData, NonVoting::NoState];
-        state = state.without_vote(*tape.pick(&reasons), state.node_id.clone());
-    } else if tape.one_in(3) {
-        state = state.admitted(tape.sized_number().min(MAX_FENCE), tape.sized_number());
+        state = state.without_vote(*reader.pick(&reasons), state.node_id.clone());
+    } else if reader.one_in(3) {
+        state = state.admitted(reader.sized_number().min(MAX_FENCE), reader.sized_number());
     }
-    let file = FileId { inode: tape.number(), born_ns: tape.number().into() };
+    let file = FileId { inode: reader.number(), born_ns: reader.number().into() };
     let mut bytes = state.encode(file).into_bytes();
     assert_eq!(decode(&bytes), Ok(StoredState { state, file: Some(file) }));
-    let place = usize::from(u16::from_le_bytes([tape.byte(), tape.byte()])) % bytes.len();
-    bytes[place] ^= tape.byte().max(1);
+    let place = usize::from(u16::from_le_bytes([reader.byte(), reader.byte()])) % bytes.len();
+    bytes[place] ^= reader.byte().max(1);
     assert!(decode(&bytes).is_err(), "{NOT_WRITTEN}: byte {place} is another");
 }
 
@@ -117,29 +120,30 @@ fn stripes(bytes: &[u8]) {
 }
 
 /// A lock that was saved comes back as it was, or not at all.
-fn lock(tape: &mut Tape<'_>) {
+fn lock(reader: &mut ByteReader<'_>) {
     let mut now = Millis::START;
-    let length = |tape: &mut Tape<'_>| usize::from(u16::from_le_bytes([tape.byte(), tape.byte()])) % 300;
-    let text = |tape: &mut Tape<'_>, length| {
+    let length =
+        |reader: &mut ByteReader<'_>| usize::from(u16::from_le_bytes([reader.byte(), reader.byte()])) % 300;
+    let text = |reader: &mut ByteReader<'_>, length| {
         // Owners are stored in fewer bytes if they are of few characters: hexadecimal, base 64, any.
-        let alphabet: &[u8] = match tape.below(4) {
+        let alphabet: &[u8] = match reader.below(4) {
             0 => b"0123456789abcdef",
             1 => b"0123456789ABCDEF-",
             2 => b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_+/=",
-            _ => return tape.take(length).to_vec(),
+            _ => return reader.take(length).to_vec(),
         };
-        (0..length).map(|_| *tape.pick(alphabet)).collect::<Vec<u8>>()
+        (0..length).map(|_| *reader.pick(alphabet)).collect::<Vec<u8>>()
     };
-    let (owner_length, label_length, key_length) = (length(tape), length(tape), length(tape));
+    let (owner_length, label_length, key_length) = (length(reader), length(reader), length(reader));
     let image = LockImage {
-        fence: tape.sized_number().clamp(1, MAX_FENCE),
-        left_ms: tape.sized_number(),
-        held_ms: tape.sized_number(),
-        extensions: u32::try_from(tape.sized_number()).unwrap_or(u32::MAX),
-        owner: text(tape, owner_length),
-        label: text(tape, label_length),
+        fence: reader.sized_number().clamp(1, MAX_FENCE),
+        left_ms: reader.sized_number(),
+        held_ms: reader.sized_number(),
+        extensions: u32::try_from(reader.sized_number()).unwrap_or(u32::MAX),
+        owner: text(reader, owner_length),
+        label: text(reader, label_length),
     };
-    let key = text(tape, key_length);
+    let key = text(reader, key_length);
     let mut node = Node::new(DurableState::new(String::new(), 0), Stripes::default());
     let is_legal = (1..=MAX_OWNER_BYTES).contains(&image.owner.len()) && image.label.len() <= MAX_LABEL_BYTES;
     let Ok(id) = node.load(3, &key, &image, &mut now) else {

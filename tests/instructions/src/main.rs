@@ -26,7 +26,7 @@ const ALL: &[Work] = &[
     ("session-hold", session::hold),
     ("session-extend", session::extend),
     ("session-refusal", session::be_refused),
-    ("session-promotion", session::promote),
+    ("session-promotion", session::raise),
 ];
 
 fn main() -> ExitCode {

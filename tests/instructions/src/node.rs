@@ -20,7 +20,7 @@ const MAX_TTL_MS: u64 = 100_000;
 
 /// A node, its keys and its time. Keys are numbers: whoever looks one up should take no part in what is
 /// counted.
-struct Scene<'a> {
+struct NodeBench<'a> {
     node: Node,
     names: &'a [String],
     table: Vec<Occupant>,
@@ -32,7 +32,7 @@ fn names() -> Vec<String> {
     (0..KEYS).map(|key| format!("lock:{key:012}")).collect()
 }
 
-impl<'a> Scene<'a> {
+impl<'a> NodeBench<'a> {
     fn new(names: &'a [String]) -> Self {
         let node = Node::new(DurableState::new("0".repeat(40), 0), Stripes::default());
         Self { node, names, table: vec![Occupant::Empty; KEYS], now: Millis::START }
@@ -46,7 +46,7 @@ impl<'a> Scene<'a> {
     fn send(&mut self, verb: Verb, key: usize, argv: &[&[u8]]) -> Result<Reply, Fault> {
         self.now.0 += 1;
         let (argv, now) = (black_box(argv), &mut self.now);
-        let keys = &mut One { name: self.names[key % KEYS].as_bytes(), held: &mut self.table[key % KEYS] };
+        let keys = &mut OneKey { name: self.names[key % KEYS].as_bytes(), held: &mut self.table[key % KEYS] };
         match verb {
             Verb::Acquire => {
                 let request = grammar::acquire(verb, argv, MAX_TTL_MS)?;
@@ -75,7 +75,7 @@ impl<'a> Scene<'a> {
     fn send_eight(&mut self, verb: Verb, argv: &[&[u8]]) -> Result<Reply, Fault> {
         self.now.0 += 1;
         let (argv, now) = (black_box(argv), &mut self.now);
-        let keys = &mut Eight { names: self.names, table: &mut self.table };
+        let keys = &mut EightKeys { names: self.names, table: &mut self.table };
         if verb == Verb::Macquire {
             let request = grammar::acquire(verb, argv, MAX_TTL_MS)?;
             self.node.acquire(keys, &request, now)
@@ -108,7 +108,7 @@ impl<'a> Scene<'a> {
         let (mut served, mut keys_left) = (0, KEYS_PER_CALL);
         while let Some((waiter, _, _)) = self.node.next_due(&mut keys_left) {
             // Only the first key has a line.
-            let keys = &mut One { name: self.names[0].as_bytes(), held: &mut self.table[0] };
+            let keys = &mut OneKey { name: self.names[0].as_bytes(), held: &mut self.table[0] };
             served += usize::from(self.node.serve(keys, waiter, &mut self.now).is_some());
         }
         served
@@ -123,12 +123,12 @@ fn replace(held: &mut Occupant, by: Occupant) -> Option<LockId> {
     }
 }
 
-struct One<'a> {
+struct OneKey<'a> {
     name: &'a [u8],
     held: &'a mut Occupant,
 }
 
-struct Eight<'a> {
+struct EightKeys<'a> {
     names: &'a [String],
     table: &'a mut [Occupant],
 }
@@ -151,7 +151,7 @@ macro_rules! alike {
     };
 }
 
-impl Keyspace for One<'_> {
+impl Keyspace for OneKey<'_> {
     fn count(&self) -> usize {
         1
     }
@@ -170,7 +170,7 @@ impl Keyspace for One<'_> {
     alike!();
 }
 
-impl Keyspace for Eight<'_> {
+impl Keyspace for EightKeys<'_> {
     fn count(&self) -> usize {
         8
     }
@@ -208,7 +208,7 @@ fn is_granted(reply: Result<Reply, Fault>) -> bool {
 
 pub(crate) fn acquire_and_release(times: u64) {
     let names = names();
-    let mut scene = Scene::new(&names);
+    let mut scene = NodeBench::new(&names);
     for number in 0..times {
         must(is_granted(scene.acquire(key(number), OWNER, "30000")));
         must(is_granted(scene.release(key(number), OWNER)));
@@ -217,7 +217,7 @@ pub(crate) fn acquire_and_release(times: u64) {
 
 pub(crate) fn extend(times: u64) {
     let names = names();
-    let mut scene = Scene::new(&names);
+    let mut scene = NodeBench::new(&names);
     must(is_granted(scene.acquire(0, OWNER, "90000")));
     for _ in 0..times {
         let argv: [&[u8]; 4] = [b"", scene.name(0), OWNER.as_bytes(), b"90000"];
@@ -227,7 +227,7 @@ pub(crate) fn extend(times: u64) {
 
 pub(crate) fn refuse(times: u64) {
     let names = names();
-    let mut scene = Scene::new(&names);
+    let mut scene = NodeBench::new(&names);
     must(is_granted(scene.acquire(0, OWNER, "90000")));
     for _ in 0..times {
         // Time stands still, so that the lock does not run out however often it is asked for.
@@ -238,7 +238,7 @@ pub(crate) fn refuse(times: u64) {
 
 pub(crate) fn release_nothing(times: u64) {
     let names = names();
-    let mut scene = Scene::new(&names);
+    let mut scene = NodeBench::new(&names);
     for number in 0..times {
         must(scene.release(key(number), OWNER) == Ok(Reply::Integer(0)));
     }
@@ -246,7 +246,7 @@ pub(crate) fn release_nothing(times: u64) {
 
 pub(crate) fn acquire_with_options(times: u64) {
     let names = names();
-    let mut scene = Scene::new(&names);
+    let mut scene = NodeBench::new(&names);
     for number in 0..times {
         let argv: [&[u8]; 12] = [
             b"",
@@ -269,7 +269,7 @@ pub(crate) fn acquire_with_options(times: u64) {
 
 pub(crate) fn acquire_and_release_eight(times: u64) {
     let names = names();
-    let mut scene = Scene::new(&names);
+    let mut scene = NodeBench::new(&names);
     let mut argv: Vec<&[u8]> = vec![b"", b"8"];
     argv.extend((0..8).map(|key| scene.name(key)));
     argv.push(OWNER.as_bytes());
@@ -283,7 +283,7 @@ pub(crate) fn acquire_and_release_eight(times: u64) {
 
 pub(crate) fn expire(times: u64) {
     let names = names();
-    let mut scene = Scene::new(&names);
+    let mut scene = NodeBench::new(&names);
     for _ in 0..times {
         must(is_granted(scene.acquire(0, OWNER, "5000")));
         scene.now.0 += 6_000;
@@ -293,7 +293,7 @@ pub(crate) fn expire(times: u64) {
 
 pub(crate) fn hand_on(times: u64) {
     let names = names();
-    let mut scene = Scene::new(&names);
+    let mut scene = NodeBench::new(&names);
     must(is_granted(scene.acquire(0, OWNER, "30000")));
     let (mut holder, mut waiter) = (OWNER, OTHER);
     for _ in 0..times {

@@ -3,107 +3,115 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-use redlock_proto::{Drift, Event, Moment, NodeSet, Quorum, Refusal, Reply, Request, Session};
+use redlock_proto::{Drift, Event, LockState, Moment, Quorum, Refusal, Reply, Transmit};
 
 const NODES: usize = 5;
 const TTL: Duration = Duration::from_secs(30);
 
 /// A client and its time.
-struct Scene {
+struct LockStateBench {
     quorum: Quorum,
     now: Moment,
 }
 
-impl Scene {
+/// The first transmit and the first event that replies have led to.
+type Outputs = (Option<Transmit>, Option<Event>);
+
+impl LockStateBench {
     fn new() -> Option<Self> {
         Some(Self { quorum: Quorum::of(NODES)?, now: Moment::on_one_clock(1_000_000_000) })
     }
 
-    fn begin(&mut self) -> (Session, Request) {
+    fn begin(&mut self) -> LockState {
         self.now = self.now.plus(Duration::from_millis(1));
-        Session::begin(self.quorum, Drift::default(), black_box(TTL), None, self.now)
+        LockState::new(self.quorum, Drift::default(), black_box(TTL), None, self.now)
     }
 
-    /// Brings answers to a request, and tells the first event.
+    /// Sends what the client asks for, and brings the replies.
+    fn exchange(&mut self, lock: &mut LockState, reply: impl Fn(usize) -> Reply) -> Outputs {
+        let transmit = lock.poll_transmit();
+        self.answer(lock, transmit, reply)
+    }
+
     fn answer(
         &mut self,
-        session: &mut Session,
-        request: &Request,
-        to: NodeSet,
+        lock: &mut LockState,
+        transmit: Option<Transmit>,
         reply: impl Fn(usize) -> Reply,
-    ) -> Option<Event> {
-        let mut first = None;
+    ) -> Outputs {
+        let Some(Transmit { request, to }) = transmit else { return (None, None) };
+        let mut first = (None, None);
         for node in to.iter() {
             self.now = self.now.plus(Duration::from_micros(10));
-            let event = session.answered(node, request, black_box(reply(node)), self.now);
-            first = first.or(event);
+            lock.handle_reply(node, &request, black_box(reply(node)), self.now);
+            first = (first.0.or(lock.poll_transmit()), first.1.or(lock.poll_event()));
         }
         first
     }
 
-    /// A lock that all nodes grant under one number.
-    fn held(&mut self) -> Session {
-        let (mut session, request) = self.begin();
-        let event = self.answer(&mut session, &request, NodeSet::first(NODES), |_| Reply::Number(7));
+    /// A lock that all nodes grant under one fence.
+    fn held(&mut self) -> LockState {
+        let mut lock = self.begin();
+        let (_, event) = self.exchange(&mut lock, |_| Reply::Number(7));
         must(matches!(event, Some(Event::Held { fence: 7 })));
-        session
+        lock
     }
 
-    fn release(&mut self, mut session: Session) {
-        let (request, to) = session.release(self.now);
-        must(to.len() == NODES);
-        let event = self.answer(&mut session, &request, to, |_| Reply::Number(1));
+    fn release(&mut self, mut lock: LockState) {
+        lock.release(self.now);
+        let transmit = lock.poll_transmit();
+        must(transmit.is_some_and(|transmit| transmit.to.len() == NODES));
+        let (_, event) = self.answer(&mut lock, transmit, |_| Reply::Number(1));
         must(matches!(event, Some(Event::Released)));
     }
 }
 
 /// Counting something that went wrong would be worth nothing.
 fn must(is_so: bool) {
-    assert!(is_so, "the session came to something else");
+    assert!(is_so, "the lock came to another state");
 }
 
-fn repeat(times: u64, mut work: impl FnMut(&mut Scene)) {
-    let Some(mut scene) = Scene::new() else { return must(false) };
+fn repeat(times: u64, mut work: impl FnMut(&mut LockStateBench)) {
+    let Some(mut scene) = LockStateBench::new() else { return must(false) };
     (0..times).for_each(|_| work(&mut scene));
 }
 
 pub(crate) fn hold(times: u64) {
     repeat(times, |scene| {
-        let session = scene.held();
-        scene.release(session);
+        let lock = scene.held();
+        scene.release(lock);
     });
 }
 
 pub(crate) fn extend(times: u64) {
-    let Some(mut scene) = Scene::new() else { return must(false) };
-    let mut session = scene.held();
+    let Some(mut scene) = LockStateBench::new() else { return must(false) };
+    let mut lock = scene.held();
     for _ in 0..times {
         scene.now = scene.now.plus(Duration::from_secs(1));
-        let Ok((request, to)) = session.extend(TTL, scene.now) else { return must(false) };
-        let event = scene.answer(&mut session, &request, to, |_| Reply::Number(7));
+        must(lock.extend(TTL, scene.now).is_ok());
+        let (_, event) = scene.exchange(&mut lock, |_| Reply::Number(7));
         must(matches!(event, Some(Event::Extended)));
     }
 }
 
 pub(crate) fn be_refused(times: u64) {
     repeat(times, |scene| {
-        let (mut session, request) = scene.begin();
-        let event = scene.answer(&mut session, &request, NodeSet::first(NODES), |_| Reply::Nil);
+        let mut lock = scene.begin();
+        let (_, event) = scene.exchange(&mut lock, |_| Reply::Nil);
         must(matches!(event, Some(Event::Failed(Refusal::Contended))));
-        let (_, to) = session.release(scene.now);
-        black_box(to);
+        lock.release(scene.now);
+        black_box(lock.poll_transmit());
     });
 }
 
-/// Every node answers a number of its own, so those that are behind have to be raised.
-pub(crate) fn promote(times: u64) {
+/// Every node answers a fence of its own, so those that are behind have to be raised.
+pub(crate) fn raise(times: u64) {
     repeat(times, |scene| {
-        let (mut session, request) = scene.begin();
-        let own = |node: usize| Reply::Number(node as u64 + 1);
-        let event = scene.answer(&mut session, &request, NodeSet::first(NODES), own);
-        let Some(Event::Promote(request, to)) = event else { return must(false) };
-        let event = scene.answer(&mut session, &request, to, |_| Reply::Number(NODES as u64));
-        must(matches!(event, Some(Event::Held { .. } | Event::Promote(..))));
-        scene.release(session);
+        let mut lock = scene.begin();
+        let (raise, _) = scene.exchange(&mut lock, |node| Reply::Number(node as u64 + 1));
+        must(raise.is_some());
+        let outputs = scene.answer(&mut lock, raise, |_| Reply::Number(NODES as u64));
+        must(matches!(outputs, (Some(_), _) | (_, Some(Event::Held { .. }))));
+        scene.release(lock);
     });
 }

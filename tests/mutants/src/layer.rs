@@ -1,7 +1,7 @@
 //! The layers of tests that can notice a planted bug, from the cheapest to the dearest.
 
-use crate::mutant::Home;
-use crate::workshop::{Built, Workshop};
+use crate::mutant::SourceCrate;
+use crate::source_copy::{BuildOutcome, SourceCopy};
 use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -23,7 +23,7 @@ pub(crate) enum Layer {
 
 /// What a layer has to say.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum Detection {
     /// It has noticed, and this is what.
     Caught(String),
     /// All its tests passed.
@@ -36,7 +36,7 @@ pub(crate) enum Verdict {
 
 /// Why there is no verdict.
 #[derive(Debug)]
-pub(crate) enum Trouble {
+pub(crate) enum LayerError {
     /// The code does not compile.
     Uncompiled(String),
     /// Something else is wrong, with the machine or with this program.
@@ -65,16 +65,21 @@ impl Layer {
     }
 
     /// Whether the layer runs code of this crate, and is there.
-    pub(crate) fn sees(self, home: Home, workshop: &Workshop) -> bool {
+    pub(crate) fn sees(self, home: SourceCrate, workshop: &SourceCopy) -> bool {
         match self {
             Self::Unit | Self::Simulation => true,
-            Self::Contract => home == Home::Core,
+            Self::Contract => home == SourceCrate::Core,
             Self::Model => workshop.has(MODEL),
         }
     }
 
     /// Builds the layer's tests as the code is now and runs them.
-    pub(crate) fn ask(self, workshop: &Workshop, home: Home, histories: u64) -> Result<Verdict, Trouble> {
+    pub(crate) fn run_tests(
+        self,
+        workshop: &SourceCopy,
+        home: SourceCrate,
+        histories: u64,
+    ) -> Result<Detection, LayerError> {
         let count = histories.to_string();
         let (built, words): (_, &[&str]) = match self {
             Self::Unit => (workshop.build_tests(&["--package", home.package(), "--lib"]), &[]),
@@ -84,20 +89,22 @@ impl Layer {
             Self::Simulation => (workshop.build_program("redlock-sim", "sim"), &["--count", &count]),
             Self::Model => (workshop.build_tests(&["--package", "redlock-sim", "--test", "model"]), &[]),
         };
-        let programs = match built.map_err(Trouble::Other)? {
-            Built::Programs(programs) => programs,
-            Built::Not(why) => return Err(Trouble::Uncompiled(why)),
+        let programs = match built.map_err(LayerError::Other)? {
+            BuildOutcome::Programs(programs) => programs,
+            BuildOutcome::Not(why) => return Err(LayerError::Uncompiled(why)),
         };
         for program in programs {
-            let (code, said) = run(&program, words).map_err(Trouble::Other)?;
+            let (code, said) = run(&program, words).map_err(LayerError::Other)?;
             match code {
                 Some(0) => {}
                 // A broken rule of a history, or a panic: a test has failed.
-                Some(1 | 101) => return Ok(Verdict::Caught(self.evidence(&said))),
-                _ => return Err(Trouble::Other(format!("{} ended strangely:\n{said}", program.display()))),
+                Some(1 | 101) => return Ok(Detection::Caught(self.evidence(&said))),
+                _ => {
+                    return Err(LayerError::Other(format!("{} ended strangely:\n{said}", program.display())));
+                }
             }
         }
-        Ok(Verdict::Quiet)
+        Ok(Detection::Quiet)
     }
 
     /// What was noticed, in a few words.

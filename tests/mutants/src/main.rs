@@ -8,22 +8,22 @@
 //! |---|---|
 //! | `planted/` | the bugs |
 //! | `mutant.rs` | what such a file says |
-//! | `workshop.rs` | the copy in which they are planted |
+//! | `source_copy.rs` | the copy in which they are planted |
 //! | `layer.rs` | the layers of tests |
 //! | `report.rs` | what came of it |
 
 mod layer;
 mod mutant;
 mod report;
-mod workshop;
+mod source_copy;
 
-use layer::{Layer, Trouble, Verdict};
-use mutant::{Home, Mutant};
+use layer::{Detection, Layer, LayerError};
+use mutant::{Mutant, SourceCrate};
 use report::{Finding, Report};
+use source_copy::SourceCopy;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
-use workshop::Workshop;
 
 const USAGE: &str = "usage: scripts/mutants [--quick] [--model] [--histories N] [NAME...]
        scripts/mutants --list
@@ -39,7 +39,7 @@ these.
 ";
 
 /// What was asked for.
-struct Wish {
+struct Options {
     is_quick: bool,
     wants_model: bool,
     lists: bool,
@@ -47,7 +47,7 @@ struct Wish {
     names: Vec<String>,
 }
 
-impl Wish {
+impl Options {
     /// Whether a layer is asked about a bug that some layers are expected to notice.
     fn asks(&self, layer: Layer, expected: &[Layer]) -> bool {
         (self.wants_model || layer != Layer::Model) && (!self.is_quick || expected.contains(&layer))
@@ -59,11 +59,11 @@ fn main() -> ExitCode {
         print!("{USAGE}");
         return ExitCode::SUCCESS;
     }
-    let Some(wish) = wish(std::env::args().skip(1)) else {
+    let Some(wish) = parse_options(std::env::args().skip(1)) else {
         eprint!("{USAGE}");
         return ExitCode::from(2);
     };
-    match fulfil(&wish) {
+    match run(&wish) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(why) => {
@@ -73,9 +73,9 @@ fn main() -> ExitCode {
     }
 }
 
-fn wish(mut words: impl Iterator<Item = String>) -> Option<Wish> {
+fn parse_options(mut words: impl Iterator<Item = String>) -> Option<Options> {
     let mut wish =
-        Wish { is_quick: false, wants_model: false, lists: false, histories: 20_000, names: Vec::new() };
+        Options { is_quick: false, wants_model: false, lists: false, histories: 20_000, names: Vec::new() };
     while let Some(word) = words.next() {
         match word.as_str() {
             "--quick" => wish.is_quick = true,
@@ -90,7 +90,7 @@ fn wish(mut words: impl Iterator<Item = String>) -> Option<Wish> {
 }
 
 /// Does as asked; whether every bug was noticed as it should be.
-fn fulfil(wish: &Wish) -> Result<bool, String> {
+fn run(wish: &Options) -> Result<bool, String> {
     let project = Path::new(".");
     let mut mutants = Mutant::all_in(&project.join("tests/mutants/planted"))?;
     if let Some(unknown) = wish.names.iter().find(|name| mutants.iter().all(|mutant| mutant.name != **name)) {
@@ -104,7 +104,7 @@ fn fulfil(wish: &Wish) -> Result<bool, String> {
     let begun = Instant::now();
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
     let place = std::path::absolute(target.join("mutants")).map_err(|error| error.to_string())?;
-    let workshop = Workshop::open(project, &place)?;
+    let workshop = SourceCopy::open(project, &place)?;
     expect_all_quiet(&workshop, wish)?;
     let mut report = Report::default();
     for mutant in mutants {
@@ -117,15 +117,15 @@ fn fulfil(wish: &Wish) -> Result<bool, String> {
 }
 
 /// Without a bug every layer must be quiet, or its noise would mean nothing.
-fn expect_all_quiet(workshop: &Workshop, wish: &Wish) -> Result<(), String> {
+fn expect_all_quiet(workshop: &SourceCopy, wish: &Options) -> Result<(), String> {
     for layer in Layer::ALL.into_iter().filter(|layer| wish.asks(*layer, &Layer::ALL)) {
-        let homes = Home::ALL.into_iter().filter(|home| layer.sees(*home, workshop));
+        let homes = SourceCrate::ALL.into_iter().filter(|home| layer.sees(*home, workshop));
         // Only unit tests are others for another crate.
-        for home in homes.take(if layer == Layer::Unit { Home::ALL.len() } else { 1 }) {
+        for home in homes.take(if layer == Layer::Unit { SourceCrate::ALL.len() } else { 1 }) {
             let place = format!("{} tests of {}", layer.name(), home.package());
-            match layer.ask(workshop, home, wish.histories) {
-                Ok(Verdict::Caught(what)) => return Err(format!("Without a bug, {place} fail: {what}")),
-                Err(Trouble::Uncompiled(why) | Trouble::Other(why)) => {
+            match layer.run_tests(workshop, home, wish.histories) {
+                Ok(Detection::Caught(what)) => return Err(format!("Without a bug, {place} fail: {what}")),
+                Err(LayerError::Uncompiled(why) | LayerError::Other(why)) => {
                     return Err(format!("Without a bug, {place} give no verdict:\n{why}"));
                 }
                 Ok(_) => {}
@@ -137,15 +137,15 @@ fn expect_all_quiet(workshop: &Workshop, wish: &Wish) -> Result<(), String> {
 }
 
 /// What every layer says about the code as it is now.
-fn find(workshop: &Workshop, wish: &Wish, home: Home, expected: &[Layer]) -> Finding {
+fn find(workshop: &SourceCopy, wish: &Options, home: SourceCrate, expected: &[Layer]) -> Finding {
     let mut verdicts = Vec::new();
     for layer in Layer::ALL {
         verdicts.push(if !wish.asks(layer, expected) {
-            Verdict::NotAsked
+            Detection::NotAsked
         } else if layer.sees(home, workshop) {
-            layer.ask(workshop, home, wish.histories)?
+            layer.run_tests(workshop, home, wish.histories)?
         } else {
-            Verdict::Blind
+            Detection::Blind
         });
     }
     Ok(verdicts)

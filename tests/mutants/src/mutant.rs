@@ -19,14 +19,14 @@ use std::path::Path;
 
 /// The two crates in which bugs are planted: all decisions are made there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Home {
+pub(crate) enum SourceCrate {
     /// What one node does.
     Core,
     /// What one client does.
     Proto,
 }
 
-impl Home {
+impl SourceCrate {
     pub(crate) const ALL: [Self; 2] = [Self::Core, Self::Proto];
 
     pub(crate) fn package(self) -> &'static str {
@@ -48,7 +48,7 @@ impl Home {
 #[derive(Debug)]
 pub(crate) struct Mutant {
     pub(crate) name: String,
-    pub(crate) home: Home,
+    pub(crate) home: SourceCrate,
     /// The file that is changed, from the root of the project.
     pub(crate) file: String,
     /// What the code does wrong then.
@@ -82,7 +82,7 @@ impl Mutant {
             lines.next().ok_or_else(|| format!("there is no line \"{name}: …\""))
         };
         let file = value("file")?;
-        let home = Home::ALL.into_iter().find(|home| file.starts_with(home.folder()));
+        let home = SourceCrate::ALL.into_iter().find(|home| file.starts_with(home.folder()));
         let layers = value("caught by")?.split(", ");
         let caught_by = layers
             .map(|layer| Layer::named(layer).ok_or_else(|| format!("there is no layer \"{layer}\"")))
@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn a_file_describes_one_change() {
         let mutant = Mutant::parse("name", TEXT).unwrap();
-        assert_eq!((mutant.home, mutant.wrong.as_str()), (Home::Proto, "All."));
+        assert_eq!((mutant.home, mutant.wrong.as_str()), (SourceCrate::Proto, "All."));
         assert_eq!(mutant.caught_by, [Layer::Unit, Layer::Simulation]);
         assert_eq!(mutant.planted_in("a\n    one\n    two\nb\n").unwrap(), "a\n    three\nb\n");
         for elsewhere in ["    one\n", "    one\n    two\n    one\n    two\n"] {

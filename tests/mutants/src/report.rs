@@ -1,10 +1,10 @@
 //! What came of planting the bugs.
 
-use crate::layer::{Layer, Trouble, Verdict};
+use crate::layer::{Detection, Layer, LayerError};
 use crate::mutant::Mutant;
 
 /// What the layers said, in their order; or why they could not.
-pub(crate) type Finding = Result<Vec<Verdict>, Trouble>;
+pub(crate) type Finding = Result<Vec<Detection>, LayerError>;
 
 /// All bugs, and what became of each.
 #[derive(Debug, Default)]
@@ -48,7 +48,7 @@ impl Report {
             self.lines.iter().filter_map(|line| Some((line, complaint(&line.0, &line.1)?)))
         {
             println!("{}: {complaint}", mutant.name);
-            if let Err(Trouble::Uncompiled(why) | Trouble::Other(why)) = finding {
+            if let Err(LayerError::Uncompiled(why) | LayerError::Other(why)) = finding {
                 println!("{why}");
             }
         }
@@ -59,51 +59,51 @@ impl Report {
 fn complaint(mutant: &Mutant, finding: &Finding) -> Option<String> {
     let verdicts = match finding {
         Ok(verdicts) => verdicts,
-        Err(Trouble::Uncompiled(_)) => return Some("DOES NOT COMPILE".to_owned()),
-        Err(Trouble::Other(_)) => return Some("NO VERDICT".to_owned()),
+        Err(LayerError::Uncompiled(_)) => return Some("DOES NOT COMPILE".to_owned()),
+        Err(LayerError::Other(_)) => return Some("NO VERDICT".to_owned()),
     };
     let missed = |layer: &&Layer| {
         let verdict = Layer::ALL.iter().zip(verdicts).find(|(asked, _)| asked == layer);
-        matches!(verdict, Some((_, Verdict::Quiet | Verdict::Blind)))
+        matches!(verdict, Some((_, Detection::Quiet | Detection::Blind)))
     };
     let missed: Vec<_> = mutant.caught_by.iter().filter(missed).map(|layer| layer.name()).collect();
     if !missed.is_empty() {
         return Some(format!("UNNOTICED by {}", missed.join(", ")));
     }
-    let is_caught = verdicts.iter().any(|verdict| matches!(verdict, Verdict::Caught(_)));
+    let is_caught = verdicts.iter().any(|verdict| matches!(verdict, Detection::Caught(_)));
     (!is_caught).then(|| "UNNOTICED".to_owned())
 }
 
 fn summary(finding: &Finding) -> String {
     let verdicts = finding.as_deref().unwrap_or_default();
     let said = Layer::ALL.iter().zip(verdicts).filter_map(|(layer, verdict)| match verdict {
-        Verdict::Caught(what) => Some(format!("{}: {what}", layer.name())),
+        Detection::Caught(what) => Some(format!("{}: {what}", layer.name())),
         _ => None,
     });
     said.collect::<Vec<_>>().join("; ")
 }
 
-fn cell(verdict: &Verdict) -> String {
+fn cell(verdict: &Detection) -> String {
     match verdict {
-        Verdict::Caught(what) => what.clone(),
-        Verdict::Quiet => "no".to_owned(),
-        Verdict::Blind => "–".to_owned(),
-        Verdict::NotAsked => String::new(),
+        Detection::Caught(what) => what.clone(),
+        Detection::Quiet => "no".to_owned(),
+        Detection::Blind => "–".to_owned(),
+        Detection::NotAsked => String::new(),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use Verdict::{Blind, NotAsked, Quiet};
+    use Detection::{Blind, NotAsked, Quiet};
 
     #[test]
     fn a_bug_counts_only_where_it_was_to_be_noticed() {
         let text =
             "file: module/core/src/a.rs\nwrong: All.\ncaught by: unit, model\n--- before\na\n--- after\nb\n";
         let mutant = Mutant::parse("name", text).unwrap();
-        let caught = || Verdict::Caught("1 test".to_owned());
-        let table: [([Verdict; 4], Option<&str>); 6] = [
+        let caught = || Detection::Caught("1 test".to_owned());
+        let table: [([Detection; 4], Option<&str>); 6] = [
             ([caught(), Quiet, Quiet, caught()], None),
             ([caught(), caught(), Quiet, NotAsked], None),
             ([caught(), Quiet, Quiet, Quiet], Some("UNNOTICED by model")),
@@ -114,7 +114,7 @@ mod tests {
         for (verdicts, expected) in table {
             assert_eq!(complaint(&mutant, &Ok(verdicts.to_vec())).as_deref(), expected, "{verdicts:?}");
         }
-        let broken = Err(Trouble::Uncompiled(String::new()));
+        let broken = Err(LayerError::Uncompiled(String::new()));
         assert_eq!(complaint(&mutant, &broken).as_deref(), Some("DOES NOT COMPILE"));
     }
 }

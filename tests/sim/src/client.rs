@@ -6,9 +6,9 @@ use super::identity::Known;
 use super::network::Connection;
 use super::plan::Plan;
 use fastrand::Rng;
-use redlock_proto::hint::Hints;
-use redlock_proto::pace::KeepAlive;
-use redlock_proto::{Moment, NodeSet, Request, Session};
+use redlock_proto::fence_hint::FenceHints;
+use redlock_proto::keep_alive::KeepAlive;
+use redlock_proto::{LockState, Moment, NodeSet, Request};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ const EPOCH_US: u64 = 1 << 40;
 /// One process that wants locks, one after the other.
 pub(super) struct Client {
     pub(super) clock: ClientClock,
-    pub(super) hints: Hints,
+    pub(super) hints: FenceHints,
     pub(super) connections: Vec<Connection>,
     /// The server that it takes for the node under each address.
     pub(super) servers: Vec<usize>,
@@ -50,7 +50,7 @@ pub(super) struct Active {
     pub(super) keys: Vec<usize>,
     /// How long it wants the lock.
     pub(super) ttl: Duration,
-    pub(super) session: Session,
+    pub(super) session: LockState,
     /// The number it holds the lock under, once it does.
     pub(super) fence: Option<u64>,
     pub(super) keep_alive: Option<KeepAlive>,
@@ -82,7 +82,7 @@ impl Client {
         let more = if plan.news_apart { plan.nodes } else { 0 };
         Self {
             clock: ClientClock::any(chance, plan.clock_ppm),
-            hints: Hints::default(),
+            hints: FenceHints::default(),
             connections: (0..plan.nodes).map(connection).collect(),
             servers: (0..plan.nodes).collect(),
             known,

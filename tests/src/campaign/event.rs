@@ -15,14 +15,14 @@ pub struct Event {
     /// Which attempt; no two of a campaign have the same.
     pub session: SessionId,
     /// What.
-    pub what: What,
+    pub kind: EventKind,
 }
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum EventKind {
     /// The attempt begins; nothing has been sent yet.
-    Asked {
+    Started {
         /// For which locks.
         keys: Vec<usize>,
     },
@@ -39,91 +39,95 @@ pub enum What {
         until_ns: u64,
     },
     /// The holder has asked, and was told that it still holds them.
-    Believes {
+    StillValid {
         /// Until when, as far as is known now.
         until_ns: u64,
     },
     /// An extension succeeded.
     Extended,
     /// The holder, which did nothing but wait for it, was told that its time is nearly up.
-    Told {
+    LossNotified {
         /// When its time is up, as far as was known a moment before.
         until_ns: u64,
         /// The longest time for which the process did not run while it waited.
-        stood_still_ns: u64,
+        longest_stall_ns: u64,
     },
     /// From now on the holder does not rely on them any more.
-    Ended(End),
+    Ended(HoldEnd),
 }
 
 /// How a hold ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum HoldEnd {
     /// The holder let go while they were still its own.
-    LetGo,
+    Released,
     /// Their time ran out.
-    RanOut,
+    Expired,
     /// The holder was told that they are gone, some time ago.
-    Gone,
+    Lost,
     /// The holder leaves them to run out, and believes in them until then.
-    LeftBehind,
+    Abandoned,
 }
 
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} ", self.at_ns, self.session)?;
-        match &self.what {
-            What::Asked { keys } => {
+        match &self.kind {
+            EventKind::Started { keys } => {
                 let keys: Vec<String> = keys.iter().map(ToString::to_string).collect();
-                write!(f, "asked {}", keys.join(","))
+                write!(f, "started {}", keys.join(","))
             }
-            What::Failed { why } => write!(f, "failed {why}"),
-            What::Held { fence, until_ns } => write!(f, "held {fence} {until_ns}"),
-            What::Believes { until_ns } => write!(f, "believes {until_ns}"),
-            What::Extended => f.write_str("extended"),
-            What::Told { until_ns, stood_still_ns } => write!(f, "told {until_ns} {stood_still_ns}"),
-            What::Ended(End::LetGo) => f.write_str("let-go"),
-            What::Ended(End::RanOut) => f.write_str("ran-out"),
-            What::Ended(End::Gone) => f.write_str("gone"),
-            What::Ended(End::LeftBehind) => f.write_str("left-behind"),
+            EventKind::Failed { why } => write!(f, "failed {why}"),
+            EventKind::Held { fence, until_ns } => write!(f, "held {fence} {until_ns}"),
+            EventKind::StillValid { until_ns } => write!(f, "still-valid {until_ns}"),
+            EventKind::Extended => f.write_str("extended"),
+            EventKind::LossNotified { until_ns, longest_stall_ns } => {
+                write!(f, "loss-notified {until_ns} {longest_stall_ns}")
+            }
+            EventKind::Ended(HoldEnd::Released) => f.write_str("released"),
+            EventKind::Ended(HoldEnd::Expired) => f.write_str("expired"),
+            EventKind::Ended(HoldEnd::Lost) => f.write_str("lost"),
+            EventKind::Ended(HoldEnd::Abandoned) => f.write_str("abandoned"),
         }
     }
 }
 
 /// A line that tells of nothing.
 #[derive(Debug)]
-pub struct Unreadable;
+pub struct ParseEventError;
 
 impl FromStr for Event {
-    type Err = Unreadable;
+    type Err = ParseEventError;
 
-    fn from_str(line: &str) -> Result<Self, Unreadable> {
+    fn from_str(line: &str) -> Result<Self, ParseEventError> {
         let mut words = line.split(' ');
-        let mut word = || words.next().ok_or(Unreadable);
+        let mut word = || words.next().ok_or(ParseEventError);
         let at_ns = number(word()?)?;
         let session = number(word()?)?;
-        let what = match word()? {
-            "asked" => {
-                let keys = word()?.split(',').map(|key| key.parse().map_err(|_| Unreadable));
-                What::Asked { keys: keys.collect::<Result<_, _>>()? }
+        let kind = match word()? {
+            "started" => {
+                let keys = word()?.split(',').map(|key| key.parse().map_err(|_| ParseEventError));
+                EventKind::Started { keys: keys.collect::<Result<_, _>>()? }
             }
-            "failed" => What::Failed { why: word()?.to_owned() },
-            "held" => What::Held { fence: number(word()?)?, until_ns: number(word()?)? },
-            "believes" => What::Believes { until_ns: number(word()?)? },
-            "extended" => What::Extended,
-            "told" => What::Told { until_ns: number(word()?)?, stood_still_ns: number(word()?)? },
-            "let-go" => What::Ended(End::LetGo),
-            "ran-out" => What::Ended(End::RanOut),
-            "gone" => What::Ended(End::Gone),
-            "left-behind" => What::Ended(End::LeftBehind),
-            _ => return Err(Unreadable),
+            "failed" => EventKind::Failed { why: word()?.to_owned() },
+            "held" => EventKind::Held { fence: number(word()?)?, until_ns: number(word()?)? },
+            "still-valid" => EventKind::StillValid { until_ns: number(word()?)? },
+            "extended" => EventKind::Extended,
+            "loss-notified" => {
+                EventKind::LossNotified { until_ns: number(word()?)?, longest_stall_ns: number(word()?)? }
+            }
+            "released" => EventKind::Ended(HoldEnd::Released),
+            "expired" => EventKind::Ended(HoldEnd::Expired),
+            "lost" => EventKind::Ended(HoldEnd::Lost),
+            "abandoned" => EventKind::Ended(HoldEnd::Abandoned),
+            _ => return Err(ParseEventError),
         };
-        Ok(Self { at_ns, session, what })
+        Ok(Self { at_ns, session, kind })
     }
 }
 
-fn number(word: &str) -> Result<u64, Unreadable> {
-    word.parse().map_err(|_| Unreadable)
+fn number(word: &str) -> Result<u64, ParseEventError> {
+    word.parse().map_err(|_| ParseEventError)
 }
 
 #[cfg(test)]
@@ -132,23 +136,23 @@ mod tests {
 
     #[test]
     fn a_line_says_all_of_an_event() {
-        let whats = [
-            What::Asked { keys: vec![0, 12] },
-            What::Failed { why: "contended".into() },
-            What::Held { fence: 7, until_ns: 9 },
-            What::Believes { until_ns: 8 },
-            What::Extended,
-            What::Told { until_ns: 11, stood_still_ns: 2 },
-            What::Ended(End::LetGo),
-            What::Ended(End::RanOut),
-            What::Ended(End::Gone),
-            What::Ended(End::LeftBehind),
+        let kinds = [
+            EventKind::Started { keys: vec![0, 12] },
+            EventKind::Failed { why: "contended".into() },
+            EventKind::Held { fence: 7, until_ns: 9 },
+            EventKind::StillValid { until_ns: 8 },
+            EventKind::Extended,
+            EventKind::LossNotified { until_ns: 11, longest_stall_ns: 2 },
+            EventKind::Ended(HoldEnd::Released),
+            EventKind::Ended(HoldEnd::Expired),
+            EventKind::Ended(HoldEnd::Lost),
+            EventKind::Ended(HoldEnd::Abandoned),
         ];
-        for what in whats {
-            let event = Event { at_ns: 5, session: 3, what };
+        for kind in kinds {
+            let event = Event { at_ns: 5, session: 3, kind };
             assert_eq!(event.to_string().parse::<Event>().ok().as_ref(), Some(&event), "{event}");
         }
-        for line in ["", "1", "1 2", "1 2 rested", "1 2 held 3", "1 2 asked 3,", "x 2 extended"] {
+        for line in ["", "1", "1 2", "1 2 rested", "1 2 held 3", "1 2 started 3,", "x 2 extended"] {
             assert!(line.parse::<Event>().is_err(), "{line}");
         }
     }

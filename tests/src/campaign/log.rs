@@ -1,12 +1,12 @@
 //! What the processes have told so far.
 
-use super::event::{Event, What};
+use super::event::{Event, EventKind};
 use redlock_sim::SessionId;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Collects the events of all processes, in the order in which they are read.
 #[derive(Debug, Default)]
-pub(super) struct Log {
+pub(super) struct EventLog {
     events: Mutex<Vec<Event>>,
 }
 
@@ -21,8 +21,8 @@ pub fn first_session(process: u64) -> SessionId {
     process << 40
 }
 
-impl Log {
-    pub(super) fn note(&self, event: Event) {
+impl EventLog {
+    pub(super) fn record(&self, event: Event) {
         self.events().push(event);
     }
 
@@ -32,20 +32,24 @@ impl Log {
 
     /// How many attempts have held their locks.
     pub(super) fn holds(&self) -> usize {
-        self.count(|event| matches!(event.what, What::Held { .. }))
+        self.count(|event| matches!(event.kind, EventKind::Held { .. }))
     }
 
     /// How many of one process have.
     pub(super) fn holds_of(&self, process: u64) -> usize {
-        self.count(|event| process_of(event.session) == process && matches!(event.what, What::Held { .. }))
+        self.count(|event| {
+            process_of(event.session) == process && matches!(event.kind, EventKind::Held { .. })
+        })
     }
 
     /// How many attempts of one process have failed since it last held a lock, but for those that nobody waited for.
-    pub(super) fn failures_in_a_row(&self, process: u64) -> usize {
+    pub(super) fn consecutive_failures(&self, process: u64) -> usize {
         let events = self.events();
         let told = events.iter().rev().filter(|event| process_of(event.session) == process);
-        let since_then = told.take_while(|event| !matches!(event.what, What::Held { .. }));
-        since_then.filter(|event| matches!(&event.what, What::Failed { why } if why != "cancelled")).count()
+        let since_then = told.take_while(|event| !matches!(event.kind, EventKind::Held { .. }));
+        since_then
+            .filter(|event| matches!(&event.kind, EventKind::Failed { why } if why != "cancelled"))
+            .count()
     }
 
     pub(super) fn count(&self, is_meant: impl Fn(&Event) -> bool) -> usize {

@@ -6,36 +6,36 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `process.rs` | a client process: start, pause, kill; its program is `bin/contender` |
+//! | `process.rs` | a client process: start, pause, kill; its program is `bin/campaign_client` |
 //! | `event.rs` | the lines in which it tells what it does |
-//! | `moment.rs` | the clock of those lines |
+//! | `monotonic.rs` | the clock of those lines |
 //! | `log.rs` | the lines of all processes |
 //! | `storage.rs` | what the locks are for: writes, with a fence |
-//! | `chronicle.rs` | all of it in true order, and what is wrong with it |
+//! | `history.rs` | all of it in true order, and what is wrong with it |
 //! | `namespaces.rs` | networks of the kernel's own, which can be cut and narrowed |
-//! | `verdict.rs` | the end: what was found, what is left on the nodes |
+//! | `result.rs` | the end: what was found, what is left on the nodes |
 
-mod chronicle;
 mod event;
+mod history;
 mod log;
-mod moment;
+mod monotonic;
 mod namespaces;
 mod process;
+mod result;
 mod storage;
-mod verdict;
 
-pub use chronicle::violations;
-pub use event::{End, Event, What};
+pub use event::{Event, EventKind, HoldEnd};
+pub use history::violations;
 pub use log::first_session;
-pub use moment::now_ns;
-pub use namespaces::{Host, Internet};
+pub use monotonic::now_ns;
+pub use namespaces::{Host, VirtualNetwork};
 pub use process::Process;
 pub use redlock_sim::Violation;
-pub use storage::{Fencing, Pen, Storage, Written};
-pub use verdict::Verdict;
+pub use result::CampaignResult;
+pub use storage::{Fencing, Storage, WriteRecord, Writer};
 
 use crate::within;
-use log::{Log, process_of};
+use log::{EventLog, process_of};
 use redlock_client::Node;
 use std::process::Command;
 use std::sync::Arc;
@@ -43,14 +43,14 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 /// Time enough for progress, however much goes wrong and however busy the machine is.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PROGRESS_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A process that fails so often in a row gets no locks. Where they can be had, about every second attempt succeeds.
-const STARVED: usize = 20;
+const STARVATION_FAILURES: usize = 20;
 
 /// What the processes are to do, and how.
 #[derive(Clone, Debug)]
-pub struct Work {
+pub struct Workload {
     /// How many processes there are.
     pub processes: u64,
     /// How many tasks each of them has.
@@ -62,20 +62,20 @@ pub struct Work {
     /// The longest time to live; most are shorter.
     pub ttl: Duration,
     /// How the locks are taken.
-    pub lock: Lock,
+    pub lock: LockMethod,
     /// What becomes of them.
-    pub ends: Ends,
+    pub ends: EndPolicy,
     /// Whether the storage turns stale holders away.
     pub fencing: Fencing,
 }
 
 /// How locks are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lock {
+pub enum LockMethod {
     /// With the client, as users do.
     Client,
     /// With the client, which gives a node hardly any time to answer: for a control.
-    Hasty,
+    ShortTimeout,
     /// With `SET NX PX` on every node, as one would do without a module: for controls.
     Plain {
         /// How many nodes it takes.
@@ -83,28 +83,28 @@ pub enum Lock {
         /// From when its time counts.
         validity: Validity,
     },
-    /// As [`Lock::PLAIN`], with keys that never run out: for a control.
-    Endless,
-    /// As [`Lock::PLAIN`], with fences that are counted by keys beside the locks: for a control.
-    Counted,
+    /// As [`LockMethod::PLAIN`], with keys that never run out: for a control.
+    NoExpiry,
+    /// As [`LockMethod::PLAIN`], with fences that are counted by keys beside the locks: for a control.
+    CountedFences,
 }
 
 /// How holds end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ends {
+pub enum EndPolicy {
     /// In every way there is: most are released, some are extended, some are left behind.
-    InEveryWay,
+    Mixed,
     /// All of them are left to run out, and believed in until then: for controls in which nodes forget, so that they
     /// always have something to forget.
-    LeftBehind,
+    AllAbandoned,
 }
 
-impl Ends {
-    /// How a contender is told.
-    fn order(self) -> &'static str {
+impl EndPolicy {
+    /// The argument of a client process.
+    fn as_arg(self) -> &'static str {
         match self {
-            Self::InEveryWay => "every-way",
-            Self::LeftBehind => "left-behind",
+            Self::Mixed => "mixed",
+            Self::AllAbandoned => "abandoned",
         }
     }
 }
@@ -118,24 +118,24 @@ pub enum Validity {
     FromAnswer,
 }
 
-impl Lock {
+impl LockMethod {
     /// `SET NX PX` on a majority of five.
     pub const PLAIN: Self = Self::Plain { votes: 3, validity: Validity::FromRequest };
 
-    /// How a contender is told: how many nodes it takes, unless the client knows, and a word for the rest.
-    fn order(self) -> (usize, &'static str) {
+    /// The argument of a client process: how many nodes it takes, unless the client knows, and a word for the rest.
+    fn as_args(self) -> (usize, &'static str) {
         match self {
             Self::Client => (0, "client"),
-            Self::Hasty => (0, "hasty"),
+            Self::ShortTimeout => (0, "short-timeout"),
             Self::Plain { votes, validity: Validity::FromRequest } => (votes, "request"),
             Self::Plain { votes, validity: Validity::FromAnswer } => (votes, "answer"),
-            Self::Endless => (3, "endless"),
-            Self::Counted => (3, "counted"),
+            Self::NoExpiry => (3, "no-expiry"),
+            Self::CountedFences => (3, "counted-fences"),
         }
     }
 }
 
-impl Default for Work {
+impl Default for Workload {
     fn default() -> Self {
         Self {
             processes: 3,
@@ -143,8 +143,8 @@ impl Default for Work {
             at_once: 2,
             keys: 5,
             ttl: Duration::from_millis(300),
-            lock: Lock::Client,
-            ends: Ends::InEveryWay,
+            lock: LockMethod::Client,
+            ends: EndPolicy::Mixed,
             fencing: Fencing::Checked,
         }
     }
@@ -156,7 +156,7 @@ pub fn key_name(key: usize) -> String {
     format!("lock:{key}")
 }
 
-/// A node as a contender is told of it: its URL, or `watched:NAME@URL` for a master that a sentinel watches.
+/// A node as a client process is told of it: its URL, or `watched:NAME@URL` for a master that a sentinel watches.
 #[must_use]
 pub fn node(address: &str) -> Node {
     let watched = address.strip_prefix("watched:").and_then(|rest| rest.split_once('@'));
@@ -167,10 +167,10 @@ pub fn node(address: &str) -> Node {
 /// Processes at work.
 #[derive(Debug)]
 pub struct Campaign {
-    work: Work,
+    work: Workload,
     program: String,
     storage: Storage,
-    log: Arc<Log>,
+    log: Arc<EventLog>,
     /// The processes of the beginning, in order; those started later come after.
     pub processes: Vec<Process>,
     started: u64,
@@ -178,18 +178,18 @@ pub struct Campaign {
 }
 
 impl Campaign {
-    /// Starts the processes, all on the same nodes. `program` is the contender's:
-    /// `env!("CARGO_BIN_EXE_contender")`.
+    /// Starts the processes, all on the same nodes. `program` is the campaign client:
+    /// `env!("CARGO_BIN_EXE_campaign_client")`.
     #[must_use]
-    pub fn begin<U: AsRef<str>>(program: &str, nodes: &[U], work: Work) -> Self {
+    pub fn start<U: AsRef<str>>(program: &str, nodes: &[U], work: Workload) -> Self {
         let nodes: Vec<Vec<String>> =
             (0..work.processes).map(|_| nodes.iter().map(|url| url.as_ref().to_owned()).collect()).collect();
-        Self::begin_apart(program, &nodes, work)
+        Self::start_with_routes(program, &nodes, work)
     }
 
     /// Starts one process for each list of addresses, which lead to the same nodes on ways of their own.
     #[must_use]
-    pub fn begin_apart(program: &str, ways: &[Vec<String>], work: Work) -> Self {
+    pub fn start_with_routes(program: &str, ways: &[Vec<String>], work: Workload) -> Self {
         let storage = Storage::open(work.fencing);
         let mut campaign = Self {
             work,
@@ -201,22 +201,22 @@ impl Campaign {
             faults: AtomicUsize::new(0),
         };
         for nodes in ways {
-            campaign.join_in(nodes);
+            campaign.add_process(nodes);
         }
         campaign
     }
 
     /// Starts one more process.
-    pub fn join_in(&mut self, nodes: &[String]) {
+    pub fn add_process(&mut self, nodes: &[String]) {
         let program = self.program.clone();
-        self.join_through(Command::new(program), nodes);
+        self.add_process_with(Command::new(program), nodes);
     }
 
-    /// As [`Campaign::join_in`], by a command of one's own that becomes the contender: say, elsewhere on the
+    /// As [`Campaign::add_process`], by a command of one's own that becomes the campaign client: say, elsewhere on the
     /// network.
-    pub fn join_through(&mut self, mut command: Command, nodes: &[String]) {
+    pub fn add_process_with(&mut self, mut command: Command, nodes: &[String]) {
         let work = &self.work;
-        let (votes, manner) = work.lock.order();
+        let (votes, manner) = work.lock.as_args();
         command
             .arg(self.started.to_string())
             .arg(work.tasks.to_string())
@@ -225,8 +225,8 @@ impl Campaign {
             .arg(work.ttl.as_millis().to_string())
             .arg(votes.to_string())
             .arg(manner)
-            .arg(work.ends.order())
-            .arg(self.storage.socket())
+            .arg(work.ends.as_arg())
+            .arg(self.storage.socket_path())
             .args(nodes);
         self.processes.push(Process::start(self.started, command, &self.log));
         self.started += 1;
@@ -238,7 +238,7 @@ impl Campaign {
     }
 
     /// Counts a fault, for the report.
-    pub fn note_fault(&self) {
+    pub fn count_fault(&self) {
         self.faults.fetch_add(1, Relaxed);
     }
 
@@ -246,24 +246,24 @@ impl Campaign {
     ///
     /// # Panics
     /// When that does not happen, or a process has ended by itself.
-    pub fn until_more_holds(&mut self, more: usize) {
+    pub fn wait_for_holds(&mut self, more: usize) {
         let goal = self.log.holds() + more;
         let log = Arc::clone(&self.log);
-        self.until(&format!("{more} more locks were held"), || log.holds() >= goal);
+        self.wait_until(&format!("{more} more locks were held"), || log.holds() >= goal);
     }
 
     /// Waits until every process that runs has held so many more locks.
     ///
     /// # Panics
-    /// As [`Campaign::until_more_holds`].
-    pub fn until_all_hold(&mut self, more: usize) {
+    /// As [`Campaign::wait_for_holds`].
+    pub fn wait_for_holds_by_each(&mut self, more: usize) {
         let goals: Vec<(u64, usize)> = self
             .processes
             .iter()
             .map(|process| (process.number, self.log.holds_of(process.number) + more))
             .collect();
         let log = Arc::clone(&self.log);
-        self.until(&format!("every process has held {more} more locks"), || {
+        self.wait_until(&format!("every process has held {more} more locks"), || {
             goals.iter().all(|(process, goal)| log.holds_of(*process) >= *goal)
         });
     }
@@ -272,28 +272,29 @@ impl Campaign {
     /// gets none: then false.
     ///
     /// # Panics
-    /// As [`Campaign::until_more_holds`].
+    /// As [`Campaign::wait_for_holds`].
     #[must_use]
-    pub fn all_hold_and_nobody_starves(&mut self, more: usize) -> bool {
+    pub fn all_make_progress(&mut self, more: usize) -> bool {
         let numbers = self.processes.iter().map(|process| process.number);
         let goals: Vec<(u64, usize)> =
             numbers.map(|process| (process, self.log.holds_of(process) + more)).collect();
         let log = Arc::clone(&self.log);
         let all_hold = || goals.iter().all(|(process, goal)| log.holds_of(*process) >= *goal);
-        let starves = || goals.iter().any(|(process, _)| log.failures_in_a_row(*process) >= STARVED);
+        let starves =
+            || goals.iter().any(|(process, _)| log.consecutive_failures(*process) >= STARVATION_FAILURES);
         let what = format!("every process has held {more} more locks, or one starves");
-        self.until(&what, || all_hold() || starves());
+        self.wait_until(&what, || all_hold() || starves());
         all_hold()
     }
 
     /// Waits until one process has held so many more locks.
     ///
     /// # Panics
-    /// As [`Campaign::until_more_holds`].
-    pub fn until_holds_of(&mut self, process: u64, more: usize) {
+    /// As [`Campaign::wait_for_holds`].
+    pub fn wait_for_holds_by(&mut self, process: u64, more: usize) {
         let log = Arc::clone(&self.log);
         let goal = log.holds_of(process) + more;
-        self.until(&format!("process {process} has held {more} more locks"), || {
+        self.wait_until(&format!("process {process} has held {more} more locks"), || {
             log.holds_of(process) >= goal
         });
     }
@@ -301,47 +302,48 @@ impl Campaign {
     /// Waits until one process has failed so many more times to get a lock, or all of them together.
     ///
     /// # Panics
-    /// As [`Campaign::until_more_holds`].
-    pub fn until_failures(&mut self, process: Option<u64>, more: usize) {
+    /// As [`Campaign::wait_for_holds`].
+    pub fn wait_for_failures(&mut self, process: Option<u64>, more: usize) {
         let log = Arc::clone(&self.log);
         let failures = move || {
             log.count(|event| {
                 process.is_none_or(|process| process_of(event.session) == process)
-                    && matches!(event.what, What::Failed { .. })
+                    && matches!(event.kind, EventKind::Failed { .. })
             })
         };
         let goal = failures() + more;
-        self.until(&format!("{more} more attempts have failed"), || failures() >= goal);
+        self.wait_until(&format!("{more} more attempts have failed"), || failures() >= goal);
     }
 
     /// Waits until so many more attempts have failed. None that began meanwhile may have got its lock: call it
     /// when no majority can be had.
     ///
     /// # Panics
-    /// When one has, and as [`Campaign::until_more_holds`].
-    pub fn until_all_are_refused(&mut self, failures: usize) {
+    /// When one has, and as [`Campaign::wait_for_holds`].
+    pub fn wait_for_failures_only(&mut self, failures: usize) {
         let since_ns = now_ns();
-        self.until_failures(None, failures);
-        let in_vain: usize =
+        self.wait_for_failures(None, failures);
+        let granted: usize =
             (0..self.started).map(|process| self.holds_between(process, since_ns, now_ns())).sum();
-        assert_eq!(in_vain, 0, "locks were had without a majority: {}", self.counts());
+        assert_eq!(granted, 0, "locks were had without a majority: {}", self.summary());
     }
 
     /// Waits until so many more attempts have come to an end, with a lock or without.
     ///
     /// # Panics
-    /// As [`Campaign::until_more_holds`].
-    pub fn until_attempts(&mut self, more: usize) {
+    /// As [`Campaign::wait_for_holds`].
+    pub fn wait_for_attempts(&mut self, more: usize) {
         let log = Arc::clone(&self.log);
-        let attempts =
-            move || log.count(|event| matches!(event.what, What::Held { .. } | What::Failed { .. }));
+        let attempts = move || {
+            log.count(|event| matches!(event.kind, EventKind::Held { .. } | EventKind::Failed { .. }))
+        };
         let goal = attempts() + more;
-        self.until(&format!("{more} more attempts have ended"), || attempts() >= goal);
+        self.wait_until(&format!("{more} more attempts have ended"), || attempts() >= goal);
     }
 
     /// Whether there is a process that is not paused.
     #[must_use]
-    pub fn has_somebody_running(&self) -> bool {
+    pub fn any_running(&self) -> bool {
         self.processes.iter().any(|process| !process.is_paused())
     }
 
@@ -357,12 +359,12 @@ impl Campaign {
         let events = self.log.read();
         let asked_since: std::collections::HashSet<_> = events
             .iter()
-            .filter(|event| matches!(event.what, What::Asked { .. }) && event.at_ns > after_ns)
+            .filter(|event| matches!(event.kind, EventKind::Started { .. }) && event.at_ns > after_ns)
             .map(|event| event.session)
             .collect();
         let is_meant = |event: &&Event| {
             process_of(event.session) == process
-                && matches!(event.what, What::Held { .. })
+                && matches!(event.kind, EventKind::Held { .. })
                 && event.at_ns < before_ns
                 && asked_since.contains(&event.session)
         };
@@ -380,32 +382,32 @@ impl Campaign {
     ///
     /// # Panics
     /// When the checks see nothing of it.
-    pub fn until_seen(
+    pub fn inject_until_violation(
         &mut self,
         is_meant: impl Fn(&Violation) -> bool,
         mut harm: impl FnMut(&mut Self),
     ) -> Violation {
-        let found = within(PATIENCE, || {
+        let found = within(PROGRESS_TIMEOUT, || {
             harm(self);
-            self.note_fault();
+            self.count_fault();
             self.violations().into_iter().find(&is_meant)
         });
-        let seen = found.unwrap_or_else(|| panic!("the checks see nothing: {}", self.counts()));
-        println!("control: {} and {seen:?}", self.counts());
+        let seen = found.unwrap_or_else(|| panic!("the checks see nothing: {}", self.summary()));
+        println!("control: {} and {seen:?}", self.summary());
         seen
     }
 
     /// How many writes of holders of the past the storage has turned away.
     #[must_use]
-    pub fn turned_away(&self) -> usize {
-        self.storage.writes().iter().filter(|write| !write.was_taken).count()
+    pub fn rejected_writes(&self) -> usize {
+        self.storage.writes().iter().filter(|write| !write.accepted).count()
     }
 
     /// How many holders that ran all the time were told that theirs is nearly up.
     #[must_use]
-    pub fn told(&self) -> usize {
+    pub fn timely_loss_notifications(&self) -> usize {
         self.log.count(|event| {
-            matches!(event.what, What::Told { stood_still_ns, .. } if stood_still_ns <= chronicle::ASLEEP_NS)
+            matches!(event.kind, EventKind::LossNotified { longest_stall_ns, .. } if longest_stall_ns <= history::STALL_NS)
         })
     }
 
@@ -415,27 +417,32 @@ impl Campaign {
     /// # Panics
     /// When one of them was told that it still has a lock whose time had run out meanwhile.
     #[must_use]
-    pub fn learned_of_their_loss(&self, process: u64, paused_ns: u64, resumed_ns: u64) -> usize {
+    pub fn losses_noticed_after_pause(&self, process: u64, paused_ns: u64, resumed_ns: u64) -> usize {
         let events = self.log.read();
         let of = |session| events.iter().filter(move |event| event.session == session);
         let ends =
             events.iter().filter(|event| process_of(event.session) == process && event.at_ns > resumed_ns);
         let mut learned = 0;
         for event in ends {
-            let What::Ended(end) = event.what else { continue };
+            let EventKind::Ended(end) = event.kind else { continue };
             let before = of(event.session).filter(|event| event.at_ns < paused_ns);
-            let mut believed = before.filter_map(|event| match event.what {
-                What::Held { until_ns, .. } | What::Believes { until_ns } => Some(until_ns),
+            let mut believed = before.filter_map(|event| match event.kind {
+                EventKind::Held { until_ns, .. } | EventKind::StillValid { until_ns } => Some(until_ns),
                 _ => None,
             });
             let ran_out = believed.next_back().is_some_and(|until_ns| until_ns < resumed_ns);
             // One that was extended at the last moment has told so.
             let was_extended = of(event.session).any(|event| {
-                event.at_ns > paused_ns && matches!(event.what, What::Extended | What::Believes { .. })
+                event.at_ns > paused_ns
+                    && matches!(event.kind, EventKind::Extended | EventKind::StillValid { .. })
             });
             if ran_out && !was_extended {
-                assert_ne!(end, End::LetGo, "a lock that ran out at {paused_ns} to {resumed_ns}: {event}");
-                learned += usize::from(matches!(end, End::RanOut | End::Gone));
+                assert_ne!(
+                    end,
+                    HoldEnd::Released,
+                    "a lock that ran out at {paused_ns} to {resumed_ns}: {event}"
+                );
+                learned += usize::from(matches!(end, HoldEnd::Expired | HoldEnd::Lost));
             }
         }
         learned
@@ -443,31 +450,31 @@ impl Campaign {
 
     /// In figures, what has happened so far.
     #[must_use]
-    pub fn counts(&self) -> String {
+    pub fn summary(&self) -> String {
         let writes = self.storage.writes();
         format!(
             "{} processes, {} acquires, {} holds, {} extensions, {} told in time, {} writes of which {} were turned \
              away, {} faults",
             self.started,
-            self.log.count(|event| matches!(event.what, What::Asked { .. })),
+            self.log.count(|event| matches!(event.kind, EventKind::Started { .. })),
             self.log.holds(),
-            self.log.count(|event| matches!(event.what, What::Extended)),
-            self.told(),
+            self.log.count(|event| matches!(event.kind, EventKind::Extended)),
+            self.timely_loss_notifications(),
             writes.len(),
-            self.turned_away(),
+            self.rejected_writes(),
             self.faults.load(Relaxed),
         )
     }
 
-    fn until(&mut self, what: &str, is_so: impl Fn() -> bool) {
-        let reached = within(PATIENCE, || {
+    fn wait_until(&mut self, what: &str, is_so: impl Fn() -> bool) {
+        let reached = within(PROGRESS_TIMEOUT, || {
             for process in &mut self.processes {
                 if process.has_ended() {
-                    panic!("a contender has ended by itself:\n{}", process.read_to_the_end());
+                    panic!("a client process has ended by itself:\n{}", process.read_to_end());
                 }
             }
             is_so().then_some(())
         });
-        assert!(reached.is_some(), "waited in vain until {what}: {}", self.counts());
+        assert!(reached.is_some(), "waited in vain until {what}: {}", self.summary());
     }
 }

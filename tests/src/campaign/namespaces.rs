@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 /// Some hosts around one bridge.
 #[derive(Debug)]
-pub struct Internet {
+pub struct VirtualNetwork {
     /// Keeps the bridge.
     _hub: Namespace,
     /// The hosts in order.
@@ -33,10 +33,10 @@ struct Namespace {
     keeper: Child,
 }
 
-impl Internet {
+impl VirtualNetwork {
     /// Lays the cables between so many hosts. Nothing if this machine does not allow it.
     #[must_use]
-    pub fn lay(hosts: u8) -> Option<Self> {
+    pub fn create(hosts: u8) -> Option<Self> {
         let hub = Namespace::new()?;
         let is_laid = hub.run("ip link add hub type bridge") && hub.run("ip link set hub up");
         let hosts = (1..=hosts).map(|number| Host::join(&hub, number)).collect::<Option<Vec<_>>>();
@@ -86,29 +86,29 @@ impl Host {
     }
 
     /// Pulls the cable.
-    pub fn unplug(&self) {
-        self.must("ip link set eth0 down");
+    pub fn link_down(&self) {
+        self.run_or_panic("ip link set eth0 down");
     }
 
     /// Puts the cable back.
-    pub fn plug_in(&self) {
-        self.must("ip link set eth0 up");
+    pub fn link_up(&self) {
+        self.run_or_panic("ip link set eth0 up");
     }
 
     /// Sends nothing to another host any more; what that one sends still arrives.
-    pub fn send_nothing_to(&self, other: &Host) {
-        self.must(&format!("ip route add blackhole {}/32", other.address));
+    pub fn block_sends_to(&self, other: &Host) {
+        self.run_or_panic(&format!("ip route add blackhole {}/32", other.address));
     }
 
     /// Sends to the other host again.
-    pub fn send_again_to(&self, other: &Host) {
-        self.must(&format!("ip route delete blackhole {}/32", other.address));
+    pub fn unblock_sends_to(&self, other: &Host) {
+        self.run_or_panic(&format!("ip route delete blackhole {}/32", other.address));
     }
 
     /// Sends no more than so many kilobits in a second. The queue before that is so short that it overflows
     /// and packets are lost. Tells whether the kernel can do that.
     #[must_use]
-    pub fn narrow(&self, kilobits: u32) -> bool {
+    pub fn limit_rate(&self, kilobits: u32) -> bool {
         let bucket = format!("tc qdisc add dev eth0 root tbf rate {kilobits}kbit burst 1600 limit 500");
         self.namespace.run(&bucket)
     }
@@ -118,7 +118,7 @@ impl Host {
     /// # Panics
     /// When the kernel does not tell.
     #[must_use]
-    pub fn dropped(&self) -> u64 {
+    pub fn dropped_by_rate_limit(&self) -> u64 {
         let mut tc = self.command("tc");
         let output = tc.args(["-s", "qdisc", "show", "dev", "eth0"]).output().expect("tc tells");
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -128,7 +128,7 @@ impl Host {
 
     /// Loses so many of a hundred packets that it sends, as chance will have it. Tells whether the kernel can do that.
     #[must_use]
-    pub fn lose(&self, percent: u8) -> bool {
+    pub fn drop_packets(&self, percent: u8) -> bool {
         // In words: what nft reads as one argument has spaces in it.
         let rule = format!("numgen random mod 100 < {percent} counter drop");
         let nft = |text: &str| self.command("nft").arg(text).status().is_ok_and(|status| status.success());
@@ -137,12 +137,12 @@ impl Host {
             && nft(&format!("add rule ip loss out {rule}"))
     }
 
-    /// How many packets [`Host::lose`] has lost so far.
+    /// How many packets [`Host::drop_packets`] has lost so far.
     ///
     /// # Panics
     /// When the kernel does not tell.
     #[must_use]
-    pub fn lost(&self) -> u64 {
+    pub fn dropped_packets(&self) -> u64 {
         let output = self.command("nft").args(["list", "table", "ip", "loss"]).output().expect("nft tells");
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let count = text.split("counter packets ").nth(1).and_then(|rest| rest.split(' ').next());
@@ -150,16 +150,16 @@ impl Host {
     }
 
     /// Loses nothing any more.
-    pub fn lose_nothing(&self) {
-        self.must("nft delete table ip loss");
+    pub fn stop_dropping_packets(&self) {
+        self.run_or_panic("nft delete table ip loss");
     }
 
     /// Sends as fast as ever.
-    pub fn widen(&self) {
-        self.must("tc qdisc delete dev eth0 root");
+    pub fn remove_rate_limit(&self) {
+        self.run_or_panic("tc qdisc delete dev eth0 root");
     }
 
-    fn must(&self, line: &str) {
+    fn run_or_panic(&self, line: &str) {
         assert!(self.namespace.run(line), "{line} does not work on {}", self.address);
     }
 }

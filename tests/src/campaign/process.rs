@@ -1,7 +1,7 @@
 //! A client process, which ends with the value that stands for it.
 
 use super::event::Event;
-use super::log::Log;
+use super::log::EventLog;
 use crate::spawn;
 use crate::{SOON, eventually};
 use std::cell::Cell;
@@ -10,7 +10,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-/// A running contender. Dropping it kills the process.
+/// A running client process. Dropping it kills the process.
 #[derive(Debug)]
 pub struct Process {
     /// How it is counted, from 0 in the order of the starts.
@@ -18,16 +18,16 @@ pub struct Process {
     child: Child,
     is_paused: Cell<bool>,
     /// As long as it is open the process goes on.
-    go_on: Option<ChildStdin>,
+    stdin: Option<ChildStdin>,
     reader: Option<JoinHandle<()>>,
-    complaints: Option<JoinHandle<String>>,
+    stderr: Option<JoinHandle<String>>,
 }
 
 impl Process {
     /// Starts a process whose lines go into `log`.
-    pub(super) fn start(number: u64, mut command: Command, log: &Arc<Log>) -> Self {
+    pub(super) fn start(number: u64, mut command: Command, log: &Arc<EventLog>) -> Self {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = spawn::spawn(command).expect("a contender can be started");
+        let mut child = spawn::spawn(command).expect("a client process can be started");
         let lines = BufReader::new(child.stdout.take().expect("its output")).lines();
         let mut errors = child.stderr.take().expect("its complaints");
         let log = Arc::clone(log);
@@ -35,7 +35,7 @@ impl Process {
             for line in lines.map_while(Result::ok) {
                 // The last line of a process that was killed may be a part of one.
                 if let Ok(event) = line.parse::<Event>() {
-                    log.note(event);
+                    log.record(event);
                 }
             }
         };
@@ -47,10 +47,10 @@ impl Process {
         Self {
             number,
             is_paused: Cell::new(false),
-            go_on: child.stdin.take(),
+            stdin: child.stdin.take(),
             child,
             reader: Some(thread::spawn(read)),
-            complaints: Some(thread::spawn(complain)),
+            stderr: Some(thread::spawn(complain)),
         }
     }
 
@@ -77,7 +77,7 @@ impl Process {
     pub fn kill(&mut self) {
         self.child.kill().expect("a child can be killed");
         self.child.wait().expect("a killed child ends");
-        self.read_to_the_end();
+        self.read_to_end();
     }
 
     /// Whether the process has ended by itself.
@@ -86,21 +86,21 @@ impl Process {
     }
 
     /// Asks the process to end in order, and waits until it has.
-    pub(super) fn leave(&mut self) {
-        self.go_on = None;
-        let status = eventually("a contender has ended", SOON * 3, || {
+    pub(super) fn stop(&mut self) {
+        self.stdin = None;
+        let status = eventually("a client process has ended", SOON * 3, || {
             self.child.try_wait().expect("a child can be waited for")
         });
-        let complaints = self.read_to_the_end();
-        assert!(status.success(), "a contender ended with {status}:\n{complaints}");
+        let complaints = self.read_to_end();
+        assert!(status.success(), "a client process ended with {status}:\n{complaints}");
     }
 
     /// Reads what an ended process has left to say; hands over what it said to people.
-    pub(super) fn read_to_the_end(&mut self) -> String {
+    pub(super) fn read_to_end(&mut self) -> String {
         if let Some(reader) = self.reader.take() {
             reader.join().expect("a reader of lines does not panic");
         }
-        self.complaints.take().and_then(|thread| thread.join().ok()).unwrap_or_default()
+        self.stderr.take().and_then(|thread| thread.join().ok()).unwrap_or_default()
     }
 }
 

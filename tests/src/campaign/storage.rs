@@ -21,7 +21,7 @@ pub enum Fencing {
 
 /// One write, as the storage saw it.
 #[derive(Clone, Copy, Debug)]
-pub struct Written {
+pub struct WriteRecord {
     /// When it was decided upon; writes are decided one after the other.
     pub at_ns: u64,
     /// Who wrote.
@@ -31,13 +31,13 @@ pub struct Written {
     /// With which number.
     pub fence: u64,
     /// Whether it was taken.
-    pub was_taken: bool,
+    pub accepted: bool,
 }
 
 /// A storage on a Unix socket, in threads of this process.
 #[derive(Debug)]
 pub struct Storage {
-    home: TempDir,
+    dir: TempDir,
     state: Arc<Mutex<State>>,
 }
 
@@ -45,7 +45,7 @@ pub struct Storage {
 struct State {
     fencing: Fencing,
     newest: HashMap<usize, u64>,
-    writes: Vec<Written>,
+    writes: Vec<WriteRecord>,
 }
 
 impl Storage {
@@ -57,10 +57,10 @@ impl Storage {
     pub fn open(fencing: Fencing) -> Self {
         let home = tempfile::Builder::new().prefix("rl-").tempdir().expect("a folder for the storage");
         let storage = Self {
-            home,
+            dir: home,
             state: Arc::new(Mutex::new(State { fencing, newest: HashMap::new(), writes: Vec::new() })),
         };
-        let listener = UnixListener::bind(storage.socket()).expect("a socket for the storage");
+        let listener = UnixListener::bind(storage.socket_path()).expect("a socket for the storage");
         let state = Arc::clone(&storage.state);
         // Ends with the test process; nobody but its own campaign knows the socket.
         thread::spawn(move || {
@@ -74,13 +74,13 @@ impl Storage {
 
     /// Where to write to.
     #[must_use]
-    pub fn socket(&self) -> PathBuf {
-        self.home.path().join("storage")
+    pub fn socket_path(&self) -> PathBuf {
+        self.dir.path().join("storage")
     }
 
     /// All writes so far, in the order in which they were decided upon.
     #[must_use]
-    pub fn writes(&self) -> Vec<Written> {
+    pub fn writes(&self) -> Vec<WriteRecord> {
         lock(&self.state).writes.clone()
     }
 }
@@ -107,7 +107,7 @@ impl State {
         if was_taken {
             *newest = fence.max(*newest);
         }
-        self.writes.push(Written { at_ns: now_ns(), session, key, fence, was_taken });
+        self.writes.push(WriteRecord { at_ns: now_ns(), session, key, fence, accepted: was_taken });
         was_taken
     }
 }
@@ -118,16 +118,16 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 
 /// A process's way to a storage.
 #[derive(Debug)]
-pub struct Pen {
+pub struct Writer {
     stream: tokio::io::BufReader<tokio::net::UnixStream>,
 }
 
-impl Pen {
+impl Writer {
     /// Connects to a storage.
     ///
     /// # Errors
     /// When it is not there.
-    pub async fn to(socket: &Path) -> io::Result<Self> {
+    pub async fn connect(socket: &Path) -> io::Result<Self> {
         let stream = tokio::net::UnixStream::connect(socket).await?;
         Ok(Self { stream: tokio::io::BufReader::new(stream) })
     }

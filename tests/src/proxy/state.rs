@@ -1,6 +1,6 @@
 //! What a proxy's tasks and the test share.
 
-use super::rules::{Door, Rules};
+use super::rules::{AcceptMode, Rules};
 use std::collections::HashMap;
 use tokio::sync::watch;
 
@@ -8,33 +8,36 @@ use tokio::sync::watch;
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) rules: watch::Sender<Rules>,
-    pub(super) sights: watch::Sender<Sights>,
+    pub(super) observed: watch::Sender<Observed>,
 }
 
 /// What has come by so far.
 #[derive(Debug, Default, Clone)]
-pub(super) struct Sights {
+pub(super) struct Observed {
     /// How often each command has reached the proxy, by name.
     pub(super) commands: HashMap<String, usize>,
     /// How many commands and replies were thrown away because a rule says so.
-    pub(super) lost: usize,
+    pub(super) dropped: usize,
     /// How many have connected.
     pub(super) accepted: usize,
     /// The connections of this moment, by the count of cuts at which they began.
     pub(super) live: Vec<u64>,
     /// How many cuts have been made.
     pub(super) cuts: u64,
-    /// How the door really stands.
-    pub(super) door: Option<Door>,
+    /// The mode that is in force.
+    pub(super) accept_mode: Option<AcceptMode>,
 }
 
 impl State {
     pub(super) fn new() -> Self {
-        Self { rules: watch::Sender::new(Rules::default()), sights: watch::Sender::new(Sights::default()) }
+        Self {
+            rules: watch::Sender::new(Rules::default()),
+            observed: watch::Sender::new(Observed::default()),
+        }
     }
 
     /// Counts a command that has arrived.
-    pub(super) fn note(&self, name: &str) {
-        self.sights.send_modify(|sights| *sights.commands.entry(name.to_string()).or_default() += 1);
+    pub(super) fn count_command(&self, name: &str) {
+        self.observed.send_modify(|observed| *observed.commands.entry(name.to_string()).or_default() += 1);
     }
 }

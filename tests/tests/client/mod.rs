@@ -3,7 +3,7 @@
 #![allow(clippy::expect_used, clippy::panic, dead_code, reason = "helpers of tests, not all used by each")]
 
 use redlock_client::{Builder, LockManager, Retry};
-use redlock_tests::{Fleet, Proxy, SOON, Server, Way, eventually_async};
+use redlock_tests::{Direction, Fleet, Proxy, SOON, Server, eventually_async};
 use std::time::Duration;
 
 /// Longer than any test: what is freed before was freed by somebody.
@@ -35,16 +35,16 @@ pub(crate) struct Network {
 
 impl Network {
     pub(crate) fn start(size: usize) -> Self {
-        Self::before(Fleet::start(size))
+        Self::with_proxies(Fleet::start(size))
     }
 
     /// Nodes that grant at once after a crash: for tests in which a lock that was forgotten is the point, or
     /// none is held when a node dies.
     pub(crate) fn without_grace(size: usize) -> Self {
-        Self::before(Fleet::start_with(size, |_, node| node.module_args(["restart-grace", "off"])))
+        Self::with_proxies(Fleet::start_with(size, |_, node| node.module_args(["restart-grace", "off"])))
     }
 
-    pub(crate) fn before(fleet: Fleet) -> Self {
+    pub(crate) fn with_proxies(fleet: Fleet) -> Self {
         let proxies = fleet.iter().map(Proxy::to).collect();
         Self { fleet, proxies }
     }
@@ -67,18 +67,18 @@ impl Network {
         manager
     }
 
-    pub(crate) fn hold(&self, way: Way) {
+    pub(crate) fn hold(&self, way: Direction) {
         self.proxies.iter().for_each(|proxy| proxy.hold(way));
     }
 
     pub(crate) fn let_go(&self) {
-        self.proxies.iter().for_each(Proxy::let_go);
+        self.proxies.iter().for_each(Proxy::release_held);
     }
 
     /// Waits until every proxy has seen so many commands of a name.
     pub(crate) async fn until_all_seen(&self, command: &str, times: usize) {
         for proxy in &self.proxies {
-            proxy.until_seen(command, times).await;
+            proxy.until_command_count(command, times).await;
         }
     }
 

@@ -5,14 +5,14 @@ use crate::client::{Network, TTL, until_waiting};
 use redlock_tests::{Answer, SOON, Server, Wire, in_time};
 
 /// What a user who may look at a node learns of a waiter; the owner is not used.
-struct Seen {
+struct VisibleWaiter {
     ticket: String,
     channel: String,
     stamp: String,
 }
 
 /// Reads what the server is asked until somebody asks to wait.
-fn spied(monitor: &mut Wire) -> Seen {
+fn spied(monitor: &mut Wire) -> VisibleWaiter {
     loop {
         let line = monitor.receive().expect("what the server is asked").string();
         let words: Vec<&str> = line.split(' ').map(|word| word.trim_matches('"')).collect();
@@ -23,7 +23,7 @@ fn spied(monitor: &mut Wire) -> Seen {
         if let (Some(ticket), Some(channel), Some(stamp)) =
             (after("WAIT", 1), after("WAIT", 3), after("STAMP", 1))
         {
-            return Seen { ticket, channel, stamp };
+            return VisibleWaiter { ticket, channel, stamp };
         }
     }
 }
@@ -37,7 +37,7 @@ async fn a_forged_grant_makes_no_holder() {
     assert_eq!(monitor.call_strs("MONITOR"), Answer::ok());
     let waiting = wait_for(&waiter, "job");
     until_waiting(&network.fleet, 1).await;
-    let Seen { ticket, channel, stamp } = spied(&mut monitor);
+    let VisibleWaiter { ticket, channel, stamp } = spied(&mut monitor);
     let channel = format!("redlock:grant:{channel}");
     let head = format!("stamped {ticket} 99 {stamp} 0 60000");
     for proof in ["", "00000000000000000000000000000000 "] {

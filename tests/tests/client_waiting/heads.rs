@@ -5,7 +5,7 @@
 use super::client::{Network, TTL};
 use super::{manager, served, until_held, until_waiting, wait_for, waiters_at};
 use redlock_client::Guard;
-use redlock_tests::{Answer, Fleet, SOON, Server, Way, Wire, eventually_async};
+use redlock_tests::{Answer, Direction, Fleet, SOON, Server, Wire, eventually_async};
 
 const LAST: &str = "9223372036854775807";
 
@@ -109,12 +109,12 @@ async fn news_that_are_lost_are_found_out() {
     let locks = super::connected(&network).await;
     let waiting = wait_for(&locks, "job");
     until_waiting(&network.fleet, 1).await;
-    network.proxies.iter().for_each(|proxy| proxy.lose(Way::Back));
+    network.proxies.iter().for_each(|proxy| proxy.drop_bytes(Direction::ToClient));
     guard.release().await;
     for proxy in &network.proxies {
-        eventually_async("the news are lost", SOON, async || (proxy.lost() > 0).then_some(())).await;
+        eventually_async("the news are lost", SOON, async || (proxy.dropped() > 0).then_some(())).await;
     }
     network.let_go();
-    network.proxies.iter().for_each(redlock_tests::Proxy::pass);
+    network.proxies.iter().for_each(redlock_tests::Proxy::clear_faults);
     assert!(served(waiting).await.is_valid());
 }

@@ -10,7 +10,7 @@ mod repeated;
 
 use client::{Network, TTL, builder, until_all_answer, until_held, until_waiting, waiters, waiters_at};
 use redlock_client::{Error, Guard, LockManager, NodeAnswer, Vote};
-use redlock_tests::{Fleet, SOON, Way, eventually_async, in_time};
+use redlock_tests::{Direction, Fleet, SOON, eventually_async, in_time};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
@@ -189,7 +189,7 @@ async fn far_away_one_is_served_too() {
     }
     let holder = manager(network.fleet.urls());
     let guard = holder.acquire("job", TTL).await.expect("free");
-    network.proxies.iter().for_each(|proxy| proxy.delay(Way::Back, Duration::from_millis(60)));
+    network.proxies.iter().for_each(|proxy| proxy.delay(Direction::ToClient, Duration::from_millis(60)));
     let far = [connected(&network).await, connected(&network).await];
     let [one, other] = far.map(|locks| wait_for(&locks, "job"));
     until_waiting(&network.fleet, 2).await;
@@ -229,7 +229,7 @@ async fn where_nobody_can_wait_it_is_asked_for_again() {
     for proxy in &ancient.proxies {
         let greeting = format!("*4\r\n$7\r\nnode-id\r\n$5\r\nn{:04}\r\n", proxy.port() % 10_000);
         let greeting = greeting.replacen("*4", "*6", 1);
-        proxy.forge(
+        proxy.forge_reply(
             "REDLOCK.NODE",
             format!("{greeting}$7\r\nversion\r\n$5\r\n0.0.9\r\n$13\r\nquarantine-ms\r\n:0\r\n"),
         );

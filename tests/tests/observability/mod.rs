@@ -12,7 +12,7 @@ use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 
 /// Listens to what is told on this thread, until it is dropped.
-pub(crate) struct Listener {
+pub(crate) struct Recorder {
     log: Arc<Mutex<Log>>,
     recorder: Snapshotter,
     _subscriber: tracing::subscriber::DefaultGuard,
@@ -23,13 +23,13 @@ pub(crate) struct Listener {
 /// What was told to `tracing`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Log {
-    pub(crate) spans: Vec<Told>,
-    pub(crate) events: Vec<Told>,
+    pub(crate) spans: Vec<Captured>,
+    pub(crate) events: Vec<Captured>,
 }
 
 /// A span or an event.
 #[derive(Clone, Debug)]
-pub(crate) struct Told {
+pub(crate) struct Captured {
     /// A span's name, or an event's message.
     pub(crate) what: String,
     pub(crate) level: Level,
@@ -38,22 +38,22 @@ pub(crate) struct Told {
     pub(crate) within: Vec<&'static str>,
 }
 
-impl Told {
+impl Captured {
     pub(crate) fn field(&self, name: &str) -> Option<&str> {
         self.fields.get(name).map(String::as_str)
     }
 }
 
 /// What was counted and measured since the last look, by name and labels; nothing that is zero.
-pub(crate) type Figures = BTreeMap<String, Figure>;
+pub(crate) type Metrics = BTreeMap<String, Metric>;
 
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Figure {
+pub(crate) enum Metric {
     Count(u64),
     Seconds(Vec<f64>),
 }
 
-impl Listener {
+impl Recorder {
     /// Hears everything.
     pub(crate) fn new() -> Self {
         Self::with_level(LevelFilter::TRACE)
@@ -72,14 +72,15 @@ impl Listener {
         // What a test that failed has left behind is nobody's business.
         recorder.snapshot();
         let log = Arc::default();
-        let registry = tracing_subscriber::registry().with(level).with(Ear { log: Arc::clone(&log) });
+        let registry =
+            tracing_subscriber::registry().with(level).with(CaptureLayer { log: Arc::clone(&log) });
         let subscriber = tracing::subscriber::set_default(registry);
         Self { log, recorder: recorder.clone(), _subscriber: subscriber, _turn: turn }
     }
 
     /// What has been counted and measured since the last look.
-    pub(crate) fn figures(&self) -> Figures {
-        let mut figures = Figures::new();
+    pub(crate) fn figures(&self) -> Metrics {
+        let mut figures = Metrics::new();
         for (key, _, _, value) in self.recorder.snapshot().into_vec() {
             let labels: Vec<_> =
                 key.key().labels().map(|label| format!("{}={}", label.key(), label.value())).collect();
@@ -89,10 +90,10 @@ impl Listener {
             };
             let figure = match value {
                 DebugValue::Counter(0) => continue,
-                DebugValue::Counter(count) => Figure::Count(count),
+                DebugValue::Counter(count) => Metric::Count(count),
                 DebugValue::Histogram(seconds) if seconds.is_empty() => continue,
                 DebugValue::Histogram(seconds) => {
-                    Figure::Seconds(seconds.into_iter().map(Into::into).collect())
+                    Metric::Seconds(seconds.into_iter().map(Into::into).collect())
                 }
                 DebugValue::Gauge(gauge) => panic!("{name} is a gauge: {gauge}"),
             };
@@ -107,38 +108,38 @@ impl Listener {
     }
 
     /// The events with this message.
-    pub(crate) fn events(&self, what: &str) -> Vec<Told> {
+    pub(crate) fn events(&self, what: &str) -> Vec<Captured> {
         self.log().events.into_iter().filter(|event| event.what == what).collect()
     }
 
     /// The spans of this name.
-    pub(crate) fn spans(&self, name: &str) -> Vec<Told> {
+    pub(crate) fn spans(&self, name: &str) -> Vec<Captured> {
         self.log().spans.into_iter().filter(|span| span.what == name).collect()
     }
 }
 
 /// Writes down what it hears.
-struct Ear {
+struct CaptureLayer {
     log: Arc<Mutex<Log>>,
 }
 
 /// A span's place in the log.
-struct Place(usize);
+struct SpanIndex(usize);
 
-impl Ear {
+impl CaptureLayer {
     fn log(&self) -> MutexGuard<'_, Log> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Ear {
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for CaptureLayer {
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
         let mut fields = Fields::default();
         attributes.record(&mut fields);
         let span = context.span(id).expect("it is new");
         let mut log = self.log();
-        span.extensions_mut().insert(Place(log.spans.len()));
-        log.spans.push(Told {
+        span.extensions_mut().insert(SpanIndex(log.spans.len()));
+        log.spans.push(Captured {
             what: span.name().to_owned(),
             level: *span.metadata().level(),
             fields: fields.named,
@@ -158,7 +159,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Ear {
         record.record(&mut fields);
         let span = context.span(id).expect("it is open");
         let extensions = span.extensions();
-        let Place(place) = extensions.get().expect("it was seen when it was new");
+        let SpanIndex(place) = extensions.get().expect("it was seen when it was new");
         self.log().spans[*place].fields.extend(fields.named);
     }
 
@@ -166,7 +167,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Ear {
         let mut fields = Fields::default();
         event.record(&mut fields);
         let scope = context.event_scope(event).into_iter();
-        self.log().events.push(Told {
+        self.log().events.push(Captured {
             what: fields.message,
             level: *event.metadata().level(),
             fields: fields.named,

@@ -54,12 +54,12 @@ const NODE: Language = Language {
 };
 
 /// A folder with the page's files to import, in which its programs run.
-struct Desk {
+struct Workdir {
     language: &'static Language,
     folder: TempDir,
 }
 
-impl Desk {
+impl Workdir {
     /// None, with a line that says why, where the language or its library is not installed.
     fn set_up(language: &'static Language) -> Option<Self> {
         let given = std::env::var_os(language.packages).map(PathBuf::from);
@@ -75,14 +75,14 @@ impl Desk {
                 packages.canonicalize().expect("REDLOCK_NODE_PACKAGES names a folder").join("node_modules");
             std::os::unix::fs::symlink(packages, folder.path().join("node_modules")).expect("a link");
         }
-        let desk = Self { language, folder };
-        for block in desk.blocks().iter().filter(|block| block.file.is_some()) {
+        let workdir = Self { language, folder };
+        for block in workdir.blocks().iter().filter(|block| block.file.is_some()) {
             let name = block.file.as_ref().expect("filtered above");
             let [short, long] = language.patience;
             assert!(block.text.contains(short), "{name} lets a node take {short}");
-            fs::write(desk.folder.path().join(name), block.text.replace(short, long)).expect("a file");
+            fs::write(workdir.folder.path().join(name), block.text.replace(short, long)).expect("a file");
         }
-        let probe = desk.run("probe", language.probe, &[]);
+        let probe = workdir.run("probe", language.probe, &[]);
         if !probe.status.success() {
             assert!(given.is_none(), "{} has no Redis library: {}", language.packages, told(&probe));
             skip(&format!(
@@ -91,7 +91,7 @@ impl Desk {
             ));
             return None;
         }
-        Some(desk)
+        Some(workdir)
     }
 
     /// Runs a program of the page, or of a test, with the addresses of these nodes.
@@ -106,7 +106,7 @@ impl Desk {
         run(&mut command, LONG)
     }
 
-    /// As [`Desk::run`], for what must end well: its output.
+    /// As [`Workdir::run`], for what must end well: its output.
     fn output(&self, name: &str, text: &str, nodes: &[String]) -> String {
         let output = self.run(name, text, nodes);
         assert!(output.status.success(), "{name}: {}", told(&output));
@@ -148,14 +148,14 @@ struct Snippet {
 }
 
 fn every_snippet_prints_what_the_page_says(language: &'static Language, expected: usize) {
-    let Some(desk) = Desk::set_up(language) else { return };
+    let Some(workdir) = Workdir::set_up(language) else { return };
     let mut fleet = Fleet::start(5);
     let mut wire = fleet[0].connect();
     // The node that is waited at keeps every command.
     assert_eq!(wire.call_strs("CONFIG SET slowlog-log-slower-than 0 slowlog-max-len 100000"), Answer::ok());
     let mut count = 0;
-    for snippet in desk.blocks().iter().filter(|snippet| snippet.file.is_none()) {
-        let printed = desk.output(&snippet.name, &snippet.text, &fleet.urls());
+    for snippet in workdir.blocks().iter().filter(|snippet| snippet.file.is_none()) {
+        let printed = workdir.output(&snippet.name, &snippet.text, &fleet.urls());
         assert_eq!(Some(&printed), snippet.prints.as_ref(), "{}", snippet.title);
         assert!(fleet.is_free("orders:42"), "{} leaves nothing behind", snippet.title);
         count += 1;
@@ -222,20 +222,20 @@ fn uneven() -> Fleet {
 }
 
 /// On how many nodes the lock is held under exactly the number that the client believes in.
-fn confirmed(desk: &Desk, program: &str) -> usize {
+fn confirmed(workdir: &Workdir, program: &str) -> usize {
     let mut fleet = uneven();
-    let printed = desk.output("hold", program, &fleet.urls());
+    let printed = workdir.output("hold", program, &fleet.urls());
     let fence: i64 = printed.trim().parse().unwrap_or_else(|_| panic!("no fence: {printed}"));
     fleet.fences("uneven").into_iter().filter(|held| *held == Some(fence)).count()
 }
 
 #[test]
 fn the_python_client_has_one_number_from_a_majority() {
-    let Some(desk) = Desk::set_up(&PYTHON) else { return };
-    assert!(confirmed(&desk, HOLD_IN_PYTHON) >= 3);
+    let Some(workdir) = Workdir::set_up(&PYTHON) else { return };
+    assert!(confirmed(&workdir, HOLD_IN_PYTHON) >= 3);
 
     // The largest of what they said, without asking again: what a client must not do is noticed here.
-    let file = desk.folder.path().join("redlock.py");
+    let file = workdir.folder.path().join("redlock.py");
     let right = fs::read_to_string(&file).expect("the client");
     let wrong = naive(
         &right,
@@ -246,15 +246,15 @@ fn the_python_client_has_one_number_from_a_majority() {
         ],
     );
     fs::write(&file, wrong).expect("a file");
-    assert!(confirmed(&desk, HOLD_IN_PYTHON) < 3);
+    assert!(confirmed(&workdir, HOLD_IN_PYTHON) < 3);
 }
 
 #[test]
 fn the_javascript_client_has_one_number_from_a_majority() {
-    let Some(desk) = Desk::set_up(&NODE) else { return };
-    assert!(confirmed(&desk, HOLD_IN_JAVASCRIPT) >= 3);
+    let Some(workdir) = Workdir::set_up(&NODE) else { return };
+    assert!(confirmed(&workdir, HOLD_IN_JAVASCRIPT) >= 3);
 
-    let file = desk.folder.path().join("redlock.mjs");
+    let file = workdir.folder.path().join("redlock.mjs");
     let right = fs::read_to_string(&file).expect("the client");
     let wrong = naive(
         &right,
@@ -265,7 +265,7 @@ fn the_javascript_client_has_one_number_from_a_majority() {
         ],
     );
     fs::write(&file, wrong).expect("a file");
-    assert!(confirmed(&desk, HOLD_IN_JAVASCRIPT) < 3);
+    assert!(confirmed(&workdir, HOLD_IN_JAVASCRIPT) < 3);
 }
 
 /// The page's client with some of its rules taken out; each must have been there.
@@ -303,17 +303,17 @@ locks.close();
 ";
 
 fn a_crowd_takes_turns(language: &'static Language, program: &str) {
-    let Some(desk) = Desk::set_up(language) else { return };
+    let Some(workdir) = Workdir::set_up(language) else { return };
     let mut fleet = Fleet::start(5);
     let nodes = fleet.urls();
     fleet[4].kill();
     thread::scope(|scope| {
         for name in ["one", "two", "three"] {
-            let (desk, nodes) = (&desk, &nodes);
-            scope.spawn(move || desk.output(name, program, nodes));
+            let (workdir, nodes) = (&workdir, &nodes);
+            scope.spawn(move || workdir.output(name, program, nodes));
         }
     });
-    let fences = holders(desk.folder.path());
+    let fences = holders(workdir.folder.path());
     assert_eq!(fences.len(), 30);
     assert!(took_turns(&fences), "{fences:?}");
 }

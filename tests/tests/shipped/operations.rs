@@ -1,6 +1,6 @@
 //! `module/OPERATIONS.md`: users may do what they should and no more, configurations start, commands work.
 //!
-//! The procedures that end with `redlock admit` are tested with the program, in `client/tests/cli/procedures.rs`.
+//! The procedures that end with `redlock admit` are tested with the program, in `client/cli/tests/cli/procedures.rs`.
 
 use crate::page::{Block, Page};
 use crate::program::{find, run, told};

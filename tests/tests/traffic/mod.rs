@@ -2,7 +2,7 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
-use redlock_tests::history::{Event, History, Promise, What};
+use redlock_tests::history::{History, Lease, Observation, ObservationKind};
 use redlock_tests::{Answer, Wire};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -93,7 +93,7 @@ impl Traffic {
         for request in requests {
             // What is given up is given up, answered or not.
             if matches!(request.verb, Verb::Release) {
-                self.note(request, What::GivenUp);
+                self.note(request, ObservationKind::ReleaseSent);
                 self.holders[Self::index(request.key)].take_if(|holder| *holder == request.owner);
             }
             alive = alive.and_then(|()| {
@@ -129,7 +129,7 @@ impl Traffic {
 
     /// Takes an answer in. True if it is a grant.
     fn understand(&mut self, request: Request, answer: &Answer, sent: Instant) -> bool {
-        let promise = |fence, ttl_ms| Promise {
+        let promise = |fence, ttl_ms| Lease {
             fence,
             sent,
             answered: Instant::now(),
@@ -137,12 +137,12 @@ impl Traffic {
         };
         match (request.verb, answer) {
             (Verb::Acquire(ttl_ms), &Answer::Int(fence)) => {
-                self.note(request, What::Granted(promise(fence, ttl_ms)));
+                self.note(request, ObservationKind::Granted(promise(fence, ttl_ms)));
                 self.holders[Self::index(request.key)] = Some(request.owner);
                 return true;
             }
             (Verb::Extend(ttl_ms), &Answer::Int(fence)) => {
-                self.note(request, What::Extended(promise(fence, ttl_ms)));
+                self.note(request, ObservationKind::Extended(promise(fence, ttl_ms)));
             }
             (Verb::Release, Answer::Int(0 | 1)) | (Verb::Acquire(_) | Verb::Extend(_), Answer::Nil) => {}
             (Verb::Acquire(_) | Verb::Extend(_), refused) => assert_eq!(
@@ -155,8 +155,8 @@ impl Traffic {
         false
     }
 
-    fn note(&mut self, request: Request, what: What) {
-        self.history.note(Event { key: request.key, owner: request.owner, what });
+    fn note(&mut self, request: Request, what: ObservationKind) {
+        self.history.record(Observation { key: request.key, owner: request.owner, kind: what });
     }
 
     fn new_owner(&mut self) -> u64 {

@@ -5,14 +5,14 @@
 
 use std::time::Duration;
 
-use super::awake::take_turns_awake;
-use super::contender::Contender;
-use super::far::{Far, NEAR};
+use super::busy_cores::run_interleaved_on_busy_cores;
+use super::delayed_nodes::{DelayedNodes, NEAR};
+use super::lock_client::LockClient;
 use super::nodes::Nodes;
-use super::ours::Ours;
 use super::quorum_loop::QuorumLoop;
-use super::round::{Rhythm, Round, take_turns, typical};
-use super::stage::Stage;
+use super::redlock_client_loop::RedlockClient;
+use super::round::{Round, Schedule, run_interleaved, typical};
+use super::runtime::BenchRuntime;
 use super::{FIVE, Pair, head, row};
 use crate::report::{Report, figure, ratio_of};
 
@@ -21,17 +21,17 @@ pub(crate) const VICTIMS: usize = 3;
 const HUNG: usize = 9;
 const DEAD: [usize; 2] = [10, 11];
 /// The figures begin after the first second. Longer rounds than elsewhere: a p99 needs many cycles.
-const RHYTHM: Rhythm =
-    Rhythm { warm_up: Duration::from_millis(1_100), rounds: 15, time: Duration::from_millis(400) };
+const RHYTHM: Schedule =
+    Schedule { warm_up: Duration::from_millis(1_100), rounds: 15, time: Duration::from_millis(400) };
 /// Ten times what lies between a client and any other node.
 const FAR: Duration = Duration::from_millis(5);
 
 /// One node hung, and two dead, against five healthy ones.
-pub(crate) fn hung_and_dead(report: &mut Report, stage: &Stage, nodes: &mut Nodes) {
+pub(crate) fn hung_and_dead(report: &mut Report, stage: &BenchRuntime, nodes: &mut Nodes) {
     let with_hung = [HUNG, 0, 1, 2, 3];
     let with_dead = [DEAD[0], 0, DEAD[1], 1, 2];
     let pairs = [FIVE, with_hung, with_dead].map(|choice| Pair::connect(stage, nodes, &choice));
-    let distance = Far::start(nodes, FIVE.map(|number| (number, NEAR)));
+    let distance = DelayedNodes::start(nodes, FIVE.map(|number| (number, NEAR)));
     let far_pairs = [FIVE, with_dead].map(|choice| distance.pair(stage, nodes, &choice));
     {
         let well: Vec<_> = [FIVE, with_hung, with_dead]
@@ -41,7 +41,7 @@ pub(crate) fn hung_and_dead(report: &mut Report, stage: &Stage, nodes: &mut Node
             .flat_map(|(choice, pair)| pair.turns(stage, nodes, 1, choice))
             .collect();
         // All of them work on healthy nodes first, so that the faults come to a client at work.
-        take_turns("before the faults", &well, Rhythm { rounds: 0, ..RHYTHM });
+        run_interleaved("before the faults", &well, Schedule { rounds: 0, ..RHYTHM });
     }
     nodes.both(HUNG).into_iter().for_each(|server| server.pause());
     for number in DEAD {
@@ -50,7 +50,7 @@ pub(crate) fn hung_and_dead(report: &mut Report, stage: &Stage, nodes: &mut Node
     let awake: [&[usize]; 3] = [&FIVE, &with_hung[1..], &[0, 1, 2]];
     let turns: Vec<_> =
         awake.iter().zip(&pairs).flat_map(|(awake, pair)| pair.turns(stage, nodes, 1, awake)).collect();
-    let usual = take_turns("hung and dead nodes", &turns, RHYTHM);
+    let usual = run_interleaved("hung and dead nodes", &turns, RHYTHM);
     report.section(
         "down",
         format!("One task, five nodes, some of them hung (SIGSTOP) or dead (SIGKILL), after the first second; {RHYTHM}"),
@@ -60,7 +60,7 @@ pub(crate) fn hung_and_dead(report: &mut Report, stage: &Stage, nodes: &mut Node
     // With fewer nodes there is less to do, and cores fall asleep between two messages. The fewer they are, the more
     // of what is measured is cores that wake up: a dead node then seems to make the others slow, and for anybody's
     // client. What the client itself makes of dead nodes shows where cores stay awake.
-    let awake = take_turns_awake(report, "down-awake", "hung and dead nodes", &turns, RHYTHM);
+    let awake = run_interleaved_on_busy_cores(report, "down-awake", "hung and dead nodes", &turns, RHYTHM);
     if let Some(awake) = &awake {
         tell(report, &states, awake);
     }
@@ -70,7 +70,7 @@ pub(crate) fn hung_and_dead(report: &mut Report, stage: &Stage, nodes: &mut Node
         .zip(&far_pairs)
         .flat_map(|(awake, pair)| pair.turns(stage, nodes, 1, awake))
         .collect();
-    let far = take_turns("dead nodes at a distance", &turns, RHYTHM);
+    let far = run_interleaved("dead nodes at a distance", &turns, RHYTHM);
     let delay = NEAR.as_micros();
     report.section("dead-far", format!("The same with a delay of {delay} us before every node; {RHYTHM}"));
     tell(report, &["healthy", "two dead"], &far);
@@ -90,12 +90,13 @@ fn judge(report: &mut Report, rounds: &[Vec<Round>]) {
 }
 
 /// One node with ten times the delay of the others.
-pub(crate) fn slow(report: &mut Report, stage: &Stage, nodes: &Nodes) {
-    let even = Far::start(nodes, FIVE.map(|number| (number, NEAR)));
-    let uneven = Far::start(nodes, FIVE.map(|number| (number, if number == 0 { FAR } else { NEAR })));
+pub(crate) fn slow(report: &mut Report, stage: &BenchRuntime, nodes: &Nodes) {
+    let even = DelayedNodes::start(nodes, FIVE.map(|number| (number, NEAR)));
+    let uneven =
+        DelayedNodes::start(nodes, FIVE.map(|number| (number, if number == 0 { FAR } else { NEAR })));
     let pairs = [&even, &uneven].map(|far| far.pair(stage, nodes, &FIVE));
     let turns: Vec<_> = pairs.iter().flat_map(|pair| pair.turns(stage, nodes, 1, &FIVE)).collect();
-    let rounds = take_turns("a slow node", &turns, RHYTHM);
+    let rounds = run_interleaved("a slow node", &turns, RHYTHM);
     report.section(
         "slow",
         format!(
@@ -124,7 +125,7 @@ fn tell(report: &mut Report, states: &[&str], rounds: &[Vec<Round>]) {
         .iter()
         .zip(rounds.chunks(2))
         .flat_map(|(state, pair)| {
-            [QuorumLoop::NAME, Ours::NAME].into_iter().enumerate().map(move |(who, name)| {
+            [QuorumLoop::NAME, RedlockClient::NAME].into_iter().enumerate().map(move |(who, name)| {
                 let mut row = row(&format!("{name}, {state}"), &pair[who], &rounds[who]);
                 row.push(figure(ratio_of(&pair[who], &rounds[who], |round| round.p99_us), 3));
                 row.push(figure(typical(&pair[who], |round| round.sleeps), 1));

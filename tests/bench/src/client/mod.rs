@@ -5,48 +5,48 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `contender.rs` | what is compared |
-//! | `quorum_loop.rs`, `ours.rs` | the two that are |
-//! | `nodes.rs`, `delay.rs`, `far.rs` | the servers, and a slow way to them |
-//! | `stage.rs`, `cpu.rs`, `round.rs` | the runtime, CPU time, and one round |
+//! | `lock_client.rs` | what is compared |
+//! | `quorum_loop.rs`, `redlock_client_loop.rs` | the two that are |
+//! | `nodes.rs`, `delay.rs`, `delayed_nodes.rs` | the servers, and a slow way to them |
+//! | `runtime.rs`, `cpu.rs`, `round.rs` | the runtime, CPU time, and one round |
 //! | `healthy.rs` | one task and many, on two kinds of runtime |
 //! | `faults.rs` | a hung node, dead ones, a slow one |
 //! | `growth/` | more nodes, tasks, groups and longer keys |
-//! | `awake.rs` | cores that do not fall asleep |
+//! | `busy_cores.rs` | cores that do not fall asleep |
 //! | `requests.rs` | how often a node is asked for one lock |
 
-mod awake;
-pub(crate) mod contender;
+mod busy_cores;
 pub(crate) mod cpu;
 pub(crate) mod delay;
-mod far;
+mod delayed_nodes;
 mod faults;
 mod growth;
 mod healthy;
+pub(crate) mod lock_client;
 pub(crate) mod nodes;
-pub(crate) mod ours;
 pub(crate) mod quorum_loop;
+pub(crate) mod redlock_client_loop;
 mod requests;
 pub(crate) mod round;
-mod stage;
+mod runtime;
 
 pub(crate) use delay::{MODE as DELAYS, serve as serve_delays};
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use contender::{Contender, Keys};
+use lock_client::{Keys, LockClient};
 use nodes::{Nodes, url};
-use ours::Ours;
 use quorum_loop::QuorumLoop;
-use round::{Rhythm, Round, Turn, turn, typical};
-use stage::Stage;
+use redlock_client_loop::RedlockClient;
+use round::{Measurement, Round, Schedule, turn, typical};
+use runtime::BenchRuntime;
 
 use crate::report::{Cell, Report, figure, ratio_of};
 
 /// Many short rounds: whatever disturbs the machine hits a few of them, and neighbours alike.
-const SHORT: Rhythm =
-    Rhythm { warm_up: Duration::from_millis(400), rounds: 31, time: Duration::from_millis(200) };
+const SHORT: Schedule =
+    Schedule { warm_up: Duration::from_millis(400), rounds: 31, time: Duration::from_millis(200) };
 pub(crate) const PIECES: [&str; 5] = ["healthy", "requests", "growth", "slow", "down"];
 /// The usual number of nodes.
 const FIVE: [usize; 5] = [0, 1, 2, 3, 4];
@@ -54,8 +54,8 @@ const FIVE: [usize; 5] = [0, 1, 2, 3, 4];
 /// Measures the named pieces, or all of them if none is named.
 pub(crate) fn measure(report: &mut Report, pieces: &[String]) {
     let wanted = |piece: &str| pieces.is_empty() || pieces.iter().any(|one| one == piece);
-    let usual = Stage::multi_thread();
-    let single = Stage::current_thread();
+    let usual = BenchRuntime::multi_thread();
+    let single = BenchRuntime::current_thread();
     // Nine in good health, and further ones that faults befall: plain ones for the loop, as many with the module.
     let mut nodes = Nodes::start(9 + faults::VICTIMS);
     if wanted("healthy") {
@@ -80,30 +80,36 @@ pub(crate) fn measure(report: &mut Report, pieces: &[String]) {
 /// The two contenders on the same choice of nodes.
 struct Pair {
     by_hand: Arc<QuorumLoop>,
-    ours: Arc<Ours>,
+    ours: Arc<RedlockClient>,
     keys: Keys,
 }
 
 impl Pair {
-    fn connect(stage: &Stage, nodes: &Nodes, choice: &[usize]) -> Self {
+    fn connect(stage: &BenchRuntime, nodes: &Nodes, choice: &[usize]) -> Self {
         let ports = choice.iter().map(|number| nodes.ports(*number));
         let (plain, with_module) = ports.map(|[plain, with_module]| (url(plain), url(with_module))).unzip();
         Self::connect_to(stage, plain, with_module)
     }
 
-    fn connect_to(stage: &Stage, plain: Vec<String>, with_module: Vec<String>) -> Self {
+    fn connect_to(stage: &BenchRuntime, plain: Vec<String>, with_module: Vec<String>) -> Self {
         Self {
             by_hand: Arc::new(stage.run(QuorumLoop::connect(plain))),
-            ours: Arc::new(stage.run(Ours::connect(with_module))),
+            ours: Arc::new(stage.run(RedlockClient::connect(with_module))),
             keys: Keys::unused(),
         }
     }
 
     /// Rounds of both, the loop first. Servers that do not answer must not be asked for their CPU time, so
-    /// `awake` names the nodes that are.
-    fn turns<'a>(&self, stage: &'a Stage, nodes: &'a Nodes, tasks: usize, awake: &[usize]) -> [Turn<'a>; 2] {
+    /// `busy_cores` names the nodes that are.
+    fn turns<'a>(
+        &self,
+        stage: &'a BenchRuntime,
+        nodes: &'a Nodes,
+        tasks: usize,
+        awake: &[usize],
+    ) -> [Measurement<'a>; 2] {
         let plain = awake.iter().map(|number| &nodes.of::<QuorumLoop>()[*number]).collect();
-        let with_module = awake.iter().map(|number| &nodes.of::<Ours>()[*number]).collect();
+        let with_module = awake.iter().map(|number| &nodes.of::<RedlockClient>()[*number]).collect();
         [
             turn(stage, &self.by_hand, tasks, self.keys, plain),
             turn(stage, &self.ours, tasks, self.keys, with_module),

@@ -2,7 +2,7 @@
 
 use redlock_tests::Server;
 
-use super::contender::Contender;
+use super::lock_client::LockClient;
 
 /// Two sets of servers: plain ones, and as many with the module.
 pub(crate) struct Nodes {
@@ -29,7 +29,7 @@ impl Nodes {
     }
 
     /// The servers of one contender.
-    pub(crate) fn of<C: Contender>(&self) -> &[Server] {
+    pub(crate) fn of<C: LockClient>(&self) -> &[Server] {
         if C::WITH_MODULE { &self.with_module } else { &self.plain }
     }
 

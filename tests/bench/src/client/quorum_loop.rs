@@ -17,7 +17,7 @@ use redis::io::tcp::TcpSettings;
 use redis::{AsyncConnectionConfig, Client, Cmd, IntoConnectionInfo, RedisResult, Value};
 use tokio::time::timeout;
 
-use super::contender::{Contender, TTL, TTL_MS};
+use super::lock_client::{LockClient, TTL, TTL_MS};
 use crate::module::SCRIPT;
 
 /// What a node may take to answer.
@@ -31,7 +31,7 @@ pub(crate) struct QuorumLoop {
     script: String,
 }
 
-impl Contender for QuorumLoop {
+impl LockClient for QuorumLoop {
     const NAME: &'static str = "the loop";
     const WITH_MODULE: bool = false;
     const ACQUIRES: &'static [&'static str] = &["set"];

@@ -4,30 +4,30 @@ use std::sync::Arc;
 
 use redlock_tests::{SOON, Server, within};
 
-use super::contender::{Contender, Keys};
 use super::healthy::MANY;
+use super::lock_client::{Keys, LockClient};
 use super::nodes::Nodes;
-use super::ours::Ours;
 use super::quorum_loop::QuorumLoop;
-use super::stage::Stage;
+use super::redlock_client_loop::RedlockClient;
+use super::runtime::BenchRuntime;
 use super::{FIVE, Pair};
 use crate::report::{Report, figure, spread};
 
 /// Cycles that are counted, over all tasks.
 const CYCLES: usize = 6_400;
 
-pub(crate) fn measure(report: &mut Report, stage: &Stage, nodes: &Nodes) {
+pub(crate) fn measure(report: &mut Report, stage: &BenchRuntime, nodes: &Nodes) {
     let pair = Pair::connect(stage, nodes, &FIVE);
     let mut rows = Vec::new();
     let mut extremes = Vec::new();
     for tasks in [1, MANY] {
         for (name, each) in [
             (QuorumLoop::NAME, counted(stage, nodes, &pair.by_hand, pair.keys, tasks).requests()),
-            (Ours::NAME, counted(stage, nodes, &pair.ours, pair.keys, tasks).requests()),
+            (RedlockClient::NAME, counted(stage, nodes, &pair.ours, pair.keys, tasks).requests()),
         ] {
             let (low, high) = spread(&each);
             rows.push(vec![format!("{name}, tasks: {tasks}").into(), figure(low, 4), figure(high, 4)]);
-            if name == Ours::NAME {
+            if name == RedlockClient::NAME {
                 extremes.push((tasks, low, high));
             }
         }
@@ -43,26 +43,26 @@ pub(crate) fn measure(report: &mut Report, stage: &Stage, nodes: &Nodes) {
     }
 }
 
-fn counted<'a, C: Contender>(
-    stage: &'a Stage,
+fn counted<'a, C: LockClient>(
+    stage: &'a BenchRuntime,
     nodes: &'a Nodes,
     contender: &'a Arc<C>,
     keys: Keys,
     tasks: usize,
-) -> Counted<'a, C> {
-    Counted { stage, servers: &nodes.of::<C>()[..FIVE.len()], contender, keys, tasks }
+) -> RequestCount<'a, C> {
+    RequestCount { stage, servers: &nodes.of::<C>()[..FIVE.len()], contender, keys, tasks }
 }
 
 /// One contender, and how many tasks it runs with.
-struct Counted<'a, C> {
-    stage: &'a Stage,
+struct RequestCount<'a, C> {
+    stage: &'a BenchRuntime,
     servers: &'a [Server],
     contender: &'a Arc<C>,
     keys: Keys,
     tasks: usize,
 }
 
-impl<C: Contender> Counted<'_, C> {
+impl<C: LockClient> RequestCount<'_, C> {
     /// Requests to each node for one lock that is had, promotion rounds included.
     fn requests(&self) -> Vec<f64> {
         // Connections are made and counters agree before it counts.
@@ -86,7 +86,7 @@ impl<C: Contender> Counted<'_, C> {
     }
 }
 
-async fn cycles<C: Contender>(contender: Arc<C>, keys: Keys, tasks: usize, cycles: usize) {
+async fn cycles<C: LockClient>(contender: Arc<C>, keys: Keys, tasks: usize, cycles: usize) {
     let one_task = |task: usize| {
         let contender = Arc::clone(&contender);
         tokio::spawn(async move {

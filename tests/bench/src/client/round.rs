@@ -7,11 +7,11 @@ use std::time::Duration;
 use redlock_tests::Server;
 use redlock_tests::campaign::now_ns;
 
-use super::contender::{Contender, Keys};
 use super::cpu;
-use super::stage::Stage;
+use super::lock_client::{Keys, LockClient};
+use super::runtime::BenchRuntime;
 use crate::report::{Progress, median, quantile};
-use crate::worker::{Told, Turn as Cycle};
+use crate::worker::{HeldSpan as Cycle, WorkerReport};
 
 /// What one round showed.
 #[derive(Clone, Copy)]
@@ -28,16 +28,16 @@ pub(crate) struct Round {
 }
 
 /// A contender that is ready to run for a while.
-pub(crate) type Turn<'a> = Box<dyn Fn(Duration) -> Round + 'a>;
+pub(crate) type Measurement<'a> = Box<dyn Fn(Duration) -> Round + 'a>;
 
 /// Prepares rounds of `tasks` tasks that cycle without a pause, each on a key of its own.
-pub(crate) fn turn<'a, C: Contender>(
-    stage: &'a Stage,
+pub(crate) fn turn<'a, C: LockClient>(
+    stage: &'a BenchRuntime,
     contender: &Arc<C>,
     tasks: usize,
     keys: Keys,
     servers: Vec<&'a Server>,
-) -> Turn<'a> {
+) -> Measurement<'a> {
     let contender = Arc::clone(contender);
     Box::new(move |time| {
         let server_us = || servers.iter().map(|server| cpu::server_us(server)).sum::<f64>();
@@ -49,7 +49,7 @@ pub(crate) fn turn<'a, C: Contender>(
 
 impl Round {
     /// What a client told, and the CPU time of its nodes.
-    pub(crate) fn of(told: &Told, server_us: f64) -> Self {
+    pub(crate) fn of(told: &WorkerReport, server_us: f64) -> Self {
         let mut latencies_us: Vec<f64> =
             told.turns.iter().map(|turn| (turn.to_ns - turn.from_ns) as f64 / 1e3).collect();
         latencies_us.sort_by(f64::total_cmp);
@@ -70,17 +70,17 @@ impl Round {
 }
 
 /// Lets `tasks` tasks cycle without a pause, each on a key of its own.
-pub(crate) async fn cycles<C: Contender>(
+pub(crate) async fn cycles<C: LockClient>(
     contender: Arc<C>,
     tasks: usize,
     key: impl Fn(usize) -> String,
     time: Duration,
-) -> Told {
+) -> WorkerReport {
     let (before_us, slept) = (cpu::own_us(), cpu::own_sleeps());
     let end_ns = now_ns() + u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     let one = |task| tokio::spawn(one_task(Arc::clone(&contender), task, key(task), end_ns));
     let running: Vec<_> = (0..tasks).map(one).collect();
-    let mut told = Told::default();
+    let mut told = WorkerReport::default();
     for task in running {
         let (turns, refused) = task.await.expect("a task that does not panic");
         told.turns.extend(turns);
@@ -92,7 +92,7 @@ pub(crate) async fn cycles<C: Contender>(
 }
 
 /// Every cycle that was granted, and how many were not.
-async fn one_task<C: Contender>(
+async fn one_task<C: LockClient>(
     contender: Arc<C>,
     task: usize,
     key: String,
@@ -115,22 +115,22 @@ async fn one_task<C: Contender>(
 
 /// How often everybody has a turn, and how long.
 #[derive(Clone, Copy)]
-pub(crate) struct Rhythm {
+pub(crate) struct Schedule {
     /// The first turn does not count.
     pub(crate) warm_up: Duration,
     pub(crate) rounds: usize,
     pub(crate) time: Duration,
 }
 
-impl fmt::Display for Rhythm {
+impl fmt::Display for Schedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} rounds of {} ms", self.rounds, self.time.as_millis())
     }
 }
 
 /// Rounds in which everybody has a turn, in an order that rotates.
-pub(crate) fn take_turns(what: &str, turns: &[Turn<'_>], rhythm: Rhythm) -> Vec<Vec<Round>> {
-    let Rhythm { warm_up, rounds, time } = rhythm;
+pub(crate) fn run_interleaved(what: &str, turns: &[Measurement<'_>], rhythm: Schedule) -> Vec<Vec<Round>> {
+    let Schedule { warm_up, rounds, time } = rhythm;
     let mut all: Vec<Vec<Round>> = turns.iter().map(|_| Vec::new()).collect();
     let progress = Progress::of(what, rounds + 1);
     for round in 0..=rounds {

@@ -5,8 +5,8 @@
 //! that goes to another task than the one that had it: a task that takes it again before the others wake up
 //! gets much done and lets the others starve.
 
+mod methods;
 mod rounds;
-mod ways;
 mod window;
 mod worker;
 
@@ -17,10 +17,10 @@ pub(crate) use worker::{MODE as CONTEND, serve};
 
 use crate::client::delay::Delays;
 use crate::client::nodes::{Nodes, url};
-use crate::peers::foreign::Foreign;
+use crate::peers::foreign::ForeignLibrary;
 use crate::report::{Bars, Chart, Report, figure, median, ratio_of};
-use rounds::{Crowd, Round, fairness, take_turns};
-use ways::WayName;
+use methods::LockMethod;
+use rounds::{Contenders, ContentionRound, fairness, run_interleaved};
 
 const NODES: usize = 5;
 const TIME: Duration = Duration::from_secs(1);
@@ -48,17 +48,17 @@ pub(crate) fn measure(report: &mut Report, pieces: &[String]) {
     }
 }
 
-fn crowd<'a>(nodes: &'a Nodes, name: &str, way: WayName, processes: usize) -> Crowd<'a> {
+fn crowd<'a>(nodes: &'a Nodes, name: &str, way: LockMethod, processes: usize) -> Contenders<'a> {
     let servers: Vec<&Server> =
         if way.with_module() { nodes.with_module() } else { nodes.plain() }.iter().take(NODES).collect();
     let urls: Vec<String> = servers.iter().map(|server| server.url()).collect();
-    Crowd::start(name, way, processes, &urls, servers)
+    Contenders::start(name, way, processes, &urls, servers)
 }
 
 /// Finds the pause between attempts at which `rslock` hands over most often, from so many processes.
 fn best_pause(nodes: &Nodes, processes: usize) -> u64 {
     let rate = |pause_ms: u64| {
-        let mut crowd = crowd(nodes, "", WayName::Rslock { pause_ms: Some(pause_ms) }, processes);
+        let mut crowd = crowd(nodes, "", LockMethod::Rslock { pause_ms: Some(pause_ms) }, processes);
         crowd.round(TIME);
         median(&[0, 1, 2].map(|_| crowd.round(TIME).handoffs_per_s))
     };
@@ -69,20 +69,20 @@ fn best_pause(nodes: &Nodes, processes: usize) -> u64 {
 /// The lock in the hands of one process, and of four.
 fn one_and_four(report: &mut Report, nodes: &Nodes) {
     let [best_of_one, best_of_four] = [1, 4].map(|processes| best_pause(nodes, processes));
-    let pausing = |pause_ms: u64| WayName::Rslock { pause_ms: Some(pause_ms) };
-    let default = WayName::Rslock { pause_ms: None };
+    let pausing = |pause_ms: u64| LockMethod::Rslock { pause_ms: Some(pause_ms) };
+    let default = LockMethod::Rslock { pause_ms: None };
     let mut crowds = vec![
-        crowd(nodes, "FIFO in one process", WayName::Fifo, 1),
-        crowd(nodes, "redlock, one process", WayName::InLine, 1),
-        crowd(nodes, "redlock, four processes", WayName::InLine, 4),
+        crowd(nodes, "FIFO in one process", LockMethod::Fifo, 1),
+        crowd(nodes, "redlock, one process", LockMethod::InLine, 1),
+        crowd(nodes, "redlock, four processes", LockMethod::InLine, 4),
         crowd(nodes, "rslock at its best, one", pausing(best_of_one), 1),
         crowd(nodes, "rslock at its best, four", pausing(best_of_four), 4),
         crowd(nodes, "rslock's defaults, one", default, 1),
         crowd(nodes, "rslock's defaults, four", default, 4),
     ];
-    let foreign = Foreign::at_hand().into_iter();
-    crowds.extend(foreign.map(|foreign| crowd(nodes, foreign.name(), WayName::Foreign(foreign), 1)));
-    let all = take_turns("contention", &mut crowds, ROUNDS, TIME);
+    let foreign = ForeignLibrary::installed().into_iter();
+    crowds.extend(foreign.map(|foreign| crowd(nodes, foreign.name(), LockMethod::Foreign(foreign), 1)));
+    let all = run_interleaved("contention", &mut crowds, ROUNDS, TIME);
     report.section(
         "handoffs",
         format!(
@@ -105,8 +105,8 @@ fn one_and_four(report: &mut Report, nodes: &Nodes) {
         ours: "redlock",
     };
     report.chart("handoffs", &Chart::Bars(chart));
-    let rate = |round: &Round| round.handoffs_per_s;
-    let cpu = |round: &Round| round.client_cpu_us + round.server_cpu_us;
+    let rate = |round: &ContentionRound| round.handoffs_per_s;
+    let cpu = |round: &ContentionRound| round.client_cpu_us + round.server_cpu_us;
     let [fifo, one, four, best_one, best_four, default_one, default_four, foreign @ ..] = &all[..] else {
         return;
     };
@@ -141,15 +141,15 @@ fn one_dead(report: &mut Report, nodes: &Nodes) {
     let awake = |numbers: &[usize]| numbers.iter().map(|number| &servers[*number]).collect();
     let (well, sick) = ([0, 1, 2, 3, 4], [0, 1, 2, 3, NODES]);
     let mut crowds = [
-        Crowd::start("all five", WayName::InLine, 1, &urls(well), awake(&well)),
-        Crowd::start("one dead", WayName::InLine, 1, &urls(sick), awake(&sick[..4])),
-        Crowd::start("all five, four processes", WayName::InLine, 4, &urls(well), awake(&well)),
-        Crowd::start("one dead, four processes", WayName::InLine, 4, &urls(sick), awake(&sick[..4])),
+        Contenders::start("all five", LockMethod::InLine, 1, &urls(well), awake(&well)),
+        Contenders::start("one dead", LockMethod::InLine, 1, &urls(sick), awake(&sick[..4])),
+        Contenders::start("all five, four processes", LockMethod::InLine, 4, &urls(well), awake(&well)),
+        Contenders::start("one dead, four processes", LockMethod::InLine, 4, &urls(sick), awake(&sick[..4])),
     ];
-    let all = take_turns("a dead node", &mut crowds, ROUNDS, TIME);
+    let all = run_interleaved("a dead node", &mut crowds, ROUNDS, TIME);
     report.section("dead", format!("One of the five nodes is dead; {}", rhythm()));
     tell(report, &crowds, &all);
-    let rate = |round: &Round| round.handoffs_per_s;
+    let rate = |round: &ContentionRound| round.handoffs_per_s;
     report.at_least("one node dead, one process, against all five", ratio_of(&all[1], &all[0], rate), 0.8);
     report.at_least("one node dead, four processes, against all five", ratio_of(&all[3], &all[2], rate), 0.8);
 }
@@ -160,9 +160,10 @@ fn across_a_network(report: &mut Report, nodes: &Nodes) {
     let ways: Vec<_> = (0..NODES).map(|number| (DELAY, nodes.ports(number)[1])).collect();
     let delays = Delays::start(&ways);
     let urls: Vec<String> = delays.ports.iter().map(|port| url(*port)).collect();
-    let start = |name, processes| Crowd::start(name, WayName::InLine, processes, &urls, servers.clone());
+    let start =
+        |name, processes| Contenders::start(name, LockMethod::InLine, processes, &urls, servers.clone());
     let mut crowds = [start("one process", 1), start("four processes", 4)];
-    let all = take_turns("a network", &mut crowds, ROUNDS, TIME);
+    let all = run_interleaved("a network", &mut crowds, ROUNDS, TIME);
     let round_trip_us = round_trip_us(delays.ports[0]);
     report.section(
         "network",
@@ -192,7 +193,7 @@ fn round_trip_us(port: u16) -> f64 {
     median(&(0..101).map(ping).collect::<Vec<_>>())
 }
 
-fn typical(rounds: &[Round], figure: fn(&Round) -> f64) -> f64 {
+fn typical(rounds: &[ContentionRound], figure: fn(&ContentionRound) -> f64) -> f64 {
     median(&rounds.iter().map(figure).collect::<Vec<_>>())
 }
 
@@ -200,7 +201,7 @@ fn rhythm() -> String {
     format!("{ROUNDS} rounds of {} s", TIME.as_secs())
 }
 
-fn tell(report: &mut Report, crowds: &[Crowd<'_>], all: &[Vec<Round>]) {
+fn tell(report: &mut Report, crowds: &[Contenders<'_>], all: &[Vec<ContentionRound>]) {
     let head = [
         "",
         "locks/s",

@@ -5,17 +5,17 @@ use std::time::Duration;
 
 use redlock_tests::Server;
 
-use super::ways::WayName;
+use super::methods::LockMethod;
 use super::worker;
 use crate::client::cpu;
 use crate::report::Progress;
-use crate::worker::{Told, Worker};
+use crate::worker::{Worker, WorkerReport};
 
 /// How many tasks want the lock.
 pub(crate) const TASKS: usize = 16;
 
 /// What a round showed.
-pub(crate) struct Round {
+pub(crate) struct ContentionRound {
     /// How often the lock was had, also by the one who had just freed it.
     pub(crate) locks_per_s: f64,
     /// How often it went from one task to another.
@@ -36,18 +36,18 @@ pub(crate) struct Round {
 }
 
 /// Client processes that contend in one way, and the nodes on which they do.
-pub(crate) struct Crowd<'a> {
+pub(crate) struct Contenders<'a> {
     pub(crate) name: String,
-    way: WayName,
+    way: LockMethod,
     workers: Vec<Worker>,
     nodes: Vec<&'a Server>,
 }
 
-impl<'a> Crowd<'a> {
-    /// Starts the processes. Only nodes that are `awake` are asked for their figures.
+impl<'a> Contenders<'a> {
+    /// Starts the processes. Only nodes that are `busy_cores` are asked for their figures.
     pub(crate) fn start(
         name: &str,
-        way: WayName,
+        way: LockMethod,
         processes: usize,
         urls: &[String],
         awake: Vec<&'a Server>,
@@ -59,14 +59,14 @@ impl<'a> Crowd<'a> {
     }
 
     /// Lets everybody contend for a while, for a lock that nobody has used before.
-    pub(crate) fn round(&mut self, time: Duration) -> Round {
+    pub(crate) fn round(&mut self, time: Duration) -> ContentionRound {
         self.round_on(&fresh_key(), time)
     }
 
-    pub(crate) fn round_on(&mut self, key: &str, time: Duration) -> Round {
+    pub(crate) fn round_on(&mut self, key: &str, time: Duration) -> ContentionRound {
         let before = self.node_figures();
-        self.workers.iter_mut().for_each(|worker| worker.order(key, time));
-        let told: Vec<Told> = self.workers.iter_mut().map(Worker::told).collect();
+        self.workers.iter_mut().for_each(|worker| worker.send(key, time));
+        let told: Vec<WorkerReport> = self.workers.iter_mut().map(Worker::receive).collect();
         let after = self.node_figures();
         let mut turns = HashMap::new();
         let mut all = Vec::new();
@@ -87,8 +87,8 @@ impl<'a> Crowd<'a> {
             all.first().zip(all.last()).map_or(f64::NAN, |(first, last)| (last.1 - first.0) as f64 / 1e9);
         // The first one had it from nobody, and counts too.
         let handoffs = gaps.len() as f64 + 1.0;
-        let used = |figure: fn(&Figures) -> f64| figure(&after) - figure(&before);
-        Round {
+        let used = |figure: fn(&NodeCounters) -> f64| figure(&after) - figure(&before);
+        ContentionRound {
             locks_per_s: all.len() as f64 / wall_s,
             handoffs_per_s: handoffs / wall_s,
             gap_us: crate::report::median(&gaps),
@@ -101,8 +101,8 @@ impl<'a> Crowd<'a> {
         }
     }
 
-    fn node_figures(&self) -> Figures {
-        let mut figures = Figures::default();
+    fn node_figures(&self) -> NodeCounters {
+        let mut figures = NodeCounters::default();
         for node in &self.nodes {
             figures.cpu_us += cpu::server_us(node);
             let calls = |command: &str| node.calls(command) as f64;
@@ -121,20 +121,20 @@ pub(crate) fn fresh_key() -> String {
 
 /// What nodes have counted so far, all of them together.
 #[derive(Default)]
-struct Figures {
+struct NodeCounters {
     cpu_us: f64,
     messages: f64,
     asked: f64,
 }
 
 /// Lets crowds take turns, in an order that rotates. The first round of each does not count.
-pub(crate) fn take_turns(
+pub(crate) fn run_interleaved(
     what: &str,
-    crowds: &mut [Crowd<'_>],
+    crowds: &mut [Contenders<'_>],
     rounds: usize,
     time: Duration,
-) -> Vec<Vec<Round>> {
-    let mut all: Vec<Vec<Round>> = crowds.iter().map(|_| Vec::new()).collect();
+) -> Vec<Vec<ContentionRound>> {
+    let mut all: Vec<Vec<ContentionRound>> = crowds.iter().map(|_| Vec::new()).collect();
     let progress = Progress::of(what, rounds + 1);
     for round in 0..=rounds {
         for turn in 0..crowds.len() {
@@ -150,7 +150,7 @@ pub(crate) fn take_turns(
 }
 
 /// The fewest turns that a task had, against the most, over all rounds.
-pub(crate) fn fairness(rounds: &[Round]) -> f64 {
+pub(crate) fn fairness(rounds: &[ContentionRound]) -> f64 {
     let mut turns: HashMap<(usize, usize), usize> = HashMap::new();
     for round in rounds {
         for (task, count) in &round.turns {

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use redlock_tests::{Answer, Server, Wire};
 
-use super::rounds::{Crowd, fresh_key};
-use super::ways::WayName;
+use super::methods::LockMethod;
+use super::rounds::{Contenders, fresh_key};
 use crate::client::delay::Delays;
 use crate::client::nodes::{Nodes, url};
 use crate::report::{Progress, Report, median};
@@ -29,7 +29,7 @@ const BUSY_THREADS: usize = 4;
 
 /// What disturbs the round.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Trouble {
+enum Disturber {
     None,
     BusyMachine,
     Distance,
@@ -37,12 +37,12 @@ enum Trouble {
     SlowHeads,
 }
 
-const TROUBLES: [(Trouble, &str); 5] = [
-    (Trouble::None, "undisturbed"),
-    (Trouble::BusyMachine, "busy machine"),
-    (Trouble::Distance, "60 ms away"),
-    (Trouble::DeafHeads, "4 deaf heads/s"),
-    (Trouble::SlowHeads, "4 slow heads/s"),
+const TROUBLES: [(Disturber, &str); 5] = [
+    (Disturber::None, "undisturbed"),
+    (Disturber::BusyMachine, "busy machine"),
+    (Disturber::Distance, "60 ms away"),
+    (Disturber::DeafHeads, "4 deaf heads/s"),
+    (Disturber::SlowHeads, "4 slow heads/s"),
 ];
 
 pub(crate) fn measure(report: &mut Report) {
@@ -52,7 +52,7 @@ pub(crate) fn measure(report: &mut Report) {
     let delays = Delays::start(&ways);
     let far: Vec<String> = delays.ports.iter().map(|port| url(*port)).collect();
     let near: Vec<String> = servers.iter().map(|server| server.url()).collect();
-    let start = |urls: &[String]| Crowd::start("", WayName::InLine, 4, urls, servers.clone());
+    let start = |urls: &[String]| Contenders::start("", LockMethod::InLine, 4, urls, servers.clone());
     let (mut near, mut far) = (start(&near), start(&far));
     // By trouble and window: hand-offs a second, and grants that nobody claimed for each hundred hand-offs; of slow
     // heads, those that lost what they were given, for each hundred.
@@ -67,7 +67,7 @@ pub(crate) fn measure(report: &mut Report) {
             }
             for (place, (trouble, _)) in TROUBLES.iter().enumerate() {
                 let before = unclaimed(&servers);
-                let crowd = if *trouble == Trouble::Distance { &mut far } else { &mut near };
+                let crowd = if *trouble == Disturber::Distance { &mut far } else { &mut near };
                 let (rate, slow_ones_lost) = disturbed(*trouble, &servers, crowd);
                 let unclaimed = (unclaimed(&servers) - before) / NODES as f64 / (rate * TIME.as_secs_f64());
                 let (rates, lost) = &mut seen[place][which];
@@ -106,12 +106,12 @@ pub(crate) fn measure(report: &mut Report) {
 }
 
 /// One round under a trouble: its rate, and the share of slow heads that lost their lock if there were some.
-fn disturbed(trouble: Trouble, servers: &[&Server], crowd: &mut Crowd<'_>) -> (f64, Option<f64>) {
+fn disturbed(trouble: Disturber, servers: &[&Server], crowd: &mut Contenders<'_>) -> (f64, Option<f64>) {
     let key = fresh_key();
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let busy = if trouble == Trouble::BusyMachine { cores * BUSY_THREADS } else { 0 };
+        let busy = if trouble == Disturber::BusyMachine { cores * BUSY_THREADS } else { 0 };
         for _ in 0..busy {
             scope.spawn(|| {
                 while !over.load(Ordering::Relaxed) {
@@ -119,12 +119,12 @@ fn disturbed(trouble: Trouble, servers: &[&Server], crowd: &mut Crowd<'_>) -> (f
                 }
             });
         }
-        if trouble == Trouble::DeafHeads {
+        if trouble == Disturber::DeafHeads {
             let wires: Vec<Wire> = servers.iter().map(|server| server.connect()).collect();
             let key = &key;
             scope.spawn(move || never_claim(wires, key));
         }
-        let slow = (trouble == Trouble::SlowHeads).then(|| {
+        let slow = (trouble == Disturber::SlowHeads).then(|| {
             let key = &key;
             scope.spawn(move || claim_slowly(servers, key))
         });

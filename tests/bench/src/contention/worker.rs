@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use redlock_tests::campaign::now_ns;
 
-use super::ways::{Way, WayName};
+use super::methods::{ConnectedLock, LockMethod};
 use crate::client::cpu;
-use crate::peers::foreign::Doing;
-use crate::worker::{Told, Turn, Worker, orders};
+use crate::peers::foreign::PeerTask;
+use crate::worker::{HeldSpan, Worker, WorkerReport, read_requests};
 
 /// The mode of this program, as its first argument.
 pub(crate) const MODE: &str = "contend";
@@ -18,11 +18,11 @@ pub(crate) const MODE: &str = "contend";
 const WORK: Duration = Duration::from_millis(1);
 
 /// How such a process is started.
-pub(super) fn command(way: WayName, tasks: usize, urls: &[String]) -> Command {
-    if let WayName::Foreign(foreign) = way {
-        return foreign.command(Doing::Contend, tasks, urls);
+pub(super) fn command(way: LockMethod, tasks: usize, urls: &[String]) -> Command {
+    if let LockMethod::Foreign(foreign) = way {
+        return foreign.command(PeerTask::Contend, tasks, urls);
     }
-    let mut command = Worker::ourselves(MODE);
+    let mut command = Worker::start_self(MODE);
     command.arg(way.to_string()).arg(tasks.to_string()).args(urls);
     command
 }
@@ -33,16 +33,17 @@ pub(crate) fn serve(arguments: &[String]) {
     let tasks: usize = tasks.parse().expect("how many tasks");
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.expect("a runtime can be built");
-    let way = Arc::new(runtime.block_on(Way::connect(way.parse().expect("a known way"), urls.to_vec())));
+    let way =
+        Arc::new(runtime.block_on(ConnectedLock::connect(way.parse().expect("a known way"), urls.to_vec())));
     println!("ready");
-    for (key, time) in orders() {
+    for (key, time) in read_requests() {
         let before_us = cpu::own_us();
         let turns = runtime.block_on(contend(&way, tasks, &key, Instant::now() + time));
-        Told { turns, cpu_us: cpu::own_us() - before_us, ..Told::default() }.tell();
+        WorkerReport { turns, cpu_us: cpu::own_us() - before_us, ..WorkerReport::default() }.print_report();
     }
 }
 
-async fn contend(way: &Arc<Way>, tasks: usize, key: &str, end: Instant) -> Vec<Turn> {
+async fn contend(way: &Arc<ConnectedLock>, tasks: usize, key: &str, end: Instant) -> Vec<HeldSpan> {
     let running: Vec<_> =
         (0..tasks).map(|task| tokio::spawn(one_task(Arc::clone(way), task, key.to_owned(), end))).collect();
     let mut turns = Vec::new();
@@ -52,7 +53,7 @@ async fn contend(way: &Arc<Way>, tasks: usize, key: &str, end: Instant) -> Vec<T
     turns
 }
 
-async fn one_task(way: Arc<Way>, task: usize, key: String, end: Instant) -> Vec<Turn> {
+async fn one_task(way: Arc<ConnectedLock>, task: usize, key: String, end: Instant) -> Vec<HeldSpan> {
     let mut turns = Vec::new();
     // Whoever still waits at the end gets its turn: a call that ends in vain would cost others their figures.
     while Instant::now() < end {
@@ -61,7 +62,7 @@ async fn one_task(way: Arc<Way>, task: usize, key: String, end: Instant) -> Vec<
         // The runtime's own timer has ticks of a millisecond, so that a wait of one takes up to two.
         tokio::task::spawn_blocking(|| std::thread::sleep(WORK)).await.expect("a sleep");
         let to_ns = now_ns();
-        turns.push(Turn { task, from_ns, to_ns, to_the_end: held.is_valid() });
+        turns.push(HeldSpan { task, from_ns, to_ns, to_the_end: held.is_valid() });
         way.release(held).await;
     }
     turns

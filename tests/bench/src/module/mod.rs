@@ -1,11 +1,11 @@
 //! One server: CPU time and memory of a lock against plain Redis ways.
 
-mod contenders;
+mod lock_commands;
 mod memory;
 mod pairs;
 
-use contenders::On;
-pub(crate) use contenders::SCRIPT;
+pub(crate) use lock_commands::SCRIPT;
+use lock_commands::ServerChoice;
 use redlock_tests::Server;
 use std::path::PathBuf;
 
@@ -30,11 +30,11 @@ struct Servers {
 }
 
 impl Servers {
-    fn get(&self, on: On) -> &Server {
+    fn get(&self, on: ServerChoice) -> &Server {
         match on {
-            On::Plain => &self.plain,
-            On::Floor => &self.floor,
-            On::Locks => &self.locks,
+            ServerChoice::Plain => &self.plain,
+            ServerChoice::Floor => &self.floor,
+            ServerChoice::Locks => &self.locks,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Instant;
 use redlock_tests::{Answer, Wire};
 
 use super::Servers;
-use super::contenders::{self, Contender, DEL, DELIFEQ, LUA};
+use super::lock_commands::{self, DEL, DELIFEQ, LUA, LockCommands};
 use crate::names;
 use crate::report::{Bars, Chart, Progress, Report, figure, median, ratio_of, spread};
 
@@ -20,8 +20,8 @@ const CONNECTIONS: usize = 16;
 const KEYS: usize = 10_000;
 
 pub(super) fn measure(report: &mut Report, servers: &Servers) {
-    let contenders = contenders::all(&mut servers.plain.connect());
-    let connect = |contender: &Contender| -> Vec<Wire> {
+    let contenders = lock_commands::all(&mut servers.plain.connect());
+    let connect = |contender: &LockCommands| -> Vec<Wire> {
         (0..CONNECTIONS).map(|_| servers.get(contender.on).connect()).collect()
     };
     let mut wires: Vec<Vec<Wire>> = contenders.iter().map(connect).collect();
@@ -50,7 +50,7 @@ pub(super) fn measure(report: &mut Report, servers: &Servers) {
     ));
 }
 
-fn tell(report: &mut Report, contenders: &[Contender], cpu_us: &[Vec<f64>], wall_us: &[Vec<f64>]) {
+fn tell(report: &mut Report, contenders: &[LockCommands], cpu_us: &[Vec<f64>], wall_us: &[Vec<f64>]) {
     let ratio = |of: usize, to: &str| {
         let to = contenders.iter().position(|contender| contender.name == to)?;
         Some(ratio_of(&cpu_us[of], &cpu_us[to], |us| *us))
@@ -96,7 +96,7 @@ fn tell(report: &mut Report, contenders: &[Contender], cpu_us: &[Vec<f64>], wall
 }
 
 /// CPU time and wall time of one pair in microseconds.
-fn one_round(wires: &mut [Wire], contender: &Contender) -> (f64, f64) {
+fn one_round(wires: &mut [Wire], contender: &LockCommands) -> (f64, f64) {
     let batches: Vec<Vec<Vec<String>>> = (0..PAIRS_PER_ROUND)
         .map(|pair| (names::key(pair % KEYS), names::owner(pair)))
         .map(|(key, owner)| [(contender.acquire)(&key, &owner), (contender.release)(&key, &owner)])

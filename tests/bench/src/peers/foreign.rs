@@ -4,27 +4,27 @@ use std::process::Command;
 
 /// A library whose client process is written in its own language.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Foreign {
+pub(crate) enum ForeignLibrary {
     NodeRedlock,
     Pottery,
 }
 
 /// What such a process is to do with its tasks.
 #[derive(Clone, Copy)]
-pub(crate) enum Doing {
+pub(crate) enum PeerTask {
     /// Each takes and frees a lock of its own.
     Cycle,
     /// All want one lock, and work under it.
     Contend,
 }
 
-impl Foreign {
+impl ForeignLibrary {
     /// Those whose packages are here; `scripts/bench` fetches them. It says so where one is not.
-    pub(crate) fn at_hand() -> Vec<Self> {
-        [Self::NodeRedlock, Self::Pottery].into_iter().filter(|foreign| foreign.is_at_hand()).collect()
+    pub(crate) fn installed() -> Vec<Self> {
+        [Self::NodeRedlock, Self::Pottery].into_iter().filter(|foreign| foreign.is_installed()).collect()
     }
 
-    fn is_at_hand(self) -> bool {
+    fn is_installed(self) -> bool {
         std::env::var_os(self.packages()).is_some()
     }
 
@@ -43,14 +43,14 @@ impl Foreign {
         }
     }
 
-    pub(crate) fn command(self, doing: Doing, tasks: usize, urls: &[String]) -> Command {
+    pub(crate) fn command(self, doing: PeerTask, tasks: usize, urls: &[String]) -> Command {
         let (interpreter, script) = match self {
             Self::NodeRedlock => ("node", concat!(env!("CARGO_MANIFEST_DIR"), "/peers/node-redlock.mjs")),
             Self::Pottery => ("python3", concat!(env!("CARGO_MANIFEST_DIR"), "/peers/pottery.py")),
         };
         let doing = match doing {
-            Doing::Cycle => "cycle",
-            Doing::Contend => "contend",
+            PeerTask::Cycle => "cycle",
+            PeerTask::Contend => "contend",
         };
         let mut command = Command::new(interpreter);
         command.arg(script).arg(doing).arg(tasks.to_string()).args(urls);

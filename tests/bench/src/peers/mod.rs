@@ -6,34 +6,34 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `entrant.rs` | who is compared |
+//! | `peer.rs` | who is compared |
 //! | `sockets.rs`, `rslock.rs`, `foreign.rs` | those that are not compared elsewhere |
 
-mod entrant;
 pub(crate) mod foreign;
+mod peer;
 mod rslock;
 mod sockets;
 
-pub(crate) use entrant::{MODE as CYCLE, serve};
+pub(crate) use peer::{MODE as CYCLE, serve};
 
 use std::time::Duration;
 
-use entrant::Entrant;
+use peer::Peer;
 use redlock_tests::Server;
 
 use crate::client::nodes::{Nodes, url};
-use crate::client::round::{Rhythm, Round, typical};
+use crate::client::round::{Round, Schedule, typical};
 use crate::client::{cpu, head, row};
 use crate::report::{Bars, Cell, Chart, Progress, Report, ratio_of};
 use crate::worker::Worker;
 
 const NODES: usize = 5;
 const MANY: usize = 64;
-const HEALTHY: Rhythm =
-    Rhythm { warm_up: Duration::from_millis(800), rounds: 15, time: Duration::from_millis(300) };
+const HEALTHY: Schedule =
+    Schedule { warm_up: Duration::from_millis(800), rounds: 15, time: Duration::from_millis(300) };
 /// The figures begin after the first second.
-const HUNG: Rhythm =
-    Rhythm { warm_up: Duration::from_millis(1_100), rounds: 5, time: Duration::from_secs(1) };
+const HUNG: Schedule =
+    Schedule { warm_up: Duration::from_millis(1_100), rounds: 5, time: Duration::from_secs(1) };
 /// Whoever has not come back by then is not waited for.
 const PATIENCE: Duration = Duration::from_secs(8);
 
@@ -55,16 +55,16 @@ pub(crate) fn measure(report: &mut Report, pieces: &[String]) {
 }
 
 /// A client at work, and the nodes that it works on.
-struct Seat<'a> {
-    entrant: Entrant,
+struct RunningPeer<'a> {
+    entrant: Peer,
     /// None when it has not come back.
     worker: Option<Worker>,
     awake: Vec<&'a Server>,
     rounds: Vec<Round>,
 }
 
-impl<'a> Seat<'a> {
-    fn start(entrant: Entrant, tasks: usize, nodes: &[usize], servers: &'a [Server]) -> Self {
+impl<'a> RunningPeer<'a> {
+    fn start(entrant: Peer, tasks: usize, nodes: &[usize], servers: &'a [Server]) -> Self {
         let awake: Vec<&Server> = nodes.iter().map(|number| &servers[*number]).collect();
         let urls: Vec<String> =
             awake.iter().map(|server| url(server.port().expect("a server with a port"))).collect();
@@ -76,8 +76,8 @@ impl<'a> Seat<'a> {
         let server_us = |awake: &[&Server]| awake.iter().map(|server| cpu::server_us(server)).sum::<f64>();
         let worker = self.worker.as_mut()?;
         let before_us = server_us(&self.awake);
-        worker.order(&format!("peers:{:016x}", fastrand::u64(..)), time);
-        let Some(told) = worker.told_within(time + PATIENCE) else {
+        worker.send(&format!("peers:{:016x}", fastrand::u64(..)), time);
+        let Some(told) = worker.receive_within(time + PATIENCE) else {
             self.worker = None;
             return None;
         };
@@ -85,12 +85,12 @@ impl<'a> Seat<'a> {
     }
 }
 
-fn servers(nodes: &Nodes, entrant: Entrant) -> &[Server] {
+fn servers(nodes: &Nodes, entrant: Peer) -> &[Server] {
     if entrant.with_module() { nodes.with_module() } else { nodes.plain() }
 }
 
 /// Rounds in which everybody has a turn, in an order that rotates; the first does not count.
-fn take_turns(what: &str, seats: &mut [Seat<'_>], rhythm: Rhythm) {
+fn run_interleaved(what: &str, seats: &mut [RunningPeer<'_>], rhythm: Schedule) {
     let progress = Progress::of(what, rhythm.rounds + 1);
     for round in 0..=rhythm.rounds {
         for turn in 0..seats.len() {
@@ -105,9 +105,9 @@ fn take_turns(what: &str, seats: &mut [Seat<'_>], rhythm: Rhythm) {
 }
 
 fn healthy(report: &mut Report, nodes: &Nodes, section: &str, tasks: usize) {
-    let start = |entrant| Seat::start(entrant, tasks, &[0, 1, 2, 3, 4], servers(nodes, entrant));
-    let mut seats: Vec<Seat<'_>> = Entrant::all().into_iter().map(start).collect();
-    take_turns(&format!("peers, tasks: {tasks}"), &mut seats, HEALTHY);
+    let start = |entrant| RunningPeer::start(entrant, tasks, &[0, 1, 2, 3, 4], servers(nodes, entrant));
+    let mut seats: Vec<RunningPeer<'_>> = Peer::all().into_iter().map(start).collect();
+    run_interleaved(&format!("peers, tasks: {tasks}"), &mut seats, HEALTHY);
     let noun = if tasks == 1 { "One task".to_owned() } else { format!("{tasks} tasks") };
     report.section(
         section,
@@ -122,31 +122,31 @@ fn healthy(report: &mut Report, nodes: &Nodes, section: &str, tasks: usize) {
         title: format!("{noun} on five nodes, a lock for each"),
         unit: "acquire and release a second, more is better".into(),
         bars: bars.collect(),
-        ours: Entrant::Ours.name(),
+        ours: Peer::Ours.name(),
     };
     report.chart(section, &Chart::Bars(chart));
 }
 
 fn hung(report: &mut Report, nodes: &mut Nodes) {
     // Whoever does not look after its nodes cannot be asked to bear one that hangs.
-    let entrants = || Entrant::all().into_iter().filter(|entrant| *entrant != Entrant::Sockets);
+    let entrants = || Peer::all().into_iter().filter(|entrant| *entrant != Peer::Sockets);
     // All of them have worked on healthy nodes before, so that the fault comes to a client at work.
-    let workers: Vec<(Entrant, Worker)> = entrants()
+    let workers: Vec<(Peer, Worker)> = entrants()
         .map(|entrant| {
-            let mut seat = Seat::start(entrant, 1, &[NODES, 0, 1, 2, 3], servers(nodes, entrant));
+            let mut seat = RunningPeer::start(entrant, 1, &[NODES, 0, 1, 2, 3], servers(nodes, entrant));
             seat.round(HEALTHY.warm_up);
             (entrant, seat.worker.take().expect("a client of healthy nodes"))
         })
         .collect();
     nodes.both(NODES).into_iter().for_each(|server| server.pause());
-    let mut seats: Vec<Seat<'_>> = workers
+    let mut seats: Vec<RunningPeer<'_>> = workers
         .into_iter()
         .map(|(entrant, worker)| {
             let awake = servers(nodes, entrant)[..NODES - 1].iter().collect();
-            Seat { entrant, worker: Some(worker), awake, rounds: Vec::new() }
+            RunningPeer { entrant, worker: Some(worker), awake, rounds: Vec::new() }
         })
         .collect();
-    take_turns("peers, a hung node", &mut seats, HUNG);
+    run_interleaved("peers, a hung node", &mut seats, HUNG);
     report.section(
         "hung",
         format!("One task, five nodes of which one hangs (SIGSTOP), after the first second; {HUNG}"),
@@ -158,8 +158,8 @@ fn hung(report: &mut Report, nodes: &mut Nodes) {
     judge(report, "One node hung", &seats);
 }
 
-fn tell(report: &mut Report, seats: &[Seat<'_>]) {
-    let ours = &seat_of_ours(seats).rounds;
+fn tell(report: &mut Report, seats: &[RunningPeer<'_>]) {
+    let ours = &redlock_peer(seats).rounds;
     let rows: Vec<Vec<Cell>> =
         seats.iter().map(|seat| row(seat.entrant.name(), &seat.rounds, ours)).collect();
     report.table(&head("p50 x redlock-client"), &rows);
@@ -170,13 +170,13 @@ fn tell(report: &mut Report, seats: &[Seat<'_>]) {
     }
 }
 
-fn seat_of_ours<'a, 'b>(seats: &'a [Seat<'b>]) -> &'a Seat<'b> {
-    seats.iter().find(|seat| seat.entrant == Entrant::Ours).expect("ours always takes part")
+fn redlock_peer<'a, 'b>(seats: &'a [RunningPeer<'b>]) -> &'a RunningPeer<'b> {
+    seats.iter().find(|seat| seat.entrant == Peer::Ours).expect("ours always takes part")
 }
 
 /// Whether ours is before every library, by the rate of the best of them.
-fn judge(report: &mut Report, what: &str, seats: &[Seat<'_>]) {
-    let ours = &seat_of_ours(seats).rounds;
+fn judge(report: &mut Report, what: &str, seats: &[RunningPeer<'_>]) {
+    let ours = &redlock_peer(seats).rounds;
     for seat in seats.iter().filter(|seat| seat.entrant.is_library() && !seat.rounds.is_empty()) {
         let ratio = ratio_of(ours, &seat.rounds, |round| round.cycles_per_s);
         report.at_least(format!("{what}: cycles a second against {}", seat.entrant.name()), ratio, 1.0);

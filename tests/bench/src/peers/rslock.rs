@@ -1,13 +1,13 @@
 //! The `rslock` crate, used as its front page says.
 
-use crate::client::contender::{Contender, TTL};
+use crate::client::lock_client::{LockClient, TTL};
 
 /// A manager with nothing set but its nodes.
 pub(super) struct Rslock {
     manager: rslock::LockManager,
 }
 
-impl Contender for Rslock {
+impl LockClient for Rslock {
     const NAME: &'static str = "rslock";
     const WITH_MODULE: bool = false;
     const ACQUIRES: &'static [&'static str] = &["set"];

@@ -15,19 +15,19 @@ use std::time::Duration;
 
 use redlock_tests::campaign::now_ns;
 
-use crate::client::contender::TTL_MS;
 use crate::client::cpu;
+use crate::client::lock_client::TTL_MS;
 use crate::names;
-use crate::worker::{Told, Turn};
+use crate::worker::{HeldSpan, WorkerReport};
 
 /// A connection to each node.
 pub(super) struct Sockets {
-    nodes: Vec<Node>,
+    nodes: Vec<NodeSocket>,
     /// Owners that have been used so far.
     owners: usize,
 }
 
-struct Node {
+struct NodeSocket {
     stream: TcpStream,
     to_send: Vec<u8>,
     received: Vec<u8>,
@@ -53,13 +53,18 @@ impl Sockets {
             let stream = TcpStream::connect(address).expect("a node that takes connections");
             stream.set_nodelay(true).expect("a socket");
             stream.set_nonblocking(true).expect("a socket");
-            Node { stream, to_send: Vec::new(), received: Vec::new(), asked: VecDeque::new() }
+            NodeSocket { stream, to_send: Vec::new(), received: Vec::new(), asked: VecDeque::new() }
         };
         Self { nodes: urls.iter().map(node).collect(), owners: 0 }
     }
 
     /// Lets tasks cycle for a while, each on a key of its own.
-    pub(super) fn cycles(&mut self, tasks: usize, key: impl Fn(usize) -> String, time: Duration) -> Told {
+    pub(super) fn cycles(
+        &mut self,
+        tasks: usize,
+        key: impl Fn(usize) -> String,
+        time: Duration,
+    ) -> WorkerReport {
         let before_us = cpu::own_us();
         let end_ns = now_ns() + u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let mut turns = Vec::new();
@@ -92,7 +97,7 @@ impl Sockets {
                     continue;
                 }
                 let to_ns = now_ns();
-                turns.push(Turn { task: number, from_ns: task.from_ns, to_ns, to_the_end: true });
+                turns.push(HeldSpan { task: number, from_ns: task.from_ns, to_ns, to_the_end: true });
                 if to_ns < end_ns {
                     self.acquire(number, task);
                 } else {
@@ -101,7 +106,7 @@ impl Sockets {
                 }
             }
         }
-        Told { turns, cpu_us: cpu::own_us() - before_us, ..Told::default() }
+        WorkerReport { turns, cpu_us: cpu::own_us() - before_us, ..WorkerReport::default() }
     }
 
     fn acquire(&mut self, number: usize, task: &mut Task) {
@@ -142,7 +147,7 @@ impl Sockets {
     }
 }
 
-impl Node {
+impl NodeSocket {
     fn send(&mut self) {
         while !self.to_send.is_empty() {
             match self.stream.write(&self.to_send) {
@@ -182,8 +187,8 @@ fn encoded(words: &[&str]) -> Vec<u8> {
     out
 }
 
-fn wait_for_any(nodes: &[Node]) {
-    let wish = |node: &Node| {
+fn wait_for_any(nodes: &[NodeSocket]) {
+    let wish = |node: &NodeSocket| {
         let events = if node.to_send.is_empty() { libc::POLLIN } else { libc::POLLIN | libc::POLLOUT };
         libc::pollfd { fd: node.stream.as_raw_fd(), events, revents: 0 }
     };

@@ -6,14 +6,14 @@
 //! | `cell.rs` | a table and what stands in it |
 //! | `chart.rs` | pictures of figures |
 //! | `machine.rs` | where it was measured, and with what |
-//! | `disturbance.rs` | what others did with the machine meanwhile |
+//! | `load.rs` | what others did with the machine meanwhile |
 //! | `progress.rs` | how far it has come |
 //! | `page.rs` | the tables of a page, written from the files of a run |
 
 mod cell;
 mod chart;
-mod disturbance;
 mod figures;
+mod load;
 mod machine;
 mod page;
 mod progress;
@@ -28,7 +28,7 @@ pub(crate) use progress::Progress;
 use redlock_tests::{Brand, Flavor};
 use serde_json::{Value, json};
 
-use disturbance::Disturbance;
+use load::LoadWatch;
 
 /// One part of the bench, from its first figure to its files.
 pub(crate) struct Report {
@@ -36,7 +36,7 @@ pub(crate) struct Report {
     /// Where its files go; nowhere if only some of it was measured.
     results: Option<PathBuf>,
     server: String,
-    disturbance: Disturbance,
+    disturbance: LoadWatch,
     sections: Vec<Section>,
 }
 
@@ -66,7 +66,7 @@ impl Report {
             name,
             results: whole.then(results).flatten(),
             server,
-            disturbance: Disturbance::watch(),
+            disturbance: LoadWatch::watch(),
             sections: Vec::new(),
         }
     }

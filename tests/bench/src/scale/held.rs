@@ -14,7 +14,7 @@ const TIMED: usize = 20_000;
 const AN_HOUR_MS: &str = "3600000";
 
 /// What a way to keep a lock costs when there are many.
-struct Cost {
+struct HoldCost {
     bytes: f64,
     save_s: f64,
     load_s: f64,
@@ -34,7 +34,7 @@ pub(crate) fn measure(report: &mut Report) {
             "{LOCKS} locks on one node, keys of 17 bytes, owners of 36, against as many strings with a TTL"
         ),
     );
-    let row = |name: &str, cost: &Cost| {
+    let row = |name: &str, cost: &HoldCost| {
         vec![name.into(), figure(cost.bytes, 1), figure(cost.save_s, 2), figure(cost.load_s, 2)]
     };
     report.table(&["", "bytes each", "SAVE s", "load s"], &[row("strings", &string), row("locks", &ours)]);
@@ -71,7 +71,7 @@ fn acquire_us(server: &Server) -> Vec<f64> {
     timed
 }
 
-fn cost(server: &Server, take: impl Fn(&str, &str) -> Vec<String>) -> Cost {
+fn cost(server: &Server, take: impl Fn(&str, &str) -> Vec<String>) -> HoldCost {
     let mut wire = server.connect();
     let before = told(server, "memory", "used_memory");
     send_each(&mut wire, LOCKS, |number| take(&key(number), &owner(number)));
@@ -84,5 +84,5 @@ fn cost(server: &Server, take: impl Fn(&str, &str) -> Vec<String>) -> Cost {
     };
     let save_s = seconds(&["SAVE"]);
     let load_s = seconds(&["DEBUG", "RELOAD", "NOSAVE"]);
-    Cost { bytes, save_s, load_s }
+    HoldCost { bytes, save_s, load_s }
 }

@@ -8,7 +8,7 @@ use super::bounds::{Bounds, Mistake, TICK_MS};
 use super::speech::{ReplyId, RequestId, Speech};
 use hashbrown::HashMap;
 use redlock_proto::{
-    Ask, Drift, Event, Failure, FailureKind, Moment, NodeSet, Quorum, Reply, Request, Session,
+    Ask, Drift, Event, Failure, FailureKind, LockState, Moment, NodeSet, Quorum, Reply, Request, Transmit,
 };
 use std::time::Duration;
 
@@ -88,7 +88,7 @@ enum State {
 
 #[derive(Clone, Debug)]
 struct Active {
-    session: Session,
+    session: LockState,
     /// How many ticks ago it began, until all of its time is over.
     age: u64,
     /// How old it was when it last asked for time.
@@ -203,7 +203,7 @@ impl Clients {
                 fence: active.fence,
                 is_valid: active.is_valid(),
                 may_extend: active.session.fence().is_some() && active.extensions < self.bounds.extensions,
-                may_wake: active.session.wake_at().is_some_and(|at| active.now().has_reached(at)),
+                may_wake: active.session.poll_timeout().is_some_and(|at| active.now().has_reached(at)),
             },
         }
     }
@@ -216,9 +216,9 @@ impl Clients {
     ) -> (State, Option<(Request, NodeSet)>, Option<Wrong>) {
         let mut active = match (state, acts) {
             (State::Idle, Acts::Begin { above, hint }) => {
-                let (active, request) = self.begin(above, hint);
-                let to = NodeSet::first(self.bounds.nodes);
-                return (State::Active(Box::new(active)), Some((request, to)), None);
+                let mut active = self.begin(above, hint);
+                let sends = active.sends();
+                return (State::Active(Box::new(active)), sends, None);
             }
             (State::Active(active), _) => *active,
             (other, _) => return (other, None, None),
@@ -226,54 +226,51 @@ impl Clients {
         let was_valid = active.is_valid();
         let now = active.now();
         let failed = |kind| Reply::Failed(Failure::new(kind, ""));
-        let event = match acts {
-            Acts::Begin { .. } => None,
-            Acts::Tick => {
-                active.grow_older(self.bounds.ttl_ticks);
-                None
-            }
+        match acts {
+            Acts::Begin { .. } => {}
+            Acts::Tick => active.grow_older(self.bounds.ttl_ticks),
             Acts::Hears { node, request, reply } => {
                 let mut request = *speech.request_of(request);
                 if self.bounds.mistake == Mistake::ValidityFromAnswer {
                     request.sent = now;
                     active.asked_at = active.age;
                 }
-                let event = active.session.answered(node, &request, speech.reply_of(reply).clone(), now);
-                self.half_is_enough(&mut active).or(event)
+                active.session.handle_reply(node, &request, speech.reply_of(reply).clone(), now);
             }
             Acts::FindsSilent { node, request } => {
                 let request = speech.request_of(request);
-                active.session.answered(node, request, failed(FailureKind::Silent), now)
+                active.session.handle_reply(node, request, failed(FailureKind::Silent), now);
             }
             Acts::FindsCut { node, request } => {
                 let request = speech.request_of(request);
-                active.session.answered(node, request, failed(FailureKind::Cut), now)
+                active.session.handle_reply(node, request, failed(FailureKind::Cut), now);
             }
-            Acts::Wakes => active.session.woken(now),
+            Acts::Wakes => active.session.handle_timeout(now),
             Acts::Extends => {
                 active.extensions += 1;
-                match active.session.extend(self.ttl(), now) {
-                    Ok((request, to)) => {
-                        active.asked_at = active.age;
-                        return (State::Active(Box::new(active)), Some((request, to)), None);
-                    }
-                    Err(_) => return self.end(active, speech),
+                if active.session.extend(self.ttl(), now).is_err() {
+                    return self.end(active, speech);
                 }
+                let sends = active.sends();
+                return (State::Active(Box::new(active)), sends, None);
             }
             Acts::Releases => return self.end(active, speech),
-        };
-        let mut sends = None;
+        }
         let mut wrong = None;
+        let mut sends = active.sends();
+        let mut event = active.session.poll_event();
+        if let Acts::Hears { .. } = acts
+            && let Some(mistaken) = self.half_is_enough(&mut active)
+        {
+            (sends, event) = (None, Some(mistaken));
+        }
+        if let Some((Request { ask: Ask::RaiseFence { fence }, .. }, _)) = sends
+            && self.bounds.mistake == Mistake::LargestFenceTaken
+        {
+            sends = None;
+            wrong = active.holds(fence);
+        }
         match event {
-            Some(Event::Promote(request, to)) => {
-                active.asked_at = active.age;
-                match request.ask {
-                    Ask::Promote { fence } if self.bounds.mistake == Mistake::LargestFenceTaken => {
-                        wrong = active.holds(fence);
-                    }
-                    _ => sends = Some((request, to)),
-                }
-            }
             Some(Event::Held { fence }) => wrong = active.holds(fence),
             Some(Event::Failed(_) | Event::Lost(_)) => return self.end(active, speech),
             Some(Event::Extended | Event::NotExtended(_) | Event::Released) | None => {}
@@ -286,10 +283,10 @@ impl Clients {
         (State::Active(Box::new(active)), sends, wrong)
     }
 
-    fn begin(&self, above: u64, hint: Option<u64>) -> (Active, Request) {
+    fn begin(&self, above: u64, hint: Option<u64>) -> Active {
         let quorum = Quorum::of(self.bounds.nodes).expect("there are nodes");
-        let (session, request) = Session::begin(quorum, Drift::default(), self.ttl(), hint, at(0));
-        let active = Active {
+        let session = LockState::new(quorum, Drift::default(), self.ttl(), hint, at(0));
+        Active {
             session,
             age: 0,
             asked_at: 0,
@@ -298,39 +295,41 @@ impl Clients {
             extensions: 0,
             has_lapsed: false,
             mistaken_until: None,
-        };
-        (active, request)
+        }
     }
 
     /// Ends what a client has: it tells the nodes, and whatever they say from then on must not matter.
     fn end(&self, mut active: Active, speech: &Speech) -> (State, Option<(Request, NodeSet)>, Option<Wrong>) {
         let now = active.now();
-        let (mut request, to) = active.session.release(now);
+        active.session.release(now);
+        let sends = active.session.poll_transmit().map(|Transmit { request, to }| {
+            // Its answer is not listened to, so it does not matter when it was sent.
+            (Request { sent: at(0), ..request }, to)
+        });
         let wrong = self.comes_back(&active.session, now, speech).then_some(Wrong::Revived);
-        // Its answer is not listened to, so it does not matter when it was sent.
-        request.sent = at(0);
-        (State::Ended { fence: active.fence }, (!to.is_empty()).then_some((request, to)), wrong)
+        (State::Ended { fence: active.fence }, sends, wrong)
     }
 
     /// Whether any answer to any request would bring a session back that is over.
-    fn comes_back(&self, over: &Session, now: Moment, speech: &Speech) -> bool {
+    fn comes_back(&self, over: &LockState, now: Moment, speech: &Speech) -> bool {
         let ttl = self.ttl();
         let asks = [Ask::Acquire { hint: None }, Ask::Extend, Ask::Release { floor: None }];
-        let promotions = over.ballot().highest().map(|fence| Ask::Promote { fence });
+        let promotions = over.ballot().highest().map(|fence| Ask::RaiseFence { fence });
         let requests = asks.into_iter().chain(promotions).map(|ask| Request { ask, ttl, sent: now });
         let mut session = over.clone();
         for request in requests {
             for node in 0..self.bounds.nodes {
                 for reply in speech.replies() {
-                    let event = session.answered(node, &request, reply.clone(), now);
-                    let is_news = !matches!(event, None | Some(Event::Released));
-                    if is_news || session.fence().is_some() || session.wake_at().is_some() {
+                    session.handle_reply(node, &request, reply.clone(), now);
+                    if revives(&mut session) || session.fence().is_some() || session.poll_timeout().is_some()
+                    {
                         return true;
                     }
                 }
             }
         }
-        session.extend(ttl, now).is_ok() || session.woken(now).is_some()
+        session.handle_timeout(now);
+        revives(&mut session) || session.extend(ttl, now).is_ok()
     }
 
     fn half_is_enough(&self, active: &mut Active) -> Option<Event> {
@@ -350,6 +349,13 @@ impl Clients {
 impl Active {
     fn now(&self) -> Moment {
         at(self.age)
+    }
+
+    /// What goes to which nodes, and that time is asked for.
+    fn sends(&mut self) -> Option<(Request, NodeSet)> {
+        let Transmit { request, to } = self.session.poll_transmit()?;
+        self.asked_at = self.age;
+        Some((request, to))
     }
 
     /// What its guard would say at this moment.
@@ -372,6 +378,11 @@ impl Active {
         let before = std::mem::take(&mut self.above);
         (fence <= before).then_some(Wrong::NotLarger { fence, before })
     }
+}
+
+/// Whether a session that is over has put out anything but that its release is done.
+fn revives(over: &mut LockState) -> bool {
+    over.poll_transmit().is_some() || !matches!(over.poll_event(), None | Some(Event::Released))
 }
 
 /// A moment on a session's own clock.

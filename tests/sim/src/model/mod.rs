@@ -6,7 +6,7 @@
 //! violation that it finds comes with a shortest way to it.
 //!
 //! Nothing of the rules is written again here. Nodes are [`redlock_core::MemoryNode`], clients
-//! [`redlock_proto::Session`]; requests pass between them as the words of commands.
+//! [`redlock_proto::LockState`]; requests pass between them as the words of commands.
 //!
 //! | file | subject |
 //! |---|---|

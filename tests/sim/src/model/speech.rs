@@ -103,7 +103,7 @@ pub(super) fn in_words(ask: Ask) -> String {
         Ask::Acquire { hint: None } => "acquire".into(),
         Ask::Acquire { hint: Some(hint) } => format!("acquire from {hint}"),
         Ask::Wait { .. } => "acquire, or wait in line".into(),
-        Ask::Promote { fence } => format!("raise to {fence}"),
+        Ask::RaiseFence { fence } => format!("raise to {fence}"),
         Ask::Extend => "extend".into(),
         Ask::Release { floor: None } => "release".into(),
         Ask::Release { floor: Some(floor) } => format!("release, next above {floor}"),

@@ -4,7 +4,7 @@ use super::start::{Data, End};
 use super::{World, reply_of};
 use crate::client::name;
 use redlock_core::durable::{SHORT_LEASE_MS, with_drift};
-use redlock_proto::{Drift, Event, Moment, NodeSet, Session};
+use redlock_proto::{Drift, Event, LockState, Moment, Transmit};
 use std::time::Duration;
 
 impl World<'_> {
@@ -62,10 +62,10 @@ impl World<'_> {
         let owner = format!("{id:032x}");
         let now = Moment::on_one_clock(1);
         let ttl = Duration::from_millis(self.plan.ttl_ms.max(10));
-        let (mut session, request) = Session::begin(self.quorum, Drift::default(), ttl, None, now);
+        let mut session = LockState::new(self.quorum, Drift::default(), ttl, None, now);
         let mut requests = 0;
-        let mut to_ask = vec![(request, NodeSet::first(self.plan.nodes))];
-        while let Some((request, to)) = to_ask.pop() {
+        let mut to_ask: Vec<Transmit> = session.poll_transmit().into_iter().collect();
+        while let Some(Transmit { request, to }) = to_ask.pop() {
             for node in to.iter() {
                 requests += usize::from(!request.is_release());
                 let sim = &mut self.servers[self.current[node]];
@@ -73,19 +73,20 @@ impl World<'_> {
                 let said = request.with_words(&[name(key)], owner.as_bytes(), b"", |words| {
                     sim.memory.execute(words, u64::MAX, at)
                 });
-                match session.answered(node, &request, reply_of(said), now) {
-                    Some(Event::Promote(request, to)) => to_ask.push((request, to)),
+                session.handle_reply(node, &request, reply_of(said), now);
+                to_ask.extend(session.poll_transmit());
+                match session.poll_event() {
                     Some(Event::Held { fence }) => self.checks.held(id, &[key], fence, &[]),
                     Some(Event::Failed(_)) => return None,
                     _ => {}
                 }
             }
             // What a real client would wait for a moment: here everybody has answered.
-            if let Some(Event::Promote(request, to)) = session.woken(now) {
-                to_ask.push((request, to));
-            }
+            session.handle_timeout(now);
+            to_ask.extend(session.poll_transmit());
             if to_ask.is_empty() && session.fence().is_some() {
-                to_ask.push(session.release(now));
+                session.release(now);
+                to_ask.extend(session.poll_transmit());
             }
         }
         Some(requests)

@@ -5,8 +5,10 @@ use crate::Weakness;
 use crate::checks::SessionId;
 use crate::client::{Active, Client};
 use crate::network::delay;
-use redlock_proto::pace::{self, KeepAlive, Next};
-use redlock_proto::{Ask, Event, FailureKind, Moment, NodeSet, Refusal, Reply, Request, Retry, Session};
+use redlock_proto::keep_alive::{self, KeepAlive, NextExtension};
+use redlock_proto::{
+    Ask, Event, FailureKind, LockState, Moment, NodeSet, Refusal, Reply, Request, Retry, Transmit,
+};
 use std::time::Duration;
 
 impl World<'_> {
@@ -42,13 +44,21 @@ impl World<'_> {
         if self.plan.weakness == Weakness::ValidityFromAnswer {
             counted.sent = now;
         }
-        let event = active.session.answered(node, &counted, reply, now);
-        self.follow(client, event);
+        active.session.handle_reply(node, &counted, reply, now);
+        self.follow(client);
     }
 
-    /// Does what a session has decided.
-    pub(super) fn follow(&mut self, client: usize, event: Option<Event>) {
-        let Some(active) = self.clients[client].active.as_ref() else { return };
+    /// Sends what a lock state asks for.
+    fn transmit(&mut self, client: usize) {
+        let Some(active) = self.clients[client].active.as_mut() else { return };
+        let Some(Transmit { request, to }) = active.session.poll_transmit() else { return };
+        self.send(client, request, to);
+    }
+
+    /// Does what a lock state asks for after an input.
+    pub(super) fn follow(&mut self, client: usize) {
+        let Some(active) = self.clients[client].active.as_mut() else { return };
+        let (transmit, event) = (active.session.poll_transmit(), active.session.poll_event());
         let session = active.id;
         // A holder learns at once that the end has moved.
         let end = active.end.map(|(end, _)| end);
@@ -56,18 +66,18 @@ impl World<'_> {
             self.look_in(client, Duration::ZERO);
         }
         self.plan_wake(client);
+        if let Some(Transmit { request, to }) = transmit {
+            self.outcome.promotions += u64::from(matches!(request.ask, Ask::RaiseFence { .. }));
+            if self.plan.weakness == Weakness::LargestFenceTaken
+                && let Ask::RaiseFence { fence } = request.ask
+                && self.clients[client].active.as_ref().is_some_and(disagrees)
+            {
+                return self.held(client, fence);
+            }
+            self.send(client, request, to);
+        }
         match event {
             None => {}
-            Some(Event::Promote(request, to)) => {
-                self.outcome.promotions += u64::from(matches!(request.ask, Ask::Promote { .. }));
-                if self.plan.weakness == Weakness::LargestFenceTaken
-                    && let Ask::Promote { fence } = request.ask
-                    && self.clients[client].active.as_ref().is_some_and(disagrees)
-                {
-                    return self.held(client, fence);
-                }
-                self.send(client, request, to);
-            }
             Some(Event::Held { fence }) => self.held(client, fence),
             Some(Event::Failed(Refusal::Yielded)) => {
                 self.tell(|| format!("client {client}, session {session} gives way"));
@@ -134,9 +144,8 @@ impl World<'_> {
         let Some(active) = who.active.as_mut() else { return };
         active.fence = Some(fence);
         active.has_paused = false;
-        if let Some((claim, to)) = active.session.claim(who.clock.at(now)) {
-            self.send(client, claim, to);
-        }
+        active.session.claim(who.clock.at(now));
+        self.transmit(client);
         let who = &mut self.clients[client];
         let Some(active) = who.active.as_mut() else { return };
         if keeps_alive {
@@ -153,13 +162,13 @@ impl World<'_> {
         self.look_in(client, Duration::ZERO);
     }
 
-    fn plan_extension(&mut self, client: usize, next: fn(&KeepAlive, Moment, Moment) -> Next) {
+    fn plan_extension(&mut self, client: usize, next: fn(&KeepAlive, Moment, Moment) -> NextExtension) {
         let now = self.clients[client].clock.at(self.now);
         let Some(active) = self.clients[client].active.as_ref() else { return };
         let (Some(keep_alive), Some(until)) = (&active.keep_alive, active.session.valid_until()) else {
             return;
         };
-        if let Next::ExtendIn(pause) = next(keep_alive, until, now) {
+        if let NextExtension::ExtendIn(pause) = next(keep_alive, until, now) {
             self.wake_in(client, active.id, pause, Wake::Extend);
         }
     }
@@ -191,16 +200,16 @@ impl World<'_> {
             Wake::Begin => {}
             Wake::Patience => {
                 active.planned = None;
-                if active.session.wake_at().is_some_and(|at| now.has_reached(at)) {
-                    let event = active.session.woken(now);
-                    self.follow(client, event);
+                if active.session.poll_timeout().is_some_and(|at| now.has_reached(at)) {
+                    active.session.handle_timeout(now);
+                    self.follow(client);
                 } else {
                     self.plan_wake(client);
                 }
             }
             Wake::Extend => {
-                if let Ok((request, to)) = active.session.extend(active.ttl, now) {
-                    self.send(client, request, to);
+                if active.session.extend(active.ttl, now).is_ok() {
+                    self.transmit(client);
                 }
             }
             Wake::Notice(look) if look == active.looks => self.notice(client),
@@ -238,7 +247,7 @@ impl World<'_> {
     pub(super) fn plan_wake(&mut self, client: usize) {
         let now = self.clients[client].clock.at(self.now);
         let Some(active) = self.clients[client].active.as_mut() else { return };
-        let Some(at) = active.session.wake_at() else { return };
+        let Some(at) = active.session.poll_timeout() else { return };
         if active.planned.is_none_or(|planned| at.nanoseconds() < planned.nanoseconds()) {
             active.planned = Some(at);
             let id = active.id;
@@ -268,7 +277,7 @@ impl World<'_> {
         let span = active.end.map_or(lease, |(_, span)| span.min(lease));
         let ahead = match self.plan.weakness {
             Weakness::NoticeTooLate => Duration::ZERO,
-            _ => pace::notice(span),
+            _ => keep_alive::notice(span),
         };
         let early = left.saturating_sub(ahead);
         if !early.is_zero() {
@@ -302,12 +311,11 @@ impl World<'_> {
         let hint = who.hints.for_next_acquire();
         let is_long = self.plan.long_ms > 0 && self.chance.u32(0..6) == 0;
         let ttl = Duration::from_millis(if is_long { self.plan.long_ms } else { self.plan.ttl_ms });
-        let (mut session, mut request) = Session::begin(self.quorum, self.drift, ttl, hint, now);
+        let mut session = LockState::new(self.quorum, self.drift, ttl, hint, now);
         let (mut place, mut patience) = (None, None);
         if self.plan.waits && (ticket.is_some() || self.chance.u32(0..4) > 0) {
             let (line, until) = self.place_in_line(client, ticket, now);
-            (session, request) = session.waiting(line, until);
-            session = session.having_yielded(yields);
+            session = session.with_queue(line, until).after_yields(yields);
             place = Some(line.ticket);
             patience = Some(until);
             if let [key] = keys[..] {
@@ -336,7 +344,7 @@ impl World<'_> {
             has_paused: false,
         });
         self.plan_wake(client);
-        self.send(client, request, NodeSet::first(self.plan.nodes));
+        self.transmit(client);
         if self.chance.u32(0..12) == 0 {
             let us = self.chance.u64(0..2_000);
             self.wake_in(client, id, Duration::from_micros(us), Wake::Cancel);
@@ -366,9 +374,9 @@ impl World<'_> {
         }
         self.checks.ended(active.id);
         let disagreed = active.session.ballot().disagrees();
-        let (request, to) = active.session.release(now);
+        active.session.release(now);
         if says_so {
-            self.send(client, request, to);
+            self.transmit(client);
         }
         let who = &mut self.clients[client];
         if disagreed {

@@ -6,7 +6,7 @@ use crate::client::name;
 use crate::identity::{self, Known};
 use crate::network::Way;
 use redlock_core::proof::{Stamped, Unverified};
-use redlock_proto::{Ask, Failure, FailureKind, Grant, Line, Moment, Request, Vote};
+use redlock_proto::{Ask, Failure, FailureKind, Grant, Moment, QueueRequest, Request, Vote};
 use std::time::Duration;
 
 /// The news of whom a channel is for.
@@ -92,13 +92,13 @@ impl World<'_> {
             _ => {}
         }
         let is_later = |(request, of): &(Request, usize)| {
-            *of == node && matches!(request.ask, Ask::Wait { line, .. } if line.stamp > stamp)
+            *of == node && matches!(request.ask, Ask::Wait { queue, .. } if queue.stamp > stamp)
         };
         if self.plan.news_apart && active.answered.iter().any(is_later) {
             self.outcome.count("news overtaken");
         }
-        let event = active.session.pushed(node, grant, now);
-        self.follow(client, event);
+        active.session.handle_grant(node, grant, now);
+        self.follow(client);
     }
 
     /// The connection on which a client hears the news of a node breaks, with all that is on its way. The node knows at
@@ -121,7 +121,7 @@ impl World<'_> {
             return;
         }
         let Some(active) = who.active.as_mut().filter(|active| active.ticket.is_some()) else { return };
-        active.session.missed_news(now);
+        active.session.handle_missed_grants(now);
         self.tell(|| format!("client {client} hears node {node} again"));
         self.plan_wake(client);
     }
@@ -136,10 +136,8 @@ impl World<'_> {
         let now = who.clock.at(self.now);
         if let Some(active) = who.active.as_mut() {
             active.queued.remove(node);
-            let event = active.session.cut(node, Failure::new(FailureKind::Cut, ""), now);
-            if event.is_some() {
-                self.follow(client, event);
-            }
+            active.session.handle_disconnect(node, Failure::new(FailureKind::Cut, ""), now);
+            self.follow(client);
         }
     }
 
@@ -203,14 +201,15 @@ impl World<'_> {
         client: usize,
         ticket: Option<u64>,
         now: Moment,
-    ) -> (Line, Moment) {
+    ) -> (QueueRequest, Moment) {
         let ticket = ticket.unwrap_or_else(|| {
             let fresh = self.clients[client].next_ticket(client, self.now);
             self.honest(fresh)
         });
         let mut channel = [b'0'; CHANNEL_DIGITS];
         channel.copy_from_slice(format!("{client:016}").as_bytes());
-        let line = Line { ticket, stamp: self.sessions << 12, wait: Duration::ZERO, channel, claim: None };
+        let line =
+            QueueRequest { ticket, stamp: self.sessions << 12, wait: Duration::ZERO, channel, claim: None };
         let longest_ms = u64::try_from(self.longest_patience().as_millis()).unwrap_or(u64::MAX);
         let patience = Duration::from_millis(self.chance.u64(1..=longest_ms));
         (line, now.plus(patience))

@@ -436,8 +436,8 @@ impl<'a> World<'a> {
 
     fn send(&mut self, client: usize, request: Request, to: NodeSet) {
         let Some(active) = self.clients[client].active.as_mut() else { return };
-        if let Ask::Wait { line, .. } = request.ask {
-            active.rounds.push((line.stamp, request.sent));
+        if let Ask::Wait { queue, .. } = request.ask {
+            active.rounds.push((queue.stamp, request.sent));
         }
         let (session, names) = (active.id, active.keys.iter().map(|key| name(*key)).collect::<Vec<_>>());
         let mut asked = request;

@@ -7,29 +7,29 @@
 
 use std::sync::Arc;
 
-use redlock_client::{LockGroups, LockManager};
+use redlock_client::{LockManager, ShardedLocks};
 use redlock_tests::Server;
 
 use crate::client::SHORT;
-use crate::client::contender::{Contender, Keys, TTL};
 use crate::client::cpu;
+use crate::client::lock_client::{Keys, LockClient, TTL};
 use crate::client::nodes::{Nodes, url};
-use crate::client::round::{Rhythm, Round, Turn, take_turns, turn, typical};
-use crate::client::stage::Stage;
+use crate::client::round::{Measurement, Round, Schedule, run_interleaved, turn, typical};
+use crate::client::runtime::BenchRuntime;
 use crate::report::{Chart, Lines, Report, Series, figure, median, ratio_of, spread};
 
 const COUNTS: [usize; 3] = [1, 2, 3];
 const IN_A_GROUP: usize = 3;
 /// Every group has as many tasks at work: a node with less to do at a time spends more on each piece of it.
 const TASKS: usize = 64;
-const RHYTHM: Rhythm = Rhythm { rounds: 15, ..SHORT };
+const RHYTHM: Schedule = Schedule { rounds: 15, ..SHORT };
 
 /// The client over groups of three nodes, used as its front page says.
-struct Grouped {
-    locks: LockGroups,
+struct GroupedClient {
+    locks: ShardedLocks,
 }
 
-impl Contender for Grouped {
+impl LockClient for GroupedClient {
     const NAME: &'static str = "groups";
     const WITH_MODULE: bool = true;
     const ACQUIRES: &'static [&'static str] = &["redlock.acquire", "redlock.extend"];
@@ -39,11 +39,9 @@ impl Contender for Grouped {
         let group = |nodes: &[String]| {
             LockManager::builder().nodes(nodes).build().expect("addresses of the bench itself")
         };
-        let groups = urls.chunks(IN_A_GROUP).enumerate();
-        let builder = groups.fold(LockGroups::builder(), |builder, (number, nodes)| {
-            builder.group(format!("group-{number}"), group(nodes))
-        });
-        Self { locks: builder.build().expect("groups that share nothing") }
+        let shards = urls.chunks(IN_A_GROUP).enumerate();
+        let shards = shards.map(|(number, nodes)| (format!("group-{number}"), group(nodes)));
+        Self { locks: ShardedLocks::new(shards).expect("shards that share nothing") }
     }
 
     async fn cycle(&self, key: &str) -> bool {
@@ -52,16 +50,16 @@ impl Contender for Grouped {
     }
 }
 
-pub(super) fn measure(report: &mut Report, stage: &Stage, nodes: &Nodes) {
+pub(super) fn measure(report: &mut Report, stage: &BenchRuntime, nodes: &Nodes) {
     // CPU time of the busiest node for a lock, by the number of groups.
     let busiest = std::cell::RefCell::new(vec![Vec::new(); COUNTS.len()]);
-    let turns: Vec<Turn<'_>> = COUNTS
+    let turns: Vec<Measurement<'_>> = COUNTS
         .iter()
         .enumerate()
         .map(|(place, count)| {
-            let servers: Vec<&Server> = nodes.of::<Grouped>().iter().take(count * IN_A_GROUP).collect();
+            let servers: Vec<&Server> = nodes.of::<GroupedClient>().iter().take(count * IN_A_GROUP).collect();
             let urls = servers.iter().map(|server| url(server.port().expect("a server with a port")));
-            let grouped = Arc::new(stage.run(Grouped::connect(urls.collect())));
+            let grouped = Arc::new(stage.run(GroupedClient::connect(urls.collect())));
             let round = turn(stage, &grouped, count * TASKS, Keys::unused(), servers.clone());
             let busiest = &busiest;
             Box::new(move |time| {
@@ -73,10 +71,10 @@ pub(super) fn measure(report: &mut Report, stage: &Stage, nodes: &Nodes) {
                 let share = spread(&each).1 / each.iter().sum::<f64>();
                 busiest.borrow_mut()[place].push(outcome.server_cpu_us * share);
                 outcome
-            }) as Turn<'_>
+            }) as Measurement<'_>
         })
         .collect();
-    let rounds = take_turns("one to three groups", &turns, RHYTHM);
+    let rounds = run_interleaved("one to three groups", &turns, RHYTHM);
     drop(turns);
     // The first turn of each warmed up.
     let busiest: Vec<f64> = busiest.into_inner().iter().map(|us| median(&us[1..])).collect();

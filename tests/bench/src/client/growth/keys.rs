@@ -1,30 +1,30 @@
 //! Longer keys: 8 to 1,024 bytes, 16 tasks.
 
-use super::Grown;
-use crate::client::contender::Keys;
+use super::GrowthSeries;
+use crate::client::lock_client::Keys;
 use crate::client::nodes::Nodes;
-use crate::client::round::{Rhythm, take_turns};
-use crate::client::stage::Stage;
+use crate::client::round::{Schedule, run_interleaved};
+use crate::client::runtime::BenchRuntime;
 use crate::client::{FIVE, Pair, SHORT};
 use crate::report::Report;
 
 const LENGTHS: [usize; 5] = [8, 32, 128, 512, 1_024];
 const TASKS: usize = 16;
-const RHYTHM: Rhythm = Rhythm { rounds: 15, ..SHORT };
+const RHYTHM: Schedule = Schedule { rounds: 15, ..SHORT };
 
-pub(super) fn measure(report: &mut Report, stage: &Stage, nodes: &Nodes) {
+pub(super) fn measure(report: &mut Report, stage: &BenchRuntime, nodes: &Nodes) {
     let mut pair = Pair::connect(stage, nodes, &FIVE);
     let mut turns = Vec::new();
     for length in LENGTHS {
         pair.keys = Keys::unused_of_length(length);
         turns.extend(pair.turns(stage, nodes, TASKS, &FIVE));
     }
-    let rounds = take_turns("keys of 8 to 1,024 bytes", &turns, RHYTHM);
+    let rounds = run_interleaved("keys of 8 to 1,024 bytes", &turns, RHYTHM);
     report.section(
         "growth-keys",
         format!("A cycle over the length of the key, {TASKS} tasks, five nodes; {RHYTHM}"),
     );
-    let grown = Grown { over: "bytes of a key", steps: &LENGTHS, rounds: &rounds };
+    let grown = GrowthSeries { over: "bytes of a key", steps: &LENGTHS, rounds: &rounds };
     grown.table(report);
     grown.judge(report);
     grown.chart(

@@ -7,15 +7,15 @@ mod keys;
 mod nodes;
 mod tasks;
 
-use super::contender::Contender;
+use super::lock_client::LockClient;
 use super::nodes::Nodes;
-use super::ours::Ours;
 use super::quorum_loop::QuorumLoop;
+use super::redlock_client_loop::RedlockClient;
 use super::round::{Round, typical};
-use super::stage::Stage;
+use super::runtime::BenchRuntime;
 use crate::report::{Chart, Lines, Report, Series, figure, ratio_of};
 
-pub(crate) fn measure(report: &mut Report, stage: &Stage, nodes: &Nodes) {
+pub(crate) fn measure(report: &mut Report, stage: &BenchRuntime, nodes: &Nodes) {
     nodes::measure(report, stage, nodes);
     tasks::measure(report, stage, nodes);
     keys::measure(report, stage, nodes);
@@ -26,7 +26,7 @@ pub(crate) fn measure(report: &mut Report, stage: &Stage, nodes: &Nodes) {
 type Figure = fn(&Round) -> f64;
 
 /// Rounds of the loop and of the client for each step of something that grows.
-struct Grown<'a> {
+struct GrowthSeries<'a> {
     /// What grows.
     over: &'a str,
     steps: &'a [usize],
@@ -34,7 +34,7 @@ struct Grown<'a> {
     rounds: &'a [Vec<Round>],
 }
 
-impl Grown<'_> {
+impl GrowthSeries<'_> {
     /// The rounds of one step, the loop's first.
     fn pair(&self, step: usize) -> [&[Round]; 2] {
         [&self.rounds[2 * step], &self.rounds[2 * step + 1]]
@@ -115,7 +115,7 @@ impl Grown<'_> {
             title: title.to_owned(),
             x: self.over.to_owned(),
             y: y.to_owned(),
-            series: vec![series(1, Ours::NAME), series(0, QuorumLoop::NAME)],
+            series: vec![series(1, RedlockClient::NAME), series(0, QuorumLoop::NAME)],
             by_factors: true,
             with_linear: true,
         };

@@ -2,21 +2,21 @@
 
 use std::time::Duration;
 
-use super::Grown;
-use crate::client::awake::take_turns_awake;
-use crate::client::far::{Far, NEAR};
+use super::GrowthSeries;
+use crate::client::busy_cores::run_interleaved_on_busy_cores;
+use crate::client::delayed_nodes::{DelayedNodes, NEAR};
 use crate::client::nodes::Nodes;
-use crate::client::round::{Rhythm, take_turns};
-use crate::client::stage::Stage;
+use crate::client::round::{Schedule, run_interleaved};
+use crate::client::runtime::BenchRuntime;
 use crate::client::{Pair, SHORT};
 use crate::report::{Report, median};
 
 const COUNTS: [usize; 5] = [1, 3, 5, 7, 9];
-const RHYTHM: Rhythm = Rhythm { time: Duration::from_millis(150), ..SHORT };
+const RHYTHM: Schedule = Schedule { time: Duration::from_millis(150), ..SHORT };
 /// At a distance a cycle takes longer.
-const FAR_RHYTHM: Rhythm = Rhythm { time: Duration::from_millis(300), ..SHORT };
+const FAR_RHYTHM: Schedule = Schedule { time: Duration::from_millis(300), ..SHORT };
 
-pub(super) fn measure(report: &mut Report, stage: &Stage, nodes: &Nodes) {
+pub(super) fn measure(report: &mut Report, stage: &BenchRuntime, nodes: &Nodes) {
     let first = |count: &usize| (0..*count).collect::<Vec<usize>>();
     let turns: Vec<_> = COUNTS
         .iter()
@@ -24,13 +24,13 @@ pub(super) fn measure(report: &mut Report, stage: &Stage, nodes: &Nodes) {
         .flat_map(|choice| Pair::connect(stage, nodes, &choice).turns(stage, nodes, 1, &choice))
         .collect();
     let what = "one to nine nodes";
-    let usual = take_turns(what, &turns, RHYTHM);
+    let usual = run_interleaved(what, &turns, RHYTHM);
     report.section("growth-nodes", format!("One cycle of one task over the number of nodes; {RHYTHM}"));
-    let as_it_is = Grown { over: "nodes", steps: &COUNTS, rounds: &usual };
+    let as_it_is = GrowthSeries { over: "nodes", steps: &COUNTS, rounds: &usual };
     as_it_is.table(report);
     // With few nodes there is little to do, and cores fall asleep between two messages: see `faults.rs`.
-    let awake = take_turns_awake(report, "growth-nodes-awake", what, &turns, RHYTHM);
-    let grown = Grown { rounds: awake.as_ref().unwrap_or(&usual), ..as_it_is };
+    let awake = run_interleaved_on_busy_cores(report, "growth-nodes-awake", what, &turns, RHYTHM);
+    let grown = GrowthSeries { rounds: awake.as_ref().unwrap_or(&usual), ..as_it_is };
     if awake.is_some() {
         grown.table(report);
     }
@@ -43,23 +43,23 @@ pub(super) fn measure(report: &mut Report, stage: &Stage, nodes: &Nodes) {
 }
 
 /// The same at a distance. All cores sleep while messages are under way, however many nodes there are.
-fn far(report: &mut Report, stage: &Stage, nodes: &Nodes) {
+fn far(report: &mut Report, stage: &BenchRuntime, nodes: &Nodes) {
     let all: Vec<usize> = (0..COUNTS[COUNTS.len() - 1]).collect();
-    let distance = Far::start(nodes, all.iter().map(|number| (*number, NEAR)));
+    let distance = DelayedNodes::start(nodes, all.iter().map(|number| (*number, NEAR)));
     let turns: Vec<_> = COUNTS
         .iter()
         .map(|count| &all[..*count])
         .flat_map(|choice| distance.pair(stage, nodes, choice).turns(stage, nodes, 1, choice))
         .collect();
-    let rounds = take_turns("one to nine nodes at a distance", &turns, FAR_RHYTHM);
+    let rounds = run_interleaved("one to nine nodes at a distance", &turns, FAR_RHYTHM);
     let title = format!("The same with a delay of {} us before every node; {FAR_RHYTHM}", NEAR.as_micros());
     report.section("growth-nodes-far", title);
-    let grown = Grown { over: "nodes", steps: &COUNTS, rounds: &rounds };
+    let grown = GrowthSeries { over: "nodes", steps: &COUNTS, rounds: &rounds };
     grown.table(report);
     judge_against_the_loop(report, &grown, "at a distance, ");
 }
 
-fn judge_against_the_loop(report: &mut Report, grown: &Grown<'_>, wherever: &str) {
+fn judge_against_the_loop(report: &mut Report, grown: &GrowthSeries<'_>, wherever: &str) {
     for (step, count) in COUNTS.iter().enumerate().skip(1) {
         let what = format!("{wherever}{count} nodes: growth of the p50 from one node, against the loop's");
         report.at_most(what, against_the_loop(grown, step), 1.0);
@@ -67,7 +67,7 @@ fn judge_against_the_loop(report: &mut Report, grown: &Grown<'_>, wherever: &str
 }
 
 /// How much our p50 has grown since the first step, against how much the loop's has.
-fn against_the_loop(grown: &Grown<'_>, step: usize) -> f64 {
+fn against_the_loop(grown: &GrowthSeries<'_>, step: usize) -> f64 {
     let [[by_hand, ours], [first_by_hand, first_ours]] = [grown.pair(step), grown.pair(0)];
     let relative: Vec<f64> = (0..RHYTHM.rounds)
         .map(|round| {

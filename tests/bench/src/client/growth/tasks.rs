@@ -1,21 +1,21 @@
 //! More tasks: one to 1,024 on five nodes, each with a lock of its own.
 
-use super::Grown;
+use super::GrowthSeries;
 use crate::client::nodes::Nodes;
-use crate::client::round::{Rhythm, take_turns};
-use crate::client::stage::Stage;
+use crate::client::round::{Schedule, run_interleaved};
+use crate::client::runtime::BenchRuntime;
 use crate::client::{FIVE, Pair, SHORT};
 use crate::report::Report;
 
 const COUNTS: [usize; 6] = [1, 4, 16, 64, 256, 1_024];
-const RHYTHM: Rhythm = Rhythm { rounds: 15, ..SHORT };
+const RHYTHM: Schedule = Schedule { rounds: 15, ..SHORT };
 
-pub(super) fn measure(report: &mut Report, stage: &Stage, nodes: &Nodes) {
+pub(super) fn measure(report: &mut Report, stage: &BenchRuntime, nodes: &Nodes) {
     let pair = Pair::connect(stage, nodes, &FIVE);
     let turns: Vec<_> = COUNTS.iter().flat_map(|count| pair.turns(stage, nodes, *count, &FIVE)).collect();
-    let rounds = take_turns("one to 1,024 tasks", &turns, RHYTHM);
+    let rounds = run_interleaved("one to 1,024 tasks", &turns, RHYTHM);
     report.section("growth-tasks", format!("A cycle over the number of tasks, five nodes; {RHYTHM}"));
-    let grown = Grown { over: "tasks", steps: &COUNTS, rounds: &rounds };
+    let grown = GrowthSeries { over: "tasks", steps: &COUNTS, rounds: &rounds };
     grown.table(report);
     grown.judge(report);
     grown.chart(

@@ -4,11 +4,11 @@
 ///
 /// One byte decides one thing wherever that is possible, so that a small change of the bytes is a small change
 /// of what they stand for.
-pub(crate) struct Tape<'a> {
+pub(crate) struct ByteReader<'a> {
     bytes: &'a [u8],
 }
 
-impl<'a> Tape<'a> {
+impl<'a> ByteReader<'a> {
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
         Self { bytes }
     }

@@ -1,6 +1,6 @@
 //! The end of a campaign: what was found, what is left on the nodes, whether all locks can be had again.
 
-use super::event::{End, Event, What};
+use super::event::{Event, EventKind, HoldEnd};
 use super::log::first_session;
 use super::{Campaign, Violation, key_name, node, now_ns};
 use crate::{Fleet, SOON, Server, within};
@@ -8,23 +8,23 @@ use redlock_client::{LockManager, blocking};
 use std::time::Duration;
 
 /// How many violations are told in full.
-const TOLD: usize = 5;
+const MAX_EXPLAINED: usize = 5;
 
 /// What came of a campaign.
 #[derive(Debug)]
 #[must_use = "a verdict that nobody reads is none"]
-pub struct Verdict {
+pub struct CampaignResult {
     /// What must never be, and was.
     pub violations: Vec<Violation>,
     /// How many locks the nodes have handed to somebody in line, since each of them was last started.
     pub handoffs: u64,
-    counts: String,
+    summary: String,
     events: Vec<Event>,
 }
 
 impl Campaign {
     /// Ends the processes, and looks at what they leave: no lock may stay, and each must be had again.
-    pub fn finish(self, fleet: &Fleet) -> Verdict {
+    pub fn finish(self, fleet: &Fleet) -> CampaignResult {
         self.finish_on(fleet.iter(), &fleet.urls())
     }
 
@@ -33,8 +33,8 @@ impl Campaign {
         mut self,
         nodes: impl IntoIterator<Item = &'a Server>,
         addresses: &[String],
-    ) -> Verdict {
-        self.leave();
+    ) -> CampaignResult {
+        self.stop_processes();
         let (mut left, mut handoffs) = (Vec::new(), 0);
         for (node, server) in nodes.into_iter().enumerate() {
             let count =
@@ -50,38 +50,38 @@ impl Campaign {
                 }
             }
         }
-        self.judge(left, handoffs, addresses)
+        self.check(left, handoffs, addresses)
     }
 
-    fn leave(&mut self) {
+    fn stop_processes(&mut self) {
         for process in &mut self.processes {
-            process.leave();
+            process.stop();
         }
     }
 
-    fn judge(self, mut violations: Vec<Violation>, handoffs: u64, nodes: &[String]) -> Verdict {
+    fn check(self, mut violations: Vec<Violation>, handoffs: u64, nodes: &[String]) -> CampaignResult {
         let locks = LockManager::builder().nodes(nodes.iter().map(|address| node(address)));
         let locks = locks.connect_timeout(SOON).node_timeout(SOON).build_blocking();
         let locks = locks.expect("addresses of nodes");
         for key in 0..self.work.keys {
-            if !self.take_in_peace(&locks, key) {
+            if !self.acquire_after_faults(&locks, key) {
                 violations.push(Violation::NotFreeAgain { key });
             }
         }
         violations.extend(self.violations());
-        Verdict { violations, handoffs, counts: self.counts(), events: self.log.read() }
+        CampaignResult { violations, handoffs, summary: self.summary(), events: self.log.read() }
     }
 
     /// Takes a lock when all is well again; its number counts with all others.
-    fn take_in_peace(&self, locks: &blocking::LockManager, key: usize) -> bool {
+    fn acquire_after_faults(&self, locks: &blocking::LockManager, key: usize) -> bool {
         let session = first_session(self.started) + key as u64;
-        let tell = |what| self.log.note(Event { at_ns: now_ns(), session, what });
-        tell(What::Asked { keys: vec![key] });
+        let tell = |kind| self.log.record(Event { at_ns: now_ns(), session, kind });
+        tell(EventKind::Started { keys: vec![key] });
         match locks.acquire_timeout(key_name(key), Duration::from_secs(5), SOON * 2) {
             Ok(guard) => {
                 let until_ns = now_ns() + 1;
-                tell(What::Held { fence: guard.fence(), until_ns });
-                tell(What::Ended(End::LetGo));
+                tell(EventKind::Held { fence: guard.fence(), until_ns });
+                tell(EventKind::Ended(HoldEnd::Released));
                 guard.release();
                 true
             }
@@ -93,12 +93,12 @@ impl Campaign {
     }
 }
 
-impl Verdict {
+impl CampaignResult {
     /// Leaves out what the campaign had no right to expect, and says how much of it there was.
-    pub fn but_for(mut self, what: &str, is_meant: impl Fn(&Violation) -> bool) -> Self {
+    pub fn ignoring(mut self, what: &str, is_meant: impl Fn(&Violation) -> bool) -> Self {
         let all = self.violations.len();
         self.violations.retain(|violation| !is_meant(violation));
-        self.counts = format!("{}, {} {what}", self.counts, all - self.violations.len());
+        self.summary = format!("{}, {} {what}", self.summary, all - self.violations.len());
         self
     }
 
@@ -106,26 +106,26 @@ impl Verdict {
     ///
     /// # Panics
     /// When something was found, or nothing can have been.
-    pub fn must_be_clean(self, what: &str) {
-        let (handoffs, counts) = (self.handoffs, self.counts.clone());
-        self.must_break_no_law(what);
+    pub fn assert_clean(self, what: &str) {
+        let (handoffs, counts) = (self.handoffs, self.summary.clone());
+        self.assert_no_violations(what);
         assert!(handoffs > 0, "{what}: nobody has waited in line: {counts}");
     }
 
-    /// As [`Verdict::must_be_clean`], where nobody can wait in line.
+    /// As [`CampaignResult::assert_clean`], where nobody can wait in line.
     ///
     /// # Panics
     /// When something was found.
-    pub fn must_break_no_law(self, what: &str) {
+    pub fn assert_no_violations(self, what: &str) {
         let (count, handoffs) = (self.violations.len(), self.handoffs);
-        println!("{what}: {}, {handoffs} handed on in the end, {count} violations", self.counts);
-        assert!(self.violations.is_empty(), "{what}: {count} violations\n{}", self.story());
+        println!("{what}: {}, {handoffs} handed on in the end, {count} violations", self.summary);
+        assert!(self.violations.is_empty(), "{what}: {count} violations\n{}", self.explain_violations());
     }
 
     /// All that was told of the first attempts that must not both have been.
-    fn story(&self) -> String {
+    fn explain_violations(&self) -> String {
         let mut lines = Vec::new();
-        for violation in self.violations.iter().take(TOLD) {
+        for violation in self.violations.iter().take(MAX_EXPLAINED) {
             lines.push(violation.to_string());
             let concerned = match violation {
                 Violation::Overlap { holder, newcomer, .. } => vec![*holder, *newcomer],

@@ -1,20 +1,22 @@
 //! A client process of a campaign: takes locks, writes under them, and tells on its output what it held.
 //!
-//! `contender NUMBER TASKS AT-ONCE KEYS TTL-MS VOTES MANNER ENDS STORAGE NODE...`: `MANNER` is `client` for the
-//! client itself, `hasty` for the client with no patience for slow nodes, and `request`, `answer`, `endless` or
-//! `counted` for plain keys on `VOTES` nodes. `ENDS` is `every-way`, or `left-behind` for locks that are all left to run
+//! `campaign_client NUMBER TASKS AT-ONCE KEYS TTL-MS VOTES LOCK-METHOD END-POLICY STORAGE NODE...`
+//!
+//! `LOCK-METHOD` is `client` for the
+//! client itself, `short-timeout` for the client with no patience for slow nodes, and `request`, `answer`, `no-expiry` or
+//! `counted-fences` for plain keys on `VOTES` nodes. `END-POLICY` is `mixed`, or `abandoned` for locks that are
+//! all left to run
 //! out. It works until its input ends.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "part of a test: what cannot be is said and ends it")]
 
-mod conduct;
 mod locks;
+mod output;
 mod plain;
-mod tell;
+mod worker;
 
-use conduct::Worker;
-use locks::Locks;
-use redlock_tests::campaign::{Pen, first_session};
+use locks::AnyLocks;
+use redlock_tests::campaign::{Writer, first_session};
 use std::env;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,26 +24,30 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::sync::watch;
+use worker::Worker;
 
 /// What the process was told.
-struct Orders {
+struct Args {
     number: u64,
     tasks: u64,
     at_once: usize,
     keys: usize,
     ttl: Duration,
     votes: usize,
-    manner: String,
-    ends: String,
+    lock_method: String,
+    end_policy: String,
     storage: PathBuf,
     nodes: Vec<String>,
 }
 
-impl Orders {
-    fn read() -> Self {
+impl Args {
+    fn parse() -> Self {
         let mut words = env::args().skip(1);
-        let mut word =
-            || words.next().expect("NUMBER TASKS AT-ONCE KEYS TTL-MS VOTES MANNER ENDS STORAGE NODE...");
+        let mut word = || {
+            words
+                .next()
+                .expect("NUMBER TASKS AT-ONCE KEYS TTL-MS VOTES LOCK-METHOD END-POLICY STORAGE NODE...")
+        };
         let number = |word: String| word.parse::<u64>().expect("a number");
         Self {
             number: number(word()),
@@ -50,8 +56,8 @@ impl Orders {
             keys: number(word()).try_into().expect("few keys"),
             ttl: Duration::from_millis(number(word())),
             votes: number(word()).try_into().expect("few nodes"),
-            manner: word(),
-            ends: word(),
+            lock_method: word(),
+            end_policy: word(),
             storage: word().into(),
             nodes: words.collect(),
         }
@@ -60,24 +66,24 @@ impl Orders {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
-    let orders = Orders::read();
+    let args = Args::parse();
     // Owners and pauses of plain locks: all tasks are on this thread.
-    fastrand::seed(orders.number);
-    let locks = Arc::new(Locks::of(&orders.nodes, orders.votes, &orders.manner, orders.ttl));
-    let sessions = Arc::new(AtomicU64::new(first_session(orders.number)));
+    fastrand::seed(args.number);
+    let locks = Arc::new(AnyLocks::new(&args.nodes, args.votes, &args.lock_method, args.ttl));
+    let sessions = Arc::new(AtomicU64::new(first_session(args.number)));
     let (stop, stopped) = watch::channel(());
     let mut tasks = Vec::new();
-    for task in 0..orders.tasks {
+    for task in 0..args.tasks {
         let worker = Worker {
             locks: Arc::clone(&locks),
-            pen: Pen::to(&orders.storage).await.expect("the storage is there"),
-            chance: fastrand::Rng::with_seed(orders.number << 8 | task),
+            writer: Writer::connect(&args.storage).await.expect("the storage is there"),
+            rng: fastrand::Rng::with_seed(args.number << 8 | task),
             sessions: Arc::clone(&sessions),
             stopped: stopped.clone(),
-            at_once: orders.at_once,
-            leaves_all_behind: orders.ends == "left-behind",
-            keys: orders.keys,
-            ttl: orders.ttl,
+            at_once: args.at_once,
+            abandons_all: args.end_policy == "abandoned",
+            keys: args.keys,
+            ttl: args.ttl,
         };
         tasks.push(tokio::spawn(worker.work()));
     }

@@ -19,34 +19,34 @@ struct Ticks {
 }
 
 /// A watch over the machine since some moment.
-pub(super) struct Disturbance {
+pub(super) struct LoadWatch {
     since: Ticks,
 }
 
 /// What the watch has seen, as shares of all the machine's time.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Seen {
+pub(super) struct ObservedLoad {
     others: f64,
     stolen: f64,
 }
 
-impl Disturbance {
+impl LoadWatch {
     pub(super) fn watch() -> Self {
         Self { since: ticks() }
     }
 
-    pub(super) fn told(&self) -> Seen {
+    pub(super) fn told(&self) -> ObservedLoad {
         seen(self.since, ticks())
     }
 }
 
-fn seen(before: Ticks, after: Ticks) -> Seen {
+fn seen(before: Ticks, after: Ticks) -> ObservedLoad {
     let all = (after.all - before.all).max(1.0);
     let others = (after.in_programs - before.in_programs) - (after.ours - before.ours);
-    Seen { others: (others / all).max(0.0), stolen: ((after.stolen - before.stolen) / all).max(0.0) }
+    ObservedLoad { others: (others / all).max(0.0), stolen: ((after.stolen - before.stolen) / all).max(0.0) }
 }
 
-impl fmt::Display for Seen {
+impl fmt::Display for ObservedLoad {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let is_quiet = self.others < TOLERATED && self.stolen < TOLERATED;
         let word = if is_quiet { "Undisturbed" } else { "DISTURBED BY OTHERS" };
@@ -113,7 +113,7 @@ mod tests {
         let mut after = machine("cpu  300 0 150 1500 0 20 20 40 0 0\n");
         after.ours = 250.0;
         // 870 ticks passed, 300 of them in programs, of which 250 are ours.
-        assert_eq!(seen(before, after), Seen { others: 50.0 / 870.0, stolen: 40.0 / 870.0 });
+        assert_eq!(seen(before, after), ObservedLoad { others: 50.0 / 870.0, stolen: 40.0 / 870.0 });
         assert!(seen(before, after).to_string().starts_with("DISTURBED"));
         after.ours = 300.0;
         after.stolen = 0.0;

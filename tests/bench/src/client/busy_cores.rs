@@ -7,7 +7,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 
-use super::round::{Rhythm, Round, Turn, take_turns};
+use super::round::{Measurement, Round, Schedule, run_interleaved};
 use crate::report::Report;
 
 /// Where the kernel is told how many microseconds a core may take to wake up.
@@ -15,14 +15,14 @@ const LATENCY: &str = "/dev/cpu_dma_latency";
 
 /// Has everybody take turns once more while no core may fall asleep, and begins a section for what comes out.
 /// Where the kernel does not grant that there is nothing to tell but so.
-pub(super) fn take_turns_awake(
+pub(super) fn run_interleaved_on_busy_cores(
     report: &mut Report,
     section: &str,
     what: &str,
-    turns: &[Turn<'_>],
-    rhythm: Rhythm,
+    turns: &[Measurement<'_>],
+    rhythm: Schedule,
 ) -> Option<Vec<Vec<Round>>> {
-    let awake = match Awake::keep() {
+    let awake = match BusyCores::keep() {
         Ok(awake) => awake,
         Err(error) => {
             report
@@ -30,18 +30,18 @@ pub(super) fn take_turns_awake(
             return None;
         }
     };
-    let rounds = take_turns(&format!("{what}, cores awake"), turns, rhythm);
+    let rounds = run_interleaved(&format!("{what}, cores awake"), turns, rhythm);
     drop(awake);
     report.section(section, format!("The same while no core may fall asleep; {rhythm}"));
     Some(rounds)
 }
 
 /// Keeps all cores awake until it is dropped.
-struct Awake {
+struct BusyCores {
     _request: File,
 }
 
-impl Awake {
+impl BusyCores {
     /// Asks for it; only root may, as a rule.
     fn keep() -> io::Result<Self> {
         let mut request = OpenOptions::new().write(true).open(LATENCY)?;

@@ -1,29 +1,29 @@
 //! Locks of either kind, for one conduct.
 
-use crate::plain::{PlainHold, PlainLocks, Recipe};
+use crate::plain::{PlainGuard, PlainLocks, PlainOptions};
 use redlock_client::{Error, Guard, LockManager, Loss, Retry};
-use redlock_tests::campaign::{End, Validity, key_name, node};
+use redlock_tests::campaign::{HoldEnd, Validity, key_name, node};
 use std::time::Duration;
 
-pub(crate) enum Locks {
+pub(crate) enum AnyLocks {
     Client(LockManager),
     Plain(PlainLocks),
 }
 
-pub(crate) enum Hold {
+pub(crate) enum AnyGuard {
     Client(Guard),
-    Plain(PlainHold),
+    Plain(PlainGuard),
 }
 
-impl Locks {
-    pub(crate) fn of(nodes: &[String], votes: usize, manner: &str, ttl: Duration) -> Self {
+impl AnyLocks {
+    pub(crate) fn new(nodes: &[String], votes: usize, manner: &str, ttl: Duration) -> Self {
         let recipe = match manner {
             "client" => return Self::client(nodes, ttl, ttl / 4),
-            "hasty" => return Self::client(nodes, ttl, ttl / 30),
-            "request" => Recipe::usual(votes),
-            "answer" => Recipe { validity: Validity::FromAnswer, ..Recipe::usual(votes) },
-            "endless" => Recipe { runs_out: false, ..Recipe::usual(votes) },
-            "counted" => Recipe { counts: true, ..Recipe::usual(votes) },
+            "short-timeout" => return Self::client(nodes, ttl, ttl / 30),
+            "request" => PlainOptions::standard(votes),
+            "answer" => PlainOptions { validity: Validity::FromAnswer, ..PlainOptions::standard(votes) },
+            "no-expiry" => PlainOptions { expires: false, ..PlainOptions::standard(votes) },
+            "counted-fences" => PlainOptions { counts_fences: true, ..PlainOptions::standard(votes) },
             other => panic!("{other} is no way to take locks"),
         };
         Self::Plain(PlainLocks::new(nodes, recipe, ttl / 4))
@@ -41,7 +41,7 @@ impl Locks {
     }
 
     /// Tries for a while; hands over a word on why it was in vain.
-    pub(crate) async fn acquire(&self, keys: &[usize], ttl: Duration) -> Result<Hold, &'static str> {
+    pub(crate) async fn acquire(&self, keys: &[usize], ttl: Duration) -> Result<AnyGuard, &'static str> {
         match self {
             Self::Client(locks) => {
                 let names = keys.iter().map(|key| key_name(*key));
@@ -49,9 +49,9 @@ impl Locks {
                     [key] => locks.acquire(key_name(*key), ttl).await,
                     _ => locks.acquire_many(names, ttl).await,
                 };
-                outcome.map(Hold::Client).map_err(|error| word(&error))
+                outcome.map(AnyGuard::Client).map_err(|error| error_word(&error))
             }
-            Self::Plain(locks) => locks.acquire(keys, ttl).await.map(Hold::Plain).ok_or("refused"),
+            Self::Plain(locks) => locks.acquire(keys, ttl).await.map(AnyGuard::Plain).ok_or("refused"),
         }
     }
 
@@ -63,7 +63,7 @@ impl Locks {
 }
 
 /// Errors that no fault may lead to end the process.
-fn word(error: &Error) -> &'static str {
+fn error_word(error: &Error) -> &'static str {
     match error {
         Error::Contended(_) => "contended",
         Error::NoQuorum(_) => "no-quorum",
@@ -74,7 +74,7 @@ fn word(error: &Error) -> &'static str {
     }
 }
 
-impl Hold {
+impl AnyGuard {
     pub(crate) fn fence(&self) -> u64 {
         match self {
             Self::Client(guard) => guard.fence(),
@@ -105,22 +105,22 @@ impl Hold {
 
     /// Returns when it is no longer held, a little before its time is up; a plain one has nobody who tells it, and
     /// looks at the clock.
-    pub(crate) async fn lost(&self) -> End {
+    pub(crate) async fn lost(&self) -> HoldEnd {
         match self {
-            Self::Client(guard) if guard.lost().await == Loss::Gone => End::Gone,
-            Self::Client(_) => End::RanOut,
+            Self::Client(guard) if guard.lost().await == Loss::Gone => HoldEnd::Lost,
+            Self::Client(_) => HoldEnd::Expired,
             Self::Plain(hold) => {
                 tokio::time::sleep(hold.remaining()).await;
-                End::RanOut
+                HoldEnd::Expired
             }
         }
     }
 
     /// How it ended, once nothing of its time remains.
-    pub(crate) async fn how_it_ended(&self) -> End {
+    pub(crate) async fn end_reason(&self) -> HoldEnd {
         match self {
-            Self::Client(guard) if guard.lost().await == Loss::Gone => End::Gone,
-            _ => End::RanOut,
+            Self::Client(guard) if guard.lost().await == Loss::Gone => HoldEnd::Lost,
+            _ => HoldEnd::Expired,
         }
     }
 
@@ -132,7 +132,7 @@ impl Hold {
     }
 
     /// Lets go of it without waiting.
-    pub(crate) fn drop_it(self) {
+    pub(crate) fn drop_in_background(self) {
         match self {
             Self::Client(guard) => drop(guard),
             Self::Plain(hold) => drop(tokio::spawn(hold.release())),
@@ -140,7 +140,7 @@ impl Hold {
     }
 
     /// Leaves it to run out.
-    pub(crate) fn leave_behind(self) {
+    pub(crate) fn abandon(self) {
         if let Self::Client(guard) = self {
             drop(guard.detach());
         }

@@ -8,7 +8,7 @@ pub(crate) const TTL_MS: u64 = 30_000;
 pub(crate) const TTL: Duration = Duration::from_millis(TTL_MS);
 
 /// A way to take and free a lock on a majority of nodes.
-pub(crate) trait Contender: Send + Sync + Sized + 'static {
+pub(crate) trait LockClient: Send + Sync + Sized + 'static {
     const NAME: &'static str;
     /// Whether its nodes have the module. Without it a server is as fast as it is for everybody else.
     const WITH_MODULE: bool;

@@ -7,11 +7,11 @@ pub(crate) const SCRIPT: &str =
     "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
 
 /// Makes a command of a key and an owner.
-type Spell = Box<dyn Fn(&str, &str) -> Vec<String>>;
+type BuildCommand = Box<dyn Fn(&str, &str) -> Vec<String>>;
 
 /// Which of the servers a contender runs on.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum On {
+pub(crate) enum ServerChoice {
     /// One without a module.
     Plain,
     /// One with the least that a module can do, `examples/floor.rs`.
@@ -21,11 +21,11 @@ pub(crate) enum On {
 }
 
 /// A way to take and free a lock.
-pub(crate) struct Contender {
+pub(crate) struct LockCommands {
     pub(crate) name: &'static str,
-    pub(crate) on: On,
+    pub(crate) on: ServerChoice,
     pub(crate) acquire: fn(&str, &str) -> Vec<String>,
-    pub(crate) release: Spell,
+    pub(crate) release: BuildCommand,
 }
 
 fn set_nx_px(key: &str, owner: &str) -> Vec<String> {
@@ -37,18 +37,18 @@ fn words(words: &[&str]) -> Vec<String> {
 }
 
 /// The contenders that the plain server knows, then the least of modules, and ours as the last.
-pub(crate) fn all(plain: &mut Wire) -> Vec<Contender> {
+pub(crate) fn all(plain: &mut Wire) -> Vec<LockCommands> {
     let sha = plain.call(&["SCRIPT", "LOAD", SCRIPT]).string();
     let mut all = vec![
-        Contender {
+        LockCommands {
             name: LUA,
-            on: On::Plain,
+            on: ServerChoice::Plain,
             acquire: set_nx_px,
             release: Box::new(move |key, owner| words(&["EVALSHA", &sha, "1", key, owner])),
         },
-        Contender {
+        LockCommands {
             name: DEL,
-            on: On::Plain,
+            on: ServerChoice::Plain,
             acquire: set_nx_px,
             release: Box::new(|key, _| words(&["DEL", key])),
         },
@@ -64,17 +64,24 @@ pub(crate) fn all(plain: &mut Wire) -> Vec<Contender> {
                         .collect::<Vec<_>>(),
                 )
             };
-            all.push(Contender { name, on: On::Plain, acquire: set_nx_px, release: Box::new(release) });
+            all.push(LockCommands {
+                name,
+                on: ServerChoice::Plain,
+                acquire: set_nx_px,
+                release: Box::new(release),
+            });
         }
     }
-    all.extend([(FLOOR, On::Floor), ("REDLOCK.ACQUIRE + REDLOCK.RELEASE", On::Locks)].map(|(name, on)| {
-        Contender {
-            name,
-            on,
-            acquire: |key, owner| words(&["REDLOCK.ACQUIRE", key, owner, "30000"]),
-            release: Box::new(|key, owner| words(&["REDLOCK.RELEASE", key, owner])),
-        }
-    }));
+    all.extend(
+        [(FLOOR, ServerChoice::Floor), ("REDLOCK.ACQUIRE + REDLOCK.RELEASE", ServerChoice::Locks)].map(
+            |(name, on)| LockCommands {
+                name,
+                on,
+                acquire: |key, owner| words(&["REDLOCK.ACQUIRE", key, owner, "30000"]),
+                release: Box::new(|key, owner| words(&["REDLOCK.RELEASE", key, owner])),
+            },
+        ),
+    );
     all
 }
 

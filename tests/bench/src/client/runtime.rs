@@ -6,14 +6,14 @@ use tokio::runtime::{Builder, Handle, Runtime};
 
 /// A runtime that goes on between two measurements, as it does in a program: answers that come late are
 /// read when they come, and a timer fires when it is due.
-pub(crate) struct Stage {
+pub(crate) struct BenchRuntime {
     pub(crate) name: &'static str,
     handle: Handle,
     /// The workers, where the runtime has some of its own.
     _workers: Option<Runtime>,
 }
 
-impl Stage {
+impl BenchRuntime {
     /// Tokio's usual runtime, with a worker for each of two cores.
     pub(crate) fn multi_thread() -> Self {
         let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build();

@@ -2,14 +2,14 @@
 
 use redlock_client::LockManager;
 
-use super::contender::{Contender, TTL};
+use super::lock_client::{LockClient, TTL};
 
 /// A manager with nothing set but its nodes.
-pub(crate) struct Ours {
+pub(crate) struct RedlockClient {
     manager: LockManager,
 }
 
-impl Contender for Ours {
+impl LockClient for RedlockClient {
     const NAME: &'static str = "redlock-client";
     const WITH_MODULE: bool = true;
     const ACQUIRES: &'static [&'static str] = &["redlock.acquire", "redlock.extend"];

@@ -9,18 +9,18 @@ use tempfile::NamedTempFile;
 
 /// System calls of a server are tampered with until this is dropped.
 #[derive(Debug)]
-pub struct Tampered {
+pub struct SyscallFault {
     strace: Child,
 }
 
-impl Tampered {
+impl SyscallFault {
     /// Does to these system calls what `how` says in the words of `strace --inject`, `error=EIO` for one.
     /// `None` where strace is missing or may not.
     ///
     /// # Panics
     /// When strace says nothing at all.
     #[must_use]
-    pub fn with(server: &Server, calls: &str, how: &str) -> Option<Self> {
+    pub fn inject(server: &Server, calls: &str, how: &str) -> Option<Self> {
         let options = [format!("--trace={calls}"), format!("--inject={calls}:{how}")];
         attach(server, Path::new("/dev/null"), &options).map(|strace| Self { strace })
     }
@@ -43,22 +43,22 @@ fn attach(server: &Server, output: &Path, options: &[String]) -> Option<Child> {
 
 /// System calls of a server are written down until this is dropped.
 #[derive(Debug)]
-pub struct Traced {
-    _strace: Tampered,
+pub struct SyscallTrace {
+    _strace: SyscallFault,
     output: NamedTempFile,
 }
 
-impl Traced {
+impl SyscallTrace {
     /// Writes these system calls down, with the names of the files. `None` where strace is missing or may not.
     ///
     /// # Panics
     /// When there is no room for a file.
     #[must_use]
-    pub fn begin(server: &Server, calls: &str) -> Option<Self> {
+    pub fn start(server: &Server, calls: &str) -> Option<Self> {
         let output = NamedTempFile::new().expect("a file for the trace");
         let options = [format!("--trace={calls}"), "--decode-fds=path".to_owned()];
         let strace = attach(server, output.path(), &options)?;
-        Some(Self { _strace: Tampered { strace }, output })
+        Some(Self { _strace: SyscallFault { strace }, output })
     }
 
     /// The calls that strace has written down so far, one a line, in their order. It may be a little behind the server.
@@ -72,7 +72,7 @@ impl Traced {
     }
 }
 
-impl Drop for Tampered {
+impl Drop for SyscallFault {
     fn drop(&mut self) {
         // The kernel lets the server go on. Asked politely, strace may wait for ever for one that has died while its
         // call was delayed.

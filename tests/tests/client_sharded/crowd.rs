@@ -1,9 +1,9 @@
 //! Tasks that want the same locks all the time, and who watches them.
 
-use redlock_client::{GroupGuard, GroupHeld, LockGroups};
+use redlock_client::{Guard, Held, ShardedLocks};
 use redlock_sim::{Checks, SessionId, Violation};
 use redlock_tests::{SOON, eventually_async, in_time};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -21,7 +21,7 @@ struct Seen {
     checks: Checks,
     sessions: SessionId,
     /// Who may still believe to hold a lock.
-    inside: Vec<(SessionId, usize, GroupHeld)>,
+    inside: Vec<(SessionId, usize, Held)>,
     visits: Vec<usize>,
 }
 
@@ -45,7 +45,7 @@ impl Watch {
     }
 
     /// It holds the key, unless it was held up on the way here and knows that it comes too late.
-    pub(crate) fn entered(&self, session: SessionId, key: usize, guard: &GroupGuard) {
+    pub(crate) fn entered(&self, session: SessionId, key: usize, guard: &Guard) {
         let seen = &mut *self.seen();
         if !guard.is_valid() {
             return;
@@ -73,42 +73,27 @@ impl Watch {
     }
 }
 
-/// What a task uses, and which of the things it was told to use it has come to.
-struct Worker {
-    groups: Mutex<(usize, LockGroups)>,
-    at: AtomicUsize,
-}
-
-/// Tasks, each with the groups that it was told last.
+/// Tasks that contend for the same locks.
 pub(crate) struct Crowd {
-    pub(crate) watch: Arc<Watch>,
-    workers: Vec<Arc<Worker>>,
+    watch: Arc<Watch>,
     stop: Arc<AtomicBool>,
     tasks: Vec<JoinHandle<()>>,
 }
 
 impl Crowd {
     /// So many tasks that take turns in holding these keys.
-    pub(crate) fn of(groups: &[LockGroups], tasks: usize, keys: &[String]) -> Self {
+    pub(crate) fn of(shards: &[ShardedLocks], tasks: usize, keys: &[String]) -> Self {
         let (watch, stop) = (Watch::over(keys.len()), Arc::<AtomicBool>::default());
-        let of = |number: usize| {
-            let groups = groups[number % groups.len()].clone();
-            Arc::new(Worker { groups: Mutex::new((0, groups)), at: AtomicUsize::new(0) })
-        };
-        let workers: Vec<Arc<Worker>> = (0..tasks).map(of).collect();
-        let task = |(number, worker): (usize, &Arc<Worker>)| {
-            let (watch, stop, worker) = (Arc::clone(&watch), Arc::clone(&stop), Arc::clone(worker));
-            let keys = keys.to_vec();
+        let task = |number: usize| {
+            let (watch, stop) = (Arc::clone(&watch), Arc::clone(&stop));
+            let (shards, keys) = (shards[number % shards.len()].clone(), keys.to_vec());
             tokio::spawn(async move {
                 let mut round = number;
                 while !stop.load(SeqCst) {
                     round += 1;
-                    let (at, groups) = worker.groups.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                    // Whatever it took before is over, and not believed in by anybody.
-                    worker.at.store(at, SeqCst);
                     let key = round % keys.len();
                     let session = watch.began(key);
-                    match groups.acquire(&keys[key], TTL).await {
+                    match shards.acquire(&keys[key], TTL).await {
                         Ok(guard) => {
                             watch.entered(session, key, &guard);
                             leave(guard, round).await;
@@ -118,8 +103,8 @@ impl Crowd {
                 }
             })
         };
-        let tasks = workers.iter().enumerate().map(task).collect();
-        Self { watch, workers, stop, tasks }
+        let tasks = (0..tasks).map(task).collect();
+        Self { watch, stop, tasks }
     }
 
     /// Waits until every key was held so many times more.
@@ -132,20 +117,6 @@ impl Crowd {
         .await;
     }
 
-    /// Lets all tasks use other groups, one after the other; ends when nobody uses the old ones any more.
-    pub(crate) async fn change_to(&self, groups: &LockGroups, visits_between: usize) {
-        for worker in &self.workers {
-            let next = {
-                let mut told = worker.groups.lock().unwrap_or_else(PoisonError::into_inner);
-                *told = (told.0 + 1, groups.clone());
-                told.0
-            };
-            self.until_visits(visits_between).await;
-            let has_come = async || (worker.at.load(SeqCst) == next).then_some(());
-            eventually_async("a task uses other groups", SOON * 6, has_come).await;
-        }
-    }
-
     pub(crate) async fn disperse(self) -> Arc<Watch> {
         self.stop.store(true, SeqCst);
         for task in self.tasks {
@@ -156,7 +127,7 @@ impl Crowd {
 }
 
 /// What a holder does in the end: most release, some extend before, some just drop the lock, some let it run out.
-async fn leave(guard: GroupGuard, round: usize) {
+async fn leave(guard: Guard, round: usize) {
     match round % 16 {
         3 => drop(guard),
         7 => {

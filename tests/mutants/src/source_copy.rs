@@ -8,20 +8,20 @@ use std::process::Command;
 
 /// The copy.
 #[derive(Debug)]
-pub(crate) struct Workshop {
+pub(crate) struct SourceCopy {
     tree: PathBuf,
     target: PathBuf,
 }
 
 /// What became of a build.
-pub(crate) enum Built {
+pub(crate) enum BuildOutcome {
     /// Programs to run.
     Programs(Vec<PathBuf>),
     /// It does not compile; with what the compiler says.
     Not(String),
 }
 
-impl Workshop {
+impl SourceCopy {
     /// Copies the project, without what is built or hidden.
     pub(crate) fn open(project: &Path, place: &Path) -> Result<Self, String> {
         let (tree, target) = (place.join("tree"), place.join("target"));
@@ -49,7 +49,7 @@ impl Workshop {
     }
 
     /// Compiles the tests that cargo's words select.
-    pub(crate) fn build_tests(&self, words: &[&str]) -> Result<Built, String> {
+    pub(crate) fn build_tests(&self, words: &[&str]) -> Result<BuildOutcome, String> {
         self.cargo(&[&["test", "--no-run"], words].concat(), |said| {
             // `  Executable unittests src/lib.rs (/…/deps/redlock_core-0123456789abcdef)`
             let lines = said.lines().filter(|line| line.trim_start().starts_with("Executable "));
@@ -59,13 +59,17 @@ impl Workshop {
     }
 
     /// Compiles a program.
-    pub(crate) fn build_program(&self, package: &str, name: &str) -> Result<Built, String> {
+    pub(crate) fn build_program(&self, package: &str, name: &str) -> Result<BuildOutcome, String> {
         self.cargo(&["build", "--package", package, "--bin", name], |_| {
             vec![self.target.join("debug").join(name)]
         })
     }
 
-    fn cargo(&self, words: &[&str], programs: impl FnOnce(&str) -> Vec<PathBuf>) -> Result<Built, String> {
+    fn cargo(
+        &self,
+        words: &[&str],
+        programs: impl FnOnce(&str) -> Vec<PathBuf>,
+    ) -> Result<BuildOutcome, String> {
         let output = Command::new("cargo")
             .args(words)
             .arg("--locked")
@@ -78,13 +82,13 @@ impl Workshop {
             .map_err(|error| format!("cargo: {error}"))?;
         let said = String::from_utf8_lossy(&output.stderr);
         if !output.status.success() {
-            return Ok(Built::Not(said.into_owned()));
+            return Ok(BuildOutcome::Not(said.into_owned()));
         }
         let programs = programs(&said);
         if programs.is_empty() {
             return Err(format!("cargo {} did not say what it has built:\n{said}", words.join(" ")));
         }
-        Ok(Built::Programs(programs))
+        Ok(BuildOutcome::Programs(programs))
     }
 }
 

@@ -1,7 +1,7 @@
-//! One connection through the proxy: two lanes, each of which carries whole commands or replies.
+//! One connection through the proxy: two directions, each of which carries whole commands or replies.
 
 use super::frames::{command, frame};
-use super::rules::{Deed, Rules, Way};
+use super::rules::{CommandFault, Direction, Rules};
 use super::state::State;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -12,9 +12,9 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-/// What both lanes of a connection know.
+/// What both directions of a connection share.
 #[derive(Debug, Default)]
-pub(super) struct Link {
+pub(super) struct Connection {
     /// The client has said something in Redis's protocol.
     is_redis: AtomicBool,
     /// Names of the commands that the server has got and not answered.
@@ -22,7 +22,7 @@ pub(super) struct Link {
     /// The next reply is not passed on: it ends the connection.
     ends_at_reply: AtomicBool,
     /// The client is told that its connection is closed, while the way to the server stays open.
-    strand: Notify,
+    close_client: Notify,
     end: Notify,
 }
 
@@ -34,15 +34,15 @@ struct Item {
     arrived: Instant,
 }
 
-/// What to do with the item at the head of a lane.
+/// What to do with the item at the head of a direction.
 enum Step {
     /// Nothing, until something changes.
     Wait,
     /// Nothing, until this moment or until something changes.
     WaitUntil(Instant),
-    Stick,
-    Strand,
-    Throw,
+    Hold,
+    CloseClient,
+    Discard,
     Deliver(Vec<u8>),
     /// Deliver this and end the connection.
     DeliverAndEnd(Vec<u8>),
@@ -51,12 +51,12 @@ enum Step {
 /// Carries bytes both ways until both sides are done or a later cut than the one it was `born` after.
 pub(super) async fn serve(client: TcpStream, server: TcpStream, born: u64, state: &State) {
     let mut rules = state.rules.subscribe();
-    let link = Link::default();
+    let link = Connection::default();
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
-    let there = Carrier::new(Way::There, &link, state).carry(from_client, to_server);
-    let back = Carrier::new(Way::Back, &link, state).carry(from_server, to_client);
+    let there = Forwarder::new(Direction::ToServer, &link, state).run(from_client, to_server);
+    let back = Forwarder::new(Direction::ToClient, &link, state).run(from_server, to_client);
     tokio::select! {
         _ = async { tokio::join!(there, back) } => {}
         () = link.end.notified() => {}
@@ -64,27 +64,27 @@ pub(super) async fn serve(client: TcpStream, server: TcpStream, born: u64, state
     }
 }
 
-/// One lane.
-struct Carrier<'a> {
-    way: Way,
-    link: &'a Link,
+/// One direction.
+struct Forwarder<'a> {
+    direction: Direction,
+    link: &'a Connection,
     state: &'a State,
     /// Bytes that are no whole item yet.
     unread: Vec<u8>,
     queue: VecDeque<Item>,
-    /// The count of `let_gos` at which an ambush stopped the item at the head.
-    stuck_at: Option<u64>,
+    /// The count of `releases` at which a fault stopped the item at the head.
+    held_at: Option<u64>,
     /// Nobody takes what is carried: it is read and thrown away, so that the other side can go on.
-    in_vain: bool,
+    discards: bool,
 }
 
-impl<'a> Carrier<'a> {
-    fn new(way: Way, link: &'a Link, state: &'a State) -> Self {
+impl<'a> Forwarder<'a> {
+    fn new(way: Direction, link: &'a Connection, state: &'a State) -> Self {
         let (unread, queue) = (Vec::new(), VecDeque::new());
-        Self { way, link, state, unread, queue, stuck_at: None, in_vain: false }
+        Self { direction: way, link, state, unread, queue, held_at: None, discards: false }
     }
 
-    async fn carry(mut self, mut from: OwnedReadHalf, mut to: OwnedWriteHalf) {
+    async fn run(mut self, mut from: OwnedReadHalf, mut to: OwnedWriteHalf) {
         let mut rules = self.state.rules.subscribe();
         let mut open = true;
         let mut buffer = vec![0; 64 * 1024];
@@ -96,23 +96,23 @@ impl<'a> Carrier<'a> {
                 Step::Wait => None,
                 other => {
                     // Whatever its sender still says does not come any more.
-                    open &= !matches!(other, Step::Strand);
-                    self.take(other, &mut to).await;
+                    open &= !matches!(other, Step::CloseClient);
+                    self.apply(other, &mut to).await;
                     continue;
                 }
             };
             tokio::select! {
                 read = from.read(&mut buffer), if open => match read {
-                    Ok(size @ 1..) => self.arrive(&buffer[..size]),
+                    Ok(size @ 1..) => self.split_items(&buffer[..size]),
                     Ok(0) | Err(_) => {
                         self.flush_unread();
                         open = false;
                     }
                 },
                 () = sleep_until(until.unwrap_or_else(Instant::now)), if until.is_some() => {}
-                () = self.link.strand.notified(), if self.way == Way::Back && !self.in_vain => {
+                () = self.link.close_client.notified(), if self.direction == Direction::ToClient && !self.discards => {
                     let _ = to.shutdown().await;
-                    self.in_vain = true;
+                    self.discards = true;
                 }
                 _ = rules.changed() => {}
             }
@@ -122,16 +122,16 @@ impl<'a> Carrier<'a> {
     }
 
     /// Cuts what has arrived into items.
-    fn arrive(&mut self, bytes: &[u8]) {
+    fn split_items(&mut self, bytes: &[u8]) {
         self.unread.extend_from_slice(bytes);
         while !self.unread.is_empty() {
             let mut is_push = false;
-            let (length, name) = match self.way {
-                Way::There if self.unread[0] == b'*' => match command(&self.unread) {
+            let (length, name) = match self.direction {
+                Direction::ToServer if self.unread[0] == b'*' => match command(&self.unread) {
                     Some(found) => (found.length, Some(found.name)),
                     None => return,
                 },
-                Way::Back if self.link.is_redis.load(Relaxed) => match frame(&self.unread) {
+                Direction::ToClient if self.link.is_redis.load(Relaxed) => match frame(&self.unread) {
                     // A push answers nobody, but whoever subscribes.
                     Some(length) if self.unread[0] == b'>' && !self.is_subscribing() => {
                         is_push = true;
@@ -143,11 +143,11 @@ impl<'a> Carrier<'a> {
                 // Another protocol, as inside TLS.
                 _ => (self.unread.len(), None),
             };
-            if self.way == Way::There
+            if self.direction == Direction::ToServer
                 && let Some(name) = &name
             {
                 self.link.is_redis.store(true, Relaxed);
-                self.state.note(name);
+                self.state.count_command(name);
             }
             let rest = self.unread.split_off(length);
             let bytes = std::mem::replace(&mut self.unread, rest);
@@ -168,7 +168,7 @@ impl<'a> Carrier<'a> {
         let Some(item) = self.queue.front() else { return Step::Wait };
         let mut step = Step::Wait;
         self.state.rules.send_if_modified(|rules| {
-            let waiting = |rules: &Rules| (rules.ambush.is_some(), rules.lane(self.way).fuse);
+            let waiting = |rules: &Rules| (rules.fault.is_some(), rules.direction(self.direction).cut_after);
             let before = waiting(rules);
             step = self.decide(item, rules);
             waiting(rules) != before
@@ -177,19 +177,19 @@ impl<'a> Carrier<'a> {
     }
 
     fn decide(&self, item: &Item, rules: &mut Rules) -> Step {
-        let lane = rules.lane(self.way);
-        let due = item.arrived + lane.delay;
-        if lane.hold || self.stuck_at == Some(rules.let_gos) {
+        let way_rules = rules.direction(self.direction);
+        let due = item.arrived + way_rules.delay;
+        if way_rules.hold || self.held_at == Some(rules.releases) {
             return Step::Wait;
         }
-        if lane.lose || self.in_vain || (item.is_push && rules.hush) {
-            return Step::Throw;
+        if way_rules.drop || self.discards || (item.is_push && rules.drop_pushes) {
+            return Step::Discard;
         }
         if due > Instant::now() {
             return Step::WaitUntil(due);
         }
         let mut bytes = item.bytes.clone();
-        if self.way == Way::Back {
+        if self.direction == Direction::ToClient {
             if self.link.ends_at_reply.load(Relaxed) {
                 return Step::DeliverAndEnd(Vec::new());
             }
@@ -197,19 +197,19 @@ impl<'a> Carrier<'a> {
                 bytes = forged.to_vec();
             }
         } else {
-            match rules.spring(item.name.as_deref()) {
-                Some(Deed::Hold) => return Step::Stick,
-                Some(Deed::Strand) => return Step::Strand,
-                Some(Deed::CutBefore) => return Step::DeliverAndEnd(Vec::new()),
-                Some(Deed::CutInside) => {
+            match rules.take_fault(item.name.as_deref()) {
+                Some(CommandFault::Hold) => return Step::Hold,
+                Some(CommandFault::DeliverAfterClose) => return Step::CloseClient,
+                Some(CommandFault::CutBefore) => return Step::DeliverAndEnd(Vec::new()),
+                Some(CommandFault::CutInside) => {
                     bytes.truncate(bytes.len() / 2);
                     return Step::DeliverAndEnd(bytes);
                 }
-                Some(Deed::LoseReply) => self.link.ends_at_reply.store(true, Relaxed),
+                Some(CommandFault::DropReply) => self.link.ends_at_reply.store(true, Relaxed),
                 None => {}
             }
         }
-        let fuse = &mut rules.lane_mut(self.way).fuse;
+        let fuse = &mut rules.direction_mut(self.direction).cut_after;
         match *fuse {
             Some(left) if left <= bytes.len() => {
                 *fuse = None;
@@ -224,31 +224,31 @@ impl<'a> Carrier<'a> {
         }
     }
 
-    async fn take(&mut self, step: Step, to: &mut OwnedWriteHalf) {
+    async fn apply(&mut self, step: Step, to: &mut OwnedWriteHalf) {
         let ends = matches!(step, Step::DeliverAndEnd(_));
         match step {
             Step::Wait | Step::WaitUntil(_) => {}
-            Step::Stick => self.stuck_at = Some(self.state.rules.borrow().let_gos),
-            Step::Strand => {
-                self.stuck_at = Some(self.state.rules.borrow().let_gos);
+            Step::Hold => self.held_at = Some(self.state.rules.borrow().releases),
+            Step::CloseClient => {
+                self.held_at = Some(self.state.rules.borrow().releases);
                 self.queue.truncate(1);
-                self.link.strand.notify_one();
+                self.link.close_client.notify_one();
             }
-            Step::Throw => {
+            Step::Discard => {
                 self.queue.pop_front();
-                if !self.in_vain {
-                    self.state.sights.send_modify(|sights| sights.lost += 1);
+                if !self.discards {
+                    self.state.observed.send_modify(|observed| observed.dropped += 1);
                 }
             }
             Step::Deliver(bytes) | Step::DeliverAndEnd(bytes) => {
                 let item = self.queue.pop_front();
                 // Before the bytes: the reply may be here as soon as they are there.
-                if self.way == Way::There
+                if self.direction == Direction::ToServer
                     && let Some(name) = item.and_then(|item| item.name)
                 {
                     self.unanswered(|names| names.push_back(name));
                 }
-                self.in_vain = to.write_all(&bytes).await.is_err();
+                self.discards = to.write_all(&bytes).await.is_err();
             }
         }
         if ends {

@@ -5,7 +5,7 @@ use redlock_core::proof::Unverified;
 
 /// Starts a server whose module sees a clock that stands still, over restarts too, so that every number is exact.
 #[must_use]
-pub fn frozen(builder: Builder) -> (Server, Clock) {
+pub fn start_frozen(builder: Builder) -> (Server, Clock) {
     let clock = Clock::new();
     clock.freeze_module();
     (builder.clock(&clock).start(), clock)
@@ -36,7 +36,7 @@ pub fn admit(wire: &mut Wire, floor: i64, wait_ms: u64) {
 /// # Panics
 /// If it is no such message.
 #[must_use]
-pub fn unsigned(message: &str) -> String {
+pub fn without_proof(message: &str) -> String {
     assert!(Unverified::parse(message.as_bytes()).is_some(), "not a message of a grant: {message}");
     let words = message.split(' ').filter(|word| !is_proof(word));
     words.collect::<Vec<_>>().join(" ")

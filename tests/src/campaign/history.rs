@@ -1,13 +1,13 @@
 //! What all processes and the storage saw, brought into true order and put before the simulator's checks.
 
-use super::event::{End, Event, What};
-use super::storage::Written;
+use super::event::{Event, EventKind, HoldEnd};
+use super::storage::WriteRecord;
 use redlock_sim::{Checks, SessionId, Violation};
 use std::collections::HashMap;
 
 /// A process that does not run for so long is asleep. A holder is told 2 ms before its time is up, or more: nobody
 /// who was kept from it for less is told too late.
-pub(super) const ASLEEP_NS: u64 = 1_000_000;
+pub(super) const STALL_NS: u64 = 1_000_000;
 
 /// One attempt, put together from what was told of it.
 #[derive(Debug, Default)]
@@ -16,21 +16,21 @@ struct Attempt {
     held: Option<(u64, u64)>,
     /// When its holder last knew that it was valid, and until when.
     believed: (u64, u64),
-    end: Option<(u64, End)>,
+    end: Option<(u64, HoldEnd)>,
 }
 
 impl Attempt {
     fn read(&mut self, event: &Event) {
         let at_ns = event.at_ns;
-        match &event.what {
-            What::Asked { keys } => self.keys.clone_from(keys),
-            What::Failed { .. } | What::Extended | What::Told { .. } => {}
-            What::Held { fence, until_ns } => {
+        match &event.kind {
+            EventKind::Started { keys } => self.keys.clone_from(keys),
+            EventKind::Failed { .. } | EventKind::Extended | EventKind::LossNotified { .. } => {}
+            EventKind::Held { fence, until_ns } => {
                 self.held = Some((at_ns, *fence));
                 self.believed = (at_ns, *until_ns);
             }
-            What::Believes { until_ns } => self.believed = (at_ns, *until_ns),
-            What::Ended(end) => self.end = Some((at_ns, *end)),
+            EventKind::StillValid { until_ns } => self.believed = (at_ns, *until_ns),
+            EventKind::Ended(end) => self.end = Some((at_ns, *end)),
         }
     }
 
@@ -38,17 +38,17 @@ impl Attempt {
     fn until(&self) -> u64 {
         let (seen, until) = self.believed;
         match self.end {
-            Some((at_ns, End::LetGo)) => at_ns,
+            Some((at_ns, HoldEnd::Released)) => at_ns,
             // It may have been gone since any moment after it was last seen to be there.
-            Some((_, End::Gone)) => seen,
+            Some((_, HoldEnd::Lost)) => seen,
             // A holder is told a little before its time is up, and may let go at once.
-            Some((at_ns, End::RanOut)) => until.min(at_ns),
+            Some((at_ns, HoldEnd::Expired)) => until.min(at_ns),
             // A process that was killed relies on nothing, but whatever it has set going may.
-            Some((_, End::LeftBehind)) | None => until,
+            Some((_, HoldEnd::Abandoned)) | None => until,
         }
     }
 
-    fn is_believed_at(&self, at_ns: u64) -> bool {
+    fn is_valid_at(&self, at_ns: u64) -> bool {
         self.held.is_some_and(|(since, _)| since <= at_ns && at_ns < self.until())
     }
 }
@@ -56,7 +56,7 @@ impl Attempt {
 /// One thing that happened, to an attempt or to the storage.
 enum Entry<'a> {
     Event(&'a Event),
-    Write(&'a Written),
+    Write(&'a WriteRecord),
 }
 
 impl Entry<'_> {
@@ -70,7 +70,7 @@ impl Entry<'_> {
 
 /// Everything that is wrong with a history, as far as it is known.
 #[must_use]
-pub fn violations(events: &[Event], writes: &[Written]) -> Vec<Violation> {
+pub fn violations(events: &[Event], writes: &[WriteRecord]) -> Vec<Violation> {
     let mut attempts = HashMap::<SessionId, Attempt>::new();
     for event in events {
         attempts.entry(event.session).or_default().read(event);
@@ -87,8 +87,8 @@ pub fn violations(events: &[Event], writes: &[Written]) -> Vec<Violation> {
             Entry::Event(event) => read(&mut checks, &mut holders, &attempts, event),
             Entry::Write(write) => {
                 let was_valid =
-                    attempts.get(&write.session).is_some_and(|attempt| attempt.is_believed_at(write.at_ns));
-                checks.wrote(write.key, write.fence, write.was_taken, was_valid);
+                    attempts.get(&write.session).is_some_and(|attempt| attempt.is_valid_at(write.at_ns));
+                checks.wrote(write.key, write.fence, write.accepted, was_valid);
             }
         }
     }
@@ -103,19 +103,19 @@ fn read(
 ) {
     let session = event.session;
     let Some(attempt) = attempts.get(&session) else { return };
-    match &event.what {
-        What::Asked { keys } => checks.began(session, keys),
-        What::Failed { .. } | What::Ended(_) => checks.ended(session),
-        What::Believes { .. } | What::Extended => checks.extended(session),
-        What::Told { until_ns, stood_still_ns } => {
-            checks.stopped(session, event.at_ns >= *until_ns, *stood_still_ns > ASLEEP_NS);
+    match &event.kind {
+        EventKind::Started { keys } => checks.began(session, keys),
+        EventKind::Failed { .. } | EventKind::Ended(_) => checks.ended(session),
+        EventKind::StillValid { .. } | EventKind::Extended => checks.extended(session),
+        EventKind::LossNotified { until_ns, longest_stall_ns } => {
+            checks.stopped(session, event.at_ns >= *until_ns, *longest_stall_ns > STALL_NS);
         }
-        What::Held { fence, .. } => {
+        EventKind::Held { fence, .. } => {
             let mut believers = Vec::new();
             for key in &attempt.keys {
                 let holders = holders.entry(*key).or_default();
                 holders.retain(|other| attempts[other].until() > event.at_ns);
-                if attempt.is_believed_at(event.at_ns) {
+                if attempt.is_valid_at(event.at_ns) {
                     believers.extend(holders.iter().map(|other| (*other, *key)));
                     holders.push(session);
                 }
@@ -136,12 +136,12 @@ mod tests {
         let events: Vec<Event> = events.iter().map(|line| line.parse().expect("an event")).collect();
         let write = |line: &str| {
             let numbers: Vec<u64> = line.split(' ').filter_map(|word| word.parse().ok()).collect();
-            Written {
+            WriteRecord {
                 at_ns: numbers[0],
                 session: numbers[1],
                 key: numbers[2].try_into().expect("a key"),
                 fence: numbers[3],
-                was_taken: line.ends_with("taken"),
+                accepted: line.ends_with("taken"),
             }
         };
         violations(&events, &writes.into_iter().map(write).collect::<Vec<_>>())
@@ -150,20 +150,27 @@ mod tests {
     #[test]
     fn what_is_in_order_is_no_violation() {
         let quiet: [&[&str]; 8] = [
-            &["0 1 asked 0", "1 1 held 1 10", "5 1 let-go", "4 2 asked 0", "6 2 held 2 16", "7 2 let-go"],
+            &[
+                "0 1 started 0",
+                "1 1 held 1 10",
+                "5 1 released",
+                "4 2 started 0",
+                "6 2 held 2 16",
+                "7 2 released",
+            ],
             // Another lock.
-            &["0 1 asked 0", "1 1 held 1 10", "2 2 asked 1", "3 2 held 1 12"],
+            &["0 1 started 0", "1 1 held 1 10", "2 2 started 1", "3 2 held 1 12"],
             // After its time, whether the holder knew or not.
-            &["0 1 asked 0", "1 1 held 1 10", "2 2 asked 0", "10 2 held 2 20", "30 1 ran-out"],
+            &["0 1 started 0", "1 1 held 1 10", "2 2 started 0", "10 2 held 2 20", "30 1 expired"],
             // Told a little early, and let go at once.
-            &["0 1 asked 0", "1 1 held 1 10", "8 1 ran-out", "2 2 asked 0", "9 2 held 2 19"],
+            &["0 1 started 0", "1 1 held 1 10", "8 1 expired", "2 2 started 0", "9 2 held 2 19"],
             // Known to be gone after it was last seen.
-            &["0 1 asked 0", "1 1 held 1 10", "2 2 asked 0", "3 2 held 2 12", "4 1 gone"],
+            &["0 1 started 0", "1 1 held 1 10", "2 2 started 0", "3 2 held 2 12", "4 1 lost"],
             // Too late to be believed when it came.
-            &["0 1 asked 0", "1 1 held 1 10", "0 2 asked 0", "5 2 held 2 5"],
+            &["0 1 started 0", "1 1 held 1 10", "0 2 started 0", "5 2 held 2 5"],
             // Two that asked at the same time may be numbered either way.
-            &["0 1 asked 0", "0 2 asked 0", "1 1 held 2 9", "2 1 let-go", "3 2 held 1 9"],
-            &["0 1 asked 0", "1 1 held 1 10", "write 5 1 0 1 taken", "12 1 ran-out"],
+            &["0 1 started 0", "0 2 started 0", "1 1 held 2 9", "2 1 released", "3 2 held 1 9"],
+            &["0 1 started 0", "1 1 held 1 10", "write 5 1 0 1 taken", "12 1 expired"],
         ];
         for lines in quiet {
             assert_eq!(found(lines), [], "{lines:?}");
@@ -174,36 +181,43 @@ mod tests {
     fn two_holders_are_seen() {
         let overlap = [Violation::Overlap { key: 0, holder: 1, newcomer: 2 }];
         let wrong: [&[&str]; 6] = [
-            &["0 1 asked 0", "1 1 held 1 10", "2 2 asked 0", "9 2 held 2 19"],
-            &["0 1 asked 0", "1 1 held 1 10", "2 2 asked 0", "9 2 held 2 19", "30 1 ran-out"],
-            &["0 1 asked 0", "1 1 held 1 10", "2 2 asked 0", "4 2 held 2 19", "5 1 let-go"],
-            &["0 1 asked 0", "1 1 held 1 10", "4 1 believes 10", "2 2 asked 0", "3 2 held 2 9", "6 1 gone"],
-            &["0 1 asked 0", "1 1 held 1 10", "8 1 believes 20", "2 2 asked 0", "15 2 held 2 19"],
-            &["0 1 asked 0", "1 1 held 1 10", "2 1 left-behind", "2 2 asked 0", "9 2 held 2 19"],
+            &["0 1 started 0", "1 1 held 1 10", "2 2 started 0", "9 2 held 2 19"],
+            &["0 1 started 0", "1 1 held 1 10", "2 2 started 0", "9 2 held 2 19", "30 1 expired"],
+            &["0 1 started 0", "1 1 held 1 10", "2 2 started 0", "4 2 held 2 19", "5 1 released"],
+            &[
+                "0 1 started 0",
+                "1 1 held 1 10",
+                "4 1 still-valid 10",
+                "2 2 started 0",
+                "3 2 held 2 9",
+                "6 1 lost",
+            ],
+            &["0 1 started 0", "1 1 held 1 10", "8 1 still-valid 20", "2 2 started 0", "15 2 held 2 19"],
+            &["0 1 started 0", "1 1 held 1 10", "2 1 abandoned", "2 2 started 0", "9 2 held 2 19"],
         ];
         for lines in wrong {
             assert_eq!(found(lines), overlap, "{lines:?}");
         }
-        let lines = ["0 1 asked 3,4", "1 1 held 1 10", "2 2 asked 4,5", "9 2 held 2 19"];
+        let lines = ["0 1 started 3,4", "1 1 held 1 10", "2 2 started 4,5", "9 2 held 2 19"];
         assert_eq!(found(&lines), [Violation::Overlap { key: 4, holder: 1, newcomer: 2 }]);
     }
 
     #[test]
     fn numbers_and_writes_out_of_order_are_seen() {
-        let lines = ["0 1 asked 0", "1 1 held 5 9", "2 1 let-go", "3 2 asked 0", "4 2 held 4 9"];
+        let lines = ["0 1 started 0", "1 1 held 5 9", "2 1 released", "3 2 started 0", "4 2 held 4 9"];
         assert_eq!(found(&lines), [Violation::FenceNotLarger { key: 0, fence: 4, before: 5 }]);
-        let lines = ["0 1 asked 0", "0 2 asked 0", "1 1 held 5 9", "2 1 let-go", "4 2 held 5 9"];
+        let lines = ["0 1 started 0", "0 2 started 0", "1 1 held 5 9", "2 1 released", "4 2 held 5 9"];
         assert_eq!(found(&lines), [Violation::FenceRepeated { key: 0, fence: 5 }]);
         let lines = ["write 1 1 0 2 taken", "write 2 2 0 1 taken"];
         assert_eq!(found(&lines), [Violation::StaleWrite { key: 0, fence: 1, newest: 2 }]);
-        let lines = ["0 1 asked 0", "1 1 held 1 9", "write 0 2 0 2 taken", "write 2 1 0 1 stale"];
+        let lines = ["0 1 started 0", "1 1 held 1 9", "write 0 2 0 2 taken", "write 2 1 0 1 stale"];
         assert_eq!(found(&lines), [Violation::ValidWriteRefused { key: 0, fence: 1, newest: 2 }]);
-        let lines = ["0 1 asked 0", "1 1 held 1 9", "9 1 told 9 5", "10 1 ran-out"];
+        let lines = ["0 1 started 0", "1 1 held 1 9", "9 1 loss-notified 9 5", "10 1 expired"];
         assert_eq!(found(&lines), [Violation::LossToldLate { session: 1 }]);
-        let in_time = ["0 1 asked 0", "1 1 held 1 9", "8 1 told 9 5", "10 1 ran-out"];
-        let asleep = ["0 1 asked 0", "1 1 held 1 9", "99 1 told 9 1000001", "100 1 ran-out"];
+        let in_time = ["0 1 started 0", "1 1 held 1 9", "8 1 loss-notified 9 5", "10 1 expired"];
+        let asleep = ["0 1 started 0", "1 1 held 1 9", "99 1 loss-notified 9 1000001", "100 1 expired"];
         assert_eq!((found(&in_time), found(&asleep)), (vec![], vec![]));
-        let lines = ["0 1 asked 0", "1 1 held 1 9", "2 1 ran-out", "3 1 extended"];
+        let lines = ["0 1 started 0", "1 1 held 1 9", "2 1 expired", "3 1 extended"];
         assert_eq!(found(&lines), [Violation::Revived { session: 1 }]);
     }
 }

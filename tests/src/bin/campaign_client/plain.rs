@@ -18,26 +18,26 @@ const RELEASE: &str =
 const TRIES: u32 = 20;
 
 /// How it is done.
-pub(crate) struct Recipe {
+pub(crate) struct PlainOptions {
     /// How many nodes it takes.
     pub(crate) votes: usize,
     pub(crate) validity: Validity,
     /// Whether keys go by themselves when their time is up.
-    pub(crate) runs_out: bool,
+    pub(crate) expires: bool,
     /// Whether fences are counted by a key beside each lock. Otherwise they are time itself, which grows from holder
     /// to holder as long as there is one at a time.
-    pub(crate) counts: bool,
+    pub(crate) counts_fences: bool,
 }
 
-impl Recipe {
-    pub(crate) fn usual(votes: usize) -> Self {
-        Self { votes, validity: Validity::FromRequest, runs_out: true, counts: false }
+impl PlainOptions {
+    pub(crate) fn standard(votes: usize) -> Self {
+        Self { votes, validity: Validity::FromRequest, expires: true, counts_fences: false }
     }
 }
 
 pub(crate) struct PlainLocks {
     nodes: Arc<Vec<PlainNode>>,
-    recipe: Recipe,
+    options: PlainOptions,
 }
 
 struct PlainNode {
@@ -46,7 +46,7 @@ struct PlainNode {
     timeout: Duration,
 }
 
-pub(crate) struct PlainHold {
+pub(crate) struct PlainGuard {
     nodes: Arc<Vec<PlainNode>>,
     names: Vec<String>,
     owner: String,
@@ -55,16 +55,16 @@ pub(crate) struct PlainHold {
 }
 
 impl PlainLocks {
-    pub(crate) fn new(nodes: &[String], recipe: Recipe, timeout: Duration) -> Self {
+    pub(crate) fn new(nodes: &[String], recipe: PlainOptions, timeout: Duration) -> Self {
         let timeout = match recipe.validity {
             Validity::FromRequest => timeout,
             Validity::FromAnswer => Duration::from_secs(10),
         };
         let node = |url: &String| PlainNode { url: url.clone(), connection: Mutex::new(None), timeout };
-        Self { nodes: Arc::new(nodes.iter().map(node).collect()), recipe }
+        Self { nodes: Arc::new(nodes.iter().map(node).collect()), options: recipe }
     }
 
-    pub(crate) async fn acquire(&self, keys: &[usize], ttl: Duration) -> Option<PlainHold> {
+    pub(crate) async fn acquire(&self, keys: &[usize], ttl: Duration) -> Option<PlainGuard> {
         // Several keys would need a transaction; one is enough to go wrong.
         let name = key_name(*keys.first()?);
         for _ in 0..TRIES {
@@ -76,31 +76,31 @@ impl PlainLocks {
         None
     }
 
-    async fn attempt(&self, name: &str, ttl: Duration) -> Option<PlainHold> {
+    async fn attempt(&self, name: &str, ttl: Duration) -> Option<PlainGuard> {
         let owner = format!("{:032x}", fastrand::u128(..));
         let asked = Instant::now();
         let mut set = cmd("SET");
         set.arg(name).arg(&owner).arg("NX");
-        if self.recipe.runs_out {
+        if self.options.expires {
             set.arg("PX").arg(ttl.as_millis().to_string());
         }
-        let granted = on_all(&self.nodes, |node, nodes| {
+        let granted = ask_all(&self.nodes, |node, nodes| {
             let set = set.clone();
             async move { nodes[node].ask::<Option<String>>(&set).await.flatten() }
         })
         .await;
-        let since = if self.recipe.validity == Validity::FromRequest { asked } else { Instant::now() };
-        let mut hold = PlainHold {
+        let since = if self.options.validity == Validity::FromRequest { asked } else { Instant::now() };
+        let mut hold = PlainGuard {
             nodes: Arc::clone(&self.nodes),
             names: vec![name.to_owned()],
             owner,
             fence: now_ns(),
             until: since + (ttl - ttl / 100 - Duration::from_millis(2)),
         };
-        if granted.len() >= self.recipe.votes && self.recipe.counts {
-            hold.fence = self.count(name).await;
+        if granted.len() >= self.options.votes && self.options.counts_fences {
+            hold.fence = self.increment_fence(name).await;
         }
-        if granted.len() >= self.recipe.votes && !hold.remaining().is_zero() {
+        if granted.len() >= self.options.votes && !hold.remaining().is_zero() {
             return Some(hold);
         }
         hold.release().await;
@@ -108,10 +108,10 @@ impl PlainLocks {
     }
 
     /// Counts one more holder on every node; the largest count is that of a node which has seen them all.
-    async fn count(&self, name: &str) -> u64 {
+    async fn increment_fence(&self, name: &str) -> u64 {
         let mut increment = cmd("INCR");
         increment.arg(format!("fence:{name}"));
-        let counts = on_all(&self.nodes, |node, nodes| {
+        let counts = ask_all(&self.nodes, |node, nodes| {
             let increment = increment.clone();
             async move { nodes[node].ask::<u64>(&increment).await }
         });
@@ -119,7 +119,7 @@ impl PlainLocks {
     }
 }
 
-impl PlainHold {
+impl PlainGuard {
     pub(crate) fn fence(&self) -> u64 {
         self.fence
     }
@@ -131,7 +131,7 @@ impl PlainHold {
     pub(crate) fn release(self) -> impl Future<Output = ()> + Send {
         let Self { nodes, names, owner, .. } = self;
         async move {
-            on_all(&nodes, |node, nodes| {
+            ask_all(&nodes, |node, nodes| {
                 let (names, owner) = (names.clone(), owner.clone());
                 async move {
                     for name in names {
@@ -146,7 +146,7 @@ impl PlainHold {
 }
 
 /// Asks all nodes at once; hands over what those said that did.
-async fn on_all<T: Send + 'static, F: Future<Output = Option<T>> + Send + 'static>(
+async fn ask_all<T: Send + 'static, F: Future<Output = Option<T>> + Send + 'static>(
     nodes: &Arc<Vec<PlainNode>>,
     ask: impl Fn(usize, Arc<Vec<PlainNode>>) -> F,
 ) -> Vec<T> {

@@ -3,36 +3,36 @@
 use std::process::Command;
 use std::sync::Arc;
 
-use super::foreign::{Doing, Foreign};
+use super::foreign::{ForeignLibrary, PeerTask};
 use super::rslock::Rslock;
 use super::sockets::Sockets;
-use crate::client::contender::Contender;
-use crate::client::ours::Ours;
+use crate::client::lock_client::LockClient;
 use crate::client::quorum_loop::QuorumLoop;
+use crate::client::redlock_client_loop::RedlockClient;
 use crate::client::round::cycles;
-use crate::worker::{Worker, orders};
+use crate::worker::{Worker, read_requests};
 
 /// The mode of this program in which it is one of them, as its first argument.
 pub(crate) const MODE: &str = "cycle";
 
 /// Somebody who takes and frees locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Entrant {
+pub(super) enum Peer {
     /// What nobody can beat.
     Sockets,
     /// What is written by hand.
     Loop,
     Ours,
     Rslock,
-    Foreign(Foreign),
+    Foreign(ForeignLibrary),
 }
 
-impl Entrant {
+impl Peer {
     const OF_THIS_PROGRAM: [Self; 4] = [Self::Sockets, Self::Loop, Self::Ours, Self::Rslock];
 
     /// All that can be had here.
     pub(super) fn all() -> Vec<Self> {
-        let foreign = Foreign::at_hand().into_iter().map(Self::Foreign);
+        let foreign = ForeignLibrary::installed().into_iter().map(Self::Foreign);
         Self::OF_THIS_PROGRAM.into_iter().chain(foreign).collect()
     }
 
@@ -40,7 +40,7 @@ impl Entrant {
         match self {
             Self::Sockets => "bare sockets",
             Self::Loop => QuorumLoop::NAME,
-            Self::Ours => Ours::NAME,
+            Self::Ours => RedlockClient::NAME,
             Self::Rslock => Rslock::NAME,
             Self::Foreign(foreign) => foreign.name(),
         }
@@ -59,14 +59,14 @@ impl Entrant {
     /// Starts its process, which has so many tasks.
     pub(super) fn start(self, tasks: usize, urls: &[String]) -> Worker {
         let command = match self {
-            Self::Foreign(foreign) => foreign.command(Doing::Cycle, tasks, urls),
+            Self::Foreign(foreign) => foreign.command(PeerTask::Cycle, tasks, urls),
             _ => self.of_this_program(tasks, urls),
         };
         Worker::start(command).unwrap_or_else(|error| panic!("{}: {error}", self.name()))
     }
 
     fn of_this_program(self, tasks: usize, urls: &[String]) -> Command {
-        let mut command = Worker::ourselves(MODE);
+        let mut command = Worker::start_self(MODE);
         command.arg(self.name()).arg(tasks.to_string()).args(urls);
         command
     }
@@ -75,31 +75,31 @@ impl Entrant {
 /// What a process of this program does.
 pub(crate) fn serve(arguments: &[String]) {
     let [name, tasks, urls @ ..] = arguments else { panic!("name, tasks, addresses") };
-    let entrant = Entrant::OF_THIS_PROGRAM.into_iter().find(|entrant| entrant.name() == name);
+    let entrant = Peer::OF_THIS_PROGRAM.into_iter().find(|entrant| entrant.name() == name);
     let tasks: usize = tasks.parse().expect("how many tasks");
     match entrant.expect("a known name") {
-        Entrant::Sockets => {
+        Peer::Sockets => {
             let mut sockets = Sockets::connect(urls);
             println!("ready");
-            for (key, time) in orders() {
-                sockets.cycles(tasks, |task| key_of(&key, task), time).tell();
+            for (key, time) in read_requests() {
+                sockets.cycles(tasks, |task| key_of(&key, task), time).print_report();
             }
         }
-        Entrant::Loop => serve_async::<QuorumLoop>(tasks, urls),
-        Entrant::Ours => serve_async::<Ours>(tasks, urls),
-        Entrant::Rslock => serve_async::<Rslock>(tasks, urls),
-        Entrant::Foreign(_) => unreachable!("not of this program"),
+        Peer::Loop => serve_async::<QuorumLoop>(tasks, urls),
+        Peer::Ours => serve_async::<RedlockClient>(tasks, urls),
+        Peer::Rslock => serve_async::<Rslock>(tasks, urls),
+        Peer::Foreign(_) => unreachable!("not of this program"),
     }
 }
 
-fn serve_async<C: Contender>(tasks: usize, urls: &[String]) {
+fn serve_async<C: LockClient>(tasks: usize, urls: &[String]) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.expect("a runtime can be built");
     let contender = Arc::new(runtime.block_on(C::connect(urls.to_vec())));
     println!("ready");
-    for (key, time) in orders() {
+    for (key, time) in read_requests() {
         let all = cycles(Arc::clone(&contender), tasks, |task| key_of(&key, task), time);
-        runtime.block_on(all).tell();
+        runtime.block_on(all).print_report();
     }
 }
 

@@ -5,18 +5,18 @@ use std::time::Duration;
 use super::Pair;
 use super::delay::Delays;
 use super::nodes::{Nodes, url};
-use super::stage::Stage;
+use super::runtime::BenchRuntime;
 
 /// What lies between a client and a node in the same data centre.
 pub(super) const NEAR: Duration = Duration::from_micros(500);
 
 /// Delays before both kinds of some nodes.
-pub(super) struct Far {
+pub(super) struct DelayedNodes {
     numbers: Vec<usize>,
     delays: Delays,
 }
 
-impl Far {
+impl DelayedNodes {
     /// Puts a delay before each of these nodes.
     pub(super) fn start(nodes: &Nodes, ways: impl IntoIterator<Item = (usize, Duration)>) -> Self {
         let ways: Vec<(usize, Duration)> = ways.into_iter().collect();
@@ -26,7 +26,7 @@ impl Far {
     }
 
     /// The two contenders on a choice of nodes; those that no delay was put before are as near as ever.
-    pub(super) fn pair(&self, stage: &Stage, nodes: &Nodes, choice: &[usize]) -> Pair {
+    pub(super) fn pair(&self, stage: &BenchRuntime, nodes: &Nodes, choice: &[usize]) -> Pair {
         let urls = |kind: usize| {
             let port = |number: &usize| match self.numbers.iter().position(|far| far == number) {
                 Some(place) => self.delays.ports[2 * place + kind],

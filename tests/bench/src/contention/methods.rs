@@ -7,12 +7,12 @@ use std::time::Duration;
 use redlock_client::{Guard, LockManager, Retry};
 use tokio::sync::{Mutex, MutexGuard};
 
-use crate::client::contender::TTL;
-use crate::peers::foreign::Foreign;
+use crate::client::lock_client::TTL;
+use crate::peers::foreign::ForeignLibrary;
 
 /// Which way, as one process tells it to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WayName {
+pub(crate) enum LockMethod {
     /// In line at the nodes, the client's default.
     InLine,
     /// Tasks of one process stand in line within it; nobody else wants the lock. What cannot be beaten.
@@ -20,10 +20,10 @@ pub(crate) enum WayName {
     /// The `rslock` crate, with this longest pause between attempts; none for its defaults.
     Rslock { pause_ms: Option<u64> },
     /// A library of another language, with its defaults.
-    Foreign(Foreign),
+    Foreign(ForeignLibrary),
 }
 
-impl fmt::Display for WayName {
+impl fmt::Display for LockMethod {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::InLine => write!(f, "in-line"),
@@ -35,7 +35,7 @@ impl fmt::Display for WayName {
     }
 }
 
-impl FromStr for WayName {
+impl FromStr for LockMethod {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -51,7 +51,7 @@ impl FromStr for WayName {
     }
 }
 
-impl WayName {
+impl LockMethod {
     /// Whether its nodes have the module.
     pub(crate) fn with_module(self) -> bool {
         !matches!(self, Self::Rslock { .. } | Self::Foreign(_))
@@ -60,28 +60,28 @@ impl WayName {
     /// The commands that it sends to nodes, as `INFO commandstats` has them.
     pub(crate) fn commands(self) -> &'static [&'static str] {
         match self {
-            Self::Rslock { .. } | Self::Foreign(Foreign::Pottery) => &["set", "eval", "evalsha"],
-            Self::Foreign(Foreign::NodeRedlock) => &["evalsha", "eval"],
+            Self::Rslock { .. } | Self::Foreign(ForeignLibrary::Pottery) => &["set", "eval", "evalsha"],
+            Self::Foreign(ForeignLibrary::NodeRedlock) => &["evalsha", "eval"],
             _ => &["redlock.acquire", "redlock.extend", "redlock.release"],
         }
     }
 }
 
 /// A way that is connected to its nodes.
-pub(crate) enum Way {
+pub(crate) enum ConnectedLock {
     InLine(LockManager),
     Fifo { manager: LockManager, line: Mutex<()> },
     Rslock(rslock::LockManager),
 }
 
 /// A lock that is held, in some way.
-pub(crate) enum Held<'a> {
+pub(crate) enum HeldLock<'a> {
     Guard(Guard),
     InTurn(Guard, MutexGuard<'a, ()>),
     Rslock(rslock::Lock),
 }
 
-impl Held<'_> {
+impl HeldLock<'_> {
     /// Whether the lock may be believed; who cannot tell believes.
     pub(crate) fn is_valid(&self) -> bool {
         match self {
@@ -91,24 +91,24 @@ impl Held<'_> {
     }
 }
 
-impl Way {
-    pub(crate) async fn connect(name: WayName, urls: Vec<String>) -> Self {
+impl ConnectedLock {
+    pub(crate) async fn connect(name: LockMethod, urls: Vec<String>) -> Self {
         let count = urls.len();
         let manager = |urls| {
             let retry = Retry::exponential(Duration::from_millis(5), Duration::from_millis(250));
             LockManager::builder().nodes(urls).retry(retry).build().expect("addresses of the bench itself")
         };
         let way = match name {
-            WayName::InLine => Self::InLine(manager(urls)),
-            WayName::Fifo => Self::Fifo { manager: manager(urls), line: Mutex::new(()) },
-            WayName::Rslock { pause_ms } => {
+            LockMethod::InLine => Self::InLine(manager(urls)),
+            LockMethod::Fifo => Self::Fifo { manager: manager(urls), line: Mutex::new(()) },
+            LockMethod::Rslock { pause_ms } => {
                 let mut manager = rslock::LockManager::new(urls);
                 if let Some(pause_ms) = pause_ms {
                     manager.set_retry(u32::MAX, Duration::from_millis(pause_ms));
                 }
                 Self::Rslock(manager)
             }
-            WayName::Foreign(_) => unreachable!("not of this program"),
+            LockMethod::Foreign(_) => unreachable!("not of this program"),
         };
         // The first lock is taken when every node is connected, or known not to be.
         let key = format!("connect:{:016x}", fastrand::u64(..));
@@ -119,38 +119,38 @@ impl Way {
         way
     }
 
-    pub(crate) async fn acquire(&self, key: &str) -> Held<'_> {
+    pub(crate) async fn acquire(&self, key: &str) -> HeldLock<'_> {
         match self {
             Self::InLine(manager) => loop {
                 if let Ok(guard) = manager.acquire(key, TTL).await {
-                    return Held::Guard(guard);
+                    return HeldLock::Guard(guard);
                 }
             },
             Self::Fifo { manager, line } => {
                 let turn = line.lock().await;
                 loop {
                     if let Ok(guard) = manager.try_acquire(key, TTL).await {
-                        return Held::InTurn(guard, turn);
+                        return HeldLock::InTurn(guard, turn);
                     }
                 }
             }
             Self::Rslock(manager) => loop {
                 if let Ok(lock) = manager.lock(key, TTL).await {
-                    return Held::Rslock(lock);
+                    return HeldLock::Rslock(lock);
                 }
             },
         }
     }
 
-    pub(crate) async fn release(&self, held: Held<'_>) {
+    pub(crate) async fn release(&self, held: HeldLock<'_>) {
         match (self, held) {
-            (_, Held::Guard(guard)) => drop(guard.release().await),
-            (_, Held::InTurn(guard, turn)) => {
+            (_, HeldLock::Guard(guard)) => drop(guard.release().await),
+            (_, HeldLock::InTurn(guard, turn)) => {
                 guard.release().await;
                 drop(turn);
             }
-            (Self::Rslock(manager), Held::Rslock(lock)) => manager.unlock(&lock).await,
-            (_, Held::Rslock(_)) => unreachable!("a lock goes back the way it came"),
+            (Self::Rslock(manager), HeldLock::Rslock(lock)) => manager.unlock(&lock).await,
+            (_, HeldLock::Rslock(_)) => unreachable!("a lock goes back the way it came"),
         }
     }
 }

@@ -10,50 +10,50 @@ use crate::{Answer, Clock, SOON, Server, Wire, eventually};
 
 /// Something that takes the commands of the contract, on several connections, and whose time stands still
 /// unless it is moved.
-pub trait Subject {
+pub trait NodeUnderTest {
     /// Runs a command on a connection.
     fn call(&mut self, connection: u64, words: &[&[u8]]) -> Answer;
     /// Lets time pass.
-    fn pass(&mut self, ms: u64);
+    fn advance(&mut self, ms: u64);
     /// Deletes a key as an administrator would.
     fn delete(&mut self, key: &[u8]);
     /// Puts a string under a key, as a client that locks with `SET` would.
-    fn plant_string(&mut self, key: &[u8]);
+    fn set_string(&mut self, key: &[u8]);
     /// Puts a value of another type under a key.
-    fn plant_list(&mut self, key: &[u8]);
+    fn set_list(&mut self, key: &[u8]);
     /// Ends a connection. Its number may be used again, for another one.
     fn close(&mut self, connection: u64);
     /// The next announcement to those who wait, in the order in which they were made: channel and message.
-    fn heard(&mut self) -> String;
+    fn next_push(&mut self) -> String;
     /// A counter of `INFO redlock`.
     fn counter(&mut self, name: &str) -> u64;
 }
 
 /// The pure core.
 #[derive(Debug)]
-pub struct Pure {
+pub struct CoreNode {
     node: MemoryNode,
     now: Millis,
-    said: VecDeque<String>,
+    pushes: VecDeque<String>,
     /// How often each connection was closed: no two are the same.
     closed: HashMap<u64, u64>,
 }
 
 /// A running server with the module, its clock frozen.
 #[derive(Debug)]
-pub struct Real {
+pub struct ServerNode {
     server: Server,
     clock: Clock,
-    wires: HashMap<u64, Wire>,
-    news: Wire,
+    connections: HashMap<u64, Wire>,
+    subscription: Wire,
 }
 
-impl Default for Pure {
+impl Default for CoreNode {
     fn default() -> Self {
         Self {
             node: MemoryNode::new("pure"),
             now: Millis::START,
-            said: VecDeque::new(),
+            pushes: VecDeque::new(),
             closed: HashMap::new(),
         }
     }
@@ -62,25 +62,25 @@ impl Default for Pure {
 /// What every channel of an announcement begins with.
 const CHANNELS: &str = "redlock:grant:";
 
-fn announcement(channel: &[u8], message: &[u8]) -> String {
+fn push_text(channel: &[u8], message: &[u8]) -> String {
     let (channel, message) = (String::from_utf8_lossy(channel), String::from_utf8_lossy(message));
     format!("{} {message}", channel.strip_prefix(CHANNELS).expect("a channel of the module"))
 }
 
-impl Pure {
+impl CoreNode {
     /// Does what a node does by itself, and tells what can be seen of it: how many locks are held, how many wait,
     /// and how many locks were handed on.
     pub fn settle(&mut self) -> [u64; 3] {
         self.node.sweep(self.now);
         let made = self.node.take_announcements().into_iter();
-        self.said.extend(made.map(|made| announcement(&made.channel, &made.message)));
+        self.pushes.extend(made.map(|made| push_text(&made.channel, &made.message)));
         [self.node.node().held(), self.node.node().waiters(), self.counter("handoffs")]
     }
 
     /// What was announced and not heard yet.
-    pub fn unheard(&mut self) -> usize {
+    pub fn unread_pushes(&mut self) -> usize {
         self.settle();
-        self.said.len()
+        self.pushes.len()
     }
 
     fn id(&self, connection: u64) -> u64 {
@@ -88,7 +88,7 @@ impl Pure {
     }
 }
 
-impl Subject for Pure {
+impl NodeUnderTest for CoreNode {
     fn call(&mut self, connection: u64, words: &[&[u8]]) -> Answer {
         match self.node.execute(words, self.id(connection), self.now) {
             Ok(Reply::Integer(number)) => Answer::Int(i64::try_from(number).expect("fences fit a reply")),
@@ -105,7 +105,7 @@ impl Subject for Pure {
         }
     }
 
-    fn pass(&mut self, ms: u64) {
+    fn advance(&mut self, ms: u64) {
         self.now = Millis(self.now.0 + ms);
     }
 
@@ -113,11 +113,11 @@ impl Subject for Pure {
         self.node.delete(key);
     }
 
-    fn plant_string(&mut self, key: &[u8]) {
+    fn set_string(&mut self, key: &[u8]) {
         self.node.plant(key, Occupant::ForeignString);
     }
 
-    fn plant_list(&mut self, key: &[u8]) {
+    fn set_list(&mut self, key: &[u8]) {
         self.node.plant(key, Occupant::OtherType);
     }
 
@@ -126,9 +126,9 @@ impl Subject for Pure {
         *self.closed.entry(connection).or_default() += 1;
     }
 
-    fn heard(&mut self) -> String {
+    fn next_push(&mut self) -> String {
         self.settle();
-        self.said.pop_front().unwrap_or_default()
+        self.pushes.pop_front().unwrap_or_default()
     }
 
     fn counter(&mut self, name: &str) -> u64 {
@@ -144,25 +144,25 @@ fn answer(value: Value) -> Answer {
     }
 }
 
-impl Default for Real {
+impl Default for ServerNode {
     fn default() -> Self {
         let (server, clock) = Server::start_frozen();
         let mut news = server.connect();
         news.call(&["PSUBSCRIBE", &format!("{CHANNELS}*")]);
-        Self { server, clock, wires: HashMap::new(), news }
+        Self { server, clock, connections: HashMap::new(), subscription: news }
     }
 }
 
-impl Real {
+impl ServerNode {
     fn wire(&mut self, connection: u64) -> &mut Wire {
-        self.wires.entry(connection).or_insert_with(|| self.server.connect())
+        self.connections.entry(connection).or_insert_with(|| self.server.connect())
     }
 
     /// Waits until the server has done by itself what can be seen of the core.
     ///
     /// # Panics
     /// When it does something else, with what it has done.
-    pub fn settle_as(&mut self, expected: [u64; 3]) {
+    pub fn wait_until_settled(&mut self, expected: [u64; 3]) {
         let mut seen = [0; 3];
         let is_so = || {
             seen = ["locks", "waiters", "handoffs"].map(|name| self.counter(name));
@@ -173,12 +173,12 @@ impl Real {
     }
 }
 
-impl Subject for Real {
+impl NodeUnderTest for ServerNode {
     fn call(&mut self, connection: u64, words: &[&[u8]]) -> Answer {
         self.wire(connection).call(words)
     }
 
-    fn pass(&mut self, ms: u64) {
+    fn advance(&mut self, ms: u64) {
         self.clock.advance_module(Duration::from_millis(ms));
     }
 
@@ -186,17 +186,17 @@ impl Subject for Real {
         self.wire(0).call(&[b"DEL", key]);
     }
 
-    fn plant_string(&mut self, key: &[u8]) {
+    fn set_string(&mut self, key: &[u8]) {
         self.wire(0).call(&[b"SET", key, b"a plain client's value"]);
     }
 
-    fn plant_list(&mut self, key: &[u8]) {
+    fn set_list(&mut self, key: &[u8]) {
         self.delete(key);
         self.wire(0).call(&[b"RPUSH", key, b"item"]);
     }
 
     fn close(&mut self, connection: u64) {
-        let Some(mut wire) = self.wires.remove(&connection) else { return };
+        let Some(mut wire) = self.connections.remove(&connection) else { return };
         let id = wire.call(&["CLIENT", "ID"]).int().to_string();
         drop(wire);
         let mut witness = self.server.connect();
@@ -205,10 +205,10 @@ impl Subject for Real {
         });
     }
 
-    fn heard(&mut self) -> String {
-        let message = self.news.receive().expect("a message");
+    fn next_push(&mut self) -> String {
+        let message = self.subscription.receive().expect("a message");
         let parts = message.list();
-        announcement(parts[2].string().as_bytes(), parts[3].string().as_bytes())
+        push_text(parts[2].string().as_bytes(), parts[3].string().as_bytes())
     }
 
     fn counter(&mut self, name: &str) -> u64 {
