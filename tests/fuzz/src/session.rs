@@ -382,9 +382,10 @@ impl Driver {
             }
             Some(Event::Extended) => {
                 assert!(matches!(self.phase, Phase::Held(_)) && is_valid, "extended when it was over");
-                let request = self.extension.take().expect("extended without a request");
+                let request = self.extension.take();
                 let granted = |node| {
-                    self.sent.iter().any(|sent| sent.node == node && sent.request == request && sent.granted)
+                    let is_of_it = |sent: &&Sent| sent.node == node && Some(sent.request) == request;
+                    self.sent.iter().filter(is_of_it).any(|sent| sent.granted)
                 };
                 assert!(self.is_wild || self.majority(granted), "extended by less than a majority");
             }
