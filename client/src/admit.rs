@@ -3,8 +3,9 @@
 use crate::Error;
 use crate::driver::{Deed, Question};
 use crate::manager::LockManager;
+use redlock_contract::commands::Verb;
 use redlock_proto::admission::Terms;
-use redlock_proto::{Failure, FailureKind, NodeSet};
+use redlock_proto::{Failure, NodeSet};
 
 impl LockManager {
     /// Lets one node vote (`REDLOCK.ADMIT`): with fences above `terms.floor`, after a wait of `terms.wait_ms`
@@ -30,12 +31,12 @@ impl LockManager {
         if node >= self.shared().settings.names.len() {
             return Err(Error::invalid("there is no such node"));
         }
-        let words = ["REDLOCK.ADMIT", node_id, &terms.floor.to_string(), &terms.wait_ms.to_string()];
+        let words = [Verb::Admit.name(), node_id, &terms.floor.to_string(), &terms.wait_ms.to_string()];
         let words = words.map(|word| word.as_bytes().to_vec()).to_vec();
         let said = self.survey_of(Question::Deed(Deed(words)), NodeSet::one(node)).await?;
         let said = said.into_iter().next().ok_or(Error::NoRuntime)?.said;
         Ok(said.and_then(|frame| match frame.complaint() {
-            Some(complaint) => Err(Failure::new(FailureKind::Rejected, complaint)),
+            Some(complaint) => Err(Failure::rejected(complaint)),
             None => Ok(()),
         }))
     }
@@ -45,6 +46,7 @@ impl LockManager {
 mod tests {
     use super::*;
     use crate::Query;
+    use redlock_proto::FailureKind;
     use std::time::Duration;
 
     #[tokio::test]

@@ -158,7 +158,7 @@ fn judge(quorum: Quorum, ballot: &Ballot, fence: u64) -> Judgement {
 fn number(said: Result<Frame, Failure>) -> Result<Option<u64>, Failure> {
     let frame = said?;
     if let Some(complaint) = frame.complaint() {
-        return Err(Failure::new(FailureKind::Rejected, complaint));
+        return Err(Failure::rejected(complaint));
     }
     match frame {
         Frame::Nil => Ok(None),

@@ -4,6 +4,8 @@ use crate::Error;
 use crate::driver::{Question, Sighted};
 use crate::manager::LockManager;
 use crate::wire::Frame;
+use redlock_contract::Role;
+use redlock_contract::fields::node as fields;
 use redlock_proto::{Failure, FailureKind, Quorum};
 use std::sync::Arc;
 use std::time::Duration;
@@ -107,27 +109,28 @@ impl LockManager {
 fn state(said: Sighted) -> Result<NodeState, Failure> {
     let frame = said.said?;
     if let Some(complaint) = frame.complaint() {
-        return Err(Failure::new(FailureKind::Rejected, complaint));
+        return Err(Failure::rejected(complaint));
     }
     let number = |name| frame.field(name)?.as_integer().and_then(|number| u64::try_from(number).ok());
     let milliseconds = |name| number(name).map(Duration::from_millis);
     let text = |name| Some(frame.field(name).and_then(Frame::as_text)?.to_owned());
     let state = || {
         Some(NodeState {
-            id: text("node-id")?,
-            version: text("version")?,
-            quarantine: Duration::from_millis(number("quarantine-ms")?),
-            is_replica: text("role").as_deref() == Some("replica"),
-            locks: number("locks").unwrap_or_default(),
-            waiters: number("waiters").unwrap_or_default(),
-            fence: number("fence").unwrap_or_default(),
-            longest_lease: milliseconds("longest-lease-ms")
+            id: text(fields::ID)?,
+            version: text(fields::VERSION)?,
+            quarantine: Duration::from_millis(number(fields::QUARANTINE_MS)?),
+            is_replica: text(fields::ROLE).as_deref() == Some(Role::Replica.name()),
+            locks: number(fields::LOCKS).unwrap_or_default(),
+            waiters: number(fields::WAITERS).unwrap_or_default(),
+            fence: number(fields::FENCE).unwrap_or_default(),
+            longest_lease: milliseconds(fields::LONGEST_LEASE_MS)
                 .or_else(|| milliseconds("longest-ttl-ms"))
                 .unwrap_or_default(),
-            max_ttl: milliseconds("max-ttl-ms"),
-            incarnation: number("incarnation"),
-            high_water: number("high-water"),
-            non_voting: (number("voting") == Some(0)).then(|| text("non-voting-reason").unwrap_or_default()),
+            max_ttl: milliseconds(fields::MAX_TTL_MS),
+            incarnation: number(fields::INCARNATION),
+            high_water: number(fields::HIGH_WATER),
+            non_voting: (number(fields::VOTING) == Some(0))
+                .then(|| text(fields::NON_VOTING_REASON).unwrap_or_default()),
         })
     };
     state().ok_or_else(|| Failure::new(FailureKind::Rejected, "a reply that makes no sense"))

@@ -5,6 +5,7 @@ use crate::driver::{Question, Sighted};
 use crate::manager::LockManager;
 use crate::query::Query;
 use crate::wire::Frame;
+use redlock_contract::fields::lock as fields;
 use redlock_proto::inspection::{LockInfo, LockStatus, NodeStatus, lock_status};
 use redlock_proto::{Failure, FailureKind};
 use std::sync::Arc;
@@ -100,7 +101,7 @@ impl NodeInspection {
 fn sighting(said: Sighted) -> Result<Option<LockInfo>, Failure> {
     let frame = said.said?;
     if let Some(complaint) = frame.complaint() {
-        return Err(Failure::new(FailureKind::Rejected, complaint));
+        return Err(Failure::rejected(complaint));
     }
     if matches!(frame, Frame::Nil) {
         return Ok(None);
@@ -108,12 +109,12 @@ fn sighting(said: Sighted) -> Result<Option<LockInfo>, Failure> {
     let number = |name| u64::try_from(frame.field(name)?.as_integer()?).ok();
     let milliseconds = |name| number(name).map(Duration::from_millis);
     let record = || {
-        let label = frame.field("label").and_then(Frame::as_bytes).unwrap_or_default();
+        let label = frame.field(fields::LABEL).and_then(Frame::as_bytes).unwrap_or_default();
         let label = String::from_utf8_lossy(label).into_owned();
-        let mut record = LockInfo::new(number("fence")?, label, milliseconds("pttl")?);
-        record.held = milliseconds("held-ms").unwrap_or_default();
-        record.extensions = number("extensions").unwrap_or_default();
-        record.waiters = number("waiters").unwrap_or_default();
+        let mut record = LockInfo::new(number(fields::FENCE)?, label, milliseconds(fields::TIME_LEFT_MS)?);
+        record.held = milliseconds(fields::HELD_MS).unwrap_or_default();
+        record.extensions = number(fields::EXTENSIONS).unwrap_or_default();
+        record.waiters = number(fields::WAITERS).unwrap_or_default();
         Some(record)
     };
     record().map(Some).ok_or_else(|| Failure::new(FailureKind::Rejected, "a reply that makes no sense"))

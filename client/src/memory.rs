@@ -17,9 +17,6 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 // What a client expects of a node that is raised is what a node does.
-const _: () = assert!(redlock_proto::fence_reach::RAISE_CAP == redlock_core::fence::RAISE_CAP);
-const _: () = assert!(redlock_proto::fence_reach::RAISE_STEP == redlock_core::fence::RAISE_STEP);
-const _: () = assert!(redlock_proto::fence_reach::MAX_FENCE == redlock_core::fence::MAX_FENCE);
 
 /// Some nodes in memory, to be shared by managers and told to misbehave.
 #[derive(Clone)]

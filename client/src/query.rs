@@ -4,7 +4,9 @@ use crate::Error;
 use crate::driver::{Message, Question, Sighted};
 use crate::manager::LockManager;
 use crate::wire::Frame;
-use redlock_proto::{Failure, FailureKind, NodeSet};
+use redlock_contract::TYPE_NAME;
+use redlock_contract::commands::Verb;
+use redlock_proto::{Failure, NodeSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,13 +53,13 @@ impl Query {
     /// `REDLOCK.NODE`, with all its fields.
     #[must_use]
     pub fn node() -> Self {
-        Self::of(&["REDLOCK.NODE"])
+        Self::of(&[Verb::Node.name()])
     }
 
     /// `REDLOCK.INSPECT key`, for a key as the nodes know it, with its prefix.
     #[must_use]
     pub fn inspect(key: impl Into<Vec<u8>>) -> Self {
-        Self { words: vec![b"REDLOCK.INSPECT".to_vec(), key.into()] }
+        Self { words: vec![Verb::Inspect.name().into(), key.into()] }
     }
 
     /// `TYPE key`, for a key as the nodes know it: `none` if there is none, `string` if somebody may have locked it
@@ -78,7 +80,7 @@ impl Query {
     #[must_use]
     pub fn scan_locks(cursor: u64, pattern: impl Into<Vec<u8>>, count: u32) -> Self {
         let (cursor, count) = (cursor.to_string(), count.to_string());
-        let mut query = Self::of(&["SCAN", &cursor, "COUNT", &count, "TYPE", LOCK_TYPE, "MATCH"]);
+        let mut query = Self::of(&["SCAN", &cursor, "COUNT", &count, "TYPE", TYPE_NAME, "MATCH"]);
         query.words.push(pattern.into());
         query
     }
@@ -101,9 +103,6 @@ impl Query {
         self.words.iter().map(Vec::as_slice).collect()
     }
 }
-
-/// What `TYPE` says of a lock.
-const LOCK_TYPE: &str = "redlock-1";
 
 /// What one node answered to a [`Query`].
 #[derive(Clone, Debug)]
@@ -230,7 +229,7 @@ impl LockManager {
 
 fn reply(name: &Arc<str>, sighted: Sighted) -> NodeReply {
     let said = sighted.said.and_then(|frame| match frame.complaint() {
-        Some(complaint) => Err(Failure::new(FailureKind::Rejected, complaint)),
+        Some(complaint) => Err(Failure::rejected(complaint)),
         None => Ok(Said(frame)),
     });
     NodeReply { node: Arc::clone(name), said, latency: sighted.took }
@@ -239,6 +238,7 @@ fn reply(name: &Arc<str>, sighted: Sighted) -> NodeReply {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use redlock_proto::FailureKind;
 
     fn spelled(query: &Query) -> String {
         let words: Vec<_> = query.words().into_iter().map(String::from_utf8_lossy).collect();

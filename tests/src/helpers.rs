@@ -1,7 +1,7 @@
 //! What many tests of one server do first.
 
 use crate::{Answer, Builder, Clock, Server, Wire};
-use redlock_core::proof::Unverified;
+use redlock_contract::grant::Unverified;
 
 /// Starts a server whose module sees a clock that stands still, over restarts too, so that every number is exact.
 #[must_use]

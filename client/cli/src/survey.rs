@@ -3,7 +3,7 @@
 use crate::duration::millis;
 use crate::exit::Failure as Stop;
 use redlock_client::{Failure, LockManager, NodeReply, Query, Said};
-use redlock_core::durable::NonVoting;
+use redlock_contract::NonVoting;
 use redlock_proto::Quorum;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -68,28 +68,15 @@ impl Identity {
     }
 }
 
-/// All reasons that the present module knows.
-const REASONS: [NonVoting; 6] = [
-    NonVoting::Replica,
-    NonVoting::CopiedState,
-    NonVoting::ForeignData,
-    NonVoting::NoState,
-    NonVoting::SeveralStates,
-    NonVoting::Asked,
-];
-
-fn reason(word: &str) -> Option<NonVoting> {
-    REASONS.into_iter().find(|reason| reason.name() == word)
-}
-
 /// Why a server does not vote, as a clause. A later module may have reasons that are not known here.
 pub(crate) fn explanation(word: &str) -> String {
-    reason(word).map_or_else(|| format!("its reason is {word:?}"), |reason| reason.explanation().to_owned())
+    NonVoting::named(word)
+        .map_or_else(|| format!("its reason is {word:?}"), |reason| reason.explanation().to_owned())
 }
 
 /// What the operator does about a node that does not vote.
 pub(crate) fn remedy(word: &str, node: &str) -> String {
-    match reason(word) {
+    match NonVoting::named(word) {
         Some(reason @ NonVoting::SeveralStates) => reason.remedy().to_owned(),
         _ => format!("run `redlock admit {node}` once the server that it replaces is stopped"),
     }
@@ -315,7 +302,6 @@ mod tests {
         assert_eq!(explanation("a-later-one"), "its reason is \"a-later-one\"");
         assert!(remedy("replica", "a:1").contains("`redlock admit a:1`"));
         assert!(remedy("several-state-files", "a:1").contains("move the others out of its dir"));
-        assert!(REASONS.iter().all(|known| reason(known.name()) == Some(*known)));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What a node can say, and what becomes of it.
 
+use redlock_contract::ErrorCode;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,6 +56,8 @@ pub enum Vote {
 pub struct Failure {
     /// What kind of failure.
     pub kind: FailureKind,
+    /// The code of the error that the node replied with, if it did and the contract lists the code.
+    pub code: Option<ErrorCode>,
     /// More, for people. Never a secret.
     pub detail: Arc<str>,
 }
@@ -77,7 +80,14 @@ impl Failure {
     /// A failure of a kind, with more to say.
     #[must_use]
     pub fn new(kind: FailureKind, detail: impl Into<Arc<str>>) -> Self {
-        Self { kind, detail: detail.into() }
+        Self { kind, code: None, detail: detail.into() }
+    }
+
+    /// The node replied with this error.
+    #[must_use]
+    pub fn rejected(error: impl Into<Arc<str>>) -> Self {
+        let detail = error.into();
+        Self { kind: FailureKind::Rejected, code: ErrorCode::of(detail.as_bytes()), detail }
     }
 
     /// Whether the node may have done what it was asked.

@@ -225,8 +225,8 @@ fn quarantine(vote: &Vote) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fence_reach::{MAX_FENCE, RAISE_CAP, RAISE_STEP};
     use crate::{Failure, FailureKind};
+    use redlock_contract::limits::{MAX_FENCE, RAISE_CAP, RAISE_STEP};
 
     /// Votes in short: `g7` granted with 7, `r` refused, `q9` quarantined for 9 ms, `x` failed, `.` pending.
     fn ballot(votes: &str) -> Ballot {

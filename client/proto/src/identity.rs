@@ -4,6 +4,7 @@
 //! that nobody admitted, a copy of the node from before its last start, a node whose disk was restored. The nodes
 //! guard against that themselves. A client also can: it has seen the node before.
 
+use redlock_contract::Origin;
 use std::fmt;
 
 /// What a node says of itself when a connection begins. An older module says its id only.
@@ -19,15 +20,6 @@ pub struct NodeIdentity {
     pub origin: Option<Origin>,
     /// Whether the node votes. A node that does not vote refuses every acquire and every extension itself.
     pub is_voting: Option<bool>,
-}
-
-/// How a node came to be part of its group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
-    /// It started without state of its own.
-    New,
-    /// An operator admitted it in the place of another node.
-    Admitted,
 }
 
 /// How a client knows a node that it accepts.

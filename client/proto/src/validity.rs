@@ -1,5 +1,6 @@
 //! For how long a lock may be believed.
 
+use redlock_contract::drift;
 use std::time::Duration;
 
 /// How far the clocks of a client and a node may drift apart while a lock is held.
@@ -12,10 +13,10 @@ pub struct Drift {
     constant: Duration,
 }
 
-/// One percent and two milliseconds.
+/// The allowance that nodes make, too: see [`redlock_contract::drift`].
 impl Default for Drift {
     fn default() -> Self {
-        Self { share: 0.01, constant: Duration::from_millis(2) }
+        Self { share: drift::PER_CENT as f64 / 100.0, constant: Duration::from_millis(drift::CONSTANT_MS) }
     }
 }
 

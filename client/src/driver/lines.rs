@@ -4,7 +4,7 @@ use super::record::grant_of;
 use super::{Driver, SessionId};
 use crate::observe;
 use crate::queue_support::QueueSupport;
-use redlock_core::proof::Unverified;
+use redlock_contract::grant::Unverified;
 use redlock_proto::{Failure, Moment, QueueRequest};
 use std::time::Duration;
 

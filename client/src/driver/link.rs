@@ -10,6 +10,7 @@ use crate::connect::{self, ConnectFailure, Identity, Ready, Stream, Target};
 use crate::queue_support::{NoQueue, QueueSupport};
 use crate::wire::{self, Said};
 use bytes::{Buf, BytesMut};
+use redlock_contract::ErrorCode;
 use redlock_proto::identity::NodeIdentity;
 use redlock_proto::{Failure, FailureKind, Moment};
 use std::collections::VecDeque;
@@ -466,8 +467,8 @@ impl Link {
 /// connection finds it. A release that was refused so is due there as well.
 fn demotion(target: &Target, frame: &wire::Frame) -> Option<Failure> {
     match frame {
-        wire::Frame::Error(text) if text.starts_with(b"READONLY") && target.may_move() => {
-            Some(Failure::new(FailureKind::Rejected, frame.complaint().unwrap_or_default()))
+        wire::Frame::Error(text) if ErrorCode::of(text) == Some(ErrorCode::ReadOnly) && target.may_move() => {
+            Some(Failure::rejected(frame.complaint().unwrap_or_default()))
         }
         _ => None,
     }

@@ -6,6 +6,8 @@ use super::message::SessionId;
 use crate::hold::Hold;
 use crate::wire;
 use bytes::BytesMut;
+use redlock_contract::ErrorCode;
+use redlock_contract::limits::DEFAULT_LATE_WINDOW_MS;
 use redlock_proto::{Ask, Failure, Moment, Request};
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,7 +15,7 @@ use std::time::Duration;
 
 /// How much longer than its time to live a lock may linger on a node that we could not reach: as long as a
 /// node bars late requests.
-const OWED_BEYOND_TTL: Duration = Duration::from_secs(10);
+const OWED_BEYOND_TTL: Duration = Duration::from_millis(DEFAULT_LATE_WINDOW_MS);
 
 /// How often a bar is set up anew that came too late: more requests than that are hardly on their way, and a node that
 /// always says that it has freed something is not to be believed.
@@ -21,11 +23,12 @@ const MOST_BARS: u8 = 4;
 
 /// Whether a release has to be sent again: the node did not get it, or could not do it just then.
 fn is_to_be_repeated(outcome: &Result<wire::Frame, Failure>) -> bool {
-    const PASSING: [&[u8]; 6] =
-        [b"BUSY ", b"LOADING ", b"MASTERDOWN ", b"READONLY ", b"MISCONF ", b"NOREPLICAS "];
+    use ErrorCode::{Busy, Loading, MasterDown, Misconf, NoReplicas, ReadOnly};
     match outcome {
         Err(_) => true,
-        Ok(wire::Frame::Error(text)) => PASSING.iter().any(|word| text.starts_with(word)),
+        Ok(wire::Frame::Error(text)) => {
+            matches!(ErrorCode::of(text), Some(Busy | Loading | MasterDown | ReadOnly | Misconf | NoReplicas))
+        }
         Ok(_) => false,
     }
 }

@@ -6,7 +6,8 @@ use crate::hold::Hold;
 use crate::lease::Loss;
 use crate::settings::Settings;
 use crate::wire::Frame;
-use redlock_core::proof::{GrantMessage, Stamped};
+use redlock_contract::grant::{GrantMessage, Stamped};
+use redlock_contract::{ErrorCode, Quarantine};
 use redlock_proto::lock_state::Over;
 use redlock_proto::{
     Ask, Drift, Event, Failure, FailureKind, Grant, LockState, Moment, QueueRequest, Refusal,
@@ -243,11 +244,14 @@ pub(super) fn reply_of(outcome: Result<Frame, Failure>, request: &Request) -> Re
         Frame::Nil => Reply::Nil,
         Frame::Array(parts) if matches!(request.ask, Ask::Wait { .. }) => queued(parts),
         Frame::Error(_) => {
-            let complaint = frame.complaint().unwrap_or_default();
-            match quarantine(&complaint) {
-                Some(left) => Reply::Quarantined { left },
-                None if is_line_full(&complaint, request) => Reply::Nil,
-                None => rejected(&complaint),
+            let failure = Failure::rejected(frame.complaint().unwrap_or_default());
+            match (failure.code, Quarantine::parse(failure.detail.as_bytes())) {
+                (_, Some(Quarantine { left_ms })) => {
+                    Reply::Quarantined { left: Duration::from_millis(left_ms) }
+                }
+                // The queue is full: refused, as a client that does not queue is.
+                (Some(ErrorCode::Waiters), _) if matches!(request.ask, Ask::Wait { .. }) => Reply::Nil,
+                _ => Reply::Failed(failure),
             }
         }
         _ => garbled("a reply of a kind that the command does not have"),
@@ -276,20 +280,4 @@ pub(super) fn grant_of(message: &GrantMessage<'_>) -> Option<Grant> {
 /// A reply that makes no sense says nothing about what the node did.
 fn garbled(why: &str) -> Reply {
     Reply::Failed(Failure::new(FailureKind::Cut, why))
-}
-
-fn rejected(why: &str) -> Reply {
-    Reply::Failed(Failure::new(FailureKind::Rejected, why))
-}
-
-/// Whether the lock is held, and the line for it full: refused, as whoever does not wait is.
-fn is_line_full(complaint: &str, request: &Request) -> bool {
-    matches!(request.ask, Ask::Wait { .. }) && complaint.starts_with("REDLOCKWAITERS ")
-}
-
-/// How long a node waits, if that is what it complains of: `REDLOCKQUARANTINE … <ms left>`.
-fn quarantine(complaint: &str) -> Option<Duration> {
-    complaint.strip_prefix("REDLOCKQUARANTINE")?;
-    let left = complaint.rsplit(|c: char| !c.is_ascii_digit()).find(|word| !word.is_empty())?;
-    left.parse().ok().map(Duration::from_millis)
 }

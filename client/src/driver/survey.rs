@@ -2,6 +2,7 @@
 
 use crate::query::Query;
 use crate::wire::Frame;
+use redlock_contract::commands::Verb;
 use redlock_proto::{Failure, Moment, NodeSet};
 use std::fmt;
 use std::time::Duration;
@@ -33,8 +34,8 @@ impl fmt::Debug for Deed {
 impl Question {
     pub(super) fn words(&self) -> Vec<&[u8]> {
         match self {
-            Self::Inspect(key) => vec![b"REDLOCK.INSPECT", key],
-            Self::Node => vec![b"REDLOCK.NODE"],
+            Self::Inspect(key) => vec![Verb::Inspect.name().as_bytes(), key],
+            Self::Node => vec![Verb::Node.name().as_bytes()],
             Self::Query(query) => query.words(),
             Self::Deed(Deed(words)) => words.iter().map(Vec::as_slice).collect(),
         }

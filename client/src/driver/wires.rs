@@ -7,7 +7,7 @@ use crate::memory::{Mailbox, Nodes, Silence};
 use crate::observe;
 use crate::queue_support::QueueSupport;
 use crate::settings::{Places, Settings};
-use redlock_core::node::CHANNEL_PREFIX;
+use redlock_contract::CHANNEL_PREFIX;
 use redlock_proto::identity::{Accepted, Roster};
 use redlock_proto::{Failure, FailureKind, Moment, Quorum};
 use std::sync::Arc;

@@ -5,12 +5,12 @@
 
 use crate::byte_reader::ByteReader;
 use crate::{commands, vocabulary};
-use redlock_core::catalog::Verb;
+use redlock_contract::commands::Verb;
+use redlock_contract::limits::MAX_TTL_LIMIT_MS;
 use redlock_core::durable::DurableState;
 use redlock_core::fence::{Stripe, Stripes};
 use redlock_core::grammar;
 use redlock_core::node::Sweep;
-use redlock_core::request::MAX_TTL_LIMIT_MS;
 use redlock_core::table::Database;
 use redlock_core::{Effect, Fault, Keyspace, LockId, Millis, Node, Occupant};
 use std::collections::BTreeMap;

@@ -2,7 +2,7 @@
 
 use std::hint::black_box;
 
-use redlock_core::catalog::Verb;
+use redlock_contract::commands::Verb;
 use redlock_core::durable::DurableState;
 use redlock_core::fence::Stripes;
 use redlock_core::node::Sweep;

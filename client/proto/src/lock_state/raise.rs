@@ -67,8 +67,8 @@ mod tests {
     use super::super::testing::Output;
     use super::super::{Ask, Request, Transmit};
     use super::*;
-    use crate::fence_reach::{MAX_FENCE, RAISE_CAP, RAISE_STEP};
     use crate::{Drift, Failure, FailureKind, Quorum, Reply};
+    use redlock_contract::limits::{MAX_FENCE, RAISE_CAP, RAISE_STEP};
     use std::time::Duration;
 
     const TTL: Duration = Duration::from_millis(10_000);

@@ -2,7 +2,7 @@
 
 use super::testing::Output;
 use super::*;
-use crate::fence_reach::{MAX_FENCE, RAISE_CAP, RAISE_STEP};
+use redlock_contract::limits::{MAX_FENCE, RAISE_CAP, RAISE_STEP};
 
 const TTL: Duration = Duration::from_millis(10_000);
 /// What is left of it with the default drift, counted from the send.

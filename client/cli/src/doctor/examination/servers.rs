@@ -7,8 +7,8 @@ use crate::doctor::facts::Node;
 use crate::duration::show;
 use crate::survey::{State, explanation, field, remedy};
 use redlock_client::Failure;
+use redlock_contract::limits::{RAISE_CAP, RAISE_STEP};
 use redlock_core::durable::MAX_FAR_STRIPES;
-use redlock_core::fence::{RAISE_CAP, RAISE_STEP};
 use std::time::Duration;
 
 /// The oldest servers that the module runs on.
