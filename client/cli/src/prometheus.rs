@@ -1,6 +1,6 @@
 //! The numbers of the nodes in the text format of Prometheus.
 
-use crate::survey::{Identity, NodeReport, Survey};
+use crate::group_report::{GroupReport, Identity, NodeReport};
 use std::fmt::Write;
 
 /// Names of `INFO redlock` that are no counts: they have a unit or a name of their own below.
@@ -65,10 +65,10 @@ impl Family<'_> {
 }
 
 /// The whole exposition.
-pub(crate) fn text(survey: &Survey) -> String {
+pub(crate) fn text(report: &GroupReport) -> String {
     let mut text = String::new();
-    info(&mut text, &survey.nodes);
-    let mut family = Family { text: &mut text, nodes: &survey.nodes };
+    info(&mut text, &report.nodes);
+    let mut family = Family { text: &mut text, nodes: &report.nodes };
     family.gauge("up", "Whether the node answers.", |node| Some(f64::from(u8::from(node.state.is_ok()))));
     family.gauge("twin", "Whether the address leads to a node that another one leads to as well.", |node| {
         Some(f64::from(u8::from(node.twin().is_some())))
@@ -107,12 +107,12 @@ pub(crate) fn text(survey: &Survey) -> String {
     family.gauge("memory_bytes", "Memory kept for held locks.", |node| {
         Some(float(*node.numbers.get("memory_bytes")?))
     });
-    for name in counts(&survey.nodes) {
+    for name in counts(&report.nodes) {
         let help =
             COUNTS.iter().find(|(known, _)| *known == name).map_or("A count of the node.", |(_, help)| help);
         family.write(&format!("{name}_total"), "counter", help, |node| Some(float(*node.numbers.get(name)?)));
     }
-    quorum(&mut text, survey);
+    quorum(&mut text, report);
     text
 }
 
@@ -153,8 +153,8 @@ fn info(text: &mut String, nodes: &[NodeReport]) {
     }
 }
 
-fn quorum(text: &mut String, survey: &Survey) {
-    let can_grant = u8::from(survey.can_grant());
+fn quorum(text: &mut String, report: &GroupReport) {
+    let can_grant = u8::from(report.can_grant());
     let _ =
         writeln!(text, "# HELP redlock_can_grant Whether a majority of the nodes would grant a free lock.");
     let _ = writeln!(text, "# TYPE redlock_can_grant gauge");

@@ -1,39 +1,43 @@
 //! `redlock status`: how the nodes are.
 
-use crate::args::{Common, Status};
+use crate::args::{CommonArgs, StatusArgs};
 use crate::config::Config;
 use crate::duration::{millis, show, show_latency};
-use crate::exit::{Code, Failure};
-use crate::output::{Output, Table, Tone, cell, failure_json, tame, toned};
+use crate::exit::{Code, ExitError};
+use crate::group_report::{GroupReport, NodeReport, explanation, remedy};
+use crate::output::{Printer, Table, Tone, cell, failure_json, tame, toned};
 use crate::prometheus;
-use crate::survey::{NodeReport, Survey, explanation, remedy};
 use serde_json::{Value, json};
 
-pub(crate) async fn main(common: &Common, args: &Status, output: &Output) -> Result<Code, Failure> {
+pub(crate) async fn main(
+    common: &CommonArgs,
+    args: &StatusArgs,
+    output: &Printer,
+) -> Result<Code, ExitError> {
     let locks = Config::load(common)?.manager()?;
-    let survey = Survey::take(&locks).await?;
+    let report = GroupReport::take(&locks).await?;
     if args.prometheus {
-        output.line(prometheus::text(&survey).trim_end())?;
+        output.line(prometheus::text(&report).trim_end())?;
     } else if output.is_json {
-        output.json(&json(&survey))?;
+        output.json(&json(&report))?;
     } else {
-        text(&survey, *output)?;
+        text(&report, *output)?;
     }
-    Ok(if survey.can_grant() {
+    Ok(if report.can_grant() {
         Code::Success
-    } else if survey.waits_for_quarantine() {
+    } else if report.waits_for_quarantine() {
         Code::Quarantined
     } else {
         Code::NoQuorum
     })
 }
 
-fn json(survey: &Survey) -> Value {
+fn json(report: &GroupReport) -> Value {
     json!({
-        "can_grant": survey.can_grant(),
-        "granting": survey.granting(),
-        "needed": survey.quorum().needed(),
-        "nodes": survey.nodes.iter().map(node_json).collect::<Vec<_>>(),
+        "can_grant": report.can_grant(),
+        "granting": report.granting(),
+        "needed": report.quorum().needed(),
+        "nodes": report.nodes.iter().map(node_json).collect::<Vec<_>>(),
     })
 }
 
@@ -70,10 +74,10 @@ fn node_json(node: &NodeReport) -> Value {
     }
 }
 
-fn text(survey: &Survey, output: Output) -> Result<(), Failure> {
+fn text(report: &GroupReport, output: Printer) -> Result<(), ExitError> {
     let heading = ["node", "state", "latency", "server", "module", "fence", "locks", "waiters"];
     let mut table = Table::new(&heading);
-    for node in &survey.nodes {
+    for node in &report.nodes {
         let server = node
             .server
             .as_ref()
@@ -109,14 +113,14 @@ fn text(survey: &Survey, output: Output) -> Result<(), Failure> {
         }
     }
     output.lines(&table.lines(output))?;
-    let (granting, of, needed) = (survey.granting(), survey.nodes.len(), survey.quorum().needed());
-    if survey.can_grant() {
+    let (granting, of, needed) = (report.granting(), report.nodes.len(), report.quorum().needed());
+    if report.can_grant() {
         let word = output.paint(Tone::Good, "Locks can be granted");
         output.line(&format!("{word}: {granting} of {of} nodes grant, {needed} are needed."))?;
     } else {
         let word = output.paint(Tone::Bad, "No lock can be granted");
-        let when = if survey.waits_for_quarantine() {
-            format!(" A majority may grant in {}.", show(survey.quarantine_left()))
+        let when = if report.waits_for_quarantine() {
+            format!(" A majority may grant in {}.", show(report.quarantine_left()))
         } else {
             String::new()
         };

@@ -3,9 +3,9 @@
 use super::Severity::{Error, Note, Warning};
 use super::servers::{LONG_QUARANTINE, QUARANTINE_REMEDY};
 use super::{Facts, Findings};
-use crate::doctor::facts::Node;
+use crate::doctor::facts::ExaminedNode;
 use crate::duration::{show, show_latency};
-use crate::survey::{State, quorum_of};
+use crate::group_report::{State, quorum_of};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ pub(super) fn examine(facts: &Facts, findings: &mut Findings) {
     latencies(facts, findings);
 }
 
-fn states(facts: &Facts) -> impl Iterator<Item = (&Node, &State)> {
+fn states(facts: &Facts) -> impl Iterator<Item = (&ExaminedNode, &State)> {
     facts.nodes.iter().filter_map(|node| Some((node, node.report.state.as_ref().ok()?)))
 }
 

@@ -1,13 +1,13 @@
 //! Each ill is planted in nodes that are well otherwise, and must be found, alone.
 
 use super::*;
-use crate::doctor::facts::Node;
-use crate::survey::{Identity, NodeReport, Server, State};
+use crate::doctor::facts::ExaminedNode;
+use crate::group_report::{Identity, NodeReport, ServerVersion, State};
 use redlock_client::{Failure, FailureKind};
 use std::time::Duration;
 
-fn well(number: usize) -> Node {
-    let mut node = Node::new(NodeReport {
+fn well(number: usize) -> ExaminedNode {
+    let mut node = ExaminedNode::new(NodeReport {
         node: format!("10.0.0.{number}:6379").into(),
         state: Ok(State {
             id: format!("id-{number}"),
@@ -30,7 +30,11 @@ fn well(number: usize) -> Node {
         }),
         latency: Duration::from_micros(300),
         numbers: [("grants".to_owned(), 1)].into(),
-        server: Some(Server { name: "redis", version: "7.2.4".into(), run_id: format!("run-{number}") }),
+        server: Some(ServerVersion {
+            name: "redis",
+            version: "7.2.4".into(),
+            run_id: format!("run-{number}"),
+        }),
     });
     node.role = Some("master".into());
     let settings = [
@@ -64,7 +68,7 @@ fn set(facts: &mut Facts, name: &str, value: &str) {
     facts.nodes[1].settings.insert(name.to_owned(), value.to_owned());
 }
 
-fn identity(node: &mut Node) -> &mut Identity {
+fn identity(node: &mut ExaminedNode) -> &mut Identity {
     node.report.state.as_mut().expect("a node that answers").identity.as_mut().expect("a recent module")
 }
 

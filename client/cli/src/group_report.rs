@@ -1,7 +1,7 @@
 //! What all nodes say of themselves.
 
 use crate::duration::millis;
-use crate::exit::Failure as Stop;
+use crate::exit::ExitError;
 use redlock_client::{Failure, LockManager, NodeReply, Query, Said};
 use redlock_contract::NonVoting;
 use redlock_proto::Quorum;
@@ -19,7 +19,7 @@ pub(crate) struct NodeReport {
     pub(crate) latency: Duration,
     /// `INFO redlock` without the prefix of its names, as far as this user may read it.
     pub(crate) numbers: BTreeMap<String, u64>,
-    pub(crate) server: Option<Server>,
+    pub(crate) server: Option<ServerVersion>,
 }
 
 /// What a node says with `REDLOCK.NODE`.
@@ -84,7 +84,7 @@ pub(crate) fn remedy(word: &str, node: &str) -> String {
 
 /// Redis or Valkey, and which.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Server {
+pub(crate) struct ServerVersion {
     pub(crate) name: &'static str,
     pub(crate) version: String,
     /// New with every start.
@@ -98,13 +98,13 @@ pub(crate) fn quorum_of(nodes: usize) -> Quorum {
 
 /// What all configured nodes report.
 #[derive(Clone, Debug)]
-pub(crate) struct Survey {
+pub(crate) struct GroupReport {
     pub(crate) nodes: Vec<NodeReport>,
 }
 
-impl Survey {
+impl GroupReport {
     /// Asks all nodes. What they say comes in one go over connections that are there.
-    pub(crate) async fn take(locks: &LockManager) -> Result<Self, Stop> {
+    pub(crate) async fn take(locks: &LockManager) -> Result<Self, ExitError> {
         // The first question of all waits for the connections, and would measure that.
         let _ = locks.health().await?;
         let (node, redlock, server) = (Query::node(), Query::info("redlock"), Query::info("server"));
@@ -130,7 +130,7 @@ impl Survey {
                 started: text(&full, "started"),
             }),
             numbers: redlock.said.ok().as_ref().map(numbers).unwrap_or_default(),
-            server: server.said.ok().as_ref().and_then(Server::read),
+            server: server.said.ok().as_ref().and_then(ServerVersion::read),
         });
         Ok(Self { nodes: nodes.collect() })
     }
@@ -199,7 +199,7 @@ impl NodeReport {
     }
 }
 
-impl Server {
+impl ServerVersion {
     fn read(said: &Said) -> Option<Self> {
         let info = said.text()?;
         let run_id = field(info, "run_id").unwrap_or_default();
@@ -270,30 +270,30 @@ mod tests {
 
     #[test]
     fn a_majority_of_all_nodes_decides() {
-        let survey =
-            |states: &[Result<u64, ()>]| Survey { nodes: states.iter().map(|s| report(*s)).collect() };
+        let report =
+            |states: &[Result<u64, ()>]| GroupReport { nodes: states.iter().map(|s| report(*s)).collect() };
         let down = Err(());
-        assert!(survey(&[Ok(0), Ok(0), down]).can_grant());
-        assert!(!survey(&[Ok(0), down, down]).can_grant());
-        assert!(!survey(&[Ok(0), down, down]).waits_for_quarantine());
-        let waiting = survey(&[Ok(0), Ok(700), Ok(300), down, down]);
+        assert!(report(&[Ok(0), Ok(0), down]).can_grant());
+        assert!(!report(&[Ok(0), down, down]).can_grant());
+        assert!(!report(&[Ok(0), down, down]).waits_for_quarantine());
+        let waiting = report(&[Ok(0), Ok(700), Ok(300), down, down]);
         assert!(!waiting.can_grant() && waiting.waits_for_quarantine());
         assert_eq!(waiting.quarantine_left(), Duration::from_millis(700));
-        assert!(!survey(&[Ok(0), Ok(0), down, down]).can_grant(), "a tie is a refusal");
+        assert!(!report(&[Ok(0), Ok(0), down, down]).can_grant(), "a tie is a refusal");
     }
 
     #[test]
     fn a_node_that_does_not_vote_grants_nothing_and_does_not_begin_to_by_waiting() {
-        let mut survey = Survey { nodes: vec![report(Ok(0)), report(Ok(500)), report(Ok(0))] };
-        assert!(survey.can_grant());
-        if let Ok(state) = &mut survey.nodes[2].state {
+        let mut report = GroupReport { nodes: vec![report(Ok(0)), report(Ok(500)), report(Ok(0))] };
+        assert!(report.can_grant());
+        if let Ok(state) = &mut report.nodes[2].state {
             state.non_voting = Some("copied-state-file".to_owned());
         }
-        assert!(!survey.nodes[2].can_grant());
-        assert!(!survey.can_grant() && survey.waits_for_quarantine());
-        assert_eq!(survey.quarantine_left(), Duration::from_millis(500));
-        survey.nodes.remove(1);
-        assert!(!survey.waits_for_quarantine());
+        assert!(!report.nodes[2].can_grant());
+        assert!(!report.can_grant() && report.waits_for_quarantine());
+        assert_eq!(report.quarantine_left(), Duration::from_millis(500));
+        report.nodes.remove(1);
+        assert!(!report.waits_for_quarantine());
     }
 
     #[test]
