@@ -4,8 +4,8 @@ use crate::Error;
 use crate::driver::{Question, Sighted};
 use crate::manager::LockManager;
 use crate::wire::Frame;
-use redlock_contract::Role;
 use redlock_contract::fields::node as fields;
+use redlock_contract::{Origin, Role};
 use redlock_proto::{Failure, FailureKind, Quorum};
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +32,7 @@ pub struct NodeHealth {
 }
 
 /// What a node says of itself.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NodeState {
     /// Which node it is: kept over restarts.
@@ -60,17 +60,34 @@ pub struct NodeState {
     pub high_water: Option<u64>,
     /// Why it grants nothing until an operator admits it; `None` if it votes, or if an older module does not say.
     pub non_voting: Option<String>,
+    /// How the node began; `None` if an older module does not say.
+    pub origin: Option<Origin>,
+    /// How long a lock that was handed over waits for its claim; `None` if the module has no queues.
+    pub claim_window: Option<Duration>,
+    /// `new`, or `resumed` if it started with the state of an earlier start.
+    pub started: String,
+}
+
+impl NodeState {
+    /// Whether the node is a master that votes, in quarantine or not. Every master with an older module votes.
+    #[must_use]
+    pub fn votes(&self) -> bool {
+        !self.is_replica && self.non_voting.is_none()
+    }
+
+    /// Whether the node would grant a free lock now, as far as it says: it votes and is not in quarantine. That its
+    /// memory or its disk is full shows only when it is asked for a lock.
+    #[must_use]
+    pub fn can_grant(&self) -> bool {
+        self.votes() && self.quarantine.is_zero()
+    }
 }
 
 impl NodeHealth {
-    /// Whether the node would grant a free lock now, as far as it says: a master that answers, votes and is not in
-    /// quarantine.
-    /// That its memory or its disk is full shows only when it is asked for a lock.
+    /// Whether the node answers and would grant a free lock now: see [`NodeState::can_grant`].
     #[must_use]
     pub fn can_grant(&self) -> bool {
-        let grants =
-            |state: &NodeState| state.quarantine.is_zero() && !state.is_replica && state.non_voting.is_none();
-        self.state.as_ref().is_ok_and(grants)
+        self.state.as_ref().is_ok_and(NodeState::can_grant)
     }
 }
 
@@ -131,6 +148,9 @@ fn state(said: Sighted) -> Result<NodeState, Failure> {
             high_water: number(fields::HIGH_WATER),
             non_voting: (number(fields::VOTING) == Some(0))
                 .then(|| text(fields::NON_VOTING_REASON).unwrap_or_default()),
+            origin: text(fields::ORIGIN).and_then(|origin| Origin::named(&origin)),
+            claim_window: milliseconds(fields::CLAIM_WINDOW_MS),
+            started: text(fields::STARTED).unwrap_or_default(),
         })
     };
     state().ok_or_else(|| Failure::new(FailureKind::Rejected, "a reply that makes no sense"))

@@ -9,10 +9,10 @@ use crate::args::{AdmitArgs, CommonArgs};
 use crate::config::Config;
 use crate::duration::{millis, show};
 use crate::exit::{Code, ExitError};
-use crate::group_report::{GroupReport, Identity, NodeReport, State, explanation, remedy};
+use crate::group_report::{GroupReport, NodeReport, explanation, remedy};
 use crate::output::{Printer, tame};
 use redlock_client::admission::{NodeFacts, Terms, TooFewAnswers, terms};
-use redlock_client::{FailureKind, LockManager, Query};
+use redlock_client::{FailureKind, LockManager, NodeState, Origin, Query};
 use redlock_contract::NonVoting;
 use redlock_contract::drift::with_drift;
 use serde_json::{Value, json};
@@ -56,7 +56,7 @@ struct AdmissionPlan<'a> {
     /// The place of the node among those that were configured.
     place: usize,
     node: &'a str,
-    state: &'a State,
+    state: &'a NodeState,
     terms: Terms,
     /// Floor and wait are the operator's, not counted.
     alone: bool,
@@ -74,17 +74,17 @@ struct AdmissionOutcome {
 impl<'a> AdmissionPlan<'a> {
     fn make(report: &'a GroupReport, args: &AdmitArgs) -> Result<Self, ExitError> {
         let place = find(report, &args.node)?;
-        let (node, state, identity) = candidate(&report.nodes[place], args.force)?;
+        let (node, state, own) = candidate(&report.nodes[place], args.force)?;
         let facts = |report: &'a NodeReport| {
             let state = report.state.as_ref().ok()?;
-            Some((&*report.node, facts(state, state.identity.as_ref()?)))
+            Some((&*report.node, facts(state)?))
         };
         let others =
             || report.nodes.iter().enumerate().filter(|(at, _)| *at != place).map(|(_, other)| other);
         let all: Vec<(&str, NodeFacts)> = others().filter_map(facts).collect();
         let told: Vec<NodeFacts> = all.iter().map(|(_, facts)| facts.clone()).collect();
         let quorum = report.quorum();
-        let counted = terms(quorum, &self::facts(state, identity), &told);
+        let counted = terms(quorum, &own, &told);
         let given = args.floor.zip(args.wait).filter(|_| args.alone);
         let terms = match (counted, given) {
             (Ok(terms), None) => terms,
@@ -108,7 +108,7 @@ impl<'a> AdmissionPlan<'a> {
     fn lines(&self) -> Vec<String> {
         let Self { node, state, terms, .. } = self;
         let (floor, wait) = (terms.floor, show(Duration::from_millis(terms.wait_ms)));
-        let now = match state.non_voting() {
+        let now = match state.non_voting.as_deref() {
             Some(word) => format!("does not vote: {}", tame(&explanation(word))),
             None => "votes".to_owned(),
         };
@@ -176,7 +176,7 @@ impl<'a> AdmissionPlan<'a> {
             "node": self.node,
             "node_id": self.state.id,
             "was_voting": self.state.votes(),
-            "non_voting_reason": self.state.non_voting(),
+            "non_voting_reason": self.state.non_voting.as_deref(),
             "alone": self.alone,
             "answers": self.answers.iter().map(answer).collect::<Vec<_>>(),
             "needed": self.needed,
@@ -188,14 +188,15 @@ impl<'a> AdmissionPlan<'a> {
     }
 }
 
-fn facts(state: &State, identity: &Identity) -> NodeFacts {
-    NodeFacts {
+/// What an admission counts with; `None` from an older module, which does not say it.
+fn facts(state: &NodeState) -> Option<NodeFacts> {
+    Some(NodeFacts {
         id: state.id.clone(),
         votes: state.votes(),
-        high_water: identity.high_water,
-        max_ttl_ms: millis(identity.max_ttl),
-        longest_lease_ms: millis(state.longest_ttl),
-    }
+        high_water: state.high_water?,
+        max_ttl_ms: millis(state.max_ttl?),
+        longest_lease_ms: millis(state.longest_lease),
+    })
 }
 
 /// The place of the named node: by its address as `redlock status` shows it, by its URL, or by the beginning of its
@@ -229,7 +230,7 @@ fn find(report: &GroupReport, named: &str) -> Result<usize, ExitError> {
 }
 
 /// The node that is to be admitted, if it can be.
-fn candidate(report: &NodeReport, force: bool) -> Result<(&str, &State, &Identity), ExitError> {
+fn candidate(report: &NodeReport, force: bool) -> Result<(&str, &NodeState, NodeFacts), ExitError> {
     let node = &*report.node;
     let refuse =
         |why: String| ExitError::new(Code::Usage, "not_admitted", format!("{node} is not admitted: {why}"));
@@ -244,22 +245,22 @@ fn candidate(report: &NodeReport, force: bool) -> Result<(&str, &State, &Identit
             "it is a replica; stop its master for good and promote it first: REPLICAOF NO ONE".into(),
         ));
     }
-    let Some(identity) = &state.identity else {
+    let Some(own) = facts(state) else {
         return Err(refuse(format!(
             "its module {} does not report whether it votes; upgrade the module",
             tame(&state.version)
         )));
     };
-    match state.non_voting() {
+    match state.non_voting.as_deref() {
         Some(word) if word == NonVoting::SeveralStates.name() => {
             Err(refuse(format!("{}; {}", explanation(word), remedy(word, node))))
         }
         None if !force => Err(refuse(format!(
             "it votes already (origin {}, incarnation {}); --force admits it all the same, after the wait",
-            tame(&identity.origin),
-            identity.incarnation
+            state.origin.map_or("unknown", Origin::name),
+            state.incarnation.unwrap_or_default()
         ))),
-        _ => Ok((node, state, identity)),
+        _ => Ok((node, state, own)),
     }
 }
 
@@ -269,7 +270,7 @@ fn uncounted(node: &str, too_few: &TooFewAnswers, others: &[&NodeReport]) -> Exi
         let why = match &other.state {
             Err(failure) => tame(&failure.to_string()),
             Ok(state) if state.is_replica => "a replica".to_owned(),
-            Ok(state) => match (&state.identity, state.non_voting()) {
+            Ok(state) => match (state.high_water, state.non_voting.as_deref()) {
                 (None, _) => "its module does not report a high-water mark".to_owned(),
                 (_, Some(word)) => format!("does not vote: {}", tame(&explanation(word))),
                 (_, None) => return None,

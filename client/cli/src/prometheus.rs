@@ -1,6 +1,6 @@
 //! The numbers of the nodes in the text format of Prometheus.
 
-use crate::group_report::{GroupReport, Identity, NodeReport};
+use crate::group_report::{GroupReport, NodeReport};
 use std::fmt::Write;
 
 /// Names of `INFO redlock` that are no counts: they have a unit or a name of their own below.
@@ -85,10 +85,10 @@ pub(crate) fn text(report: &GroupReport) -> String {
         Some(float(node.state.as_ref().ok()?.fence))
     });
     family.gauge("longest_lease_seconds", "At least every lease that may still run there.", |node| {
-        Some(node.state.as_ref().ok()?.longest_ttl.as_secs_f64())
+        Some(node.state.as_ref().ok()?.longest_lease.as_secs_f64())
     });
     family.gauge("max_ttl_seconds", "The longest lease that the node grants.", |node| {
-        Some(identity(node)?.max_ttl.as_secs_f64())
+        Some(node.state.as_ref().ok()?.max_ttl?.as_secs_f64())
     });
     family.gauge(
         "voting",
@@ -96,10 +96,10 @@ pub(crate) fn text(report: &GroupReport) -> String {
         |node| Some(f64::from(u8::from(node.state.as_ref().ok()?.votes()))),
     );
     family.gauge("incarnation", "How often the node has started.", |node| {
-        Some(float(identity(node)?.incarnation))
+        Some(float(node.state.as_ref().ok()?.incarnation?))
     });
     family.gauge("high_water", "At least every fence that the node has given out.", |node| {
-        Some(float(identity(node)?.high_water))
+        Some(float(node.state.as_ref().ok()?.high_water?))
     });
     family.gauge("far_stripes", "Stripes of keys with a high-water mark of their own.", |node| {
         Some(float(*node.numbers.get("far_stripes")?))
@@ -114,10 +114,6 @@ pub(crate) fn text(report: &GroupReport) -> String {
     }
     quorum(&mut text, report);
     text
-}
-
-fn identity(node: &NodeReport) -> Option<&Identity> {
-    node.state.as_ref().ok()?.identity.as_ref()
 }
 
 /// All counts that any node has: the known ones in their order, then the others.

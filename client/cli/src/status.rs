@@ -7,6 +7,7 @@ use crate::exit::{Code, ExitError};
 use crate::group_report::{GroupReport, NodeReport, explanation, remedy};
 use crate::output::{Printer, Table, Tone, cell, failure_json, tame, toned};
 use crate::prometheus;
+use redlock_client::Origin;
 use serde_json::{Value, json};
 
 pub(crate) async fn main(
@@ -57,14 +58,14 @@ fn node_json(node: &NodeReport) -> Value {
             "quarantine_ms": node.quarantine_ms(),
             "replica": state.is_replica,
             "voting": state.votes(),
-            "non_voting_reason": state.non_voting(),
-            "incarnation": state.identity.as_ref().map(|identity| identity.incarnation),
-            "origin": state.identity.as_ref().map(|identity| &identity.origin),
-            "high_water": state.identity.as_ref().map(|identity| identity.high_water),
-            "max_ttl_ms": state.identity.as_ref().map(|identity| millis(identity.max_ttl)),
+            "non_voting_reason": state.non_voting.as_deref(),
+            "incarnation": state.incarnation,
+            "origin": state.origin.map(Origin::name),
+            "high_water": state.high_water,
+            "max_ttl_ms": state.max_ttl.map(millis),
             "locks": state.locks,
             "waiters": state.waiters,
-            "longest_ttl_ms": millis(state.longest_ttl),
+            "longest_ttl_ms": millis(state.longest_lease),
             "started": state.started,
             "info": node.numbers,
         }),
@@ -93,7 +94,7 @@ fn text(report: &GroupReport, output: Printer) -> Result<(), ExitError> {
             cell(&*node.node),
             if state.is_replica {
                 toned(Tone::Bad, "replica")
-            } else if state.non_voting().is_some() {
+            } else if state.non_voting.as_deref().is_some() {
                 toned(Tone::Bad, "non-voting")
             } else if state.quarantine.is_zero() {
                 toned(Tone::Good, "grants")
@@ -107,7 +108,7 @@ fn text(report: &GroupReport, output: Printer) -> Result<(), ExitError> {
             cell(state.locks.to_string()),
             cell(state.waiters.to_string()),
         ]);
-        if let Some(word) = state.non_voting().filter(|_| !state.is_replica) {
+        if let Some(word) = state.non_voting.as_deref().filter(|_| !state.is_replica) {
             let words = format!("non-voting: {}; {}", explanation(word), remedy(word, &node.node));
             table.remark(&node.node, &words);
         }

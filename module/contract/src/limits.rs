@@ -26,6 +26,8 @@ pub const DEFAULT_LATE_WINDOW_MS: u64 = 10_000;
 
 /// The largest fence: replies are signed 64-bit integers.
 pub const MAX_FENCE: u64 = i64::MAX as u64;
+/// How many stripes have a high-water mark of their own at most.
+pub const MAX_FAR_STRIPES: usize = 1_024;
 /// The largest floor of an admitted node: a quarter of all fences is left above it.
 pub const MAX_FLOOR: u64 = 3 * (1 << 61) - 1;
 /// One command raises a fence to any number up to this one: half of the fences are left.

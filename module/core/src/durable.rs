@@ -20,7 +20,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::fence::{Stripe, Stripes};
 use redlock_contract::drift::with_drift;
-use redlock_contract::limits::MAX_FENCE;
+use redlock_contract::limits::{MAX_FAR_STRIPES, MAX_FENCE};
 use redlock_contract::{NonVoting, Origin};
 
 /// How far a high-water mark is put ahead of the fence that reached it.
@@ -29,9 +29,6 @@ pub const HIGH_WATER_STEP: u64 = 1 << 20;
 /// A fence at most so far above the common high-water mark moves the common mark; one that is further away gets a
 /// mark of its own. Sixteen restarts move a node that far.
 const NEAR: u64 = 1 << 24;
-
-/// How many stripes have a high-water mark of their own at most.
-pub const MAX_FAR_STRIPES: usize = 1_024;
 
 /// The longest lease is never lowered below this: a wait of a minute costs little, and a node that sees a short
 /// lock now and then should not store its state each time.

@@ -5,10 +5,9 @@ use super::Severity::{Error, Note, Warning};
 use super::nodes::TWIN_REMEDY;
 use crate::doctor::facts::ExaminedNode;
 use crate::duration::show;
-use crate::group_report::{State, explanation, field, remedy};
-use redlock_client::Failure;
-use redlock_contract::limits::{RAISE_CAP, RAISE_STEP};
-use redlock_core::durable::MAX_FAR_STRIPES;
+use crate::group_report::{explanation, field, remedy};
+use redlock_client::{Failure, NodeState};
+use redlock_contract::limits::{MAX_FAR_STRIPES, RAISE_CAP, RAISE_STEP};
 use std::time::Duration;
 
 /// The oldest servers that the module runs on.
@@ -65,8 +64,8 @@ fn away(node: &ExaminedNode, failure: &Failure, findings: &mut Findings) {
 }
 
 /// A server that cannot prove which node it is does not vote. That a replica is one is found by its role.
-fn vote(node: &ExaminedNode, state: &State, findings: &mut Findings) {
-    if let Some(word) = state.non_voting().filter(|_| !state.is_replica) {
+fn vote(node: &ExaminedNode, state: &NodeState, findings: &mut Findings) {
+    if let Some(word) = state.non_voting.as_deref().filter(|_| !state.is_replica) {
         let reason = format!("it does not vote and grants nothing: {}", explanation(word));
         let remedy = remedy(word, &node.report.node);
         findings.add(Error, "non-voting", Some(&node.report.node), reason, remedy);
@@ -74,9 +73,9 @@ fn vote(node: &ExaminedNode, state: &State, findings: &mut Findings) {
 }
 
 /// Fences that a client has raised far: a key has as many left as are above its fence.
-fn fences(node: &ExaminedNode, state: &State, findings: &mut Findings) {
+fn fences(node: &ExaminedNode, state: &NodeState, findings: &mut Findings) {
     let name = Some(&*node.report.node);
-    let high_water = state.identity.as_ref().map_or(0, |identity| identity.high_water);
+    let high_water = state.high_water.unwrap_or_default();
     if high_water > RAISE_CAP {
         let reason = format!(
             "its high-water mark is {high_water}, above 2^62 ({RAISE_CAP}): above it one command raises a fence by at \
@@ -182,9 +181,9 @@ fn persistence(node: &ExaminedNode, findings: &mut Findings) {
 }
 
 /// A node that crashes waits for the longest lease that may still run.
-fn quarantine_to_come(node: &ExaminedNode, state: &State, findings: &mut Findings) {
-    if state.longest_ttl > LONG_QUARANTINE {
-        let lease = show(state.longest_ttl);
+fn quarantine_to_come(node: &ExaminedNode, state: &NodeState, findings: &mut Findings) {
+    if state.longest_lease > LONG_QUARANTINE {
+        let lease = show(state.longest_lease);
         let reason =
             format!("leases of up to {lease} may run there: after a crash it grants nothing for {lease}");
         findings.add(Warning, "long-quarantine", Some(&node.report.node), reason, QUARANTINE_REMEDY);
