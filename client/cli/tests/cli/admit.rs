@@ -12,7 +12,7 @@ fn nodes(size: usize) -> Fleet {
 }
 
 /// A server in the place of a lost node, which does not vote by itself.
-fn newcomer() -> redlock_tests::Builder {
+fn newcomer() -> redlock_tests::ServerBuilder {
     Server::builder().tcp().module_args(["max-ttl", MAX_TTL, "new-node", "non-voting"])
 }
 

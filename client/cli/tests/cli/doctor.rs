@@ -1,7 +1,7 @@
 //! Planted ills, each of which must be found.
 
 use crate::program::{Desk, ILL, NO_QUORUM, Said, WARNING, names};
-use redlock_tests::{Answer, Clock, Fleet, OLDER_VERSION, Proxy, Server, granted, older_module};
+use redlock_tests::{Answer, FakeClock, Fleet, OLDER_VERSION, Proxy, Server, granted, older_module};
 use serde_json::Value;
 
 /// What was found: severity, check and node, without what all servers of a test have in common.
@@ -205,7 +205,7 @@ fn replicas_without_which_a_node_refuses() {
 
 #[test]
 fn a_clock_that_is_off() {
-    let clock = Clock::new();
+    let clock = FakeClock::new();
     let fleet = Fleet::start_with(3, |place, node| if place == 1 { node.clock(&clock) } else { node });
     let desk = Desk::of(&fleet);
     assert_eq!(findings(&desk), []);

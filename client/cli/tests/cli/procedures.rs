@@ -1,7 +1,7 @@
 //! The procedures of module/OPERATIONS.md that end with `redlock admit`, with the commands of the page.
 
 use crate::program::{Desk, PATH, Said, USAGE};
-use redlock_tests::{Answer, Builder, Fleet, SOON, Server, eventually, granted, skip};
+use redlock_tests::{Answer, Fleet, SOON, Server, ServerBuilder, eventually, granted, skip};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 /// The longest lease that the nodes grant, so that the waits are short.
 const MAX_TTL: &str = "500";
 
-fn node() -> Builder {
+fn node() -> ServerBuilder {
     Server::builder().tcp().module_args(["max-ttl", MAX_TTL])
 }
 
