@@ -58,23 +58,23 @@ pub(crate) async fn main(
     } else {
         output.line(&format!("Listening on http://{address}/metrics"))?;
     }
-    let desk = Arc::new(MetricsServer { locks, turn: Mutex::new(()) });
+    let server = Arc::new(MetricsServer { locks, turn: Mutex::new(()) });
     tokio::select! {
-        () = accept(&listener, &desk) => {}
+        () = accept(&listener, &server) => {}
         _ = interrupts.next() => {}
     }
     Ok(Code::Success)
 }
 
-async fn accept(listener: &TcpListener, desk: &Arc<MetricsServer>) {
+async fn accept(listener: &TcpListener, server: &Arc<MetricsServer>) {
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, _)) => {
-                let desk = Arc::clone(desk);
+                let server = Arc::clone(server);
                 tokio::spawn(async move {
-                    let _ = tokio::time::timeout(CONNECTION_TIMEOUT, serve(stream, desk)).await;
+                    let _ = tokio::time::timeout(CONNECTION_TIMEOUT, serve(stream, server)).await;
                     drop(place);
                 });
             }
@@ -84,10 +84,10 @@ async fn accept(listener: &TcpListener, desk: &Arc<MetricsServer>) {
     }
 }
 
-async fn serve(stream: TcpStream, desk: Arc<MetricsServer>) {
+async fn serve(stream: TcpStream, server: Arc<MetricsServer>) {
     let service = service_fn(|request| {
-        let desk = Arc::clone(&desk);
-        async move { Ok::<_, Infallible>(answer(&request, &desk).await) }
+        let server = Arc::clone(&server);
+        async move { Ok::<_, Infallible>(answer(&request, &server).await) }
     });
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).max_buf_size(BUFFER);
@@ -95,7 +95,7 @@ async fn serve(stream: TcpStream, desk: Arc<MetricsServer>) {
     let _ = http.serve_connection(TokioIo::new(stream), service).await;
 }
 
-async fn answer(request: &Request<Incoming>, desk: &MetricsServer) -> Response<Full<Bytes>> {
+async fn answer(request: &Request<Incoming>, server: &MetricsServer) -> Response<Full<Bytes>> {
     if request.method() != Method::GET && request.method() != Method::HEAD {
         let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, "only GET\n".into());
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
@@ -103,8 +103,8 @@ async fn answer(request: &Request<Incoming>, desk: &MetricsServer) -> Response<F
     }
     match request.uri().path() {
         "/metrics" => {
-            let _turn = desk.turn.lock().await;
-            match GroupReport::take(&desk.locks).await {
+            let _turn = server.turn.lock().await;
+            match GroupReport::take(&server.locks).await {
                 Ok(report) => {
                     let mut response = plain(StatusCode::OK, prometheus::text(&report));
                     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(EXPOSITION));
