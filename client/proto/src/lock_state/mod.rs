@@ -30,7 +30,6 @@
 //! | [`new`](LockState::new), [`with_queue`](LockState::with_queue) | the lock; and to queue if another client holds it |
 //! | [`claim`](LockState::claim) | to keep a lock that was handed over, after [`Event::Held`] |
 //! | [`extend`](LockState::extend) | more time |
-//! | [`raise_fence`](LockState::raise_fence) | a larger fence, and more time |
 //! | [`stop_queueing`](LockState::stop_queueing) | to queue no longer, because no push would arrive |
 //! | [`release`](LockState::release) | to release the lock, or to give the attempt up |
 //!
@@ -40,7 +39,6 @@
 //! | [`poll_event`](LockState::poll_event) | learns that the lock is held, failed, extended, not extended, lost or released |
 //! | [`poll_timeout`](LockState::poll_timeout) | calls `handle_timeout` at that moment, unless something else comes first |
 
-mod raise;
 mod release;
 mod request;
 #[cfg(test)]
@@ -85,7 +83,6 @@ pub struct LockState {
     raising_since: Option<Moment>,
     settle_timer: SettleTimer,
     extension: Option<Extension>,
-    raising: Option<raise::Raising>,
     waiting: Option<waiting::Waiting>,
     release_progress: Option<ReleaseProgress>,
     /// What the caller has still to send.
@@ -146,7 +143,7 @@ pub enum Event {
     },
     /// The attempt has failed; release what it may have got.
     Failed(Refusal),
-    /// The lock is held for longer, and under the larger number if one was asked for.
+    /// The lock is held for longer.
     Extended,
     /// It is not held for longer, and still held for as long as it was; with what the nodes said.
     NotExtended(Ballot),
@@ -181,7 +178,6 @@ impl LockState {
             raising_since: None,
             settle_timer: SettleTimer::Unused,
             extension: None,
-            raising: None,
             waiting: None,
             release_progress: None,
             transmit: Some(Transmit { request: begun, to: NodeSet::first(quorum.nodes()) }),
@@ -353,7 +349,6 @@ impl LockState {
         self.enter(node, request, reply);
         if !self.has_just_lapsed(now) {
             self.decide(now);
-            self.continue_held_raise(node, fence, now);
         }
     }
 
@@ -506,7 +501,6 @@ impl LockState {
             self.phase = Phase::Over;
             return Err(Over);
         }
-        self.raising = None;
         self.longest_ttl = self.longest_ttl.max(ttl);
         let mut ballot = Ballot::new(self.quorum);
         // Nodes that are not asked keep saying what they said.

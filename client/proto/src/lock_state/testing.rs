@@ -82,10 +82,6 @@ impl LockState {
         self.extend(ttl, now).map(|()| self.sent()).inspect_err(|_| assert!(self.output().is_none()))
     }
 
-    pub(super) fn on_raise(&mut self, fence: u64, now: Moment) -> Result<(Request, NodeSet), Over> {
-        self.raise_fence(fence, now).map(|()| self.sent()).inspect_err(|_| assert!(self.output().is_none()))
-    }
-
     pub(super) fn on_claim(&mut self, now: Moment) -> Option<(Request, NodeSet)> {
         self.claim(now);
         self.transmit.is_some().then(|| self.sent())
