@@ -15,11 +15,11 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 /// Groups, by their names alone: their nodes may be replaced without moving any resource.
 #[derive(Clone, Debug)]
 pub struct Rendezvous {
-    groups: Vec<Drawer>,
+    shards: Vec<NamedShard>,
 }
 
 #[derive(Clone, Debug)]
-struct Drawer {
+struct NamedShard {
     name: Box<str>,
     seed: u64,
 }
@@ -27,21 +27,21 @@ struct Drawer {
 /// Why some names cannot name groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Misnamed {
+pub enum ShardNameError {
     /// There is none.
-    NoGroup,
+    NoShard,
     /// One of them is empty.
-    Nameless,
+    EmptyName,
     /// Two groups have this name.
-    Twice(Box<str>),
+    DuplicateName(Box<str>),
 }
 
-impl fmt::Display for Misnamed {
+impl fmt::Display for ShardNameError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoGroup => f.write_str("at least one shard must be named"),
-            Self::Nameless => f.write_str("a shard must have a name"),
-            Self::Twice(name) => write!(f, "two shards are named {name}"),
+            Self::NoShard => f.write_str("at least one shard must be named"),
+            Self::EmptyName => f.write_str("a shard must have a name"),
+            Self::DuplicateName(name) => write!(f, "two shards are named {name}"),
         }
     }
 }
@@ -51,26 +51,26 @@ impl Rendezvous {
     ///
     /// # Errors
     /// For no group at all, one without a name, and two with the same.
-    pub fn of<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Self, Misnamed> {
-        let mut groups: Vec<Drawer> = Vec::new();
+    pub fn of<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Self, ShardNameError> {
+        let mut shards: Vec<NamedShard> = Vec::new();
         for name in names {
             if name.is_empty() {
-                return Err(Misnamed::Nameless);
+                return Err(ShardNameError::EmptyName);
             }
-            if groups.iter().any(|group| *group.name == *name) {
-                return Err(Misnamed::Twice(name.into()));
+            if shards.iter().any(|shard| *shard.name == *name) {
+                return Err(ShardNameError::DuplicateName(name.into()));
             }
-            groups.push(Drawer { name: name.into(), seed: xxh3_64(name.as_bytes()) });
+            shards.push(NamedShard { name: name.into(), seed: xxh3_64(name.as_bytes()) });
         }
-        if groups.is_empty() { Err(Misnamed::NoGroup) } else { Ok(Self { groups }) }
+        if shards.is_empty() { Err(ShardNameError::NoShard) } else { Ok(Self { shards }) }
     }
 
     /// The place of the group that has this key, in the order in which the groups were named.
     #[must_use]
     pub fn choose(&self, key: &[u8]) -> usize {
         let tag = hash_tag(key);
-        let draw = |group: &Drawer| xxh3_64_with_seed(tag, group.seed);
-        let drawn = self.groups.iter().enumerate().map(|(place, group)| (draw(group), &group.name, place));
+        let draw = |shard: &NamedShard| xxh3_64_with_seed(tag, shard.seed);
+        let drawn = self.shards.iter().enumerate().map(|(place, shard)| (draw(shard), &shard.name, place));
         drawn.max().map_or(0, |(_, _, place)| place)
     }
 }
@@ -115,8 +115,8 @@ mod tests {
         // Another answer here would have two versions of the client lock one resource in two places.
         // These were computed with the library of xxHash for Python.
         assert_eq!(xxh3_64_with_seed(b"orders:1", xxh3_64(b"eu-1")), 0x8407_f6e8_b15f_3b99);
-        let groups = ["eu-1", "eu-2", "eu-3"];
-        let homes = |keys: &[&str]| keys.iter().map(|key| home(&groups, key)).collect::<Vec<_>>();
+        let shards = ["eu-1", "eu-2", "eu-3"];
+        let homes = |keys: &[&str]| keys.iter().map(|key| home(&shards, key)).collect::<Vec<_>>();
         let short = ["orders:1", "orders:2", "orders:3", "orders:4", "orders:5", "orders:6"];
         assert_eq!(homes(&short), ["eu-3", "eu-1", "eu-3", "eu-2", "eu-1", "eu-3"]);
         let long = format!("{}{{tag}}", "x".repeat(300));
@@ -148,16 +148,16 @@ mod tests {
     #[test]
     fn names_are_checked() {
         let misnamed = |names: &[&str]| Rendezvous::of(names.iter().copied()).unwrap_err();
-        assert_eq!(misnamed(&[]), Misnamed::NoGroup);
-        assert_eq!(misnamed(&["a", ""]), Misnamed::Nameless);
-        assert_eq!(misnamed(&["a", "b", "a"]), Misnamed::Twice("a".into()));
+        assert_eq!(misnamed(&[]), ShardNameError::NoShard);
+        assert_eq!(misnamed(&["a", ""]), ShardNameError::EmptyName);
+        assert_eq!(misnamed(&["a", "b", "a"]), ShardNameError::DuplicateName("a".into()));
     }
 
     /// How many of so many keys each group has, in the order of the names.
     fn shares(names: &[&str], keys: usize) -> Vec<usize> {
-        let groups = of(names);
+        let shards = of(names);
         let mut shares = vec![0; names.len()];
-        (0..keys).for_each(|key| shares[groups.choose(format!("orders:{key}").as_bytes())] += 1);
+        (0..keys).for_each(|key| shares[shards.choose(format!("orders:{key}").as_bytes())] += 1);
         shares
     }
 
@@ -197,8 +197,8 @@ mod tests {
         ) {
             let (one, other) = names;
             let home = |names: &[String]| {
-                let groups = Rendezvous::of(names.iter().map(String::as_str)).unwrap();
-                names[groups.choose(&key)].clone()
+                let shards = Rendezvous::of(names.iter().map(String::as_str)).unwrap();
+                names[shards.choose(&key)].clone()
             };
             prop_assert_eq!(home(&one), home(&other));
         }

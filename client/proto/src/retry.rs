@@ -46,7 +46,7 @@ const FIXED_JITTER: f64 = 0.5;
 /// ```
 #[derive(Clone)]
 pub struct Retry {
-    schedule: Schedule,
+    schedule: RetrySchedule,
     /// From 0 to 1.
     jitter: f64,
     max_attempts: Option<u32>,
@@ -68,7 +68,7 @@ pub struct RetryContext {
 type Decide = dyn Fn(RetryContext) -> Option<Duration> + Send + Sync;
 
 #[derive(Clone)]
-enum Schedule {
+enum RetrySchedule {
     Never,
     Fixed(Duration),
     Exponential { first: Duration, cap: Duration },
@@ -91,7 +91,7 @@ impl Retry {
     /// One try, and no other.
     #[must_use]
     pub fn none() -> Self {
-        Self::of(Schedule::Never, 0.0)
+        Self::of(RetrySchedule::Never, 0.0)
     }
 
     /// The same delay before every try, less a jitter of up to half of it.
@@ -100,7 +100,7 @@ impl Retry {
     /// [`give_up_after`](Self::give_up_after).
     #[must_use]
     pub fn fixed(delay: Duration) -> Self {
-        Self::of(Schedule::Fixed(delay), FIXED_JITTER)
+        Self::of(RetrySchedule::Fixed(delay), FIXED_JITTER)
     }
 
     /// `first` before the second try, then twice the last delay, never more than `cap`; less a jitter of up
@@ -112,7 +112,7 @@ impl Retry {
     pub fn exponential(first: Duration, cap: Duration) -> Self {
         // Nothing doubled stays nothing: the cap would never be reached.
         let first = first.max(Self::SHORTEST_DELAY);
-        Self::of(Schedule::Exponential { first, cap }, GROWING_JITTER)
+        Self::of(RetrySchedule::Exponential { first, cap }, GROWING_JITTER)
     }
 
     /// The delay that a function says, or no further try when it says `None`.
@@ -137,10 +137,10 @@ impl Retry {
     /// ```
     #[must_use]
     pub fn custom(decide: impl Fn(RetryContext) -> Option<Duration> + Send + Sync + 'static) -> Self {
-        Self::of(Schedule::Custom(Arc::new(decide)), 0.0)
+        Self::of(RetrySchedule::Custom(Arc::new(decide)), 0.0)
     }
 
-    fn of(schedule: Schedule, jitter: f64) -> Self {
+    fn of(schedule: RetrySchedule, jitter: f64) -> Self {
         Self { schedule, jitter, max_attempts: None, give_up_after: None }
     }
 
@@ -215,7 +215,9 @@ impl Retry {
     /// `None` if there is no second try, or if a function decides about each of them.
     #[must_use]
     pub fn patience(&self) -> Option<Duration> {
-        if matches!(self.schedule, Schedule::Never | Schedule::Custom(_)) || self.max_attempts == Some(1) {
+        if matches!(self.schedule, RetrySchedule::Never | RetrySchedule::Custom(_))
+            || self.max_attempts == Some(1)
+        {
             return None;
         }
         let by_attempts = self.max_attempts.map(|most| self.schedule.delays(most.saturating_sub(1)));
@@ -223,7 +225,7 @@ impl Retry {
     }
 }
 
-impl Schedule {
+impl RetrySchedule {
     /// The delays before so many tries, without jitter.
     fn delays(&self, tries: u32) -> Duration {
         // After so many doublings no delay grows any more.
@@ -281,7 +283,7 @@ impl fmt::Debug for Retry {
     }
 }
 
-impl fmt::Debug for Schedule {
+impl fmt::Debug for RetrySchedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Never => f.write_str("Never"),

@@ -39,18 +39,18 @@
 //! | [`poll_event`](LockState::poll_event) | learns that the lock is held, failed, extended, not extended, lost or released |
 //! | [`poll_timeout`](LockState::poll_timeout) | calls `handle_timeout` at that moment, unless something else comes first |
 
+mod queueing;
 mod release;
 mod request;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;
-mod waiting;
 mod words;
 
+pub use queueing::{Grant, QueueRequest};
 pub use release::{ReleaseOutcome, ReleaseProgress};
 pub use request::{Ask, Request};
-pub use waiting::{Grant, QueueRequest};
 
 use crate::ballot::{Ballot, Refusal, Verdict};
 use crate::fence_reach::{has_advanced, is_within_reach};
@@ -62,10 +62,10 @@ use std::time::Duration;
 pub struct LockState {
     quorum: Quorum,
     drift: Drift,
-    begun: Request,
+    first_request: Request,
     /// The longest time to live that was asked for: a node may hold the lock for as long.
     longest_ttl: Duration,
-    phase: Phase,
+    phase: LockPhase,
     ballot: Ballot,
     /// Until when each node that holds the lock can be counted on.
     leases: Vec<Option<Moment>>,
@@ -78,12 +78,12 @@ pub struct LockState {
     in_doubt: NodeSet,
     /// The nodes whose last grant was over before we heard of it.
     expired_on_arrival: NodeSet,
-    fence_raise: Option<FenceRaise>,
+    fence_raise: Option<RaiseGoal>,
     /// Since when a majority that has granted is being raised to one fence.
     raising_since: Option<Moment>,
     settle_timer: SettleTimer,
     extension: Option<Extension>,
-    waiting: Option<waiting::Waiting>,
+    queueing: Option<queueing::Queueing>,
     release_progress: Option<ReleaseProgress>,
     /// What the caller has still to send.
     transmit: Option<Transmit>,
@@ -92,7 +92,7 @@ pub struct LockState {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum LockPhase {
     Acquiring,
     Held {
         fence: u64,
@@ -113,7 +113,7 @@ enum SettleTimer {
 
 /// A second round: raising the nodes that answered less.
 #[derive(Clone, Copy, Debug)]
-struct FenceRaise {
+struct RaiseGoal {
     fence: u64,
     in_flight: NodeSet,
 }
@@ -161,13 +161,13 @@ impl LockState {
     /// Begins an attempt: the first transmit asks every node for the lock.
     #[must_use]
     pub fn new(quorum: Quorum, drift: Drift, ttl: Duration, hint: Option<u64>, now: Moment) -> Self {
-        let begun = Request { ask: Ask::Acquire { hint }, ttl, sent: now };
+        let first_request = Request { ask: Ask::Acquire { hint }, ttl, sent: now };
         Self {
             quorum,
             drift,
-            begun,
+            first_request,
             longest_ttl: ttl,
-            phase: Phase::Acquiring,
+            phase: LockPhase::Acquiring,
             ballot: Ballot::new(quorum),
             leases: vec![None; quorum.nodes()],
             maybe_held: NodeSet::first(quorum.nodes()),
@@ -178,9 +178,9 @@ impl LockState {
             raising_since: None,
             settle_timer: SettleTimer::Unused,
             extension: None,
-            waiting: None,
+            queueing: None,
             release_progress: None,
-            transmit: Some(Transmit { request: begun, to: NodeSet::first(quorum.nodes()) }),
+            transmit: Some(Transmit { request: first_request, to: NodeSet::first(quorum.nodes()) }),
             event: None,
         }
     }
@@ -195,7 +195,7 @@ impl LockState {
     #[must_use]
     pub fn fence(&self) -> Option<u64> {
         match self.phase {
-            Phase::Held { fence } => Some(fence),
+            LockPhase::Held { fence } => Some(fence),
             _ => None,
         }
     }
@@ -207,7 +207,7 @@ impl LockState {
     }
 
     /// Whether no majority of the nodes can be counted on any more.
-    fn has_lapsed(&self, now: Moment) -> bool {
+    fn has_expired(&self, now: Moment) -> bool {
         self.valid_until().is_none_or(|until| now.has_reached(until))
     }
 
@@ -225,7 +225,7 @@ impl LockState {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Moment> {
         let settled = match self.settle_timer {
-            SettleTimer::Until(moment) if self.phase == Phase::Acquiring => Some(moment),
+            SettleTimer::Until(moment) if self.phase == LockPhase::Acquiring => Some(moment),
             _ => None,
         };
         [settled, self.queue_timeout()].into_iter().flatten().min_by_key(|at| at.nanoseconds())
@@ -267,7 +267,7 @@ impl LockState {
     }
 
     fn handle_vote(&mut self, node: usize, request: &Request, reply: Reply, now: Moment) {
-        if self.is_outdated(node, request, &reply) {
+        if self.is_stale_refusal(node, request, &reply) {
             return;
         }
         match &reply {
@@ -276,21 +276,21 @@ impl LockState {
             _ if self.sticky.contains(node) => {}
             _ => self.maybe_held.remove(node),
         }
-        self.heard(node, request, &reply, now);
-        self.note_claim(node, &reply);
-        if self.has_just_lapsed(now) {
+        self.note_queue_reply(node, request, &reply, now);
+        self.note_claimed(node, &reply);
+        if self.lose_if_expired(now) {
             return;
         }
-        self.note_lateness(node, request, &reply, now);
-        self.enter(node, request, reply);
+        self.note_expired_on_arrival(node, request, &reply, now);
+        self.enter_vote(node, request, reply);
         // A reply can take a lease away as well.
-        if !self.has_just_lapsed(now) {
+        if !self.lose_if_expired(now) {
             self.decide(now);
         }
     }
 
     /// Takes note that nodes are asked once more for the lock.
-    fn ask_again(&mut self, nodes: NodeSet) {
+    fn note_asked_again(&mut self, nodes: NodeSet) {
         for node in nodes.iter() {
             if self.maybe_held.contains(node) {
                 self.sticky.insert(node);
@@ -301,9 +301,9 @@ impl LockState {
 
     /// Takes note whether a grant was of any use when we heard of it. Whoever does not wait asks once, and needs no
     /// more than the moment at which that was.
-    fn note_lateness(&mut self, node: usize, request: &Request, reply: &Reply, now: Moment) {
+    fn note_expired_on_arrival(&mut self, node: usize, request: &Request, reply: &Reply, now: Moment) {
         match reply {
-            _ if self.waiting.is_none() => {}
+            _ if self.queueing.is_none() => {}
             Reply::Number(_) if now.has_reached(request.lease_end(self.drift)) => {
                 self.expired_on_arrival.insert(node)
             }
@@ -313,9 +313,9 @@ impl LockState {
     }
 
     /// Whether the way to the nodes takes up all of the time to live, so that asking again is no use either.
-    fn comes_too_late(&self, now: Moment) -> bool {
-        if self.waiting.is_none() {
-            return now.has_reached(self.begun.lease_end(self.drift));
+    fn lacks_usable_majority(&self, now: Moment) -> bool {
+        if self.queueing.is_none() {
+            return now.has_reached(self.first_request.lease_end(self.drift));
         }
         let of_use = |node: &usize| {
             self.ballot.vote(*node).fence().is_some() && !self.expired_on_arrival.contains(*node)
@@ -334,7 +334,7 @@ impl LockState {
         if let Some(raise) = self.fence_raise.as_mut().filter(|raise| raise.fence == fence) {
             raise.in_flight.remove(node);
         }
-        if self.has_just_lapsed(now) {
+        if self.lose_if_expired(now) {
             return;
         }
         // A fence may take several commands to reach. A node that advances by less than a step is broken: the client
@@ -344,18 +344,18 @@ impl LockState {
         {
             reply = Reply::Failed(Failure::new(FailureKind::Rejected, "did not raise the fence"));
         }
-        self.note_claim(node, &reply);
-        self.note_lateness(node, request, &reply, now);
-        self.enter(node, request, reply);
-        if !self.has_just_lapsed(now) {
+        self.note_claimed(node, &reply);
+        self.note_expired_on_arrival(node, request, &reply, now);
+        self.enter_vote(node, request, reply);
+        if !self.lose_if_expired(now) {
             self.decide(now);
         }
     }
 
     /// Ends a hold whose time is up, and says whether it did. A lock that lapsed before a reply came stays lost,
     /// whatever the reply says.
-    fn has_just_lapsed(&mut self, now: Moment) -> bool {
-        if !matches!(self.phase, Phase::Held { .. }) || !self.has_lapsed(now) {
+    fn lose_if_expired(&mut self, now: Moment) -> bool {
+        if !matches!(self.phase, LockPhase::Held { .. }) || !self.has_expired(now) {
             return false;
         }
         self.lose();
@@ -364,22 +364,22 @@ impl LockState {
 
     /// Ends a hold, with what the nodes said to the extension if there was one.
     fn lose(&mut self) {
-        self.phase = Phase::Over;
+        self.phase = LockPhase::Over;
         let ballot = self.extension.take().map_or_else(|| self.ballot.clone(), |extension| extension.ballot);
         self.emit(Event::Lost(ballot));
     }
 
     /// Notes how a node stands, unless all is over: then no answer changes anything.
-    fn enter(&mut self, node: usize, request: &Request, reply: Reply) {
-        if self.phase == Phase::Over {
+    fn enter_vote(&mut self, node: usize, request: &Request, reply: Reply) {
+        if self.phase == LockPhase::Over {
             return;
         }
-        self.renew(node, request, &reply);
+        self.renew_lease(node, request, &reply);
         self.ballot.enter(node, Vote::from(reply));
     }
 
     /// A node that did as asked holds the lock from then on; one that says it does not, does not.
-    fn renew(&mut self, node: usize, request: &Request, reply: &Reply) {
+    fn renew_lease(&mut self, node: usize, request: &Request, reply: &Reply) {
         let lease_end = request.lease_end(self.drift);
         if let Some(lease) = self.leases.get_mut(node) {
             match reply {
@@ -392,7 +392,7 @@ impl LockState {
     }
 
     fn decide(&mut self, now: Moment) {
-        if self.phase != Phase::Acquiring {
+        if self.phase != LockPhase::Acquiring {
             return;
         }
         let verdict = self.ballot.verdict();
@@ -404,27 +404,27 @@ impl LockState {
             }
         }
         match verdict {
-            Verdict::Open => self.attend(now),
-            Verdict::Agreed { fence } if self.is_held_under(fence, self.counting_from(now)) => {
-                self.phase = Phase::Held { fence };
+            Verdict::Open => self.advance_queue(now),
+            Verdict::Agreed { fence } if self.is_held_with(fence, self.must_last_until(now)) => {
+                self.phase = LockPhase::Held { fence };
                 self.emit(Event::Held { fence });
             }
-            Verdict::Agreed { fence } => self.raise_or_attend(fence, false, now),
-            Verdict::Split { goal, may_settle } => self.raise_or_attend(goal, may_settle, now),
-            Verdict::Lost(refusal) if self.waits(refusal, now) => self.attend(now),
+            Verdict::Agreed { fence } => self.raise_or_queue(fence, false, now),
+            Verdict::Split { goal, may_settle } => self.raise_or_queue(goal, may_settle, now),
+            Verdict::Lost(refusal) if self.keeps_queueing(refusal, now) => self.advance_queue(now),
             Verdict::Lost(refusal) => self.fail(refusal),
         }
     }
 
     /// Raises a majority that granted to one fence. Where that sends nothing and fails nothing, the client goes on
     /// queueing.
-    fn raise_or_attend(&mut self, goal: u64, may_settle: bool, now: Moment) {
+    fn raise_or_queue(&mut self, goal: u64, may_settle: bool, now: Moment) {
         self.raise_to_one_fence(goal, may_settle, now);
-        self.attend(now);
+        self.advance_queue(now);
     }
 
     fn fail(&mut self, refusal: Refusal) {
-        self.phase = Phase::Over;
+        self.phase = LockPhase::Over;
         self.emit(Event::Failed(refusal));
     }
 
@@ -432,15 +432,16 @@ impl LockState {
     /// took for an answer that would make it needless.
     fn raise_to_one_fence(&mut self, goal: u64, may_settle: bool, now: Moment) {
         // Every raise renews the lease of its node. The first lease still bounds how often the client asks.
-        let lasts_too_long = |since: Moment| now.has_reached(since.plus(self.drift.lease(self.begun.ttl)));
-        if self.comes_too_late(now) || self.raising_since.is_some_and(lasts_too_long) {
+        let lasts_too_long =
+            |since: Moment| now.has_reached(since.plus(self.drift.lease(self.first_request.ttl)));
+        if self.lacks_usable_majority(now) || self.raising_since.is_some_and(lasts_too_long) {
             return self.fail(Refusal::Expired);
         }
         if self.settle_timer == SettleTimer::Unused {
-            self.settle_timer = SettleTimer::Until(now.plus(now.since(self.begun.sent)));
+            self.settle_timer = SettleTimer::Until(now.plus(now.since(self.first_request.sent)));
         }
         // What was handed to us runs out unless it is claimed: a second round does, or leads to a hold that does.
-        let may_settle = may_settle && !self.has_unclaimed();
+        let may_settle = may_settle && !self.has_unclaimed_grants();
         match self.settle_timer {
             SettleTimer::Until(moment) if may_settle && !now.has_reached(moment) => return,
             _ => self.settle_timer = SettleTimer::Spent,
@@ -455,10 +456,10 @@ impl LockState {
             }
             return;
         }
-        let mut raise = kept.unwrap_or(FenceRaise { fence: goal, in_flight: NodeSet::EMPTY });
+        let mut raise = kept.unwrap_or(RaiseGoal { fence: goal, in_flight: NodeSet::EMPTY });
         // Those that are behind, and those that gave us the lock while we waited, too long ago to count on.
         let is_wanted = |node: &usize| match self.ballot.vote(*node).fence() {
-            Some(fence) if fence == goal => self.lease_has_lapsed(*node, self.counting_from(now)),
+            Some(fence) if fence == goal => self.lease_has_expired(*node, self.must_last_until(now)),
             Some(fence) => is_within_reach(fence, goal),
             None => false,
         };
@@ -475,19 +476,19 @@ impl LockState {
     /// Whether a majority of the nodes have answered this number and hold the lock for us, the same nodes. One that
     /// answered it and has lost the lock since may have granted others more; that yet others hold it, under other
     /// numbers, does not make up for it.
-    fn is_held_under(&self, fence: u64, now: Moment) -> bool {
+    fn is_held_with(&self, fence: u64, now: Moment) -> bool {
         let holds = |node: &usize| {
-            self.ballot.vote(*node).fence() == Some(fence) && !self.lease_has_lapsed(*node, now)
+            self.ballot.vote(*node).fence() == Some(fence) && !self.lease_has_expired(*node, now)
         };
-        !self.has_lapsed(now) && self.quorum.is_reached_by((0..self.quorum.nodes()).filter(holds).count())
+        !self.has_expired(now) && self.quorum.is_reached_by((0..self.quorum.nodes()).filter(holds).count())
     }
 
-    fn lease_has_lapsed(&self, node: usize, now: Moment) -> bool {
+    fn lease_has_expired(&self, node: usize, now: Moment) -> bool {
         self.leases.get(node).copied().flatten().is_none_or(|until| now.has_reached(until))
     }
 
     fn send_raise(&mut self, fence: u64, to: NodeSet, now: Moment) {
-        self.send(Request { ask: Ask::RaiseFence { fence }, ttl: self.begun.ttl, sent: now }, to);
+        self.send(Request { ask: Ask::RaiseFence { fence }, ttl: self.first_request.ttl, sent: now }, to);
     }
 
     /// Asks the nodes to hold the lock for longer. Ends with [`Event::Extended`], [`Event::NotExtended`] or
@@ -496,9 +497,9 @@ impl LockState {
     /// # Errors
     /// When the lock is over: an extension never revives it.
     pub fn extend(&mut self, ttl: Duration, now: Moment) -> Result<(), Over> {
-        let held = matches!(self.phase, Phase::Held { .. });
-        if !held || self.has_lapsed(now) {
-            self.phase = Phase::Over;
+        let held = matches!(self.phase, LockPhase::Held { .. });
+        if !held || self.has_expired(now) {
+            self.phase = LockPhase::Over;
             return Err(Over);
         }
         self.longest_ttl = self.longest_ttl.max(ttl);
@@ -516,18 +517,18 @@ impl LockState {
     }
 
     fn handle_extension_reply(&mut self, node: usize, request: &Request, reply: Reply, now: Moment) {
-        let Phase::Held { .. } = self.phase else { return };
+        let LockPhase::Held { .. } = self.phase else { return };
         let of_this_round = self.extension.as_mut().filter(|extension| extension.request == *request);
         if let Some(extension) = of_this_round {
             extension.ballot.enter(node, Vote::from(reply.clone()));
         }
         // What had lapsed before the answer came stays over, whatever it says.
-        let had_lapsed = self.has_lapsed(now);
+        let had_expired = self.has_expired(now);
         if reply == Reply::Nil {
             self.ballot.enter(node, Vote::Refused);
         }
-        self.renew(node, request, &reply);
-        if had_lapsed || self.has_lapsed(now) {
+        self.renew_lease(node, request, &reply);
+        if had_expired || self.has_expired(now) {
             return self.lose();
         }
         let Some(extension) = self.extension.take_if(|extension| extension.request == *request) else {
@@ -546,7 +547,7 @@ impl LockState {
     /// Ends the attempt or the hold: the transmit goes to all nodes that hold the lock, or may. Ends with
     /// [`Event::Released`]. A second release sends nothing: the first is in flight.
     pub fn release(&mut self, now: Moment) {
-        self.phase = Phase::Over;
+        self.phase = LockPhase::Over;
         self.extension = None;
         if self.release_progress.is_some() {
             return;

@@ -6,25 +6,27 @@ use std::time::Duration;
 
 /// What one call has put out.
 #[derive(Debug)]
-pub(super) enum Output {
+pub(super) enum LockOutput {
     Transmit(Transmit),
     Event(Event),
 }
 
 impl LockState {
-    pub(super) fn output(&mut self) -> Option<Output> {
+    pub(super) fn output(&mut self) -> Option<LockOutput> {
         let (transmit, event) = (self.poll_transmit(), self.poll_event());
         assert!(
             transmit.is_none() || event.is_none(),
             "one call puts out one thing: {transmit:?}, {event:?}"
         );
         assert!(transmit.is_none_or(|transmit| !transmit.to.is_empty()), "sent to no node: {transmit:?}");
-        transmit.map(Output::Transmit).or(event.map(Output::Event))
+        transmit.map(LockOutput::Transmit).or(event.map(LockOutput::Event))
     }
 
     fn sent(&mut self) -> (Request, NodeSet) {
         let output = self.output();
-        let Some(Output::Transmit(Transmit { request, to })) = output else { panic!("not sent: {output:?}") };
+        let Some(LockOutput::Transmit(Transmit { request, to })) = output else {
+            panic!("not sent: {output:?}")
+        };
         (request, to)
     }
 
@@ -41,7 +43,7 @@ impl LockState {
         (lock, request)
     }
 
-    pub(super) fn queueing(self, queue: QueueRequest, until: Moment) -> (Self, Request) {
+    pub(super) fn begin_queueing(self, queue: QueueRequest, until: Moment) -> (Self, Request) {
         let mut lock = self.with_queue(queue, until);
         let request = lock.sent().0;
         (lock, request)
@@ -53,27 +55,27 @@ impl LockState {
         request: &Request,
         reply: Reply,
         now: Moment,
-    ) -> Option<Output> {
+    ) -> Option<LockOutput> {
         self.handle_reply(node, request, reply, now);
         self.output()
     }
 
-    pub(super) fn on_grant(&mut self, node: usize, grant: Grant, now: Moment) -> Option<Output> {
+    pub(super) fn on_grant(&mut self, node: usize, grant: Grant, now: Moment) -> Option<LockOutput> {
         self.handle_grant(node, grant, now);
         self.output()
     }
 
-    pub(super) fn on_disconnect(&mut self, node: usize, failure: Failure, now: Moment) -> Option<Output> {
+    pub(super) fn on_disconnect(&mut self, node: usize, failure: Failure, now: Moment) -> Option<LockOutput> {
         self.handle_disconnect(node, failure, now);
         self.output()
     }
 
-    pub(super) fn on_timeout(&mut self, now: Moment) -> Option<Output> {
+    pub(super) fn on_timeout(&mut self, now: Moment) -> Option<LockOutput> {
         self.handle_timeout(now);
         self.output()
     }
 
-    pub(super) fn on_stop_queueing(&mut self, now: Moment) -> Option<Output> {
+    pub(super) fn on_stop_queueing(&mut self, now: Moment) -> Option<LockOutput> {
         self.stop_queueing(now);
         self.output()
     }

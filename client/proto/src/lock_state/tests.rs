@@ -1,6 +1,6 @@
 //! Clients driven by hand: each line of a history is an answer.
 
-use super::testing::Output;
+use super::testing::LockOutput;
 use super::*;
 use crate::fence_reach::{MAX_FENCE, RAISE_CAP, RAISE_STEP};
 
@@ -13,13 +13,13 @@ fn at(ms: u64) -> Moment {
 }
 
 /// A client, what it asked last, and a clock to move.
-struct Run {
+struct TestClient {
     lock: LockState,
     acquire: Request,
     now_ms: u64,
 }
 
-impl Run {
+impl TestClient {
     fn of(nodes: usize) -> Self {
         let (lock, acquire) =
             LockState::begin(Quorum::of(nodes).unwrap(), Drift::default(), TTL, None, at(0));
@@ -37,12 +37,12 @@ impl Run {
         run
     }
 
-    fn voted(&mut self, node: usize, reply: Reply) -> Option<Output> {
+    fn voted(&mut self, node: usize, reply: Reply) -> Option<LockOutput> {
         let acquire = self.acquire;
         self.lock.on_reply(node, &acquire, reply, at(self.now_ms))
     }
 
-    fn answered(&mut self, node: usize, request: &Request, reply: Reply) -> Option<Output> {
+    fn answered(&mut self, node: usize, request: &Request, reply: Reply) -> Option<LockOutput> {
         self.lock.on_reply(node, request, reply, at(self.now_ms))
     }
 
@@ -65,10 +65,10 @@ fn down() -> Reply {
 
 #[test]
 fn one_round_when_a_majority_agrees() {
-    let mut run = Run::of(5);
+    let mut run = TestClient::of(5);
     assert!(run.voted(0, Reply::Number(7)).is_none());
     assert!(run.voted(1, Reply::Number(7)).is_none());
-    assert!(matches!(run.voted(2, Reply::Number(7)), Some(Output::Event(Event::Held { fence: 7 }))));
+    assert!(matches!(run.voted(2, Reply::Number(7)), Some(LockOutput::Event(Event::Held { fence: 7 }))));
     // Stragglers change nothing, whatever they say.
     assert!(run.voted(3, Reply::Number(99)).is_none());
     assert!(run.voted(4, Reply::Nil).is_none());
@@ -77,7 +77,7 @@ fn one_round_when_a_majority_agrees() {
 
 #[test]
 fn validity_counts_from_before_the_request_was_sent() {
-    let mut run = Run::of(3);
+    let mut run = TestClient::of(3);
     run.now_ms = 4_000;
     run.voted(0, Reply::Number(1));
     run.voted(1, Reply::Number(1));
@@ -86,83 +86,86 @@ fn validity_counts_from_before_the_request_was_sent() {
 
 #[test]
 fn a_lock_granted_too_late_is_not_held() {
-    let mut run = Run::of(3);
+    let mut run = TestClient::of(3);
     run.now_ms = LEASE_MS;
     run.voted(0, Reply::Number(1));
-    assert!(matches!(run.voted(1, Reply::Number(1)), Some(Output::Event(Event::Failed(Refusal::Expired)))));
+    assert!(matches!(
+        run.voted(1, Reply::Number(1)),
+        Some(LockOutput::Event(Event::Failed(Refusal::Expired)))
+    ));
     // And it is given back, also where no answer has come.
     assert_eq!(run.lock.on_release(at(run.now_ms)).1, NodeSet::first(3));
 }
 
 #[test]
 fn different_numbers_are_raised_to_one() {
-    let mut run = Run::of(3);
+    let mut run = TestClient::of(3);
     run.now_ms = 2;
     run.voted(0, Reply::Number(4));
     // The third node may still make a majority of one number: it gets as long again.
     assert!(run.voted(1, Reply::Number(9)).is_none());
     assert_eq!(run.lock.poll_timeout(), Some(at(4)));
     run.now_ms = 4;
-    let Some(Output::Transmit(Transmit { request, to })) = run.lock.on_timeout(at(4)) else {
+    let Some(LockOutput::Transmit(Transmit { request, to })) = run.lock.on_timeout(at(4)) else {
         panic!("a second round")
     };
     assert_eq!(request.ask, Ask::RaiseFence { fence: 9 });
     assert_eq!(to.iter().collect::<Vec<_>>(), [0]);
     assert_eq!(run.lock.poll_timeout(), None);
     let held = run.answered(0, &request, Reply::Number(9));
-    assert!(matches!(held, Some(Output::Event(Event::Held { fence: 9 }))));
+    assert!(matches!(held, Some(LockOutput::Event(Event::Held { fence: 9 }))));
     // Two nodes are counted on: one from the first round, one from the second.
     assert_eq!(run.valid_until_ms(), Some(LEASE_MS));
 }
 
 #[test]
 fn a_late_number_settles_without_a_second_round() {
-    let mut run = Run::of(3);
+    let mut run = TestClient::of(3);
     run.now_ms = 1;
     run.voted(0, Reply::Number(4));
     run.voted(1, Reply::Number(9));
-    assert!(matches!(run.voted(2, Reply::Number(4)), Some(Output::Event(Event::Held { fence: 4 }))));
+    assert!(matches!(run.voted(2, Reply::Number(4)), Some(LockOutput::Event(Event::Held { fence: 4 }))));
 }
 
 #[test]
 fn a_node_that_answers_during_the_second_round_is_raised_too() {
-    let mut run = Run::of(5);
+    let mut run = TestClient::of(5);
     run.now_ms = 1;
     for (node, fence) in [(0, 1), (1, 2), (2, 3)] {
         run.voted(node, Reply::Number(fence));
     }
-    let Some(Output::Transmit(Transmit { request: first, to })) = run.lock.on_timeout(at(2)) else {
+    let Some(LockOutput::Transmit(Transmit { request: first, to })) = run.lock.on_timeout(at(2)) else {
         panic!("a second round")
     };
     assert_eq!(to.iter().collect::<Vec<_>>(), [0, 1]);
-    let Some(Output::Transmit(Transmit { request: second, to })) = run.voted(3, Reply::Number(2)) else {
+    let Some(LockOutput::Transmit(Transmit { request: second, to })) = run.voted(3, Reply::Number(2)) else {
         panic!("raised too")
     };
     assert_eq!((second.ask, to.iter().collect::<Vec<_>>()), (Ask::RaiseFence { fence: 3 }, vec![3]));
     run.answered(0, &first, Reply::Number(3));
     assert!(matches!(
         run.answered(3, &second, Reply::Number(3)),
-        Some(Output::Event(Event::Held { fence: 3 }))
+        Some(LockOutput::Event(Event::Held { fence: 3 }))
     ));
 }
 
 #[test]
 fn only_answers_equal_to_the_fence_count() {
-    let mut run = Run::of(3);
+    let mut run = TestClient::of(3);
     run.voted(0, Reply::Number(1));
     run.voted(2, silent());
-    let Some(Output::Transmit(Transmit { request, .. })) = run.voted(1, Reply::Number(2)) else {
+    let Some(LockOutput::Transmit(Transmit { request, .. })) = run.voted(1, Reply::Number(2)) else {
         panic!("a second round")
     };
     // The node was granted to us anew meanwhile, with more than we asked to raise it to.
     let next = run.answered(0, &request, Reply::Number(5));
-    let Some(Output::Transmit(Transmit { request, to })) = next else {
+    let Some(LockOutput::Transmit(Transmit { request, to })) = next else {
         panic!("5 and 2 are no majority: {next:?}")
     };
     assert_eq!((request.ask, to.iter().collect::<Vec<_>>()), (Ask::RaiseFence { fence: 5 }, vec![1]));
     assert!(matches!(
         run.answered(1, &request, Reply::Number(5)),
-        Some(Output::Event(Event::Held { fence: 5 }))
+        Some(LockOutput::Event(Event::Held { fence: 5 }))
     ));
 }
 
@@ -173,13 +176,13 @@ fn raised(fence: u64, goal: u64) -> u64 {
 
 /// Lets two nodes agree; says on which fence, after how many raises of one node.
 fn agreed(mut fences: [u64; 2]) -> (u64, u64) {
-    let mut run = Run::of(2);
+    let mut run = TestClient::of(2);
     run.voted(0, Reply::Number(fences[0]));
     let mut event = run.voted(1, Reply::Number(fences[1]));
     for commands in 0.. {
         let (request, node) = match event {
-            Some(Output::Transmit(Transmit { request, to })) => (request, to.iter().next().unwrap()),
-            Some(Output::Event(Event::Held { fence })) => return (fence, commands),
+            Some(LockOutput::Transmit(Transmit { request, to })) => (request, to.iter().next().unwrap()),
+            Some(LockOutput::Event(Event::Held { fence })) => return (fence, commands),
             other => panic!("{fences:?} after {commands}: {other:?}"),
         };
         let Ask::RaiseFence { fence: goal } = request.ask else { panic!("{request:?}") };
@@ -208,46 +211,46 @@ fn nodes_agree_however_far_apart_they_are() {
 /// An older module raises by 2^32 a command.
 #[test]
 fn a_node_that_raises_in_larger_steps_is_followed() {
-    let mut run = Run::of(2);
+    let mut run = TestClient::of(2);
     run.voted(0, Reply::Number(1 << 40));
     let mut event = run.voted(1, Reply::Number(1));
     for step in 1..256 {
-        let Some(Output::Transmit(Transmit { request, .. })) = event else { panic!("{step}: {event:?}") };
+        let Some(LockOutput::Transmit(Transmit { request, .. })) = event else { panic!("{step}: {event:?}") };
         event = run.answered(1, &request, Reply::Number(1 + (step << 32)));
     }
-    let Some(Output::Transmit(Transmit { request, .. })) = event else { panic!("{event:?}") };
+    let Some(LockOutput::Transmit(Transmit { request, .. })) = event else { panic!("{event:?}") };
     let held = run.answered(1, &request, Reply::Number(1 << 40));
-    assert!(matches!(held, Some(Output::Event(Event::Held { fence })) if fence == 1 << 40), "{held:?}");
+    assert!(matches!(held, Some(LockOutput::Event(Event::Held { fence })) if fence == 1 << 40), "{held:?}");
 }
 
 #[test]
 fn a_node_that_does_not_raise_its_number_is_not_asked_for_ever() {
-    let mut run = Run::of(2);
+    let mut run = TestClient::of(2);
     run.voted(0, Reply::Number(9));
-    let Some(Output::Transmit(Transmit { request, .. })) = run.voted(1, Reply::Number(1)) else {
+    let Some(LockOutput::Transmit(Transmit { request, .. })) = run.voted(1, Reply::Number(1)) else {
         panic!("a second round")
     };
     let failed = run.answered(1, &request, Reply::Number(1));
-    assert!(matches!(failed, Some(Output::Event(Event::Failed(Refusal::NoQuorum)))), "{failed:?}");
+    assert!(matches!(failed, Some(LockOutput::Event(Event::Failed(Refusal::NoQuorum)))), "{failed:?}");
 }
 
 /// A broken node might count up by one each time.
 #[test]
 fn a_node_that_hardly_gets_on_is_not_asked_for_ever() {
     let raised_by = |step: u64| {
-        let mut run = Run::of(2);
+        let mut run = TestClient::of(2);
         run.voted(0, Reply::Number(1 << 40));
         let asked = run.voted(1, Reply::Number(1));
-        let Some(Output::Transmit(Transmit { request, .. })) = asked else {
+        let Some(LockOutput::Transmit(Transmit { request, .. })) = asked else {
             panic!("a second round: {asked:?}")
         };
         run.answered(1, &request, Reply::Number(1 + step))
     };
     for step in [1, RAISE_STEP - 1] {
         let failed = raised_by(step);
-        assert!(matches!(failed, Some(Output::Event(Event::Failed(Refusal::NoQuorum)))), "{failed:?}");
+        assert!(matches!(failed, Some(LockOutput::Event(Event::Failed(Refusal::NoQuorum)))), "{failed:?}");
     }
-    assert!(matches!(raised_by(RAISE_STEP), Some(Output::Transmit(_))), "as far as a node must go");
+    assert!(matches!(raised_by(RAISE_STEP), Some(LockOutput::Transmit(_))), "as far as a node must go");
 }
 
 /// A broken node might advance by one step each time: the lease sets an end, also for a client that waits, whose
@@ -258,7 +261,7 @@ fn a_node_that_raises_for_longer_than_the_lease_is_not_asked_for_ever() {
         QueueRequest { ticket: 5, stamp: 100, wait: Duration::ZERO, channel: [b'c'; 16], claim: None };
     let quorum = Quorum::of(2).unwrap();
     let (plain, acquire) = LockState::begin(quorum, Drift::default(), TTL, None, at(0));
-    let (waits, wait) = plain.clone().queueing(queue, at(60_000));
+    let (waits, wait) = plain.clone().begin_queueing(queue, at(60_000));
     for (mut lock, request) in [(plain, acquire), (waits, wait)] {
         lock.on_reply(0, &request, Reply::Number(1 << 61), at(1));
         let mut event = lock.on_reply(1, &request, Reply::Number(1), at(1));
@@ -267,8 +270,8 @@ fn a_node_that_raises_for_longer_than_the_lease_is_not_asked_for_ever() {
             (now_ms, fence) = (now_ms + 100, fence + RAISE_STEP);
             assert!(now_ms < 2 * LEASE_MS, "it goes on and on");
             event = match event {
-                Some(Output::Event(Event::Failed(refusal))) => break refusal,
-                Some(Output::Transmit(Transmit { request, to })) => {
+                Some(LockOutput::Event(Event::Failed(refusal))) => break refusal,
+                Some(LockOutput::Transmit(Transmit { request, to })) => {
                     // The node that is there already answers that, if it is asked to renew its lease.
                     let mut last = None;
                     for node in to.iter() {
@@ -286,11 +289,11 @@ fn a_node_that_raises_for_longer_than_the_lease_is_not_asked_for_ever() {
 
 #[test]
 fn a_refused_attempt_releases_what_it_may_have_got() {
-    let mut run = Run::of(5);
+    let mut run = TestClient::of(5);
     run.voted(0, Reply::Number(1));
     run.voted(1, silent());
     run.voted(2, down());
-    assert!(matches!(run.voted(3, Reply::Nil), Some(Output::Event(Event::Failed(Refusal::Contended)))));
+    assert!(matches!(run.voted(3, Reply::Nil), Some(LockOutput::Event(Event::Failed(Refusal::Contended)))));
     run.voted(4, Reply::Nil);
     let (request, to) = run.lock.on_release(at(1));
     assert_eq!(request.ask, Ask::Release { floor: None });
@@ -299,17 +302,17 @@ fn a_refused_attempt_releases_what_it_may_have_got() {
 
 #[test]
 fn an_answer_after_the_timeout_still_counts() {
-    let mut run = Run::of(3);
+    let mut run = TestClient::of(3);
     run.voted(0, Reply::Number(3));
     assert!(run.voted(1, silent()).is_none());
-    assert!(matches!(run.voted(1, Reply::Number(3)), Some(Output::Event(Event::Held { fence: 3 }))));
+    assert!(matches!(run.voted(1, Reply::Number(3)), Some(LockOutput::Event(Event::Held { fence: 3 }))));
 }
 
 #[test]
 fn an_answer_after_the_end_changes_nothing() {
-    let mut run = Run::of(3);
+    let mut run = TestClient::of(3);
     run.voted(0, Reply::Nil);
-    assert!(matches!(run.voted(1, Reply::Nil), Some(Output::Event(Event::Failed(Refusal::Contended)))));
+    assert!(matches!(run.voted(1, Reply::Nil), Some(LockOutput::Event(Event::Failed(Refusal::Contended)))));
     assert!(run.voted(2, Reply::Number(5)).is_none());
     assert_eq!((run.lock.fence(), run.lock.valid_until()), (None, None));
     // But the node has the lock, and is asked to free it.
@@ -318,9 +321,9 @@ fn an_answer_after_the_end_changes_nothing() {
 
 #[test]
 fn grants_that_come_after_the_end_make_no_holder() {
-    let mut run = Run::of(3);
+    let mut run = TestClient::of(3);
     run.voted(0, silent());
-    assert!(matches!(run.voted(1, silent()), Some(Output::Event(Event::Failed(Refusal::NoQuorum)))));
+    assert!(matches!(run.voted(1, silent()), Some(LockOutput::Event(Event::Failed(Refusal::NoQuorum)))));
     for node in 0..3 {
         assert!(run.voted(node, Reply::Number(5)).is_none());
     }
@@ -330,88 +333,88 @@ fn grants_that_come_after_the_end_make_no_holder() {
 
 #[test]
 fn an_answer_to_a_second_round_does_not_revive_what_has_lapsed() {
-    let mut run = Run::of(3);
+    let mut run = TestClient::of(3);
     run.now_ms = 1;
     run.voted(0, Reply::Number(4));
     run.voted(1, Reply::Number(9));
     run.now_ms = 9_000;
-    let Some(Output::Transmit(Transmit { request: raise, .. })) = run.lock.on_timeout(at(9_000)) else {
+    let Some(LockOutput::Transmit(Transmit { request: raise, .. })) = run.lock.on_timeout(at(9_000)) else {
         panic!("a second round")
     };
     // A slow third answer makes the majority first, and time runs out before the raised node is heard.
-    assert!(matches!(run.voted(2, Reply::Number(9)), Some(Output::Event(Event::Held { fence: 9 }))));
+    assert!(matches!(run.voted(2, Reply::Number(9)), Some(LockOutput::Event(Event::Held { fence: 9 }))));
     run.now_ms = LEASE_MS;
     let lost = run.answered(0, &raise, Reply::Number(9));
-    assert!(matches!(lost, Some(Output::Event(Event::Lost(_)))), "{lost:?}");
+    assert!(matches!(lost, Some(LockOutput::Event(Event::Lost(_)))), "{lost:?}");
     assert_eq!(run.lock.fence(), None);
 }
 
 #[test]
 fn an_extension_needs_a_majority_and_counts_from_its_own_request() {
-    let mut run = Run::held();
+    let mut run = TestClient::held();
     run.now_ms = 5_000;
     let extend = run.extend();
     run.now_ms = 6_000;
     assert!(run.answered(0, &extend, Reply::Number(7)).is_none());
     assert!(run.answered(1, &extend, Reply::Number(7)).is_none());
     assert_eq!(run.valid_until_ms(), Some(LEASE_MS), "two of five are not enough");
-    assert!(matches!(run.answered(2, &extend, Reply::Number(7)), Some(Output::Event(Event::Extended))));
+    assert!(matches!(run.answered(2, &extend, Reply::Number(7)), Some(LockOutput::Event(Event::Extended))));
     assert_eq!(run.valid_until_ms(), Some(5_000 + LEASE_MS));
 }
 
 #[test]
 fn a_failed_extension_changes_nothing() {
-    let mut run = Run::held();
+    let mut run = TestClient::held();
     run.now_ms = 5_000;
     let extend = run.extend();
     run.answered(0, &extend, silent());
     run.answered(1, &extend, silent());
     let failed = run.answered(2, &extend, silent());
-    assert!(matches!(failed, Some(Output::Event(Event::NotExtended(_)))), "{failed:?}");
+    assert!(matches!(failed, Some(LockOutput::Event(Event::NotExtended(_)))), "{failed:?}");
     assert_eq!((run.lock.fence(), run.valid_until_ms()), (Some(7), Some(LEASE_MS)));
     // The next one may succeed.
     run.now_ms = 6_000;
     let extend = run.extend();
     run.answered(0, &extend, Reply::Number(7));
     run.answered(1, &extend, Reply::Number(7));
-    assert!(matches!(run.answered(2, &extend, Reply::Number(7)), Some(Output::Event(Event::Extended))));
+    assert!(matches!(run.answered(2, &extend, Reply::Number(7)), Some(LockOutput::Event(Event::Extended))));
 }
 
 #[test]
 fn an_extension_that_comes_too_late_does_not_revive() {
-    let mut run = Run::held();
+    let mut run = TestClient::held();
     run.now_ms = LEASE_MS - 1;
     let extend = run.extend();
     run.answered(0, &extend, Reply::Number(7));
     run.answered(1, &extend, Reply::Number(7));
     run.now_ms = LEASE_MS;
-    assert!(matches!(run.answered(2, &extend, Reply::Number(7)), Some(Output::Event(Event::Lost(_)))));
+    assert!(matches!(run.answered(2, &extend, Reply::Number(7)), Some(LockOutput::Event(Event::Lost(_)))));
     assert_eq!(run.lock.fence(), None);
     assert_eq!(run.lock.on_extend(TTL, at(run.now_ms)).unwrap_err(), Over);
 }
 
 #[test]
 fn no_extension_is_sent_once_validity_is_over() {
-    let mut run = Run::held();
+    let mut run = TestClient::held();
     run.now_ms = LEASE_MS;
     assert_eq!(run.lock.on_extend(TTL, at(run.now_ms)).unwrap_err(), Over);
 }
 
 #[test]
 fn a_majority_that_no_longer_has_the_lock_is_a_loss_at_once() {
-    let mut run = Run::held();
+    let mut run = TestClient::held();
     run.now_ms = 100;
     let extend = run.extend();
     assert!(run.answered(0, &extend, Reply::Nil).is_none());
     assert!(run.answered(1, &extend, Reply::Nil).is_none());
-    assert!(matches!(run.answered(2, &extend, Reply::Nil), Some(Output::Event(Event::Lost(_)))));
+    assert!(matches!(run.answered(2, &extend, Reply::Nil), Some(LockOutput::Event(Event::Lost(_)))));
     assert!(run.answered(3, &extend, Reply::Number(7)).is_none());
     assert_eq!(run.lock.fence(), None);
 }
 
 #[test]
 fn a_shorter_extension_takes_nothing_away() {
-    let mut run = Run::held();
+    let mut run = TestClient::held();
     run.now_ms = 100;
     let (extend, _) = run.lock.on_extend(Duration::from_millis(50), at(100)).unwrap();
     for node in 0..5 {
@@ -422,13 +425,13 @@ fn a_shorter_extension_takes_nothing_away() {
 
 #[test]
 fn a_release_is_settled_by_a_majority_or_by_everybody() {
-    let mut run = Run::held();
+    let mut run = TestClient::held();
     let (release, to) = run.lock.on_release(at(10));
     assert_eq!(to, NodeSet::first(5));
     assert!(run.answered(0, &release, Reply::Number(1)).is_none());
     assert!(run.answered(1, &release, silent()).is_none());
     assert!(run.answered(2, &release, Reply::Number(1)).is_none());
-    assert!(matches!(run.answered(3, &release, Reply::Number(1)), Some(Output::Event(Event::Released))));
+    assert!(matches!(run.answered(3, &release, Reply::Number(1)), Some(LockOutput::Event(Event::Released))));
     assert!(run.answered(4, &release, Reply::Number(0)).is_none(), "the news comes once");
     let nodes = run.lock.release_progress().unwrap().nodes();
     assert_eq!((&nodes[0], &nodes[4]), (&ReleaseOutcome::Freed, &ReleaseOutcome::NotHeld));
@@ -439,17 +442,17 @@ fn a_release_is_settled_by_a_majority_or_by_everybody() {
 
 #[test]
 fn a_release_of_an_expired_lock_is_settled_too() {
-    let mut run = Run::held();
+    let mut run = TestClient::held();
     let (release, _) = run.lock.on_release(at(60_000));
     for node in 0..4 {
         assert!(run.answered(node, &release, Reply::Number(0)).is_none());
     }
-    assert!(matches!(run.answered(4, &release, Reply::Number(0)), Some(Output::Event(Event::Released))));
+    assert!(matches!(run.answered(4, &release, Reply::Number(0)), Some(LockOutput::Event(Event::Released))));
 }
 
 #[test]
 fn an_extension_answered_after_the_release_is_ignored() {
-    let mut run = Run::held();
+    let mut run = TestClient::held();
     let extend = run.extend();
     run.lock.on_release(at(10));
     for node in 0..5 {
@@ -460,7 +463,7 @@ fn an_extension_answered_after_the_release_is_ignored() {
 
 #[test]
 fn a_release_levels_the_nodes_that_fell_apart() {
-    let mut run = Run::of(3);
+    let mut run = TestClient::of(3);
     run.voted(0, Reply::Number(4));
     run.voted(1, Reply::Number(4));
     run.voted(2, Reply::Number(9));
@@ -470,16 +473,16 @@ fn a_release_levels_the_nodes_that_fell_apart() {
 
 #[test]
 fn half_of_an_even_number_is_a_refusal() {
-    let mut run = Run::of(4);
+    let mut run = TestClient::of(4);
     run.voted(0, Reply::Number(1));
     run.voted(1, Reply::Number(1));
     run.voted(2, Reply::Nil);
-    assert!(matches!(run.voted(3, Reply::Nil), Some(Output::Event(Event::Failed(Refusal::Contended)))));
+    assert!(matches!(run.voted(3, Reply::Nil), Some(LockOutput::Event(Event::Failed(Refusal::Contended)))));
 }
 
 #[test]
 fn patience_ends_with_what_it_was_for() {
-    let mut run = Run::of(3);
+    let mut run = TestClient::of(3);
     run.now_ms = 5;
     run.voted(0, Reply::Number(4));
     run.voted(1, Reply::Number(9));
@@ -491,7 +494,7 @@ fn patience_ends_with_what_it_was_for() {
 
 #[test]
 fn a_lease_that_is_taken_away_can_end_the_lock_at_once() {
-    let mut run = Run::of(3);
+    let mut run = TestClient::of(3);
     for node in 0..3 {
         run.voted(node, Reply::Number(7));
     }
@@ -500,18 +503,18 @@ fn a_lease_that_is_taken_away_can_end_the_lock_at_once() {
     let extend = run.extend();
     run.answered(0, &extend, silent());
     run.answered(1, &extend, Reply::Number(7));
-    assert!(matches!(run.answered(2, &extend, Reply::Number(7)), Some(Output::Event(Event::Extended))));
+    assert!(matches!(run.answered(2, &extend, Reply::Number(7)), Some(LockOutput::Event(Event::Extended))));
     // Now node 2 says that it does not have the lock: of three leases one is left that has not run out.
     run.now_ms = LEASE_MS + 1_000;
     let extend = run.extend();
     run.answered(0, &extend, down());
     run.answered(1, &extend, down());
-    assert!(matches!(run.answered(2, &extend, Reply::Nil), Some(Output::Event(Event::Lost(_)))));
+    assert!(matches!(run.answered(2, &extend, Reply::Nil), Some(LockOutput::Event(Event::Lost(_)))));
 }
 
 #[test]
 fn a_release_knows_how_long_the_lock_may_be_held() {
-    let mut run = Run::held();
+    let mut run = TestClient::held();
     let hour = Duration::from_secs(3600);
     run.lock.on_extend(hour, at(2)).unwrap();
     assert_eq!(run.lock.on_release(at(4)).0.ttl, hour);
@@ -519,32 +522,32 @@ fn a_release_knows_how_long_the_lock_may_be_held() {
 
 #[test]
 fn one_node_with_an_absurd_number_is_left_alone() {
-    let mut run = Run::of(5);
+    let mut run = TestClient::of(5);
     run.voted(0, Reply::Number(u64::MAX));
     run.voted(1, Reply::Number(1));
     run.voted(2, silent());
     run.now_ms = 1;
     run.voted(3, Reply::Number(2));
-    let Some(Output::Transmit(Transmit { request, to })) = run.voted(4, Reply::Number(3)) else {
+    let Some(LockOutput::Transmit(Transmit { request, to })) = run.voted(4, Reply::Number(3)) else {
         panic!("a second round")
     };
     assert_eq!((request.ask, to.iter().collect::<Vec<_>>()), (Ask::RaiseFence { fence: 3 }, vec![1, 3]));
     run.answered(1, &request, Reply::Number(3));
     assert!(matches!(
         run.answered(3, &request, Reply::Number(3)),
-        Some(Output::Event(Event::Held { fence: 3 }))
+        Some(LockOutput::Event(Event::Held { fence: 3 }))
     ));
 }
 
 #[test]
 fn fences_out_of_reach_are_named_and_not_chased() {
     for largest in [MAX_FENCE, RAISE_CAP + 64 * RAISE_STEP, u64::MAX] {
-        let mut run = Run::of(2);
+        let mut run = TestClient::of(2);
         run.voted(0, Reply::Number(largest));
         let failed = run.voted(1, Reply::Number(1));
         let apart = Refusal::FencesApart { smallest: 1, largest };
         assert!(
-            matches!(&failed, Some(Output::Event(Event::Failed(refusal))) if *refusal == apart),
+            matches!(&failed, Some(LockOutput::Event(Event::Failed(refusal))) if *refusal == apart),
             "{failed:?}"
         );
     }
@@ -552,7 +555,7 @@ fn fences_out_of_reach_are_named_and_not_chased() {
 
 #[test]
 fn patience_that_is_spent_wakes_nobody() {
-    let mut run = Run::of(5);
+    let mut run = TestClient::of(5);
     run.now_ms = 2;
     for (node, fence) in [(0, 1), (1, 1), (2, u64::MAX)] {
         run.voted(node, Reply::Number(fence));
@@ -561,13 +564,13 @@ fn patience_that_is_spent_wakes_nobody() {
     // No goal is within reach, so it is worth waiting for an answer; not for a moment that has passed.
     assert!(run.lock.on_timeout(at(4)).is_none());
     assert_eq!(run.lock.poll_timeout(), None);
-    assert!(matches!(run.voted(3, Reply::Number(1)), Some(Output::Event(Event::Held { fence: 1 }))));
+    assert!(matches!(run.voted(3, Reply::Number(1)), Some(LockOutput::Event(Event::Held { fence: 1 }))));
 }
 
 #[test]
 fn a_fence_of_zero_is_no_vote() {
-    let mut run = Run::of(1);
+    let mut run = TestClient::of(1);
     let failed = run.voted(0, Reply::Number(0));
-    assert!(matches!(failed, Some(Output::Event(Event::Failed(Refusal::NoQuorum)))), "{failed:?}");
+    assert!(matches!(failed, Some(LockOutput::Event(Event::Failed(Refusal::NoQuorum)))), "{failed:?}");
     assert!(run.lock.on_release(at(0)).1.contains(0), "but who knows what it did");
 }

@@ -1,11 +1,11 @@
 //! Clients in line, driven by hand: each line of a history is an answer or news.
 
-mod asking_again;
-mod giving_way;
 mod grants;
+mod refresh;
+mod yielding;
 
 use super::*;
-use crate::lock_state::testing::Output;
+use crate::lock_state::testing::LockOutput;
 use crate::lock_state::{Event, Transmit};
 use crate::{Drift, Failure, FailureKind, Quorum};
 
@@ -33,14 +33,14 @@ fn grant(fence: u64, stamp: u64, waited_ms: u64) -> Grant {
 }
 
 /// A client that begins to wait at so many nodes, and its first request.
-fn waiting(nodes: usize, from: Moment, until: Moment) -> (LockState, Request) {
+fn start_queueing(nodes: usize, from: Moment, until: Moment) -> (LockState, Request) {
     let (lock, _) = LockState::begin(Quorum::of(nodes).unwrap(), Drift::default(), TTL, None, from);
-    lock.queueing(queue_request(), until)
+    lock.begin_queueing(queue_request(), until)
 }
 
 /// Five nodes, all of which have us in line behind a holder with ticket 40; a round trip takes a millisecond.
 fn queued_everywhere() -> (LockState, Request) {
-    let (mut lock, request) = waiting(5, at(0), at(60_000));
+    let (mut lock, request) = start_queueing(5, at(0), at(60_000));
     for node in 0..5 {
         assert!(lock.on_reply(node, &request, queued(40), at(1)).is_none());
     }

@@ -10,7 +10,7 @@ fn whoever_came_later_yields() {
         lock.on_grant(1, grant(7, 100, 9), at(10));
         let probe_at = lock.poll_timeout().unwrap();
         assert_eq!(probe_at, at(20), "longer than the nodes of one hand-off are apart");
-        let Some(Output::Transmit(Transmit { request: probe, to })) = lock.on_timeout(probe_at) else {
+        let Some(LockOutput::Transmit(Transmit { request: probe, to })) = lock.on_timeout(probe_at) else {
             panic!("it asks around")
         };
         assert_eq!(nodes(to), [2, 3, 4]);
@@ -18,7 +18,7 @@ fn whoever_came_later_yields() {
         for (node, holder) in (2..5).zip(holders) {
             last = lock.on_reply(node, &probe, queued(holder), at(21));
         }
-        matches!(last, Some(Output::Event(Event::Failed(Refusal::Yielded))))
+        matches!(last, Some(LockOutput::Event(Event::Failed(Refusal::Yielded))))
     };
     assert!(holders_seen([40, 40, 60]), "40 came first and has two");
     assert!(holders_seen([60, 40, 60]));
@@ -31,19 +31,19 @@ fn whoever_came_later_yields() {
 #[test]
 fn whoever_gives_way_in_vain_does_so_less_often() {
     let yields_after = |times: u32| {
-        let (lock, request) = waiting(3, at(0), at(60_000));
+        let (lock, request) = start_queueing(3, at(0), at(60_000));
         let mut lock = lock.after_yields(times);
         lock.on_reply(0, &request, queued(40), at(1));
         lock.on_reply(1, &request, Reply::Number(7), at(1));
         lock.on_reply(2, &request, failed(FailureKind::Down), at(1));
         let probe_at = lock.poll_timeout().unwrap();
-        let Some(Output::Transmit(Transmit { request: probe, to })) = lock.on_timeout(probe_at) else {
+        let Some(LockOutput::Transmit(Transmit { request: probe, to })) = lock.on_timeout(probe_at) else {
             panic!("it asks around")
         };
         assert_eq!(nodes(to), [0, 2]);
         lock.on_reply(2, &probe, failed(FailureKind::Down), probe_at);
         let end = lock.on_reply(0, &probe, queued(40), probe_at);
-        assert!(matches!(end, Some(Output::Event(Event::Failed(Refusal::Yielded)))), "{end:?}");
+        assert!(matches!(end, Some(LockOutput::Event(Event::Failed(Refusal::Yielded)))), "{end:?}");
         at(1).until(probe_at)
     };
     assert_eq!([0, 1, 2, 3, 4, 5, 1_000].map(yields_after), [10, 20, 40, 80, 160, 160, 160].map(ms));
@@ -53,7 +53,7 @@ fn whoever_gives_way_in_vain_does_so_less_often() {
 fn only_answers_of_the_same_round_are_judged() {
     let (mut lock, first) = queued_everywhere();
     lock.on_grant(0, grant(7, 100, 9), at(10));
-    let Some(Output::Transmit(Transmit { request: probe, .. })) = lock.on_timeout(at(20)) else {
+    let Some(LockOutput::Transmit(Transmit { request: probe, .. })) = lock.on_timeout(at(20)) else {
         panic!("it asks around")
     };
     // An answer to the first request names the holder of that time.
@@ -67,7 +67,7 @@ fn only_answers_of_the_same_round_are_judged() {
 fn time_is_up_at_its_end() {
     let (mut lock, _) = queued_everywhere();
     let over = lock.on_timeout(at(60_000));
-    assert!(matches!(over, Some(Output::Event(Event::Failed(Refusal::Contended)))), "{over:?}");
+    assert!(matches!(over, Some(LockOutput::Event(Event::Failed(Refusal::Contended)))), "{over:?}");
     assert_eq!(nodes(lock.on_release(at(60_000)).1), [0, 1, 2, 3, 4], "every line is left");
 }
 
@@ -86,27 +86,27 @@ fn what_is_spent_wakes_nobody() {
 
 #[test]
 fn whoever_asks_for_the_last_time_gets_an_answer() {
-    let begin = || waiting(3, at(50), at(50));
+    let begin = || start_queueing(3, at(50), at(50));
     let (mut lock, request) = begin();
     assert!(lock.on_timeout(at(50)).is_none(), "nobody has answered yet");
     assert_eq!(lock.poll_timeout(), None, "and nothing else is to be done");
     assert!(lock.on_reply(0, &request, Reply::Number(1), at(51)).is_none());
     assert!(matches!(
         lock.on_reply(1, &request, Reply::Number(1), at(51)),
-        Some(Output::Event(Event::Held { fence: 1 }))
+        Some(LockOutput::Event(Event::Held { fence: 1 }))
     ));
     // Somebody else holds it: there is no time to wait for that.
     let (mut lock, request) = begin();
     assert!(lock.on_reply(0, &request, queued(40), at(51)).is_none());
     let over = lock.on_reply(1, &request, queued(40), at(51));
-    assert!(matches!(over, Some(Output::Event(Event::Failed(Refusal::Contended)))), "{over:?}");
+    assert!(matches!(over, Some(LockOutput::Event(Event::Failed(Refusal::Contended)))), "{over:?}");
 }
 
 #[test]
 fn whoever_would_not_hear_of_its_turn_leaves_the_line() {
     let (mut lock, _) = queued_everywhere();
     let left = lock.on_stop_queueing(at(500));
-    assert!(matches!(left, Some(Output::Event(Event::Failed(Refusal::Yielded)))), "{left:?}");
+    assert!(matches!(left, Some(LockOutput::Event(Event::Failed(Refusal::Yielded)))), "{left:?}");
     assert_eq!(nodes(lock.on_release(at(500)).1), [0, 1, 2, 3, 4], "every node has it in line");
     assert!(lock.on_stop_queueing(at(501)).is_none(), "once");
 
@@ -116,12 +116,12 @@ fn whoever_would_not_hear_of_its_turn_leaves_the_line() {
         assert!(lock.on_grant(node, grant(7, 100, 499), at(500)).is_none());
     }
     let left = lock.on_stop_queueing(at(501));
-    assert!(matches!(left, Some(Output::Event(Event::Failed(Refusal::Yielded)))), "{left:?}");
+    assert!(matches!(left, Some(LockOutput::Event(Event::Failed(Refusal::Yielded)))), "{left:?}");
 }
 
 #[test]
 fn what_was_asked_is_still_waited_for_by_whoever_leaves_the_line() {
-    let begun = || waiting(5, at(0), at(60_000));
+    let begun = || start_queueing(5, at(0), at(60_000));
     // A lock that is free is had.
     let (mut lock, request) = begun();
     assert!(lock.on_stop_queueing(at(1)).is_none(), "nobody has answered yet");
@@ -129,7 +129,7 @@ fn what_was_asked_is_still_waited_for_by_whoever_leaves_the_line() {
         assert!(lock.on_reply(node, &request, Reply::Number(7), at(2)).is_none());
     }
     let held = lock.on_reply(2, &request, Reply::Number(7), at(2));
-    assert!(matches!(held, Some(Output::Event(Event::Held { fence: 7 }))), "{held:?}");
+    assert!(matches!(held, Some(LockOutput::Event(Event::Held { fence: 7 }))), "{held:?}");
     assert!(lock.on_stop_queueing(at(3)).is_none(), "what is held stays held");
     assert_eq!(lock.fence(), Some(7));
 
@@ -140,7 +140,7 @@ fn what_was_asked_is_still_waited_for_by_whoever_leaves_the_line() {
         assert!(lock.on_reply(node, &request, queued(40), at(2)).is_none(), "it may still be had");
     }
     let left = lock.on_reply(2, &request, queued(40), at(2));
-    assert!(matches!(left, Some(Output::Event(Event::Failed(Refusal::Yielded)))), "{left:?}");
+    assert!(matches!(left, Some(LockOutput::Event(Event::Failed(Refusal::Yielded)))), "{left:?}");
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn a_majority_that_is_being_raised_is_not_given_away_with_the_place() {
         lock.on_grant(node, grant(7, 100, 20_000), at(20_000));
     }
     let asked = lock.on_grant(2, grant(7, 100, 20_000), at(20_000));
-    let Some(Output::Transmit(Transmit { request: claim, .. })) = asked else {
+    let Some(LockOutput::Transmit(Transmit { request: claim, .. })) = asked else {
         panic!("to be claimed first: {asked:?}")
     };
     assert!(lock.on_stop_queueing(at(20_000)).is_none());
@@ -158,7 +158,7 @@ fn a_majority_that_is_being_raised_is_not_given_away_with_the_place() {
         lock.on_reply(node, &claim, Reply::Number(7), at(20_001));
     }
     let held = lock.on_reply(2, &claim, Reply::Number(7), at(20_001));
-    assert!(matches!(held, Some(Output::Event(Event::Held { fence: 7 }))), "{held:?}");
+    assert!(matches!(held, Some(LockOutput::Event(Event::Held { fence: 7 }))), "{held:?}");
 
     // If it comes to nothing, there is nothing to stay for.
     let (mut lock, _) = queued_everywhere();
@@ -166,13 +166,13 @@ fn a_majority_that_is_being_raised_is_not_given_away_with_the_place() {
         lock.on_grant(node, grant(7, 100, 20_000), at(20_000));
     }
     let asked = lock.on_grant(2, grant(7, 100, 20_000), at(20_000));
-    let Some(Output::Transmit(Transmit { request: claim, .. })) = asked else {
+    let Some(LockOutput::Transmit(Transmit { request: claim, .. })) = asked else {
         panic!("to be claimed first: {asked:?}")
     };
     assert!(lock.on_stop_queueing(at(20_000)).is_none());
     let answers: Vec<_> = (0..3).map(|node| lock.on_reply(node, &claim, Reply::Nil, at(20_200))).collect();
     assert!(
-        answers.iter().any(|event| matches!(event, Some(Output::Event(Event::Failed(Refusal::Yielded))))),
+        answers.iter().any(|event| matches!(event, Some(LockOutput::Event(Event::Failed(Refusal::Yielded))))),
         "{answers:?}"
     );
 }
@@ -181,19 +181,19 @@ fn a_majority_that_is_being_raised_is_not_given_away_with_the_place() {
 /// and give it to the next in line.
 #[test]
 fn a_majority_that_is_gone_wakes_nobody() {
-    let (mut lock, request) = waiting(3, at(0), at(60_000));
+    let (mut lock, request) = start_queueing(3, at(0), at(60_000));
     for node in 0..2 {
         lock.on_reply(node, &request, queued(40), at(1));
     }
     assert!(lock.on_grant(0, grant(5, 100, 129), at(130)).is_none());
     let mut asked = lock.on_grant(1, grant(6, 100, 129), at(130));
     assert!(
-        matches!(&asked, Some(Output::Transmit(Transmit { request: Request { ask: Ask::RaiseFence { fence: 6 }, .. }, to })) if to.contains(0)),
+        matches!(&asked, Some(LockOutput::Transmit(Transmit { request: Request { ask: Ask::RaiseFence { fence: 6 }, .. }, to })) if to.contains(0)),
         "what was handed over is claimed at once, not left to run out: {asked:?}"
     );
     for ms in 131..=600 {
         // Whatever they are asked: somebody else has it now.
-        if let Some(Output::Transmit(Transmit { request, to })) = asked.take() {
+        if let Some(LockOutput::Transmit(Transmit { request, to })) = asked.take() {
             for node in to.iter().filter(|node| *node < 2) {
                 let reply = if matches!(request.ask, Ask::Wait { .. }) { queued(60) } else { Reply::Nil };
                 asked = lock.on_reply(node, &request, reply, at(ms)).or(asked);

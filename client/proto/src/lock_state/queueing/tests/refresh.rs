@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn a_node_that_is_down_is_not_waited_for() {
-    let (mut lock, request) = waiting(5, at(0), at(60_000));
+    let (mut lock, request) = start_queueing(5, at(0), at(60_000));
     let down = || Reply::Failed(Failure::new(FailureKind::Down, ""));
     lock.on_reply(0, &request, down(), at(0));
     lock.on_reply(1, &request, down(), at(0));
@@ -13,7 +13,7 @@ fn a_node_that_is_down_is_not_waited_for() {
     }
     lock.on_grant(2, grant(7, 100, 1), at(2));
     lock.on_grant(3, grant(7, 100, 1), at(2));
-    assert!(matches!(lock.on_grant(4, grant(7, 100, 1), at(2)), Some(Output::Event(Event::Held { .. }))));
+    assert!(matches!(lock.on_grant(4, grant(7, 100, 1), at(2)), Some(LockOutput::Event(Event::Held { .. }))));
 }
 
 #[test]
@@ -22,11 +22,11 @@ fn a_broken_connection_is_queued_on_again_soon() {
     let cut = || Failure::new(FailureKind::Cut, "");
     assert!(lock.on_disconnect(2, cut(), at(50)).is_none());
     assert_eq!(lock.poll_timeout(), Some(at(70)));
-    assert!(matches!(lock.on_timeout(at(70)), Some(Output::Transmit(_))));
+    assert!(matches!(lock.on_timeout(at(70)), Some(LockOutput::Transmit(_))));
     // Without a majority to wait at there is nothing to wait for.
     lock.on_disconnect(0, cut(), at(80));
     let over = lock.on_disconnect(1, cut(), at(80));
-    assert!(matches!(over, Some(Output::Event(Event::Failed(Refusal::NoQuorum)))), "{over:?}");
+    assert!(matches!(over, Some(LockOutput::Event(Event::Failed(Refusal::NoQuorum)))), "{over:?}");
 }
 
 #[test]
@@ -35,7 +35,7 @@ fn whoever_was_not_listening_asks_again_soon_and_keeps_its_place() {
     lock.handle_missed_grants(at(50));
     lock.handle_missed_grants(at(60));
     assert_eq!(lock.poll_timeout(), Some(at(70)), "once for all nodes that are back");
-    let Some(Output::Transmit(Transmit { request: again, to })) = lock.on_timeout(at(70)) else {
+    let Some(LockOutput::Transmit(Transmit { request: again, to })) = lock.on_timeout(at(70)) else {
         panic!("it asks again")
     };
     assert_eq!(nodes(to), [0, 1, 2, 3, 4]);
@@ -43,19 +43,19 @@ fn whoever_was_not_listening_asks_again_soon_and_keeps_its_place() {
     lock.on_reply(0, &again, Reply::Number(7), at(71));
     lock.on_reply(1, &again, Reply::Number(7), at(71));
     let held = lock.on_grant(2, grant(7, 101, 0), at(71));
-    assert!(matches!(held, Some(Output::Event(Event::Held { fence: 7 }))), "{held:?}");
+    assert!(matches!(held, Some(LockOutput::Event(Event::Held { fence: 7 }))), "{held:?}");
 }
 
 /// A client that asks all five nodes, and again after two of them have said nothing of use; with the second request.
 fn asked_twice(first: [Reply; 2]) -> (LockState, Request) {
-    let (mut lock, request) = waiting(5, at(0), at(60_000));
+    let (mut lock, request) = start_queueing(5, at(0), at(60_000));
     for node in 0..3 {
         assert!(lock.on_reply(node, &request, queued(40), at(1)).is_none());
     }
     for (node, reply) in (3..5).zip(first) {
         assert!(lock.on_reply(node, &request, reply, at(10)).is_none());
     }
-    let Some(Output::Transmit(Transmit { request: again, to })) = lock.on_timeout(at(2_000)) else {
+    let Some(LockOutput::Transmit(Transmit { request: again, to })) = lock.on_timeout(at(2_000)) else {
         panic!("it asks again")
     };
     assert_eq!(nodes(to), [0, 1, 2, 3, 4]);
@@ -94,7 +94,8 @@ fn a_node_that_was_down_at_first_may_hold_what_it_is_asked_later() {
 fn those_who_ask_again_and_again_do_not_do_so_together() {
     let pauses = |ticket: u64| {
         let (lock, _) = LockState::begin(Quorum::of(3).unwrap(), Drift::default(), TTL, None, at(0));
-        let (mut lock, mut request) = lock.queueing(QueueRequest { ticket, ..queue_request() }, at(60_000));
+        let (mut lock, mut request) =
+            lock.begin_queueing(QueueRequest { ticket, ..queue_request() }, at(60_000));
         let mut pauses = Vec::new();
         let mut now = at(0);
         for _ in 0..20 {
@@ -103,7 +104,7 @@ fn those_who_ask_again_and_again_do_not_do_so_together() {
             }
             let due = lock.poll_timeout().unwrap();
             pauses.push(now.until(due));
-            let Some(Output::Transmit(Transmit { request: again, .. })) = lock.on_timeout(due) else {
+            let Some(LockOutput::Transmit(Transmit { request: again, .. })) = lock.on_timeout(due) else {
                 panic!("it asks again")
             };
             (request, now) = (again, due);
@@ -121,7 +122,7 @@ fn those_who_ask_again_and_again_do_not_do_so_together() {
 
 #[test]
 fn a_request_of_which_nobody_knows_may_be_granted_late() {
-    let (mut lock, request) = waiting(5, at(0), at(60_000));
+    let (mut lock, request) = start_queueing(5, at(0), at(60_000));
     for node in 1..4 {
         assert!(lock.on_reply(node, &request, queued(40), at(1)).is_none());
     }
@@ -131,7 +132,7 @@ fn a_request_of_which_nobody_knows_may_be_granted_late() {
     let late = |lock: &LockState| (0..5).filter(|node| lock.may_be_granted_late(*node)).collect::<Vec<_>>();
     assert_eq!(late(&lock), [0]);
     let asked = (2..3_000).find_map(|ms| lock.on_timeout(at(ms)));
-    let Some(Output::Transmit(Transmit { request: again, to })) = asked else {
+    let Some(LockOutput::Transmit(Transmit { request: again, to })) = asked else {
         panic!("it is not asked again")
     };
     assert!(to.contains(0) && matches!(again.ask, Ask::Wait { .. }));

@@ -8,14 +8,14 @@ fn grants_that_come_by_themselves_make_a_majority() {
     assert!(lock.on_grant(0, grant(7, 100, 499), at(500)).is_none());
     assert!(lock.on_grant(3, grant(7, 100, 499), at(500)).is_none());
     let held = lock.on_grant(4, grant(7, 100, 499), at(501));
-    assert!(matches!(held, Some(Output::Event(Event::Held { fence: 7 }))), "{held:?}");
+    assert!(matches!(held, Some(LockOutput::Event(Event::Held { fence: 7 }))), "{held:?}");
     // Sent at 0, waited 499 ms less a hundredth, kept for 100 ms less a hundredth and two.
     assert_eq!(lock.valid_until(), Some(Moment::on_one_clock(591_010_000)));
     let (claim, to) = lock.on_claim(at(501)).expect("they are to be claimed");
     assert_eq!((claim.ask, nodes(to)), (Ask::RaiseFence { fence: 7 }, vec![0, 3, 4]));
     assert!(lock.on_claim(at(501)).is_none(), "once");
     // One that comes later is claimed as it comes.
-    let Some(Output::Transmit(Transmit { request: late, to })) =
+    let Some(LockOutput::Transmit(Transmit { request: late, to })) =
         lock.on_grant(1, grant(7, 100, 499), at(502))
     else {
         panic!("it is claimed")
@@ -36,12 +36,12 @@ fn a_grant_that_arrives_after_the_hold_has_lapsed_does_not_revive_it() {
         assert!(lock.on_grant(node, grant(7, 100, 499), at(500)).is_none());
     }
     let held = lock.on_grant(4, grant(7, 100, 499), at(501));
-    assert!(matches!(held, Some(Output::Event(Event::Held { fence: 7 }))), "{held:?}");
+    assert!(matches!(held, Some(LockOutput::Event(Event::Held { fence: 7 }))), "{held:?}");
     // Nobody claims it. A push of another node was held up on its way until the hold was over.
     let until = lock.valid_until().unwrap();
     let late = Grant { claim: Duration::from_secs(60), ..grant(7, 100, 499) };
     let lost = lock.on_grant(1, late, until);
-    assert!(matches!(lost, Some(Output::Event(Event::Lost(_)))), "{lost:?}");
+    assert!(matches!(lost, Some(LockOutput::Event(Event::Lost(_)))), "{lost:?}");
     assert_eq!((lock.fence(), lock.valid_until()), (None, Some(until)));
     // Nor does one more, though these two and one of the first three would be a majority.
     assert!(lock.on_grant(2, late, until).is_none());
@@ -59,14 +59,14 @@ fn a_grant_that_is_too_old_to_count_on_is_claimed_first() {
         lock.on_grant(node, grant(7, 100, 20_000), at(20_000));
     }
     let asked = lock.on_grant(2, grant(7, 100, 20_000), at(20_000));
-    let Some(Output::Transmit(Transmit { request: claim, to })) = asked else {
+    let Some(LockOutput::Transmit(Transmit { request: claim, to })) = asked else {
         panic!("not held yet: {asked:?}")
     };
     assert_eq!((claim.ask, nodes(to)), (Ask::RaiseFence { fence: 7 }, vec![0, 1, 2]));
     lock.on_reply(0, &claim, Reply::Number(7), at(20_001));
     lock.on_reply(1, &claim, Reply::Number(7), at(20_001));
     let held = lock.on_reply(2, &claim, Reply::Number(7), at(20_001));
-    assert!(matches!(held, Some(Output::Event(Event::Held { fence: 7 }))), "{held:?}");
+    assert!(matches!(held, Some(LockOutput::Event(Event::Held { fence: 7 }))), "{held:?}");
     assert!(lock.on_claim(at(20_001)).is_none(), "they have been");
 }
 
@@ -100,7 +100,7 @@ fn a_refusal_that_was_overtaken_by_a_grant_is_old_news() {
 #[test]
 fn a_repeated_request_measures_from_its_own_time() {
     let (mut lock, _) = queued_everywhere();
-    let Some(Output::Transmit(Transmit { request: again, to })) = lock.on_timeout(at(2_000)) else {
+    let Some(LockOutput::Transmit(Transmit { request: again, to })) = lock.on_timeout(at(2_000)) else {
         panic!("it asks again")
     };
     assert_eq!(nodes(to), [0, 1, 2, 3, 4]);
@@ -108,19 +108,22 @@ fn a_repeated_request_measures_from_its_own_time() {
     // Two nodes have served the first request before the second came, one the second.
     lock.on_grant(0, grant(7, 100, 2_000), at(2_001));
     lock.on_grant(1, grant(7, 100, 2_000), at(2_001));
-    assert!(matches!(lock.on_grant(2, grant(7, 101, 0), at(2_001)), Some(Output::Event(Event::Held { .. }))));
+    assert!(matches!(
+        lock.on_grant(2, grant(7, 101, 0), at(2_001)),
+        Some(LockOutput::Event(Event::Held { .. }))
+    ));
     let counted_on = |until: Moment| until.nanoseconds().0 / 1_000_000;
     assert_eq!(lock.valid_until().map(counted_on), Some(2_000 - 20 + 97));
 }
 
 #[test]
 fn whoever_is_far_away_asks_for_more_time_to_claim() {
-    let (mut lock, request) = waiting(3, at(0), at(60_000));
+    let (mut lock, request) = start_queueing(3, at(0), at(60_000));
     lock.on_reply(0, &request, queued(40), at(1));
     assert_eq!(lock.poll_timeout(), Some(at(2_000)), "near enough");
     // Another node is farther.
     let asked = lock.on_reply(1, &request, queued(40), at(60));
-    let Some(Output::Transmit(Transmit { request: again, to })) = asked else {
+    let Some(LockOutput::Transmit(Transmit { request: again, to })) = asked else {
         panic!("it asks again: {asked:?}")
     };
     assert_eq!(nodes(to), [0, 1, 2]);
@@ -134,7 +137,7 @@ fn whoever_is_far_away_asks_for_more_time_to_claim() {
 
 #[test]
 fn a_claim_window_that_is_too_short_is_widened() {
-    let (mut lock, request) = waiting(3, at(0), at(60_000));
+    let (mut lock, request) = start_queueing(3, at(0), at(60_000));
     for node in 0..3 {
         assert!(
             lock.on_reply(node, &request, queued(40), at(8)).is_none(),
@@ -143,7 +146,7 @@ fn a_claim_window_that_is_too_short_is_widened() {
     }
     let short = Grant { claim: ms(5), ..grant(7, 100, 492) };
     let asked = lock.on_grant(0, short, at(500));
-    let Some(Output::Transmit(Transmit { request: again, to })) = asked else {
+    let Some(LockOutput::Transmit(Transmit { request: again, to })) = asked else {
         panic!("it asks for more time: {asked:?}")
     };
     assert_eq!(nodes(to), [1, 2]);
@@ -154,7 +157,7 @@ fn a_claim_window_that_is_too_short_is_widened() {
     assert!(
         matches!(
             asked,
-            Some(Output::Transmit(Transmit { request: Request { ask: Ask::RaiseFence { .. }, .. }, .. }))
+            Some(LockOutput::Transmit(Transmit { request: Request { ask: Ask::RaiseFence { .. }, .. }, .. }))
         ),
         "{asked:?}"
     );
@@ -170,14 +173,16 @@ fn a_grant_that_was_not_claimed_in_time_is_none() {
         asked = lock.on_timeout(due);
         assert!(!due.has_reached(at(111)), "heard of at 10 and kept for 100");
     }
-    let Some(Output::Transmit(Transmit { to, .. })) = asked else { panic!("it asks for its place again") };
+    let Some(LockOutput::Transmit(Transmit { to, .. })) = asked else {
+        panic!("it asks for its place again")
+    };
     assert_eq!(nodes(to), [0, 1, 2, 3, 4]);
 }
 
 #[test]
 fn news_that_an_answer_has_overtaken_change_nothing() {
     let (mut lock, _) = queued_everywhere();
-    let Some(Output::Transmit(Transmit { request: again, .. })) = lock.on_timeout(at(2_000)) else {
+    let Some(LockOutput::Transmit(Transmit { request: again, .. })) = lock.on_timeout(at(2_000)) else {
         panic!("it asks again")
     };
     // Granted in between under 7, unheard and taken back; granted anew under 9.
@@ -193,7 +198,7 @@ fn news_that_an_answer_has_overtaken_change_nothing() {
 fn news_that_a_refusal_has_overtaken_change_nothing() {
     for refusal in [queued(40), Reply::Nil] {
         let (mut lock, _) = queued_everywhere();
-        let Some(Output::Transmit(Transmit { request: again, .. })) = lock.on_timeout(at(2_000)) else {
+        let Some(LockOutput::Transmit(Transmit { request: again, .. })) = lock.on_timeout(at(2_000)) else {
             panic!("it asks again")
         };
         // Granted in between, unheard and taken back: somebody else has it by the time that it is asked for again.
@@ -215,25 +220,25 @@ fn a_claim_under_way_wakes_nobody() {
     lock.on_grant(0, grant(7, 100, 59_000), at(59_950));
     lock.on_grant(1, grant(7, 100, 59_000), at(59_950));
     let claim = lock.on_grant(2, grant(7, 100, 59_000), at(59_950));
-    let Some(Output::Transmit(Transmit { request: claim, .. })) = claim else {
+    let Some(LockOutput::Transmit(Transmit { request: claim, .. })) = claim else {
         panic!("too old to count on: {claim:?}")
     };
     assert_eq!(lock.poll_timeout(), None);
     let over = lock.on_reply(0, &claim, Reply::Nil, at(60_100));
-    assert!(matches!(over, Some(Output::Event(Event::Failed(Refusal::Contended)))), "{over:?}");
+    assert!(matches!(over, Some(LockOutput::Event(Event::Failed(Refusal::Contended)))), "{over:?}");
 }
 
 #[test]
 fn numbers_of_locks_that_have_gone_on_make_no_majority() {
     let (mut lock, _) = queued_everywhere();
-    let Some(Output::Transmit(Transmit { request: again, .. })) = lock.on_timeout(at(2_000)) else {
+    let Some(LockOutput::Transmit(Transmit { request: again, .. })) = lock.on_timeout(at(2_000)) else {
         panic!("it asks again")
     };
     // Two nodes gave us the lock long ago, and nobody heard. Others have held it since, under 8.
     for node in [0, 1] {
         assert!(lock.on_grant(node, grant(7, 100, 499), at(2_001)).is_none());
     }
-    let Some(Output::Transmit(Transmit { request: claim, to })) =
+    let Some(LockOutput::Transmit(Transmit { request: claim, to })) =
         lock.on_reply(2, &again, Reply::Number(7), at(2_001))
     else {
         panic!("what was given too long ago is asked for again")
@@ -245,13 +250,13 @@ fn numbers_of_locks_that_have_gone_on_make_no_majority() {
         assert!(event.is_none(), "{event:?}");
     }
     let held = lock.on_reply(0, &claim, Reply::Number(9), at(2_003));
-    assert!(matches!(held, Some(Output::Event(Event::Held { fence: 9 }))), "{held:?}");
+    assert!(matches!(held, Some(LockOutput::Event(Event::Held { fence: 9 }))), "{held:?}");
 }
 
 #[test]
 fn what_is_over_in_a_moment_is_asked_for_again() {
     let (mut lock, _) = queued_everywhere();
-    let Some(Output::Transmit(Transmit { request: again, .. })) = lock.on_timeout(at(2_000)) else {
+    let Some(LockOutput::Transmit(Transmit { request: again, .. })) = lock.on_timeout(at(2_000)) else {
         panic!("it asks again")
     };
     // One node holds the lock for us for a while; the others follow when that is nearly over.
@@ -259,20 +264,20 @@ fn what_is_over_in_a_moment_is_asked_for_again() {
     let mut later = again;
     while later.sent.nanoseconds() < at(11_000).nanoseconds() {
         let due = lock.poll_timeout().expect("it waits");
-        if let Some(Output::Transmit(Transmit { request, .. })) = lock.on_timeout(due) {
+        if let Some(LockOutput::Transmit(Transmit { request, .. })) = lock.on_timeout(due) {
             later = request;
         }
     }
     assert!(lock.on_reply(1, &later, Reply::Number(7), at(11_897)).is_none());
     let almost_over = Moment::on_one_clock(11_897_500_000);
-    let Some(Output::Transmit(Transmit { request: more, to })) =
+    let Some(LockOutput::Transmit(Transmit { request: more, to })) =
         lock.on_reply(2, &later, Reply::Number(7), almost_over)
     else {
         panic!("nobody could be told in time")
     };
     assert_eq!((more.ask, nodes(to)), (Ask::RaiseFence { fence: 7 }, vec![0]));
     let held = lock.on_reply(0, &more, Reply::Number(7), at(11_898));
-    assert!(matches!(held, Some(Output::Event(Event::Held { fence: 7 }))), "{held:?}");
+    assert!(matches!(held, Some(LockOutput::Event(Event::Held { fence: 7 }))), "{held:?}");
 }
 
 #[test]
@@ -281,11 +286,11 @@ fn short_locks_far_away_are_held_for_what_is_left() {
     for (ttl, answered_us) in [(3, 0), (1_000, 987_500)] {
         let quorum = Quorum::of(3).unwrap();
         let (lock, _) = LockState::begin(quorum, Drift::default(), ms(ttl), None, at(0));
-        let (mut lock, request) = lock.queueing(queue_request(), at(60_000));
+        let (mut lock, request) = lock.begin_queueing(queue_request(), at(60_000));
         let now = Moment::on_one_clock(answered_us * 1_000);
         assert!(lock.on_reply(0, &request, Reply::Number(1), now).is_none());
         let held = lock.on_reply(1, &request, Reply::Number(1), now);
-        assert!(matches!(held, Some(Output::Event(Event::Held { fence: 1 }))), "{ttl} ms: {held:?}");
+        assert!(matches!(held, Some(LockOutput::Event(Event::Held { fence: 1 }))), "{ttl} ms: {held:?}");
     }
 }
 
@@ -294,13 +299,13 @@ fn a_time_to_live_shorter_than_the_way_there_has_expired() {
     let quorum = Quorum::of(3).unwrap();
     let begin = || {
         let (lock, _) = LockState::begin(quorum, Drift::default(), ms(100), None, at(0));
-        lock.queueing(queue_request(), at(60_000))
+        lock.begin_queueing(queue_request(), at(60_000))
     };
     // Granted at once, and heard of when nothing was left.
     let (mut lock, request) = begin();
     assert!(lock.on_reply(0, &request, Reply::Number(1), at(98)).is_none());
     let over = lock.on_reply(1, &request, Reply::Number(1), at(98));
-    assert!(matches!(over, Some(Output::Event(Event::Failed(Refusal::Expired)))), "{over:?}");
+    assert!(matches!(over, Some(LockOutput::Event(Event::Failed(Refusal::Expired)))), "{over:?}");
     // Handed on, and the claim takes as long.
     let (mut lock, request) = begin();
     for node in 0..3 {
@@ -308,16 +313,16 @@ fn a_time_to_live_shorter_than_the_way_there_has_expired() {
     }
     lock.on_grant(0, grant(7, 100, 20_000), at(20_000));
     let claim = lock.on_grant(1, grant(7, 100, 20_000), at(20_000));
-    let Some(Output::Transmit(Transmit { request: claim, .. })) = claim else {
+    let Some(LockOutput::Transmit(Transmit { request: claim, .. })) = claim else {
         panic!("it is claimed: {claim:?}")
     };
     let over = lock.on_reply(0, &claim, Reply::Number(7), at(20_098));
-    assert!(matches!(over, Some(Output::Event(Event::Failed(Refusal::Expired)))), "{over:?}");
+    assert!(matches!(over, Some(LockOutput::Event(Event::Failed(Refusal::Expired)))), "{over:?}");
     // One answer that was held up on its way costs nothing if the others are a majority.
     let (mut lock, request) = begin();
     assert!(lock.on_reply(0, &request, Reply::Number(1), at(50)).is_none());
     assert!(matches!(
         lock.on_reply(1, &request, Reply::Number(1), at(50)),
-        Some(Output::Event(Event::Held { fence: 1 }))
+        Some(LockOutput::Event(Event::Held { fence: 1 }))
     ));
 }
