@@ -76,6 +76,12 @@ impl Moment {
         if other.nanoseconds() > self.nanoseconds() { other } else { self }
     }
 
+    /// The earlier of two deadlines, in the order of the sleep-counting clock.
+    #[must_use]
+    pub(crate) fn earlier_of(self, other: Self) -> Self {
+        if other.nanoseconds() < self.nanoseconds() { other } else { self }
+    }
+
     /// A moment up to which at least `count` of some deadlines have not been reached; `None` if there are
     /// fewer.
     ///
