@@ -1,0 +1,270 @@
+//! The second round: one fence from a majority.
+
+use super::*;
+
+#[test]
+fn different_numbers_are_raised_to_one() {
+    let mut run = TestClient::of(3);
+    run.now_ms = 2;
+    run.voted(0, Reply::Number(4));
+    // The third node may still make a majority of one number: it gets as long again.
+    assert!(run.voted(1, Reply::Number(9)).is_none());
+    assert_eq!(run.lock.poll_timeout(), Some(at(4)));
+    run.now_ms = 4;
+    let Some(LockOutput::Transmit(Transmit { request, to })) = run.lock.on_timeout(at(4)) else {
+        panic!("a second round")
+    };
+    assert_eq!(request.ask, Ask::RaiseFence { fence: 9 });
+    assert_eq!(to.iter().collect::<Vec<_>>(), [0]);
+    assert_eq!(run.lock.poll_timeout(), None);
+    let held = run.answered(0, &request, Reply::Number(9));
+    assert!(matches!(held, Some(LockOutput::Event(Event::Held { fence: 9 }))));
+    // Two nodes are counted on: one from the first round, one from the second.
+    assert_eq!(run.valid_until_ms(), Some(LEASE_MS));
+}
+
+#[test]
+fn a_late_number_settles_without_a_second_round() {
+    let mut run = TestClient::of(3);
+    run.now_ms = 1;
+    run.voted(0, Reply::Number(4));
+    run.voted(1, Reply::Number(9));
+    assert!(matches!(run.voted(2, Reply::Number(4)), Some(LockOutput::Event(Event::Held { fence: 4 }))));
+}
+
+#[test]
+fn a_node_that_answers_during_the_second_round_is_raised_too() {
+    let mut run = TestClient::of(5);
+    run.now_ms = 1;
+    for (node, fence) in [(0, 1), (1, 2), (2, 3)] {
+        run.voted(node, Reply::Number(fence));
+    }
+    let Some(LockOutput::Transmit(Transmit { request: first, to })) = run.lock.on_timeout(at(2)) else {
+        panic!("a second round")
+    };
+    assert_eq!(to.iter().collect::<Vec<_>>(), [0, 1]);
+    let Some(LockOutput::Transmit(Transmit { request: second, to })) = run.voted(3, Reply::Number(2)) else {
+        panic!("raised too")
+    };
+    assert_eq!((second.ask, to.iter().collect::<Vec<_>>()), (Ask::RaiseFence { fence: 3 }, vec![3]));
+    run.answered(0, &first, Reply::Number(3));
+    assert!(matches!(
+        run.answered(3, &second, Reply::Number(3)),
+        Some(LockOutput::Event(Event::Held { fence: 3 }))
+    ));
+}
+
+#[test]
+fn only_answers_equal_to_the_fence_count() {
+    let mut run = TestClient::of(3);
+    run.voted(0, Reply::Number(1));
+    run.voted(2, silent());
+    let Some(LockOutput::Transmit(Transmit { request, .. })) = run.voted(1, Reply::Number(2)) else {
+        panic!("a second round")
+    };
+    // The node was granted to us anew meanwhile, with more than we asked to raise it to.
+    let next = run.answered(0, &request, Reply::Number(5));
+    let Some(LockOutput::Transmit(Transmit { request, to })) = next else {
+        panic!("5 and 2 are no majority: {next:?}")
+    };
+    assert_eq!((request.ask, to.iter().collect::<Vec<_>>()), (Ask::RaiseFence { fence: 5 }, vec![1]));
+    assert!(matches!(
+        run.answered(1, &request, Reply::Number(5)),
+        Some(LockOutput::Event(Event::Held { fence: 5 }))
+    ));
+}
+
+/// What a node answers to a raise.
+fn raised(fence: u64, goal: u64) -> u64 {
+    fence.max(goal.min(fence.saturating_add(RAISE_STEP).max(RAISE_CAP)).min(MAX_FENCE))
+}
+
+/// Lets two nodes agree; says on which fence, after how many raises of one node.
+fn agreed(mut fences: [u64; 2]) -> (u64, u64) {
+    let mut run = TestClient::of(2);
+    run.voted(0, Reply::Number(fences[0]));
+    let mut event = run.voted(1, Reply::Number(fences[1]));
+    for commands in 0.. {
+        let (request, node) = match event {
+            Some(LockOutput::Transmit(Transmit { request, to })) => (request, to.iter().next().unwrap()),
+            Some(LockOutput::Event(Event::Held { fence })) => return (fence, commands),
+            other => panic!("{fences:?} after {commands}: {other:?}"),
+        };
+        let Ask::RaiseFence { fence: goal } = request.ask else { panic!("{request:?}") };
+        fences[node] = raised(fences[node], goal);
+        event = run.answered(node, &request, Reply::Number(fences[node]));
+    }
+    unreachable!("every loop ends")
+}
+
+#[test]
+fn nodes_agree_however_far_apart_they_are() {
+    let table = [
+        ([1, 3 << 40], 1),
+        ([3 << 60, 1], 1),
+        ([1, RAISE_CAP], 1),
+        ([RAISE_CAP + 9, 1], 2),
+        ([RAISE_CAP + 9, RAISE_CAP + 9 + RAISE_STEP], 1),
+        ([RAISE_CAP, RAISE_CAP + 64 * RAISE_STEP], 64),
+        ([MAX_FENCE, MAX_FENCE - 1], 1),
+    ];
+    for (fences, commands) in table {
+        assert_eq!(agreed(fences), (*fences.iter().max().unwrap(), commands), "{fences:?}");
+    }
+}
+
+/// An older module raises by 2^32 a command.
+#[test]
+fn a_node_that_raises_in_larger_steps_is_followed() {
+    let mut run = TestClient::of(2);
+    run.voted(0, Reply::Number(1 << 40));
+    let mut event = run.voted(1, Reply::Number(1));
+    for step in 1..256 {
+        let Some(LockOutput::Transmit(Transmit { request, .. })) = event else { panic!("{step}: {event:?}") };
+        event = run.answered(1, &request, Reply::Number(1 + (step << 32)));
+    }
+    let Some(LockOutput::Transmit(Transmit { request, .. })) = event else { panic!("{event:?}") };
+    let held = run.answered(1, &request, Reply::Number(1 << 40));
+    assert!(matches!(held, Some(LockOutput::Event(Event::Held { fence })) if fence == 1 << 40), "{held:?}");
+}
+
+#[test]
+fn a_node_that_does_not_raise_its_number_is_not_asked_for_ever() {
+    let mut run = TestClient::of(2);
+    run.voted(0, Reply::Number(9));
+    let Some(LockOutput::Transmit(Transmit { request, .. })) = run.voted(1, Reply::Number(1)) else {
+        panic!("a second round")
+    };
+    let failed = run.answered(1, &request, Reply::Number(1));
+    assert!(matches!(failed, Some(LockOutput::Event(Event::Failed(Refusal::NoQuorum)))), "{failed:?}");
+}
+
+/// A broken node might count up by one each time.
+#[test]
+fn a_node_that_hardly_gets_on_is_not_asked_for_ever() {
+    let raised_by = |step: u64| {
+        let mut run = TestClient::of(2);
+        run.voted(0, Reply::Number(1 << 40));
+        let asked = run.voted(1, Reply::Number(1));
+        let Some(LockOutput::Transmit(Transmit { request, .. })) = asked else {
+            panic!("a second round: {asked:?}")
+        };
+        run.answered(1, &request, Reply::Number(1 + step))
+    };
+    for step in [1, RAISE_STEP - 1] {
+        let failed = raised_by(step);
+        assert!(matches!(failed, Some(LockOutput::Event(Event::Failed(Refusal::NoQuorum)))), "{failed:?}");
+    }
+    assert!(matches!(raised_by(RAISE_STEP), Some(LockOutput::Transmit(_))), "as far as a node must go");
+}
+
+/// A broken node might advance by one step each time: the lease sets an end, also for a client that waits, whose
+/// leases every raise renews.
+#[test]
+fn a_node_that_raises_for_longer_than_the_lease_is_not_asked_for_ever() {
+    let queue =
+        QueueRequest { ticket: 5, stamp: 100, wait: Duration::ZERO, channel: [b'c'; 16], claim: None };
+    let quorum = Quorum::of(2).unwrap();
+    let (plain, acquire) = LockState::begin(quorum, Drift::default(), TTL, None, at(0));
+    let (waits, wait) = plain.clone().begin_queueing(queue, at(60_000));
+    for (mut lock, request) in [(plain, acquire), (waits, wait)] {
+        lock.on_reply(0, &request, Reply::Number(1 << 61), at(1));
+        let mut event = lock.on_reply(1, &request, Reply::Number(1), at(1));
+        let (mut now_ms, mut fence) = (1, 1);
+        let refusal = loop {
+            (now_ms, fence) = (now_ms + 100, fence + RAISE_STEP);
+            assert!(now_ms < 2 * LEASE_MS, "it goes on and on");
+            event = match event {
+                Some(LockOutput::Event(Event::Failed(refusal))) => break refusal,
+                Some(LockOutput::Transmit(Transmit { request, to })) => {
+                    // The node that is there already answers that, if it is asked to renew its lease.
+                    let mut last = None;
+                    for node in to.iter() {
+                        let said = if node == 0 { 1 << 61 } else { fence };
+                        last = lock.on_reply(node, &request, Reply::Number(said), at(now_ms)).or(last);
+                    }
+                    last
+                }
+                other => panic!("{now_ms} ms: {other:?}"),
+            };
+        };
+        assert_eq!(refusal, Refusal::Expired);
+    }
+}
+
+#[test]
+fn an_answer_to_a_second_round_does_not_revive_what_has_lapsed() {
+    let mut run = TestClient::of(3);
+    run.now_ms = 1;
+    run.voted(0, Reply::Number(4));
+    run.voted(1, Reply::Number(9));
+    run.now_ms = 9_000;
+    let Some(LockOutput::Transmit(Transmit { request: raise, .. })) = run.lock.on_timeout(at(9_000)) else {
+        panic!("a second round")
+    };
+    // A slow third answer makes the majority first, and time runs out before the raised node is heard.
+    assert!(matches!(run.voted(2, Reply::Number(9)), Some(LockOutput::Event(Event::Held { fence: 9 }))));
+    run.now_ms = LEASE_MS;
+    let lost = run.answered(0, &raise, Reply::Number(9));
+    assert!(matches!(lost, Some(LockOutput::Event(Event::Lost(_)))), "{lost:?}");
+    assert_eq!(run.lock.fence(), None);
+}
+
+#[test]
+fn patience_ends_with_what_it_was_for() {
+    let mut run = TestClient::of(3);
+    run.now_ms = 5;
+    run.voted(0, Reply::Number(4));
+    run.voted(1, Reply::Number(9));
+    assert_eq!(run.lock.poll_timeout(), Some(at(10)));
+    // The answer is taken back: the node has failed since. Nothing is split any more.
+    run.voted(1, silent());
+    assert_eq!(run.lock.poll_timeout(), None);
+}
+
+#[test]
+fn one_node_with_an_absurd_number_is_left_alone() {
+    let mut run = TestClient::of(5);
+    run.voted(0, Reply::Number(u64::MAX));
+    run.voted(1, Reply::Number(1));
+    run.voted(2, silent());
+    run.now_ms = 1;
+    run.voted(3, Reply::Number(2));
+    let Some(LockOutput::Transmit(Transmit { request, to })) = run.voted(4, Reply::Number(3)) else {
+        panic!("a second round")
+    };
+    assert_eq!((request.ask, to.iter().collect::<Vec<_>>()), (Ask::RaiseFence { fence: 3 }, vec![1, 3]));
+    run.answered(1, &request, Reply::Number(3));
+    assert!(matches!(
+        run.answered(3, &request, Reply::Number(3)),
+        Some(LockOutput::Event(Event::Held { fence: 3 }))
+    ));
+}
+
+#[test]
+fn fences_out_of_reach_are_named_and_not_chased() {
+    for largest in [MAX_FENCE, RAISE_CAP + 64 * RAISE_STEP, u64::MAX] {
+        let mut run = TestClient::of(2);
+        run.voted(0, Reply::Number(largest));
+        let failed = run.voted(1, Reply::Number(1));
+        let apart = Refusal::FencesApart { smallest: 1, largest };
+        assert!(
+            matches!(&failed, Some(LockOutput::Event(Event::Failed(refusal))) if *refusal == apart),
+            "{failed:?}"
+        );
+    }
+}
+
+#[test]
+fn patience_that_is_spent_wakes_nobody() {
+    let mut run = TestClient::of(5);
+    run.now_ms = 2;
+    for (node, fence) in [(0, 1), (1, 1), (2, u64::MAX)] {
+        run.voted(node, Reply::Number(fence));
+    }
+    assert_eq!(run.lock.poll_timeout(), Some(at(4)));
+    // No goal is within reach, so it is worth waiting for an answer; not for a moment that has passed.
+    assert!(run.lock.on_timeout(at(4)).is_none());
+    assert_eq!(run.lock.poll_timeout(), None);
+    assert!(matches!(run.voted(3, Reply::Number(1)), Some(LockOutput::Event(Event::Held { fence: 1 }))));
+}
