@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_of_a_quorum_of_the_others() {
+    fn the_terms_are_the_largest_values_of_a_quorum_of_the_other_nodes() {
         let answers = [node(1, 5, 100), node(2, 9, 300), node(3, 2, 200)];
         assert_eq!(of(5, &answers), Ok(Terms { floor: 9, wait_ms: 300, answers: 3 }));
         assert_eq!(of(3, &answers[..2]), Ok(Terms { floor: 9, wait_ms: 300, answers: 2 }));
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn too_few_answers() {
+    fn fewer_answers_than_a_quorum_are_an_error() {
         let all = [node(1, 5, 100), node(2, 9, 300)];
         assert_eq!(of(1, &[]), Err(TooFewAnswers { answers: 0, needed: 1, others: 0 }));
         assert_eq!(of(2, &all[..1]), Err(TooFewAnswers { answers: 1, needed: 2, others: 1 }));
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_does_not_vote_is_no_answer_but_its_limit_counts() {
+    fn a_non_voting_node_is_not_an_answer_but_its_limit_counts() {
         let mut answers = [node(1, 5, 100), node(2, 9, 300), node(3, 11, 900)];
         answers[2].votes = false;
         assert_eq!(of(3, &answers), Ok(Terms { floor: 9, wait_ms: 900, answers: 2 }));
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn one_node_under_two_names_is_one_answer_and_the_candidate_is_none() {
+    fn a_node_with_two_addresses_counts_once_and_the_candidate_does_not_count() {
         let twice = [node(1, 5, 100), node(1, 5, 100)];
         assert_eq!(of(3, &twice).map_err(|error| error.answers), Err(1));
         let with_itself = [node(1, 5, 100), node(99, 5, 100)];

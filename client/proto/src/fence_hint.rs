@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn given_only_after_a_disagreement() {
+    fn a_hint_is_sent_only_after_a_disagreement() {
         let mut hints = FenceHints::default();
         hints.held(41);
         assert_eq!(hints.for_next_acquire(), None);
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_number_has_no_successor() {
+    fn the_largest_fence_has_no_hint() {
         let mut hints = FenceHints::default();
         hints.held(u64::MAX);
         hints.saw_disagreement();

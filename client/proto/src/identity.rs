@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn every_change_has_its_judgement() {
+    fn every_change_of_identity_is_judged() {
         let known = node("a", 7, 100, New);
         let other = |now: &str| Err(Objection::NotAdmitted { now: now.into(), before: "a".into() });
         let copy = |now| Err(Objection::OlderCopy { now, before: 7 });
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_numbers_of_a_node_are_kept() {
+    fn the_largest_values_of_a_node_are_kept() {
         let mut known = node("a", 7, 100, New);
         known.accept(&node("a", 8, 100, New));
         known.accept(&node("a", 8, 300, New));
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_may_change_places() {
+    fn nodes_may_swap_addresses() {
         let mut roster = Roster::new(3);
         for (address, id) in ["a", "b", "c"].into_iter().enumerate() {
             assert_eq!(roster.judge(address, &node(id, 7, 100, New)), Ok(Accepted::First));
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_was_replaced_is_not_known_any_more() {
+    fn a_replaced_node_is_forgotten() {
         let mut roster = Roster::new(2);
         roster.accept(0, &node("a", 7, 100, New));
         roster.accept(1, &node("b", 7, 100, New));
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn an_objection_says_what_was_and_what_is() {
+    fn an_objection_names_the_old_and_the_new_value() {
         let told =
             |before: &NodeIdentity, now: &NodeIdentity| judge(Some(before), now).unwrap_err().to_string();
         let known = node("9bc1de5500000000", 7, 100, New);
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_does_not_vote_is_asked_and_replaces_no_node() {
+    fn a_non_voting_server_is_accepted_and_replaces_no_node() {
         let mut roster = Roster::new(1);
         let non_voting = NodeIdentity { is_voting: Some(false), ..node("b", 1, 0, New) };
         for _ in 0..2 {

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn notice_comes_early_enough_and_not_too_early() {
+    fn the_notice_is_a_small_share_of_the_lease() {
         for (lease, expected) in [(30_000, 250), (10_000, 200), (1_000, 20), (50, 2), (4, 1)] {
             assert_eq!(notice(ms(lease)), ms(expected), "{lease} ms");
         }
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn extends_when_a_third_is_gone() {
+    fn a_lock_is_extended_when_a_third_of_the_lease_is_gone() {
         let keep = KeepAlive::new(ms(900), at(100_000));
         assert_eq!(keep.after_success(at(900), at(0)), NextExtension::ExtendIn(ms(300)));
         assert_eq!(keep.after_success(at(900), at(250)), NextExtension::ExtendIn(ms(50)));
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn stops_at_its_end() {
+    fn extending_stops_at_the_end_of_the_keep_alive() {
         let keep = KeepAlive::new(ms(900), at(2_000));
         assert_ne!(keep.after_success(at(1_900), at(1_000)), NextExtension::Stop);
         assert_eq!(keep.after_success(at(2_000), at(1_100)), NextExtension::Stop);
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn tries_again_more_often_as_the_end_comes_near() {
+    fn a_failed_extension_is_repeated_sooner_as_the_end_comes_near() {
         let keep = KeepAlive::new(ms(900), at(100_000));
         assert_eq!(keep.after_failure(at(900), at(100)), NextExtension::ExtendIn(ms(100)));
         assert_eq!(

@@ -104,7 +104,7 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     #[test]
-    fn the_clock_that_ran_more_is_believed() {
+    fn the_clock_that_advanced_more_counts() {
         let start = Moment::new(100 * MS, 7_000 * MS);
         // The machine slept for a second: only one clock counts it.
         let after_sleep = Moment::new(1_110 * MS, 7_010 * MS);
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deadline_is_reached_when_either_clock_is_there() {
+    fn a_deadline_is_reached_when_either_clock_reaches_it() {
         let start = Moment::new(0, 500 * MS);
         let deadline = start.plus(Duration::from_millis(10));
         assert!(!start.has_reached(deadline));
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_wraps() {
+    fn no_arithmetic_wraps() {
         let end = Moment::on_one_clock(u64::MAX);
         assert_eq!(end.plus(Duration::MAX), end);
         assert_eq!(Moment::default().minus(Duration::MAX), Moment::default());
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_deadlines_hold_on_both_clocks() {
+    fn a_majority_of_deadlines_holds_on_both_clocks() {
         let deadlines = [Moment::new(1, 30), Moment::new(2, 20), Moment::new(3, 10)];
         let before = |count| Moment::held_by(deadlines.iter().copied(), count);
         assert_eq!(before(1), Some(Moment::new(3, 10)));

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keeps_what_it_is_given() {
+    fn a_set_keeps_its_nodes() {
         let mut set: NodeSet = [4, 0, 2].into_iter().collect();
         assert_eq!(set.iter().collect::<Vec<_>>(), [0, 2, 4]);
         set.remove(2);

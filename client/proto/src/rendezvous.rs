@@ -104,14 +104,14 @@ mod tests {
     }
 
     #[test]
-    fn the_hash_is_the_published_one() {
+    fn the_hash_is_xxh3_as_published() {
         // From the test vectors of xxHash itself: of nothing, without a seed and with the prime of its tests.
         assert_eq!(xxh3_64(b""), 0x2d06_8005_38d3_94c2);
         assert_eq!(xxh3_64_with_seed(b"", 0x9e37_79b1_85eb_ca8d), 0xa8a6_b918_b2f0_364a);
     }
 
     #[test]
-    fn the_choice_is_part_of_the_protocol() {
+    fn the_choice_of_a_shard_never_changes() {
         // Another answer here would have two versions of the client lock one resource in two places.
         // These were computed with the library of xxHash for Python.
         assert_eq!(xxh3_64_with_seed(b"orders:1", xxh3_64(b"eu-1")), 0x8407_f6e8_b15f_3b99);
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_decides_where_there_is_one() {
+    fn a_hash_tag_decides_if_there_is_one() {
         let table: [(&str, &str); 10] = [
             ("orders:42", "orders:42"),
             ("{orders}:42", "orders"),
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_checked() {
+    fn shard_names_are_checked() {
         let misnamed = |names: &[&str]| Rendezvous::of(names.iter().copied()).unwrap_err();
         assert_eq!(misnamed(&[]), ShardNameError::NoShard);
         assert_eq!(misnamed(&["a", ""]), ShardNameError::EmptyName);
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_group_takes_its_share() {
+    fn a_new_shard_takes_its_share() {
         let (old, new) = (["eu-1", "eu-2"], ["eu-1", "eu-2", "eu-3"]);
         let moved = (0..30_000).filter(|key| {
             let key = format!("orders:{key}");
@@ -190,7 +190,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_order_of_the_groups_does_not_matter(
+        fn the_order_of_the_shards_does_not_matter(
             names in names().prop_map(|names| names.into_iter().collect::<Vec<_>>())
                 .prop_flat_map(|names| (Just(names.clone()), Just(names).prop_shuffle())),
             key in proptest::collection::vec(any::<u8>(), 0..40),
@@ -204,7 +204,7 @@ mod tests {
         }
 
         #[test]
-        fn a_group_that_comes_or_goes_moves_only_its_own(names in names(), key in ".{0,20}") {
+        fn a_shard_that_is_added_or_removed_moves_only_its_own_keys(names in names(), key in ".{0,20}") {
             let all: Vec<&str> = names.iter().map(String::as_str).collect();
             let fewer = &all[1..];
             let (before, after) = (home(fewer, &key), home(&all, &key));
@@ -213,7 +213,7 @@ mod tests {
         }
 
         #[test]
-        fn what_has_the_same_tag_is_together(names in names(), tag in "[^{}]{1,9}", rest in "[^{}]{0,9}") {
+        fn keys_with_the_same_tag_share_a_shard(names in names(), tag in "[^{}]{1,9}", rest in "[^{}]{0,9}") {
             let all: Vec<&str> = names.iter().map(String::as_str).collect();
             let tagged = format!("{{{tag}}}{rest}");
             prop_assert_eq!(home(&all, &tagged), home(&all, &format!("{rest}{{{tag}}}")));

@@ -299,7 +299,7 @@ impl fmt::Debug for RetrySchedule {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn a_policy_has_patience_for_all_its_tries() {
+    fn patience_lasts_for_all_attempts() {
         let ms = Duration::from_millis;
         assert_eq!(Retry::default().patience(), Some(Duration::from_secs(10)));
         assert_eq!(Retry::none().patience(), None);
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_custom_policy_is_told_what_is_known() {
+    fn a_custom_policy_gets_the_whole_context() {
         let told = RetryContext { attempts_made: 4, elapsed: MS(20), random: 99 };
         let retry = Retry::custom(move |context| (context == told).then_some(MS(1)));
         assert_eq!(retry.next(4, MS(20), 99), Some(MS(1)));
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn attempts_are_counted_with_the_first() {
+    fn the_first_attempt_counts() {
         for (most, made, goes_on) in [
             (0, 1, false),
             (1, 1, false),
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_try_is_made_when_the_time_is_up() {
+    fn the_last_attempt_is_made_when_the_time_is_up() {
         let retry = Retry::fixed(MS(100)).jitter(0.0).give_up_after(MS(1_000));
         for (elapsed, delay) in [
             (MS(0), Some(MS(100))),
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn no_try_before_it_can_succeed() {
+    fn no_attempt_is_made_before_it_can_succeed() {
         let retry = Retry::fixed(MS(100)).jitter(0.0).give_up_after(MS(1_000));
         for (elapsed, at_least, delay) in [
             (0, 0, Some(100)),
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_wait_for_one_moment_do_not_arrive_together() {
+    fn clients_that_wait_for_the_same_moment_arrive_apart() {
         let retry = Retry::default();
         let [early, late] =
             [LEAST, WHOLE].map(|random| retry.next_at_least(4, MS(0), random, MS(500)).unwrap());
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn jitter_takes_off_its_share_and_no_more() {
+    fn jitter_shortens_by_at_most_its_share() {
         for (share, least) in [(0.0, 100.0), (0.25, 75.0), (0.8, 20.0), (1.0, 0.1), (7.0, 0.1), (-1.0, 100.0)]
         {
             let retry = Retry::fixed(MS(100)).jitter(share);
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn contenders_part_ways_by_default() {
+    fn the_default_jitter_keeps_contenders_apart() {
         // Sixteen that were refused at one moment, one random number in each sixteenth of all.
         for (name, retry, attempts_made) in [
             ("default", Retry::default(), 4),
@@ -487,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn no_extreme_overflows_and_no_delay_is_nothing() {
+    fn no_extreme_overflows_and_no_delay_is_zero() {
         let numbers = [0, 1, 2, 31, 32, 33, 63, 64, 65, 127, 128, 129, u32::MAX - 1, u32::MAX];
         for policy in policies() {
             for (share, limit, at_least) in extremes().into_iter().flat_map(|limit| {

@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn drift_is_taken_off() {
+    fn a_lease_is_shorter_than_its_time_to_live_by_the_drift() {
         let ms = Duration::from_millis;
         assert_eq!(Drift::default().lease(ms(10_000)), ms(9_898));
         let wide = Drift::new(0.2, ms(10)).unwrap();
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_is_a_share() {
+    fn a_share_is_between_0_and_1() {
         for share in [-0.01, 1.01, f64::NAN] {
             assert_eq!(Drift::new(share, Duration::ZERO), None);
         }

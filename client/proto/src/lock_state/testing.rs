@@ -11,6 +11,15 @@ pub(super) enum LockOutput {
     Event(Event),
 }
 
+/// The request that a call has left to send, and to which nodes.
+#[track_caller]
+pub(super) fn sent(output: Option<LockOutput>) -> (Request, NodeSet) {
+    let Some(LockOutput::Transmit(Transmit { request, to })) = output else {
+        panic!("no request: {output:?}")
+    };
+    (request, to)
+}
+
 impl LockState {
     pub(super) fn output(&mut self) -> Option<LockOutput> {
         let (transmit, event) = (self.poll_transmit(), self.poll_event());
@@ -22,14 +31,6 @@ impl LockState {
         transmit.map(LockOutput::Transmit).or(event.map(LockOutput::Event))
     }
 
-    fn sent(&mut self) -> (Request, NodeSet) {
-        let output = self.output();
-        let Some(LockOutput::Transmit(Transmit { request, to })) = output else {
-            panic!("not sent: {output:?}")
-        };
-        (request, to)
-    }
-
     pub(super) fn begin(
         quorum: Quorum,
         drift: Drift,
@@ -38,14 +39,14 @@ impl LockState {
         now: Moment,
     ) -> (Self, Request) {
         let mut lock = Self::new(quorum, drift, ttl, hint, now);
-        let (request, to) = lock.sent();
+        let (request, to) = sent(lock.output());
         assert_eq!(to, NodeSet::first(quorum.nodes()));
         (lock, request)
     }
 
     pub(super) fn begin_queueing(self, queue: QueueRequest, until: Moment) -> (Self, Request) {
         let mut lock = self.with_queue(queue, until);
-        let request = lock.sent().0;
+        let request = sent(lock.output()).0;
         (lock, request)
     }
 
@@ -81,16 +82,16 @@ impl LockState {
     }
 
     pub(super) fn on_extend(&mut self, ttl: Duration, now: Moment) -> Result<(Request, NodeSet), Over> {
-        self.extend(ttl, now).map(|()| self.sent()).inspect_err(|_| assert!(self.output().is_none()))
+        self.extend(ttl, now).map(|()| sent(self.output())).inspect_err(|_| assert!(self.output().is_none()))
     }
 
     pub(super) fn on_claim(&mut self, now: Moment) -> Option<(Request, NodeSet)> {
         self.claim(now);
-        self.transmit.is_some().then(|| self.sent())
+        self.transmit.is_some().then(|| sent(self.output()))
     }
 
     pub(super) fn on_release(&mut self, now: Moment) -> (Request, NodeSet) {
         self.release(now);
-        self.sent()
+        sent(self.output())
     }
 }

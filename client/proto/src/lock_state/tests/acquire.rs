@@ -37,7 +37,7 @@ fn a_lock_granted_too_late_is_not_held() {
 }
 
 #[test]
-fn an_answer_after_the_timeout_still_counts() {
+fn a_reply_after_the_timeout_still_counts() {
     let mut run = TestClient::of(3);
     run.voted(0, Reply::Number(3));
     assert!(run.voted(1, silent()).is_none());
@@ -45,7 +45,7 @@ fn an_answer_after_the_timeout_still_counts() {
 }
 
 #[test]
-fn an_answer_after_the_end_changes_nothing() {
+fn a_reply_after_a_failure_changes_nothing_but_the_release() {
     let mut run = TestClient::of(3);
     run.voted(0, Reply::Nil);
     assert!(matches!(run.voted(1, Reply::Nil), Some(LockOutput::Event(Event::Failed(Refusal::Contended)))));
@@ -56,7 +56,7 @@ fn an_answer_after_the_end_changes_nothing() {
 }
 
 #[test]
-fn grants_that_come_after_the_end_make_no_holder() {
+fn a_majority_of_grants_after_a_failure_does_not_hold_the_lock() {
     let mut run = TestClient::of(3);
     run.voted(0, silent());
     assert!(matches!(run.voted(1, silent()), Some(LockOutput::Event(Event::Failed(Refusal::NoQuorum)))));
@@ -77,7 +77,7 @@ fn half_of_an_even_number_is_a_refusal() {
 }
 
 #[test]
-fn a_fence_of_zero_is_no_vote() {
+fn a_fence_of_zero_is_not_a_vote() {
     let mut run = TestClient::of(1);
     let failed = run.voted(0, Reply::Number(0));
     assert!(matches!(failed, Some(LockOutput::Event(Event::Failed(Refusal::NoQuorum)))), "{failed:?}");

@@ -34,7 +34,7 @@ fn a_failed_extension_changes_nothing() {
 }
 
 #[test]
-fn an_extension_that_comes_too_late_does_not_revive() {
+fn an_extension_that_arrives_too_late_does_not_revive_the_lock() {
     let mut run = TestClient::held();
     run.now_ms = LEASE_MS - 1;
     let extend = run.extend();
@@ -54,7 +54,7 @@ fn no_extension_is_sent_once_validity_is_over() {
 }
 
 #[test]
-fn a_majority_that_no_longer_has_the_lock_is_a_loss_at_once() {
+fn a_lock_that_a_majority_does_not_hold_is_lost_at_once() {
     let mut run = TestClient::held();
     run.now_ms = 100;
     let extend = run.extend();
@@ -66,7 +66,7 @@ fn a_majority_that_no_longer_has_the_lock_is_a_loss_at_once() {
 }
 
 #[test]
-fn a_shorter_extension_takes_nothing_away() {
+fn a_shorter_extension_does_not_shorten_the_lease() {
     let mut run = TestClient::held();
     run.now_ms = 100;
     let (extend, _) = run.lock.on_extend(Duration::from_millis(50), at(100)).unwrap();
@@ -77,7 +77,7 @@ fn a_shorter_extension_takes_nothing_away() {
 }
 
 #[test]
-fn an_extension_answered_after_the_release_is_ignored() {
+fn a_reply_to_an_extension_after_the_release_is_ignored() {
     let mut run = TestClient::held();
     let extend = run.extend();
     run.lock.on_release(at(10));
@@ -88,7 +88,7 @@ fn an_extension_answered_after_the_release_is_ignored() {
 }
 
 #[test]
-fn a_lease_that_is_taken_away_can_end_the_lock_at_once() {
+fn a_node_that_reports_no_lease_can_end_the_lock_at_once() {
     let mut run = TestClient::of(3);
     for node in 0..3 {
         run.voted(node, Reply::Number(7));

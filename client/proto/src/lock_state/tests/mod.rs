@@ -5,7 +5,7 @@ mod extend;
 mod raise;
 mod release;
 
-use super::testing::LockOutput;
+use super::testing::{LockOutput, sent};
 use super::*;
 use crate::fence_reach::{MAX_FENCE, RAISE_CAP, RAISE_STEP};
 

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn different_numbers_are_raised_to_one() {
+fn different_fences_are_raised_to_one() {
     let mut run = TestClient::of(3);
     run.now_ms = 2;
     run.voted(0, Reply::Number(4));
@@ -11,9 +11,7 @@ fn different_numbers_are_raised_to_one() {
     assert!(run.voted(1, Reply::Number(9)).is_none());
     assert_eq!(run.lock.poll_timeout(), Some(at(4)));
     run.now_ms = 4;
-    let Some(LockOutput::Transmit(Transmit { request, to })) = run.lock.on_timeout(at(4)) else {
-        panic!("a second round")
-    };
+    let (request, to) = sent(run.lock.on_timeout(at(4)));
     assert_eq!(request.ask, Ask::RaiseFence { fence: 9 });
     assert_eq!(to.iter().collect::<Vec<_>>(), [0]);
     assert_eq!(run.lock.poll_timeout(), None);
@@ -24,7 +22,7 @@ fn different_numbers_are_raised_to_one() {
 }
 
 #[test]
-fn a_late_number_settles_without_a_second_round() {
+fn a_late_reply_makes_the_second_round_needless() {
     let mut run = TestClient::of(3);
     run.now_ms = 1;
     run.voted(0, Reply::Number(4));
@@ -33,19 +31,15 @@ fn a_late_number_settles_without_a_second_round() {
 }
 
 #[test]
-fn a_node_that_answers_during_the_second_round_is_raised_too() {
+fn a_node_that_replies_during_the_second_round_is_raised_too() {
     let mut run = TestClient::of(5);
     run.now_ms = 1;
     for (node, fence) in [(0, 1), (1, 2), (2, 3)] {
         run.voted(node, Reply::Number(fence));
     }
-    let Some(LockOutput::Transmit(Transmit { request: first, to })) = run.lock.on_timeout(at(2)) else {
-        panic!("a second round")
-    };
+    let (first, to) = sent(run.lock.on_timeout(at(2)));
     assert_eq!(to.iter().collect::<Vec<_>>(), [0, 1]);
-    let Some(LockOutput::Transmit(Transmit { request: second, to })) = run.voted(3, Reply::Number(2)) else {
-        panic!("raised too")
-    };
+    let (second, to) = sent(run.voted(3, Reply::Number(2)));
     assert_eq!((second.ask, to.iter().collect::<Vec<_>>()), (Ask::RaiseFence { fence: 3 }, vec![3]));
     run.answered(0, &first, Reply::Number(3));
     assert!(matches!(
@@ -55,18 +49,14 @@ fn a_node_that_answers_during_the_second_round_is_raised_too() {
 }
 
 #[test]
-fn only_answers_equal_to_the_fence_count() {
+fn only_replies_equal_to_the_fence_count() {
     let mut run = TestClient::of(3);
     run.voted(0, Reply::Number(1));
     run.voted(2, silent());
-    let Some(LockOutput::Transmit(Transmit { request, .. })) = run.voted(1, Reply::Number(2)) else {
-        panic!("a second round")
-    };
+    let (request, _) = sent(run.voted(1, Reply::Number(2)));
     // The node was granted to us anew meanwhile, with more than we asked to raise it to.
     let next = run.answered(0, &request, Reply::Number(5));
-    let Some(LockOutput::Transmit(Transmit { request, to })) = next else {
-        panic!("5 and 2 are no majority: {next:?}")
-    };
+    let (request, to) = sent(next);
     assert_eq!((request.ask, to.iter().collect::<Vec<_>>()), (Ask::RaiseFence { fence: 5 }, vec![1]));
     assert!(matches!(
         run.answered(1, &request, Reply::Number(5)),
@@ -115,40 +105,36 @@ fn nodes_agree_however_far_apart_they_are() {
 
 /// An older module raises by 2^32 a command.
 #[test]
-fn a_node_that_raises_in_larger_steps_is_followed() {
+fn a_node_that_raises_in_larger_steps_is_asked_until_it_reaches_the_goal() {
     let mut run = TestClient::of(2);
     run.voted(0, Reply::Number(1 << 40));
     let mut event = run.voted(1, Reply::Number(1));
     for step in 1..256 {
-        let Some(LockOutput::Transmit(Transmit { request, .. })) = event else { panic!("{step}: {event:?}") };
+        let (request, _) = sent(event);
         event = run.answered(1, &request, Reply::Number(1 + (step << 32)));
     }
-    let Some(LockOutput::Transmit(Transmit { request, .. })) = event else { panic!("{event:?}") };
+    let (request, _) = sent(event);
     let held = run.answered(1, &request, Reply::Number(1 << 40));
     assert!(matches!(held, Some(LockOutput::Event(Event::Held { fence })) if fence == 1 << 40), "{held:?}");
 }
 
 #[test]
-fn a_node_that_does_not_raise_its_number_is_not_asked_for_ever() {
+fn a_node_that_does_not_raise_its_fence_is_asked_once() {
     let mut run = TestClient::of(2);
     run.voted(0, Reply::Number(9));
-    let Some(LockOutput::Transmit(Transmit { request, .. })) = run.voted(1, Reply::Number(1)) else {
-        panic!("a second round")
-    };
+    let (request, _) = sent(run.voted(1, Reply::Number(1)));
     let failed = run.answered(1, &request, Reply::Number(1));
     assert!(matches!(failed, Some(LockOutput::Event(Event::Failed(Refusal::NoQuorum)))), "{failed:?}");
 }
 
 /// A broken node might count up by one each time.
 #[test]
-fn a_node_that_hardly_gets_on_is_not_asked_for_ever() {
+fn a_node_that_raises_by_less_than_a_step_is_asked_once() {
     let raised_by = |step: u64| {
         let mut run = TestClient::of(2);
         run.voted(0, Reply::Number(1 << 40));
         let asked = run.voted(1, Reply::Number(1));
-        let Some(LockOutput::Transmit(Transmit { request, .. })) = asked else {
-            panic!("a second round: {asked:?}")
-        };
+        let (request, _) = sent(asked);
         run.answered(1, &request, Reply::Number(1 + step))
     };
     for step in [1, RAISE_STEP - 1] {
@@ -161,7 +147,7 @@ fn a_node_that_hardly_gets_on_is_not_asked_for_ever() {
 /// A broken node might advance by one step each time: the lease sets an end, also for a client that waits, whose
 /// leases every raise renews.
 #[test]
-fn a_node_that_raises_for_longer_than_the_lease_is_not_asked_for_ever() {
+fn a_second_round_that_outlasts_the_lease_fails() {
     let queue =
         QueueRequest { ticket: 5, stamp: 100, wait: Duration::ZERO, channel: [b'c'; 16], claim: None };
     let quorum = Quorum::of(2).unwrap();
@@ -193,15 +179,13 @@ fn a_node_that_raises_for_longer_than_the_lease_is_not_asked_for_ever() {
 }
 
 #[test]
-fn an_answer_to_a_second_round_does_not_revive_what_has_lapsed() {
+fn a_reply_to_a_raise_does_not_revive_an_expired_lock() {
     let mut run = TestClient::of(3);
     run.now_ms = 1;
     run.voted(0, Reply::Number(4));
     run.voted(1, Reply::Number(9));
     run.now_ms = 9_000;
-    let Some(LockOutput::Transmit(Transmit { request: raise, .. })) = run.lock.on_timeout(at(9_000)) else {
-        panic!("a second round")
-    };
+    let (raise, _) = sent(run.lock.on_timeout(at(9_000)));
     // A slow third answer makes the majority first, and time runs out before the raised node is heard.
     assert!(matches!(run.voted(2, Reply::Number(9)), Some(LockOutput::Event(Event::Held { fence: 9 }))));
     run.now_ms = LEASE_MS;
@@ -211,7 +195,7 @@ fn an_answer_to_a_second_round_does_not_revive_what_has_lapsed() {
 }
 
 #[test]
-fn patience_ends_with_what_it_was_for() {
+fn the_settle_timer_ends_with_the_majority_it_was_for() {
     let mut run = TestClient::of(3);
     run.now_ms = 5;
     run.voted(0, Reply::Number(4));
@@ -223,16 +207,14 @@ fn patience_ends_with_what_it_was_for() {
 }
 
 #[test]
-fn one_node_with_an_absurd_number_is_left_alone() {
+fn one_node_with_an_absurd_fence_is_left_alone() {
     let mut run = TestClient::of(5);
     run.voted(0, Reply::Number(u64::MAX));
     run.voted(1, Reply::Number(1));
     run.voted(2, silent());
     run.now_ms = 1;
     run.voted(3, Reply::Number(2));
-    let Some(LockOutput::Transmit(Transmit { request, to })) = run.voted(4, Reply::Number(3)) else {
-        panic!("a second round")
-    };
+    let (request, to) = sent(run.voted(4, Reply::Number(3)));
     assert_eq!((request.ask, to.iter().collect::<Vec<_>>()), (Ask::RaiseFence { fence: 3 }, vec![1, 3]));
     run.answered(1, &request, Reply::Number(3));
     assert!(matches!(
@@ -242,7 +224,7 @@ fn one_node_with_an_absurd_number_is_left_alone() {
 }
 
 #[test]
-fn fences_out_of_reach_are_named_and_not_chased() {
+fn fences_out_of_reach_fail_the_attempt() {
     for largest in [MAX_FENCE, RAISE_CAP + 64 * RAISE_STEP, u64::MAX] {
         let mut run = TestClient::of(2);
         run.voted(0, Reply::Number(largest));
@@ -256,7 +238,7 @@ fn fences_out_of_reach_are_named_and_not_chased() {
 }
 
 #[test]
-fn patience_that_is_spent_wakes_nobody() {
+fn a_spent_settle_timer_sets_no_timeout() {
     let mut run = TestClient::of(5);
     run.now_ms = 2;
     for (node, fence) in [(0, 1), (1, 1), (2, u64::MAX)] {

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_refused_attempt_releases_what_it_may_have_got() {
+fn a_refused_attempt_releases_what_it_may_hold() {
     let mut run = TestClient::of(5);
     run.voted(0, Reply::Number(1));
     run.voted(1, silent());
@@ -16,7 +16,7 @@ fn a_refused_attempt_releases_what_it_may_have_got() {
 }
 
 #[test]
-fn a_release_is_settled_by_a_majority_or_by_everybody() {
+fn a_release_is_settled_by_a_majority_or_by_all_replies() {
     let mut run = TestClient::held();
     let (release, to) = run.lock.on_release(at(10));
     assert_eq!(to, NodeSet::first(5));
@@ -43,7 +43,7 @@ fn a_release_of_an_expired_lock_is_settled_too() {
 }
 
 #[test]
-fn a_release_levels_the_nodes_that_fell_apart() {
+fn a_release_raises_the_nodes_that_granted_less() {
     let mut run = TestClient::of(3);
     run.voted(0, Reply::Number(4));
     run.voted(1, Reply::Number(4));
@@ -53,7 +53,7 @@ fn a_release_levels_the_nodes_that_fell_apart() {
 }
 
 #[test]
-fn a_release_knows_how_long_the_lock_may_be_held() {
+fn a_release_carries_the_longest_time_to_live() {
     let mut run = TestClient::held();
     let hour = Duration::from_secs(3600);
     run.lock.on_extend(hour, at(2)).unwrap();

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn grants_that_come_by_themselves_make_a_majority() {
+fn pushed_grants_make_a_majority() {
     let (mut lock, _) = queued_everywhere();
     assert!(lock.on_grant(0, grant(7, 100, 499), at(500)).is_none());
     assert!(lock.on_grant(3, grant(7, 100, 499), at(500)).is_none());
@@ -15,11 +15,7 @@ fn grants_that_come_by_themselves_make_a_majority() {
     assert_eq!((claim.ask, nodes(to)), (Ask::RaiseFence { fence: 7 }, vec![0, 3, 4]));
     assert!(lock.on_claim(at(501)).is_none(), "once");
     // One that comes later is claimed as it comes.
-    let Some(LockOutput::Transmit(Transmit { request: late, to })) =
-        lock.on_grant(1, grant(7, 100, 499), at(502))
-    else {
-        panic!("it is claimed")
-    };
+    let (late, to) = sent(lock.on_grant(1, grant(7, 100, 499), at(502)));
     assert_eq!(nodes(to), [1]);
     for node in [0, 3, 4] {
         lock.on_reply(node, &claim, Reply::Number(7), at(502));
@@ -30,7 +26,7 @@ fn grants_that_come_by_themselves_make_a_majority() {
 }
 
 #[test]
-fn a_grant_that_arrives_after_the_hold_has_lapsed_does_not_revive_it() {
+fn a_grant_that_arrives_after_the_lock_expired_does_not_revive_it() {
     let (mut lock, _) = queued_everywhere();
     for node in [0, 3] {
         assert!(lock.on_grant(node, grant(7, 100, 499), at(500)).is_none());
@@ -52,16 +48,14 @@ fn a_grant_that_arrives_after_the_hold_has_lapsed_does_not_revive_it() {
 }
 
 #[test]
-fn a_grant_that_is_too_old_to_count_on_is_claimed_first() {
+fn a_grant_with_an_expired_lease_is_claimed_first() {
     let (mut lock, _) = queued_everywhere();
     // After twenty seconds in line a hundredth is more than the claim window.
     for node in [0, 1] {
         lock.on_grant(node, grant(7, 100, 20_000), at(20_000));
     }
     let asked = lock.on_grant(2, grant(7, 100, 20_000), at(20_000));
-    let Some(LockOutput::Transmit(Transmit { request: claim, to })) = asked else {
-        panic!("not held yet: {asked:?}")
-    };
+    let (claim, to) = sent(asked);
     assert_eq!((claim.ask, nodes(to)), (Ask::RaiseFence { fence: 7 }, vec![0, 1, 2]));
     lock.on_reply(0, &claim, Reply::Number(7), at(20_001));
     lock.on_reply(1, &claim, Reply::Number(7), at(20_001));
@@ -71,7 +65,7 @@ fn a_grant_that_is_too_old_to_count_on_is_claimed_first() {
 }
 
 #[test]
-fn a_stamp_of_another_session_is_nobodys_grant() {
+fn a_grant_with_the_stamp_of_another_attempt_is_ignored() {
     let (mut lock, _) = queued_everywhere();
     for stamp in [99, 101, u64::MAX] {
         for node in 0..5 {
@@ -87,7 +81,7 @@ fn a_stamp_of_another_session_is_nobodys_grant() {
 }
 
 #[test]
-fn a_refusal_that_was_overtaken_by_a_grant_is_old_news() {
+fn a_refusal_that_arrives_after_its_grant_is_ignored() {
     let (mut lock, first) = queued_everywhere();
     for node in 0..3 {
         lock.on_grant(node, grant(7, 100, 9), at(10));
@@ -98,11 +92,9 @@ fn a_refusal_that_was_overtaken_by_a_grant_is_old_news() {
 }
 
 #[test]
-fn a_repeated_request_measures_from_its_own_time() {
+fn the_lease_of_a_grant_counts_from_its_own_round() {
     let (mut lock, _) = queued_everywhere();
-    let Some(LockOutput::Transmit(Transmit { request: again, to })) = lock.on_timeout(at(2_000)) else {
-        panic!("it asks again")
-    };
+    let (again, to) = sent(lock.on_timeout(at(2_000)));
     assert_eq!(nodes(to), [0, 1, 2, 3, 4]);
     assert!(matches!(again.ask, Ask::Wait { queue: QueueRequest { stamp: 101, ticket: OWN, .. }, .. }));
     // Two nodes have served the first request before the second came, one the second.
@@ -117,15 +109,13 @@ fn a_repeated_request_measures_from_its_own_time() {
 }
 
 #[test]
-fn whoever_is_far_away_asks_for_more_time_to_claim() {
+fn a_client_with_a_long_round_trip_asks_for_a_longer_claim_window() {
     let (mut lock, request) = start_queueing(3, at(0), at(60_000));
     lock.on_reply(0, &request, queued(40), at(1));
     assert_eq!(lock.poll_timeout(), Some(at(2_000)), "near enough");
     // Another node is farther.
     let asked = lock.on_reply(1, &request, queued(40), at(60));
-    let Some(LockOutput::Transmit(Transmit { request: again, to })) = asked else {
-        panic!("it asks again: {asked:?}")
-    };
+    let (again, to) = sent(asked);
     assert_eq!(nodes(to), [0, 1, 2]);
     assert!(
         matches!(again.ask, Ask::Wait { queue: QueueRequest { claim: Some(claim), .. }, .. } if claim == ms(480))
@@ -146,9 +136,7 @@ fn a_claim_window_that_is_too_short_is_widened() {
     }
     let short = Grant { claim: ms(5), ..grant(7, 100, 492) };
     let asked = lock.on_grant(0, short, at(500));
-    let Some(LockOutput::Transmit(Transmit { request: again, to })) = asked else {
-        panic!("it asks for more time: {asked:?}")
-    };
+    let (again, to) = sent(asked);
     assert_eq!(nodes(to), [1, 2]);
     assert!(
         matches!(again.ask, Ask::Wait { queue: QueueRequest { claim: Some(claim), .. }, .. } if claim == ms(64))
@@ -164,7 +152,7 @@ fn a_claim_window_that_is_too_short_is_widened() {
 }
 
 #[test]
-fn a_grant_that_was_not_claimed_in_time_is_none() {
+fn a_grant_that_was_not_claimed_in_time_is_dropped() {
     let (mut lock, _) = queued_everywhere();
     lock.on_grant(0, grant(7, 100, 9), at(10));
     let mut asked = None;
@@ -173,18 +161,14 @@ fn a_grant_that_was_not_claimed_in_time_is_none() {
         asked = lock.on_timeout(due);
         assert!(!due.has_reached(at(111)), "heard of at 10 and kept for 100");
     }
-    let Some(LockOutput::Transmit(Transmit { to, .. })) = asked else {
-        panic!("it asks for its place again")
-    };
+    let (_, to) = sent(asked);
     assert_eq!(nodes(to), [0, 1, 2, 3, 4]);
 }
 
 #[test]
-fn news_that_an_answer_has_overtaken_change_nothing() {
+fn a_push_that_arrives_after_a_newer_grant_is_ignored() {
     let (mut lock, _) = queued_everywhere();
-    let Some(LockOutput::Transmit(Transmit { request: again, .. })) = lock.on_timeout(at(2_000)) else {
-        panic!("it asks again")
-    };
+    let (again, _) = sent(lock.on_timeout(at(2_000)));
     // Granted in between under 7, unheard and taken back; granted anew under 9.
     lock.on_reply(0, &again, Reply::Number(9), at(2_001));
     for node in [1, 2] {
@@ -195,12 +179,10 @@ fn news_that_an_answer_has_overtaken_change_nothing() {
 }
 
 #[test]
-fn news_that_a_refusal_has_overtaken_change_nothing() {
+fn a_push_that_arrives_after_a_newer_refusal_is_ignored() {
     for refusal in [queued(40), Reply::Nil] {
         let (mut lock, _) = queued_everywhere();
-        let Some(LockOutput::Transmit(Transmit { request: again, .. })) = lock.on_timeout(at(2_000)) else {
-            panic!("it asks again")
-        };
+        let (again, _) = sent(lock.on_timeout(at(2_000)));
         // Granted in between, unheard and taken back: somebody else has it by the time that it is asked for again.
         for node in 0..3 {
             assert!(lock.on_reply(node, &again, refusal.clone(), at(2_001)).is_none());
@@ -215,34 +197,26 @@ fn news_that_a_refusal_has_overtaken_change_nothing() {
 }
 
 #[test]
-fn a_claim_under_way_wakes_nobody() {
+fn a_claim_in_flight_sets_no_timeout() {
     let (mut lock, _) = queued_everywhere();
     lock.on_grant(0, grant(7, 100, 59_000), at(59_950));
     lock.on_grant(1, grant(7, 100, 59_000), at(59_950));
     let claim = lock.on_grant(2, grant(7, 100, 59_000), at(59_950));
-    let Some(LockOutput::Transmit(Transmit { request: claim, .. })) = claim else {
-        panic!("too old to count on: {claim:?}")
-    };
+    let (claim, _) = sent(claim);
     assert_eq!(lock.poll_timeout(), None);
     let over = lock.on_reply(0, &claim, Reply::Nil, at(60_100));
     assert!(matches!(over, Some(LockOutput::Event(Event::Failed(Refusal::Contended)))), "{over:?}");
 }
 
 #[test]
-fn numbers_of_locks_that_have_gone_on_make_no_majority() {
+fn fences_of_locks_that_were_passed_on_make_no_majority() {
     let (mut lock, _) = queued_everywhere();
-    let Some(LockOutput::Transmit(Transmit { request: again, .. })) = lock.on_timeout(at(2_000)) else {
-        panic!("it asks again")
-    };
+    let (again, _) = sent(lock.on_timeout(at(2_000)));
     // Two nodes gave us the lock long ago, and nobody heard. Others have held it since, under 8.
     for node in [0, 1] {
         assert!(lock.on_grant(node, grant(7, 100, 499), at(2_001)).is_none());
     }
-    let Some(LockOutput::Transmit(Transmit { request: claim, to })) =
-        lock.on_reply(2, &again, Reply::Number(7), at(2_001))
-    else {
-        panic!("what was given too long ago is asked for again")
-    };
+    let (claim, to) = sent(lock.on_reply(2, &again, Reply::Number(7), at(2_001)));
     assert_eq!((claim.ask, nodes(to)), (Ask::RaiseFence { fence: 7 }, vec![0, 1]));
     // Now three nodes hold the lock for us, and three have said 7: these are not the same.
     for node in [3, 4] {
@@ -254,11 +228,9 @@ fn numbers_of_locks_that_have_gone_on_make_no_majority() {
 }
 
 #[test]
-fn what_is_over_in_a_moment_is_asked_for_again() {
+fn a_lease_that_is_nearly_over_is_renewed_before_the_lock_is_held() {
     let (mut lock, _) = queued_everywhere();
-    let Some(LockOutput::Transmit(Transmit { request: again, .. })) = lock.on_timeout(at(2_000)) else {
-        panic!("it asks again")
-    };
+    let (again, _) = sent(lock.on_timeout(at(2_000)));
     // One node holds the lock for us for a while; the others follow when that is nearly over.
     assert!(lock.on_reply(0, &again, Reply::Number(7), at(2_001)).is_none());
     let mut later = again;
@@ -270,18 +242,14 @@ fn what_is_over_in_a_moment_is_asked_for_again() {
     }
     assert!(lock.on_reply(1, &later, Reply::Number(7), at(11_897)).is_none());
     let almost_over = Moment::on_one_clock(11_897_500_000);
-    let Some(LockOutput::Transmit(Transmit { request: more, to })) =
-        lock.on_reply(2, &later, Reply::Number(7), almost_over)
-    else {
-        panic!("nobody could be told in time")
-    };
+    let (more, to) = sent(lock.on_reply(2, &later, Reply::Number(7), almost_over));
     assert_eq!((more.ask, nodes(to)), (Ask::RaiseFence { fence: 7 }, vec![0]));
     let held = lock.on_reply(0, &more, Reply::Number(7), at(11_898));
     assert!(matches!(held, Some(LockOutput::Event(Event::Held { fence: 7 }))), "{held:?}");
 }
 
 #[test]
-fn short_locks_far_away_are_held_for_what_is_left() {
+fn a_short_lock_is_held_for_the_time_that_the_round_trip_leaves() {
     // What is left is less than a millisecond, of a lock of 3 ms and of one that took nearly a second to get.
     for (ttl, answered_us) in [(3, 0), (1_000, 987_500)] {
         let quorum = Quorum::of(3).unwrap();
@@ -295,7 +263,7 @@ fn short_locks_far_away_are_held_for_what_is_left() {
 }
 
 #[test]
-fn a_time_to_live_shorter_than_the_way_there_has_expired() {
+fn a_time_to_live_shorter_than_the_round_trip_expires() {
     let quorum = Quorum::of(3).unwrap();
     let begin = || {
         let (lock, _) = LockState::begin(quorum, Drift::default(), ms(100), None, at(0));
@@ -313,9 +281,7 @@ fn a_time_to_live_shorter_than_the_way_there_has_expired() {
     }
     lock.on_grant(0, grant(7, 100, 20_000), at(20_000));
     let claim = lock.on_grant(1, grant(7, 100, 20_000), at(20_000));
-    let Some(LockOutput::Transmit(Transmit { request: claim, .. })) = claim else {
-        panic!("it is claimed: {claim:?}")
-    };
+    let (claim, _) = sent(claim);
     let over = lock.on_reply(0, &claim, Reply::Number(7), at(20_098));
     assert!(matches!(over, Some(LockOutput::Event(Event::Failed(Refusal::Expired)))), "{over:?}");
     // One answer that was held up on its way costs nothing if the others are a majority.

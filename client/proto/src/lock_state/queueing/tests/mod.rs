@@ -5,7 +5,7 @@ mod refresh;
 mod yielding;
 
 use super::*;
-use crate::lock_state::testing::LockOutput;
+use crate::lock_state::testing::{LockOutput, sent};
 use crate::lock_state::{Event, Transmit};
 use crate::{Drift, Failure, FailureKind, Quorum};
 

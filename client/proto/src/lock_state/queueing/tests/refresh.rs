@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_node_that_is_down_is_not_waited_for() {
+fn a_majority_without_the_nodes_that_are_down_is_enough() {
     let (mut lock, request) = start_queueing(5, at(0), at(60_000));
     let down = || Reply::Failed(Failure::new(FailureKind::Down, ""));
     lock.on_reply(0, &request, down(), at(0));
@@ -17,7 +17,7 @@ fn a_node_that_is_down_is_not_waited_for() {
 }
 
 #[test]
-fn a_broken_connection_is_queued_on_again_soon() {
+fn a_client_queues_again_soon_after_a_disconnect() {
     let (mut lock, _) = queued_everywhere();
     let cut = || Failure::new(FailureKind::Cut, "");
     assert!(lock.on_disconnect(2, cut(), at(50)).is_none());
@@ -30,14 +30,12 @@ fn a_broken_connection_is_queued_on_again_soon() {
 }
 
 #[test]
-fn whoever_was_not_listening_asks_again_soon_and_keeps_its_place() {
+fn a_client_that_may_have_missed_pushes_refreshes_soon() {
     let (mut lock, _) = queued_everywhere();
     lock.handle_missed_grants(at(50));
     lock.handle_missed_grants(at(60));
     assert_eq!(lock.poll_timeout(), Some(at(70)), "once for all nodes that are back");
-    let Some(LockOutput::Transmit(Transmit { request: again, to })) = lock.on_timeout(at(70)) else {
-        panic!("it asks again")
-    };
+    let (again, to) = sent(lock.on_timeout(at(70)));
     assert_eq!(nodes(to), [0, 1, 2, 3, 4]);
     // Two nodes had given us the lock and were not heard.
     lock.on_reply(0, &again, Reply::Number(7), at(71));
@@ -55,15 +53,13 @@ fn asked_twice(first: [Reply; 2]) -> (LockState, Request) {
     for (node, reply) in (3..5).zip(first) {
         assert!(lock.on_reply(node, &request, reply, at(10)).is_none());
     }
-    let Some(LockOutput::Transmit(Transmit { request: again, to })) = lock.on_timeout(at(2_000)) else {
-        panic!("it asks again")
-    };
+    let (again, to) = sent(lock.on_timeout(at(2_000)));
     assert_eq!(nodes(to), [0, 1, 2, 3, 4]);
     (lock, again)
 }
 
 #[test]
-fn a_second_request_that_was_not_sent_says_nothing_of_the_first() {
+fn a_second_request_that_was_not_sent_does_not_settle_the_first() {
     use FailureKind::{Cut, Down, Rejected, Silent};
     for unknown in [Silent, Cut] {
         for second in [Down, Rejected] {
@@ -78,7 +74,7 @@ fn a_second_request_that_was_not_sent_says_nothing_of_the_first() {
 }
 
 #[test]
-fn a_node_that_was_down_at_first_may_hold_what_it_is_asked_later() {
+fn a_node_that_was_down_at_first_may_hold_the_lock_later() {
     use FailureKind::{Down, Silent};
     let (mut lock, again) = asked_twice([failed(Down), failed(Down)]);
     lock.on_reply(3, &again, failed(Silent), at(2_050));
@@ -91,7 +87,7 @@ fn a_node_that_was_down_at_first_may_hold_what_it_is_asked_later() {
 }
 
 #[test]
-fn those_who_ask_again_and_again_do_not_do_so_together() {
+fn clients_that_are_not_queued_refresh_at_different_times() {
     let pauses = |ticket: u64| {
         let (lock, _) = LockState::begin(Quorum::of(3).unwrap(), Drift::default(), TTL, None, at(0));
         let (mut lock, mut request) =
@@ -104,9 +100,7 @@ fn those_who_ask_again_and_again_do_not_do_so_together() {
             }
             let due = lock.poll_timeout().unwrap();
             pauses.push(now.until(due));
-            let Some(LockOutput::Transmit(Transmit { request: again, .. })) = lock.on_timeout(due) else {
-                panic!("it asks again")
-            };
+            let (again, _) = sent(lock.on_timeout(due));
             (request, now) = (again, due);
         }
         // The first is the usual one: lines are full only if nodes say so.
@@ -121,7 +115,7 @@ fn those_who_ask_again_and_again_do_not_do_so_together() {
 }
 
 #[test]
-fn a_request_of_which_nobody_knows_may_be_granted_late() {
+fn a_request_in_doubt_may_be_granted_late() {
     let (mut lock, request) = start_queueing(5, at(0), at(60_000));
     for node in 1..4 {
         assert!(lock.on_reply(node, &request, queued(40), at(1)).is_none());
@@ -132,9 +126,7 @@ fn a_request_of_which_nobody_knows_may_be_granted_late() {
     let late = |lock: &LockState| (0..5).filter(|node| lock.may_be_granted_late(*node)).collect::<Vec<_>>();
     assert_eq!(late(&lock), [0]);
     let asked = (2..3_000).find_map(|ms| lock.on_timeout(at(ms)));
-    let Some(LockOutput::Transmit(Transmit { request: again, to })) = asked else {
-        panic!("it is not asked again")
-    };
+    let (again, to) = sent(asked);
     assert!(to.contains(0) && matches!(again.ask, Ask::Wait { .. }));
     lock.on_reply(0, &again, Reply::Number(3), at(3_001));
     assert_eq!(late(&lock), [0], "an answer to the second request does not tell");

@@ -3,16 +3,14 @@
 use super::*;
 
 #[test]
-fn whoever_came_later_yields() {
+fn a_client_yields_to_an_older_ticket_that_lacks_a_majority() {
     let holders_seen = |holders: [u64; 3]| {
         let (mut lock, _) = queued_everywhere();
         lock.on_grant(0, grant(7, 100, 9), at(10));
         lock.on_grant(1, grant(7, 100, 9), at(10));
         let probe_at = lock.poll_timeout().unwrap();
         assert_eq!(probe_at, at(20), "longer than the nodes of one hand-off are apart");
-        let Some(LockOutput::Transmit(Transmit { request: probe, to })) = lock.on_timeout(probe_at) else {
-            panic!("it asks around")
-        };
+        let (probe, to) = sent(lock.on_timeout(probe_at));
         assert_eq!(nodes(to), [2, 3, 4]);
         let mut last = None;
         for (node, holder) in (2..5).zip(holders) {
@@ -29,7 +27,7 @@ fn whoever_came_later_yields() {
 
 /// One of three nodes is down, and somebody who came first has died with another one.
 #[test]
-fn whoever_gives_way_in_vain_does_so_less_often() {
+fn a_client_probes_later_after_every_yield() {
     let yields_after = |times: u32| {
         let (lock, request) = start_queueing(3, at(0), at(60_000));
         let mut lock = lock.after_yields(times);
@@ -37,9 +35,7 @@ fn whoever_gives_way_in_vain_does_so_less_often() {
         lock.on_reply(1, &request, Reply::Number(7), at(1));
         lock.on_reply(2, &request, failed(FailureKind::Down), at(1));
         let probe_at = lock.poll_timeout().unwrap();
-        let Some(LockOutput::Transmit(Transmit { request: probe, to })) = lock.on_timeout(probe_at) else {
-            panic!("it asks around")
-        };
+        let (probe, to) = sent(lock.on_timeout(probe_at));
         assert_eq!(nodes(to), [0, 2]);
         lock.on_reply(2, &probe, failed(FailureKind::Down), probe_at);
         let end = lock.on_reply(0, &probe, queued(40), probe_at);
@@ -50,12 +46,10 @@ fn whoever_gives_way_in_vain_does_so_less_often() {
 }
 
 #[test]
-fn only_answers_of_the_same_round_are_judged() {
+fn a_probe_counts_only_replies_to_its_own_round() {
     let (mut lock, first) = queued_everywhere();
     lock.on_grant(0, grant(7, 100, 9), at(10));
-    let Some(LockOutput::Transmit(Transmit { request: probe, .. })) = lock.on_timeout(at(20)) else {
-        panic!("it asks around")
-    };
+    let (probe, _) = sent(lock.on_timeout(at(20)));
     // An answer to the first request names the holder of that time.
     assert!(lock.on_reply(1, &first, queued(1), at(21)).is_none());
     for node in 1..5 {
@@ -64,7 +58,7 @@ fn only_answers_of_the_same_round_are_judged() {
 }
 
 #[test]
-fn time_is_up_at_its_end() {
+fn an_attempt_fails_at_its_deadline() {
     let (mut lock, _) = queued_everywhere();
     let over = lock.on_timeout(at(60_000));
     assert!(matches!(over, Some(LockOutput::Event(Event::Failed(Refusal::Contended)))), "{over:?}");
@@ -72,7 +66,7 @@ fn time_is_up_at_its_end() {
 }
 
 #[test]
-fn what_is_spent_wakes_nobody() {
+fn no_timeout_is_repeated() {
     let (mut lock, _) = queued_everywhere();
     for ms in (0..70_000).step_by(7) {
         let now = at(ms);
@@ -85,7 +79,7 @@ fn what_is_spent_wakes_nobody() {
 }
 
 #[test]
-fn whoever_asks_for_the_last_time_gets_an_answer() {
+fn the_last_request_gets_its_replies_after_the_deadline() {
     let begin = || start_queueing(3, at(50), at(50));
     let (mut lock, request) = begin();
     assert!(lock.on_timeout(at(50)).is_none(), "nobody has answered yet");
@@ -103,7 +97,7 @@ fn whoever_asks_for_the_last_time_gets_an_answer() {
 }
 
 #[test]
-fn whoever_would_not_hear_of_its_turn_leaves_the_line() {
+fn a_client_that_gets_no_pushes_leaves_the_queue() {
     let (mut lock, _) = queued_everywhere();
     let left = lock.on_stop_queueing(at(500));
     assert!(matches!(left, Some(LockOutput::Event(Event::Failed(Refusal::Yielded)))), "{left:?}");
@@ -120,7 +114,7 @@ fn whoever_would_not_hear_of_its_turn_leaves_the_line() {
 }
 
 #[test]
-fn what_was_asked_is_still_waited_for_by_whoever_leaves_the_line() {
+fn a_client_that_leaves_waits_for_replies_in_flight() {
     let begun = || start_queueing(5, at(0), at(60_000));
     // A lock that is free is had.
     let (mut lock, request) = begun();
@@ -144,15 +138,13 @@ fn what_was_asked_is_still_waited_for_by_whoever_leaves_the_line() {
 }
 
 #[test]
-fn a_majority_that_is_being_raised_is_not_given_away_with_the_place() {
+fn a_client_that_leaves_keeps_a_majority_that_is_being_raised() {
     let (mut lock, _) = queued_everywhere();
     for node in [0, 1] {
         lock.on_grant(node, grant(7, 100, 20_000), at(20_000));
     }
     let asked = lock.on_grant(2, grant(7, 100, 20_000), at(20_000));
-    let Some(LockOutput::Transmit(Transmit { request: claim, .. })) = asked else {
-        panic!("to be claimed first: {asked:?}")
-    };
+    let (claim, _) = sent(asked);
     assert!(lock.on_stop_queueing(at(20_000)).is_none());
     for node in [0, 1] {
         lock.on_reply(node, &claim, Reply::Number(7), at(20_001));
@@ -166,9 +158,7 @@ fn a_majority_that_is_being_raised_is_not_given_away_with_the_place() {
         lock.on_grant(node, grant(7, 100, 20_000), at(20_000));
     }
     let asked = lock.on_grant(2, grant(7, 100, 20_000), at(20_000));
-    let Some(LockOutput::Transmit(Transmit { request: claim, .. })) = asked else {
-        panic!("to be claimed first: {asked:?}")
-    };
+    let (claim, _) = sent(asked);
     assert!(lock.on_stop_queueing(at(20_000)).is_none());
     let answers: Vec<_> = (0..3).map(|node| lock.on_reply(node, &claim, Reply::Nil, at(20_200))).collect();
     assert!(
@@ -180,7 +170,7 @@ fn a_majority_that_is_being_raised_is_not_given_away_with_the_place() {
 /// Two of three nodes hand the lock over under different numbers, while the third hangs; meanwhile both take it back
 /// and give it to the next in line.
 #[test]
-fn a_majority_that_is_gone_wakes_nobody() {
+fn a_majority_that_is_gone_sets_no_timeout() {
     let (mut lock, request) = start_queueing(3, at(0), at(60_000));
     for node in 0..2 {
         lock.on_reply(node, &request, queued(40), at(1));
