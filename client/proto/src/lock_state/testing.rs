@@ -1,17 +1,31 @@
-//! Help for tests: inputs and commands that return what they put out.
+//! Helpers for tests: inputs and commands that return what the caller would poll.
 
 use super::{Event, Grant, LockState, Over, QueueRequest, Request, Transmit};
-use crate::{Drift, Failure, Moment, NodeSet, Quorum, Reply};
+use crate::{Drift, Failure, Moment, NodeSet, Quorum, Refusal, Reply};
 use std::time::Duration;
 
-/// What one call has put out.
+/// What the caller polls after one call.
 #[derive(Debug)]
 pub(super) enum LockOutput {
     Transmit(Transmit),
     Event(Event),
 }
 
-/// The request that a call has left to send, and to which nodes.
+/// Asserts that the client holds the lock now, with this fence.
+#[track_caller]
+pub(super) fn assert_held(output: Option<LockOutput>, fence: u64) {
+    let is_held = matches!(&output, Some(LockOutput::Event(Event::Held { fence: held })) if *held == fence);
+    assert!(is_held, "not held with fence {fence}: {output:?}");
+}
+
+/// Asserts that the attempt has failed now, for this reason.
+#[track_caller]
+pub(super) fn assert_failed(output: Option<LockOutput>, refusal: Refusal) {
+    let has_failed = matches!(&output, Some(LockOutput::Event(Event::Failed(reason))) if *reason == refusal);
+    assert!(has_failed, "not failed with {refusal:?}: {output:?}");
+}
+
+/// The request that a call has left to send, and its nodes.
 #[track_caller]
 pub(super) fn sent(output: Option<LockOutput>) -> (Request, NodeSet) {
     let Some(LockOutput::Transmit(Transmit { request, to })) = output else {
@@ -23,10 +37,7 @@ pub(super) fn sent(output: Option<LockOutput>) -> (Request, NodeSet) {
 impl LockState {
     pub(super) fn output(&mut self) -> Option<LockOutput> {
         let (transmit, event) = (self.poll_transmit(), self.poll_event());
-        assert!(
-            transmit.is_none() || event.is_none(),
-            "one call puts out one thing: {transmit:?}, {event:?}"
-        );
+        assert!(transmit.is_none() || event.is_none(), "one call leaves one output: {transmit:?}, {event:?}");
         assert!(transmit.is_none_or(|transmit| !transmit.to.is_empty()), "sent to no node: {transmit:?}");
         transmit.map(LockOutput::Transmit).or(event.map(LockOutput::Event))
     }

@@ -5,19 +5,19 @@ mod extend;
 mod raise;
 mod release;
 
-use super::testing::{LockOutput, sent};
+use super::testing::{LockOutput, assert_failed, assert_held, sent};
 use super::*;
 use crate::fence_reach::{MAX_FENCE, RAISE_CAP, RAISE_STEP};
 
 const TTL: Duration = Duration::from_millis(10_000);
-/// What is left of it with the default drift, counted from the send.
+/// The lease for this time to live with the default drift, counted from the send.
 const LEASE_MS: u64 = 9_898;
 
 fn at(ms: u64) -> Moment {
     Moment::on_one_clock(ms * 1_000_000)
 }
 
-/// A client, what it asked last, and a clock to move.
+/// A client, its first request, and its clock.
 struct TestClient {
     lock: LockState,
     acquire: Request,
@@ -31,23 +31,23 @@ impl TestClient {
         Self { lock, acquire, now_ms: 0 }
     }
 
-    /// Five nodes hold the lock with fence 7, granted one millisecond after it was asked for.
+    /// A client that holds the lock on five nodes with fence 7, granted 1 ms after the request.
     fn held() -> Self {
-        let mut run = Self::of(5);
-        run.now_ms = 1;
+        let mut client = Self::of(5);
+        client.now_ms = 1;
         for node in 0..5 {
-            run.voted(node, Reply::Number(7));
+            client.vote(node, Reply::Number(7));
         }
-        assert_eq!(run.lock.fence(), Some(7));
-        run
+        assert_eq!(client.lock.fence(), Some(7));
+        client
     }
 
-    fn voted(&mut self, node: usize, reply: Reply) -> Option<LockOutput> {
+    fn vote(&mut self, node: usize, reply: Reply) -> Option<LockOutput> {
         let acquire = self.acquire;
         self.lock.on_reply(node, &acquire, reply, at(self.now_ms))
     }
 
-    fn answered(&mut self, node: usize, request: &Request, reply: Reply) -> Option<LockOutput> {
+    fn reply(&mut self, node: usize, request: &Request, reply: Reply) -> Option<LockOutput> {
         self.lock.on_reply(node, request, reply, at(self.now_ms))
     }
 
