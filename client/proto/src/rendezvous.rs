@@ -1,18 +1,19 @@
-//! Which of several groups of nodes has a resource.
+//! Which shard has a resource.
 //!
-//! Rendezvous hashing, or "highest random weight": every group draws a number for the resource from its own name,
-//! and the largest number has it. So clients that know the same names agree, in whatever order they know them.
-//! A group that is added takes from every other the resources for which it draws more, its share and no other;
-//! one that is removed leaves only its own behind.
+//! Rendezvous hashing, or "highest random weight": every shard has a weight for the resource, a hash of the
+//! resource and the name of the shard, and the shard with the largest weight has the resource. So clients
+//! that know the same names agree, in whatever order they list them. A new shard takes over the resources for
+//! which it has the largest weight, its share, and moves no others. The resources of a removed shard move;
+//! all others stay.
 //!
-//! What is drawn is part of the protocol: two clients that draw differently would lock one resource in two
-//! places. In words for other languages: the weight is `XXH3_64(tag, seed = XXH3_64(name))`, both over
-//! plain bytes, and of equal weights the larger name wins.
+//! The weight is part of the protocol: two clients that compute different weights would lock one resource in
+//! two places. For other languages: the weight is `XXH3_64(tag, seed = XXH3_64(name))`, both over plain
+//! bytes, and of equal weights the larger name wins.
 
 use std::fmt;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-/// Groups, by their names alone: their nodes may be replaced without moving any resource.
+/// The shards, by their names alone: nodes may be replaced without moving any resource.
 #[derive(Clone, Debug)]
 pub struct Rendezvous {
     shards: Vec<NamedShard>,
@@ -24,15 +25,15 @@ struct NamedShard {
     seed: u64,
 }
 
-/// Why some names cannot name groups.
+/// The error of a list of shard names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ShardNameError {
-    /// There is none.
+    /// The list is empty.
     NoShard,
-    /// One of them is empty.
+    /// A name is empty.
     EmptyName,
-    /// Two groups have this name.
+    /// Two shards have this name.
     DuplicateName(Box<str>),
 }
 
@@ -47,10 +48,10 @@ impl fmt::Display for ShardNameError {
 }
 
 impl Rendezvous {
-    /// These groups, in any order.
+    /// Creates the choice among these shards, in any order.
     ///
     /// # Errors
-    /// For no group at all, one without a name, and two with the same.
+    /// If there is no shard, a shard without a name, or two shards with the same name.
     pub fn of<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Self, ShardNameError> {
         let mut shards: Vec<NamedShard> = Vec::new();
         for name in names {
@@ -65,19 +66,20 @@ impl Rendezvous {
         if shards.is_empty() { Err(ShardNameError::NoShard) } else { Ok(Self { shards }) }
     }
 
-    /// The place of the group that has this key, in the order in which the groups were named.
+    /// The index of the shard that has this key, in the order of the names.
     #[must_use]
     pub fn choose(&self, key: &[u8]) -> usize {
         let tag = hash_tag(key);
-        let draw = |shard: &NamedShard| xxh3_64_with_seed(tag, shard.seed);
-        let drawn = self.shards.iter().enumerate().map(|(place, shard)| (draw(shard), &shard.name, place));
-        drawn.max().map_or(0, |(_, _, place)| place)
+        let weight = |shard: &NamedShard| xxh3_64_with_seed(tag, shard.seed);
+        let weighted =
+            self.shards.iter().enumerate().map(|(index, shard)| (weight(shard), &shard.name, index));
+        weighted.max().map_or(0, |(_, _, index)| index)
     }
 }
 
-/// The part of a key that decides: what is between the first `{` and the next `}`, if there is anything, and
-/// otherwise all of it. The same rule as in a Redis Cluster, so that keys which are together there are
-/// together here.
+/// The hash tag of a key, which alone decides its shard: the text between the first `{` and the next `}`, if
+/// it is not empty, else the whole key. The rule is the same as in Redis Cluster, so keys that share a slot
+/// there share a shard here.
 #[must_use]
 pub fn hash_tag(key: &[u8]) -> &[u8] {
     let position = |bytes: &[u8], wanted: u8| bytes.iter().position(|byte| *byte == wanted);
@@ -98,22 +100,22 @@ mod tests {
         Rendezvous::of(names.iter().copied()).unwrap()
     }
 
-    /// The name of the group that has a key.
+    /// The name of the shard that has a key.
     fn home<'a>(names: &[&'a str], key: &str) -> &'a str {
         names[of(names).choose(key.as_bytes())]
     }
 
     #[test]
     fn the_hash_is_xxh3_as_published() {
-        // From the test vectors of xxHash itself: of nothing, without a seed and with the prime of its tests.
+        // From the test vectors of xxHash: the empty input, without a seed and with the prime of its tests.
         assert_eq!(xxh3_64(b""), 0x2d06_8005_38d3_94c2);
         assert_eq!(xxh3_64_with_seed(b"", 0x9e37_79b1_85eb_ca8d), 0xa8a6_b918_b2f0_364a);
     }
 
     #[test]
     fn the_choice_of_a_shard_never_changes() {
-        // Another answer here would have two versions of the client lock one resource in two places.
-        // These were computed with the library of xxHash for Python.
+        // If this changed, two versions of the client would lock one resource in two places.
+        // The values were computed with the xxHash library for Python.
         assert_eq!(xxh3_64_with_seed(b"orders:1", xxh3_64(b"eu-1")), 0x8407_f6e8_b15f_3b99);
         let shards = ["eu-1", "eu-2", "eu-3"];
         let homes = |keys: &[&str]| keys.iter().map(|key| home(&shards, key)).collect::<Vec<_>>();
@@ -147,13 +149,13 @@ mod tests {
 
     #[test]
     fn shard_names_are_checked() {
-        let misnamed = |names: &[&str]| Rendezvous::of(names.iter().copied()).unwrap_err();
-        assert_eq!(misnamed(&[]), ShardNameError::NoShard);
-        assert_eq!(misnamed(&["a", ""]), ShardNameError::EmptyName);
-        assert_eq!(misnamed(&["a", "b", "a"]), ShardNameError::DuplicateName("a".into()));
+        let error = |names: &[&str]| Rendezvous::of(names.iter().copied()).unwrap_err();
+        assert_eq!(error(&[]), ShardNameError::NoShard);
+        assert_eq!(error(&["a", ""]), ShardNameError::EmptyName);
+        assert_eq!(error(&["a", "b", "a"]), ShardNameError::DuplicateName("a".into()));
     }
 
-    /// How many of so many keys each group has, in the order of the names.
+    /// How many of the first `keys` keys each shard has, in the order of the names.
     fn shares(names: &[&str], keys: usize) -> Vec<usize> {
         let shards = of(names);
         let mut shares = vec![0; names.len()];
@@ -208,7 +210,7 @@ mod tests {
             let all: Vec<&str> = names.iter().map(String::as_str).collect();
             let fewer = &all[1..];
             let (before, after) = (home(fewer, &key), home(&all, &key));
-            // Read forwards a group was added, backwards it was removed.
+            // Read forwards, a shard was added; read backwards, it was removed.
             prop_assert!(after == before || after == all[0], "from {before} to {after}");
         }
 

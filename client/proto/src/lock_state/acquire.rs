@@ -55,10 +55,11 @@ impl LockState {
         }
     }
 
-    /// Whether a majority of the nodes have answered this fence and the same nodes hold the lock beyond `until`.
+    /// Whether a majority of the nodes have answered this fence and the same nodes hold the lock beyond
+    /// `until`.
     ///
-    /// A node that answered the fence and has lost the lock since may have granted larger fences to other clients. Other
-    /// nodes that hold the lock with other fences do not make up for it.
+    /// A node that answered the fence and has lost the lock since may have granted larger fences to other
+    /// clients. Other nodes that hold the lock with other fences do not make up for it.
     fn is_held_with(&self, fence: u64, until: Moment) -> bool {
         let holds = |node: &usize| {
             self.ballot.vote(*node).fence() == Some(fence) && !self.leases.has_expired(*node, until)

@@ -30,7 +30,7 @@ impl Leases {
         Moment::held_by(self.0.iter().flatten().copied(), count)
     }
 
-    /// Whether a node's lease is over, or there is none.
+    /// Whether a node's lease is over, or the node has no lease.
     pub(super) fn has_expired(&self, node: usize, now: Moment) -> bool {
         self.0.get(node).copied().flatten().is_none_or(|end| now.has_reached(end))
     }
@@ -48,8 +48,8 @@ impl LockState {
         self.valid_until().is_none_or(|until| now.has_reached(until))
     }
 
-    /// Renews the lease of a node that did what the request asked, and removes the lease of a node that replied that
-    /// it does not hold the lock.
+    /// Renews the lease of a node that did what the request asked, and removes the lease of a node that
+    /// replied that it does not hold the lock.
     pub(super) fn renew_lease(&mut self, node: usize, request: &Request, reply: &Reply) {
         match reply {
             Reply::Number(_) => self.leases.renew(node, request.lease_end(self.drift)),
@@ -58,8 +58,8 @@ impl LockState {
         }
     }
 
-    /// Ends a hold that has expired, and returns whether it did. A lock that expired before a reply arrived stays lost,
-    /// whatever the reply says.
+    /// Ends a hold that has expired, and returns whether it did. A lock that expired before a reply arrived
+    /// stays lost, whatever the reply says.
     pub(super) fn lose_if_expired(&mut self, now: Moment) -> bool {
         if !matches!(self.phase, LockPhase::Held { .. }) || !self.has_expired(now) {
             return false;

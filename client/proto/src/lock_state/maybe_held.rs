@@ -6,10 +6,11 @@ use crate::{NodeSet, Reply};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MaybeHeld {
     nodes: NodeSet,
-    /// The nodes that no reply removes: the client asked them more than once, so the reply to one request does not tell
-    /// the outcome of the others; or they handed the lock over.
+    /// The nodes that no reply removes: the client asked them more than once, so the reply to one request
+    /// does not tell the outcome of the others; or they handed the lock over.
     sticky: NodeSet,
-    /// The nodes with a request in doubt: it got no reply in time, or its connection broke, and it may still arrive.
+    /// The nodes with a request in doubt: it got no reply in time, or its connection broke, and it may still
+    /// arrive.
     in_doubt: NodeSet,
 }
 

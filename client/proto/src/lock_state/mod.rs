@@ -1,9 +1,9 @@
 //! One lock, from the first request to the last reply, without I/O.
 //!
 //! A [`LockState`] is what one client knows of one attempt to hold one lock (or several keys as one lock). It
-//! counts votes, chooses the fence, keeps the lease of every node, and decides when the lock is held, extended,
-//! lost and released. It sends nothing itself: the caller (a driver, a simulator, a test) reports what happened,
-//! and then polls for what to do.
+//! counts votes, chooses the fence, keeps the lease of every node, and decides when the lock is held,
+//! extended, lost and released. It sends nothing itself: the caller (a driver, a simulator, a test) reports
+//! what happened, and then polls for what to do.
 //!
 //! # The order of calls
 //!
@@ -13,9 +13,9 @@
 //! 2. drains [`poll_event`](LockState::poll_event) and acts on each event, which may mean another command,
 //! 3. sets its timer to [`poll_timeout`](LockState::poll_timeout).
 //!
-//! One call leaves at most one transmit or one event behind, so there is one slot for each. The caller reports a
-//! reply with the request that it answers, however late it comes. It reports a request that got no reply in time as
-//! [`Reply::Failed`]; the reply may still follow.
+//! One call leaves at most one transmit or one event behind, so there is one slot for each. The caller
+//! reports a reply with the request that it answers, however late it comes. It reports a request that got no
+//! reply in time as [`Reply::Failed`]; the reply may still follow.
 //!
 //! | inputs | the caller reports |
 //! |---|---|
@@ -136,7 +136,8 @@ pub enum Event {
     Extended,
     /// The lock is not held for longer, and still held for as long as before. With what the nodes replied.
     NotExtended(Ballot),
-    /// The lock is no longer held. With what the nodes replied to the extension in flight, or else with all votes.
+    /// The lock is no longer held. With what the nodes replied to the extension in flight, or else with all
+    /// votes.
     Lost(Ballot),
     /// The caller need not wait for the release any longer.
     Released,
@@ -198,14 +199,14 @@ impl LockState {
         [settles_at, self.queue_timeout()].into_iter().flatten().reduce(Moment::earlier_of)
     }
 
-    /// Handles that the moment of [`poll_timeout`](Self::poll_timeout) has come: the client goes on without replies that
-    /// were worth a short wait, or asks the nodes again where it queues.
+    /// Handles that the moment of [`poll_timeout`](Self::poll_timeout) has come: the client goes on without
+    /// replies that were worth a short wait, or asks the nodes again where it queues.
     pub fn handle_timeout(&mut self, now: Moment) {
         self.decide(now);
     }
 
-    /// Handles what a node replied to a request, or that it did not reply. A late reply may follow the report that there
-    /// was none.
+    /// Handles what a node replied to a request, or that it did not reply. A late reply may follow the report
+    /// that there was none.
     pub fn handle_reply(&mut self, node: usize, request: &Request, reply: Reply, now: Moment) {
         // Fences begin at 1: a server that replies 0 is not a node.
         let reply = match reply {

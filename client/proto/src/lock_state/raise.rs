@@ -1,8 +1,8 @@
 //! The second round: raising a majority that granted to one fence.
 //!
-//! Nodes that missed requests grant one lock with different fences. The client holds the lock only with one fence from
-//! a majority, so it chooses a goal and asks the nodes below it to raise their fence. The same command renews the lease
-//! and claims a lock that was handed over.
+//! Nodes that missed requests grant one lock with different fences. The client holds the lock only with one
+//! fence from a majority, so it chooses a goal and asks the nodes below it to raise their fence. The same
+//! command renews the lease and claims a lock that was handed over.
 
 use super::{Ask, LockState, Request};
 use crate::ballot::Refusal;
@@ -56,7 +56,8 @@ impl FenceRaise {
         }
     }
 
-    /// Notes that the majority that granted is gone. Another majority gets its own time to settle and to be raised.
+    /// Notes that the majority that granted is gone. Another majority gets its own time to settle and to be
+    /// raised.
     pub(super) fn restart(&mut self) {
         self.since = None;
         if let SettleTimer::Until(_) = self.settle_timer {
@@ -95,8 +96,8 @@ impl LockState {
         if self.lose_if_expired(now) {
             return;
         }
-        // A fence may take several commands to reach. A node that advances by less than a step is broken: the client
-        // does not ask it again.
+        // A fence may take several commands to reach. A node that advances by less than a step is broken: the
+        // client does not ask it again.
         if let Reply::Number(after) = reply
             && self.ballot.vote(node).fence().is_some_and(|before| !has_advanced(before, after, fence))
         {
@@ -110,20 +111,21 @@ impl LockState {
         }
     }
 
-    /// Raises a majority that granted to one fence. If that sends nothing and fails nothing, the client queues on.
+    /// Raises a majority that granted to one fence. If that sends nothing and fails nothing, the client
+    /// queues on.
     pub(super) fn raise_or_queue(&mut self, goal: u64, may_settle: bool, now: Moment) {
         self.raise_to_one_fence(goal, may_settle, now);
         self.advance_queue(now);
     }
 
-    /// Raises the nodes below the goal. First the client waits for a reply that may make this needless, at most for as
-    /// long as the majority took to grant.
+    /// Raises the nodes below the goal. First the client waits for a reply that may make this needless, at
+    /// most for as long as the majority took to grant.
     fn raise_to_one_fence(&mut self, goal: u64, may_settle: bool, now: Moment) {
         if self.lacks_usable_majority(now) || self.raises_for_too_long(now) {
             return self.fail(Refusal::Expired);
         }
-        // A node takes back what it handed over, unless the client claims it. A raise claims it, or leads to a hold that
-        // does; waiting does not.
+        // A node takes back what it handed over, unless the client claims it. A raise claims it, or leads to
+        // a hold that does; waiting does not.
         let may_settle = may_settle && !self.has_unclaimed_grants();
         let majority_took = now.since(self.first_request.sent);
         if self.fence_raise.waits_to_settle(may_settle, majority_took, now) {
@@ -145,8 +147,8 @@ impl LockState {
         }
     }
 
-    /// Whether fewer than a majority of the grants had time left when the client got them: the round trip takes up the
-    /// time to live, and another request would not help.
+    /// Whether fewer than a majority of the grants had time left when the client got them: the round trip
+    /// takes up the time to live, and another request would not help.
     fn lacks_usable_majority(&self, now: Moment) -> bool {
         let Some(queueing) = &self.queueing else {
             return now.has_reached(self.first_request.lease_end(self.drift));
@@ -157,23 +159,24 @@ impl LockState {
         !self.quorum.is_reached_by((0..self.quorum.nodes()).filter(is_usable).count())
     }
 
-    /// Whether the second round has taken as long as one lease. Every raise renews the lease of its node, so the leases
-    /// themselves set no end.
+    /// Whether the second round has taken as long as one lease. Every raise renews the lease of its node, so
+    /// the leases themselves set no end.
     fn raises_for_too_long(&self, now: Moment) -> bool {
         let lease = self.drift.lease(self.first_request.ttl);
         self.fence_raise.since.is_some_and(|since| now.has_reached(since.plus(lease)))
     }
 
-    /// The goal of before while a majority can still be raised to it, whatever else nodes have replied since; else the
-    /// new one. `None` if no majority can be raised to it.
+    /// The goal of before while a majority can still be raised to it, whatever else nodes have replied since;
+    /// else the new one. `None` if no majority can be raised to it.
     fn choose_goal(&self, fence: u64) -> Option<RaiseGoal> {
         let is_within_reach = |fence: u64| self.quorum.is_reached_by(self.ballot.within(fence));
         let kept = self.fence_raise.goal.filter(|old| is_within_reach(old.fence));
         kept.or_else(|| is_within_reach(fence).then_some(RaiseGoal { fence, in_flight: NodeSet::EMPTY }))
     }
 
-    /// The nodes to send a raise: those below the goal, and those that have the goal but hold the lock for too short a
-    /// time, such as a node that granted it long ago to a client that queued. Without those that have one in flight.
+    /// The nodes to send a raise: those below the goal, and those that have the goal but hold the lock for
+    /// too short a time, such as a node that granted it long ago to a client that queued. Without those that
+    /// have one in flight.
     fn nodes_to_raise(&self, goal: RaiseGoal, now: Moment) -> NodeSet {
         let is_wanted = |node: &usize| match self.ballot.vote(*node).fence() {
             Some(fence) if fence == goal.fence => self.leases.has_expired(*node, self.must_last_until(now)),

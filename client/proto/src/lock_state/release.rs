@@ -105,9 +105,10 @@ impl LockState {
         }
     }
 
-    /// Whether a request to this node is in doubt: its connection broke, and it may still arrive although the node has
-    /// answered a later one. If so, and the release has freed what the later one got, the caller must send the release
-    /// once more: a node rejects late requests only of an owner whose release freed nothing.
+    /// Whether a request to this node is in doubt: its connection broke, and it may still arrive although the
+    /// node has answered a later one. If so, and the release has freed what the later one got, the caller
+    /// must send the release once more: a node rejects late requests only of an owner whose release freed
+    /// nothing.
     #[must_use]
     pub fn may_be_granted_late(&self, node: usize) -> bool {
         self.maybe_held.is_in_doubt(node)

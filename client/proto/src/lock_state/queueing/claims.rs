@@ -6,8 +6,8 @@ use std::time::Duration;
 
 /// The shortest lease that is of use while a grant is unclaimed: the claim has to arrive within it.
 const MIN_UNCLAIMED_LEASE: Duration = Duration::from_millis(30);
-/// The shortest lease that is of use to a client that has queued, if the time to live is longer: the holder must get
-/// the lock before the lease ends.
+/// The shortest lease that is of use to a client that has queued, if the time to live is longer: the holder
+/// must get the lock before the lease ends.
 const MIN_LEASE: Duration = Duration::from_millis(1);
 /// How many round trips a claim window should last: one for the push and the claim, the rest as a reserve.
 const CLAIM_ROUND_TRIPS: u32 = 4;
@@ -69,8 +69,9 @@ impl Claims {
 }
 
 impl Queueing {
-    /// Asks every node for a longer claim window, at once, if a window of this length is too short for this round trip.
-    /// A node that is far away must wait longer for the claim, or the client loses everything that the node hands over.
+    /// Asks every node for a longer claim window, at once, if a window of this length is too short for this
+    /// round trip. A node that is far away must wait longer for the claim, or the client loses everything
+    /// that the node hands over.
     pub(super) fn widen_claim_window(&mut self, round_trip: Duration, window: Duration, now: Moment) {
         let wanted = round_trip.saturating_mul(CLAIM_ROUND_TRIPS).min(MAX_CLAIM_WINDOW);
         if wanted > window && wanted > self.rounds.claim_window() {
@@ -96,9 +97,9 @@ impl LockState {
 
     /// The moment that a lease must outlast to count as a vote for the lock.
     ///
-    /// For a client that does not queue, this is now. A client that queues needs a little time more: a lock that was
-    /// handed over and is nearly over has to be claimed first, and so has one that a node has held for long, while the
-    /// client queued at the others.
+    /// For a client that does not queue, this is now. A client that queues needs a little time more: a lock
+    /// that was handed over and is nearly over has to be claimed first, and so has one that a node has held
+    /// for long, while the client queued at the others.
     pub(in crate::lock_state) fn must_last_until(&self, now: Moment) -> Moment {
         let Some(queueing) = &self.queueing else { return now };
         if !queueing.claims.is_empty() {

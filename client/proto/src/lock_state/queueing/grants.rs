@@ -11,7 +11,8 @@ pub struct Grant {
     pub fence: u64,
     /// The stamp of the request that was granted.
     pub stamp: u64,
-    /// How long the request was queued, by the node's clock: from after it arrived until before it was granted.
+    /// How long the request was queued, by the node's clock: from after it arrived until before it was
+    /// granted.
     pub waited: Duration,
     /// The claim window: how long the node holds the lock unless the client claims it.
     pub claim: Duration,
@@ -20,8 +21,8 @@ pub struct Grant {
 impl LockState {
     /// Handles a push: a node handed the lock to this client.
     ///
-    /// The lease counts from a moment that was certainly before the grant: when the client sent the request, plus the
-    /// time that the request was queued by the node's clock, less the drift.
+    /// The lease counts from a moment that was certainly before the grant: when the client sent the request,
+    /// plus the time that the request was queued by the node's clock, less the drift.
     pub fn handle_grant(&mut self, node: usize, grant: Grant, now: Moment) {
         let Some(queueing) = self.queueing.as_mut() else { return };
         let is_ours = queueing.rounds.contains(grant.stamp);
@@ -32,8 +33,8 @@ impl LockState {
         if self.phase == LockPhase::Over {
             return;
         }
-        // A node grants each request once. A decided stamp is known already, from a reply or the same push. Since then
-        // the node may have granted another fence, or have taken the lock back and refused.
+        // A node grants each request once. A decided stamp is known already, from a reply or the same push.
+        // Since then the node may have granted another fence, or have taken the lock back and refused.
         if queueing.replies.has_decided(node, grant.stamp) {
             return;
         }

@@ -2,28 +2,30 @@
 //!
 //! The life of an attempt that queues:
 //!
-//! 1. **Queued.** The client asks every node for the lock, or else for a place in its wait queue. A node on which
-//!    another client holds the lock queues the client by its ticket.
-//! 2. **Granted by a push.** When the lock becomes free, a node hands it to the first waiter and pushes a grant. It
-//!    holds the lock for that client for a claim window only. A grant is a vote like any other and counts by the same
-//!    rule. It differs in one point: the client did not ask at that moment, so it has to work out when the lease began
-//!    ([`LockState::handle_grant`]).
-//! 3. **Claimed.** Any command to the node claims the lock; the client raises the node to the fence. If the claim
-//!    window ends first, the node takes the lock back and the client queues there again.
+//! 1. **Queued.** The client asks every node for the lock, or else for a position in its wait queue. A node
+//!    on which another client holds the lock queues the client by its ticket.
+//! 2. **Granted by a push.** When the lock becomes free, a node hands it to the first waiter and pushes a
+//!    grant. It holds the lock for that client for a claim window only. A grant is a vote like any other and
+//!    counts by the same rule. It differs in one point: the client did not ask at that moment, so it has to
+//!    work out when the lease began ([`LockState::handle_grant`]).
+//! 3. **Claimed.** Any command to the node claims the lock; the client sends a raise. It does so once a majority
+//!    has granted: right after [`Event::Held`](super::Event::Held) ([`LockState::claim`]), or before it, if the
+//!    rest of the claim windows is too short to hold the lock or the fences differ. If a claim window ends
+//!    first, the node takes the lock back and the client queues there again.
 //! 4. **Held.** A majority has granted one fence and holds the lock for long enough.
 //!
 //! On the way to that:
 //!
-//! - **Yield.** Two clients can be first at different nodes. A client with a minority of grants probes the other nodes
-//!   after 10 ms. If an older ticket also lacks a majority, the attempt fails with [`Refusal::Yielded`]; the caller
-//!   releases the grants and queues again.
-//! - **Refresh.** The client repeats its request every two seconds, and sooner after a disconnect or where it is not
-//!   queued, because pushes get lost and nodes that restart forget their waiters.
+//! - **Yield.** Two clients can be first at different nodes. A client with a minority of grants probes the
+//!   other nodes after 10 ms. If an older ticket also lacks a majority, the attempt fails with
+//!   [`Refusal::Yielded`]; the caller releases the grants and queues again.
+//! - **Refresh.** The client repeats its request every two seconds, and sooner after a disconnect or where it
+//!   is not queued, because pushes get lost and nodes that restart forget their waiters.
 //! - **Leave.** The attempt ends at its deadline with the refusal of the nodes, or after
 //!   [`LockState::stop_queueing`] with [`Refusal::Yielded`], unless a majority has granted or still may.
 //!
-//! Safety depends on the beginning of a pushed grant's lease, and on nothing else here. The rest keeps a client from
-//! waiting for ever.
+//! Safety depends on two things here: when the lease of a pushed grant begins, and that an old push never
+//! replaces what a node said later ([`LockState::handle_grant`]). The rest keeps a client from waiting for ever.
 //!
 //! | file | subject |
 //! |---|---|
@@ -64,8 +66,8 @@ pub(super) struct Queueing {
     claims: Claims,
     prober: Prober,
     refresh: RefreshTimer,
-    /// Whether the deadline has passed. The client then waits only for replies that are in flight, and for the ends of
-    /// claim windows.
+    /// Whether the deadline has passed. The client then waits only for replies that are in flight, and for
+    /// the ends of claim windows.
     deadline_passed: bool,
     /// Whether the caller has called [`LockState::stop_queueing`].
     is_stopping: bool,
@@ -163,8 +165,8 @@ impl Queueing {
 }
 
 impl LockState {
-    /// Lets the client queue until `deadline` on the nodes where another client holds the lock. The caller calls this
-    /// before it takes the first transmit, which becomes a request to queue.
+    /// Lets the client queue until `deadline` on the nodes where another client holds the lock. The caller
+    /// calls this before it takes the first transmit, which becomes a request to queue.
     #[must_use]
     pub fn with_queue(mut self, queue: QueueRequest, deadline: Moment) -> Self {
         let (now, ttl) = (self.first_request.sent, self.first_request.ttl);
@@ -179,8 +181,9 @@ impl LockState {
         self
     }
 
-    /// Sets how often earlier attempts of the same call have yielded to an older ticket. A client that is gone makes no
-    /// use of a yield until its own grants expire, so the client probes later after every yield.
+    /// Sets how often earlier attempts of the same call have yielded to an older ticket. A client that is
+    /// gone makes no use of a yield until its own grants expire, so the client probes later after every
+    /// yield.
     #[must_use]
     pub fn after_yields(mut self, times: u32) -> Self {
         if let Some(queueing) = self.queueing.as_mut() {
@@ -206,16 +209,17 @@ impl LockState {
         self.decide(now);
     }
 
-    /// Handles that pushes of a node may have been missed, though the node still has this client queued. The client
-    /// repeats its request, and the reply tells whether the node has granted.
+    /// Handles that pushes of a node may have been missed, though the node still has this client queued. The
+    /// client repeats its request, and the reply tells whether the node has granted.
     pub fn handle_missed_grants(&mut self, now: Moment) {
         if let Some(queueing) = self.queueing.as_mut() {
             queueing.refresh.after_disconnect(now);
         }
     }
 
-    /// Stops queueing, because pushes of too few nodes can arrive. The attempt fails with [`Refusal::Yielded`], and the
-    /// caller asks again without a queue, unless a majority has granted or may still grant in reply to a request.
+    /// Stops queueing, because pushes of too few nodes can arrive. The attempt fails with
+    /// [`Refusal::Yielded`], and the caller asks again without a queue, unless a majority has granted or may
+    /// still grant in reply to a request.
     pub fn stop_queueing(&mut self, now: Moment) {
         if let Some(queueing) = self.queueing.as_mut() {
             queueing.is_stopping = true;
@@ -223,8 +227,8 @@ impl LockState {
         }
     }
 
-    /// Whether a reply is a refusal that is older than what the client knows: the same request was granted since, or
-    /// the node replied to a later one.
+    /// Whether a reply is a refusal that is older than what the client knows: the same request was granted
+    /// since, or the node replied to a later one.
     pub(super) fn is_stale_refusal(&self, node: usize, request: &Request, reply: &Reply) -> bool {
         let (Some(queueing), Ask::Wait { queue, .. }) = (&self.queueing, request.ask) else { return false };
         let is_refusal = matches!(reply, Reply::Queued { .. } | Reply::Nil);
@@ -237,8 +241,8 @@ impl LockState {
         queueing.note_reply(node, queue.stamp, reply, now.since(request.sent), now);
     }
 
-    /// Notes whether a grant had expired when the client got its reply. A client that does not queue asks each node
-    /// once, so the moment of its first request tells it the same.
+    /// Notes whether a grant had expired when the client got its reply. A client that does not queue asks
+    /// each node once, so the moment of its first request tells it the same.
     pub(super) fn note_arrival(&mut self, node: usize, request: &Request, reply: &Reply, now: Moment) {
         if let Some(queueing) = self.queueing.as_mut() {
             queueing.replies.note_arrival(node, reply, request.lease_end(self.drift), now);
@@ -257,8 +261,8 @@ impl LockState {
         self.queueing.as_ref().filter(|_| is_waiting)?.timeout()
     }
 
-    /// Decides what a client that queues does now, and does it. While raises are in flight it only waits for the
-    /// replies to those.
+    /// Decides what a client that queues does now, and does it. While raises are in flight it only waits for
+    /// the replies to those.
     pub(super) fn advance_queue(&mut self, now: Moment) {
         let Some(queueing) = self.queueing.as_mut() else { return };
         if self.phase != LockPhase::Acquiring || self.fence_raise.is_in_flight() {

@@ -1,18 +1,19 @@
 //! The probe: finds out which tickets hold the nodes that the client lacks.
 //!
-//! Two clients can be first at different nodes, so that neither gets a majority. A client with a minority of grants
-//! therefore probes the other nodes, and yields its grants to an older ticket that lacks a majority as well.
+//! Two clients can be first at different nodes, so that neither gets a majority. A client with a minority of
+//! grants therefore probes the other nodes, and yields its grants to an older ticket that lacks a majority as
+//! well.
 
 use crate::{Moment, NodeSet, Quorum, Reply};
 use std::time::Duration;
 
-/// The shortest time after which a client with a minority of grants probes the other nodes. It is longer than the
-/// grants of one hand-off are apart, even on busy machines.
+/// The shortest time after which a client with a minority of grants probes the other nodes. It is longer than
+/// the grants of one hand-off are apart, even on busy machines.
 const MIN_PROBE_DELAY: Duration = Duration::from_millis(10);
 /// The longest such time.
 const MAX_PROBE_DELAY: Duration = Duration::from_secs(1);
-/// How often the first delay is doubled for a call that has yielded again and again: the client that it yielded to may
-/// be gone.
+/// How often the first delay is doubled for a call that has yielded again and again: the client that it
+/// yielded to may be gone.
 const MAX_DOUBLINGS: u32 = 4;
 
 /// Probes the nodes while the client has a minority of the grants.
@@ -127,8 +128,8 @@ impl Prober {
     }
 }
 
-/// Whether an older ticket holds some nodes but no majority: then this client yields to it. A holder with a majority
-/// needs no node of this client. A holder without a ticket does not queue.
+/// Whether an older ticket holds some nodes but no majority: then this client yields to it. A holder with a
+/// majority needs no node of this client. A holder without a ticket does not queue.
 fn older_ticket_lacks_majority(holders: &[u64], own_ticket: u64, quorum: Quorum) -> bool {
     let has = |ticket: u64| holders.iter().filter(|holder| **holder == ticket).count();
     let is_older = |ticket: u64| ticket > 0 && ticket < own_ticket;

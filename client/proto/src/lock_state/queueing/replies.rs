@@ -8,9 +8,9 @@ use std::time::Duration;
 pub(super) struct QueueReplies {
     /// The nodes that have the client in their wait queue, as far as the client knows.
     queued: NodeSet,
-    /// For each node the largest stamp of which the client knows the outcome; 0 if it knows of no outcome. A grant
-    /// decides its own stamp. A refusal decides the stamp before its own: what the node had granted by then, it has
-    /// taken back, but it may still grant the refused request.
+    /// For each node the largest stamp of which the client knows the outcome; 0 if it knows of no outcome. A
+    /// grant decides its own stamp. A refusal decides the stamp before its own: what the node had granted by
+    /// then, it has taken back, but it may still grant the refused request.
     decided: Vec<u64>,
     /// The nodes whose last grant had expired when the client got it.
     expired_on_arrival: NodeSet,
@@ -92,8 +92,8 @@ impl QueueReplies {
         self.expired_on_arrival.contains(node)
     }
 
-    /// Notes that the connection to a node broke: the node has removed the client from its queue. Returns whether the
-    /// client was queued there.
+    /// Notes that the connection to a node broke: the node has removed the client from its queue. Returns
+    /// whether the client was queued there.
     pub(super) fn note_disconnect(&mut self, node: usize) -> bool {
         let was_queued = self.queued.contains(node);
         self.queued.remove(node);

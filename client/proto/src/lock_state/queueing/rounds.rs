@@ -5,15 +5,15 @@ use crate::Moment;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// How many rounds the client remembers. A grant of an older round counts as a vote, but its lease starts with the
-/// claim, because the client no longer knows when it sent the request.
+/// How many rounds the client remembers. A grant of an older round counts as a vote, but its lease starts
+/// with the claim, because the client no longer knows when it sent the request.
 const MAX_ROUNDS_KEPT: usize = 4;
 
 /// A request to queue, the same for every node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueRequest {
-    /// The ticket: a node serves the smallest first. The caller chooses it once for a call and keeps it for all
-    /// attempts of that call.
+    /// The ticket: a node serves the smallest first. The caller chooses it once for a call and keeps it for
+    /// all attempts of that call.
     pub ticket: u64,
     /// The number of the round. A grant repeats it. Two attempts with one ticket never use the same stamp.
     pub stamp: u64,

@@ -136,8 +136,8 @@ fn a_node_that_raises_by_less_than_a_step_is_asked_once() {
     assert!(matches!(raised_by(RAISE_STEP), Some(LockOutput::Transmit(_))), "a whole step is enough");
 }
 
-/// A broken node might raise by one step with each command, and every raise renews the lease of a client that queues.
-/// The first lease bounds the second round all the same.
+/// A broken node might raise by one step with each command, and every raise renews the lease of a client that
+/// queues. The first lease bounds the second round all the same.
 #[test]
 fn a_second_round_that_outlasts_the_lease_fails() {
     let queue =

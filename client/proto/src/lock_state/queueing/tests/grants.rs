@@ -37,7 +37,8 @@ fn a_grant_that_arrives_after_the_lock_expired_does_not_revive_it() {
     let lost = lock.on_grant(1, late, until);
     assert!(matches!(lost, Some(LockOutput::Event(Event::Lost(_)))), "{lost:?}");
     assert_eq!((lock.fence(), lock.valid_until()), (None, Some(until)));
-    // One more push does not revive it either, though these two and one of the first three would be a majority.
+    // One more push does not revive it either, though these two and one of the first three would be a
+    // majority.
     assert!(lock.on_grant(2, late, until).is_none());
     assert_eq!((lock.fence(), lock.valid_until()), (None, Some(until)));
     assert!(lock.on_claim(until).is_none());
@@ -183,13 +184,15 @@ fn a_push_that_arrives_after_a_newer_refusal_is_ignored() {
     for refusal in [queued(40), Reply::Nil] {
         let (mut lock, _) = queued_everywhere();
         let (again, _) = sent(lock.on_timeout(at(2_000)));
-        // The node granted meanwhile and took the lock back, and the push is late. Then another client holds it.
+        // The node granted meanwhile and took the lock back, and the push is late. Then another client holds
+        // it.
         for node in 0..3 {
             assert!(lock.on_reply(node, &again, refusal.clone(), at(2_001)).is_none());
             assert!(lock.on_grant(node, grant(7, 100, 1_000), at(2_002)).is_none());
             assert_eq!(lock.ballot().vote(node).fence(), None, "{refusal:?}");
         }
-        // A later grant counts. The release also goes to nodes that do not hold the lock: they have the client queued.
+        // A later grant counts. The release also goes to nodes that do not hold the lock: they have the
+        // client queued.
         lock.on_grant(0, grant(8, 101, 10), at(2_020));
         assert_eq!(lock.ballot().vote(0).fence(), Some(8));
         assert_eq!(nodes(lock.on_release(at(2_030)).1), [0, 1, 2, 3, 4]);
@@ -211,7 +214,8 @@ fn a_claim_in_flight_sets_no_timeout() {
 fn fences_of_locks_that_were_passed_on_make_no_majority() {
     let (mut lock, _) = queued_everywhere();
     let (again, _) = sent(lock.on_timeout(at(2_000)));
-    // Two nodes granted long ago, and their pushes are late. Another client has held the lock since, with fence 8.
+    // Two nodes granted long ago, and their pushes are late. Another client has held the lock since, with
+    // fence 8.
     for node in [0, 1] {
         assert!(lock.on_grant(node, grant(7, 100, 499), at(2_001)).is_none());
     }

@@ -42,8 +42,8 @@ fn a_client_that_may_have_missed_pushes_refreshes_soon() {
     assert_held(lock.on_grant(2, grant(7, 101, 0), at(71)), 7);
 }
 
-/// A client that is queued on three of five nodes and has sent a second round; `first` is what the other two replied
-/// to the first. Returns the second request.
+/// A client that is queued on three of five nodes and has sent a second round; `first` is what the other two
+/// replied to the first. Returns the second request.
 fn asked_twice(first: [Reply; 2]) -> (LockState, Request) {
     let (mut lock, request) = start_queueing(5, at(0), at(60_000));
     for node in 0..3 {

@@ -156,8 +156,8 @@ fn a_client_that_leaves_keeps_a_majority_that_is_being_raised() {
     );
 }
 
-/// Two of three nodes hand the lock over with different fences, while the third does not reply. Then both take it back
-/// and hand it to the next waiter.
+/// Two of three nodes hand the lock over with different fences, while the third does not reply. Then both
+/// take it back and hand it to the next waiter.
 #[test]
 fn a_majority_that_is_gone_sets_no_timeout() {
     let (mut lock, request) = start_queueing(3, at(0), at(60_000));
