@@ -40,7 +40,7 @@ impl LockState {
         }
         let verdict = self.ballot.verdict();
         if let Verdict::Open | Verdict::Lost(_) = verdict {
-            self.fence_raise.restart();
+            self.fence_raise.forget_majority();
         }
         match verdict {
             Verdict::Open => self.advance_queue(now),

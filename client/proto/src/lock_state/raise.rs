@@ -56,9 +56,9 @@ impl FenceRaise {
         }
     }
 
-    /// Notes that the majority that granted is gone. Another majority gets its own time to settle and to be
-    /// raised.
-    pub(super) fn restart(&mut self) {
+    /// Forgets the majority that granted, because it is gone. Another majority gets its own time to settle
+    /// and to be raised.
+    pub(super) fn forget_majority(&mut self) {
         self.since = None;
         if let SettleTimer::Until(_) = self.settle_timer {
             self.settle_timer = SettleTimer::Unused;

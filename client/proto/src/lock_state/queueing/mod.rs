@@ -8,10 +8,10 @@
 //!    grant. It holds the lock for that client for a claim window only. A grant is a vote like any other and
 //!    counts by the same rule. It differs in one point: the client did not ask at that moment, so it has to
 //!    work out when the lease began ([`LockState::handle_grant`]).
-//! 3. **Claimed.** Any command to the node claims the lock; the client sends a raise. It does so once a majority
-//!    has granted: right after [`Event::Held`](super::Event::Held) ([`LockState::claim`]), or before it, if the
-//!    rest of the claim windows is too short to hold the lock or the fences differ. If a claim window ends
-//!    first, the node takes the lock back and the client queues there again.
+//! 3. **Claimed.** Any command to the node claims the lock; the client sends a raise. It does so once a
+//!    majority has granted: right after [`Event::Held`](super::Event::Held) ([`LockState::claim`]), or before
+//!    it, if the rest of the claim windows is too short to hold the lock or the fences differ. If a claim
+//!    window ends first, the node takes the lock back and the client queues there again.
 //! 4. **Held.** A majority has granted one fence and holds the lock for long enough.
 //!
 //! On the way to that:
@@ -25,7 +25,8 @@
 //!   [`LockState::stop_queueing`] with [`Refusal::Yielded`], unless a majority has granted or still may.
 //!
 //! Safety depends on two things here: when the lease of a pushed grant begins, and that an old push never
-//! replaces what a node said later ([`LockState::handle_grant`]). The rest keeps a client from waiting for ever.
+//! replaces what a node said later ([`LockState::handle_grant`]). The rest keeps a client from waiting for
+//! ever.
 //!
 //! | file | subject |
 //! |---|---|
