@@ -40,7 +40,7 @@ pub enum Accepted {
     Same,
     /// A node that was accepted at another address before: nodes may swap addresses.
     Moved,
-    /// Another node, which an operator admitted.
+    /// Another node: an operator admitted it, or its module is too old to know admission.
     Another,
     /// A server that does not vote. The client can query it and send it releases.
     NonVoting,
@@ -60,14 +60,14 @@ pub enum Objection {
     OlderCopy {
         /// The incarnation that the node reports.
         now: u64,
-        /// The largest that was accepted before.
+        /// The largest incarnation that was accepted before.
         before: u64,
     },
     /// The node has forgotten fences.
     WentBack {
         /// The high-water mark that the node reports.
         now: u64,
-        /// The largest that was accepted before.
+        /// The largest high-water mark that was accepted before.
         before: u64,
     },
 }

@@ -30,7 +30,7 @@ struct RaiseGoal {
 /// How long the client waits for a reply that may make the second round needless.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SettleTimer {
-    /// There was no need to wait.
+    /// The client has not waited for the present majority.
     Unused,
     /// The client waits until this moment.
     Until(Moment),
