@@ -170,7 +170,7 @@ impl Record {
             Event::Held { fence } => {
                 self.hold.granted(fence);
                 self.hold.granted_by(self.session.ballot().nodes(|vote| vote.fence().is_some()));
-                if self.session.was_refused() {
+                if self.session.was_contended() {
                     self.hold.refused();
                 }
                 let answer = self.on_acquired.take();
