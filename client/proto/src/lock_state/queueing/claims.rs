@@ -2,6 +2,7 @@
 
 use super::{LockState, Queueing};
 use crate::{Moment, NodeSet, Reply};
+use redlock_contract::limits::{DEFAULT_CLAIM_WINDOW_MS, MAX_CLAIM_MS};
 use std::time::Duration;
 
 /// The shortest lease that is of use while a grant is unclaimed: the claim has to arrive within it.
@@ -12,9 +13,9 @@ const MIN_LEASE: Duration = Duration::from_millis(1);
 /// How many round trips a claim window should last: one for the push and the claim, the rest as a reserve.
 const CLAIM_ROUND_TRIPS: u32 = 4;
 /// The claim window of a node that was not asked for another one.
-pub(super) const DEFAULT_CLAIM_WINDOW: Duration = Duration::from_millis(50);
+pub(super) const DEFAULT_CLAIM_WINDOW: Duration = Duration::from_millis(DEFAULT_CLAIM_WINDOW_MS);
 /// The longest claim window that a node gives.
-const MAX_CLAIM_WINDOW: Duration = Duration::from_secs(60);
+const MAX_CLAIM_WINDOW: Duration = Duration::from_millis(MAX_CLAIM_MS);
 
 /// The grants that the client has not claimed.
 #[derive(Clone, Debug)]
