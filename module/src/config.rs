@@ -7,9 +7,9 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use redlock_core::late::DEFAULT_WINDOW_MS;
 use redlock_core::queue::{DEFAULT_CLAIM_WINDOW_MS, DEFAULT_LIMITS};
 use redlock_core::request::{self, DEFAULT_MAX_TTL_MS, MAX_TTL_LIMIT_MS};
+use redlock_core::tombstones::DEFAULT_WINDOW_MS;
 
 use crate::restart::Grace;
 use crate::state::{self, State};

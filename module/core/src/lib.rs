@@ -11,7 +11,7 @@
 //! | how numbers only ever grow | [`fence`] |
 //! | why a wall clock cannot end a lock | [`time`] |
 //! | how a held lock is kept in memory | [`table`] over [`slab`] and [`wheel`] |
-//! | why a late request leaves no ghost | [`late`] |
+//! | why a late request leaves no ghost | [`tombstones`] |
 //! | why a grant message cannot be forged | [`proof`] |
 //! | who a node is, and what survives a crash | [`durable`] |
 //! | what is saved and replicated | [`image`] |
@@ -26,7 +26,6 @@ pub mod fence;
 pub mod grammar;
 pub mod image;
 pub mod keyspace;
-pub mod late;
 pub mod memory;
 pub mod node;
 pub mod proof;
@@ -37,6 +36,7 @@ pub mod slab;
 mod swaps;
 pub mod table;
 pub mod time;
+pub mod tombstones;
 pub mod wheel;
 
 pub use fault::Fault;

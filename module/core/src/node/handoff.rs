@@ -49,7 +49,7 @@ impl Node {
         clock: &mut impl NodeClock,
     ) -> Result<Reply, Fault> {
         let now = clock.latest();
-        if self.comes_late(keyspace, request, now) {
+        if self.has_tombstone(keyspace, request, now) {
             self.counters.late_refusals += 1;
             return Ok(Reply::Nil);
         }

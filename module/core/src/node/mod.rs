@@ -17,12 +17,12 @@ use crate::fault::Fault;
 use crate::fence::{self, Stripe, Stripes};
 use crate::grammar::{Acquire, Apply, Extend, Release};
 use crate::keyspace::{Effect, Keyspace, Occupant};
-use crate::late::LateReleases;
 use crate::queue::{DEFAULT_CLAIM_WINDOW_MS, Queues};
 use crate::reply::Reply;
 use crate::request::{DEFAULT_MAX_TTL_MS, MAX_TTL_LIMIT_MS, Ttl};
 use crate::table::{LockId, LockTable, NewLock};
 use crate::time::{Millis, NodeClock};
+use crate::tombstones::Tombstones;
 
 /// Whether a server decides, or follows another one that does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ pub struct Node {
     is_state_unsaved: bool,
     locks: LockTable,
     stripes: Stripes,
-    late: LateReleases,
+    tombstones: Tombstones,
     queues: Queues,
     claim_window_ms: u64,
     counters: Counters,
@@ -88,7 +88,7 @@ impl Node {
         Self {
             locks: LockTable::default(),
             stripes,
-            late: LateReleases::default(),
+            tombstones: Tombstones::default(),
             queues: Queues::default(),
             claim_window_ms: DEFAULT_CLAIM_WINDOW_MS,
             counters: Counters::default(),
@@ -196,7 +196,7 @@ impl Node {
             let now = clock.latest();
             if let Some(connection) = keyspace.connection() {
                 for key in 0..keyspace.count() {
-                    self.late.remember(keyspace.name(key), request.owner.bytes(), connection, now);
+                    self.tombstones.add(keyspace.name(key), request.owner.bytes(), connection, now);
                 }
             }
             return Ok(Reply::Integer(0));
@@ -389,7 +389,7 @@ impl Node {
     ) -> Result<Option<u64>, Fault> {
         let keys = keyspace.count();
         self.refuse_in_quarantine(clock)?;
-        if self.comes_late(keyspace, request, now) {
+        if self.has_tombstone(keyspace, request, now) {
             self.counters.late_refusals += 1;
             return Ok(None);
         }
@@ -480,13 +480,13 @@ impl Node {
     }
 
     /// Whether the request was overtaken by its own release, on another connection.
-    fn comes_late(&self, keyspace: &impl Keyspace, request: &Acquire<'_>, now: Millis) -> bool {
-        if self.late.is_quiet(now) {
+    fn has_tombstone(&self, keyspace: &impl Keyspace, request: &Acquire<'_>, now: Millis) -> bool {
+        if self.tombstones.all_expired(now) {
             return false;
         }
         let Some(connection) = keyspace.connection() else { return false };
         (0..keyspace.count())
-            .any(|key| self.late.bars(keyspace.name(key), request.owner.bytes(), connection, now))
+            .any(|key| self.tombstones.rejects(keyspace.name(key), request.owner.bytes(), connection, now))
     }
 
     /// Lets a key's lock go on with this fence: its deadline moves out, its extensions are counted.

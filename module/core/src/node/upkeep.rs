@@ -8,11 +8,11 @@ use crate::fault::Fault;
 use crate::fence::{self, Stripe, Stripes};
 use crate::grammar::Admit;
 use crate::image::LockImage;
-use crate::late::LateReleases;
 use crate::reply::Reply;
 use crate::request::{self, MAX_TTL_LIMIT_MS, Owner};
 use crate::table::{Database, LockId, NewLock};
 use crate::time::{Millis, NodeClock};
+use crate::tombstones::Tombstones;
 use crate::wheel::Step;
 
 /// For how long a lower longest lease must do before it is stored.
@@ -362,18 +362,18 @@ impl Node {
 
     /// The releases that came before their acquire.
     #[must_use]
-    pub fn late_releases(&self) -> &LateReleases {
-        &self.late
+    pub fn tombstones(&self) -> &Tombstones {
+        &self.tombstones
     }
 
     /// How long a release bars its late acquire.
     #[must_use]
     pub fn late_window_ms(&self) -> u64 {
-        self.late.window_ms()
+        self.tombstones.window_ms()
     }
 
     /// Sets how long a release bars its late acquire; 0: not at all.
     pub fn set_late_window_ms(&mut self, window_ms: u64) {
-        self.late.set_window_ms(window_ms);
+        self.tombstones.set_window_ms(window_ms);
     }
 }
