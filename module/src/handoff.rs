@@ -19,19 +19,19 @@ const KEYS_PER_CALL: usize = 64;
 /// Serves those whose turn it is. What is left over is for the sweep.
 #[inline]
 pub(crate) fn serve(state: &mut State, ctx: Ctx<'_>) {
-    if state.node.has_due() {
-        serve_due(state, ctx);
+    if state.node.has_ready() {
+        serve_ready(state, ctx);
     }
 }
 
 #[inline(never)]
-fn serve_due(state: &mut State, ctx: Ctx<'_>) {
+fn serve_ready(state: &mut State, ctx: Ctx<'_>) {
     if state.is_replica || state.is_loading || ctx.is_paused() {
         return;
     }
     let selected = ctx.database();
     let mut keys_left = KEYS_PER_CALL;
-    while let Some((waiter, database, names)) = state.node.next_due(&mut keys_left) {
+    while let Some((waiter, database, names)) = state.node.next_ready(&mut keys_left) {
         keys_left = keys_left.saturating_sub(names.len());
         if !ctx.select(database) {
             continue;
@@ -48,7 +48,7 @@ fn serve_due(state: &mut State, ctx: Ctx<'_>) {
     ctx.select(u16::try_from(selected).unwrap_or(0));
     // Keys that had run out were found to have when they were opened, and others may wait for them.
     state.reclaim(RECLAIMED_PER_COMMAND);
-    if state.node.has_due() {
+    if state.node.has_ready() {
         sweep::soon(state, ctx);
     }
 }
@@ -65,7 +65,7 @@ pub(crate) fn watch(state: &mut State, ctx: Ctx<'_>) {
 pub(crate) fn connection_closed(ctx: Ctx<'_>, connection: u64) {
     state::with(|state| {
         state.node.connection_closed(connection);
-        if state.node.has_due() || state.node.has_leavers() {
+        if state.node.has_ready() || state.node.has_closing() {
             sweep::soon(state, ctx);
         }
     });
@@ -79,7 +79,7 @@ pub(crate) fn key_changed(ctx: Ctx<'_>, event: &[u8], database: u16, key: &[u8])
             state.node.key_moved_away(database, key);
         }
         state.node.key_changed(database, key);
-        sweep::soon_if_due(state, ctx);
+        sweep::soon_if_ready(state, ctx);
     });
     if noted.is_none() {
         // A command of the module has met with a key that had run out: it looks at this when it is done.
@@ -92,7 +92,7 @@ pub(crate) fn key_changed(ctx: Ctx<'_>, event: &[u8], database: u16, key: &[u8])
 /// deleted.
 pub(crate) fn image_made(database: u16, key: &[u8]) {
     state::with(|state| {
-        if state.node.is_awaited(database, key) {
+        if state.node.has_waiters(database, key) {
             state.images.insert((database, key.to_vec()));
         }
     });

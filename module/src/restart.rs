@@ -172,7 +172,7 @@ fn store_or_keep(state: &mut State, next: DurableState) {
 pub(crate) fn flushed(ctx: Ctx<'_>, database: Option<u16>) {
     state::with(|state| {
         state.node.all_keys_changed();
-        sweep::soon_if_due(state, ctx);
+        sweep::soon_if_ready(state, ctx);
         // A replica follows its master, and a server that loads grants nothing yet.
         if state.is_replica || state.is_loading || state.grace == Grace::Off {
             return;
@@ -197,7 +197,7 @@ pub(crate) fn evicted(ctx: Ctx<'_>, database: u16, key: &[u8]) {
     state::with(|state| {
         // It may have been a plain client's lock, for which a client waits.
         state.node.key_changed(database, key);
-        sweep::soon_if_due(state, ctx);
+        sweep::soon_if_ready(state, ctx);
         // The server frees the value just before it says so. A renamed lock is known by its old name, so the name
         // does not tell.
         let Some(lock) = reclaim::last_freed().filter(|lock| state.last_evicted != Some(*lock)) else {

@@ -41,8 +41,8 @@ pub(crate) fn soon(state: &mut State, ctx: Ctx<'_>) {
 }
 
 /// Makes sure that the sweep comes in a moment if somebody waits for it.
-pub(crate) fn soon_if_due(state: &mut State, ctx: Ctx<'_>) {
-    if state.node.has_due() {
+pub(crate) fn soon_if_ready(state: &mut State, ctx: Ctx<'_>) {
+    if state.node.has_ready() {
         soon(state, ctx);
     }
 }
@@ -98,7 +98,7 @@ fn sweep(ctx: Ctx<'_>) {
                 Next::Delete(lock, database, key.to_vec())
             }
             Sweep::Busy => Next::Again,
-            Sweep::Until(_) | Sweep::Idle if state.node.has_due() => {
+            Sweep::Until(_) | Sweep::Idle if state.node.has_ready() => {
                 handoff::serve(state, ctx);
                 Next::Again
             }

@@ -20,6 +20,7 @@
 
 pub mod catalog;
 pub mod counters;
+mod database_swaps;
 pub mod durable;
 pub mod fault;
 pub mod fence;
@@ -33,7 +34,6 @@ pub mod queue;
 pub mod reply;
 pub mod request;
 pub mod slab;
-mod swaps;
 pub mod table;
 pub mod time;
 pub mod tombstones;

@@ -13,7 +13,7 @@ use crate::grammar::{self, Keys};
 use crate::image::LockImage;
 use crate::keyspace::{Effect, Keyspace, Occupant};
 use crate::node::{Announcement, Node, Role, Sweep};
-use crate::queue::KEYS_AT_ONCE;
+use crate::queue::KEYS_PER_STEP;
 use crate::reply::Reply;
 use crate::table::{Database, LockId};
 use crate::time::Millis;
@@ -179,9 +179,9 @@ impl<H: Host> MemoryNode<H> {
 
     /// Gives locks to those who wait for them, as far as they are free.
     fn serve(&mut self, mut now: Millis) {
-        while self.node.has_due() {
-            let mut keys_left = KEYS_AT_ONCE;
-            let Some((waiter, _, keys)) = self.node.next_due(&mut keys_left) else { continue };
+        while self.node.has_ready() {
+            let mut keys_left = KEYS_PER_STEP;
+            let Some((waiter, _, keys)) = self.node.next_ready(&mut keys_left) else { continue };
             let argv: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
             let words = Keys::Many((0..argv.len()).collect());
             let announcement = self.on(&argv, words, None, |node, keys| node.serve(keys, waiter, &mut now));

@@ -8,20 +8,20 @@
 //! next. It does not go on sooner when the waiter's connection closes: whoever has heard of the grant may
 //! hold by it, and need not know yet that a connection is gone.
 
-mod due;
-mod line;
+mod ready_keys;
 #[cfg(test)]
 mod tests;
+mod wait_queue;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use due::Due;
-use line::Line;
+use ready_keys::ReadyKeys;
+use wait_queue::WaitQueue;
 
+use crate::database_swaps::DatabaseSwaps;
 use crate::fault::Fault;
-use crate::swaps::Swaps;
 use crate::table::{Database, LockId};
 use crate::time::Millis;
 
@@ -45,10 +45,10 @@ pub struct Limits {
 pub const MAX_WAIT_KEY_BYTES: usize = 4_096;
 
 /// How many keys' worth of waiters are let go in one go: a few hundredths of a millisecond's work.
-pub(crate) const KEYS_AT_ONCE: usize = 64;
+pub(crate) const KEYS_PER_STEP: usize = 64;
 
 /// What a waiter costs in the tables beside its own bytes, and what each of its keys does: roughly.
-const BYTES_OF_A_PLACE: usize = 128;
+const BYTES_PER_ENTRY: usize = 128;
 
 /// The defaults of `redlock.max-waiters`, `-per-key`, `-per-connection` and `-memory`.
 pub const DEFAULT_LIMITS: Limits = Limits { node: 65_536, key: 4_096, connection: 16_384, bytes: 64 << 20 };
@@ -62,7 +62,7 @@ impl Default for Limits {
 /// Somebody who waits.
 #[derive(Clone)]
 pub struct Waiter {
-    /// Where its keys are. Of one who is in line: [`Queues::database_of`] tells.
+    /// Where its keys are. Of one who is in line: [`WaitQueues::database_of`] tells.
     pub database: Database,
     /// Its place in the order, chosen by itself.
     pub ticket: u64,
@@ -93,9 +93,9 @@ pub struct Waiter {
 impl Waiter {
     /// Roughly how much memory it takes. Each key is there twice: here, and as the name of its line.
     fn bytes(&self) -> usize {
-        let keys: usize = self.keys.iter().map(|key| 2 * key.len() + BYTES_OF_A_PLACE).sum();
+        let keys: usize = self.keys.iter().map(|key| 2 * key.len() + BYTES_PER_ENTRY).sum();
         let own = self.owner.len() + self.label.len() + self.channel.len();
-        size_of::<Self>() + BYTES_OF_A_PLACE + keys + own
+        size_of::<Self>() + BYTES_PER_ENTRY + keys + own
     }
 }
 
@@ -112,42 +112,42 @@ pub struct WaiterId(u64);
 
 /// What is known of a lock whose owner has a ticket.
 #[derive(Clone, Copy, Debug)]
-struct Holder {
+struct TicketHolder {
     ticket: u64,
     is_claimed: bool,
 }
 
 /// All who wait on a node.
 #[derive(Debug, Default)]
-pub struct Queues {
+pub struct WaitQueues {
     limits: Limits,
     last_id: u64,
     waiters: HashMap<WaiterId, Waiter>,
     /// How many keys they wait for, and how much memory that takes.
     keys: usize,
     bytes: usize,
-    lines: BTreeMap<Database, HashMap<Box<[u8]>, Line>>,
-    by_connection: HashMap<u64, OfOne>,
+    queues: BTreeMap<Database, HashMap<Box<[u8]>, WaitQueue>>,
+    by_connection: HashMap<u64, ConnectionWaiters>,
     /// Connections that have closed and had so many waiters that these are let go a few at a time.
     closing: HashSet<u64>,
     deadlines: BTreeSet<(Millis, WaiterId)>,
-    holders: HashMap<LockId, Holder>,
+    holders: HashMap<LockId, TicketHolder>,
     /// Where somebody may be served.
-    due: Due,
+    ready: ReadyKeys,
     /// Every key may be free: how far those have been looked at who wait, in the order of their deadlines.
-    looked_at: Option<(Millis, WaiterId)>,
+    scanned_to: Option<(Millis, WaiterId)>,
     /// All of the above has databases under the numbers that they had before any swap.
-    swaps: Swaps,
+    swaps: DatabaseSwaps,
 }
 
 /// Those who wait on one connection.
 #[derive(Debug, Default)]
-struct OfOne {
+struct ConnectionWaiters {
     waiters: BTreeSet<WaiterId>,
     keys: usize,
 }
 
-impl Queues {
+impl WaitQueues {
     /// How many may wait.
     #[must_use]
     pub fn limits(&self) -> Limits {
@@ -174,7 +174,7 @@ impl Queues {
     /// How many wait for a key.
     #[must_use]
     pub fn waiting_for(&self, database: Database, key: &[u8]) -> usize {
-        self.line(self.swaps.before(database), key).map_or(0, Line::len)
+        self.queue(self.swaps.before(database), key).map_or(0, WaitQueue::len)
     }
 
     /// Whether somebody waits for a key whose turn comes before this ticket and owner. Whoever has no ticket
@@ -185,7 +185,7 @@ impl Queues {
     }
 
     fn is_preceded_in(&self, database: Database, key: &[u8], ticket: Option<u64>, owner: &[u8]) -> bool {
-        let first = self.line(database, key).and_then(Line::first);
+        let first = self.queue(database, key).and_then(WaitQueue::first);
         first.is_some_and(|((first, waits), _)| {
             ticket.is_none_or(|ticket| (*first, &**waits) < (ticket, owner))
         })
@@ -196,7 +196,7 @@ impl Queues {
     ///
     /// # Errors
     /// [`Fault::TooManyWaiters`]; then nothing has changed.
-    pub fn enter(&mut self, mut waiter: Waiter) -> Result<usize, Fault> {
+    pub fn enqueue(&mut self, mut waiter: Waiter) -> Result<usize, Fault> {
         waiter.database = self.swaps.before(waiter.database);
         let (database, first_key) = (waiter.database, &waiter.keys[0]);
         let before = self.earlier(&waiter);
@@ -206,10 +206,10 @@ impl Queues {
         }
         self.last_id += 1;
         let id = WaiterId(self.last_id);
-        let turn = (waiter.ticket, Arc::clone(&waiter.owner));
+        let position = (waiter.ticket, Arc::clone(&waiter.owner));
         for key in &waiter.keys {
-            let line = self.lines.entry(database).or_default().entry(key.clone()).or_default();
-            line.insert(turn.clone(), id);
+            let queue = self.queues.entry(database).or_default().entry(key.clone()).or_default();
+            queue.insert(position.clone(), id);
         }
         let here = self.by_connection.entry(waiter.connection).or_default();
         here.waiters.insert(id);
@@ -217,7 +217,7 @@ impl Queues {
         self.keys += waiter.keys.len();
         self.bytes += waiter.bytes();
         self.deadlines.insert((waiter.until, id));
-        let ahead = self.line(database, first_key).map_or(0, |line| line.ahead_of(&turn));
+        let ahead = self.queue(database, first_key).map_or(0, |queue| queue.ahead_of(&position));
         self.waiters.insert(id, waiter);
         Ok(ahead)
     }
@@ -244,7 +244,7 @@ impl Queues {
         }
         let stays: HashSet<&[u8]> = by.keys.iter().map(|key| &**key).collect();
         for key in old.keys.iter().filter(|key| !stays.contains(&***key)) {
-            self.note_free_in(old.database, key);
+            self.mark_ready_in(old.database, key);
         }
     }
 
@@ -269,7 +269,7 @@ impl Queues {
         room("on this connection", here.saturating_sub(given_up), count, self.limits.connection)?;
         for key in &waiter.keys {
             let given_up = !is_new && self.find(waiter.database, key, &waiter.owner).is_some();
-            let others = self.line(waiter.database, key).map_or(0, Line::len);
+            let others = self.queue(waiter.database, key).map_or(0, WaitQueue::len);
             let others = others.saturating_sub(usize::from(given_up));
             room("for this key", others, 1, self.limits.key)?;
         }
@@ -283,22 +283,22 @@ impl Queues {
     }
 
     fn find(&self, database: Database, key: &[u8], owner: &[u8]) -> Option<WaiterId> {
-        self.line(database, key)?.find(owner)
+        self.queue(database, key)?.find(owner)
     }
 
-    fn line(&self, database: Database, key: &[u8]) -> Option<&Line> {
-        self.lines.get(&database)?.get(key)
+    fn queue(&self, database: Database, key: &[u8]) -> Option<&WaitQueue> {
+        self.queues.get(&database)?.get(key)
     }
 
     fn remove(&mut self, id: WaiterId) -> Option<Waiter> {
         let waiter = self.waiters.remove(&id)?;
-        let turn = (waiter.ticket, Arc::clone(&waiter.owner));
-        if let Some(lines) = self.lines.get_mut(&waiter.database) {
+        let position = (waiter.ticket, Arc::clone(&waiter.owner));
+        if let Some(queues) = self.queues.get_mut(&waiter.database) {
             for key in &waiter.keys {
-                if let Some(line) = lines.get_mut(key) {
-                    line.remove(&turn);
-                    if line.len() == 0 {
-                        lines.remove(key);
+                if let Some(queue) = queues.get_mut(key) {
+                    queue.remove(&position);
+                    if queue.len() == 0 {
+                        queues.remove(key);
                     }
                 }
             }
@@ -321,44 +321,44 @@ impl Queues {
     fn drop_waiter(&mut self, id: WaiterId) -> usize {
         let Some(waiter) = self.remove(id) else { return 0 };
         for key in &waiter.keys {
-            // The key may be free, and only this waiter's turn have kept it so.
-            self.note_free_in(waiter.database, key);
+            // The key may be free, and only this waiter's position have kept it so.
+            self.mark_ready_in(waiter.database, key);
         }
         waiter.keys.len()
     }
 
     /// Notes that a key may be free: whoever is first in its line is to be served.
-    pub fn note_free(&mut self, database: Database, key: &[u8]) {
-        self.note_free_in(self.swaps.before(database), key);
+    pub fn mark_ready(&mut self, database: Database, key: &[u8]) {
+        self.mark_ready_in(self.swaps.before(database), key);
     }
 
-    fn note_free_in(&mut self, database: Database, key: &[u8]) {
-        if self.line(database, key).is_some() {
-            self.due.note(database, key);
+    fn mark_ready_in(&mut self, database: Database, key: &[u8]) {
+        if self.queue(database, key).is_some() {
+            self.ready.mark(database, key);
         }
     }
 
     /// Notes that every key may be free, as at the end of a quarantine. They are looked at little by little.
-    pub fn note_all_free(&mut self) {
-        self.looked_at = (!self.is_empty()).then_some((Millis(0), WaiterId(0)));
+    pub fn mark_all_ready(&mut self) {
+        self.scanned_to = (!self.is_empty()).then_some((Millis(0), WaiterId(0)));
     }
 
     /// Looks at some more of the keys that may all be free, and tells at how many. Whoever has come since, or has
     /// become the first in a line, was seen to when that happened.
-    fn note_some_free(&mut self, at_most: usize) -> usize {
+    fn mark_some_ready(&mut self, at_most: usize) -> usize {
         let mut keys = 0;
         while keys < at_most
-            && let Some(before) = self.looked_at
+            && let Some(before) = self.scanned_to
         {
             let next = self.deadlines.range((Bound::Excluded(before), Bound::Unbounded)).next().copied();
-            self.looked_at = next;
+            self.scanned_to = next;
             let Some(waiter) = next.and_then(|(_, id)| self.waiters.get(&id)) else { continue };
             keys += waiter.keys.len();
             for key in &waiter.keys {
                 // One look at a line is enough.
-                let first = self.line(waiter.database, key).and_then(Line::first);
+                let first = self.queue(waiter.database, key).and_then(WaitQueue::first);
                 if first.is_some_and(|(_, first)| next.is_some_and(|(_, id)| id == first)) {
-                    self.due.note(waiter.database, key);
+                    self.ready.mark(waiter.database, key);
                 }
             }
         }
@@ -368,7 +368,7 @@ impl Queues {
     /// Removes every waiter of a key: the key and its lock have gone to another server.
     pub fn moved_away(&mut self, database: Database, key: &[u8]) {
         let database = self.swaps.before(database);
-        while let Some((_, id)) = self.line(database, key).and_then(Line::first) {
+        while let Some((_, id)) = self.queue(database, key).and_then(WaitQueue::first) {
             self.drop_waiter(id);
         }
     }
@@ -377,39 +377,39 @@ impl Queues {
     /// that are due: these would meet with the same, and if not, nobody is kept waiting by somebody else's trouble.
     pub fn postpone(&mut self, id: WaiterId, until: Millis) {
         let Some(waiter) = self.waiters.get(&id) else { return };
-        self.due.postpone((waiter.database, waiter.keys[0].clone()), until);
+        self.ready.postpone((waiter.database, waiter.keys[0].clone()), until);
     }
 
     /// When those are looked at again who could not be served.
     #[must_use]
-    pub fn retries_at(&self) -> Option<Millis> {
-        self.due.retries_at()
+    pub fn next_retry(&self) -> Option<Millis> {
+        self.ready.next_retry()
     }
 
     /// Looks again at those who could not be served, if it is time.
     pub fn retry(&mut self, now: Millis) {
-        self.due.retry(now);
+        self.ready.retry(now);
     }
 
     /// Whether somebody may have to be served.
     #[must_use]
-    pub fn is_due(&self) -> bool {
-        self.due.is_any() || self.looked_at.is_some()
+    pub fn has_ready(&self) -> bool {
+        self.ready.has_any() || self.scanned_to.is_some()
     }
 
     /// Who is to be served next, if the keys it waits for are free. What was looked at and cleared away to find it is
     /// taken off `keys_left`, how many keys there is still time for; its own keys are not. `None` while
-    /// [`is_due`](Self::is_due) means that this was not enough: ask again later.
-    pub fn next_due(&mut self, keys_left: &mut usize) -> Option<WaiterId> {
-        if !self.due.is_any() && self.looked_at.is_some() {
+    /// [`has_ready`](Self::has_ready) means that this was not enough: ask again later.
+    pub fn next_ready(&mut self, keys_left: &mut usize) -> Option<WaiterId> {
+        if !self.ready.has_any() && self.scanned_to.is_some() {
             // Half of it, so that something comes of the look.
-            let looked_at = self.note_some_free(keys_left.div_ceil(2));
+            let looked_at = self.mark_some_ready(keys_left.div_ceil(2));
             *keys_left = keys_left.saturating_sub(looked_at);
         }
         while *keys_left > 0
-            && let Some((database, key)) = self.due.next()
+            && let Some((database, key)) = self.ready.next()
         {
-            let first = self.line(database, &key).and_then(Line::first).map(|(_, id)| id);
+            let first = self.queue(database, &key).and_then(WaitQueue::first).map(|(_, id)| id);
             let Some(id) = first.filter(|id| !self.is_gone(*id)) else {
                 let cleared = first.map_or(0, |id| self.drop_waiter(id));
                 *keys_left = keys_left.saturating_sub(1 + cleared);
@@ -441,20 +441,20 @@ impl Queues {
     /// Whether a waiter is the first in every line in which it stands.
     #[must_use]
     pub fn is_first(&self, waiter: &Waiter) -> bool {
-        let turn = Some(waiter.ticket);
-        !waiter.keys.iter().any(|key| self.is_preceded_in(waiter.database, key, turn, &waiter.owner))
+        let ticket = Some(waiter.ticket);
+        !waiter.keys.iter().any(|key| self.is_preceded_in(waiter.database, key, ticket, &waiter.owner))
     }
 
     /// A waiter was given these locks: it waits no longer, and has to claim them.
     pub fn served(&mut self, id: WaiterId, locks: impl IntoIterator<Item = LockId>) {
         let Some(waiter) = self.remove(id) else { return };
-        let holder = Holder { ticket: waiter.ticket, is_claimed: false };
+        let holder = TicketHolder { ticket: waiter.ticket, is_claimed: false };
         self.holders.extend(locks.into_iter().map(|lock| (lock, holder)));
     }
 
     /// Notes under which ticket a lock was granted at once.
-    pub fn holds(&mut self, lock: LockId, ticket: u64) {
-        self.holders.insert(lock, Holder { ticket, is_claimed: true });
+    pub fn set_holder(&mut self, lock: LockId, ticket: u64) {
+        self.holders.insert(lock, TicketHolder { ticket, is_claimed: true });
     }
 
     /// The ticket under which a lock is held; 0 for none.
@@ -478,17 +478,17 @@ impl Queues {
     }
 
     /// A connection has closed: nobody waits on it any longer. Few are let go at once; many by
-    /// [`let_go`](Self::let_go), and nobody serves them until then.
-    pub fn closed(&mut self, connection: u64) {
+    /// [`expire`](Self::expire), and nobody serves them until then.
+    pub fn connection_closed(&mut self, connection: u64) {
         if self.by_connection.contains_key(&connection) {
             self.closing.insert(connection);
-            self.let_go_of_closed(connection);
+            self.remove_closed(connection);
         }
     }
 
-    fn let_go_of_closed(&mut self, connection: u64) {
+    fn remove_closed(&mut self, connection: u64) {
         let mut keys = 0;
-        while keys < KEYS_AT_ONCE
+        while keys < KEYS_PER_STEP
             && let Some(here) = self.by_connection.get(&connection)
             && let Some(id) = here.waiters.first().copied()
         {
@@ -503,13 +503,13 @@ impl Queues {
     }
 
     /// Lets some of those go who have waited long enough or whose connection has closed. True if there may be more.
-    pub fn let_go(&mut self, now: Millis) -> bool {
+    pub fn expire(&mut self, now: Millis) -> bool {
         if let Some(connection) = self.closing.iter().next().copied() {
-            self.let_go_of_closed(connection);
+            self.remove_closed(connection);
             return true;
         }
         let mut keys = 0;
-        while keys < KEYS_AT_ONCE {
+        while keys < KEYS_PER_STEP {
             match self.deadlines.first().copied() {
                 Some((until, id)) if until <= now => keys += self.drop_waiter(id),
                 _ => return false,
@@ -519,13 +519,13 @@ impl Queues {
     }
 
     /// Lets one go who has waited long enough.
-    pub fn give_up(&mut self, id: WaiterId) {
+    pub fn expire_waiter(&mut self, id: WaiterId) {
         self.drop_waiter(id);
     }
 
     /// Whether there is somebody to be let go whose connection has closed.
     #[must_use]
-    pub fn is_closing(&self) -> bool {
+    pub fn has_closing(&self) -> bool {
         !self.closing.is_empty()
     }
 
@@ -535,10 +535,10 @@ impl Queues {
         self.bytes
     }
 
-    /// Two databases have changed places.
+    /// Two databases have changed keys.
     pub fn databases_swapped(&mut self, one: Database, other: Database) {
         self.swaps.swap(one, other);
-        self.note_all_free();
+        self.mark_all_ready();
     }
 
     /// Nobody waits any longer, and no lock has a ticket.

@@ -10,10 +10,10 @@ use std::collections::HashMap;
 
 use long_leases::LongLeases;
 
+use crate::database_swaps::DatabaseSwaps;
 use crate::durable::{LocksDigest, SHORT_LEASE_MS};
 use crate::image::LockImage;
 use crate::slab::{Slab, SlotId};
-use crate::swaps::Swaps;
 use crate::time::Millis;
 use crate::wheel::{Links, Step, Wheel};
 
@@ -114,7 +114,7 @@ pub struct LockTable {
     /// Where locks stand that were renamed or moved after they were granted: few, so kept apart.
     moved: HashMap<LockId, (Database, Box<[u8]>)>,
     /// Databases that changed places: where the locks of a database stand now.
-    swaps: Swaps,
+    swaps: DatabaseSwaps,
     long_leases: LongLeases,
 }
 

@@ -106,7 +106,7 @@ impl<'a> NodeBench<'a> {
     /// Gives locks to those who wait for them.
     fn serve(&mut self) -> usize {
         let (mut served, mut keys_left) = (0, KEYS_PER_CALL);
-        while let Some((waiter, _, _)) = self.node.next_due(&mut keys_left) {
+        while let Some((waiter, _, _)) = self.node.next_ready(&mut keys_left) {
             // Only the first key has a line.
             let keys = &mut OneKey { name: self.names[0].as_bytes(), held: &mut self.table[0] };
             served += usize::from(self.node.serve(keys, waiter, &mut self.now).is_some());

@@ -71,7 +71,7 @@ impl Node {
             since: now,
             until: now.deadline_after(wait.wait_ms),
         };
-        let ahead = self.queues.enter(waiter)?;
+        let ahead = self.queues.enqueue(waiter)?;
         self.counters.waits += 1;
         let (left_ms, ticket) = self.holder(keyspace, clock);
         Ok(Reply::Queued { left_ms, position: ahead as u64 + 1, ticket })
@@ -100,7 +100,7 @@ impl Node {
         for key in 0..keyspace.count() {
             let name = keyspace.name(key);
             if self.queues.is_preceded(database, name, ticket, request.owner.bytes()) {
-                self.queues.note_free(database, name);
+                self.queues.mark_ready(database, name);
                 any = true;
             }
         }
@@ -110,19 +110,19 @@ impl Node {
     /// A request was granted at once: it waits no longer, and others learn its ticket.
     pub(super) fn granted_at_once(&mut self, keyspace: &impl Keyspace, request: &Acquire<'_>) {
         if !self.queues.is_empty() {
-            self.leave_line(keyspace, request.owner.bytes());
+            self.leave_queue(keyspace, request.owner.bytes());
         }
         if let Some(wait) = &request.wait {
             for key in 0..keyspace.count() {
                 if let Occupant::Lock(lock) = keyspace.occupant(key) {
-                    self.queues.holds(lock, wait.ticket);
+                    self.queues.set_holder(lock, wait.ticket);
                 }
             }
         }
     }
 
     /// Takes an owner out of the lines of the keys.
-    pub(super) fn leave_line(&mut self, keyspace: &impl Keyspace, owner: &[u8]) {
+    pub(super) fn leave_queue(&mut self, keyspace: &impl Keyspace, owner: &[u8]) {
         for key in 0..keyspace.count() {
             self.queues.leave(keyspace.database(), keyspace.name(key), owner);
         }
@@ -130,8 +130,8 @@ impl Node {
 
     /// Who is to be served next, and the keys that it waits for. Whoever asks opens them and calls
     /// [`serve`](Self::serve), until nobody is left, or no time: the search for somebody is taken off `keys_left`.
-    pub fn next_due(&mut self, keys_left: &mut usize) -> Option<(WaiterId, Database, Vec<Vec<u8>>)> {
-        let id = self.queues.next_due(keys_left)?;
+    pub fn next_ready(&mut self, keys_left: &mut usize) -> Option<(WaiterId, Database, Vec<Vec<u8>>)> {
+        let id = self.queues.next_ready(keys_left)?;
         let waiter = self.queues.waiter(id)?;
         Some((id, self.queues.database_of(waiter), waiter.keys.iter().map(|key| key.to_vec()).collect()))
     }
@@ -145,7 +145,7 @@ impl Node {
     ) -> Option<Announcement> {
         let waiter = self.queues.waiter(id)?.clone();
         if waiter.until <= clock.proven() {
-            self.queues.give_up(id);
+            self.queues.expire_waiter(id);
             return None;
         }
         // At the end of a quarantine all lines are looked at again.
@@ -189,13 +189,13 @@ impl Node {
 
     /// A connection has closed: nobody waits on it any longer.
     pub fn connection_closed(&mut self, connection: u64) {
-        self.queues.closed(connection);
+        self.queues.connection_closed(connection);
     }
 
     /// Something happened to a key that was not a command of this node: it may be free.
     pub fn key_changed(&mut self, database: Database, key: &[u8]) {
         if !self.queues.is_empty() {
-            self.queues.note_free(database, key);
+            self.queues.mark_ready(database, key);
         }
     }
 
@@ -207,7 +207,7 @@ impl Node {
 
     /// Whether somebody waits for a key.
     #[must_use]
-    pub fn is_awaited(&self, database: Database, key: &[u8]) -> bool {
+    pub fn has_waiters(&self, database: Database, key: &[u8]) -> bool {
         !self.queues.is_empty() && self.queues.waiting_for(database, key) > 0
     }
 
@@ -219,18 +219,18 @@ impl Node {
 
     /// Whether somebody may have to be served.
     #[must_use]
-    pub fn has_due(&self) -> bool {
-        self.queues.is_due()
+    pub fn has_ready(&self) -> bool {
+        self.queues.has_ready()
     }
 
     /// Whether there are still those to be let go whose connection has closed: the sweep does that.
     #[must_use]
-    pub fn has_leavers(&self) -> bool {
-        self.queues.is_closing()
+    pub fn has_closing(&self) -> bool {
+        self.queues.has_closing()
     }
 
     /// Sends everybody away who waits: this node is no longer the one to ask.
-    pub fn dismiss_waiters(&mut self) {
+    pub fn clear_waiters(&mut self) {
         self.queues.clear();
     }
 
@@ -264,12 +264,12 @@ impl Node {
 
     /// The first time at which somebody who waits needs attention.
     pub(super) fn next_attention(&self) -> Option<Millis> {
-        if self.queues.is_due() || self.queues.is_closing() {
+        if self.queues.has_ready() || self.queues.has_closing() {
             return Some(Millis(0));
         }
         let ends = self.queues.next_deadline()?;
         let quarantine_ends = Some(self.quarantine_until).filter(|until| *until > Millis(0));
-        [quarantine_ends, self.queues.retries_at()].into_iter().flatten().chain([ends]).min()
+        [quarantine_ends, self.queues.next_retry()].into_iter().flatten().chain([ends]).min()
     }
 
     /// Lets some of those go who have waited long enough, and looks at all lines when a quarantine is over. True if
@@ -279,10 +279,10 @@ impl Node {
         let now = clock.proven();
         if self.quarantine_until > Millis(0) && self.quarantine_until <= now {
             self.quarantine_until = Millis(0);
-            self.queues.note_all_free();
+            self.queues.mark_all_ready();
         }
         self.queues.retry(now);
-        self.queues.let_go(now)
+        self.queues.expire(now)
     }
 }
 
@@ -446,7 +446,7 @@ mod tests {
     fn nobody_overtakes() {
         let mut scene = queue();
         scene.node.delete(b"k");
-        // The key is free, but it is somebody's turn.
+        // The key is free, but it is somebody's position.
         assert_eq!(scene.send("4> ACQUIRE k d 10000"), Ok(Reply::Nil));
         assert_eq!(scene.heard(), ["three: grant 10 2 k"]);
         // A smaller ticket than all that wait goes first: here somebody waits for another key as well.
@@ -495,12 +495,12 @@ mod tests {
         assert_eq!(scene.position("2> MACQUIRE 2 x y b 10000 WAIT 20 60000 two"), 1);
         scene.send("1> RELEASE x a").unwrap();
         assert!(scene.heard().is_empty());
-        // Its turn keeps the key for it.
+        // Its position keeps the key for it.
         assert_eq!(scene.send("3> ACQUIRE x c 10000"), Ok(Reply::Nil));
         scene.send("1> RELEASE y a").unwrap();
         assert_eq!(scene.heard(), ["two: grant 20 2 x"]);
         assert_eq!(scene.fence("2> MEXTEND 2 x y b 10000"), 2);
-        // And when it leaves, others get their turn.
+        // And when it leaves, others get their position.
         scene.position("3> MACQUIRE 2 x z c 10000 WAIT 30 60000 three");
         scene.position("4> ACQUIRE z d 10000 WAIT 40 60000 four");
         scene.send("3> MRELEASE 2 x z c").unwrap();

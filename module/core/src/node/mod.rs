@@ -17,7 +17,7 @@ use crate::fault::Fault;
 use crate::fence::{self, Stripe, Stripes};
 use crate::grammar::{Acquire, Apply, Extend, Release};
 use crate::keyspace::{Effect, Keyspace, Occupant};
-use crate::queue::{DEFAULT_CLAIM_WINDOW_MS, Queues};
+use crate::queue::{DEFAULT_CLAIM_WINDOW_MS, WaitQueues};
 use crate::reply::Reply;
 use crate::request::{DEFAULT_MAX_TTL_MS, MAX_TTL_LIMIT_MS, Ttl};
 use crate::table::{LockId, LockTable, NewLock};
@@ -54,7 +54,7 @@ pub struct Node {
     locks: LockTable,
     stripes: Stripes,
     tombstones: Tombstones,
-    queues: Queues,
+    queues: WaitQueues,
     claim_window_ms: u64,
     counters: Counters,
     max_ttl_ms: u64,
@@ -89,7 +89,7 @@ impl Node {
             locks: LockTable::default(),
             stripes,
             tombstones: Tombstones::default(),
-            queues: Queues::default(),
+            queues: WaitQueues::default(),
             claim_window_ms: DEFAULT_CLAIM_WINDOW_MS,
             counters: Counters::default(),
             max_ttl_ms: DEFAULT_MAX_TTL_MS,
@@ -191,7 +191,7 @@ impl Node {
         if !self.owns_all(keyspace, request.owner.bytes(), clock)? {
             self.counters.stale_releases += 1;
             if !self.queues.is_empty() {
-                self.leave_line(keyspace, request.owner.bytes());
+                self.leave_queue(keyspace, request.owner.bytes());
             }
             let now = clock.latest();
             if let Some(connection) = keyspace.connection() {
@@ -533,7 +533,7 @@ impl Node {
             None => self.queues.claimed(id),
         }
         if !self.queues.is_empty() {
-            self.queues.note_free(keyspace.database(), keyspace.name(key));
+            self.queues.mark_ready(keyspace.database(), keyspace.name(key));
         }
     }
 

@@ -59,7 +59,7 @@ impl Node {
     pub fn expired(&mut self, lock: LockId, gone: Option<LockId>) {
         self.counters.expirations += 1;
         self.raise_past(lock, Stripe::of(self.locks.place(lock).1));
-        self.note_free_place(lock);
+        self.mark_key_ready(lock);
         self.reclaim_if(gone);
     }
 
@@ -75,22 +75,22 @@ impl Node {
         }
     }
 
-    fn note_free_place(&mut self, lock: LockId) {
+    fn mark_key_ready(&mut self, lock: LockId) {
         if !self.queues.is_empty() {
             let (database, key) = self.locks.place(lock);
-            self.queues.note_free(database, key);
+            self.queues.mark_ready(database, key);
         }
     }
 
     /// Forgets a lock whose value has left the keyspace.
     pub fn reclaim(&mut self, lock: LockId) {
-        self.note_free_place(lock);
+        self.mark_key_ready(lock);
         self.forget(lock);
     }
 
     /// Notes that any key may be free, as after a flush.
     pub fn all_keys_changed(&mut self) {
-        self.queues.note_all_free();
+        self.queues.mark_all_ready();
     }
 
     /// Whether this node could have granted a lock like this one. `RESTORE` and `MIGRATE` bring no other: a forged
@@ -227,7 +227,7 @@ impl Node {
     /// The state of this server under an id of its own, which does not vote: to be stored. The waiters are dismissed.
     #[must_use]
     pub fn without_vote(&mut self, reason: NonVoting, node_id: String, dataset: Dataset) -> DurableState {
-        self.dismiss_waiters();
+        self.clear_waiters();
         let state = self.state.without_vote(reason, node_id);
         state.following(dataset.id, dataset.highest_fence).unwrap_or(state)
     }

@@ -5,11 +5,11 @@ use std::collections::HashMap;
 
 /// Which number a database has now. What is kept by database is kept under the number that it had before any swap.
 #[derive(Debug, Default)]
-pub(crate) struct Swaps {
+pub(crate) struct DatabaseSwaps {
     now: HashMap<Database, Database>,
 }
 
-impl Swaps {
+impl DatabaseSwaps {
     /// Notes that two databases changed places.
     pub(crate) fn swap(&mut self, one: Database, other: Database) {
         let (from_one, from_other) = (self.before(one), self.before(other));
