@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use redlock_core::node::Sweep;
-use redlock_core::{LockId, Millis, NodeClock, Occupant};
+use redlock_core::{KeyState, LockId, Millis, NodeClock};
 
 use crate::ffi::context::Ctx;
 use crate::ffi::keys::{Intent, NamedKey};
@@ -137,7 +137,7 @@ enum Next {
 fn delete(ctx: Ctx<'_>, lock: LockId, database: u16, key: &[u8]) {
     if ctx.select(database) {
         let mut key = NamedKey::open(ctx, key, Intent::Change);
-        if key.occupant() == Occupant::Lock(lock) {
+        if key.key_state() == KeyState::Lock(lock) {
             let gone = key.delete();
             state::with(|state| state.node.expired(lock, gone));
             return;

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use redlock_core::reply::Value;
-use redlock_core::{MemoryNode, Millis, Occupant, Reply};
+use redlock_core::{KeyState, MemoryNode, Millis, Reply};
 
 use crate::{Answer, Clock, SOON, Server, Wire, eventually};
 
@@ -114,11 +114,11 @@ impl NodeUnderTest for CoreNode {
     }
 
     fn set_string(&mut self, key: &[u8]) {
-        self.node.plant(key, Occupant::ForeignString);
+        self.node.plant(key, KeyState::ForeignString);
     }
 
     fn set_list(&mut self, key: &[u8]) {
-        self.node.plant(key, Occupant::OtherType);
+        self.node.plant(key, KeyState::OtherType);
     }
 
     fn close(&mut self, connection: u64) {

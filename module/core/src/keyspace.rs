@@ -7,7 +7,7 @@ use crate::table::{Database, LockId};
 
 /// What stands under a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Occupant {
+pub enum KeyState {
     /// Nothing.
     Empty,
     /// A lock of this node; it may have run out.
@@ -37,7 +37,7 @@ pub trait Keyspace {
         Stripe::of(self.name(key))
     }
     /// What stands under a key.
-    fn occupant(&self, key: usize) -> Occupant;
+    fn key_state(&self, key: usize) -> KeyState;
     /// Puts a lock under a key, in place of whatever is there; tells the lock that is gone by that.
     fn put(&mut self, key: usize, lock: LockId) -> Option<LockId>;
     /// Removes what is under a key; tells the lock that is gone by that.

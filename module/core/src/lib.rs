@@ -40,7 +40,7 @@ pub mod tombstones;
 pub mod wheel;
 
 pub use fault::Fault;
-pub use keyspace::{Effect, Keyspace, Occupant};
+pub use keyspace::{Effect, KeyState, Keyspace};
 pub use memory::{Host, MemoryNode, NoHost};
 pub use node::Node;
 pub use reply::Reply;

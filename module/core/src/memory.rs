@@ -11,7 +11,7 @@ use crate::fault::Fault;
 use crate::fence::Stripes;
 use crate::grammar::{self, Keys};
 use crate::image::LockImage;
-use crate::keyspace::{Effect, Keyspace, Occupant};
+use crate::keyspace::{Effect, KeyState, Keyspace};
 use crate::node::{Announcement, Node, Role, Sweep};
 use crate::queue::KEYS_PER_STEP;
 use crate::reply::Reply;
@@ -45,24 +45,24 @@ impl Host for NoHost {
 #[derive(Debug)]
 pub struct MemoryNode<H = NoHost> {
     node: Node,
-    keys: HashMap<Vec<u8>, Occupant>,
+    keys: HashMap<Vec<u8>, KeyState>,
     announcements: Vec<Announcement>,
     host: H,
 }
 
 /// The keys of one command.
 struct View<'a, H> {
-    keys: &'a mut HashMap<Vec<u8>, Occupant>,
+    keys: &'a mut HashMap<Vec<u8>, KeyState>,
     host: &'a mut H,
     argv: &'a [&'a [u8]],
     words: Keys,
     connection: Option<u64>,
 }
 
-/// The lock that an occupant is.
-fn lock_of(occupant: Option<Occupant>) -> Option<LockId> {
-    match occupant {
-        Some(Occupant::Lock(lock)) => Some(lock),
+/// The lock that a key state names.
+fn lock_of(key_state: Option<KeyState>) -> Option<LockId> {
+    match key_state {
+        Some(KeyState::Lock(lock)) => Some(lock),
         _ => None,
     }
 }
@@ -84,13 +84,13 @@ impl<H: Host> Keyspace for View<'_, H> {
         self.argv.get(self.words.word(key)).copied().unwrap_or(&[])
     }
 
-    fn occupant(&self, key: usize) -> Occupant {
-        self.keys.get(self.name(key)).copied().unwrap_or(Occupant::Empty)
+    fn key_state(&self, key: usize) -> KeyState {
+        self.keys.get(self.name(key)).copied().unwrap_or(KeyState::Empty)
     }
 
     fn put(&mut self, key: usize, lock: LockId) -> Option<LockId> {
         let name = self.name(key).to_vec();
-        lock_of(self.keys.insert(name, Occupant::Lock(lock)))
+        lock_of(self.keys.insert(name, KeyState::Lock(lock)))
     }
 
     fn delete(&mut self, key: usize) -> Option<LockId> {
@@ -301,8 +301,8 @@ impl<H: Host> MemoryNode<H> {
     }
 
     /// Puts something under a key that is not a lock of this node.
-    pub fn plant(&mut self, key: &[u8], occupant: Occupant) {
-        let old = self.keys.insert(key.to_vec(), occupant);
+    pub fn plant(&mut self, key: &[u8], key_state: KeyState) {
+        let old = self.keys.insert(key.to_vec(), key_state);
         self.forget(old);
     }
 
@@ -326,7 +326,7 @@ impl<H: Host> MemoryNode<H> {
             match self.node.sweep(&mut now) {
                 Sweep::Expired(lock) => {
                     let (_, key) = self.node.place(lock);
-                    if self.keys.get(key) == Some(&Occupant::Lock(lock)) {
+                    if self.keys.get(key) == Some(&KeyState::Lock(lock)) {
                         let key = key.to_vec();
                         self.keys.remove(&key);
                         self.node.expired(lock, Some(lock));
@@ -349,8 +349,8 @@ impl<H: Host> MemoryNode<H> {
         run(&mut self.node, &mut view)
     }
 
-    fn forget(&mut self, occupant: Option<Occupant>) {
-        if let Some(lock) = lock_of(occupant) {
+    fn forget(&mut self, key_state: Option<KeyState>) {
+        if let Some(lock) = lock_of(key_state) {
             self.node.reclaim(lock);
         }
     }

@@ -5,7 +5,7 @@ use redlock_core::durable::DurableState;
 use redlock_core::fence::Stripe;
 use redlock_core::grammar::Keys;
 use redlock_core::table::Database;
-use redlock_core::{Effect, Fault, Keyspace, LockId, Occupant};
+use redlock_core::{Effect, Fault, KeyState, Keyspace, LockId};
 
 use super::api::server;
 use super::args::Args;
@@ -78,8 +78,8 @@ impl Keyspace for OneKey<'_> {
         self.stripe.unwrap_or_else(|| Stripe::of(self.name))
     }
 
-    fn occupant(&self, _: usize) -> Occupant {
-        self.open.occupant()
+    fn key_state(&self, _: usize) -> KeyState {
+        self.open.key_state()
     }
 
     fn put(&mut self, _: usize, lock: LockId) -> Option<LockId> {
@@ -149,8 +149,8 @@ impl Keyspace for ManyKeys<'_> {
         self.keys[key].stripe(0)
     }
 
-    fn occupant(&self, key: usize) -> Occupant {
-        self.keys[key].open.occupant()
+    fn key_state(&self, key: usize) -> KeyState {
+        self.keys[key].open.key_state()
     }
 
     fn put(&mut self, key: usize, lock: LockId) -> Option<LockId> {

@@ -12,7 +12,7 @@ use redlock_core::grammar;
 use redlock_core::node::Sweep;
 use redlock_core::request::MAX_TTL_LIMIT_MS;
 use redlock_core::table::Database;
-use redlock_core::{Effect, Fault, Keyspace, LockId, Millis, Node, Occupant};
+use redlock_core::{Effect, Fault, KeyState, Keyspace, LockId, Millis, Node};
 use std::collections::BTreeMap;
 
 const LONGEST_HISTORY: usize = 200;
@@ -144,8 +144,8 @@ impl Keyspace for View<'_> {
         self.names[key]
     }
 
-    fn occupant(&self, key: usize) -> Occupant {
-        self.keys.get(self.names[key]).copied().map_or(Occupant::Empty, Occupant::Lock)
+    fn key_state(&self, key: usize) -> KeyState {
+        self.keys.get(self.names[key]).copied().map_or(KeyState::Empty, KeyState::Lock)
     }
 
     fn put(&mut self, key: usize, lock: LockId) -> Option<LockId> {

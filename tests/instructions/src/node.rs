@@ -7,7 +7,7 @@ use redlock_core::durable::DurableState;
 use redlock_core::fence::Stripes;
 use redlock_core::node::Sweep;
 use redlock_core::table::Database;
-use redlock_core::{Effect, Fault, Keyspace, LockId, Millis, Node, Occupant, Reply, grammar};
+use redlock_core::{Effect, Fault, KeyState, Keyspace, LockId, Millis, Node, Reply, grammar};
 
 /// As many as the module serves at a time.
 const KEYS_PER_CALL: usize = 64;
@@ -23,7 +23,7 @@ const MAX_TTL_MS: u64 = 100_000;
 struct NodeBench<'a> {
     node: Node,
     names: &'a [String],
-    table: Vec<Occupant>,
+    table: Vec<KeyState>,
     now: Millis,
 }
 
@@ -35,7 +35,7 @@ fn names() -> Vec<String> {
 impl<'a> NodeBench<'a> {
     fn new(names: &'a [String]) -> Self {
         let node = Node::new(DurableState::new("0".repeat(40), 0), Stripes::default());
-        Self { node, names, table: vec![Occupant::Empty; KEYS], now: Millis::START }
+        Self { node, names, table: vec![KeyState::Empty; KEYS], now: Millis::START }
     }
 
     fn name(&self, key: usize) -> &'a [u8] {
@@ -91,8 +91,8 @@ impl<'a> NodeBench<'a> {
         loop {
             match self.node.sweep(&mut self.now) {
                 Sweep::Expired(lock) => {
-                    if let Some(held) = self.table.iter_mut().find(|held| **held == Occupant::Lock(lock)) {
-                        *held = Occupant::Empty;
+                    if let Some(held) = self.table.iter_mut().find(|held| **held == KeyState::Lock(lock)) {
+                        *held = KeyState::Empty;
                     }
                     self.node.expired(lock, Some(lock));
                     deleted += 1;
@@ -116,21 +116,21 @@ impl<'a> NodeBench<'a> {
 }
 
 /// Puts something in the place of what is there; the lock that is gone by that.
-fn replace(held: &mut Occupant, by: Occupant) -> Option<LockId> {
+fn replace(held: &mut KeyState, by: KeyState) -> Option<LockId> {
     match std::mem::replace(held, by) {
-        Occupant::Lock(gone) => Some(gone),
+        KeyState::Lock(gone) => Some(gone),
         _ => None,
     }
 }
 
 struct OneKey<'a> {
     name: &'a [u8],
-    held: &'a mut Occupant,
+    held: &'a mut KeyState,
 }
 
 struct EightKeys<'a> {
     names: &'a [String],
-    table: &'a mut [Occupant],
+    table: &'a mut [KeyState],
 }
 
 /// The parts of a keyspace that are alike wherever the keys are.
@@ -158,14 +158,14 @@ impl Keyspace for OneKey<'_> {
     fn name(&self, _: usize) -> &[u8] {
         self.name
     }
-    fn occupant(&self, _: usize) -> Occupant {
+    fn key_state(&self, _: usize) -> KeyState {
         *self.held
     }
     fn put(&mut self, _: usize, lock: LockId) -> Option<LockId> {
-        replace(self.held, Occupant::Lock(lock))
+        replace(self.held, KeyState::Lock(lock))
     }
     fn delete(&mut self, _: usize) -> Option<LockId> {
-        replace(self.held, Occupant::Empty)
+        replace(self.held, KeyState::Empty)
     }
     alike!();
 }
@@ -177,14 +177,14 @@ impl Keyspace for EightKeys<'_> {
     fn name(&self, key: usize) -> &[u8] {
         self.names[key].as_bytes()
     }
-    fn occupant(&self, key: usize) -> Occupant {
+    fn key_state(&self, key: usize) -> KeyState {
         self.table[key]
     }
     fn put(&mut self, key: usize, lock: LockId) -> Option<LockId> {
-        replace(&mut self.table[key], Occupant::Lock(lock))
+        replace(&mut self.table[key], KeyState::Lock(lock))
     }
     fn delete(&mut self, key: usize) -> Option<LockId> {
-        replace(&mut self.table[key], Occupant::Empty)
+        replace(&mut self.table[key], KeyState::Empty)
     }
     alike!();
 }

@@ -9,7 +9,7 @@ mod cases;
 
 use redlock_core::node::{Announcement, CHANNEL_PREFIX};
 use redlock_core::reply::Value;
-use redlock_core::{MemoryNode, Millis, Occupant, Reply};
+use redlock_core::{KeyState, MemoryNode, Millis, Reply};
 use std::collections::VecDeque;
 
 /// Runs a case; what the first line that goes wrong was answered.
@@ -34,8 +34,8 @@ fn broken_by(lines: &[&str]) -> Option<String> {
         match line.split_once(' ').expect("a line has two words") {
             ("pass", ms) => now = Millis(now.0 + ms.parse::<u64>().expect("milliseconds")),
             ("del", key) => drop(node.delete(key.as_bytes())),
-            ("string", key) => node.plant(key.as_bytes(), Occupant::ForeignString),
-            ("list", key) => node.plant(key.as_bytes(), Occupant::OtherType),
+            ("string", key) => node.plant(key.as_bytes(), KeyState::ForeignString),
+            ("list", key) => node.plant(key.as_bytes(), KeyState::OtherType),
             ("close", connection) => node.close(connection.parse().expect("a number"), now),
             ("heard", announcement) => {
                 node.sweep(now);

@@ -1,9 +1,9 @@
 //! Handing a lock on to whoever waits for it.
 
-use super::{Node, Standing};
+use super::{Node, Ownership};
 use crate::fault::Fault;
 use crate::grammar::{Acquire, Keys};
-use crate::keyspace::{Keyspace, Occupant};
+use crate::keyspace::{KeyState, Keyspace};
 use crate::proof::{GrantMessage, Stamped};
 use crate::queue::{Limits, Waiter, WaiterId};
 use crate::reply::Reply;
@@ -81,10 +81,10 @@ impl Node {
     fn holder(&self, keyspace: &impl Keyspace, clock: &mut impl NodeClock) -> (i64, u64) {
         let now = clock.proven();
         let left = |lock| i64::try_from(now.left_until(self.locks.deadline(lock))).unwrap_or(i64::MAX);
-        let holders = (0..keyspace.count()).filter_map(|key| match keyspace.occupant(key) {
-            Occupant::Lock(lock) => Some((left(lock), self.queues.ticket_of(lock))),
-            Occupant::ForeignString => Some((-1, 0)),
-            Occupant::Empty | Occupant::OtherType => None,
+        let holders = (0..keyspace.count()).filter_map(|key| match keyspace.key_state(key) {
+            KeyState::Lock(lock) => Some((left(lock), self.queues.ticket_of(lock))),
+            KeyState::ForeignString => Some((-1, 0)),
+            KeyState::Empty | KeyState::OtherType => None,
         });
         // Nobody knows when a foreign lock ends: that is longest.
         holders.max_by_key(|(left, _)| if *left < 0 { i64::MAX } else { *left }).unwrap_or_default()
@@ -114,7 +114,7 @@ impl Node {
         }
         if let Some(wait) = &request.wait {
             for key in 0..keyspace.count() {
-                if let Occupant::Lock(lock) = keyspace.occupant(key) {
+                if let KeyState::Lock(lock) = keyspace.key_state(key) {
                     self.queues.set_holder(lock, wait.ticket);
                 }
             }
@@ -167,7 +167,7 @@ impl Node {
         };
         let now = clock.latest();
         // Whoever is in the way is followed by another look.
-        let Standing::Open { has_locks } = self.standing(keyspace, owner.bytes(), clock).ok()? else {
+        let Ownership::Free { has_locks } = self.ownership(keyspace, owner.bytes(), clock).ok()? else {
             return None;
         };
         let fence = match self.grant(keyspace, &request, owner.bytes(), has_locks, now, clock) {
@@ -179,8 +179,8 @@ impl Node {
             }
         };
         self.counters.handoffs += 1;
-        let locks = (0..waiter.keys.len()).filter_map(|key| match keyspace.occupant(key) {
-            Occupant::Lock(lock) => Some(lock),
+        let locks = (0..waiter.keys.len()).filter_map(|key| match keyspace.key_state(key) {
+            KeyState::Lock(lock) => Some(lock),
             _ => None,
         });
         self.queues.served(id, locks);
@@ -298,7 +298,7 @@ mod tests {
     use crate::memory::MemoryNode;
     use crate::proof::Unverified;
     use crate::queue::Limits;
-    use crate::{Fault, Millis, Occupant, Reply};
+    use crate::{Fault, KeyState, Millis, Reply};
 
     /// A node, and a connection for every letter.
     struct Scene {
@@ -401,7 +401,7 @@ mod tests {
         scene.pass(1_000);
         let said = scene.send("4> ACQUIRE k d 10000 WAIT 15 60000 four");
         assert_eq!(said, Ok(Reply::Queued { left_ms: 9_000, position: 2, ticket: 5 }));
-        scene.node.plant(b"f", Occupant::ForeignString);
+        scene.node.plant(b"f", KeyState::ForeignString);
         let said = scene.send("4> ACQUIRE f d 10000 WAIT 15 60000 four");
         assert_eq!(said, Ok(Reply::Queued { left_ms: -1, position: 1, ticket: 0 }));
     }
@@ -435,7 +435,7 @@ mod tests {
         }
         // A string that a plain client had set is gone as well.
         let mut scene = Scene::new();
-        scene.node.plant(b"k", Occupant::ForeignString);
+        scene.node.plant(b"k", KeyState::ForeignString);
         scene.position("2> ACQUIRE k b 10000 WAIT 20 60000 two");
         scene.node.delete(b"k");
         scene.pass(0);
@@ -569,8 +569,8 @@ mod tests {
         assert!(refused(Limits { connection: 1, ..wide }, line).contains("on this connection"));
         let used = scene_bytes(&scene);
         let key = |length: usize| format!("3> ACQUIRE {} e 10000 WAIT 30 60000 three", "k".repeat(length));
-        scene.node.plant(&vec![b'k'; 4_097], Occupant::ForeignString);
-        scene.node.plant(&vec![b'k'; 4_096], Occupant::ForeignString);
+        scene.node.plant(&vec![b'k'; 4_097], KeyState::ForeignString);
+        scene.node.plant(&vec![b'k'; 4_096], KeyState::ForeignString);
         *scene.node.node_mut().waiter_limits_mut() = Limits { bytes: used + 4_096, ..wide };
         for line in [key(4_097), key(4_096)] {
             let said = scene.send(&line).unwrap_err().to_string();

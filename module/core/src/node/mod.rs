@@ -16,7 +16,7 @@ use crate::durable::{DurableState, NonVoting};
 use crate::fault::Fault;
 use crate::fence::{self, Stripe, Stripes};
 use crate::grammar::{Acquire, Apply, Extend, Release};
-use crate::keyspace::{Effect, Keyspace, Occupant};
+use crate::keyspace::{Effect, KeyState, Keyspace};
 use crate::queue::{DEFAULT_CLAIM_WINDOW_MS, WaitQueues};
 use crate::reply::Reply;
 use crate::request::{DEFAULT_MAX_TTL_MS, MAX_TTL_LIMIT_MS, Ttl};
@@ -69,16 +69,16 @@ pub struct Node {
 }
 
 /// How the keys of a command stand towards its owner.
-enum Standing {
+enum Ownership {
     /// The owner holds them all, as one lock with this fence.
-    Mine { fence: u64 },
+    Own { fence: u64 },
     /// Nobody else holds any of them.
-    Open {
+    Free {
         /// Locks stand there that have run out, or the owner's own.
         has_locks: bool,
     },
     /// Somebody else holds at least one.
-    Held,
+    Other,
 }
 
 impl Node {
@@ -117,9 +117,9 @@ impl Node {
         self.refuse_unless_voting()?;
         let now = clock.latest();
         let owner = request.owner.bytes();
-        match self.standing(keyspace, owner, clock)? {
-            Standing::Held => self.refuse(keyspace, request, clock),
-            Standing::Mine { fence } => {
+        match self.ownership(keyspace, owner, clock)? {
+            Ownership::Other => self.refuse(keyspace, request, clock),
+            Ownership::Own { fence } => {
                 // The same request again: the same lock, the same fence, at least as long.
                 self.refuse_unconfirmed(keyspace, clock)?;
                 self.reserve(keyspace, fence, request.ttl.ms())?;
@@ -130,11 +130,11 @@ impl Node {
                 }
                 Ok(Reply::Integer(fence))
             }
-            Standing::Open { .. } if self.is_preceded(keyspace, request) => {
+            Ownership::Free { .. } if self.is_preceded(keyspace, request) => {
                 self.refuse_in_quarantine(clock)?;
                 self.refuse(keyspace, request, clock)
             }
-            Standing::Open { has_locks } => {
+            Ownership::Free { has_locks } => {
                 let Some(fence) = self.grant(keyspace, request, owner, has_locks, now, clock)? else {
                     return Ok(Reply::Nil);
                 };
@@ -164,8 +164,8 @@ impl Node {
         }
         self.refuse_unconfirmed(keyspace, clock)?;
         // One number for all keys: the next holder of any of them gets a larger one.
-        let raised = |key| match keyspace.occupant(key) {
-            Occupant::Lock(id) => fence::raised(self.locks.fence(id), request.floor),
+        let raised = |key| match keyspace.key_state(key) {
+            KeyState::Lock(id) => fence::raised(self.locks.fence(id), request.floor),
             _ => 0,
         };
         let largest = (0..keyspace.count()).map(raised).max().unwrap_or(0);
@@ -213,7 +213,7 @@ impl Node {
     pub fn replay_release(&mut self, keyspace: &mut impl Keyspace, request: &Release<'_>) -> Reply {
         let owner = request.owner.bytes();
         for key in 0..keyspace.count() {
-            if let Occupant::Lock(id) = keyspace.occupant(key)
+            if let KeyState::Lock(id) = keyspace.key_state(key)
                 && self.locks.is_owned_by(id, owner)
             {
                 self.free(keyspace, key, request.floor);
@@ -252,8 +252,8 @@ impl Node {
         self.last_loaded = self.last_loaded.max(now);
         let granted = Millis(now.0.saturating_sub(request.held_ms.unwrap_or(0)));
         // An extension says how many there were and leaves the label out; a grant does neither.
-        if let (Occupant::Lock(id), Some(extensions), None) =
-            (keyspace.occupant(0), request.extensions, request.label)
+        if let (KeyState::Lock(id), Some(extensions), None) =
+            (keyspace.key_state(0), request.extensions, request.label)
             && self.locks.is_owned_by(id, owner)
         {
             self.locks.set_fence(id, request.fence);
@@ -285,9 +285,9 @@ impl Node {
     /// A key of another type.
     pub fn inspect(&self, keyspace: &impl Keyspace, clock: &mut impl NodeClock) -> Result<Reply, Fault> {
         let now = clock.proven();
-        match keyspace.occupant(0) {
-            Occupant::OtherType => Err(Fault::WrongType),
-            Occupant::Lock(id) if !self.has_expired(id, clock) => Ok(Reply::Map(vec![
+        match keyspace.key_state(0) {
+            KeyState::OtherType => Err(Fault::WrongType),
+            KeyState::Lock(id) if !self.has_expired(id, clock) => Ok(Reply::Map(vec![
                 ("fence", self.locks.fence(id).into()),
                 ("label", self.locks.label(id).into()),
                 ("pttl", now.left_until(self.locks.deadline(id)).into()),
@@ -322,37 +322,37 @@ impl Node {
         ])
     }
 
-    fn standing(
+    fn ownership(
         &self,
         keyspace: &impl Keyspace,
         owner: &[u8],
         clock: &mut impl NodeClock,
-    ) -> Result<Standing, Fault> {
+    ) -> Result<Ownership, Fault> {
         let mut held = false;
         let mut open = false;
         let mut has_locks = false;
         let mut fences = None::<(u64, u64)>;
         for key in 0..keyspace.count() {
-            match keyspace.occupant(key) {
-                Occupant::OtherType => return Err(Fault::WrongType),
-                Occupant::ForeignString => held = true,
-                Occupant::Empty => open = true,
-                Occupant::Lock(id) if self.has_expired(id, clock) => (open, has_locks) = (true, true),
-                Occupant::Lock(id) if self.locks.is_owned_by(id, owner) => {
+            match keyspace.key_state(key) {
+                KeyState::OtherType => return Err(Fault::WrongType),
+                KeyState::ForeignString => held = true,
+                KeyState::Empty => open = true,
+                KeyState::Lock(id) if self.has_expired(id, clock) => (open, has_locks) = (true, true),
+                KeyState::Lock(id) if self.locks.is_owned_by(id, owner) => {
                     has_locks = true;
                     let fence = self.locks.fence(id);
                     let (least, most) = fences.unwrap_or((fence, fence));
                     fences = Some((least.min(fence), most.max(fence)));
                 }
-                Occupant::Lock(_) => held = true,
+                KeyState::Lock(_) => held = true,
             }
         }
         Ok(match fences {
-            _ if held => Standing::Held,
-            Some((least, most)) if !open && least == most => Standing::Mine { fence: most },
+            _ if held => Ownership::Other,
+            Some((least, most)) if !open && least == most => Ownership::Own { fence: most },
             // Keys of which only some are held, or that were taken one by one, get a new number
             // together: an old one could be confirmed for a key that somebody held in between.
-            _ => Standing::Open { has_locks },
+            _ => Ownership::Free { has_locks },
         })
     }
 
@@ -364,10 +364,10 @@ impl Node {
     ) -> Result<bool, Fault> {
         let mut all = true;
         for key in 0..keyspace.count() {
-            all &= match keyspace.occupant(key) {
-                Occupant::OtherType => return Err(Fault::WrongType),
-                Occupant::Lock(id) => self.locks.is_owned_by(id, owner) && !self.has_expired(id, clock),
-                Occupant::Empty | Occupant::ForeignString => false,
+            all &= match keyspace.key_state(key) {
+                KeyState::OtherType => return Err(Fault::WrongType),
+                KeyState::Lock(id) => self.locks.is_owned_by(id, owner) && !self.has_expired(id, clock),
+                KeyState::Empty | KeyState::ForeignString => false,
             };
         }
         Ok(all)
@@ -398,7 +398,7 @@ impl Node {
             let next = self.stripes.next(keyspace.stripe(key), request.floor);
             fence = fence.max(next.ok_or(Fault::FenceExhausted)?);
             // A lock that came here from another name has the numbers of that name.
-            if has_locks && let Occupant::Lock(old) = keyspace.occupant(key) {
+            if has_locks && let KeyState::Lock(old) = keyspace.key_state(key) {
                 fence = fence.max(self.locks.fence(old) + 1);
             }
         }
@@ -411,7 +411,7 @@ impl Node {
         self.reserve(keyspace, fence, request.ttl.ms())?;
         for key in 0..keys {
             let (mut deadline, mut lease_ms) = (now.deadline_after(request.ttl.ms()), request.ttl.ms());
-            if has_locks && let Occupant::Lock(old) = keyspace.occupant(key) {
+            if has_locks && let KeyState::Lock(old) = keyspace.key_state(key) {
                 if self.has_expired(old, clock) {
                     self.counters.expirations += 1;
                 } else {
@@ -472,8 +472,8 @@ impl Node {
         if self.quarantine_until == Millis(0) {
             return Ok(());
         }
-        let is_unconfirmed = |key| match keyspace.occupant(key) {
-            Occupant::Lock(id) => self.locks.granted(id) <= self.last_loaded,
+        let is_unconfirmed = |key| match keyspace.key_state(key) {
+            KeyState::Lock(id) => self.locks.granted(id) <= self.last_loaded,
             _ => false,
         };
         if (0..keyspace.count()).any(is_unconfirmed) { self.refuse_in_quarantine(clock) } else { Ok(()) }
@@ -501,7 +501,7 @@ impl Node {
         ttl: Ttl,
         now: Millis,
     ) {
-        let Occupant::Lock(id) = keyspace.occupant(key) else { return };
+        let KeyState::Lock(id) = keyspace.key_state(key) else { return };
         self.queues.claimed(id);
         let extensions = count(self.locks.extensions(id));
         self.locks.set_fence(id, fence);
@@ -514,7 +514,7 @@ impl Node {
     }
 
     fn free(&mut self, keyspace: &mut impl Keyspace, key: usize, floor: u64) {
-        let Occupant::Lock(id) = keyspace.occupant(key) else { return };
+        let KeyState::Lock(id) = keyspace.key_state(key) else { return };
         let renamed = !self.locks.is_at(id, keyspace.name(key));
         if floor > 0 || renamed {
             let stripe = keyspace.stripe(key);

@@ -5,17 +5,17 @@ use crate::catalog::Verb;
 use crate::durable::Dataset;
 use crate::grammar;
 use crate::image::LockImage;
-use crate::keyspace::{Effect, Occupant};
+use crate::keyspace::{Effect, KeyState};
 use crate::memory::MemoryNode;
 use crate::table::{Database, LockId};
 
 /// A keyspace of one key that nobody sweeps.
-struct SingleKey(Occupant);
+struct SingleKey(KeyState);
 
 impl SingleKey {
-    fn now_has(&mut self, occupant: Occupant) -> Option<LockId> {
-        match std::mem::replace(&mut self.0, occupant) {
-            Occupant::Lock(gone) => Some(gone),
+    fn now_has(&mut self, key_state: KeyState) -> Option<LockId> {
+        match std::mem::replace(&mut self.0, key_state) {
+            KeyState::Lock(gone) => Some(gone),
             _ => None,
         }
     }
@@ -34,14 +34,14 @@ impl Keyspace for SingleKey {
     fn name(&self, _: usize) -> &[u8] {
         b"k"
     }
-    fn occupant(&self, _: usize) -> Occupant {
+    fn key_state(&self, _: usize) -> KeyState {
         self.0
     }
     fn put(&mut self, _: usize, lock: LockId) -> Option<LockId> {
-        self.now_has(Occupant::Lock(lock))
+        self.now_has(KeyState::Lock(lock))
     }
     fn delete(&mut self, _: usize) -> Option<LockId> {
-        self.now_has(Occupant::Empty)
+        self.now_has(KeyState::Empty)
     }
     fn store(&mut self, _: &DurableState) -> Result<(), Fault> {
         Ok(())
@@ -60,7 +60,7 @@ fn acquire(node: &mut Node, keys: &mut SingleKey, owner: &[u8], mut now: Millis)
 
 #[test]
 fn a_lock_that_has_run_out_is_over_before_it_is_swept() {
-    let (mut node, mut keys) = (node(), SingleKey(Occupant::Empty));
+    let (mut node, mut keys) = (node(), SingleKey(KeyState::Empty));
     let granted = Millis::START;
     assert_eq!(acquire(&mut node, &mut keys, b"a", granted), Ok(Reply::Integer(1)));
     let mut over = granted.deadline_after(1_000);
@@ -68,13 +68,13 @@ fn a_lock_that_has_run_out_is_over_before_it_is_swept() {
     assert_eq!(node.extend(&mut keys, &extend, &mut over), Ok(Reply::Nil));
     let release = grammar::release(Verb::Release, &[b"", b"k", b"a"]).unwrap();
     assert_eq!(node.release(&mut keys, &release, &mut over), Ok(Reply::Integer(0)));
-    assert!(matches!(keys.0, Occupant::Lock(_)), "it still stands there");
+    assert!(matches!(keys.0, KeyState::Lock(_)), "it still stands there");
     assert_eq!(acquire(&mut node, &mut keys, b"b", over), Ok(Reply::Integer(2)));
 }
 
 #[test]
 fn a_shorter_reason_to_wait_does_not_end_a_longer_one() {
-    let (mut node, mut keys) = (node(), SingleKey(Occupant::Empty));
+    let (mut node, mut keys) = (node(), SingleKey(KeyState::Empty));
     let mut now = Millis::START;
     node.quarantine(500, &mut now);
     node.quarantine(20, &mut now);
@@ -123,8 +123,8 @@ impl Keyspace for FallibleDisk {
     fn name(&self, _: usize) -> &[u8] {
         b"k"
     }
-    fn occupant(&self, key: usize) -> Occupant {
-        self.keys.occupant(key)
+    fn key_state(&self, key: usize) -> KeyState {
+        self.keys.key_state(key)
     }
     fn put(&mut self, key: usize, lock: LockId) -> Option<LockId> {
         self.keys.put(key, lock)
@@ -159,7 +159,7 @@ fn an_unsaved_state_is_stored_before_anything_is_granted() {
     assert!(unsaved.highest() > high.fence && unsaved.longest_lease_ms >= high.left_ms, "{unsaved:?}");
     node.set_unsaved_state(unsaved.clone());
     node.load(0, b"elsewhere", &high, &mut now).unwrap();
-    let mut disk = FallibleDisk { keys: SingleKey(Occupant::Empty), is_full: true, stored: None };
+    let mut disk = FallibleDisk { keys: SingleKey(KeyState::Empty), is_full: true, stored: None };
     // A fence and a lease far below the unsaved ones.
     let request = grammar::acquire(Verb::Acquire, &[b"", b"k", b"mine", b"1000"], 10_000).unwrap();
     assert_eq!(node.acquire(&mut disk, &request, &mut now), Err(Fault::NotStored));
@@ -174,7 +174,7 @@ fn an_unsaved_state_is_stored_before_anything_is_granted() {
 #[test]
 fn a_longer_lease_is_stored_before_it_is_granted() {
     let (mut node, mut now) = (node(), Millis::START);
-    let mut disk = FallibleDisk { keys: SingleKey(Occupant::Empty), is_full: false, stored: None };
+    let mut disk = FallibleDisk { keys: SingleKey(KeyState::Empty), is_full: false, stored: None };
     for ttl_ms in [1_000, 60_000] {
         let ttl = ttl_ms.to_string();
         let request = grammar::acquire(Verb::Acquire, &[b"", b"k", b"me", ttl.as_bytes()], 100_000).unwrap();
@@ -205,7 +205,7 @@ fn non_voting(reason: NonVoting) -> MemoryNode {
 fn a_non_voting_node_grants_and_extends_nothing_and_answers_the_rest() {
     let (mut memory, mut now) = (non_voting(NonVoting::Replica), Millis::START);
     let lock = memory.node_mut().load(0, b"k", &image(7, 10_000), &mut now).unwrap();
-    memory.plant(b"k", Occupant::Lock(lock));
+    memory.plant(b"k", KeyState::Lock(lock));
     for line in [
         "REDLOCK.ACQUIRE free me 1000",
         "REDLOCK.ACQUIRE k me 1000",
@@ -256,14 +256,14 @@ fn nothing_changes_when_the_state_of_an_admitted_node_cannot_be_stored() {
 fn a_loaded_lock_raises_the_fences_of_its_key() {
     let (mut memory, mut now) = (MemoryNode::new("me"), Millis::START);
     let lock = memory.node_mut().load(0, b"k", &image(77, 10_000), &mut now).unwrap();
-    memory.plant(b"k", Occupant::Lock(lock));
+    memory.plant(b"k", KeyState::Lock(lock));
     assert_eq!(send(&mut memory, "REDLOCK.RELEASE k theirs", now), Ok(Reply::Integer(1)));
     assert_eq!(send(&mut memory, "REDLOCK.ACQUIRE k me 1000", now), Ok(Reply::Integer(78)));
 }
 
 #[test]
 fn a_lock_that_a_replica_copies_raises_the_fences_of_its_key() {
-    let (mut node, mut keys, mut now) = (node(), SingleKey(Occupant::Empty), Millis::START);
+    let (mut node, mut keys, mut now) = (node(), SingleKey(KeyState::Empty), Millis::START);
     let apply = grammar::apply(&[b"REDLOCK.APPLY", b"k", b"theirs", b"77", b"1000"]).unwrap();
     node.apply(&mut keys, &apply, &mut now).unwrap();
     let release = grammar::release(Verb::Release, &[b"", b"k", b"theirs"]).unwrap();
@@ -277,7 +277,7 @@ fn in_quarantine_a_loaded_lock_is_not_prolonged_and_can_be_released() {
     assert!(send(&mut memory, "REDLOCK.ACQUIRE before me 1000", now).is_ok());
     memory.crash(now);
     let lock = memory.node_mut().load(0, b"k", &image(7, 10_000), &mut now).unwrap();
-    memory.plant(b"k", Occupant::Lock(lock));
+    memory.plant(b"k", KeyState::Lock(lock));
     for line in ["REDLOCK.EXTEND k theirs 1000", "REDLOCK.ACQUIRE k theirs 1000"] {
         assert!(matches!(send(&mut memory, line, now), Err(Fault::Quarantine { .. })), "{line}");
     }

@@ -7,7 +7,7 @@ use crate::Weakness;
 use crate::client::name;
 use redlock_core::durable::{Dataset, DurableState, FileId, NonVoting};
 use redlock_core::image::LockImage;
-use redlock_core::{Host, Millis, Occupant};
+use redlock_core::{Host, KeyState, Millis};
 
 /// How a server ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -211,7 +211,7 @@ impl World<'_> {
                 }
             }
             let lock = sim.memory.node_mut().load(0, key, image, &mut at).expect("room for a lock");
-            sim.memory.plant(key, Occupant::Lock(lock));
+            sim.memory.plant(key, KeyState::Lock(lock));
         }
         let has_locks = sim.memory.node().held() > 0;
         let dataset = Dataset { id: data.id, has_locks, highest_fence: data.highest_fence };
