@@ -4,7 +4,7 @@
 //! itself (`DEL`, expiry of a plain client's lock) and connections that close are noted when they happen and
 //! looked at a moment later: inside of the server's own work nothing may be written.
 
-use redlock_core::node::Announcement;
+use redlock_core::node::GrantPush;
 
 use crate::ffi::context::Ctx;
 use crate::ffi::events;
@@ -37,9 +37,9 @@ fn serve_ready(state: &mut State, ctx: Ctx<'_>) {
             continue;
         }
         let mut keys = NamedKeys::open(ctx, database, names);
-        let announcement = state.node.serve(&mut keys, waiter, &mut state.clock);
+        let push = state.node.serve(&mut keys, waiter, &mut state.clock);
         drop(keys);
-        if let Some(Announcement { channel, message }) = announcement {
+        if let Some(GrantPush { channel, message }) = push {
             ctx.publish(&channel, &message);
             let claim_window_ms = state.node.claim_window_ms();
             sweep::wake_by(state, ctx, claim_window_ms);

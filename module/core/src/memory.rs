@@ -12,7 +12,7 @@ use crate::fence::Stripes;
 use crate::grammar::{self, Keys};
 use crate::image::LockImage;
 use crate::keyspace::{Effect, KeyState, Keyspace};
-use crate::node::{Announcement, Node, Role, Sweep};
+use crate::node::{GrantPush, Node, Role, Sweep};
 use crate::queue::KEYS_PER_STEP;
 use crate::reply::Reply;
 use crate::table::{Database, LockId};
@@ -46,7 +46,7 @@ impl Host for NoHost {
 pub struct MemoryNode<H = NoHost> {
     node: Node,
     keys: HashMap<Vec<u8>, KeyState>,
-    announcements: Vec<Announcement>,
+    pushes: Vec<GrantPush>,
     host: H,
 }
 
@@ -124,12 +124,7 @@ impl<H: Host> MemoryNode<H> {
     /// A node with this state, which its host has stored, that holds nothing.
     #[must_use]
     pub fn hosted(state: DurableState, host: H) -> Self {
-        Self {
-            node: Node::new(state, Stripes::default()),
-            keys: HashMap::new(),
-            announcements: Vec::new(),
-            host,
-        }
+        Self { node: Node::new(state, Stripes::default()), keys: HashMap::new(), pushes: Vec::new(), host }
     }
 
     /// What is around the node.
@@ -167,8 +162,8 @@ impl<H: Host> MemoryNode<H> {
     }
 
     /// What was announced to those who wait since the last time this was asked, in order.
-    pub fn take_announcements(&mut self) -> Vec<Announcement> {
-        std::mem::take(&mut self.announcements)
+    pub fn take_pushes(&mut self) -> Vec<GrantPush> {
+        std::mem::take(&mut self.pushes)
     }
 
     /// Lets nobody wait on a connection any longer that is closed.
@@ -184,8 +179,8 @@ impl<H: Host> MemoryNode<H> {
             let Some((waiter, _, keys)) = self.node.next_ready(&mut keys_left) else { continue };
             let argv: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
             let words = Keys::Many((0..argv.len()).collect());
-            let announcement = self.on(&argv, words, None, |node, keys| node.serve(keys, waiter, &mut now));
-            self.announcements.extend(announcement);
+            let push = self.on(&argv, words, None, |node, keys| node.serve(keys, waiter, &mut now));
+            self.pushes.extend(push);
         }
     }
 
@@ -284,7 +279,7 @@ impl<H: Host> MemoryNode<H> {
         node.set_max_ttl_ms(self.node.max_ttl_ms());
         self.node = node;
         self.keys.clear();
-        self.announcements.clear();
+        self.pushes.clear();
         if wait_ms > 0 {
             self.node.quarantine(wait_ms, &mut now);
         }

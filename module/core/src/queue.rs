@@ -78,7 +78,7 @@ pub struct Waiter {
     pub label: Box<[u8]>,
     /// Where the grant is announced.
     pub channel: Box<[u8]>,
-    /// What the announcement is to repeat, along with how long the waiter waited since it said so.
+    /// What the push is to repeat, along with how long the waiter waited since it said so.
     pub stamp: Option<u64>,
     /// The least time that it needs to claim what it is given; 0 for no wish.
     pub claim_ms: u64,

@@ -7,7 +7,7 @@
 #[path = "../../src/cases.rs"]
 mod cases;
 
-use redlock_core::node::{Announcement, CHANNEL_PREFIX};
+use redlock_core::node::{CHANNEL_PREFIX, GrantPush};
 use redlock_core::reply::Value;
 use redlock_core::{KeyState, MemoryNode, Millis, Reply};
 use std::collections::VecDeque;
@@ -37,11 +37,11 @@ fn broken_by(lines: &[&str]) -> Option<String> {
             ("string", key) => node.plant(key.as_bytes(), KeyState::ForeignString),
             ("list", key) => node.plant(key.as_bytes(), KeyState::OtherType),
             ("close", connection) => node.close(connection.parse().expect("a number"), now),
-            ("heard", announcement) => {
+            ("heard", push) => {
                 node.sweep(now);
-                said.extend(node.take_announcements());
+                said.extend(node.take_pushes());
                 let heard = said.pop_front().map_or_else(|| "nothing".to_owned(), |said| told(&said));
-                if heard != announcement {
+                if heard != push {
                     return Some(format!("{line}, not {heard}"));
                 }
             }
@@ -52,7 +52,7 @@ fn broken_by(lines: &[&str]) -> Option<String> {
 }
 
 /// An announcement as the table has it.
-fn told(said: &Announcement) -> String {
+fn told(said: &GrantPush) -> String {
     let channel = said.channel.strip_prefix(CHANNEL_PREFIX).unwrap_or_default();
     format!("{} {}", String::from_utf8_lossy(channel), String::from_utf8_lossy(&said.message))
 }

@@ -13,7 +13,7 @@ use crate::time::{Millis, NodeClock};
 
 /// What a waiter is told on its channel: that a lock is its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Announcement {
+pub struct GrantPush {
     /// The channel's full name.
     pub channel: Vec<u8>,
     /// What is said there, signed with the owner ([`proof`](crate::proof)). Never the owner: others may listen.
@@ -142,7 +142,7 @@ impl Node {
         keyspace: &mut impl Keyspace,
         id: WaiterId,
         clock: &mut impl NodeClock,
-    ) -> Option<Announcement> {
+    ) -> Option<GrantPush> {
         let waiter = self.queues.waiter(id)?.clone();
         if waiter.until <= clock.proven() {
             self.queues.expire_waiter(id);
@@ -184,7 +184,7 @@ impl Node {
             _ => None,
         });
         self.queues.served(id, locks);
-        Some(announcement(&waiter, fence, clock.proven().since(waiter.since), claim_ms))
+        Some(grant_push(&waiter, fence, clock.proven().since(waiter.since), claim_ms))
     }
 
     /// A connection has closed: nobody waits on it any longer.
@@ -286,11 +286,11 @@ impl Node {
     }
 }
 
-fn announcement(waiter: &Waiter, fence: u64, waited_ms: u64, claim_ms: u64) -> Announcement {
+fn grant_push(waiter: &Waiter, fence: u64, waited_ms: u64, claim_ms: u64) -> GrantPush {
     let key = waiter.keys.first().map(AsRef::as_ref).unwrap_or_default();
     let stamped = waiter.stamp.map(|stamp| Stamped { stamp, waited_ms, claim_ms });
     let message = GrantMessage { ticket: waiter.ticket, fence, stamped, key }.sign(&waiter.owner);
-    Announcement { channel: [CHANNEL_PREFIX, &waiter.channel].concat(), message }
+    GrantPush { channel: [CHANNEL_PREFIX, &waiter.channel].concat(), message }
 }
 
 #[cfg(test)]
@@ -337,7 +337,7 @@ mod tests {
         }
 
         fn heard(&mut self) -> Vec<String> {
-            let said = self.node.take_announcements().into_iter();
+            let said = self.node.take_pushes().into_iter();
             said.map(|said| {
                 let channel = String::from_utf8(said.channel).unwrap();
                 let message = unsigned(&said.message);

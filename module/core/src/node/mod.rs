@@ -8,7 +8,7 @@ mod handoff;
 mod tests;
 mod upkeep;
 
-pub use handoff::{Announcement, CHANNEL_PREFIX};
+pub use handoff::{CHANNEL_PREFIX, GrantPush};
 pub use upkeep::Sweep;
 
 use crate::counters::Counters;
