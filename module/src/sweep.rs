@@ -94,7 +94,7 @@ fn sweep(ctx: Ctx<'_>) {
         // The state is closed while a key is deleted: the server calls back.
         let step = state::with(|state| match state.node.sweep(&mut state.clock) {
             Sweep::Expired(lock) => {
-                let (database, key) = state.node.place(lock);
+                let (database, key) = state.node.location(lock);
                 Next::Delete(lock, database, key.to_vec())
             }
             Sweep::Busy => Next::Again,

@@ -68,7 +68,7 @@ pub enum Effect<'a> {
         label: &'a [u8],
     },
     /// The owner's lock of the key goes on.
-    Prolonged {
+    Extended {
         /// The key's number in the command.
         key: usize,
         /// Whose, as spelled.

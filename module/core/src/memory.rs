@@ -104,7 +104,7 @@ impl<H: Host> Keyspace for View<'_, H> {
 
     fn replicate(&mut self, effect: Effect<'_>) {
         let key = match effect {
-            Effect::Granted { key, .. } | Effect::Prolonged { key, .. } => key,
+            Effect::Granted { key, .. } | Effect::Extended { key, .. } => key,
             Effect::Dataset { .. } | Effect::Released => 0,
         };
         let name = self.argv.get(self.words.word(key)).copied().unwrap_or(&[]);
@@ -320,7 +320,7 @@ impl<H: Host> MemoryNode<H> {
         loop {
             match self.node.sweep(&mut now) {
                 Sweep::Expired(lock) => {
-                    let (_, key) = self.node.place(lock);
+                    let (_, key) = self.node.location(lock);
                     if self.keys.get(key) == Some(&KeyState::Lock(lock)) {
                         let key = key.to_vec();
                         self.keys.remove(&key);

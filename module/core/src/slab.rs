@@ -11,7 +11,7 @@
 const GRAIN: usize = 4;
 
 /// The most slots a page has; a page of small slots stays at a few kilobytes.
-const MOST_SLOTS: usize = 64;
+const MAX_SLOTS: usize = 64;
 
 /// A page aims at no more bytes than this, unless a single slot needs more.
 const PAGE_BYTES: usize = 16 * 1024;
@@ -20,7 +20,7 @@ const PAGE_BYTES: usize = 16 * 1024;
 const NO_SLOT: u16 = u16::MAX;
 
 /// The most pages there can be: names of slots stay below 2^31.
-const MOST_PAGES: usize = (1 << 31) / MOST_SLOTS - 1;
+const MAX_PAGES: usize = (1 << 31) / MAX_SLOTS - 1;
 
 /// The name of a slot. Reused once the slot was removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -40,22 +40,22 @@ impl SlotId {
     }
 
     fn new(page: usize, slot: usize) -> Option<Self> {
-        let name = page * MOST_SLOTS + slot + 1;
-        if page < MOST_PAGES { u32::try_from(name).ok().map(Self) } else { None }
+        let name = page * MAX_SLOTS + slot + 1;
+        if page < MAX_PAGES { u32::try_from(name).ok().map(Self) } else { None }
     }
 
     fn page(self) -> usize {
-        (self.0 as usize).wrapping_sub(1) / MOST_SLOTS
+        (self.0 as usize).wrapping_sub(1) / MAX_SLOTS
     }
 
     fn slot(self) -> usize {
-        (self.0 as usize).wrapping_sub(1) % MOST_SLOTS
+        (self.0 as usize).wrapping_sub(1) % MAX_SLOTS
     }
 }
 
 /// Slots of one size.
 #[derive(Debug)]
-struct Page {
+struct SlabPage {
     /// Empty when the page was given back.
     bytes: Box<[u8]>,
     slot_bytes: usize,
@@ -63,13 +63,13 @@ struct Page {
     used: usize,
     first_free: u16,
     /// Where the page stands among the pages of its class that have room.
-    place: Option<usize>,
+    roomy_index: Option<usize>,
 }
 
 /// A store of byte slots.
 #[derive(Debug, Default)]
 pub struct Slab {
-    pages: Vec<Page>,
+    pages: Vec<SlabPage>,
     /// Numbers of pages that were given back.
     vacant: Vec<usize>,
     /// For each size class the pages that have room, the one to use next last.
@@ -100,7 +100,7 @@ impl Slab {
     /// Whether so many more slots can be had, whatever their sizes.
     #[must_use]
     pub fn has_room_for(&self, slots: usize) -> bool {
-        self.pages.len() + slots < MOST_PAGES
+        self.pages.len() + slots < MAX_PAGES
     }
 
     /// A new slot of at least `bytes`, and its content, which is undefined; `None` when all names are taken.
@@ -119,7 +119,7 @@ impl Slab {
         page.first_free = u16::from_le_bytes(*content.first_chunk()?);
         page.used += 1;
         if page.first_free == NO_SLOT {
-            page.place = None;
+            page.roomy_index = None;
             self.roomy[class].pop();
         }
         self.len += 1;
@@ -142,7 +142,7 @@ impl Slab {
         page.first_free = u16::try_from(slot).unwrap_or(NO_SLOT);
         page.used -= 1;
         self.len -= 1;
-        if page.used == 0 || page.place.is_none() {
+        if page.used == 0 || page.roomy_index.is_none() {
             self.make_roomy(number);
         }
     }
@@ -151,19 +151,19 @@ impl Slab {
     fn make_roomy(&mut self, number: usize) {
         let page = &mut self.pages[number];
         let class = class_of(page.slot_bytes);
-        let place = match page.place {
-            Some(place) => place,
+        let roomy_index = match page.roomy_index {
+            Some(roomy_index) => roomy_index,
             None => {
-                let place = self.roomy[class].len();
-                page.place = Some(place);
+                let roomy_index = self.roomy[class].len();
+                page.roomy_index = Some(roomy_index);
                 self.roomy[class].push(number);
-                place
+                roomy_index
             }
         };
         // One page with room stays, so that a lock taken and freed again and again costs no page. A
         // page of a single slot is made to measure and fits nothing else.
         if page.used == 0 && (page.slots == 1 || self.roomy[class].len() > 1) {
-            self.give_back(number, class, place);
+            self.free_page(number, class, roomy_index);
         }
     }
 
@@ -194,15 +194,15 @@ impl Slab {
         // A slot too big to share a page has exactly its bytes: its length is then its content's.
         let shared = PAGE_BYTES / (class * GRAIN).max(1);
         let (slot_bytes, slots) =
-            if shared < 2 { (bytes, 1) } else { (class * GRAIN, shared.min(MOST_SLOTS)) };
+            if shared < 2 { (bytes, 1) } else { (class * GRAIN, shared.min(MAX_SLOTS)) };
         let mut content = vec![0; slot_bytes * slots].into_boxed_slice();
         for slot in 0..slots {
             let next = if slot + 1 < slots { u16::try_from(slot + 1).unwrap_or(NO_SLOT) } else { NO_SLOT };
             content[slot * slot_bytes..slot * slot_bytes + 2].copy_from_slice(&next.to_le_bytes());
         }
         self.page_bytes += content.len();
-        let place = Some(self.roomy[class].len());
-        let page = Page { bytes: content, slot_bytes, slots, used: 0, first_free: 0, place };
+        let roomy_index = Some(self.roomy[class].len());
+        let page = SlabPage { bytes: content, slot_bytes, slots, used: 0, first_free: 0, roomy_index };
         let number = match self.vacant.pop() {
             Some(number) => {
                 self.pages[number] = page;
@@ -217,20 +217,20 @@ impl Slab {
         number
     }
 
-    fn give_back(&mut self, number: usize, class: usize, place: usize) {
-        self.roomy[class].swap_remove(place);
-        if let Some(moved) = self.roomy[class].get(place) {
-            self.pages[*moved].place = Some(place);
+    fn free_page(&mut self, number: usize, class: usize, roomy_index: usize) {
+        self.roomy[class].swap_remove(roomy_index);
+        if let Some(moved) = self.roomy[class].get(roomy_index) {
+            self.pages[*moved].roomy_index = Some(roomy_index);
         }
         let page = &mut self.pages[number];
         self.page_bytes -= page.bytes.len();
-        *page = Page {
+        *page = SlabPage {
             bytes: Box::default(),
             slot_bytes: 0,
             slots: 0,
             used: 0,
             first_free: NO_SLOT,
-            place: None,
+            roomy_index: None,
         };
         self.vacant.push(number);
     }
@@ -261,7 +261,7 @@ mod tests {
         let ids: Vec<_> = (0..10_000).map(|_| slab.insert(100).unwrap().0).collect();
         ids.iter().for_each(|id| slab.remove(*id));
         assert!(slab.is_empty());
-        assert!(slab.held_bytes() <= 100 * MOST_SLOTS, "one page may stay: {}", slab.held_bytes());
+        assert!(slab.held_bytes() <= 100 * MAX_SLOTS, "one page may stay: {}", slab.held_bytes());
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::durable::{LocksDigest, SHORT_LEASE_MS};
 use crate::image::LockImage;
 use crate::slab::{Slab, SlotId};
 use crate::time::Millis;
-use crate::wheel::{Links, Step, Wheel};
+use crate::wheel::{Wheel, WheelLinks, WheelStep};
 
 /// The name of a held lock on this node; what the keyspace keeps as the key's value.
 pub type LockId = SlotId;
@@ -124,12 +124,12 @@ struct Slots(Slab);
 
 /// A record, found once and then read field by field.
 #[derive(Clone, Copy)]
-struct Record<'a> {
+struct LockRecord<'a> {
     header: &'a [u8; at::BODY],
     body: &'a [u8],
 }
 
-impl<'a> Record<'a> {
+impl<'a> LockRecord<'a> {
     fn number<const N: usize>(&self, at: usize) -> u64 {
         let mut bytes = [0; 8];
         bytes[..N].copy_from_slice(&self.header[at..at + N]);
@@ -202,9 +202,9 @@ impl<'a> Record<'a> {
 impl Slots {
     /// The record with this name; one of zeros if there is none.
     #[inline]
-    fn record(&self, id: LockId) -> Record<'_> {
+    fn record(&self, id: LockId) -> LockRecord<'_> {
         let (header, body) = self.0.get(id).split_first_chunk().unwrap_or((&[0; at::BODY], &[]));
-        Record { header, body }
+        LockRecord { header, body }
     }
 
     fn set<const N: usize>(&mut self, id: LockId, at: usize, bytes: [u8; N]) {
@@ -214,8 +214,8 @@ impl Slots {
     }
 }
 
-impl Links for Slots {
-    fn due(&self, entry: u32) -> Millis {
+impl WheelLinks for Slots {
+    fn deadline(&self, entry: u32) -> Millis {
         self.record(LockId::from_bits(entry)).time(at::DEADLINE)
     }
 
@@ -264,7 +264,7 @@ impl LockTable {
     pub fn insert(&mut self, lock: &NewLock<'_>) -> Option<LockId> {
         let database = self.swaps.before(lock.database);
         let bytes = at::BODY + lock.owner.len() + lock.label.len() + lock.key.len();
-        let links = self.wheel.place(lock.deadline);
+        let links = self.wheel.links_at(lock.deadline);
         let (id, content) = self.slots.0.insert(bytes)?;
         let (header, body) = content.split_first_chunk_mut()?;
         *header = lock.header(database, links);
@@ -278,7 +278,7 @@ impl LockTable {
             label_part.copy_from_slice(lock.label);
         }
         rest.get_mut(..lock.key.len())?.copy_from_slice(lock.key);
-        self.wheel.admit(&mut self.slots, id.to_bits(), links);
+        self.wheel.link(&mut self.slots, id.to_bits(), links);
         self.long_leases.add(LongLeases::class_of(lock.lease_ms), lock.deadline);
         Some(id)
     }
@@ -291,7 +291,7 @@ impl LockTable {
             self.moved.remove(&id);
         }
         self.long_leases.remove(flags >> CLASS_SHIFT);
-        self.wheel.dismiss(&mut self.slots, links);
+        self.wheel.unlink(&mut self.slots, links);
         self.slots.0.remove(id);
     }
 
@@ -322,7 +322,7 @@ impl LockTable {
 
     /// Moves the deadline out, never in: a lock ends no earlier than promised. Returns the deadline in force. The
     /// wheel finds out when the old deadline comes up.
-    pub fn prolong(&mut self, id: LockId, lease_ms: u64, deadline: Millis) -> Millis {
+    pub fn extend(&mut self, id: LockId, lease_ms: u64, deadline: Millis) -> Millis {
         let record = self.slots.record(id);
         let (deadline, class) = (deadline.max(record.time(at::DEADLINE)), record.lease_class());
         self.slots.set(id, at::DEADLINE, time_bytes(deadline));
@@ -381,7 +381,7 @@ impl LockTable {
 
     /// The database and key under which the lock stands, as far as the table was told.
     #[must_use]
-    pub fn place(&self, id: LockId) -> (Database, &[u8]) {
+    pub fn location(&self, id: LockId) -> (Database, &[u8]) {
         let record = self.slots.record(id);
         if record.flags() & MOVED != 0
             && let Some((database, key)) = self.moved.get(&id)
@@ -396,7 +396,7 @@ impl LockTable {
     #[inline]
     pub fn is_at(&self, id: LockId, key: &[u8]) -> bool {
         let record = self.slots.record(id);
-        if record.flags() & MOVED == 0 { record.key() == key } else { self.place(id).1 == key }
+        if record.flags() & MOVED == 0 { record.key() == key } else { self.location(id).1 == key }
     }
 
     /// Notes that a lock stands under another key than the one it was granted for, and puts it back
@@ -434,7 +434,7 @@ impl LockTable {
         let mut last = None;
         self.wheel.for_each(&self.slots, |entry| {
             let id = LockId::from_bits(entry);
-            if database.is_none_or(|database| self.place(id).0 == database) {
+            if database.is_none_or(|database| self.location(id).0 == database) {
                 last = last.max(Some(self.deadline(id)));
             }
         });
@@ -448,7 +448,7 @@ impl LockTable {
         self.wheel.for_each(&self.slots, |entry| {
             let id = LockId::from_bits(entry);
             let record = self.slots.record(id);
-            let (database, key) = self.place(id);
+            let (database, key) = self.location(id);
             let span_ms = self.deadline(id).since(self.granted(id));
             digest.add(database, key, record.owner(), self.fence(id), span_ms);
         });
@@ -456,7 +456,7 @@ impl LockTable {
     }
 
     /// Does one lock's worth of work towards `now`; see [`Wheel::step`].
-    pub fn step(&mut self, now: Millis) -> Step {
+    pub fn step(&mut self, now: Millis) -> WheelStep {
         self.wheel.step(&mut self.slots, now)
     }
 
@@ -495,7 +495,7 @@ mod tests {
                 for label in [&b""[..], b"host 7", &[b'l'; 255], &long_text] {
                     let mut table = LockTable::default();
                     let id = table.insert(&lock(key, owner, label)).unwrap();
-                    assert_eq!(table.place(id), (3, key));
+                    assert_eq!(table.location(id), (3, key));
                     assert_eq!(table.label(id), label);
                     assert!(table.is_owned_by(id, owner));
                     assert!(!table.is_owned_by(id, b"b"));
@@ -525,19 +525,19 @@ mod tests {
     fn a_deadline_only_moves_out() {
         let mut table = LockTable::default();
         let id = table.insert(&lock(b"job", b"a", b"")).unwrap();
-        assert_eq!(table.prolong(id, 50, Millis(150)), Millis(201));
-        assert_eq!(table.prolong(id, 800, Millis(900)), Millis(900));
+        assert_eq!(table.extend(id, 50, Millis(150)), Millis(201));
+        assert_eq!(table.extend(id, 800, Millis(900)), Millis(900));
         let mut steps = 0;
         let due_at = loop {
             steps += 1;
             match table.step(Millis(899)) {
-                Step::Moved => {}
-                Step::Later(at) => break at,
+                WheelStep::Moved => {}
+                WheelStep::Later(at) => break at,
                 other => panic!("{other:?} after {steps} steps"),
             }
         };
         assert!(due_at <= Millis(900) && steps < 10);
-        while table.step(Millis(900)) != Step::Due(id.to_bits()) {
+        while table.step(Millis(900)) != WheelStep::Expired(id.to_bits()) {
             steps += 1;
             assert!(steps < 20);
         }
@@ -559,9 +559,9 @@ mod tests {
         table.remove(long);
         assert_eq!(table.last_long_deadline(), Some(Millis(100 + hour)));
         // An extension can make a lease long, and a long one lasts as long as its deadline says.
-        table.prolong(middle, 1_000, Millis(200 + hour));
+        table.extend(middle, 1_000, Millis(200 + hour));
         assert_eq!(table.last_long_deadline(), Some(Millis(200 + hour)));
-        table.prolong(middle, day, Millis(300 + day));
+        table.extend(middle, day, Millis(300 + day));
         assert_eq!(table.last_long_deadline(), Some(Millis(300 + day)));
         assert!(table.is_owned_by(middle, owner));
         table.remove(middle);
@@ -580,16 +580,16 @@ mod tests {
         let stays = table.insert(&lock(b"job", b"a", b"")).unwrap();
         let moves = table.insert(&lock(b"tmp", b"a", b"")).unwrap();
         table.found_at(moves, 5, b"renamed");
-        assert_eq!(table.place(moves), (5, &b"renamed"[..]));
+        assert_eq!(table.location(moves), (5, &b"renamed"[..]));
         table.databases_swapped(3, 5);
-        assert_eq!(table.place(stays), (5, &b"job"[..]));
-        assert_eq!(table.place(moves), (3, &b"renamed"[..]));
+        assert_eq!(table.location(stays), (5, &b"job"[..]));
+        assert_eq!(table.location(moves), (3, &b"renamed"[..]));
         let fresh = table.insert(&lock(b"new", b"a", b"")).unwrap();
-        assert_eq!(table.place(fresh), (3, &b"new"[..]), "granted in database 3 after the swap");
+        assert_eq!(table.location(fresh), (3, &b"new"[..]), "granted in database 3 after the swap");
         table.databases_swapped(5, 8);
-        assert_eq!(table.place(stays).0, 8);
+        assert_eq!(table.location(stays).0, 8);
         table.databases_swapped(8, 5);
         table.databases_swapped(5, 3);
-        assert_eq!((table.place(stays).0, table.place(moves).0, table.place(fresh).0), (3, 5, 5));
+        assert_eq!((table.location(stays).0, table.location(moves).0, table.location(fresh).0), (3, 5, 5));
     }
 }

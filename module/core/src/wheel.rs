@@ -24,9 +24,9 @@ const SLOT_FLAG: u32 = 1 << 31;
 
 /// The entries' own memory, in which the wheel keeps its links. Entries are named by numbers from 1
 /// to 2^31 - 1.
-pub trait Links {
+pub trait WheelLinks {
     /// When the entry is over.
-    fn due(&self, entry: u32) -> Millis;
+    fn deadline(&self, entry: u32) -> Millis;
     /// The links of an entry: what stands before it and after it.
     fn links(&self, entry: u32) -> (u32, u32);
     /// Sets both links of an entry.
@@ -35,9 +35,9 @@ pub trait Links {
 
 /// What one step of the wheel came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum WheelStep {
     /// This entry is over; it is out of the wheel now.
-    Due(u32),
+    Expired(u32),
     /// An entry was moved; ask again.
     Moved,
     /// Nothing to do before this time.
@@ -50,7 +50,7 @@ pub enum Step {
 #[derive(Debug)]
 pub struct Wheel {
     /// How far the wheel has turned: everything before this time has been handed out.
-    turned_to: u64,
+    elapsed: u64,
     heads: [[u32; SLOTS]; LEVELS],
     /// One bit for each slot that has entries.
     occupied: [u64; LEVELS],
@@ -58,32 +58,32 @@ pub struct Wheel {
 
 impl Default for Wheel {
     fn default() -> Self {
-        Self { turned_to: 0, heads: [[NONE; SLOTS]; LEVELS], occupied: [0; LEVELS] }
+        Self { elapsed: 0, heads: [[NONE; SLOTS]; LEVELS], occupied: [0; LEVELS] }
     }
 }
 
 impl Wheel {
     /// Puts an entry in by its time.
-    pub fn insert(&mut self, links: &mut impl Links, entry: u32) {
-        let (before, after) = self.place(links.due(entry));
+    pub fn insert(&mut self, links: &mut impl WheelLinks, entry: u32) {
+        let (before, after) = self.links_at(links.deadline(entry));
         links.set_links(entry, before, after);
-        self.admit(links, entry, (before, after));
+        self.link(links, entry, (before, after));
     }
 
-    /// The links that an entry has which is put in now and over at `due`: for those who are about to write
-    /// its memory anyway, and then [`admit`](Self::admit) it.
+    /// The links that an entry has which is put in now and over at `deadline`: for those who are about to write
+    /// its memory anyway, and then [`link`](Self::link) it.
     #[inline]
     #[must_use]
-    pub fn place(&self, due: Millis) -> (u32, u32) {
-        let due = due.0.clamp(self.turned_to + 1, self.turned_to + HORIZON_MS);
-        let level = level_of(self.turned_to, due);
-        let slot = slot_of(level, due);
+    pub fn links_at(&self, deadline: Millis) -> (u32, u32) {
+        let deadline = deadline.0.clamp(self.elapsed + 1, self.elapsed + HORIZON_MS);
+        let level = level_of(self.elapsed, deadline);
+        let slot = slot_of(level, deadline);
         (slot_name(level, slot), self.heads[level][slot])
     }
 
-    /// Puts an entry in whose links are set already, to those of its [`place`](Self::place).
+    /// Puts an entry in whose links are set already, to those of its [`links_at`](Self::links_at).
     #[inline]
-    pub fn admit(&mut self, links: &mut impl Links, entry: u32, (before, head): (u32, u32)) {
+    pub fn link(&mut self, links: &mut impl WheelLinks, entry: u32, (before, head): (u32, u32)) {
         let (level, slot) = slot_named(before);
         self.heads[level][slot] = entry;
         self.occupied[level] |= 1 << slot;
@@ -94,16 +94,16 @@ impl Wheel {
     }
 
     /// Takes an entry out. One that is not in the wheel is left as it is.
-    pub fn remove(&mut self, links: &mut impl Links, entry: u32) {
+    pub fn remove(&mut self, links: &mut impl WheelLinks, entry: u32) {
         let (before, after) = links.links(entry);
-        self.dismiss(links, (before, after));
+        self.unlink(links, (before, after));
         links.set_links(entry, NONE, NONE);
     }
 
     /// Takes an entry out that has these links, and leaves them as they are: for entries whose memory is
     /// about to be given back.
     #[inline]
-    pub fn dismiss(&mut self, links: &mut impl Links, (before, after): (u32, u32)) {
+    pub fn unlink(&mut self, links: &mut impl WheelLinks, (before, after): (u32, u32)) {
         if before == NONE {
             return;
         }
@@ -124,28 +124,28 @@ impl Wheel {
     }
 
     /// Does one entry's worth of work towards `now`.
-    pub fn step(&mut self, links: &mut impl Links, now: Millis) -> Step {
+    pub fn step(&mut self, links: &mut impl WheelLinks, now: Millis) -> WheelStep {
         let Some((level, slot, start)) = self.next_slot() else {
-            self.turned_to = self.turned_to.max(now.0);
-            return Step::Idle;
+            self.elapsed = self.elapsed.max(now.0);
+            return WheelStep::Idle;
         };
         if start > now.0 {
-            self.turned_to = self.turned_to.max(now.0);
-            return Step::Later(Millis(start));
+            self.elapsed = self.elapsed.max(now.0);
+            return WheelStep::Later(Millis(start));
         }
-        self.turned_to = self.turned_to.max(start);
+        self.elapsed = self.elapsed.max(start);
         let entry = self.heads[level][slot];
         self.remove(links, entry);
         // An entry's time may have moved on since it was put in: then it goes back, further out.
-        if links.due(entry).0 <= self.turned_to {
-            return Step::Due(entry);
+        if links.deadline(entry).0 <= self.elapsed {
+            return WheelStep::Expired(entry);
         }
         self.insert(links, entry);
-        Step::Moved
+        WheelStep::Moved
     }
 
     /// Visits every entry, in no particular order.
-    pub fn for_each(&self, links: &impl Links, mut visit: impl FnMut(u32)) {
+    pub fn for_each(&self, links: &impl WheelLinks, mut visit: impl FnMut(u32)) {
         for head in self.heads.iter().flatten() {
             let mut entry = *head;
             while entry != NONE {
@@ -173,19 +173,19 @@ impl Wheel {
         if occupied == 0 {
             return None;
         }
-        let here = slot_of(level, self.turned_to);
+        let here = slot_of(level, self.elapsed);
         let ahead = occupied.rotate_right(u32::try_from(here).unwrap_or(0)).trailing_zeros() as usize;
         let slot = (here + ahead) % SLOTS;
         let span = 1_u64 << (SLOT_BITS as usize * level);
-        let turn = span << SLOT_BITS;
-        let start = (self.turned_to & !(turn - 1)) + slot as u64 * span;
+        let rotation = span << SLOT_BITS;
+        let start = (self.elapsed & !(rotation - 1)) + slot as u64 * span;
         // Only the top level can wrap round: its far end is past the end of its own turn.
-        Some((level, slot, if slot < here { start + turn } else { start }))
+        Some((level, slot, if slot < here { start + rotation } else { start }))
     }
 }
 
-fn level_of(turned_to: u64, due: u64) -> usize {
-    let differing = (turned_to ^ due) | 1;
+fn level_of(elapsed: u64, deadline: u64) -> usize {
+    let differing = (elapsed ^ deadline) | 1;
     ((differing.ilog2() / SLOT_BITS) as usize).min(LEVELS - 1)
 }
 
@@ -209,10 +209,10 @@ mod tests {
     use std::collections::BTreeMap;
 
     #[derive(Default)]
-    struct Entries(BTreeMap<u32, (u64, u32, u32)>);
+    struct WheelEntries(BTreeMap<u32, (u64, u32, u32)>);
 
-    impl Links for Entries {
-        fn due(&self, entry: u32) -> Millis {
+    impl WheelLinks for WheelEntries {
+        fn deadline(&self, entry: u32) -> Millis {
             Millis(self.0[&entry].0)
         }
         fn links(&self, entry: u32) -> (u32, u32) {
@@ -224,17 +224,17 @@ mod tests {
         }
     }
 
-    fn drain(wheel: &mut Wheel, entries: &mut Entries, now: u64) -> Vec<u32> {
+    fn drain(wheel: &mut Wheel, entries: &mut WheelEntries, now: u64) -> Vec<u32> {
         let mut due = Vec::new();
         for _ in 0..1_000_000 {
             match wheel.step(entries, Millis(now)) {
-                Step::Due(entry) => due.push(entry),
-                Step::Moved => {}
-                Step::Later(at) => {
+                WheelStep::Expired(entry) => due.push(entry),
+                WheelStep::Moved => {}
+                WheelStep::Later(at) => {
                     assert!(at.0 > now);
                     break;
                 }
-                Step::Idle => break,
+                WheelStep::Idle => break,
             }
         }
         due.sort_unstable();
@@ -244,7 +244,7 @@ mod tests {
     #[test]
     fn entries_come_out_when_due_and_not_before() {
         let mut wheel = Wheel::default();
-        let mut entries = Entries::default();
+        let mut entries = WheelEntries::default();
         for (entry, due) in [(1, 1), (2, 64), (3, 65), (4, 5_000), (5, 86_400_000), (6, 400_000_000_000)] {
             entries.0.insert(entry, (due, 0, 0));
             wheel.insert(&mut entries, entry);
@@ -267,7 +267,7 @@ mod tests {
             steps in proptest::collection::vec((0u8..4, 0u32..200, 0u32..26), 1..400)
         ) {
             let mut wheel = Wheel::default();
-            let mut entries = Entries::default();
+            let mut entries = WheelEntries::default();
             let mut model: BTreeMap<u32, u64> = BTreeMap::new();
             let mut now = 0;
             let mut next_name = 1;

@@ -99,7 +99,7 @@ impl Keyspace for OneKey<'_> {
     }
 
     fn replicate(&mut self, effect: Effect<'_>) {
-        if let Effect::Prolonged { .. } = effect {
+        if let Effect::Extended { .. } = effect {
             self.changed();
         }
         let ctx = self.context.ctx;
@@ -166,7 +166,7 @@ impl Keyspace for ManyKeys<'_> {
     }
 
     fn replicate(&mut self, effect: Effect<'_>) {
-        if let Effect::Prolonged { key, .. } = effect {
+        if let Effect::Extended { key, .. } = effect {
             self.keys[key].changed();
         }
         match (self.context.replication_target, effect) {

@@ -50,7 +50,7 @@ pub(super) fn replicate_effect(
                     label.len(),
                 );
             }
-            Effect::Prolonged { key, owner, fence, left_ms, held_ms, extensions } => {
+            Effect::Extended { key, owner, fence, left_ms, held_ms, extensions } => {
                 let (format, key) = (c"sbllclcl".as_ptr(), raw_name(key));
                 let (fence, left, held) = (long(fence), long(left_ms), long(held_ms));
                 let (owner, owner_len, count) = (owner.as_ptr(), owner.len(), c_longlong::from(extensions));

@@ -115,7 +115,7 @@ impl Copy {
         loop {
             match self.node.sweep(&mut self.now) {
                 Sweep::Expired(lock) => {
-                    let (_, key) = self.node.place(lock);
+                    let (_, key) = self.node.location(lock);
                     let removed = self.keys.remove(key);
                     assert_eq!(removed, Some(lock), "a lock that nobody holds has run out");
                     self.node.expired(lock, removed);

@@ -151,7 +151,7 @@ fn lock(reader: &mut ByteReader<'_>) {
         return;
     };
     assert!(is_legal, "an image that is not of a lock");
-    assert_eq!(node.place(id), (3, &key[..]));
+    assert_eq!(node.location(id), (3, &key[..]));
     // A clock starts late enough for any lock that a node can have granted; others are cut down to it.
     let expected = LockImage {
         left_ms: image.left_ms.min(MAX_TTL_LIMIT_MS),

@@ -202,7 +202,7 @@ impl Host for Machine {
                 let label = if label.is_empty() { vec![] } else { vec![word("LABEL"), label.to_vec()] };
                 [lock, label].concat()
             }
-            Effect::Prolonged { owner, fence, left_ms, held_ms, extensions, .. } => vec![
+            Effect::Extended { owner, fence, left_ms, held_ms, extensions, .. } => vec![
                 word("REDLOCK.APPLY"),
                 key.to_vec(),
                 owner.to_vec(),

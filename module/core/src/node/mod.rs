@@ -126,7 +126,7 @@ impl Node {
                 self.counters.refreshes += 1;
                 for key in 0..keyspace.count() {
                     let as_many = |count| count;
-                    self.prolong(keyspace, key, fence, as_many, request.owner.bytes(), request.ttl, now);
+                    self.extend_lock(keyspace, key, fence, as_many, request.owner.bytes(), request.ttl, now);
                 }
                 Ok(Reply::Integer(fence))
             }
@@ -173,7 +173,7 @@ impl Node {
         self.counters.extensions += 1;
         for key in 0..keyspace.count() {
             let one_more = |count: u32| count.saturating_add(1);
-            self.prolong(keyspace, key, largest, one_more, request.owner.bytes(), request.ttl, now);
+            self.extend_lock(keyspace, key, largest, one_more, request.owner.bytes(), request.ttl, now);
         }
         Ok(Reply::Integer(largest))
     }
@@ -259,7 +259,7 @@ impl Node {
             self.locks.set_fence(id, request.fence);
             self.locks.set_granted(id, granted);
             self.locks.set_extensions(id, extensions);
-            self.locks.prolong(id, left_ms, now.deadline_after(left_ms));
+            self.locks.extend(id, left_ms, now.deadline_after(left_ms));
             return Ok(());
         }
         let lock = NewLock {
@@ -491,7 +491,7 @@ impl Node {
 
     /// Lets a key's lock go on with this fence: its deadline moves out, its extensions are counted.
     #[allow(clippy::too_many_arguments, reason = "one step of two commands, nothing to group")]
-    fn prolong(
+    fn extend_lock(
         &mut self,
         keyspace: &mut impl Keyspace,
         key: usize,
@@ -508,9 +508,9 @@ impl Node {
         self.locks.set_extensions(id, extensions);
         // The lock may have come here from another name, whose stripe counted for it so far.
         self.stripes.raise(keyspace.stripe(key), fence);
-        let left_ms = now.left_until(self.locks.prolong(id, ttl.ms(), now.deadline_after(ttl.ms())));
+        let left_ms = now.left_until(self.locks.extend(id, ttl.ms(), now.deadline_after(ttl.ms())));
         let held_ms = now.since(self.locks.granted(id));
-        keyspace.replicate(Effect::Prolonged { key, owner, fence, left_ms, held_ms, extensions });
+        keyspace.replicate(Effect::Extended { key, owner, fence, left_ms, held_ms, extensions });
     }
 
     fn free(&mut self, keyspace: &mut impl Keyspace, key: usize, floor: u64) {

@@ -13,7 +13,7 @@ use crate::request::{self, MAX_TTL_LIMIT_MS, Owner};
 use crate::table::{Database, LockId, NewLock};
 use crate::time::{Millis, NodeClock};
 use crate::tombstones::Tombstones;
-use crate::wheel::Step;
+use crate::wheel::WheelStep;
 
 /// For how long a lower longest lease must do before it is stored.
 const LOWER_AFTER_MS: u64 = 60_000;
@@ -42,10 +42,12 @@ impl Node {
             return Sweep::Busy;
         }
         match self.locks.step(clock.proven()) {
-            Step::Due(entry) => Sweep::Expired(LockId::from_bits(entry)),
-            Step::Moved => Sweep::Busy,
-            Step::Later(at) => Sweep::Until(self.next_attention().map_or(at, |attention| attention.min(at))),
-            Step::Idle => self.next_attention().map_or(Sweep::Idle, Sweep::Until),
+            WheelStep::Expired(entry) => Sweep::Expired(LockId::from_bits(entry)),
+            WheelStep::Moved => Sweep::Busy,
+            WheelStep::Later(at) => {
+                Sweep::Until(self.next_attention().map_or(at, |attention| attention.min(at)))
+            }
+            WheelStep::Idle => self.next_attention().map_or(Sweep::Idle, Sweep::Until),
         }
     }
 
@@ -58,7 +60,7 @@ impl Node {
     /// Counts a lock that the sweep has deleted, and forgets it if its value is gone.
     pub fn expired(&mut self, lock: LockId, gone: Option<LockId>) {
         self.counters.expirations += 1;
-        self.raise_past(lock, Stripe::of(self.locks.place(lock).1));
+        self.raise_past(lock, Stripe::of(self.locks.location(lock).1));
         self.mark_key_ready(lock);
         self.reclaim_if(gone);
     }
@@ -77,7 +79,7 @@ impl Node {
 
     fn mark_key_ready(&mut self, lock: LockId) {
         if !self.queues.is_empty() {
-            let (database, key) = self.locks.place(lock);
+            let (database, key) = self.locks.location(lock);
             self.queues.mark_ready(database, key);
         }
     }
@@ -149,8 +151,8 @@ impl Node {
 
     /// Where a lock stands.
     #[must_use]
-    pub fn place(&self, lock: LockId) -> (Database, &[u8]) {
-        self.locks.place(lock)
+    pub fn location(&self, lock: LockId) -> (Database, &[u8]) {
+        self.locks.location(lock)
     }
 
     /// Notes that a lock stands under another key than the one it was granted for. The sweep, which did
