@@ -98,7 +98,7 @@ pub(crate) enum Occasion {
 
 /// Looks at the data set, once: whether it belongs to this node, and whether every lock is here.
 pub(crate) fn settle(ctx: Ctx<'_>, occasion: Occasion) {
-    let disowned = state::with(|state| {
+    let reason = state::with(|state| {
         if state.is_loading {
             return None;
         }
@@ -114,7 +114,7 @@ pub(crate) fn settle(ctx: Ctx<'_>, occasion: Occasion) {
         }
         if occasion == Occasion::Loaded {
             state.dataset.has_locks = state.node.held() > 0;
-            if let Some(reason) = state.node.state().disowned_by(state.dataset, known) {
+            if let Some(reason) = state.node.state().reason_not_to_vote(state.dataset, known) {
                 return Some(reason);
             }
         }
@@ -130,7 +130,7 @@ pub(crate) fn settle(ctx: Ctx<'_>, occasion: Occasion) {
         }
         None
     });
-    if let Some(reason) = disowned.flatten() {
+    if let Some(reason) = reason.flatten() {
         lose_vote(ctx, reason);
     }
 }

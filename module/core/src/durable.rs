@@ -282,22 +282,22 @@ impl DurableState {
     }
 
     fn reserve_fence(&mut self, stripe: Stripe, fence: u64) {
-        let mark = fence.saturating_add(HIGH_WATER_STEP).min(MAX_FENCE);
+        let high_water = fence.saturating_add(HIGH_WATER_STEP).min(MAX_FENCE);
         if fence <= self.high_water.saturating_add(NEAR) {
-            self.raise_high_water(mark);
+            self.raise_high_water(high_water);
             return;
         }
-        self.far.insert(stripe.index(), mark);
+        self.far.insert(stripe.index(), high_water);
         if self.far.len() > MAX_FAR_STRIPES {
             // So many raised stripes are the rule here, not the exception: the lower half joins the common mark.
-            let mut marks: Vec<u64> = self.far.values().copied().collect();
-            marks.sort_unstable();
-            self.raise_high_water(marks[marks.len() / 2]);
+            let mut far: Vec<u64> = self.far.values().copied().collect();
+            far.sort_unstable();
+            self.raise_high_water(far[far.len() / 2]);
         }
     }
 
-    fn raise_high_water(&mut self, mark: u64) {
-        self.high_water = self.high_water.max(mark.min(MAX_FENCE));
+    fn raise_high_water(&mut self, at_least: u64) {
+        self.high_water = self.high_water.max(at_least.min(MAX_FENCE));
         let high_water = self.high_water;
         self.far.retain(|_, far| *far > high_water);
     }
@@ -319,9 +319,9 @@ impl DurableState {
     pub fn restarted(&self) -> (Self, Stripes) {
         let mut stripes = Stripes::starting_at(self.high_water);
         let mut next = self.clone();
-        for (index, mark) in &self.far {
-            stripes.restore(*index, *mark);
-            next.far.insert(*index, mark.saturating_add(HIGH_WATER_STEP).min(MAX_FENCE));
+        for (index, high_water) in &self.far {
+            stripes.restore(*index, *high_water);
+            next.far.insert(*index, high_water.saturating_add(HIGH_WATER_STEP).min(MAX_FENCE));
         }
         next.high_water = self.high_water.saturating_add(HIGH_WATER_STEP).min(MAX_FENCE);
         next.raise_high_water(next.high_water);
@@ -368,7 +368,7 @@ impl DurableState {
     /// Why a server that started with this state and has loaded this data set cannot vote. `stored` is the highest fence
     /// that the state file knew of when the server started; `None` if there was no state file.
     #[must_use]
-    pub fn disowned_by(&self, dataset: Dataset, stored: Option<u64>) -> Option<NonVoting> {
+    pub fn reason_not_to_vote(&self, dataset: Dataset, stored: Option<u64>) -> Option<NonVoting> {
         let Some(stored) = stored else {
             // No data of this module: a new node.
             let has_past = dataset.id.is_some() || dataset.has_locks || dataset.highest_fence > 0;
@@ -410,7 +410,8 @@ impl DurableState {
         let locks = self
             .locks_at_shutdown
             .map_or_else(|| "unknown".to_owned(), |locks| format!("{} {:016x}", locks.locks, locks.digest));
-        let far: Vec<String> = self.far.iter().map(|(stripe, mark)| format!("{stripe}:{mark}")).collect();
+        let far: Vec<String> =
+            self.far.iter().map(|(stripe, high_water)| format!("{stripe}:{high_water}")).collect();
         let far = if far.is_empty() { "none".to_owned() } else { far.join(",") };
         let text = format!(
             "{TITLE} {VERSION}\nnode-id {}\nincarnation {}\norigin {}\nvoting {voting}\nhigh-water {}\n\
@@ -473,14 +474,17 @@ impl DurableState {
             "yes" => None,
             no => Some(NonVoting::named(no.strip_prefix("no ")?)?),
         };
-        let high_water = value("high-water")?.parse().ok().filter(|mark| *mark <= MAX_FENCE)?;
+        let high_water = value("high-water")?.parse().ok().filter(|fence| *fence <= MAX_FENCE)?;
         let mut far = BTreeMap::new();
         match value("far-stripes")? {
             "none" => {}
             list => {
                 for entry in list.split(',') {
-                    let (stripe, mark) = entry.split_once(':')?;
-                    far.insert(stripe.parse().ok()?, mark.parse().ok().filter(|mark| *mark <= MAX_FENCE)?);
+                    let (stripe, high_water) = entry.split_once(':')?;
+                    far.insert(
+                        stripe.parse().ok()?,
+                        high_water.parse().ok().filter(|fence| *fence <= MAX_FENCE)?,
+                    );
                 }
             }
         }
@@ -510,7 +514,7 @@ fn parse_format_1(text: &str) -> Option<DurableState> {
     let mut value = |name: &str| lines.next()?.strip_prefix(name)?.strip_prefix(' ');
     value(TITLE_1).filter(|version| *version == "1")?;
     let node_id = value("node-id").filter(|id| is_node_id(id))?.to_owned();
-    let high_water = value("mark")?.parse().ok().filter(|mark| *mark <= MAX_FENCE)?;
+    let high_water = value("mark")?.parse().ok().filter(|fence| *fence <= MAX_FENCE)?;
     let longest_lease_ms = value("longest-ttl-ms")?.parse().ok()?;
     let locks_at_shutdown = parse_locks(value("seal")?, "none")?;
     Some(DurableState { high_water, longest_lease_ms, locks_at_shutdown, ..DurableState::new(node_id, 0) })
@@ -549,8 +553,8 @@ pub fn with_drift(lease_ms: u64) -> u64 {
 /// Whether a fence is far enough below a high-water mark. Half a step early, so that the mark is stored long before
 /// it is reached; at the end of the numbers there is no more room.
 #[inline]
-fn is_below(mark: u64, fence: u64) -> bool {
-    fence <= mark.saturating_sub(HIGH_WATER_STEP / 2) || mark >= MAX_FENCE
+fn is_below(high_water: u64, fence: u64) -> bool {
+    fence <= high_water.saturating_sub(HIGH_WATER_STEP / 2) || high_water >= MAX_FENCE
 }
 
 /// A little more than asked for, so that leases that creep up are stored a few hundred times at most.

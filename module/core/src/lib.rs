@@ -41,7 +41,7 @@ pub mod wheel;
 
 pub use fault::Fault;
 pub use keyspace::{Effect, KeyState, Keyspace};
-pub use memory::{Host, MemoryNode, NoHost};
+pub use memory::{MemoryNode, NoHost, NodeHost};
 pub use node::Node;
 pub use reply::Reply;
 pub use table::LockId;

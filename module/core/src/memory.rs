@@ -19,7 +19,7 @@ use crate::table::{Database, LockId};
 use crate::time::Millis;
 
 /// What a server does for the node in it: stores its durable state, and passes on what the node did.
-pub trait Host {
+pub trait NodeHost {
     /// Stores the durable state before it returns.
     ///
     /// # Errors
@@ -33,7 +33,7 @@ pub trait Host {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoHost;
 
-impl Host for NoHost {
+impl NodeHost for NoHost {
     fn store(&mut self, _: &DurableState) -> Result<(), Fault> {
         Ok(())
     }
@@ -51,7 +51,7 @@ pub struct MemoryNode<H = NoHost> {
 }
 
 /// The keys of one command.
-struct View<'a, H> {
+struct MemoryKeys<'a, H> {
     keys: &'a mut HashMap<Vec<u8>, KeyState>,
     host: &'a mut H,
     argv: &'a [&'a [u8]],
@@ -67,7 +67,7 @@ fn lock_of(key_state: Option<KeyState>) -> Option<LockId> {
     }
 }
 
-impl<H: Host> Keyspace for View<'_, H> {
+impl<H: NodeHost> Keyspace for MemoryKeys<'_, H> {
     fn count(&self) -> usize {
         self.words.len()
     }
@@ -120,7 +120,7 @@ impl MemoryNode {
     }
 }
 
-impl<H: Host> MemoryNode<H> {
+impl<H: NodeHost> MemoryNode<H> {
     /// A node with this state, which its host has stored, that holds nothing.
     #[must_use]
     pub fn hosted(state: DurableState, host: H) -> Self {
@@ -338,10 +338,10 @@ impl<H: Host> MemoryNode<H> {
         argv: &[&[u8]],
         words: Keys,
         connection: Option<u64>,
-        run: impl FnOnce(&mut Node, &mut View<'_, H>) -> T,
+        run: impl FnOnce(&mut Node, &mut MemoryKeys<'_, H>) -> T,
     ) -> T {
-        let mut view = View { keys: &mut self.keys, host: &mut self.host, argv, words, connection };
-        run(&mut self.node, &mut view)
+        let mut keys = MemoryKeys { keys: &mut self.keys, host: &mut self.host, argv, words, connection };
+        run(&mut self.node, &mut keys)
     }
 
     fn forget(&mut self, key_state: Option<KeyState>) {
@@ -372,7 +372,7 @@ mod tests {
     fn a_host_stores_every_state_before_it_counts() {
         #[derive(Default)]
         struct StoringHost(Vec<DurableState>, bool);
-        impl Host for StoringHost {
+        impl NodeHost for StoringHost {
             fn store(&mut self, state: &DurableState) -> Result<(), Fault> {
                 self.0.push(state.clone());
                 if self.1 { Err(Fault::NotStored) } else { Ok(()) }

@@ -8,7 +8,7 @@
 use super::Weakness;
 use fastrand::Rng;
 use redlock_core::durable::{DurableState, FileId};
-use redlock_core::{Effect, Fault, Host};
+use redlock_core::{Effect, Fault, NodeHost};
 
 /// The steps of one store, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -182,7 +182,7 @@ impl Machine {
     }
 }
 
-impl Host for Machine {
+impl NodeHost for Machine {
     fn store(&mut self, state: &DurableState) -> Result<(), Fault> {
         if self.stores_late {
             let earlier = self.unstored.replace(state.clone());

@@ -198,11 +198,11 @@ fn a_data_set_that_does_not_belong_to_the_state_costs_the_vote() {
         (beyond(1, None), None, Some(NonVoting::NoState)),
     ];
     for (dataset, stored, expected) in table {
-        assert_eq!(state.disowned_by(dataset, stored), expected, "{dataset:?} {stored:?}");
+        assert_eq!(state.reason_not_to_vote(dataset, stored), expected, "{dataset:?} {stored:?}");
     }
     let replica = state.without_vote(NonVoting::Replica, "a".repeat(40));
-    assert_eq!(replica.disowned_by(dataset(Some(8), true), Some(9)), None, "it does not vote already");
-    assert_eq!(replica.disowned_by(dataset(Some(8), true), None), None, "nor this one");
+    assert_eq!(replica.reason_not_to_vote(dataset(Some(8), true), Some(9)), None, "it does not vote already");
+    assert_eq!(replica.reason_not_to_vote(dataset(Some(8), true), None), None, "nor this one");
 }
 
 #[test]

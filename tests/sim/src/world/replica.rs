@@ -6,7 +6,7 @@ use super::{Coming, SimNode, World, id_of};
 use crate::Weakness;
 use crate::clocks::True;
 use crate::network::delay;
-use redlock_core::Host;
+use redlock_core::NodeHost;
 use redlock_core::durable::{DurableState, HIGH_WATER_STEP, NonVoting, with_drift};
 
 /// The replica of a node.

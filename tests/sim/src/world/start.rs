@@ -7,7 +7,7 @@ use crate::Weakness;
 use crate::client::name;
 use redlock_core::durable::{Dataset, DurableState, FileId, NonVoting};
 use redlock_core::image::LockImage;
-use redlock_core::{Host, KeyState, Millis};
+use redlock_core::{KeyState, Millis, NodeHost};
 
 /// How a server ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -216,7 +216,7 @@ impl World<'_> {
         let has_locks = sim.memory.node().held() > 0;
         let dataset = Dataset { id: data.id, has_locks, highest_fence: data.highest_fence };
         let own = sim.memory.node().state();
-        let next = match own.disowned_by(dataset, stored) {
+        let next = match own.reason_not_to_vote(dataset, stored) {
             _ if self.plan.weakness == Weakness::OtherPortIsNew => None,
             Some(reason) => Some(sim.memory.node_mut().without_vote(reason, id_of(new_id), dataset)),
             None if own.non_voting.is_some() => own.following(dataset.id, dataset.highest_fence),

@@ -7,7 +7,7 @@ use crate::Weakness;
 use crate::disk::{STEPS, Step};
 use crate::identity;
 use crate::network::Way;
-use redlock_core::Host;
+use redlock_core::NodeHost;
 use redlock_core::durable::DurableState;
 use redlock_core::fence::MAX_FENCE;
 
