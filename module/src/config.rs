@@ -12,22 +12,22 @@ use redlock_core::request::{self, DEFAULT_MAX_TTL_MS, MAX_TTL_LIMIT_MS};
 use redlock_core::tombstones::DEFAULT_WINDOW_MS;
 
 use crate::restart::Grace;
-use crate::state::{self, State};
+use crate::state::{self, ModuleState};
 
 /// A setting that is a number.
 pub(crate) struct Setting {
     pub(crate) name: &'static str,
     pub(crate) default: u64,
     pub(crate) range: (u64, u64),
-    get: fn(&State) -> u64,
-    set: fn(&mut State, u64),
+    get: fn(&ModuleState) -> u64,
+    set: fn(&mut ModuleState, u64),
 }
 
 /// The largest value of every limit on waiters.
-const MOST_WAITERS: u64 = 10_000_000;
+const MAX_WAITERS: u64 = 10_000_000;
 
 /// The most memory that waiters may be allowed: 1 TiB.
-const MOST_WAITERS_BYTES: u64 = 1 << 40;
+const MAX_WAITERS_BYTES: u64 = 1 << 40;
 
 /// All settings. Their order names them towards the server.
 pub(crate) const SETTINGS: [Setting; 7] = [
@@ -55,28 +55,28 @@ pub(crate) const SETTINGS: [Setting; 7] = [
     Setting {
         name: "max-waiters",
         default: DEFAULT_LIMITS.node,
-        range: (0, MOST_WAITERS),
+        range: (0, MAX_WAITERS),
         get: |state| state.node.waiter_limits().node,
         set: |state, value| state.node.waiter_limits_mut().node = value,
     },
     Setting {
         name: "max-waiters-per-key",
         default: DEFAULT_LIMITS.key,
-        range: (0, MOST_WAITERS),
+        range: (0, MAX_WAITERS),
         get: |state| state.node.waiter_limits().key,
         set: |state, value| state.node.waiter_limits_mut().key = value,
     },
     Setting {
         name: "max-waiters-per-connection",
         default: DEFAULT_LIMITS.connection,
-        range: (0, MOST_WAITERS),
+        range: (0, MAX_WAITERS),
         get: |state| state.node.waiter_limits().connection,
         set: |state, value| state.node.waiter_limits_mut().connection = value,
     },
     Setting {
         name: "max-waiters-memory",
         default: DEFAULT_LIMITS.bytes,
-        range: (0, MOST_WAITERS_BYTES),
+        range: (0, MAX_WAITERS_BYTES),
         get: |state| state.node.waiter_limits().bytes,
         set: |state, value| state.node.waiter_limits_mut().bytes = value,
     },

@@ -4,7 +4,7 @@ use redlock_core::durable::Dataset;
 
 use crate::ffi::context::Ctx;
 use crate::ffi::replication::ReplicationTarget;
-use crate::restart::{self, Occasion};
+use crate::restart::{self, CheckOccasion};
 use crate::state;
 use crate::{handoff, search, sweep};
 
@@ -29,7 +29,7 @@ pub(crate) fn loading(ctx: Ctx<'_>, is_loading: bool) {
         }
     });
     if !is_loading {
-        restart::settle(ctx, Occasion::Loaded);
+        restart::check_dataset(ctx, CheckOccasion::Loaded);
     }
     sweep::on_cron(ctx);
 }
@@ -48,8 +48,8 @@ pub(crate) fn cron(ctx: Ctx<'_>) {
             if is_absent { ReplicationTarget::Absent } else { ReplicationTarget::Present }
     });
     // A server without a dataset loads none: then this is the first occasion.
-    restart::settle(ctx, Occasion::Running);
-    restart::announce(ctx);
+    restart::check_dataset(ctx, CheckOccasion::Running);
+    restart::log_quarantine(ctx);
     restart::store_state();
     handoff::forget_images();
     sweep::on_cron(ctx);

@@ -10,7 +10,7 @@ use crate::ffi::context::Ctx;
 use crate::ffi::events;
 use crate::ffi::keys::NamedKeys;
 use crate::reclaim::{self, RECLAIMED_PER_COMMAND};
-use crate::state::{self, State};
+use crate::state::{self, ModuleState};
 use crate::sweep;
 
 /// For how many keys waiters are served at a time: about a tenth of a millisecond's work.
@@ -18,14 +18,14 @@ const KEYS_PER_CALL: usize = 64;
 
 /// Serves those whose turn it is. What is left over is for the sweep.
 #[inline]
-pub(crate) fn serve(state: &mut State, ctx: Ctx<'_>) {
+pub(crate) fn serve(state: &mut ModuleState, ctx: Ctx<'_>) {
     if state.node.has_ready() {
         serve_ready(state, ctx);
     }
 }
 
 #[inline(never)]
-fn serve_ready(state: &mut State, ctx: Ctx<'_>) {
+fn serve_ready(state: &mut ModuleState, ctx: Ctx<'_>) {
     if state.is_replica || state.is_loading || ctx.is_paused() {
         return;
     }
@@ -55,7 +55,7 @@ fn serve_ready(state: &mut State, ctx: Ctx<'_>) {
 
 /// Somebody waits. The first one makes the module look at what else happens to keys and connections: no
 /// server pays for that before.
-pub(crate) fn watch(state: &mut State, ctx: Ctx<'_>) {
+pub(crate) fn watch(state: &mut ModuleState, ctx: Ctx<'_>) {
     if !std::mem::replace(&mut state.watches_keys, true) {
         events::subscriptions_for_waiters(ctx);
     }

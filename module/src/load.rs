@@ -16,9 +16,9 @@ use crate::ffi::log::Level;
 use crate::ffi::replication::ReplicationTarget;
 use crate::ffi::{command_info, data_type, events, settings};
 use crate::restart;
-use crate::search::Search;
-use crate::state::{self, State};
-use crate::state_file::{self, Found, StateFile};
+use crate::search::LockSearch;
+use crate::state::{self, ModuleState};
+use crate::state_file::{self, FoundState, StateFile};
 
 /// The module's version as `MODULE LIST` shows it: 0.1.0 is 100.
 pub(crate) const MODULE_VERSION: c_int = digits(env!("CARGO_PKG_VERSION_MAJOR")) * 10_000
@@ -54,7 +54,7 @@ pub(crate) fn load(ctx: Ctx<'_>, arguments: &[&[u8]]) -> Result<(), String> {
     let dir = env::current_dir().map_err(|error| format!("the server's dir cannot be found: {error}"))?;
     let found = state_file::find(&dir, arguments.state_file.as_deref())?;
     let is_replica = ctx.flags().is_replica();
-    let Identity { mut file, stored, before } =
+    let ServerIdentity { mut file, stored, before } =
         identify(ctx, found, is_replica, arguments.new_node_is_non_voting);
     let (durable, stripes) = stored.restarted();
     if let Some(file) = &mut file {
@@ -67,7 +67,7 @@ pub(crate) fn load(ctx: Ctx<'_>, arguments: &[&[u8]]) -> Result<(), String> {
         })?;
     }
     let began = file.is_none_or(state_file::keep)
-        && state::begin(State {
+        && state::begin(ModuleState {
             node: Node::new(durable, stripes),
             clock: MachineClock::start(),
             is_replica,
@@ -77,9 +77,9 @@ pub(crate) fn load(ctx: Ctx<'_>, arguments: &[&[u8]]) -> Result<(), String> {
             dataset: Dataset::default(),
             highest_at_start: before.as_ref().map(DurableState::highest),
             last_evicted: None,
-            is_announced: false,
+            is_quarantine_logged: false,
             replication_target: ReplicationTarget::Present,
-            search: Search::default(),
+            search: LockSearch::default(),
             images: HashSet::new(),
             watches_keys: false,
             timer: None,
@@ -132,7 +132,7 @@ fn register(ctx: Ctx<'_>, arguments: &Arguments) -> Result<(), String> {
 }
 
 /// Who this server is.
-struct Identity {
+struct ServerIdentity {
     /// Its state file; `None` if it cannot tell which of several is its own.
     file: Option<StateFile>,
     /// The state to start with.
@@ -143,7 +143,12 @@ struct Identity {
 
 /// Decides who this server is from what it has found. It is a node that has run before only with that node's own
 /// state file, and only as a master.
-fn identify(ctx: Ctx<'_>, found: Found, is_replica: bool, new_node_is_non_voting: bool) -> Identity {
+fn identify(
+    ctx: Ctx<'_>,
+    found: FoundState,
+    is_replica: bool,
+    new_node_is_non_voting: bool,
+) -> ServerIdentity {
     let new_id = || ctx.random_hex::<ID_DIGITS>();
     let new_state = |reason| {
         let mut state = DurableState::new(new_id(), random_id(ctx));
@@ -151,15 +156,15 @@ fn identify(ctx: Ctx<'_>, found: Found, is_replica: bool, new_node_is_non_voting
         state
     };
     match found {
-        Found::Nothing(file) => {
+        FoundState::Nothing(file) => {
             let reason = match (is_replica, new_node_is_non_voting) {
                 (true, _) => Some(NonVoting::Replica),
                 (false, true) => Some(NonVoting::Asked),
                 (false, false) => None,
             };
-            Identity { file: Some(file), stored: new_state(reason), before: None }
+            ServerIdentity { file: Some(file), stored: new_state(reason), before: None }
         }
-        Found::Known { file, mut state, is_copy } => {
+        FoundState::Known { file, mut state, is_copy } => {
             // Format 1 had no id of the data set.
             if state.dataset_id == 0 {
                 state.dataset_id = random_id(ctx);
@@ -171,12 +176,12 @@ fn identify(ctx: Ctx<'_>, found: Found, is_replica: bool, new_node_is_non_voting
             };
             let stored = reason.map_or_else(|| state.clone(), |reason| state.without_vote(reason, new_id()));
             let before = stored.non_voting.is_none().then(|| stored.clone());
-            Identity { file: Some(file), stored, before }
+            ServerIdentity { file: Some(file), stored, before }
         }
-        Found::Several(paths) => {
+        FoundState::Several(paths) => {
             let names: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
             ctx.log(Level::Warning, &format!("there is more than one state file: {}", names.join(", ")));
-            Identity { file: None, stored: new_state(Some(NonVoting::SeveralStates)), before: None }
+            ServerIdentity { file: None, stored: new_state(Some(NonVoting::SeveralStates)), before: None }
         }
     }
 }

@@ -8,7 +8,7 @@ use redlock_core::image::{LockImage, encode_stripes, restore_stripes};
 
 use crate::ffi::data_type::ENCODING;
 use crate::ffi::io::Io;
-use crate::state::{self, State};
+use crate::state::{self, ModuleState};
 use crate::{handoff, restart, state_file};
 
 /// Saves a lock.
@@ -53,7 +53,7 @@ pub(crate) fn load_lock(io: Io<'_>, version: c_int) -> Option<LockId> {
 
 /// Stores what a crash must not forget of a lock that is loaded. `None` if it cannot be stored: then a master does not
 /// take the lock. A server that follows takes it all the same, and grants nothing until its state is stored.
-fn reserve(state: &mut State, key: &[u8], image: &LockImage, follows: bool) -> Option<()> {
+fn reserve(state: &mut ModuleState, key: &[u8], image: &LockImage, follows: bool) -> Option<()> {
     let own = state.node.state();
     // A data set that is being loaded and goes beyond the state does not belong to it: the state must still show that
     // when the load ends.
@@ -95,7 +95,7 @@ pub(crate) fn load_fences(io: Io<'_>, version: c_int) -> bool {
     let Some(bytes) = io.load_bytes().filter(|_| version == ENCODING) else { return false };
     let saved = state::with(|state| {
         let dataset = restore_stripes(state.node.stripes_mut(), &bytes)?;
-        restart::learn(state, dataset);
+        restart::note_dataset(state, dataset);
         Some(())
     });
     saved.flatten().is_some()

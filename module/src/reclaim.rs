@@ -24,7 +24,7 @@
 //!                   note_freed
 //!             lock == REMOVING?  ---- no ---->  FREED (a list behind a mutex)
 //!                        | yes                       |
-//!                 REMOVING = 0                  State::reclaim: after each command, in the sweep,
+//!                 REMOVING = 0                  ModuleState::reclaim: after each command, in the sweep,
 //!                        |                      after a load, at shutdown; a limited number at a time
 //!         remove_value returns the lock              |
 //!                        |                           |
@@ -39,7 +39,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use redlock_core::LockId;
 
-use crate::state::State;
+use crate::state::ModuleState;
 
 /// How many freed locks are forgotten after a command. A flush frees them by the million, and no
 /// single caller should pay for that.
@@ -105,7 +105,7 @@ pub(crate) fn unreclaimed() -> u64 {
     if ANY_FREED.load(Ordering::Acquire) { freed().len() as u64 } else { 0 }
 }
 
-impl State {
+impl ModuleState {
     /// Forgets locks whose values are gone, so many of them at most. True when none is left.
     #[inline]
     pub(crate) fn reclaim(&mut self, at_most: usize) -> bool {

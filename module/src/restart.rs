@@ -11,7 +11,7 @@ use redlock_core::durable::{Dataset, DurableState, ID_DIGITS, LocksDigest, NonVo
 use crate::ffi::context::Ctx;
 use crate::ffi::log::Level;
 use crate::reclaim;
-use crate::state::{self, State};
+use crate::state::{self, ModuleState};
 use crate::state_file;
 use crate::sweep;
 
@@ -38,16 +38,16 @@ impl Grace {
 
 /// What shows that no lock was forgotten.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Proof {
+pub(crate) enum ExpectedLocks {
     /// The loaded locks are those of the orderly shutdown.
-    Shutdown(LocksDigest),
+    AtShutdown(LocksDigest),
     /// The loaded locks are those that the server had when it threw them away a moment ago.
-    Reload(LocksDigest),
+    BeforeFlush(LocksDigest),
 }
 
 /// Decides about waiting when the module is loaded. `before` is the state that the node had stored, if it votes and
 /// is not new.
-pub(crate) fn begin(state: &mut State, ctx: Ctx<'_>, before: Option<&DurableState>) {
+pub(crate) fn begin(state: &mut ModuleState, ctx: Ctx<'_>, before: Option<&DurableState>) {
     let wait_ms = match (state.grace, before) {
         (Grace::Off, _) | (Grace::Auto, None) => 0,
         (Grace::Auto, Some(before)) => before.quarantine_ms(),
@@ -62,7 +62,7 @@ pub(crate) fn begin(state: &mut State, ctx: Ctx<'_>, before: Option<&DurableStat
     }
     // Whether the locks are all there is known once the data set is loaded.
     state.expected = before
-        .and_then(|before| before.locks_at_shutdown.map(Proof::Shutdown))
+        .and_then(|before| before.locks_at_shutdown.map(ExpectedLocks::AtShutdown))
         .filter(|_| wait_ms > 0 && state.grace == Grace::Auto);
     let DurableState { node_id, incarnation, non_voting, .. } = state.node.state();
     match (non_voting, before) {
@@ -89,7 +89,7 @@ fn log_non_voting(ctx: Ctx<'_>, reason: NonVoting) {
 
 /// When to look whether every lock is here.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Occasion {
+pub(crate) enum CheckOccasion {
     /// A data set was loaded.
     Loaded,
     /// The server runs; if it had a data set, it was loaded before.
@@ -97,32 +97,33 @@ pub(crate) enum Occasion {
 }
 
 /// Looks at the data set, once: whether it belongs to this node, and whether every lock is here.
-pub(crate) fn settle(ctx: Ctx<'_>, occasion: Occasion) {
+pub(crate) fn check_dataset(ctx: Ctx<'_>, occasion: CheckOccasion) {
     let reason = state::with(|state| {
         if state.is_loading {
             return None;
         }
-        let proof = state.expected.take();
+        let expected = state.expected.take();
         // From now on the node has a state file, and only the first data set of a start can be older or newer.
         let known = state.highest_at_start.replace(u64::MAX);
         if state.is_replica {
             return None;
         }
-        if occasion == Occasion::Loaded || proof.is_some() {
+        if occasion == CheckOccasion::Loaded || expected.is_some() {
             // Records of locks whose values are gone would count.
             state.reclaim(usize::MAX);
         }
-        if occasion == Occasion::Loaded {
+        if occasion == CheckOccasion::Loaded {
             state.dataset.has_locks = state.node.held() > 0;
             if let Some(reason) = state.node.state().reason_not_to_vote(state.dataset, known) {
                 return Some(reason);
             }
         }
-        let is_proven = match (proof, occasion) {
-            (Some(Proof::Shutdown(locks)), _) | (Some(Proof::Reload(locks)), Occasion::Loaded) => {
+        let is_proven = match (expected, occasion) {
+            (Some(ExpectedLocks::AtShutdown(locks)), _)
+            | (Some(ExpectedLocks::BeforeFlush(locks)), CheckOccasion::Loaded) => {
                 state.node.locks_digest() == locks
             }
-            (Some(Proof::Reload(_)), Occasion::Running) | (None, _) => false,
+            (Some(ExpectedLocks::BeforeFlush(_)), CheckOccasion::Running) | (None, _) => false,
         };
         if is_proven {
             state.node.end_quarantine();
@@ -149,7 +150,7 @@ pub(crate) fn lose_vote(ctx: Ctx<'_>, reason: NonVoting) {
 }
 
 /// The data set of the master, or of the file that is being loaded, says this about itself.
-pub(crate) fn learn(state: &mut State, dataset: Dataset) {
+pub(crate) fn note_dataset(state: &mut ModuleState, dataset: Dataset) {
     state.dataset.id = dataset.id.or(state.dataset.id);
     state.dataset.highest_fence = state.dataset.highest_fence.max(dataset.highest_fence);
     let follows = state.node.state().non_voting.is_some_and(|reason| reason != NonVoting::SeveralStates);
@@ -160,7 +161,7 @@ pub(crate) fn learn(state: &mut State, dataset: Dataset) {
 }
 
 /// Stores a state. If that fails nothing is granted until it is stored.
-fn store_or_keep(state: &mut State, next: DurableState) {
+fn store_or_keep(state: &mut ModuleState, next: DurableState) {
     if state_file::store(&next).is_ok() {
         state.node.set_state(next);
     } else {
@@ -183,7 +184,7 @@ pub(crate) fn flushed(ctx: Ctx<'_>, database: Option<u16>) {
         state.node.quarantine_for_locks_of(database, &mut state.clock);
         let left_ms = state.node.quarantine_left_ms(&mut state.clock);
         if left_ms > 0 && !was_waiting {
-            state.expected = Some(Proof::Reload(all));
+            state.expected = Some(ExpectedLocks::BeforeFlush(all));
             ctx.log(
                 Level::Warning,
                 &format!("quarantine: held locks are flushed, nothing is granted for {left_ms} ms"),
@@ -234,10 +235,10 @@ pub(crate) fn store_state() {
 }
 
 /// Says how long nothing is granted, once the data set is there.
-pub(crate) fn announce(ctx: Ctx<'_>) {
+pub(crate) fn log_quarantine(ctx: Ctx<'_>) {
     state::with(|state| {
         let left_ms = state.node.quarantine_left_ms(&mut state.clock);
-        if !std::mem::replace(&mut state.is_announced, true) && left_ms > 0 {
+        if !std::mem::replace(&mut state.is_quarantine_logged, true) && left_ms > 0 {
             ctx.log(
                 Level::Warning,
                 &format!("quarantine: locks may have been forgotten, nothing is granted for {left_ms} ms"),

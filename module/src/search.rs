@@ -10,24 +10,24 @@ use std::collections::HashSet;
 use redlock_core::LockId;
 
 use crate::ffi::context::Ctx;
-use crate::ffi::scan::Scan;
-use crate::state::{self, State};
+use crate::ffi::scan::KeyspaceScan;
+use crate::state::{self, ModuleState};
 
 /// How many steps one turn takes: a millisecond's work or two, ten times a second.
 const STEPS_PER_TURN: usize = 4_096;
 
 /// A search through all databases, again and again.
 #[derive(Default)]
-pub(crate) struct Search {
+pub(crate) struct LockSearch {
     /// Locks that are looked for in the present pass.
-    astray: HashSet<LockId>,
+    missing: HashSet<LockId>,
     /// Locks that are looked for from the next pass on: this one may have gone past them.
     next: HashSet<LockId>,
     /// Where the present pass is, if there is one.
-    pass: Option<(u16, Scan)>,
+    pass: Option<(u16, KeyspaceScan)>,
 }
 
-impl Search {
+impl LockSearch {
     /// Looks for a lock, from now on.
     pub(crate) fn look_for(&mut self, lock: LockId) {
         self.next.insert(lock);
@@ -35,13 +35,13 @@ impl Search {
 
     /// Stops looking for a lock: it is no more.
     pub(crate) fn forget(&mut self, lock: LockId) {
-        self.astray.remove(&lock);
+        self.missing.remove(&lock);
         self.next.remove(&lock);
     }
 
-    fn found(&mut self, state: &mut State, database: u16, locks: &[(LockId, Vec<u8>)]) {
+    fn found(&mut self, state: &mut ModuleState, database: u16, locks: &[(LockId, Vec<u8>)]) {
         for (lock, key) in locks {
-            if self.astray.remove(lock) {
+            if self.missing.remove(lock) {
                 self.next.remove(lock);
                 state.node.found_at(*lock, database, key);
             }
@@ -50,17 +50,17 @@ impl Search {
 
     /// Looks at a few keys. False when there is nothing left to look for.
     fn step(&mut self, ctx: Ctx<'_>) -> bool {
-        if self.astray.is_empty() {
+        if self.missing.is_empty() {
             self.pass = None;
-            std::mem::swap(&mut self.astray, &mut self.next);
-            if self.astray.is_empty() {
+            std::mem::swap(&mut self.missing, &mut self.next);
+            if self.missing.is_empty() {
                 return false;
             }
         }
-        let (database, mut scan) = self.pass.take().unwrap_or_else(|| (0, Scan::begin()));
+        let (database, mut scan) = self.pass.take().unwrap_or_else(|| (0, KeyspaceScan::begin()));
         if !ctx.select(database) {
             // The last database is behind us: whatever was missed is looked for again.
-            self.next.extend(self.astray.drain());
+            self.next.extend(self.missing.drain());
             return true;
         }
         let mut locks = Vec::new();
@@ -69,7 +69,7 @@ impl Search {
         self.pass = if more {
             Some((database, scan))
         } else {
-            database.checked_add(1).map(|next| (next, Scan::begin()))
+            database.checked_add(1).map(|next| (next, KeyspaceScan::begin()))
         };
         true
     }

@@ -35,7 +35,7 @@ pub(crate) struct StateFile {
 static STATE_FILE: Confined<StateFile> = Confined::empty();
 
 /// What a server finds when it starts.
-pub(crate) enum Found {
+pub(crate) enum FoundState {
     /// No state file.
     Nothing(StateFile),
     /// A state file.
@@ -53,14 +53,14 @@ pub(crate) enum Found {
 ///
 /// # Errors
 /// What is wrong, with the name of the file and the remedy.
-pub(crate) fn find(dir: &Path, named: Option<&Path>) -> Result<Found, String> {
+pub(crate) fn find(dir: &Path, named: Option<&Path>) -> Result<FoundState, String> {
     let mut paths = match named {
         Some(name) => vec![dir.join(name)],
         None => candidates(dir).map_err(|error| format!("{} cannot be read: {error}", dir.display()))?,
     };
     if paths.len() > 1 {
         paths.sort_unstable();
-        return Ok(Found::Several(paths));
+        return Ok(FoundState::Several(paths));
     }
     let path = paths.pop().unwrap_or_else(|| dir.join(NAME));
     if named.is_some() && !path.exists() {
@@ -68,7 +68,7 @@ pub(crate) fn find(dir: &Path, named: Option<&Path>) -> Result<Found, String> {
         let others = candidates(dir).map_err(|error| format!("{} cannot be read: {error}", dir.display()))?;
         let unused: Vec<PathBuf> = others.into_iter().filter(|path| !is_in_use(path)).collect();
         if !unused.is_empty() {
-            return Ok(Found::Several([unused, vec![path]].concat()));
+            return Ok(FoundState::Several([unused, vec![path]].concat()));
         }
     }
     let shown = path.display();
@@ -84,7 +84,7 @@ pub(crate) fn find(dir: &Path, named: Option<&Path>) -> Result<Found, String> {
     let file = StateFile { path: path.clone(), _lock: lock, is_broken: false, writes: 0 };
     let (bytes, id) = match read(&path) {
         Ok(read) => read,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::Nothing(file)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(FoundState::Nothing(file)),
         Err(error) => return Err(format!("{shown} cannot be read: {error}")),
     };
     let stored = DurableState::decode(&bytes).map_err(|why| {
@@ -94,7 +94,7 @@ pub(crate) fn find(dir: &Path, named: Option<&Path>) -> Result<Found, String> {
         )
     })?;
     let is_copy = stored.file.is_some_and(|written| !written.is_same(id));
-    Ok(Found::Known { file, state: stored.state, is_copy })
+    Ok(FoundState::Known { file, state: stored.state, is_copy })
 }
 
 /// The files in the server's dir that are state files.

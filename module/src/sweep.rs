@@ -13,7 +13,7 @@ use crate::ffi::context::Ctx;
 use crate::ffi::keys::{Intent, NamedKey};
 use crate::handoff;
 use crate::reclaim::{self, RECLAIMED_PER_SWEEP};
-use crate::state::{self, State};
+use crate::state::{self, ModuleState};
 
 /// How much one call does: about a tenth of a millisecond's work, if it is locks that have run out.
 const STEPS_PER_CALL: usize = 256;
@@ -29,19 +29,19 @@ const PAUSE_MS: u64 = 1;
 const LOST_AFTER_MS: u64 = 50;
 
 /// Makes sure that the sweep wakes up when a lock that was just granted for `ttl_ms` is over.
-pub(crate) fn wake_by(state: &mut State, ctx: Ctx<'_>, ttl_ms: u64) {
+pub(crate) fn wake_by(state: &mut ModuleState, ctx: Ctx<'_>, ttl_ms: u64) {
     let now = state.clock.seen();
     arm(state, ctx, now, now.deadline_after(ttl_ms));
 }
 
 /// Makes sure that the sweep comes in a moment.
-pub(crate) fn soon(state: &mut State, ctx: Ctx<'_>) {
+pub(crate) fn soon(state: &mut ModuleState, ctx: Ctx<'_>) {
     let now = state.clock.latest();
     arm(state, ctx, now, Millis(now.0 + PAUSE_MS));
 }
 
 /// Makes sure that the sweep comes in a moment if somebody waits for it.
-pub(crate) fn soon_if_ready(state: &mut State, ctx: Ctx<'_>) {
+pub(crate) fn soon_if_ready(state: &mut ModuleState, ctx: Ctx<'_>) {
     if state.node.has_ready() {
         soon(state, ctx);
     }
@@ -148,14 +148,14 @@ fn delete(ctx: Ctx<'_>, lock: LockId, database: u16, key: &[u8]) {
 
 /// Sets the timer, unless it is set to come as early.
 #[inline]
-fn arm(state: &mut State, ctx: Ctx<'_>, now: Millis, due: Millis) {
+fn arm(state: &mut ModuleState, ctx: Ctx<'_>, now: Millis, due: Millis) {
     if state.timer.is_none_or(|(_, set)| set > due) {
         set_timer(state, ctx, now, due);
     }
 }
 
 #[inline(never)]
-fn set_timer(state: &mut State, ctx: Ctx<'_>, now: Millis, due: Millis) {
+fn set_timer(state: &mut ModuleState, ctx: Ctx<'_>, now: Millis, due: Millis) {
     if let Some((timer, _)) = state.timer {
         ctx.stop_timer(timer);
     }

@@ -11,12 +11,12 @@ use super::convert::bytes;
 const USUAL_ARGS: usize = 8;
 
 /// The arguments of a call, for its length. Of a command the first is its name.
-pub(crate) struct Args<'a> {
+pub(crate) struct CallArgs<'a> {
     raw: &'a [*mut raw::RedisModuleString],
     bytes: &'a [&'a [u8]],
 }
 
-impl<'a> Args<'a> {
+impl<'a> CallArgs<'a> {
     /// All arguments.
     pub(crate) fn all(&self) -> &'a [&'a [u8]] {
         self.bytes
@@ -42,7 +42,7 @@ impl<'a> Args<'a> {
         argv: *mut *mut raw::RedisModuleString,
         argc: c_int,
         first: usize,
-        run: impl FnOnce(&Args<'_>) -> R,
+        run: impl FnOnce(&CallArgs<'_>) -> R,
     ) -> R {
         let count = usize::try_from(argc).unwrap_or(0);
         // SAFETY: as the caller promises; a null pointer has no arguments.
@@ -56,10 +56,10 @@ impl<'a> Args<'a> {
             }
             // SAFETY: as many slots as there are arguments were just written.
             let bytes = unsafe { std::slice::from_raw_parts(usual.as_ptr().cast::<&[u8]>(), raw.len()) };
-            run(&Args { raw, bytes })
+            run(&CallArgs { raw, bytes })
         } else {
             let all: Vec<&[u8]> = raw.iter().map(read).collect();
-            run(&Args { raw, bytes: &all })
+            run(&CallArgs { raw, bytes: &all })
         }
     }
 }

@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use redis_module::raw;
 
 use super::api::{ERR, OK};
-use super::args::Args;
+use super::args::CallArgs;
 use super::context::Ctx;
 use super::log::{Level, log_line};
 use crate::load;
@@ -64,7 +64,7 @@ pub(crate) unsafe extern "C" fn RedisModule_OnLoad(
             return ERR;
         }
         let ctx = Ctx::new(ctx);
-        match guarded("loading", || Args::read(argv, argc, 0, |args| load::load(ctx, args.all()))) {
+        match guarded("loading", || CallArgs::read(argv, argc, 0, |args| load::load(ctx, args.all()))) {
             Some(Ok(())) => OK,
             Some(Err(why)) => {
                 ctx.log(Level::Warning, &format!("not loaded: {why}"));

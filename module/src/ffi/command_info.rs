@@ -53,7 +53,7 @@ fn command(ctx: Ctx<'_>, spec: &Spec) -> Result<(), String> {
     if command.is_null() {
         return Err(format!("the server refused the command {}", spec.name));
     }
-    let mut texts = Texts::default();
+    let mut texts = OwnedTexts::default();
     let mut key_specs = [key_spec(spec), empty_key_spec()];
     let mut args = arguments(spec.args, &mut texts);
     let version = raw::RedisModuleCommandInfoVersion {
@@ -80,12 +80,12 @@ fn command(ctx: Ctx<'_>, spec: &Spec) -> Result<(), String> {
 
 /// Strings that must live until the server has copied them.
 #[derive(Default)]
-struct Texts {
+struct OwnedTexts {
     strings: Vec<CString>,
     blocks: Vec<Box<[raw::RedisModuleCommandArg]>>,
 }
 
-impl Texts {
+impl OwnedTexts {
     fn keep(&mut self, string: &str) -> *const c_char {
         let string = text(string);
         // The bytes of a CString stay where they are when it moves.
@@ -96,7 +96,7 @@ impl Texts {
 }
 
 /// Arguments in the server's form; the last one is empty and ends the list.
-fn arguments(args: &[Arg], texts: &mut Texts) -> Vec<raw::RedisModuleCommandArg> {
+fn arguments(args: &[Arg], texts: &mut OwnedTexts) -> Vec<raw::RedisModuleCommandArg> {
     let mut made: Vec<_> = args.iter().map(|arg| argument(arg, texts)).collect();
     made.push(raw::RedisModuleCommandArg {
         name: ptr::null(),
@@ -113,7 +113,7 @@ fn arguments(args: &[Arg], texts: &mut Texts) -> Vec<raw::RedisModuleCommandArg>
     made
 }
 
-fn argument(arg: &Arg, texts: &mut Texts) -> raw::RedisModuleCommandArg {
+fn argument(arg: &Arg, texts: &mut OwnedTexts) -> raw::RedisModuleCommandArg {
     let mut flags = raw::REDISMODULE_CMD_ARG_NONE;
     if arg.token.is_some() {
         flags |= raw::REDISMODULE_CMD_ARG_OPTIONAL;

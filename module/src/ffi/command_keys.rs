@@ -8,7 +8,7 @@ use redlock_core::table::Database;
 use redlock_core::{Effect, Fault, KeyState, Keyspace, LockId};
 
 use super::api::server;
-use super::args::Args;
+use super::args::CallArgs;
 use super::context::Ctx;
 use super::keys::{Intent, OpenKey};
 use super::replication::{ReplicationTarget, replicate_effect};
@@ -23,7 +23,7 @@ pub(crate) struct KeyContext<'a> {
 }
 
 /// The only key of a command, as of most.
-pub(crate) struct OneKey<'a> {
+pub(crate) struct CommandKey<'a> {
     context: KeyContext<'a>,
     raw_name: *mut raw::RedisModuleString,
     name: &'a [u8],
@@ -32,11 +32,11 @@ pub(crate) struct OneKey<'a> {
     open: OpenKey,
 }
 
-impl<'a> OneKey<'a> {
+impl<'a> CommandKey<'a> {
     /// Opens the key that is an argument of the command.
     pub(crate) fn open(
         context: KeyContext<'a>,
-        args: &Args<'a>,
+        args: &CallArgs<'a>,
         arg: usize,
         stripe: Option<Stripe>,
         intent: Intent,
@@ -55,7 +55,7 @@ impl<'a> OneKey<'a> {
     }
 }
 
-impl Keyspace for OneKey<'_> {
+impl Keyspace for CommandKey<'_> {
     fn count(&self) -> usize {
         1
     }
@@ -113,22 +113,22 @@ impl Keyspace for OneKey<'_> {
 }
 
 /// The keys of a command that counts them.
-pub(crate) struct ManyKeys<'a> {
+pub(crate) struct CommandKeys<'a> {
     context: KeyContext<'a>,
-    keys: Vec<OneKey<'a>>,
+    keys: Vec<CommandKey<'a>>,
     /// The command itself was handed on; once is enough, however many keys it has.
-    is_handed_on: bool,
+    is_replicated: bool,
 }
 
-impl<'a> ManyKeys<'a> {
+impl<'a> CommandKeys<'a> {
     /// Opens the keys of a command.
-    pub(crate) fn open(context: KeyContext<'a>, args: &Args<'a>, keys: &Keys, intent: Intent) -> Self {
-        let open = |arg| OneKey::open(context, args, arg, None, intent);
-        Self { context, keys: keys.words().map(open).collect(), is_handed_on: false }
+    pub(crate) fn open(context: KeyContext<'a>, args: &CallArgs<'a>, keys: &Keys, intent: Intent) -> Self {
+        let open = |arg| CommandKey::open(context, args, arg, None, intent);
+        Self { context, keys: keys.words().map(open).collect(), is_replicated: false }
     }
 }
 
-impl Keyspace for ManyKeys<'_> {
+impl Keyspace for CommandKeys<'_> {
     fn count(&self) -> usize {
         self.keys.len()
     }
@@ -138,7 +138,7 @@ impl Keyspace for ManyKeys<'_> {
     }
 
     fn connection(&self) -> Option<u64> {
-        self.keys.first().and_then(OneKey::connection)
+        self.keys.first().and_then(CommandKey::connection)
     }
 
     fn name(&self, key: usize) -> &[u8] {
@@ -172,7 +172,7 @@ impl Keyspace for ManyKeys<'_> {
         match (self.context.replication_target, effect) {
             (ReplicationTarget::Absent, Effect::Dataset { .. }) => {}
             (ReplicationTarget::Absent, _) | (_, Effect::Released) => {
-                if !std::mem::replace(&mut self.is_handed_on, true) {
+                if !std::mem::replace(&mut self.is_replicated, true) {
                     self.context.ctx.replicate_verbatim();
                 }
             }

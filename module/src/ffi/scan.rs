@@ -12,9 +12,9 @@ use super::convert::bytes;
 use super::data_type::lock_of_key;
 
 /// A walk through one database. Keys that stay there all the time are seen, others perhaps.
-pub(crate) struct Scan(*mut raw::RedisModuleScanCursor);
+pub(crate) struct KeyspaceScan(*mut raw::RedisModuleScanCursor);
 
-impl Scan {
+impl KeyspaceScan {
     pub(crate) fn begin() -> Self {
         // SAFETY: takes nothing and gives a cursor of our own.
         Self(unsafe { server!(RedisModule_ScanCursorCreate)() })
@@ -29,7 +29,7 @@ impl Scan {
     }
 }
 
-impl Drop for Scan {
+impl Drop for KeyspaceScan {
     fn drop(&mut self) {
         // SAFETY: the cursor is ours and is destroyed once.
         unsafe { server!(RedisModule_ScanCursorDestroy)(self.0) };
@@ -43,7 +43,7 @@ unsafe extern "C" fn scanned_key(
     found: *mut c_void,
 ) {
     guarded("a search", || {
-        // SAFETY: called by the server, during `Scan::step`, with a live key (or none), its name, and
+        // SAFETY: called by the server, during `KeyspaceScan::step`, with a live key (or none), its name, and
         // the list that `step` has passed.
         unsafe {
             if let Some(lock) = lock_of_key(key) {
