@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::env;
 use std::ffi::c_int;
 
-use redlock_core::Node;
+use redlock_core::LockNode;
 use redlock_core::durable::{Dataset, DurableState, ID_DIGITS, NonVoting};
 
 use crate::config::{self, Arguments, SETTINGS};
@@ -68,7 +68,7 @@ pub(crate) fn load(ctx: Ctx<'_>, arguments: &[&[u8]]) -> Result<(), String> {
     }
     let began = file.is_none_or(state_file::keep)
         && state::begin(ModuleState {
-            node: Node::new(durable, stripes),
+            node: LockNode::new(durable, stripes),
             clock: MachineClock::start(),
             is_replica,
             is_loading: false,

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use redlock_core::durable::Dataset;
-use redlock_core::{LockId, Millis, Node};
+use redlock_core::{LockId, LockNode, Millis};
 
 use crate::ffi::clock::MachineClock;
 use crate::ffi::confined::Confined;
@@ -15,7 +15,7 @@ use crate::search::LockSearch;
 
 /// The node and what surrounds it.
 pub(crate) struct ModuleState {
-    pub(crate) node: Node,
+    pub(crate) node: LockNode,
     pub(crate) clock: MachineClock,
     /// A replica, or a server that loads its dataset, grants and sweeps nothing.
     pub(crate) is_replica: bool,

@@ -51,7 +51,7 @@ pub struct DurableState {
     /// How often this node has started.
     pub incarnation: u64,
     /// How this node began.
-    pub origin: Origin,
+    pub origin: NodeOrigin,
     /// Why this server does not vote; `None` if it does.
     pub non_voting: Option<NonVoting>,
     /// At least every fence that was given out, but for those on far stripes.
@@ -68,7 +68,7 @@ pub struct DurableState {
 
 /// How a node began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum NodeOrigin {
     /// It started without a past.
     New,
     /// An operator admitted it in the place of another node.
@@ -131,7 +131,7 @@ impl NonVoting {
     }
 }
 
-impl Origin {
+impl NodeOrigin {
     /// One word for programs and for the state file.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -237,7 +237,7 @@ impl DurableState {
         Self {
             node_id,
             incarnation: 0,
-            origin: Origin::New,
+            origin: NodeOrigin::New,
             non_voting: None,
             high_water: 0,
             far: BTreeMap::new(),
@@ -336,7 +336,7 @@ impl DurableState {
         Self {
             node_id,
             incarnation: 1,
-            origin: Origin::New,
+            origin: NodeOrigin::New,
             non_voting: Some(reason),
             locks_at_shutdown: None,
             ..self.clone()
@@ -347,7 +347,7 @@ impl DurableState {
     /// again.
     #[must_use]
     pub fn admitted(&self, floor: u64, wait_ms: u64) -> Self {
-        let mut next = Self { non_voting: None, origin: Origin::Admitted, ..self.clone() };
+        let mut next = Self { non_voting: None, origin: NodeOrigin::Admitted, ..self.clone() };
         next.raise_high_water(self.highest().max(floor).saturating_add(HIGH_WATER_STEP));
         next.longest_lease_ms = self.longest_lease_ms.max(rounded_up(wait_ms));
         next
@@ -466,8 +466,8 @@ impl DurableState {
         let node_id = value("node-id").filter(|id| is_node_id(id))?.to_owned();
         let incarnation = value("incarnation")?.parse().ok()?;
         let origin = match value("origin")? {
-            "new" => Origin::New,
-            "admitted" => Origin::Admitted,
+            "new" => NodeOrigin::New,
+            "admitted" => NodeOrigin::Admitted,
             _ => return None,
         };
         let non_voting = match value("voting")? {

@@ -21,7 +21,7 @@ pub enum KeyState {
 /// The keys that one command names, by their number in the command.
 ///
 /// A lock's record outlives its value in the keyspace. Where `put` and `delete` can tell that the old
-/// value is gone they say so; of all others the node is told later, by [`Node::reclaim`](crate::Node::reclaim).
+/// value is gone they say so; of all others the node is told later, by [`LockNode::reclaim`](crate::LockNode::reclaim).
 pub trait Keyspace {
     /// How many keys there are, one or more. Where that is known to the compiler, every loop over them is
     /// gone.

@@ -42,7 +42,7 @@ pub mod wheel;
 pub use fault::Fault;
 pub use keyspace::{Effect, KeyState, Keyspace};
 pub use memory::{MemoryNode, NoHost, NodeHost};
-pub use node::Node;
+pub use node::LockNode;
 pub use reply::Reply;
 pub use table::LockId;
 pub use time::{Millis, NodeClock, SlowClock};

@@ -12,7 +12,7 @@ use crate::fence::Stripes;
 use crate::grammar::{self, Keys};
 use crate::image::LockImage;
 use crate::keyspace::{Effect, KeyState, Keyspace};
-use crate::node::{GrantPush, Node, Role, Sweep};
+use crate::node::{GrantPush, LockNode, Role, Sweep};
 use crate::queue::KEYS_PER_STEP;
 use crate::reply::Reply;
 use crate::table::{Database, LockId};
@@ -44,7 +44,7 @@ impl NodeHost for NoHost {
 /// A node whose keys live in memory.
 #[derive(Debug)]
 pub struct MemoryNode<H = NoHost> {
-    node: Node,
+    node: LockNode,
     keys: HashMap<Vec<u8>, KeyState>,
     pushes: Vec<GrantPush>,
     host: H,
@@ -124,7 +124,12 @@ impl<H: NodeHost> MemoryNode<H> {
     /// A node with this state, which its host has stored, that holds nothing.
     #[must_use]
     pub fn hosted(state: DurableState, host: H) -> Self {
-        Self { node: Node::new(state, Stripes::default()), keys: HashMap::new(), pushes: Vec::new(), host }
+        Self {
+            node: LockNode::new(state, Stripes::default()),
+            keys: HashMap::new(),
+            pushes: Vec::new(),
+            host,
+        }
     }
 
     /// What is around the node.
@@ -140,12 +145,12 @@ impl<H: NodeHost> MemoryNode<H> {
 
     /// The node itself.
     #[must_use]
-    pub fn node(&self) -> &Node {
+    pub fn node(&self) -> &LockNode {
         &self.node
     }
 
     /// The node itself, to be configured.
-    pub fn node_mut(&mut self) -> &mut Node {
+    pub fn node_mut(&mut self) -> &mut LockNode {
         &mut self.node
     }
 
@@ -275,7 +280,7 @@ impl<H: NodeHost> MemoryNode<H> {
         let wait_ms = state.quarantine_ms();
         let (state, stripes) = state.restarted();
         let stored = self.host.store(&state);
-        let mut node = Node::new(state, stripes);
+        let mut node = LockNode::new(state, stripes);
         node.set_max_ttl_ms(self.node.max_ttl_ms());
         self.node = node;
         self.keys.clear();
@@ -338,7 +343,7 @@ impl<H: NodeHost> MemoryNode<H> {
         argv: &[&[u8]],
         words: Keys,
         connection: Option<u64>,
-        run: impl FnOnce(&mut Node, &mut MemoryKeys<'_, H>) -> T,
+        run: impl FnOnce(&mut LockNode, &mut MemoryKeys<'_, H>) -> T,
     ) -> T {
         let mut keys = MemoryKeys { keys: &mut self.keys, host: &mut self.host, argv, words, connection };
         run(&mut self.node, &mut keys)

@@ -12,7 +12,7 @@ use redlock_core::grammar;
 use redlock_core::node::Sweep;
 use redlock_core::request::MAX_TTL_LIMIT_MS;
 use redlock_core::table::Database;
-use redlock_core::{Effect, Fault, KeyState, Keyspace, LockId, Millis, Node};
+use redlock_core::{Effect, Fault, KeyState, Keyspace, LockId, LockNode, Millis};
 use std::collections::BTreeMap;
 
 const LONGEST_HISTORY: usize = 200;
@@ -24,7 +24,7 @@ const LONGEST_HISTORY: usize = 200;
 pub fn run(bytes: &[u8]) {
     let mut reader = ByteReader::new(bytes);
     let mut copy = Copy {
-        node: Node::new(DurableState::new("f".repeat(40), 0), Stripes::default()),
+        node: LockNode::new(DurableState::new("f".repeat(40), 0), Stripes::default()),
         keys: BTreeMap::new(),
         now: Millis::START,
     };
@@ -40,7 +40,7 @@ pub fn run(bytes: &[u8]) {
 }
 
 struct Copy {
-    node: Node,
+    node: LockNode,
     keys: BTreeMap<Vec<u8>, LockId>,
     now: Millis,
 }

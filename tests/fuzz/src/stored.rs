@@ -7,7 +7,7 @@ use redlock_core::durable::{
 use redlock_core::fence::{MAX_FENCE, Stripe, Stripes};
 use redlock_core::image::{LockImage, encode_stripes, restore_stripes};
 use redlock_core::request::{MAX_LABEL_BYTES, MAX_OWNER_BYTES, MAX_TTL_LIMIT_MS};
-use redlock_core::{Millis, Node};
+use redlock_core::{LockNode, Millis};
 use xxhash_rust::xxh3::xxh3_64;
 
 const NOT_WRITTEN: &str = "a state was read that no node wrote";
@@ -144,7 +144,7 @@ fn lock(reader: &mut ByteReader<'_>) {
         label: text(reader, label_length),
     };
     let key = text(reader, key_length);
-    let mut node = Node::new(DurableState::new(String::new(), 0), Stripes::default());
+    let mut node = LockNode::new(DurableState::new(String::new(), 0), Stripes::default());
     let is_legal = (1..=MAX_OWNER_BYTES).contains(&image.owner.len()) && image.label.len() <= MAX_LABEL_BYTES;
     let Ok(id) = node.load(3, &key, &image, &mut now) else {
         assert!(!is_legal && node.held() == 0, "refused, and yet there");

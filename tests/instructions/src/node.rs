@@ -7,7 +7,7 @@ use redlock_core::durable::DurableState;
 use redlock_core::fence::Stripes;
 use redlock_core::node::Sweep;
 use redlock_core::table::Database;
-use redlock_core::{Effect, Fault, KeyState, Keyspace, LockId, Millis, Node, Reply, grammar};
+use redlock_core::{Effect, Fault, KeyState, Keyspace, LockId, LockNode, Millis, Reply, grammar};
 
 /// As many as the module serves at a time.
 const KEYS_PER_CALL: usize = 64;
@@ -21,7 +21,7 @@ const MAX_TTL_MS: u64 = 100_000;
 /// A node, its keys and its time. Keys are numbers: whoever looks one up should take no part in what is
 /// counted.
 struct NodeBench<'a> {
-    node: Node,
+    node: LockNode,
     names: &'a [String],
     table: Vec<KeyState>,
     now: Millis,
@@ -34,7 +34,7 @@ fn names() -> Vec<String> {
 
 impl<'a> NodeBench<'a> {
     fn new(names: &'a [String]) -> Self {
-        let node = Node::new(DurableState::new("0".repeat(40), 0), Stripes::default());
+        let node = LockNode::new(DurableState::new("0".repeat(40), 0), Stripes::default());
         Self { node, names, table: vec![KeyState::Empty; KEYS], now: Millis::START }
     }
 

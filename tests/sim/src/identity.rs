@@ -4,7 +4,7 @@
 //! promised. So it refuses a node that another address has already, a node that is neither the one it knows nor
 //! admitted, and a node that is older than it was.
 
-use redlock_core::durable::{DurableState, Origin};
+use redlock_core::durable::{DurableState, NodeOrigin};
 
 /// What a client has last seen of a node.
 #[derive(Clone, Debug)]
@@ -25,7 +25,7 @@ impl Known {
         if state.node_id == self.node_id {
             return state.incarnation >= self.incarnation && state.highest() >= self.high_water;
         }
-        state.origin == Origin::Admitted && state.non_voting.is_none()
+        state.origin == NodeOrigin::Admitted && state.non_voting.is_none()
     }
 }
 

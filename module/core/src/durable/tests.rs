@@ -217,7 +217,7 @@ fn an_admitted_node_starts_above_the_floor_and_above_itself() {
     let copy = state().without_vote(NonVoting::CopiedState, "a".repeat(40));
     assert_eq!((copy.incarnation, copy.locks_at_shutdown), (1, None));
     let low = copy.admitted(5, 600_000);
-    assert!(low.high_water > 1 << 62 && low.non_voting.is_none() && low.origin == Origin::Admitted);
+    assert!(low.high_water > 1 << 62 && low.non_voting.is_none() && low.origin == NodeOrigin::Admitted);
     assert!(low.longest_lease_ms >= 600_000);
     let new = DurableState::new("f".repeat(40), 1).without_vote(NonVoting::Asked, "a".repeat(40));
     let high = new.admitted(1 << 50, 90_000);

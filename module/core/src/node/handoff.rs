@@ -1,6 +1,6 @@
 //! Handing a lock on to whoever waits for it.
 
-use super::{Node, Ownership};
+use super::{LockNode, Ownership};
 use crate::fault::Fault;
 use crate::grammar::{Acquire, Keys};
 use crate::keyspace::{KeyState, Keyspace};
@@ -26,7 +26,7 @@ const RETRY_MS: u64 = 250;
 /// Every channel begins with this: no request can make a server publish anywhere else.
 pub const CHANNEL_PREFIX: &[u8] = b"redlock:grant:";
 
-impl Node {
+impl LockNode {
     /// Refuses a request, and queues it if it wants to wait.
     pub(super) fn refuse(
         &mut self,

@@ -47,7 +47,7 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// A node: the locks it holds and the numbers it has given out.
 #[derive(Debug)]
-pub struct Node {
+pub struct LockNode {
     state: DurableState,
     /// The state is newer than the stored one: nothing is granted until it is stored.
     is_state_unsaved: bool,
@@ -81,7 +81,7 @@ enum Ownership {
     Other,
 }
 
-impl Node {
+impl LockNode {
     /// A node that holds nothing, with its stored state and the fences that it starts with.
     #[must_use]
     pub fn new(state: DurableState, stripes: Stripes) -> Self {

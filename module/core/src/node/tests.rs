@@ -49,11 +49,11 @@ impl Keyspace for SingleKey {
     fn replicate(&mut self, _: Effect<'_>) {}
 }
 
-fn node() -> Node {
-    Node::new(DurableState::new("f".repeat(40), 0), Stripes::default())
+fn node() -> LockNode {
+    LockNode::new(DurableState::new("f".repeat(40), 0), Stripes::default())
 }
 
-fn acquire(node: &mut Node, keys: &mut SingleKey, owner: &[u8], mut now: Millis) -> Result<Reply, Fault> {
+fn acquire(node: &mut LockNode, keys: &mut SingleKey, owner: &[u8], mut now: Millis) -> Result<Reply, Fault> {
     let request = grammar::acquire(Verb::Acquire, &[b"", b"k", owner, b"1000"], 10_000).unwrap();
     node.acquire(keys, &request, &mut now)
 }

@@ -1,7 +1,7 @@
 //! What goes on around commands: locks that run out, are saved and loaded, or may have been forgotten;
 //! what is counted and set.
 
-use super::{FULL, Node};
+use super::{FULL, LockNode};
 use crate::counters::Counters;
 use crate::durable::{self, Dataset, DurableState, LocksDigest, NonVoting};
 use crate::fault::Fault;
@@ -34,7 +34,7 @@ pub enum Sweep {
     Idle,
 }
 
-impl Node {
+impl LockNode {
     /// Does one lock's worth of sweeping. Whoever sweeps deletes the key of an expired lock, if the
     /// lock still stands there, and calls [`expired`](Self::expired).
     pub fn sweep(&mut self, clock: &mut impl NodeClock) -> Sweep {
