@@ -126,7 +126,7 @@ pub(crate) fn check_dataset(ctx: Ctx<'_>, occasion: CheckOccasion) {
             (Some(ExpectedLocks::BeforeFlush(_)), CheckOccasion::Running) | (None, _) => false,
         };
         if is_proven {
-            state.node.end_quarantine();
+            state.node.cancel_quarantine();
             ctx.log(Level::Notice, "every lock is here: no quarantine");
         }
         None

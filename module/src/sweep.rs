@@ -139,7 +139,7 @@ fn delete(ctx: Ctx<'_>, lock: LockId, database: u16, key: &[u8]) {
         let mut key = NamedKey::open(ctx, key, Intent::Change);
         if key.key_state() == KeyState::Lock(lock) {
             let gone = key.delete();
-            state::with(|state| state.node.expired(lock, gone));
+            state::with(|state| state.node.lock_expired(lock, gone));
             return;
         }
     }

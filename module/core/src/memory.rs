@@ -329,7 +329,7 @@ impl<H: NodeHost> MemoryNode<H> {
                     if self.keys.get(key) == Some(&KeyState::Lock(lock)) {
                         let key = key.to_vec();
                         self.keys.remove(&key);
-                        self.node.expired(lock, Some(lock));
+                        self.node.lock_expired(lock, Some(lock));
                     }
                 }
                 Sweep::Busy => {}

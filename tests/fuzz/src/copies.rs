@@ -118,7 +118,7 @@ impl Copy {
                     let (_, key) = self.node.location(lock);
                     let removed = self.keys.remove(key);
                     assert_eq!(removed, Some(lock), "a lock that nobody holds has run out");
-                    self.node.expired(lock, removed);
+                    self.node.lock_expired(lock, removed);
                 }
                 Sweep::Busy => {}
                 Sweep::Until(_) | Sweep::Idle => return,

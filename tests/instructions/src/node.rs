@@ -94,7 +94,7 @@ impl<'a> NodeBench<'a> {
                     if let Some(held) = self.table.iter_mut().find(|held| **held == KeyState::Lock(lock)) {
                         *held = KeyState::Empty;
                     }
-                    self.node.expired(lock, Some(lock));
+                    self.node.lock_expired(lock, Some(lock));
                     deleted += 1;
                 }
                 Sweep::Busy => {}

@@ -3,13 +3,17 @@
 //! Every command first looks at all of its keys and changes nothing until it knows its answer, so a
 //! refusal leaves no trace and several keys are taken in one step or not at all.
 
+mod accessors;
 mod handoff;
+mod load;
+mod quarantine;
+mod storage;
+mod sweep;
 #[cfg(test)]
 mod tests;
-mod upkeep;
 
 pub use handoff::{CHANNEL_PREFIX, GrantPush};
-pub use upkeep::Sweep;
+pub use sweep::Sweep;
 
 use crate::counters::Counters;
 use crate::durable::{DurableState, NonVoting};
@@ -556,7 +560,7 @@ impl LockNode {
         lease_ms: u64,
     ) -> Result<(), Fault> {
         let next = self.state.reserving(stripes, fence, lease_ms);
-        let Some(next) = next.or_else(|| self.is_state_unsaved.then(|| self.state.clone())) else {
+        let Some(next) = next.or_else(|| self.unsaved_state()) else {
             return Ok(());
         };
         keyspace.store(&next)?;

@@ -234,9 +234,9 @@ impl Running {
         let wait_ms = self.memory.node().state().quarantine_ms();
         self.memory.crash(self.now);
         match bounds.mistake {
-            Mistake::NoQuarantine => self.memory.node_mut().end_quarantine(),
+            Mistake::NoQuarantine => self.memory.node_mut().cancel_quarantine(),
             Mistake::QuarantineTooShort => {
-                self.memory.node_mut().end_quarantine();
+                self.memory.node_mut().cancel_quarantine();
                 self.memory.node_mut().quarantine(wait_ms.saturating_sub(TICK_MS), &mut self.now.clone());
             }
             Mistake::FencesForgotten => {

@@ -239,7 +239,7 @@ impl World<'_> {
             _ => before.locks_at_shutdown == Some(node.locks_digest()),
         };
         if is_complete {
-            node.end_quarantine();
+            node.cancel_quarantine();
         }
     }
 
