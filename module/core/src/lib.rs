@@ -1,20 +1,21 @@
-//! What one Redlock node does, as pure code.
+//! The decisions of one Redlock node, as pure code.
 //!
-//! There is no server, no clock and no randomness in this crate: a command, the keys it names and
-//! the time come in, a reply and a change to the keyspace go out. The module puts a Redis or Valkey
-//! server around it, [`MemoryNode`] a hash map; both run the very same decisions.
+//! This crate has no server, no clock and no randomness. Input is a command, the keys that it names and the time;
+//! output is a reply and a change of the keyspace. The module runs it inside a Redis or Valkey server, [`MemoryNode`]
+//! runs it over a hash map; both run the same decisions.
 //!
 //! | to find | look in |
 //! |---|---|
-//! | what each command decides | [`node`] |
-//! | what a command line may look like | [`grammar`], [`catalog`] |
-//! | how numbers only ever grow | [`fence`] |
+//! | what each command decides, and the sweep | [`node`] |
+//! | the syntax of the commands | [`grammar`], [`catalog`] |
+//! | why fences only grow | [`fence`] |
 //! | why a wall clock cannot end a lock | [`time`] |
-//! | how a held lock is kept in memory | [`table`] over [`slab`] and [`wheel`] |
+//! | how locks are kept in memory | [`table`] over [`slab`] and [`wheel`] |
 //! | why a late request leaves no ghost | [`tombstones`] |
 //! | why a grant message cannot be forged | [`proof`] |
-//! | who a node is, and what survives a crash | [`durable`] |
-//! | what is saved and replicated | [`image`] |
+//! | the identity of a node, and what survives a crash | [`durable`] |
+//! | how clients wait for a lock | [`queue`] |
+//! | the saved form of locks and fences | [`image`] |
 
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,17 @@
-//! What a node decides.
+//! The decisions of a node.
 //!
-//! Every command first looks at all of its keys and changes nothing until it knows its answer, so a
-//! refusal leaves no trace and several keys are taken in one step or not at all.
+//! Every command reads all of its keys first and changes nothing until it knows its reply. So a refusal leaves no
+//! trace, and a command takes several keys in one step or not at all.
+//!
+//! | to find | look in |
+//! |---|---|
+//! | acquire, extend, release, and what replicas apply | this file |
+//! | how a lock passes to the first waiter | `handoff.rs` |
+//! | what the node does between commands, and in which order | `sweep.rs` |
+//! | when the node grants nothing | `quarantine.rs` |
+//! | when the durable state changes and is stored | `storage.rs` |
+//! | how saved locks are loaded | `load.rs` |
+//! | counters and settings | `accessors.rs` |
 
 mod accessors;
 mod handoff;
@@ -28,12 +38,12 @@ use crate::table::{LockId, LockTable, NewLock};
 use crate::time::{Millis, NodeClock};
 use crate::tombstones::Tombstones;
 
-/// Whether a server decides, or follows another one that does.
+/// The role of a server in replication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It grants locks.
+    /// The server grants locks.
     Master,
-    /// It has a copy of them.
+    /// The server has a copy of its master's locks.
     Replica,
 }
 
@@ -46,14 +56,14 @@ impl Role {
     }
 }
 
-/// The version of this node, as `REDLOCK.NODE` tells it.
+/// The version of this node, as `REDLOCK.NODE` returns it.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// A node: the locks it holds and the numbers it has given out.
+/// A node: its locks, its fences and its waiters.
 #[derive(Debug)]
 pub struct LockNode {
     state: DurableState,
-    /// The state is newer than the stored one: nothing is granted until it is stored.
+    /// The state is newer than the stored one. The node grants nothing until it is stored.
     is_state_unsaved: bool,
     locks: LockTable,
     stripes: Stripes,
@@ -63,30 +73,31 @@ pub struct LockNode {
     counters: Counters,
     max_ttl_ms: u64,
     quarantine_until: Millis,
-    /// When the last lock was loaded from a file or copied: locks granted up to then may be over elsewhere.
+    /// When the last lock was loaded from a file or from the master. A lock granted up to then may have been released
+    /// on the other nodes.
     last_loaded: Millis,
-    /// Since when a lower longest lease would do; 0 if it would not.
+    /// Since when a lower longest lease has been possible; 0 if it is not.
     shorter_since: Millis,
-    /// The state is not stored without need before this.
+    /// A state that no grant waits for is not stored before this time.
     next_store: Millis,
     is_resumed: bool,
 }
 
-/// How the keys of a command stand towards its owner.
+/// Which client holds the keys of a command, as seen by the owner that sent it.
 enum Ownership {
-    /// The owner holds them all, as one lock with this fence.
+    /// The owner holds all keys, as one lock with this fence.
     Own { fence: u64 },
-    /// Nobody else holds any of them.
+    /// No other owner holds any of the keys.
     Free {
-        /// Locks stand there that have run out, or the owner's own.
+        /// Some keys contain expired locks, or locks of this owner.
         has_locks: bool,
     },
-    /// Somebody else holds at least one.
+    /// Another owner holds at least one key.
     Other,
 }
 
 impl LockNode {
-    /// A node that holds nothing, with its stored state and the fences that it starts with.
+    /// A node without locks, with its stored state and its first fences.
     #[must_use]
     pub fn new(state: DurableState, stripes: Stripes) -> Self {
         Self {
@@ -110,8 +121,8 @@ impl LockNode {
     /// Takes the lock of every key of the request, or of none.
     ///
     /// # Errors
-    /// A key of another type, quarantine, numbers used up, or too many who wait. Contention is
-    /// [`Reply::Nil`], or [`Reply::Queued`] for those who want to wait.
+    /// A key of another type, a non-voting node, a quarantine, no fences left, or a full wait queue. Contention is not
+    /// an error: the reply is [`Reply::Nil`], or [`Reply::Queued`] for a request with `WAIT`.
     pub fn acquire(
         &mut self,
         keyspace: &mut impl Keyspace,
@@ -124,7 +135,7 @@ impl LockNode {
         match self.ownership(keyspace, owner, clock)? {
             Ownership::Other => self.refuse(keyspace, request, clock),
             Ownership::Own { fence } => {
-                // The same request again: the same lock, the same fence, at least as long.
+                // A repeated request gets the same lock and the same fence, and at least the same time.
                 self.refuse_unconfirmed(keyspace, clock)?;
                 self.reserve(keyspace, fence, request.ttl.ms())?;
                 self.counters.refreshes += 1;
@@ -150,10 +161,10 @@ impl LockNode {
         }
     }
 
-    /// Gives the owner's locks a new deadline, if it holds them all; raises their fences to the floor.
+    /// Extends the owner's locks, if it holds all of them, and raises their fences to the floor.
     ///
     /// # Errors
-    /// A key of another type.
+    /// A key of another type, a non-voting node, or a lock that the quarantine does not let the node extend.
     pub fn extend(
         &mut self,
         keyspace: &mut impl Keyspace,
@@ -167,7 +178,7 @@ impl LockNode {
             return Ok(Reply::Nil);
         }
         self.refuse_unconfirmed(keyspace, clock)?;
-        // One number for all keys: the next holder of any of them gets a larger one.
+        // All keys get one fence, so the next holder of any of them gets a larger one.
         let raised = |key| match keyspace.key_state(key) {
             KeyState::Lock(id) => fence::raised(self.locks.fence(id), request.floor),
             _ => 0,
@@ -182,7 +193,8 @@ impl LockNode {
         Ok(Reply::Integer(largest))
     }
 
-    /// Frees the owner's locks, if it holds them all.
+    /// Releases the owner's locks, if it holds all of them. Otherwise the owner leaves the wait queues, and each key
+    /// gets a tombstone.
     ///
     /// # Errors
     /// A key of another type.
@@ -213,7 +225,7 @@ impl LockNode {
         Ok(Reply::Integer(1))
     }
 
-    /// Does on a copy what a release did on the master: no clock is asked.
+    /// Repeats a release of the master on a replica, without a clock.
     pub fn replay_release(&mut self, keyspace: &mut impl Keyspace, request: &Release<'_>) -> Reply {
         let owner = request.owner.bytes();
         for key in 0..keyspace.count() {
@@ -227,10 +239,10 @@ impl LockNode {
         Reply::Integer(1)
     }
 
-    /// Does on a copy what a grant or an extension did on the master.
+    /// Repeats a grant or an extension of the master on a replica.
     ///
     /// # Errors
-    /// No more locks can be held.
+    /// The node can hold no more locks.
     pub fn apply(
         &mut self,
         keyspace: &mut impl Keyspace,
@@ -242,9 +254,9 @@ impl LockNode {
         let stripe = keyspace.stripe(0);
         // No node grants for longer, so no lock has more left.
         let left_ms = request.left_ms.min(MAX_TTL_LIMIT_MS);
-        // A file that goes beyond the state of a voting node does not belong to it, which is found out when the file is
-        // loaded. A master has granted what it replicates: a replica that cannot store its state follows all the same,
-        // and grants nothing itself until it has.
+        // A data set with fences beyond the state of a voting node belongs to another node. The module detects that at
+        // the end of the load, so the state must not follow it here. A master has granted what it replicates: a replica
+        // that cannot store its state follows all the same, and grants nothing itself until its state is stored.
         let belongs_here = self.state.non_voting.is_some() || request.fence <= self.state.highest();
         if belongs_here
             && self.reserve(keyspace, request.fence, left_ms).is_err()
@@ -255,7 +267,7 @@ impl LockNode {
         self.stripes.raise(stripe, request.fence);
         self.last_loaded = self.last_loaded.max(now);
         let granted = Millis(now.0.saturating_sub(request.held_ms.unwrap_or(0)));
-        // An extension says how many there were and leaves the label out; a grant does neither.
+        // An extension carries the number of extensions and no label; a grant carries no number.
         if let (KeyState::Lock(id), Some(extensions), None) =
             (keyspace.key_state(0), request.extensions, request.label)
             && self.locks.is_owned_by(id, owner)
@@ -283,7 +295,7 @@ impl LockNode {
         Ok(())
     }
 
-    /// Tells about one lock.
+    /// Describes one lock.
     ///
     /// # Errors
     /// A key of another type.
@@ -303,7 +315,8 @@ impl LockNode {
         }
     }
 
-    /// Tells about this node. `unreclaimed` locks have left the keyspace and are about to be forgotten.
+    /// Describes this node. `unreclaimed` is the number of records whose values have left the keyspace: they are not
+    /// counted as locks.
     #[must_use]
     pub fn describe(&self, unreclaimed: u64, role: Role, clock: &mut impl NodeClock) -> Reply {
         Reply::Map(vec![
@@ -354,8 +367,8 @@ impl LockNode {
         Ok(match fences {
             _ if held => Ownership::Other,
             Some((least, most)) if !open && least == most => Ownership::Own { fence: most },
-            // Keys of which only some are held, or that were taken one by one, get a new number
-            // together: an old one could be confirmed for a key that somebody held in between.
+            // If the owner holds only some of the keys, or took them one by one, all get a new fence together. With
+            // an old fence the node would confirm a key that another client may have held in between.
             _ => Ownership::Free { has_locks },
         })
     }
@@ -381,7 +394,7 @@ impl LockNode {
         clock.has_passed(self.locks.deadline(lock))
     }
 
-    /// Grants all keys under one fence; `None` if the request comes too late.
+    /// Grants all keys with one fence; `None` if a tombstone rejects the request.
     fn grant(
         &mut self,
         keyspace: &mut impl Keyspace,
@@ -397,18 +410,7 @@ impl LockNode {
             self.counters.late_refusals += 1;
             return Ok(None);
         }
-        let mut fence = 0;
-        for key in 0..keys {
-            let next = self.stripes.next(keyspace.stripe(key), request.floor);
-            fence = fence.max(next.ok_or(Fault::FenceExhausted)?);
-            // A lock that came here from another name has the numbers of that name.
-            if has_locks && let KeyState::Lock(old) = keyspace.key_state(key) {
-                fence = fence.max(self.locks.fence(old) + 1);
-            }
-        }
-        if fence > fence::MAX_FENCE {
-            return Err(Fault::FenceExhausted);
-        }
+        let fence = self.next_fence(keyspace, request.floor, has_locks)?;
         if !self.locks.has_room_for(keys) {
             return Err(FULL);
         }
@@ -419,7 +421,7 @@ impl LockNode {
                 if self.has_expired(old, clock) {
                     self.counters.expirations += 1;
                 } else {
-                    // The owner's own, taken apart from the others: what was promised stays promised.
+                    // The owner took this key apart from the others: the deadline that it was promised stays.
                     deadline = deadline.max(self.locks.deadline(old));
                     lease_ms = lease_ms.max(now.left_until(deadline));
                 }
@@ -447,6 +449,24 @@ impl LockNode {
         Ok(Some(fence))
     }
 
+    /// The fence of a new grant: larger than every earlier fence of every key.
+    #[inline]
+    fn next_fence(&self, keyspace: &impl Keyspace, floor: u64, has_locks: bool) -> Result<u64, Fault> {
+        let mut fence = 0;
+        for key in 0..keyspace.count() {
+            let next = self.stripes.next(keyspace.stripe(key), floor);
+            fence = fence.max(next.ok_or(Fault::FenceExhausted)?);
+            // A renamed lock has a fence of the stripe of its old name.
+            if has_locks && let KeyState::Lock(old) = keyspace.key_state(key) {
+                fence = fence.max(self.locks.fence(old) + 1);
+            }
+        }
+        if fence > fence::MAX_FENCE {
+            return Err(Fault::FenceExhausted);
+        }
+        Ok(fence)
+    }
+
     #[inline]
     fn refuse_unless_voting(&self) -> Result<(), Fault> {
         self.state.non_voting.map_or(Ok(()), |reason| Err(Fault::NonVoting(reason)))
@@ -459,14 +479,14 @@ impl LockNode {
                 self.counters.quarantine_refusals += 1;
                 return Err(Fault::Quarantine { left_ms });
             }
-            // Every lease that the node may have forgotten is over.
+            // Every lease that the node may have forgotten has expired.
             self.last_loaded = Millis(0);
         }
         Ok(())
     }
 
-    /// In quarantine, refuses to prolong a lock that was loaded: it may have been released since it was saved, and
-    /// another client may hold it on the other nodes.
+    /// In quarantine, refuses to extend a lock that was loaded. Its owner may have released the lock after it was saved,
+    /// and another client may hold it on the other nodes.
     #[inline]
     fn refuse_unconfirmed(
         &mut self,
@@ -483,7 +503,7 @@ impl LockNode {
         if (0..keyspace.count()).any(is_unconfirmed) { self.refuse_in_quarantine(clock) } else { Ok(()) }
     }
 
-    /// Whether the request was overtaken by its own release, on another connection.
+    /// Whether a tombstone rejects the request: its own release has overtaken it on another connection.
     fn has_tombstone(&self, keyspace: &impl Keyspace, request: &Acquire<'_>, now: Millis) -> bool {
         if self.tombstones.all_expired(now) {
             return false;
@@ -493,7 +513,7 @@ impl LockNode {
             .any(|key| self.tombstones.rejects(keyspace.name(key), request.owner.bytes(), connection, now))
     }
 
-    /// Lets a key's lock go on with this fence: its deadline moves out, its extensions are counted.
+    /// Extends the lock of one key: a later deadline, this fence, and the number of extensions that `count` returns.
     #[allow(clippy::too_many_arguments, reason = "one step of two commands, nothing to group")]
     fn extend_lock(
         &mut self,
@@ -510,7 +530,7 @@ impl LockNode {
         let extensions = count(self.locks.extensions(id));
         self.locks.set_fence(id, fence);
         self.locks.set_extensions(id, extensions);
-        // The lock may have come here from another name, whose stripe counted for it so far.
+        // A renamed lock has a fence of the stripe of its old name.
         self.stripes.raise(keyspace.stripe(key), fence);
         let left_ms = now.left_until(self.locks.extend(id, ttl.ms(), now.deadline_after(ttl.ms())));
         let held_ms = now.since(self.locks.granted(id));
@@ -524,11 +544,11 @@ impl LockNode {
             let stripe = keyspace.stripe(key);
             let last = self.stripes.last(stripe).max(self.locks.fence(id));
             let raised = fence::raised(last, floor);
-            // When the raise cannot be stored the lock is freed all the same.
+            // If the state cannot be stored, the node releases the lock all the same.
             let stored = self.reserve_on(keyspace, [stripe], raised, 0).is_ok();
             self.stripes.raise(stripe, if stored { raised } else { last });
         }
-        // Its owner has spoken: whatever was handed to it does not count as unclaimed.
+        // The owner has sent a command, so a handed-on lock does not count as unclaimed.
         match keyspace.delete(key) {
             Some(lock) => {
                 self.queues.forget_lock(lock);
@@ -541,7 +561,7 @@ impl LockNode {
         }
     }
 
-    /// Stores what a crash must not forget before this fence and this lease are granted on the keys of a command.
+    /// Stores the durable state if it does not cover this fence and this lease on the keys of a command.
     #[inline]
     fn reserve(&mut self, keyspace: &mut impl Keyspace, fence: u64, lease_ms: u64) -> Result<(), Fault> {
         if self.is_state_unsaved || !self.state.covers(fence, lease_ms) {
