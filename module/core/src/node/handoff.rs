@@ -1,4 +1,8 @@
-//! Handing a lock on to whoever waits for it.
+//! The hand-off: a free lock passes to the first waiter of its keys.
+//!
+//! A key becomes ready when it may be free. The server then calls [`LockNode::next_ready`] for the waiter to serve,
+//! opens the waiter's keys and calls [`LockNode::serve`], which grants the lock for the claim window and returns the
+//! push for the waiter.
 
 use super::{LockNode, Ownership};
 use crate::fault::Fault;
@@ -11,23 +15,24 @@ use crate::request::{Owner, Ttl, Wait};
 use crate::table::Database;
 use crate::time::NodeClock;
 
-/// What a waiter is told on its channel: that a lock is its own.
+/// A push for a waiter: the node has granted it the lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GrantPush {
-    /// The channel's full name.
+    /// The full name of the channel.
     pub channel: Vec<u8>,
-    /// What is said there, signed with the owner ([`proof`](crate::proof)). Never the owner: others may listen.
+    /// The message, signed with the owner ([`proof`](crate::proof)). It does not contain the owner: other clients may
+    /// subscribe to the channel.
     pub message: Vec<u8>,
 }
 
-/// When somebody cannot be served because of the node itself, it is tried again after this time.
+/// How long the node waits before it retries a hand-off that failed for a reason other than the key, in milliseconds.
 const RETRY_MS: u64 = 250;
 
-/// Every channel begins with this: no request can make a server publish anywhere else.
+/// The prefix of every channel. No request can make a server publish to a channel without it.
 pub const CHANNEL_PREFIX: &[u8] = b"redlock:grant:";
 
 impl LockNode {
-    /// Refuses a request, and queues it if it wants to wait.
+    /// Refuses a request, or queues it if it has `WAIT`.
     pub(super) fn refuse(
         &mut self,
         keyspace: &mut impl Keyspace,
@@ -77,7 +82,8 @@ impl LockNode {
         Ok(Reply::Queued { left_ms, position: ahead as u64 + 1, ticket })
     }
 
-    /// What the one who holds longest has left, and its ticket.
+    /// The time left of the lock that expires last, in milliseconds, and the ticket of its holder. The time is -1 for a
+    /// lock of a plain `SET` client.
     fn holder(&self, keyspace: &impl Keyspace, clock: &mut impl NodeClock) -> (i64, u64) {
         let now = clock.proven();
         let left = |lock| i64::try_from(now.left_until(self.locks.deadline(lock))).unwrap_or(i64::MAX);
@@ -86,11 +92,11 @@ impl LockNode {
             KeyState::ForeignString => Some((-1, 0)),
             KeyState::Empty | KeyState::OtherType => None,
         });
-        // Nobody knows when a foreign lock ends: that is longest.
+        // The node does not know when a foreign lock ends, so it counts as the longest.
         holders.max_by_key(|(left, _)| if *left < 0 { i64::MAX } else { *left }).unwrap_or_default()
     }
 
-    /// Whether somebody else comes first at one of the keys. Then those who do are to be served.
+    /// Whether another waiter comes first at one of the keys. Every such key becomes ready.
     pub(super) fn is_preceded(&mut self, keyspace: &impl Keyspace, request: &Acquire<'_>) -> bool {
         if self.queues.is_empty() {
             return false;
@@ -107,7 +113,8 @@ impl LockNode {
         any
     }
 
-    /// A request was granted at once: it waits no longer, and others learn its ticket.
+    /// Records that a request was granted without waiting: its owner leaves the wait queues, and the node keeps its
+    /// ticket for the replies to later waiters.
     pub(super) fn granted_at_once(&mut self, keyspace: &impl Keyspace, request: &Acquire<'_>) {
         if !self.queues.is_empty() {
             self.leave_queue(keyspace, request.owner.bytes());
@@ -121,22 +128,22 @@ impl LockNode {
         }
     }
 
-    /// Takes an owner out of the lines of the keys.
+    /// Removes an owner from the wait queues of the keys.
     pub(super) fn leave_queue(&mut self, keyspace: &impl Keyspace, owner: &[u8]) {
         for key in 0..keyspace.count() {
             self.queues.leave(keyspace.database(), keyspace.name(key), owner);
         }
     }
 
-    /// Who is to be served next, and the keys that it waits for. Whoever asks opens them and calls
-    /// [`serve`](Self::serve), until nobody is left, or no time: the search for somebody is taken off `keys_left`.
+    /// The waiter to serve next, with the database and the names of its keys. The caller opens the keys and calls
+    /// [`serve`](Self::serve). `keys_left` is the caller's budget: the search subtracts the keys that it visited.
     pub fn next_ready(&mut self, keys_left: &mut usize) -> Option<(WaiterId, Database, Vec<Vec<u8>>)> {
         let id = self.queues.next_ready(keys_left)?;
         let waiter = self.queues.waiter(id)?;
         Some((id, self.queues.database_of(waiter), waiter.keys.iter().map(|key| key.to_vec()).collect()))
     }
 
-    /// Gives a waiter its lock, if it can be had now, and says what is to be announced.
+    /// Grants a waiter its lock for the claim window, if all its keys are free, and returns the push for it.
     pub fn serve(
         &mut self,
         keyspace: &mut impl Keyspace,
@@ -148,7 +155,7 @@ impl LockNode {
             self.queues.expire_waiter(id);
             return None;
         }
-        // At the end of a quarantine all lines are looked at again.
+        // At the end of a quarantine all keys with waiters become ready again.
         if !self.queues.is_first(&waiter)
             || self.quarantine_left_ms(clock) > 0
             || self.refuse_unless_voting().is_err()
@@ -166,14 +173,14 @@ impl LockNode {
             wait: None,
         };
         let now = clock.latest();
-        // Whoever is in the way is followed by another look.
+        // If another owner holds a key, the key becomes ready again when that lock ends.
         let Ownership::Free { has_locks } = self.ownership(keyspace, owner.bytes(), clock).ok()? else {
             return None;
         };
         let fence = match self.grant(keyspace, &request, owner.bytes(), has_locks, now, clock) {
             Ok(fence) => fence?,
             Err(_) => {
-                // A full disk, most of all. Nothing happens to the key when that is over.
+                // The usual cause is a full disk. No event of the key will tell when the disk has room again.
                 self.queues.postpone(id, now.deadline_after(RETRY_MS));
                 return None;
             }

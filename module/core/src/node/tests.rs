@@ -1,4 +1,5 @@
-//! What the sweep, a crash and a quarantine must not change. The contract of commands is a table, elsewhere.
+//! Tests of the sweep, crashes, quarantines and the durable state. The contract of the commands is a table in
+//! `tests/src/cases.rs`.
 
 use super::*;
 use crate::catalog::Verb;
@@ -9,11 +10,11 @@ use crate::keyspace::{Effect, KeyState};
 use crate::memory::MemoryNode;
 use crate::table::{Database, LockId};
 
-/// A keyspace of one key that nobody sweeps.
+/// A keyspace of one key that no sweep visits.
 struct SingleKey(KeyState);
 
 impl SingleKey {
-    fn now_has(&mut self, key_state: KeyState) -> Option<LockId> {
+    fn replace(&mut self, key_state: KeyState) -> Option<LockId> {
         match std::mem::replace(&mut self.0, key_state) {
             KeyState::Lock(gone) => Some(gone),
             _ => None,
@@ -38,10 +39,10 @@ impl Keyspace for SingleKey {
         self.0
     }
     fn put(&mut self, _: usize, lock: LockId) -> Option<LockId> {
-        self.now_has(KeyState::Lock(lock))
+        self.replace(KeyState::Lock(lock))
     }
     fn delete(&mut self, _: usize) -> Option<LockId> {
-        self.now_has(KeyState::Empty)
+        self.replace(KeyState::Empty)
     }
     fn store(&mut self, _: &DurableState) -> Result<(), Fault> {
         Ok(())
@@ -59,7 +60,7 @@ fn acquire(node: &mut LockNode, keys: &mut SingleKey, owner: &[u8], mut now: Mil
 }
 
 #[test]
-fn a_lock_that_has_run_out_is_over_before_it_is_swept() {
+fn an_expired_lock_ends_before_the_sweep_deletes_it() {
     let (mut node, mut keys) = (node(), SingleKey(KeyState::Empty));
     let granted = Millis::START;
     assert_eq!(acquire(&mut node, &mut keys, b"a", granted), Ok(Reply::Integer(1)));
@@ -68,12 +69,12 @@ fn a_lock_that_has_run_out_is_over_before_it_is_swept() {
     assert_eq!(node.extend(&mut keys, &extend, &mut over), Ok(Reply::Nil));
     let release = grammar::release(Verb::Release, &[b"", b"k", b"a"]).unwrap();
     assert_eq!(node.release(&mut keys, &release, &mut over), Ok(Reply::Integer(0)));
-    assert!(matches!(keys.0, KeyState::Lock(_)), "it still stands there");
+    assert!(matches!(keys.0, KeyState::Lock(_)), "the sweep has not deleted it");
     assert_eq!(acquire(&mut node, &mut keys, b"b", over), Ok(Reply::Integer(2)));
 }
 
 #[test]
-fn a_shorter_reason_to_wait_does_not_end_a_longer_one() {
+fn a_shorter_quarantine_does_not_end_a_longer_one() {
     let (mut node, mut keys) = (node(), SingleKey(KeyState::Empty));
     let mut now = Millis::START;
     node.quarantine(500, &mut now);
@@ -84,7 +85,7 @@ fn a_shorter_reason_to_wait_does_not_end_a_longer_one() {
 }
 
 #[test]
-fn after_a_crash_no_number_comes_again_and_no_lock_too_early() {
+fn after_a_crash_no_fence_is_reused_and_no_lock_is_granted_too_early() {
     let mut memory = MemoryNode::new(&"f".repeat(40));
     let mut now = Millis::START;
     let acquire = |memory: &mut MemoryNode, owner: &[u8], now| {
@@ -103,7 +104,7 @@ fn after_a_crash_no_number_comes_again_and_no_lock_too_early() {
     assert!(matches!(again, Ok(Reply::Integer(fence)) if fence > 4), "{again:?}");
 }
 
-/// A keyspace whose disk may be full, and the state that was stored last.
+/// A keyspace whose disk may be full, with the last state that it stored.
 struct FallibleDisk {
     keys: SingleKey,
     is_full: bool,
@@ -202,7 +203,7 @@ fn non_voting(reason: NonVoting) -> MemoryNode {
 }
 
 #[test]
-fn a_non_voting_node_grants_and_extends_nothing_and_answers_the_rest() {
+fn a_non_voting_node_grants_and_extends_nothing_and_serves_all_other_commands() {
     let (mut memory, mut now) = (non_voting(NonVoting::Replica), Millis::START);
     let lock = memory.node_mut().load(0, b"k", &image(7, 10_000), &mut now).unwrap();
     memory.plant(b"k", KeyState::Lock(lock));
@@ -272,7 +273,7 @@ fn a_lock_that_a_replica_copies_raises_the_fences_of_its_key() {
 }
 
 #[test]
-fn in_quarantine_a_loaded_lock_is_not_prolonged_and_can_be_released() {
+fn in_quarantine_a_loaded_lock_cannot_be_extended_but_can_be_released() {
     let (mut memory, mut now) = (MemoryNode::new("me"), Millis::START);
     assert!(send(&mut memory, "REDLOCK.ACQUIRE before me 1000", now).is_ok());
     memory.crash(now);
@@ -284,28 +285,28 @@ fn in_quarantine_a_loaded_lock_is_not_prolonged_and_can_be_released() {
     let over = Millis(now.0 + 2_000);
     assert_eq!(send(&mut memory, "REDLOCK.EXTEND k theirs 1000", over), Ok(Reply::Integer(7)));
     assert_eq!(send(&mut memory, "REDLOCK.RELEASE k theirs", over), Ok(Reply::Integer(1)));
-    // A lock that was granted since is certain, whatever else was thrown away.
+    // A lock that the node has granted since is certain, whatever else was flushed.
     assert!(send(&mut memory, "REDLOCK.ACQUIRE k me 1000", over).is_ok());
     memory.node_mut().quarantine(500, &mut over.clone());
     assert!(matches!(send(&mut memory, "REDLOCK.EXTEND k me 1000", over), Ok(Reply::Integer(_))));
 }
 
 #[test]
-fn a_forged_image_is_not_one_that_the_node_could_have_granted() {
+fn a_node_could_not_have_granted_a_forged_image() {
     let mut node = node();
     node.set_max_ttl_ms(60_000);
     assert!(node.could_have_granted(b"k", &image(fence::RAISE_CAP, 60_000)));
     assert!(!node.could_have_granted(b"k", &image(1, 60_001)));
     assert!(!node.could_have_granted(b"k", &image(1, u64::MAX)));
     assert!(!node.could_have_granted(b"k", &image(fence::MAX_FENCE, 60_000)));
-    // From a replica's master or from a file: never for longer than any node grants.
+    // A lock from a master or from a file never lasts longer than any node grants.
     let mut now = Millis::START;
     let lock = node.load(0, b"k", &image(1, u64::MAX), &mut now).unwrap();
     assert!(node.image(lock, &mut now).left_ms <= MAX_TTL_LIMIT_MS);
 }
 
 #[test]
-fn a_long_lease_that_is_over_does_not_prolong_the_quarantine_of_a_later_crash() {
+fn an_expired_long_lease_does_not_lengthen_the_quarantine_of_a_later_crash() {
     let day = 24 * 3_600 * 1_000;
     let (mut memory, mut now) = (MemoryNode::new("me"), Millis::START);
     memory.node_mut().set_max_ttl_ms(2 * day);
@@ -315,14 +316,14 @@ fn a_long_lease_that_is_over_does_not_prolong_the_quarantine_of_a_later_crash() 
     assert!(send(&mut memory, "REDLOCK.RELEASE k me", now).is_ok());
     let lowered = memory.node().state_with_shorter_lease(&mut now).unwrap();
     assert!(lowered.quarantine_ms() < 2 * 60_000, "{lowered:?}");
-    // A lock that is granted anew with others keeps its time, and so its lease.
+    // A lock that is granted again together with other keys keeps its deadline, and so its lease.
     assert!(send(&mut memory, &format!("REDLOCK.ACQUIRE k me {day}"), now).is_ok());
     memory.node_mut().set_state(lowered);
     assert!(send(&mut memory, &format!("REDLOCK.EXTEND k me {day}"), now).is_ok());
     assert!(send(&mut memory, "REDLOCK.MACQUIRE 2 k other me 1000", now).is_ok());
     assert_eq!(memory.node().state_with_shorter_lease(&mut now), None, "the owner was promised a day");
     assert!(send(&mut memory, "REDLOCK.MRELEASE 2 k other me", now).is_ok());
-    // A flush forgets locks: the node waits for them, and a crash during that wait must not shorten it.
+    // A flush makes the node forget locks. A crash during the quarantine must not shorten it.
     assert!(send(&mut memory, &format!("REDLOCK.ACQUIRE k me {day}"), now).is_ok());
     memory.node_mut().quarantine_for_locks_of(None, &mut now);
     assert!(memory.delete(b"k"));
@@ -340,12 +341,12 @@ fn a_lower_longest_lease_is_stored_after_a_while_and_not_for_each_lock() {
         stored += u32::from(memory.node_mut().state_to_store(&mut now).is_some());
         now.0 += 100;
     }
-    // The lock is free whenever the node looks, so a minute passes once.
+    // The lock is free at every check, so one minute passes once.
     assert!(stored <= 1, "{stored}");
     now.0 += 60_000;
     let lowered = memory.node_mut().state_to_store(&mut now).expect("nothing long is left");
     assert!(lowered.longest_lease_ms < 100_000);
-    // A state that could not be stored is tried again, and not at every look.
+    // The node retries a state that could not be stored, but not at every check.
     memory.node_mut().not_stored();
     let tries = (0..50).filter(|_| {
         now.0 += 100;
