@@ -1,41 +1,43 @@
-//! A memory of releases that came before their acquire.
+//! Tombstones: releases that freed nothing, kept for a while to reject a late acquire.
 //!
-//! A client that gives up sends a release. If its acquire was held up on another connection it
-//! arrives afterwards, and would lock the key for a client that is long gone: a ghost. So a release
-//! that finds nothing to free is remembered for a while, and bars that owner from that key.
+//! A client that gives up sends a release. If its acquire was delayed on another connection, the acquire arrives after
+//! the release and would lock the key for a client that no longer wants it: a ghost. So a release that frees nothing
+//! leaves a tombstone, which rejects an acquire of that key by that owner.
 //!
-//! On one connection order is kept, so an acquire after a release there is meant: it is not rejected.
-//! The memory is small and forgets under pressure; a ghost ends with its time to live in any case.
+//! One connection keeps the order, so an acquire after a release on the same connection is a new request: a tombstone
+//! does not reject it. The table is small and drops the oldest tombstones when it is full; a ghost ends with its time
+//! to live in any case.
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use crate::time::Millis;
 
-/// A release can be remembered in so many slots, by its digest. With one it would be forgotten for the next that wants the
-/// same place, long before the memory is full.
+/// The number of slots in which a tombstone can be, by its digest. With one slot the next tombstone of the same slot
+/// would overwrite it, long before the table is full.
 const WAYS: usize = 8;
 
-/// How many releases are remembered at most: sets of slots, by slots in a set.
+/// The number of tombstones that the table holds: 512 sets of `WAYS` slots.
 const SLOTS: usize = 512 * WAYS;
 
 /// The default of `redlock.late-window`.
 pub const DEFAULT_WINDOW_MS: u64 = 10_000;
 
+/// One release that freed nothing.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tombstone {
-    /// Of key and owner; 0 for none.
+    /// The digest of key and owner; 0 for an empty slot.
     digest: u64,
     connection: u64,
     until: Millis,
 }
 
-/// Recent releases that freed nothing.
+/// The tombstones of a node.
 #[derive(Debug)]
 pub struct Tombstones {
     window_ms: u64,
-    /// Allocated when first used; an entry's set of slots is given by its digest.
+    /// Allocated with the first tombstone. The digest of a tombstone selects its set of slots.
     slots: Vec<Tombstone>,
-    /// No entry is in force after this time.
+    /// When the last tombstone expires.
     last_expiry: Millis,
 }
 
@@ -46,13 +48,13 @@ impl Default for Tombstones {
 }
 
 impl Tombstones {
-    /// How long a release is remembered.
+    /// How long a tombstone is kept, in milliseconds.
     #[must_use]
     pub fn window_ms(&self) -> u64 {
         self.window_ms
     }
 
-    /// Sets how long a release is remembered; 0 turns the memory off.
+    /// Sets how long a tombstone is kept, in milliseconds; 0 turns tombstones off.
     pub fn set_window_ms(&mut self, window_ms: u64) {
         self.window_ms = window_ms;
         if window_ms == 0 {
@@ -60,7 +62,7 @@ impl Tombstones {
         }
     }
 
-    /// Notes that `owner` let go of `key` without holding it.
+    /// Adds a tombstone: `owner` has released `key` without holding it.
     pub fn add(&mut self, key: &[u8], owner: &[u8], connection: u64, now: Millis) {
         if self.window_ms == 0 {
             return;
@@ -73,19 +75,19 @@ impl Tombstones {
         let digest = digest(key, owner);
         let set = &mut self.slots[set_of(digest)];
         let known = set.iter().position(|tombstone| tombstone.digest == digest);
-        // Or else the one that has been there for longest, or nobody's.
+        // An empty slot expires first of all, so it counts as the oldest.
         let oldest = || (0..WAYS).min_by_key(|slot| set[*slot].until).unwrap_or(0);
         let slot = known.unwrap_or_else(oldest);
         set[slot] = Tombstone { digest, connection, until };
     }
 
-    /// Whether any release is remembered.
+    /// Whether no tombstone is in force.
     #[must_use]
     pub fn all_expired(&self, now: Millis) -> bool {
         self.slots.is_empty() || now >= self.last_expiry
     }
 
-    /// Whether an acquire of `key` by `owner` is one that its own release has overtaken.
+    /// Whether a tombstone rejects an acquire of `key` by `owner`: its own release has overtaken it.
     #[must_use]
     pub fn rejects(&self, key: &[u8], owner: &[u8], connection: u64, now: Millis) -> bool {
         if self.all_expired(now) {
@@ -112,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_late_acquire_of_another_connection_is_barred() {
+    fn only_a_late_acquire_of_another_connection_is_rejected() {
         let mut tombstones = Tombstones::default();
         tombstones.add(b"job", b"me", 1, Millis(100));
         assert!(tombstones.rejects(b"job", b"me", 2, Millis(100)));
@@ -123,9 +125,9 @@ mod tests {
         assert!(!tombstones.rejects(b"job", b"me", 2, Millis(101 + DEFAULT_WINDOW_MS)));
     }
 
-    /// The table is not full, and far from it.
+    /// The table is far from full.
     #[test]
-    fn a_release_is_not_forgotten_for_a_few_hundred_others() {
+    fn a_tombstone_survives_a_thousand_others() {
         let mut tombstones = Tombstones::default();
         let owner = |number: u64| number.to_le_bytes();
         for first in 0..8 {
@@ -139,18 +141,18 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_make_room() {
+    fn the_oldest_tombstones_are_overwritten() {
         let mut tombstones = Tombstones::default();
         for number in 0..100_000_u64 {
             tombstones.add(b"job", &number.to_le_bytes(), 1, Millis(number / 100));
         }
         let rejected = |number: u64| tombstones.rejects(b"job", &number.to_le_bytes(), 2, Millis(1_000));
-        assert!((99_000..100_000).all(rejected), "the newest are remembered");
-        assert!(!(0..10_000).any(rejected), "and nothing grows without bound");
+        assert!((99_000..100_000).all(rejected), "the newest are kept");
+        assert!(!(0..10_000).any(rejected), "the table is bounded");
     }
 
     #[test]
-    fn it_can_be_turned_off() {
+    fn tombstones_can_be_turned_off() {
         let mut tombstones = Tombstones::default();
         tombstones.add(b"job", b"me", 1, Millis(0));
         tombstones.set_window_ms(0);

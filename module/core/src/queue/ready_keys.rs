@@ -1,4 +1,4 @@
-//! Where somebody may be served, now or later.
+//! The keys whose first waiter may be served, now or later.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -8,62 +8,62 @@ use crate::time::Millis;
 /// A key in its database.
 pub(super) type DatabaseKey = (Database, Box<[u8]>);
 
-/// Places to be looked at, in the order in which that came about.
+/// Ready keys, in the order in which they became ready.
 #[derive(Debug, Default)]
 pub(super) struct ReadyKeys {
     now: VecDeque<DatabaseKey>,
-    /// Where somebody was to be served and could not be, for want of something else than the key: each place once,
-    /// for others may ask about it all the while.
-    later: VecDeque<DatabaseKey>,
-    known: HashSet<DatabaseKey>,
-    until: Millis,
+    /// Keys whose hand-off failed for a reason other than the key, in order, until `retry_at`.
+    postponed: VecDeque<DatabaseKey>,
+    /// The same keys, so that each is postponed once however often it becomes ready meanwhile.
+    is_postponed: HashSet<DatabaseKey>,
+    retry_at: Millis,
 }
 
 impl ReadyKeys {
-    /// Notes that a place is to be looked at. One that is to be looked at later stays there.
+    /// Makes a key ready. A postponed key stays postponed.
     pub(super) fn mark(&mut self, database: Database, key: &[u8]) {
         let key = (database, key.into());
-        if self.known.is_empty() || !self.known.contains(&key) {
+        if self.is_postponed.is_empty() || !self.is_postponed.contains(&key) {
             self.now.push_back(key);
         }
     }
 
-    /// Whether a place is to be looked at now.
+    /// Whether a key is ready now.
     pub(super) fn has_any(&self) -> bool {
         !self.now.is_empty()
     }
 
-    /// How many keys are to be looked at now.
+    /// The number of keys that are ready now.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.now.len()
     }
 
-    /// The next place to be looked at.
+    /// Removes and returns the next ready key.
     pub(super) fn next(&mut self) -> Option<DatabaseKey> {
         self.now.pop_front()
     }
 
-    /// Looks at everything later, and at this place last of all.
-    pub(super) fn postpone(&mut self, key: DatabaseKey, until: Millis) {
+    /// Postpones all ready keys until `retry_at`, this key last.
+    pub(super) fn postpone(&mut self, key: DatabaseKey, retry_at: Millis) {
         for key in self.now.drain(..).chain([key]) {
-            if self.known.insert(key.clone()) {
-                self.later.push_back(key);
+            if self.is_postponed.insert(key.clone()) {
+                self.postponed.push_back(key);
             }
         }
-        self.until = until;
+        self.retry_at = retry_at;
     }
 
-    /// When keys are looked at that were postponed.
+    /// When postponed keys become ready again; `None` if there are none.
     pub(super) fn next_retry(&self) -> Option<Millis> {
-        (!self.later.is_empty()).then_some(self.until)
+        (!self.postponed.is_empty()).then_some(self.retry_at)
     }
 
-    /// Looks at what was postponed, if it is time.
+    /// Makes postponed keys ready again, if it is time.
     pub(super) fn retry(&mut self, now: Millis) {
         if self.next_retry().is_some_and(|at| at <= now) {
-            self.known.clear();
-            self.now.append(&mut self.later);
+            self.is_postponed.clear();
+            self.now.append(&mut self.postponed);
         }
     }
 }

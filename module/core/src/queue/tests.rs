@@ -1,4 +1,4 @@
-//! Crowds: what many who wait may cost at once.
+//! Tests with many waiters: what one step may cost.
 
 use super::*;
 
@@ -20,14 +20,14 @@ fn waiter(owner: &str, ticket: u64, connection: u64, keys: &[&str]) -> Waiter {
     }
 }
 
-/// Whoever is to be served next, if that is found in one go.
+/// The waiter to serve next, if one step finds it.
 fn next_of(queues: &mut WaitQueues) -> Option<WaiterId> {
     let mut keys_left = KEYS_PER_STEP;
     queues.next_ready(&mut keys_left)
 }
 
-/// Ten times as many as may be let go at once wait on connection 1, and after them one on connection 2.
-fn crowd() -> (WaitQueues, usize) {
+/// Ten times as many waiters as one step removes on connection 1, and one waiter behind them on connection 2.
+fn many_waiters() -> (WaitQueues, usize) {
     let (mut queues, many) = (WaitQueues::default(), 10 * KEYS_PER_STEP);
     for ticket in 1..=many as u64 {
         queues.enqueue(waiter(&format!("o{ticket}"), ticket, 1, &["k"])).unwrap();
@@ -37,8 +37,8 @@ fn crowd() -> (WaitQueues, usize) {
 }
 
 #[test]
-fn a_crowd_whose_connection_closes_is_let_go_little_by_little_and_never_served() {
-    let (mut queues, all) = crowd();
+fn many_waiters_of_a_closed_connection_are_removed_in_steps_and_never_served() {
+    let (mut queues, all) = many_waiters();
     queues.connection_closed(1);
     assert_eq!(queues.len(), all - KEYS_PER_STEP);
     let mut served = None;
@@ -54,8 +54,8 @@ fn a_crowd_whose_connection_closes_is_let_go_little_by_little_and_never_served()
 }
 
 #[test]
-fn a_crowd_that_has_waited_long_enough_is_let_go_little_by_little() {
-    let (mut queues, mut before) = crowd();
+fn many_expired_waiters_are_removed_in_steps() {
+    let (mut queues, mut before) = many_waiters();
     assert!(!queues.expire(Millis(999)));
     while queues.expire(Millis(1_000)) {
         assert!(before - queues.len() <= KEYS_PER_STEP);
@@ -66,13 +66,13 @@ fn a_crowd_that_has_waited_long_enough_is_let_go_little_by_little() {
 }
 
 #[test]
-fn one_owner_waits_once_for_a_key() {
+fn an_owner_has_one_waiter_for_a_key() {
     let mut queues = WaitQueues::default();
     queues.enqueue(waiter("o", 5, 1, &["x", "z"])).unwrap();
     queues.enqueue(waiter("o", 7, 2, &["y"])).unwrap();
     queues.enqueue(waiter("other", 9, 3, &["z"])).unwrap();
     assert!(!queues.has_ready());
-    // Takes the place of both, and whoever waited behind them is next.
+    // It replaces both, and the waiter behind them is next.
     queues.enqueue(waiter("o", 6, 1, &["y", "x"])).unwrap();
     assert_eq!((queues.len(), queues.keys), (2, 3));
     let next = next_of(&mut queues).and_then(|id| queues.waiter(id));
@@ -82,7 +82,7 @@ fn one_owner_waits_once_for_a_key() {
 }
 
 #[test]
-fn every_key_counts() {
+fn every_key_counts_towards_the_limits() {
     let mut queues = WaitQueues {
         limits: Limits { node: 4, key: 2, connection: 3, ..Limits::default() },
         ..WaitQueues::default()
@@ -92,15 +92,15 @@ fn every_key_counts() {
     assert!(refused(waiter("b", 2, 1, &["x", "z"])).is_some_and(|why| why.contains("on this connection")));
     assert!(refused(waiter("b", 2, 2, &["x", "y", "z"])).is_some_and(|why| why.contains("on this node")));
     assert_eq!(refused(waiter("b", 2, 2, &["x", "y"])), None);
-    assert_eq!(refused(waiter("b", 2, 1, &["x"])), None, "in place of what it waited for");
+    assert_eq!(refused(waiter("b", 2, 1, &["x"])), None, "in place of its earlier waiter");
     assert!(refused(waiter("c", 3, 3, &["x"])).is_some_and(|why| why.contains("for this key")));
-    // What is given up makes room.
+    // A replaced waiter makes room.
     assert_eq!(refused(waiter("a", 1, 1, &["y"])), None);
     assert_eq!((queues.len(), queues.keys), (2, 2));
 }
 
 #[test]
-fn what_is_postponed_is_looked_at_once_and_last() {
+fn a_postponed_key_is_ready_once_and_last() {
     let mut queues = WaitQueues::default();
     queues.enqueue(waiter("a", 1, 1, &["x"])).unwrap();
     queues.enqueue(waiter("b", 2, 1, &["y"])).unwrap();
@@ -123,7 +123,7 @@ fn what_is_postponed_is_looked_at_once_and_last() {
     assert_eq!(queues.next_retry(), None);
 }
 
-/// As many keys as make ten looks, each with two in line.
+/// Queues for ten steps of a scan, each with two waiters.
 fn many_queues() -> (WaitQueues, usize) {
     let (mut queues, count) = (WaitQueues::default(), 5 * KEYS_PER_STEP);
     for ticket in 1..=2 {
@@ -135,43 +135,43 @@ fn many_queues() -> (WaitQueues, usize) {
     (queues, count)
 }
 
-/// Everybody who is to be served, and how often that was asked; never many keys are noted at once.
+/// The keys of all waiters to serve. Only a few keys are ready at a time.
 fn all_ready(queues: &mut WaitQueues) -> Vec<(Database, Box<[u8]>)> {
     let mut keys = Vec::new();
     while queues.has_ready() {
         let Some(id) = next_of(queues) else { continue };
         assert!(queues.ready.len() < KEYS_PER_STEP);
         let found = queues.waiter(id).unwrap();
-        assert_eq!(found.ticket, 1, "the first in line");
+        assert_eq!(found.ticket, 1, "the first waiter of the queue");
         keys.push((queues.database_of(found), found.keys[0].clone()));
     }
     keys
 }
 
 #[test]
-fn when_every_key_may_be_free_each_line_is_looked_at_once_and_few_at_a_time() {
+fn a_scan_of_all_keys_visits_each_queue_once_and_a_few_at_a_time() {
     let (mut queues, count) = many_queues();
     queues.mark_all_ready();
     let mut keys = all_ready(&mut queues);
-    assert_eq!(keys.len(), count, "no line twice");
+    assert_eq!(keys.len(), count, "no queue twice");
     keys.sort();
     keys.dedup();
-    assert_eq!(keys.len(), count, "nor is one left out");
-    assert!(all_ready(&mut queues).is_empty(), "that was all");
-    // Asked for again halfway, it begins again.
+    assert_eq!(keys.len(), count, "no queue is left out");
+    assert!(all_ready(&mut queues).is_empty(), "the scan has ended");
+    // A second call halfway restarts the scan.
     queues.mark_all_ready();
     for _ in 0..count / 2 {
         next_of(&mut queues);
     }
     queues.mark_all_ready();
     assert!(all_ready(&mut queues).len() >= count);
-    let mut nobody = WaitQueues::default();
-    nobody.mark_all_ready();
-    assert!(!nobody.has_ready());
+    let mut empty = WaitQueues::default();
+    empty.mark_all_ready();
+    assert!(!empty.has_ready());
 }
 
 #[test]
-fn whoever_leaves_while_the_lines_are_looked_at_is_followed_by_the_next() {
+fn a_waiter_that_leaves_during_a_scan_is_followed_by_the_next() {
     let (mut queues, count) = many_queues();
     queues.mark_all_ready();
     next_of(&mut queues).unwrap();
@@ -187,14 +187,14 @@ fn whoever_leaves_while_the_lines_are_looked_at_is_followed_by_the_next() {
     assert_eq!(keys.len(), count);
 }
 
-/// How many waiters have been looked at of all who may be served.
-fn looked_at(queues: &WaitQueues) -> usize {
+/// The number of waiters that the scan has visited.
+fn visited(queues: &WaitQueues) -> usize {
     queues.scanned_to.map_or(queues.len(), |last| queues.deadlines.range(..=last).count())
 }
 
 #[test]
-fn whoever_looks_for_somebody_to_serve_does_not_look_for_long() {
-    // Few are first in a line, and many behind them.
+fn one_step_of_a_scan_visits_a_bounded_number_of_waiters() {
+    // Few waiters are first in a queue, and many are behind them.
     let mut queues = WaitQueues::default();
     let all = 20 * KEYS_PER_STEP;
     for number in 0..all {
@@ -204,14 +204,14 @@ fn whoever_looks_for_somebody_to_serve_does_not_look_for_long() {
     queues.mark_all_ready();
     let (mut calls, mut served) = (0, 0);
     while queues.has_ready() {
-        let before = looked_at(&queues);
+        let before = visited(&queues);
         let mut keys_left = KEYS_PER_STEP;
         while queues.next_ready(&mut keys_left).is_some() {
             keys_left = keys_left.saturating_sub(1);
             served += 1;
         }
-        let looks = looked_at(&queues) - before;
-        assert!(looks <= KEYS_PER_STEP, "{looks} at once");
+        let visits = visited(&queues) - before;
+        assert!(visits <= KEYS_PER_STEP, "{visits} at once");
         calls += 1;
     }
     assert_eq!(served, all.div_ceil(50));
@@ -219,8 +219,8 @@ fn whoever_looks_for_somebody_to_serve_does_not_look_for_long() {
 }
 
 #[test]
-fn whoever_looks_for_somebody_to_serve_clears_little_away() {
-    // Everybody who is first has gone, and not yet left.
+fn one_step_of_a_scan_removes_a_bounded_number_of_waiters() {
+    // The connection of every first waiter has closed, and the waiters are not yet removed.
     let (mut queues, count) = (WaitQueues::default(), 5 * KEYS_PER_STEP);
     for number in 0..count {
         queues.enqueue(waiter(&format!("gone{number}"), 1, 7, &[&format!("k{number}")])).unwrap();
@@ -238,8 +238,8 @@ fn whoever_looks_for_somebody_to_serve_clears_little_away() {
             queues.served(id, []);
             served += 1;
         }
-        let cleared = before - queues.len();
-        assert!(cleared <= KEYS_PER_STEP, "{cleared} at once");
+        let removed = before - queues.len();
+        assert!(removed <= KEYS_PER_STEP, "{removed} at once");
     }
     assert_eq!((served, queues.len()), (count / 50, 0));
 }
@@ -258,7 +258,7 @@ fn every_waiter_of_a_key_that_moved_away_is_removed() {
 }
 
 #[test]
-fn lines_change_places_with_their_databases() {
+fn queues_are_swapped_with_their_databases() {
     let (mut queues, count) = many_queues();
     queues.enqueue(Waiter { database: 3, ..waiter("here", 1, 2, &["k0"]) }).unwrap();
     queues.databases_swapped(0, 3);
@@ -267,7 +267,7 @@ fn lines_change_places_with_their_databases() {
     let keys = all_ready(&mut queues);
     assert_eq!(keys.iter().filter(|(database, _)| *database == 3).count(), count);
     assert!(keys.contains(&(0, b"k0"[..].into())));
-    // From then on everything has its new number.
+    // From then on every queue has its new database number.
     queues.enqueue(Waiter { database: 3, ..waiter("newcomer", 9, 2, &["k0"]) }).unwrap();
     assert_eq!(queues.waiting_for(3, b"k0"), 3);
     assert!(queues.is_preceded(3, b"k0", Some(2), b"z") && !queues.is_preceded(0, b"k1", None, b"z"));

@@ -1,18 +1,18 @@
-//! Those who wait for one key, in their order.
+//! The wait queue of one key.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::WaiterId;
 
-/// Ticket and owner: the order within a line.
+/// The sort key of a waiter in a wait queue: its ticket and its owner.
 pub(super) type Position = (u64, Arc<[u8]>);
 
-/// Those who wait for one key.
+/// The waiters of one key, in their order.
 #[derive(Debug, Default)]
 pub(super) struct WaitQueue {
     positions: BTreeMap<Position, WaiterId>,
-    /// The ticket of everybody: lines can be long, and whoever releases is looked for in them.
+    /// The ticket of each owner: a release finds its waiter without a walk through a long queue.
     tickets: HashMap<Arc<[u8]>, u64>,
 }
 
@@ -40,8 +40,8 @@ impl WaitQueue {
         self.positions.remove(position);
     }
 
-    /// How many come before a position that is in the line. Counted from both ends at once: those who come last, and
-    /// those who are next, are found soon.
+    /// The number of waiters before a queued position. It counts from both ends at once, so it takes
+    /// O(min(k, n - k)) steps for position k of n waiters.
     pub(super) fn ahead_of(&self, position: &Position) -> usize {
         let mut before = self.positions.range(..position);
         let mut from_here = self.positions.range(position..);
@@ -63,15 +63,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everybody_knows_its_place() {
+    fn every_position_knows_the_number_of_waiters_ahead() {
         for length in 1..12_u64 {
             let mut queue = WaitQueue::default();
-            // Not in order: seven and every length up to eleven but seven have no factor in common.
+            // Not in order: seven has no factor in common with any length up to eleven but seven.
             for ticket in (0..length).map(|number| number * 7 % length) {
                 queue.insert((ticket, Arc::from(&b"owner"[..])), WaiterId(ticket));
             }
-            let keys: Vec<usize> = queue.positions.keys().map(|position| queue.ahead_of(position)).collect();
-            assert_eq!(keys, (0..queue.len()).collect::<Vec<_>>());
+            let ahead: Vec<usize> = queue.positions.keys().map(|position| queue.ahead_of(position)).collect();
+            assert_eq!(ahead, (0..queue.len()).collect::<Vec<_>>());
         }
     }
 
