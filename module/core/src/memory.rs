@@ -1,7 +1,7 @@
 //! A node without a server: the same decisions over a hash map.
 //!
-//! For simulations, models and programs that want locks in their own tests. It also knows just enough
-//! of a server to be compared with one.
+//! It serves simulations, models, and programs that need locks in their own tests. It also does what a server does with
+//! keys, so that tests can compare it with one.
 
 use std::collections::HashMap;
 
@@ -18,18 +18,18 @@ use crate::reply::Reply;
 use crate::table::{Database, LockId};
 use crate::time::Millis;
 
-/// What a server does for the node in it: stores its durable state, and passes on what the node did.
+/// The server of a node: it stores the durable state and replicates effects.
 pub trait NodeHost {
     /// Stores the durable state before it returns.
     ///
     /// # Errors
-    /// [`Fault::NotStored`]: then the node grants nothing that relies on the state.
+    /// [`Fault::NotStored`]: the node grants nothing that relies on the state then.
     fn store(&mut self, state: &DurableState) -> Result<(), Fault>;
-    /// Passes an effect of the command `argv` on its key `key` to the replicas.
+    /// Sends an effect of the command `argv` on its key `key` to the replicas.
     fn replicate(&mut self, argv: &[&[u8]], key: &[u8], effect: Effect<'_>);
 }
 
-/// A host without a disk and without replicas: memory is all there is.
+/// A host without a disk and without replicas.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoHost;
 
@@ -41,7 +41,7 @@ impl NodeHost for NoHost {
     fn replicate(&mut self, _: &[&[u8]], _: &[u8], _: Effect<'_>) {}
 }
 
-/// A node whose keys live in memory.
+/// A node whose keys are in memory.
 #[derive(Debug)]
 pub struct MemoryNode<H = NoHost> {
     node: LockNode,
@@ -59,7 +59,7 @@ struct MemoryKeys<'a, H> {
     connection: Option<u64>,
 }
 
-/// The lock that a key state names.
+/// The lock under a key, if there is one.
 fn lock_of(key_state: Option<KeyState>) -> Option<LockId> {
     match key_state {
         Some(KeyState::Lock(lock)) => Some(lock),
@@ -113,7 +113,7 @@ impl<H: NodeHost> Keyspace for MemoryKeys<'_, H> {
 }
 
 impl MemoryNode {
-    /// A node with this identity that holds nothing.
+    /// A node with this node id and without locks.
     #[must_use]
     pub fn new(id: &str) -> Self {
         Self::hosted(DurableState::new(id.to_owned(), 0), NoHost)
@@ -121,7 +121,7 @@ impl MemoryNode {
 }
 
 impl<H: NodeHost> MemoryNode<H> {
-    /// A node with this state, which its host has stored, that holds nothing.
+    /// A node without locks, with a state that its host has stored.
     #[must_use]
     pub fn hosted(state: DurableState, host: H) -> Self {
         Self {
@@ -132,13 +132,13 @@ impl<H: NodeHost> MemoryNode<H> {
         }
     }
 
-    /// What is around the node.
+    /// The host.
     #[must_use]
     pub fn host(&self) -> &H {
         &self.host
     }
 
-    /// What is around the node, to be changed.
+    /// The host, for the caller to change.
     pub fn host_mut(&mut self) -> &mut H {
         &mut self.host
     }
@@ -149,7 +149,7 @@ impl<H: NodeHost> MemoryNode<H> {
         &self.node
     }
 
-    /// The node itself, to be configured.
+    /// The node itself, for the caller to configure.
     pub fn node_mut(&mut self) -> &mut LockNode {
         &mut self.node
     }
@@ -157,7 +157,7 @@ impl<H: NodeHost> MemoryNode<H> {
     /// Runs a command, its name first, as it arrives on `connection` at `now`.
     ///
     /// # Errors
-    /// What a server with the module would answer as an error.
+    /// The error that a server with the module replies.
     pub fn execute(&mut self, argv: &[&[u8]], connection: u64, mut now: Millis) -> Result<Reply, Fault> {
         let verb = argv.first().and_then(|name| Verb::named(name)).ok_or(Fault::Arg("unknown command"))?;
         self.sweep(now);
@@ -166,18 +166,18 @@ impl<H: NodeHost> MemoryNode<H> {
         reply
     }
 
-    /// What was announced to those who wait since the last time this was asked, in order.
+    /// The pushes to waiters since the last call, in order.
     pub fn take_pushes(&mut self) -> Vec<GrantPush> {
         std::mem::take(&mut self.pushes)
     }
 
-    /// Lets nobody wait on a connection any longer that is closed.
+    /// Closes a connection: the node removes its waiters.
     pub fn close(&mut self, connection: u64, now: Millis) {
         self.node.connection_closed(connection);
         self.serve(now);
     }
 
-    /// Gives locks to those who wait for them, as far as they are free.
+    /// Hands free locks on to their waiters.
     fn serve(&mut self, mut now: Millis) {
         while self.node.has_ready() {
             let mut keys_left = KEYS_PER_STEP;
@@ -233,10 +233,10 @@ impl<H: NodeHost> MemoryNode<H> {
         }
     }
 
-    /// Does as a replica what its master says that it has done. The words are those of `APPLY`, `DATASET`, or a release.
+    /// Applies an effect of the master on a replica: `APPLY`, `DATASET`, or a release.
     ///
     /// # Errors
-    /// Other words, no more locks can be held, or the state cannot be stored.
+    /// Another command, the node can hold no more locks, or the state cannot be stored.
     pub fn follow(&mut self, argv: &[&[u8]], mut now: Millis) -> Result<(), Fault> {
         match argv.first().and_then(|name| Verb::named(name)) {
             Some(Verb::Apply) => {
@@ -261,21 +261,21 @@ impl<H: NodeHost> MemoryNode<H> {
         }
     }
 
-    /// Crashes and starts again at `now`: the locks are gone, the durable state is not. So the fences go on above the
-    /// high-water mark, and the node waits for the locks that it has forgotten.
+    /// Crashes and starts again at `now`: the locks are lost, the durable state is not. Fences continue above the
+    /// high-water mark, and the node is in quarantine for the locks that it has forgotten.
     pub fn crash(&mut self, now: Millis) {
         let state = self.node.state().clone();
-        // A node that cannot store its state grants nothing that relies on it.
+        // A node that could not store its state grants nothing.
         if self.restart_with(&state, now).is_err() {
             let state = self.node.state().clone();
             self.node.set_unsaved_state(state);
         }
     }
 
-    /// Starts at `now` without any lock, with the durable state that a disk has kept.
+    /// Starts at `now` without locks, with the durable state from a disk.
     ///
     /// # Errors
-    /// The state of this start cannot be stored: a server does not start then.
+    /// The state of this start cannot be stored. A server does not start then.
     pub fn restart_with(&mut self, state: &DurableState, mut now: Millis) -> Result<(), Fault> {
         let wait_ms = state.quarantine_ms();
         let (state, stripes) = state.restarted();
@@ -292,7 +292,7 @@ impl<H: NodeHost> MemoryNode<H> {
         stored
     }
 
-    /// Deletes a key as an administrator's `DEL` does; true if there was one.
+    /// Deletes a key as an administrator's `DEL` does. Returns true if the key existed.
     pub fn delete(&mut self, key: &[u8]) -> bool {
         let old = self.keys.remove(key);
         self.forget(old);
@@ -300,27 +300,26 @@ impl<H: NodeHost> MemoryNode<H> {
         old.is_some()
     }
 
-    /// Puts something under a key that is not a lock of this node.
+    /// Sets a key, as another client's command or a load does.
     pub fn plant(&mut self, key: &[u8], key_state: KeyState) {
         let old = self.keys.insert(key.to_vec(), key_state);
         self.forget(old);
     }
 
-    /// Whether there is anything under a key at `now`.
+    /// Whether a key exists at `now`.
     pub fn exists(&mut self, key: &[u8], now: Millis) -> bool {
         self.sweep(now);
         self.keys.contains_key(key)
     }
 
-    /// The lock under a key as it would be saved at `now`, if there is one. One that has run out stands there
-    /// until the next sweep.
+    /// The saved form of the lock under a key at `now`, if there is one. An expired lock is there until the next sweep.
     #[must_use]
     pub fn image(&self, key: &[u8], mut now: Millis) -> Option<LockImage> {
         let lock = lock_of(self.keys.get(key).copied())?;
         Some(self.node.image(lock, &mut now))
     }
 
-    /// Deletes every lock that has run out.
+    /// Deletes every expired lock, and hands free locks on.
     pub fn sweep(&mut self, mut now: Millis) {
         loop {
             match self.node.sweep(&mut now) {
@@ -362,7 +361,7 @@ mod tests {
     use crate::durable::HIGH_WATER_STEP;
 
     #[test]
-    fn a_lock_can_be_seen_as_it_would_be_saved() {
+    fn an_image_is_the_saved_form_of_a_lock() {
         let mut memory = MemoryNode::new("me");
         let argv: [&[u8]; 4] = [b"REDLOCK.ACQUIRE", b"job", b"mine", b"30"];
         assert_eq!(memory.execute(&argv, 1, Millis(100)), Ok(Reply::Integer(1)));
@@ -370,11 +369,11 @@ mod tests {
         assert_eq!((&image.owner[..], image.fence, image.left_ms, image.held_ms), (&b"mine"[..], 1, 20, 10));
         assert_eq!(memory.image(b"other", Millis(110)), None);
         memory.sweep(Millis(131));
-        assert_eq!(memory.image(b"job", Millis(131)), None, "it has run out");
+        assert_eq!(memory.image(b"job", Millis(131)), None, "it has expired");
     }
 
     #[test]
-    fn a_host_stores_every_state_before_it_counts() {
+    fn a_host_stores_every_state_before_the_node_uses_it() {
         #[derive(Default)]
         struct StoringHost(Vec<DurableState>, bool);
         impl NodeHost for StoringHost {

@@ -1,10 +1,10 @@
-//! A timing wheel: which lock is over next, found in constant time.
+//! A hierarchical timing wheel: finds the lock that expires next in constant time.
 //!
-//! Six levels of 64 slots; a slot of level `n` spans `64^n` milliseconds. An entry waits at the level
-//! where its time first differs from the wheel's, and moves down a level when its slot comes up. Lists
-//! are linked through the entries themselves, so the wheel costs nothing for each of them.
+//! The wheel has six levels of 64 slots; a slot of level `n` spans `64^n` milliseconds. An entry is at the level where
+//! its deadline first differs from the wheel's time, and moves down when the wheel reaches its slot. The lists are
+//! linked through the entries themselves, so an entry costs the wheel no memory.
 //!
-//! Work is done one entry a step: the caller decides how much it can afford at a time.
+//! One step moves or expires one entry: the caller decides how much work it can afford at a time.
 
 use crate::time::Millis;
 
@@ -12,44 +12,43 @@ const LEVELS: usize = 6;
 const SLOT_BITS: u32 = 6;
 const SLOTS: usize = 1 << SLOT_BITS;
 
-/// The furthest ahead of itself that the wheel can place an entry: all slots of the top level but the
-/// present one. Later entries wait there and are placed anew when their slot comes up.
+/// The furthest deadline that the wheel can hold, in milliseconds from its time: all slots of the top level but the
+/// present one. An entry with a later deadline stays in the last slot and is inserted again when the wheel reaches it.
 pub const HORIZON_MS: u64 = (SLOTS as u64 - 1) << (SLOT_BITS as u64 * (LEVELS as u64 - 1));
 
 /// No entry.
 pub const NONE: u32 = 0;
 
-/// What stands before an entry: another entry, or the slot that begins with it.
+/// Marks a link to a slot. The link before an entry names another entry, or the slot that begins with it.
 const SLOT_FLAG: u32 = 1 << 31;
 
-/// The entries' own memory, in which the wheel keeps its links. Entries are named by numbers from 1
-/// to 2^31 - 1.
+/// The memory of the entries, in which the wheel keeps its links. An entry is a number from 1 to 2^31 - 1.
 pub trait WheelLinks {
-    /// When the entry is over.
+    /// When the entry expires.
     fn deadline(&self, entry: u32) -> Millis;
-    /// The links of an entry: what stands before it and after it.
+    /// The links of an entry: the one before it and the one after it.
     fn links(&self, entry: u32) -> (u32, u32);
     /// Sets both links of an entry.
     fn set_links(&mut self, entry: u32, before: u32, after: u32);
 }
 
-/// What one step of the wheel came to.
+/// The result of one step of the wheel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WheelStep {
-    /// This entry is over; it is out of the wheel now.
+    /// This entry has expired; the wheel has removed it.
     Expired(u32),
-    /// An entry was moved; ask again.
+    /// The wheel has moved an entry: the caller calls it again.
     Moved,
-    /// Nothing to do before this time.
+    /// There is nothing to do before this time.
     Later(Millis),
     /// The wheel is empty.
     Idle,
 }
 
-/// The wheel.
+/// The timing wheel.
 #[derive(Debug)]
 pub struct Wheel {
-    /// How far the wheel has turned: everything before this time has been handed out.
+    /// The wheel's time: every entry with an earlier deadline has expired.
     elapsed: u64,
     heads: [[u32; SLOTS]; LEVELS],
     /// One bit for each slot that has entries.
@@ -63,15 +62,15 @@ impl Default for Wheel {
 }
 
 impl Wheel {
-    /// Puts an entry in by its time.
+    /// Inserts an entry by its deadline.
     pub fn insert(&mut self, links: &mut impl WheelLinks, entry: u32) {
         let (before, after) = self.links_at(links.deadline(entry));
         links.set_links(entry, before, after);
         self.link(links, entry, (before, after));
     }
 
-    /// The links that an entry has which is put in now and over at `deadline`: for those who are about to write
-    /// its memory anyway, and then [`link`](Self::link) it.
+    /// The links of a new entry with this deadline. A caller that is about to write the memory of the entry writes them
+    /// too, and then calls [`link`](Self::link).
     #[inline]
     #[must_use]
     pub fn links_at(&self, deadline: Millis) -> (u32, u32) {
@@ -81,7 +80,7 @@ impl Wheel {
         (slot_name(level, slot), self.heads[level][slot])
     }
 
-    /// Puts an entry in whose links are set already, to those of its [`links_at`](Self::links_at).
+    /// Inserts an entry whose memory has the links of [`links_at`](Self::links_at).
     #[inline]
     pub fn link(&mut self, links: &mut impl WheelLinks, entry: u32, (before, head): (u32, u32)) {
         let (level, slot) = slot_named(before);
@@ -93,15 +92,15 @@ impl Wheel {
         }
     }
 
-    /// Takes an entry out. One that is not in the wheel is left as it is.
+    /// Removes an entry. An entry that is not in the wheel stays as it is.
     pub fn remove(&mut self, links: &mut impl WheelLinks, entry: u32) {
         let (before, after) = links.links(entry);
         self.unlink(links, (before, after));
         links.set_links(entry, NONE, NONE);
     }
 
-    /// Takes an entry out that has these links, and leaves them as they are: for entries whose memory is
-    /// about to be given back.
+    /// Removes an entry that has these links, and leaves the links as they are: for an entry whose memory the caller is
+    /// about to free.
     #[inline]
     pub fn unlink(&mut self, links: &mut impl WheelLinks, (before, after): (u32, u32)) {
         if before == NONE {
@@ -123,7 +122,7 @@ impl Wheel {
         }
     }
 
-    /// Does one entry's worth of work towards `now`.
+    /// Does one step towards `now`: expires or moves one entry.
     pub fn step(&mut self, links: &mut impl WheelLinks, now: Millis) -> WheelStep {
         let Some((level, slot, start)) = self.next_slot() else {
             self.elapsed = self.elapsed.max(now.0);
@@ -136,7 +135,7 @@ impl Wheel {
         self.elapsed = self.elapsed.max(start);
         let entry = self.heads[level][slot];
         self.remove(links, entry);
-        // An entry's time may have moved on since it was put in: then it goes back, further out.
+        // An entry whose deadline has moved since its insertion is inserted again.
         if links.deadline(entry).0 <= self.elapsed {
             return WheelStep::Expired(entry);
         }
@@ -155,16 +154,16 @@ impl Wheel {
         }
     }
 
-    /// The time of the first slot that has entries: nothing is due before it.
+    /// The time of the first slot that has entries: no entry expires before it.
     #[must_use]
     pub fn next(&self) -> Option<Millis> {
         self.next_slot().map(|(_, _, start)| Millis(start))
     }
 
-    /// The occupied slot that comes up first: its level, its number, and when it begins.
+    /// The first occupied slot: its level, its number, and when it begins.
     fn next_slot(&self) -> Option<(usize, usize, u64)> {
-        // A slot of a higher level that is being emptied begins in the past, so it goes before any slot
-        // of a lower level that its entries moved to.
+        // A slot of a higher level that is being emptied begins in the past, so it comes before any slot of a lower
+        // level to which its entries moved.
         (0..LEVELS).filter_map(|level| self.first_of(level)).min_by_key(|(_, _, start)| *start)
     }
 
@@ -179,7 +178,7 @@ impl Wheel {
         let span = 1_u64 << (SLOT_BITS as usize * level);
         let rotation = span << SLOT_BITS;
         let start = (self.elapsed & !(rotation - 1)) + slot as u64 * span;
-        // Only the top level can wrap round: its far end is past the end of its own turn.
+        // Only the top level can wrap around: its last slot is past the end of its own rotation.
         Some((level, slot, if slot < here { start + rotation } else { start }))
     }
 }
@@ -242,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_come_out_when_due_and_not_before() {
+    fn entries_expire_at_their_deadlines_and_not_before() {
         let mut wheel = Wheel::default();
         let mut entries = WheelEntries::default();
         for (entry, due) in [(1, 1), (2, 64), (3, 65), (4, 5_000), (5, 86_400_000), (6, 400_000_000_000)] {
@@ -261,7 +260,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a sorted list, which cannot be wrong.
+        /// A sorted list is simple enough to be right.
         #[test]
         fn the_wheel_agrees_with_a_sorted_list(
             steps in proptest::collection::vec((0u8..4, 0u32..200, 0u32..26), 1..400)
@@ -287,7 +286,7 @@ mod tests {
                             wheel.remove(&mut entries, name);
                             model.remove(&name);
                         } else {
-                            // A deadline moves out without the wheel being told.
+                            // A deadline moves out without a call of the wheel.
                             entries.0.get_mut(&name).unwrap().0 = due + span;
                             model.insert(name, due + span);
                         }
