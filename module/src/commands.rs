@@ -1,4 +1,4 @@
-//! How a command runs: arguments to request, request to decision, decision to answer.
+//! The commands: arguments to request, request to decision, decision to reply.
 
 use redlock_core::catalog::Verb;
 use redlock_core::durable::Dataset;
@@ -16,25 +16,25 @@ use crate::reclaim::{self, RECLAIMED_PER_COMMAND};
 use crate::state::{self, ModuleState};
 use crate::{handoff, restart, state_file, sweep};
 
-/// The argument that is the key of a command that has one.
+/// The index of the key in the arguments of a command with one key.
 const KEY: usize = 1;
 
-/// What a command answers.
+/// The reply of a command.
 pub(crate) enum CommandReply {
-    /// A reply of the contract.
+    /// A reply of the core.
     Reply(Reply),
-    /// An effect was applied; nobody reads the answer.
+    /// An effect was applied; the reply is `OK`, and the master or the AOF ignores it.
     Done,
 }
 
-/// What a command comes to.
+/// The result of a command.
 pub(crate) type CommandResult = Result<CommandReply, Fault>;
 
-/// What runs a command: one of the functions below.
+/// A function that runs a command: one of those below.
 pub(crate) trait CommandFn: FnOnce(&mut ModuleState, Ctx<'_>, &CallArgs<'_>) -> CommandResult {}
 impl<F: FnOnce(&mut ModuleState, Ctx<'_>, &CallArgs<'_>) -> CommandResult> CommandFn for F {}
 
-/// Runs a command. The arguments are the server's, the answer goes back to it.
+/// Runs a command, then removes freed records and hands locks on.
 #[inline]
 pub(crate) fn run(ctx: Ctx<'_>, args: &CallArgs<'_>, command: impl CommandFn) -> CommandResult {
     state::during(ctx, |state| {
@@ -49,7 +49,7 @@ pub(crate) fn run(ctx: Ctx<'_>, args: &CallArgs<'_>, command: impl CommandFn) ->
 impl ModuleState {
     #[inline]
     pub(crate) fn acquire(&mut self, ctx: Ctx<'_>, args: &CallArgs<'_>) -> CommandResult {
-        // Stripes are many and far away; fetched now, the key's is here when its number is asked for.
+        // Stripes rarely are in the processor's cache. Prefetched now, the key's stripe is there when the node reads it.
         let stripe = Stripe::of(args.arg(KEY));
         fetch_soon(self.node.stripes().near(stripe));
         let request = grammar::acquire(Verb::Acquire, args.all(), self.node.max_ttl_ms())?;
@@ -152,7 +152,7 @@ impl ModuleState {
         Ok(CommandReply::Done)
     }
 
-    /// What it says is in the state file.
+    /// Does nothing: `MARK` of AOF format 1 repeats what the state file contains.
     pub(crate) fn mark(&mut self, ctx: Ctx<'_>, args: &CallArgs<'_>) -> CommandResult {
         if !ctx.flags().is_replay() {
             return Err(Fault::Internal);
@@ -173,8 +173,8 @@ impl ModuleState {
         Ok(KeyContext { ctx, database, replication_target: self.replication_target })
     }
 
-    /// Requests are never replicated, so on a replica they come from clients that took it for a
-    /// master; the server itself turns them away unless `replica-read-only` is off.
+    /// Refuses requests on a replica. Requests are never replicated, so a client has mistaken the replica for a master.
+    /// The server refuses them itself unless `replica-read-only` is off.
     fn refuse_on_a_replica(&self) -> Result<(), Fault> {
         if self.is_replica { Err(Fault::Replica) } else { Ok(()) }
     }

@@ -1,4 +1,4 @@
-//! Loading the module: all of it, or none with a reason.
+//! Loading the module into the server.
 
 use std::collections::HashSet;
 use std::env;
@@ -34,7 +34,7 @@ const fn digits(text: &str) -> c_int {
     value
 }
 
-/// The oldest server that has what the module needs, settings and key specifications above all.
+/// The oldest server that has the functions the module needs, above all settings and key specifications.
 const OLDEST_SERVER: u32 = 0x07_00_00;
 
 /// Why the module is not loaded on a server with `cluster-enabled yes`.
@@ -45,7 +45,7 @@ const REFUSED_IN_A_CLUSTER: &str = "this server is cluster-enabled. Fences do no
 /// Loads the module into the server.
 ///
 /// # Errors
-/// Why it is not loaded; the line goes to the server's log.
+/// The reason why it is not loaded, for the server's log.
 pub(crate) fn load(ctx: Ctx<'_>, arguments: &[&[u8]]) -> Result<(), String> {
     check_server(ctx)?;
     let arguments = config::arguments(arguments)?;
@@ -58,7 +58,7 @@ pub(crate) fn load(ctx: Ctx<'_>, arguments: &[&[u8]]) -> Result<(), String> {
         identify(ctx, found, is_replica, arguments.new_node_is_non_voting);
     let (durable, stripes) = stored.restarted();
     if let Some(file) = &mut file {
-        // Nothing is granted that relies on a state which cannot be stored: better to know it now.
+        // A node that cannot store its state grants nothing: the operator should learn it now.
         file.store(&durable).map_err(|error| {
             format!(
                 "{} cannot be written: {error}; the server needs to write to its dir",
@@ -99,7 +99,7 @@ pub(crate) fn load(ctx: Ctx<'_>, arguments: &[&[u8]]) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether the module can run on this server.
+/// Checks that the module can run on this server.
 fn check_server(ctx: Ctx<'_>) -> Result<(), String> {
     let version = api::server_version().unwrap_or(0);
     if version < OLDEST_SERVER {
@@ -131,18 +131,18 @@ fn register(ctx: Ctx<'_>, arguments: &Arguments) -> Result<(), String> {
     Ok(())
 }
 
-/// Who this server is.
+/// The identity of this server.
 struct ServerIdentity {
-    /// Its state file; `None` if it cannot tell which of several is its own.
+    /// Its state file; `None` if the server cannot tell which of several is its own.
     file: Option<StateFile>,
-    /// The state to start with.
+    /// The state with which the server starts.
     stored: DurableState,
     /// The state of the node's last run, if this server is that node and votes.
     before: Option<DurableState>,
 }
 
-/// Decides who this server is from what it has found. It is a node that has run before only with that node's own
-/// state file, and only as a master.
+/// Derives the identity of this server from the state files that it has found. The server resumes a node only with that
+/// node's own state file, and only as a master.
 fn identify(
     ctx: Ctx<'_>,
     found: FoundState,
@@ -186,7 +186,7 @@ fn identify(
     }
 }
 
-/// 63 random bits that are not all 0.
+/// A random id of 63 bits, never 0.
 fn random_id(ctx: Ctx<'_>) -> u64 {
     let bits = u64::from_str_radix(&ctx.random_hex::<16>(), 16).unwrap_or(1);
     (bits >> 1).max(1)

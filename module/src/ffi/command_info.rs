@@ -16,13 +16,13 @@ pub(crate) fn commands(ctx: Ctx<'_>) -> Result<(), String> {
     COMMANDS.iter().try_for_each(|spec| command(ctx, spec))
 }
 
-/// Puts the commands into ACL categories, where the server lets modules do so (7.2; a category of our
-/// own: 7.4). Comes last: a category of our own stays behind if the load fails after it.
+/// Adds the commands to ACL categories, if the server supports it (7.2; a category of the module's own: 7.4). This is
+/// the last step of the load: the server keeps a category of a module whose load fails afterwards.
 pub(crate) fn acl_categories(ctx: Ctx<'_>) {
     // SAFETY: functions that older servers lack; the context is alive and strings outlive the calls.
     unsafe {
         let Some(set) = raw::RedisModule_SetCommandACLCategories else { return };
-        // A category that is there already, left behind by a failed load, serves as well.
+        // A category that a failed load has left behind is as good as a new one.
         let own = raw::RedisModule_AddACLCategory.map(|add| add(ctx.raw, c"redlock".as_ptr()));
         for spec in &COMMANDS {
             let name = text(spec.name);
@@ -78,7 +78,7 @@ fn command(ctx: Ctx<'_>, spec: &Spec) -> Result<(), String> {
     if done == OK { Ok(()) } else { Err(format!("the server refused the documentation of {}", spec.name)) }
 }
 
-/// Strings that must live until the server has copied them.
+/// Strings and arguments that must live until the server has copied them.
 #[derive(Default)]
 struct OwnedTexts {
     strings: Vec<CString>,
@@ -88,7 +88,7 @@ struct OwnedTexts {
 impl OwnedTexts {
     fn keep(&mut self, string: &str) -> *const c_char {
         let string = text(string);
-        // The bytes of a CString stay where they are when it moves.
+        // A move of a CString does not move its bytes.
         let start = string.as_ptr();
         self.strings.push(string);
         start
@@ -147,7 +147,7 @@ fn argument(arg: &Arg, texts: &mut OwnedTexts) -> raw::RedisModuleCommandArg {
     }
 }
 
-/// What a command does to its keys, in the server's words.
+/// The access of a command to its keys, as flags of the server.
 pub(super) fn key_flags(access: Access) -> u32 {
     let read_write = raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_ACCESS;
     match access {

@@ -1,4 +1,4 @@
-//! The keys of one command, and how its effects are handed on.
+//! The keys of one command, and the replication of its effects.
 
 use redis_module::raw;
 use redlock_core::durable::DurableState;
@@ -22,12 +22,12 @@ pub(crate) struct KeyContext<'a> {
     pub(crate) replication_target: ReplicationTarget,
 }
 
-/// The only key of a command, as of most.
+/// The key of a command that has one key, as most commands do.
 pub(crate) struct CommandKey<'a> {
     context: KeyContext<'a>,
     raw_name: *mut raw::RedisModuleString,
     name: &'a [u8],
-    /// Where it is known: finding it takes a while, and most commands need it not at all.
+    /// The stripe of the key, if the caller knows it. To compute it takes time, and most commands do not need it.
     stripe: Option<Stripe>,
     open: OpenKey,
 }
@@ -47,8 +47,8 @@ impl<'a> CommandKey<'a> {
         Self { context, raw_name, name: args.arg(arg), stripe, open }
     }
 
-    /// Tells watchers and caches that the key has changed. The module says so itself, because a refused
-    /// command opens its key for writing and yet changes nothing.
+    /// Signals to `WATCH` and to client-side caches that the key has changed. The module does it itself, because a
+    /// refused command opens its key for writing and changes nothing.
     fn changed(&self) {
         // SAFETY: the context is alive, the name valid.
         unsafe { server!(RedisModule_SignalModifiedKey)(self.context.ctx.raw, self.raw_name) };
@@ -66,7 +66,7 @@ impl Keyspace for CommandKey<'_> {
 
     fn connection(&self) -> Option<u64> {
         let ctx = self.context.ctx;
-        // A script runs as a client of its own.
+        // A script runs with a client of its own, so the connection is unknown.
         (!ctx.flags().is_script()).then(|| ctx.connection())
     }
 
@@ -105,18 +105,18 @@ impl Keyspace for CommandKey<'_> {
         let ctx = self.context.ctx;
         match (self.context.replication_target, effect) {
             (ReplicationTarget::Absent, Effect::Dataset { .. }) => {}
-            // With nobody there to hear it, this only counts the change towards the next save.
+            // Nothing receives it; the call only counts the change towards the next save.
             (ReplicationTarget::Absent, _) | (_, Effect::Released) => ctx.replicate_verbatim(),
             (ReplicationTarget::Present, effect) => replicate_effect(ctx, effect, |_| self.raw_name),
         }
     }
 }
 
-/// The keys of a command that counts them.
+/// The keys of a command that has several keys.
 pub(crate) struct CommandKeys<'a> {
     context: KeyContext<'a>,
     keys: Vec<CommandKey<'a>>,
-    /// The command itself was handed on; once is enough, however many keys it has.
+    /// The command was replicated verbatim: once for all its keys.
     is_replicated: bool,
 }
 

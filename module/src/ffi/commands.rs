@@ -15,7 +15,7 @@ use super::reply::reply;
 use crate::commands::{self, CommandFn};
 use crate::state::ModuleState;
 
-/// Runs a command. Compiled for each of them, so that what is known of one costs nothing when it runs.
+/// Runs a command. The compiler makes one copy for each command, so its constants cost nothing at run time.
 #[inline]
 unsafe fn command(
     verb: Verb,
@@ -29,7 +29,7 @@ unsafe fn command(
     if verb.counts_its_keys() && ctx.asks_for_keys() {
         // SAFETY: so are its arguments.
         guarded("finding keys", || unsafe {
-            CallArgs::read(argv, argc, 1, |args| tell_keys(ctx, verb, args))
+            CallArgs::read(argv, argc, 1, |args| report_keys(ctx, verb, args))
         });
         return OK;
     }
@@ -37,12 +37,13 @@ unsafe fn command(
     let answer = guarded(verb.name(), || unsafe {
         CallArgs::read(argv, argc, 1, |args| commands::run(ctx, args, run))
     });
-    // The reply comes last and cannot fail, so a command is answered exactly once.
+    // The reply comes last and cannot fail, so every command gets exactly one reply.
     reply(ctx, answer);
     OK
 }
 
-fn tell_keys(ctx: Ctx<'_>, verb: Verb, args: &CallArgs<'_>) {
+/// Reports which arguments of a command are keys.
+fn report_keys(ctx: Ctx<'_>, verb: Verb, args: &CallArgs<'_>) {
     let flags = key_flags(verb.spec().access);
     for arg in counted_keys(args.all()).unwrap_or(0..0) {
         ctx.key_is_at(arg, flags);

@@ -18,7 +18,7 @@ use crate::state_file;
 const READ: c_int = raw::REDISMODULE_READ as c_int;
 const READ_WRITE: c_int = (raw::REDISMODULE_READ | raw::REDISMODULE_WRITE) as c_int;
 
-/// What a command wants of its keys.
+/// How a caller uses a key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Intent {
     Look,
@@ -27,9 +27,9 @@ pub(crate) enum Intent {
 
 /// One open key.
 pub(super) struct OpenKey {
-    /// Null when a key that is not there was opened to look.
+    /// Null for a key that does not exist and was opened for reading.
     raw: *mut raw::RedisModuleKey,
-    /// Asked once: while the key is open nobody else changes it.
+    /// Read once: nothing else changes the key while it is open.
     key_state: KeyState,
 }
 
@@ -57,7 +57,7 @@ impl OpenKey {
         self.key_state
     }
 
-    /// Puts a lock under the key; tells the lock that is gone by that.
+    /// Sets the key to a lock. Returns the lock that was there, if its value is freed.
     pub(super) fn put(&mut self, lock: LockId) -> Option<LockId> {
         let raw = self.raw;
         self.replace(KeyState::Lock(lock), || {
@@ -66,7 +66,7 @@ impl OpenKey {
         })
     }
 
-    /// Deletes the key; tells the lock that is gone by that.
+    /// Deletes the key. Returns the lock that was there, if its value is freed.
     pub(super) fn delete(&mut self) -> Option<LockId> {
         let raw = self.raw;
         self.replace(KeyState::Empty, || {
@@ -86,7 +86,7 @@ impl OpenKey {
     }
 }
 
-/// What stands under a key.
+/// What the keyspace holds under a key.
 ///
 /// # Safety
 /// `key` must be an open key or null.
@@ -123,7 +123,7 @@ impl<'a> NamedKey<'a> {
         self.open.key_state()
     }
 
-    /// Deletes the key, here and on replicas; tells the lock that is gone by that.
+    /// Deletes the key, here and on replicas. Returns the lock that was there, if its value is freed.
     pub(crate) fn delete(&mut self) -> Option<LockId> {
         let gone = self.open.delete();
         self.changed();
@@ -140,7 +140,7 @@ impl<'a> NamedKey<'a> {
     }
 }
 
-/// The keys that somebody waits for, in the selected database.
+/// The keys of a waiter, in the selected database.
 pub(crate) struct NamedKeys<'a> {
     ctx: Ctx<'a>,
     database: Database,
@@ -164,7 +164,7 @@ impl Keyspace for NamedKeys<'_> {
         self.database
     }
 
-    /// Nobody asks: it was asked for before.
+    /// `None`: a hand-off has no connection.
     fn connection(&self) -> Option<u64> {
         None
     }

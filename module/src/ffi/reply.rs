@@ -1,4 +1,4 @@
-//! How the answer to a command is encoded. No other file sends a reply.
+//! The encoding of replies. No other file sends a reply.
 
 use redis_module::raw;
 use redlock_core::Reply;

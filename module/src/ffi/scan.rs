@@ -1,4 +1,4 @@
-//! Going through the keyspace a little at a time.
+//! Scanning the keyspace a few keys at a time.
 
 use std::ffi::c_void;
 
@@ -11,7 +11,7 @@ use super::context::Ctx;
 use super::convert::bytes;
 use super::data_type::lock_of_key;
 
-/// A walk through one database. Keys that stay there all the time are seen, others perhaps.
+/// A scan of one database. It sees every key that exists throughout the scan, and perhaps others.
 pub(crate) struct KeyspaceScan(*mut raw::RedisModuleScanCursor);
 
 impl KeyspaceScan {
@@ -20,8 +20,8 @@ impl KeyspaceScan {
         Self(unsafe { server!(RedisModule_ScanCursorCreate)() })
     }
 
-    /// Looks at a few keys of the selected database and adds the locks among them, with their keys, to
-    /// `found`. False at the end.
+    /// Scans a few keys of the selected database and adds the locks among them, with their keys, to `found`. Returns
+    /// false at the end.
     pub(crate) fn step(&mut self, ctx: Ctx<'_>, found: &mut Vec<(LockId, Vec<u8>)>) -> bool {
         let list = std::ptr::from_mut(found).cast::<c_void>();
         // SAFETY: context and cursor are alive; the callback gets the list back, during this call only.
