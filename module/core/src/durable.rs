@@ -287,7 +287,7 @@ impl DurableState {
         }
         self.far.insert(stripe.index(), high_water);
         if self.far.len() > MAX_FAR_STRIPES {
-            // With so many raised stripes, raised is the rule: the lower half joins the common mark.
+            // When this many stripes are raised, the lower half joins the common mark.
             let mut far: Vec<u64> = self.far.values().copied().collect();
             far.sort_unstable();
             self.raise_high_water(far[far.len() / 2]);

@@ -201,7 +201,7 @@ impl<'a> LockRecord<'a> {
 }
 
 impl Slots {
-    /// The record with this id; a record of zeros if there is none.
+    /// The record with this id; a record of zeros if it does not exist.
     #[inline]
     fn record(&self, id: LockId) -> LockRecord<'_> {
         let (header, body) = self.0.get(id).split_first_chunk().unwrap_or((&[0; at::BODY], &[]));

@@ -62,7 +62,7 @@ impl LockNode {
         }
     }
 
-    /// The time of the next work for the sweep; `None` if there is none.
+    /// The time of the next work for the sweep; `None` if there is no work.
     #[must_use]
     pub fn next_sweep(&self) -> Option<Millis> {
         [self.locks.next_deadline(), self.next_waiter_work()].into_iter().flatten().min()
