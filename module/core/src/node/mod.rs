@@ -450,7 +450,7 @@ impl LockNode {
     }
 
     /// The fence of a new grant: larger than every earlier fence of every key.
-    #[inline]
+    #[inline(always)]
     fn next_fence(&self, keyspace: &impl Keyspace, floor: u64, has_locks: bool) -> Result<u64, Fault> {
         let mut fence = 0;
         for key in 0..keyspace.count() {
