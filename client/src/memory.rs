@@ -171,17 +171,17 @@ impl Nodes {
     /// Brings what a node has announced to those who listen, unless it is silent.
     fn deliver(&self, node: usize) {
         let announce = |memory: &mut Memory| {
-            let announcements = memory.node.take_announcements();
-            if memory.silence.is_some() { Vec::new() } else { announcements }
+            let pushes = memory.node.take_pushes();
+            if memory.silence.is_some() { Vec::new() } else { pushes }
         };
-        let announcements = self.with(node, announce).unwrap_or_default();
-        if announcements.is_empty() {
+        let pushes = self.with(node, announce).unwrap_or_default();
+        if pushes.is_empty() {
             return;
         }
         let mailboxes = self.shared.mailboxes.lock().unwrap_or_else(PoisonError::into_inner);
-        for announcement in announcements {
-            if let Some(mailbox) = mailboxes.get(&announcement.channel).and_then(Weak::upgrade) {
-                mailbox.put(node, announcement.message.into());
+        for push in pushes {
+            if let Some(mailbox) = mailboxes.get(&push.channel).and_then(Weak::upgrade) {
+                mailbox.put(node, push.message.into());
             }
         }
     }

@@ -1,4 +1,4 @@
-//! How a command runs: arguments to request, request to decision, decision to answer.
+//! The commands: arguments to request, request to decision, decision to reply.
 
 use redlock_contract::Role;
 use redlock_contract::commands::Verb;
@@ -7,36 +7,36 @@ use redlock_core::fence::Stripe;
 use redlock_core::grammar::{self, Acquire, Release};
 use redlock_core::{Fault, Keyspace, Reply};
 
-use crate::ffi::args::Args;
+use crate::ffi::args::CallArgs;
 use crate::ffi::cache::fetch_soon;
-use crate::ffi::command_keys::{KeyContext, ManyKeys, OneKey};
+use crate::ffi::command_keys::{CommandKey, CommandKeys, KeyContext};
 use crate::ffi::context::Ctx;
 use crate::ffi::keys::Intent;
 use crate::reclaim::{self, RECLAIMED_PER_COMMAND};
-use crate::state::{self, State};
+use crate::state::{self, ModuleState};
 use crate::{handoff, restart, state_file, sweep};
 
-/// The argument that is the key of a command that has one.
+/// The index of the key in the arguments of a command with one key.
 const KEY: usize = 1;
 
-/// What a command answers.
-pub(crate) enum Answer {
-    /// A reply of the contract.
+/// The reply of a command.
+pub(crate) enum CommandReply {
+    /// A reply of the core.
     Reply(Reply),
-    /// An effect was applied; nobody reads the answer.
+    /// An effect was applied; the reply is `OK`, and the master or the AOF ignores it.
     Done,
 }
 
-/// What a command comes to.
-pub(crate) type Outcome = Result<Answer, Fault>;
+/// The result of a command.
+pub(crate) type CommandResult = Result<CommandReply, Fault>;
 
-/// What runs a command: one of the functions below.
-pub(crate) trait Command: FnOnce(&mut State, Ctx<'_>, &Args<'_>) -> Outcome {}
-impl<F: FnOnce(&mut State, Ctx<'_>, &Args<'_>) -> Outcome> Command for F {}
+/// A function that runs a command: one of those below.
+pub(crate) trait CommandFn: FnOnce(&mut ModuleState, Ctx<'_>, &CallArgs<'_>) -> CommandResult {}
+impl<F: FnOnce(&mut ModuleState, Ctx<'_>, &CallArgs<'_>) -> CommandResult> CommandFn for F {}
 
-/// Runs a command. The arguments are the server's, the answer goes back to it.
+/// Runs a command, then removes freed records and hands locks on.
 #[inline]
-pub(crate) fn run(ctx: Ctx<'_>, args: &Args<'_>, command: impl Command) -> Outcome {
+pub(crate) fn run(ctx: Ctx<'_>, args: &CallArgs<'_>, command: impl CommandFn) -> CommandResult {
     state::during(ctx, |state| {
         let answer = command(state, ctx, args);
         state.reclaim(RECLAIMED_PER_COMMAND);
@@ -46,28 +46,28 @@ pub(crate) fn run(ctx: Ctx<'_>, args: &Args<'_>, command: impl Command) -> Outco
     .unwrap_or(Err(Fault::Arg("a command cannot run inside another one of this module")))
 }
 
-impl State {
+impl ModuleState {
     #[inline]
-    pub(crate) fn acquire(&mut self, ctx: Ctx<'_>, args: &Args<'_>) -> Outcome {
-        // Stripes are many and far away; fetched now, the key's is here when its number is asked for.
+    pub(crate) fn acquire(&mut self, ctx: Ctx<'_>, args: &CallArgs<'_>) -> CommandResult {
+        // Stripes rarely are in the processor's cache. Prefetched now, the key's stripe is there when the node reads it.
         let stripe = Stripe::of(args.arg(KEY));
         fetch_soon(self.node.stripes().near(stripe));
         let request = grammar::acquire(Verb::Acquire, args.all(), self.node.max_ttl_ms())?;
         self.refuse_on_a_replica()?;
         let context = self.key_context(ctx)?;
-        let mut key = OneKey::open(context, args, KEY, Some(stripe), Intent::Change);
+        let mut key = CommandKey::open(context, args, KEY, Some(stripe), Intent::Change);
         self.acquire_of(ctx, &mut key, &request)
     }
 
-    pub(crate) fn macquire(&mut self, ctx: Ctx<'_>, args: &Args<'_>) -> Outcome {
+    pub(crate) fn macquire(&mut self, ctx: Ctx<'_>, args: &CallArgs<'_>) -> CommandResult {
         let request = grammar::acquire(Verb::Macquire, args.all(), self.node.max_ttl_ms())?;
         self.refuse_on_a_replica()?;
-        let mut keys = ManyKeys::open(self.key_context(ctx)?, args, &request.keys, Intent::Change);
+        let mut keys = CommandKeys::open(self.key_context(ctx)?, args, &request.keys, Intent::Change);
         self.acquire_of(ctx, &mut keys, &request)
     }
 
     #[inline(always)]
-    fn acquire_of(&mut self, ctx: Ctx<'_>, keys: &mut impl Keyspace, request: &Acquire<'_>) -> Outcome {
+    fn acquire_of(&mut self, ctx: Ctx<'_>, keys: &mut impl Keyspace, request: &Acquire<'_>) -> CommandResult {
         let reply = self.node.acquire(keys, request, &mut self.clock)?;
         match (&reply, &request.wait) {
             (Reply::Integer(_), _) => sweep::wake_by(self, ctx, request.ttl.ms()),
@@ -77,94 +77,94 @@ impl State {
             }
             _ => {}
         }
-        Ok(Answer::Reply(reply))
+        Ok(CommandReply::Reply(reply))
     }
 
     #[inline]
-    pub(crate) fn release(&mut self, ctx: Ctx<'_>, args: &Args<'_>) -> Outcome {
+    pub(crate) fn release(&mut self, ctx: Ctx<'_>, args: &CallArgs<'_>) -> CommandResult {
         let request = grammar::release(Verb::Release, args.all())?;
-        let mut key = OneKey::open(self.key_context(ctx)?, args, KEY, None, Intent::Change);
+        let mut key = CommandKey::open(self.key_context(ctx)?, args, KEY, None, Intent::Change);
         self.release_of(ctx, &mut key, &request)
     }
 
-    pub(crate) fn mrelease(&mut self, ctx: Ctx<'_>, args: &Args<'_>) -> Outcome {
+    pub(crate) fn mrelease(&mut self, ctx: Ctx<'_>, args: &CallArgs<'_>) -> CommandResult {
         let request = grammar::release(Verb::Mrelease, args.all())?;
-        let mut keys = ManyKeys::open(self.key_context(ctx)?, args, &request.keys, Intent::Change);
+        let mut keys = CommandKeys::open(self.key_context(ctx)?, args, &request.keys, Intent::Change);
         self.release_of(ctx, &mut keys, &request)
     }
 
     #[inline(always)]
-    fn release_of(&mut self, ctx: Ctx<'_>, keys: &mut impl Keyspace, request: &Release<'_>) -> Outcome {
+    fn release_of(&mut self, ctx: Ctx<'_>, keys: &mut impl Keyspace, request: &Release<'_>) -> CommandResult {
         if (self.is_replica || self.is_loading) && ctx.flags().is_replay() {
-            return Ok(Answer::Reply(self.node.replay_release(keys, request)));
+            return Ok(CommandReply::Reply(self.node.replay_release(keys, request)));
         }
         self.refuse_on_a_replica()?;
-        self.node.release(keys, request, &mut self.clock).map(Answer::Reply)
+        self.node.release(keys, request, &mut self.clock).map(CommandReply::Reply)
     }
 
     #[inline]
-    pub(crate) fn extend(&mut self, ctx: Ctx<'_>, args: &Args<'_>) -> Outcome {
+    pub(crate) fn extend(&mut self, ctx: Ctx<'_>, args: &CallArgs<'_>) -> CommandResult {
         let request = grammar::extend(Verb::Extend, args.all(), self.node.max_ttl_ms())?;
         self.refuse_on_a_replica()?;
-        let mut key = OneKey::open(self.key_context(ctx)?, args, KEY, None, Intent::Change);
-        self.node.extend(&mut key, &request, &mut self.clock).map(Answer::Reply)
+        let mut key = CommandKey::open(self.key_context(ctx)?, args, KEY, None, Intent::Change);
+        self.node.extend(&mut key, &request, &mut self.clock).map(CommandReply::Reply)
     }
 
-    pub(crate) fn mextend(&mut self, ctx: Ctx<'_>, args: &Args<'_>) -> Outcome {
+    pub(crate) fn mextend(&mut self, ctx: Ctx<'_>, args: &CallArgs<'_>) -> CommandResult {
         let request = grammar::extend(Verb::Mextend, args.all(), self.node.max_ttl_ms())?;
         self.refuse_on_a_replica()?;
-        let mut keys = ManyKeys::open(self.key_context(ctx)?, args, &request.keys, Intent::Change);
-        self.node.extend(&mut keys, &request, &mut self.clock).map(Answer::Reply)
+        let mut keys = CommandKeys::open(self.key_context(ctx)?, args, &request.keys, Intent::Change);
+        self.node.extend(&mut keys, &request, &mut self.clock).map(CommandReply::Reply)
     }
 
-    pub(crate) fn inspect(&mut self, ctx: Ctx<'_>, args: &Args<'_>) -> Outcome {
+    pub(crate) fn inspect(&mut self, ctx: Ctx<'_>, args: &CallArgs<'_>) -> CommandResult {
         grammar::exactly(Verb::Inspect, args.all())?;
-        let key = OneKey::open(self.key_context(ctx)?, args, KEY, None, Intent::Look);
-        self.node.inspect(&key, &mut self.clock).map(Answer::Reply)
+        let key = CommandKey::open(self.key_context(ctx)?, args, KEY, None, Intent::Look);
+        self.node.inspect(&key, &mut self.clock).map(CommandReply::Reply)
     }
 
-    pub(crate) fn node(&mut self, _: Ctx<'_>, args: &Args<'_>) -> Outcome {
+    pub(crate) fn node(&mut self, _: Ctx<'_>, args: &CallArgs<'_>) -> CommandResult {
         grammar::exactly(Verb::Node, args.all())?;
         let role = if self.is_replica { Role::Replica } else { Role::Master };
-        Ok(Answer::Reply(self.node.describe(reclaim::unreclaimed(), role, &mut self.clock)))
+        Ok(CommandReply::Reply(self.node.describe(reclaim::unreclaimed(), role, &mut self.clock)))
     }
 
-    pub(crate) fn apply(&mut self, ctx: Ctx<'_>, args: &Args<'_>) -> Outcome {
+    pub(crate) fn apply(&mut self, ctx: Ctx<'_>, args: &CallArgs<'_>) -> CommandResult {
         if !ctx.flags().is_replay() {
             return Err(Fault::Internal);
         }
         let request = grammar::apply(args.all())?;
-        let mut key = OneKey::open(self.key_context(ctx)?, args, KEY, None, Intent::Change);
+        let mut key = CommandKey::open(self.key_context(ctx)?, args, KEY, None, Intent::Change);
         self.dataset.highest_fence = self.dataset.highest_fence.max(request.fence);
         self.node.apply(&mut key, &request, &mut self.clock)?;
         // A replica of this replica gets the same arguments.
         ctx.replicate_verbatim();
-        Ok(Answer::Done)
+        Ok(CommandReply::Done)
     }
 
-    pub(crate) fn dataset(&mut self, ctx: Ctx<'_>, args: &Args<'_>) -> Outcome {
+    pub(crate) fn dataset(&mut self, ctx: Ctx<'_>, args: &CallArgs<'_>) -> CommandResult {
         if !ctx.flags().is_replay() {
             return Err(Fault::Internal);
         }
         let (id, highest_fence) = grammar::dataset(args.all())?;
-        restart::learn(self, Dataset { id: Some(id), has_locks: false, highest_fence });
+        restart::note_dataset(self, Dataset { id: Some(id), has_locks: false, highest_fence });
         ctx.replicate_verbatim();
-        Ok(Answer::Done)
+        Ok(CommandReply::Done)
     }
 
-    /// What it says is in the state file.
-    pub(crate) fn mark(&mut self, ctx: Ctx<'_>, args: &Args<'_>) -> Outcome {
+    /// Does nothing: `MARK` of AOF format 1 repeats what the state file contains.
+    pub(crate) fn mark(&mut self, ctx: Ctx<'_>, args: &CallArgs<'_>) -> CommandResult {
         if !ctx.flags().is_replay() {
             return Err(Fault::Internal);
         }
         grammar::exactly(Verb::Mark, args.all())?;
-        Ok(Answer::Done)
+        Ok(CommandReply::Done)
     }
 
-    pub(crate) fn admit(&mut self, _: Ctx<'_>, args: &Args<'_>) -> Outcome {
+    pub(crate) fn admit(&mut self, _: Ctx<'_>, args: &CallArgs<'_>) -> CommandResult {
         let request = grammar::admit(args.all())?;
         self.refuse_on_a_replica()?;
-        self.node.admit(&request, state_file::store, &mut self.clock).map(Answer::Reply)
+        self.node.admit(&request, state_file::store, &mut self.clock).map(CommandReply::Reply)
     }
 
     fn key_context<'a>(&self, ctx: Ctx<'a>) -> Result<KeyContext<'a>, Fault> {
@@ -173,8 +173,8 @@ impl State {
         Ok(KeyContext { ctx, database, replication_target: self.replication_target })
     }
 
-    /// Requests are never replicated, so on a replica they come from clients that took it for a
-    /// master; the server itself turns them away unless `replica-read-only` is off.
+    /// Refuses requests on a replica. Requests are never replicated, so a client has mistaken the replica for a master.
+    /// The server refuses them itself unless `replica-read-only` is off.
     fn refuse_on_a_replica(&self) -> Result<(), Fault> {
         if self.is_replica { Err(Fault::Replica) } else { Ok(()) }
     }

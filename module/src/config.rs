@@ -1,37 +1,37 @@
-//! Settings: `CONFIG SET redlock.*`, and the same names as arguments of the module.
+//! The settings: `CONFIG SET redlock.*`, and the same names as arguments of the module.
 //!
-//! An argument is the default of its setting. So a value that `CONFIG REWRITE` has stored wins over an
-//! argument that still stands in the `loadmodule` line.
+//! An argument is the default of its setting. So a value that `CONFIG REWRITE` has stored overrides an argument in the
+//! `loadmodule` line.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use redlock_contract::limits::DEFAULT_CLAIM_WINDOW_MS;
-use redlock_contract::limits::DEFAULT_LATE_WINDOW_MS;
-use redlock_contract::limits::{DEFAULT_MAX_TTL_MS, MAX_TTL_LIMIT_MS};
+use redlock_contract::limits::{
+    DEFAULT_CLAIM_WINDOW_MS, DEFAULT_LATE_WINDOW_MS, DEFAULT_MAX_TTL_MS, MAX_CLAIM_MS, MAX_TTL_LIMIT_MS,
+};
 use redlock_core::queue::DEFAULT_LIMITS;
 use redlock_core::request;
 
 use crate::restart::Grace;
-use crate::state::{self, State};
+use crate::state::{self, ModuleState};
 
-/// A setting that is a number.
+/// A numeric setting.
 pub(crate) struct Setting {
     pub(crate) name: &'static str,
     pub(crate) default: u64,
     pub(crate) range: (u64, u64),
-    get: fn(&State) -> u64,
-    set: fn(&mut State, u64),
+    get: fn(&ModuleState) -> u64,
+    set: fn(&mut ModuleState, u64),
 }
 
 /// The largest value of every limit on waiters.
-const MOST_WAITERS: u64 = 10_000_000;
+const MAX_WAITERS: u64 = 10_000_000;
 
-/// The most memory that waiters may be allowed: 1 TiB.
-const MOST_WAITERS_BYTES: u64 = 1 << 40;
+/// The largest value of `redlock.max-waiters-memory`: 1 TiB.
+const MAX_WAITERS_BYTES: u64 = 1 << 40;
 
-/// All settings. Their order names them towards the server.
+/// All numeric settings. The server knows each by its index.
 pub(crate) const SETTINGS: [Setting; 7] = [
     Setting {
         name: "max-ttl",
@@ -50,35 +50,35 @@ pub(crate) const SETTINGS: [Setting; 7] = [
     Setting {
         name: "claim-window",
         default: DEFAULT_CLAIM_WINDOW_MS,
-        range: (1, 60_000),
+        range: (1, MAX_CLAIM_MS),
         get: |state| state.node.claim_window_ms(),
         set: |state, value| state.node.set_claim_window_ms(value),
     },
     Setting {
         name: "max-waiters",
         default: DEFAULT_LIMITS.node,
-        range: (0, MOST_WAITERS),
+        range: (0, MAX_WAITERS),
         get: |state| state.node.waiter_limits().node,
         set: |state, value| state.node.waiter_limits_mut().node = value,
     },
     Setting {
         name: "max-waiters-per-key",
         default: DEFAULT_LIMITS.key,
-        range: (0, MOST_WAITERS),
+        range: (0, MAX_WAITERS),
         get: |state| state.node.waiter_limits().key,
         set: |state, value| state.node.waiter_limits_mut().key = value,
     },
     Setting {
         name: "max-waiters-per-connection",
         default: DEFAULT_LIMITS.connection,
-        range: (0, MOST_WAITERS),
+        range: (0, MAX_WAITERS),
         get: |state| state.node.waiter_limits().connection,
         set: |state, value| state.node.waiter_limits_mut().connection = value,
     },
     Setting {
         name: "max-waiters-memory",
         default: DEFAULT_LIMITS.bytes,
-        range: (0, MOST_WAITERS_BYTES),
+        range: (0, MAX_WAITERS_BYTES),
         get: |state| state.node.waiter_limits().bytes,
         set: |state, value| state.node.waiter_limits_mut().bytes = value,
     },
@@ -96,33 +96,33 @@ pub(crate) fn set(which: usize, value: u64) {
     }
 }
 
-/// When to wait after a start.
+/// The value of `redlock.restart-grace`.
 pub(crate) fn grace() -> Grace {
     state::with(|state| state.grace).unwrap_or_default()
 }
 
-/// Sets when to wait after a start. The present start is decided.
+/// Sets `redlock.restart-grace`. It takes effect at the next start.
 pub(crate) fn set_grace(grace: Grace) {
     state::with(|state| state.grace = grace);
 }
 
-/// What the module's arguments say.
+/// The module's arguments.
 #[derive(Debug)]
 pub(crate) struct Arguments {
     /// The default of each setting.
     pub(crate) defaults: [u64; SETTINGS.len()],
     /// The default of `redlock.restart-grace`.
     pub(crate) grace: Grace,
-    /// The state file, if the module is not to look for it.
+    /// The name of the state file, if the module does not search for it.
     pub(crate) state_file: Option<PathBuf>,
-    /// A server without a state file and without data votes only when it is admitted.
+    /// A server without a state file and without data does not vote until an operator admits it.
     pub(crate) new_node_is_non_voting: bool,
 }
 
-/// Reads the module's arguments: names and values in turn.
+/// Reads the module's arguments: pairs of a name and a value.
 ///
 /// # Errors
-/// Which argument is not understood, and what would be.
+/// The argument that is wrong, and the allowed values.
 pub(crate) fn arguments(args: &[&[u8]]) -> Result<Arguments, String> {
     let mut read = Arguments {
         defaults: SETTINGS.each_ref().map(|setting| setting.default),

@@ -1,14 +1,14 @@
-//! What the server tells the module.
+//! The module's handlers of server events.
 
 use redlock_core::durable::Dataset;
 
 use crate::ffi::context::Ctx;
 use crate::ffi::replication::ReplicationTarget;
-use crate::restart::{self, Occasion};
+use crate::restart::{self, CheckOccasion};
 use crate::state;
 use crate::{handoff, search, sweep};
 
-/// The server has become a replica or a master.
+/// Handles a change of the server's role to replica or master.
 pub(crate) fn role_changed(ctx: Ctx<'_>, is_replica: bool) {
     let was_replica = state::with(|state| {
         state.replication_target = ReplicationTarget::Present;
@@ -20,7 +20,7 @@ pub(crate) fn role_changed(ctx: Ctx<'_>, is_replica: bool) {
     sweep::on_cron(ctx);
 }
 
-/// The server begins or ends loading a dataset.
+/// Handles the begin and the end of the load of a data set.
 pub(crate) fn loading(ctx: Ctx<'_>, is_loading: bool) {
     state::with(|state| {
         state.is_loading = is_loading;
@@ -29,40 +29,42 @@ pub(crate) fn loading(ctx: Ctx<'_>, is_loading: bool) {
         }
     });
     if !is_loading {
-        restart::settle(ctx, Occasion::Loaded);
+        restart::check_dataset(ctx, CheckOccasion::Loaded);
     }
     sweep::on_cron(ctx);
 }
 
-/// The server could not load its data set. It ends now, or is a replica that asks its master for another copy: there
-/// is nothing to recover.
+/// Handles a failed load. The server exits now, or is a replica that asks its master for another copy, so there is
+/// nothing to recover.
 pub(crate) fn loading_failed() {
     state::with(|state| state.is_loading = false);
 }
 
-/// About ten times a second, whatever the wall clock does.
+/// Handles the server's cron, about ten times a second, whatever the wall clock does. The calls are in this order:
+/// first whether the node may grant at all, then the durable state, then the sweep, and the search for locks that the
+/// sweep has missed.
 pub(crate) fn cron(ctx: Ctx<'_>) {
     let is_absent = !ctx.flags().has_aof() && !ctx.has_replicas();
     state::with(|state| {
         state.replication_target =
             if is_absent { ReplicationTarget::Absent } else { ReplicationTarget::Present }
     });
-    // A server without a dataset loads none: then this is the first occasion.
-    restart::settle(ctx, Occasion::Running);
-    restart::announce(ctx);
+    // A server without a data set has no load event: this is its first occasion.
+    restart::check_dataset(ctx, CheckOccasion::Running);
+    restart::log_quarantine(ctx);
     restart::store_state();
     handoff::forget_images();
     sweep::on_cron(ctx);
     search::on_cron(ctx);
 }
 
-/// The server has forked to save its dataset. If that is for a new replica or an AOF, everything from
-/// this moment on must follow it; the cron finds out later whether somebody is there.
+/// Handles a fork of the server to save its data set. If the fork is for a new replica or an AOF, every effect from now
+/// on must be replicated. The cron checks later whether anything receives effects.
 pub(crate) fn forked() {
     state::with(|state| state.replication_target = ReplicationTarget::Present);
 }
 
-/// Two databases have changed places.
+/// Handles `SWAPDB`.
 pub(crate) fn databases_swapped(one: i32, other: i32) {
     if let (Ok(one), Ok(other)) = (u16::try_from(one), u16::try_from(other)) {
         state::with(|state| state.node.databases_swapped(one, other));

@@ -1,4 +1,4 @@
-//! `INFO redlock`.
+//! The section `INFO redlock`.
 
 use redlock_contract::NonVoting;
 use redlock_core::node::VERSION;
@@ -6,7 +6,7 @@ use redlock_core::node::VERSION;
 use crate::ffi::info::InfoWriter;
 use crate::{reclaim, state, state_file};
 
-/// Writes the section. The server puts `redlock_` before each name.
+/// Writes the section. The server prefixes each name with `redlock_`.
 pub(crate) fn write(section: &InfoWriter) {
     state::with(|state| {
         let durable = state.node.state();

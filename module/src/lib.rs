@@ -1,23 +1,23 @@
-//! `libredlock.so`: a Redis or Valkey server around `redlock-core`.
+//! `libredlock.so`: the Redis and Valkey module around `redlock-core`.
 //!
-//! Nothing is decided here. A command's arguments become a request, the core decides, and its answer
-//! becomes a reply, a change of the keyspace and a line for replicas and the AOF.
+//! The module decides nothing. It turns the arguments of a command into a request, the core decides, and the module
+//! turns the decision into a reply, a change of the keyspace and an effect for replicas and the AOF.
 //!
 //! | to find | look in |
 //! |---|---|
-//! | what happens when the module is loaded | `load.rs` |
+//! | how the module is loaded | `load.rs` |
 //! | how a command runs | `commands.rs` |
 //! | how locks are saved and loaded | `persist.rs` |
-//! | when locks that ran out are deleted | `sweep.rs` |
-//! | when values and records of locks end | `reclaim.rs` |
-//! | how a lock goes on to the next in line | `handoff.rs` |
+//! | when expired locks are deleted | `sweep.rs` |
+//! | the life cycle of a lock's value and record | `reclaim.rs` |
+//! | how a lock passes to the first waiter | `handoff.rs` |
 //! | how a renamed lock is found | `search.rs` |
-//! | what the server tells the module | `events.rs` |
-//! | who the server is, and what survives a crash | `restart.rs`, `state_file.rs` |
+//! | events of the server | `events.rs` |
+//! | the identity of the server, quarantines, the state file | `restart.rs`, `state_file.rs` |
 //! | settings | `config.rs` |
 //! | everything `unsafe` | `ffi/` |
 
-// Rust's memory is the server's: it shows in `used_memory` and obeys `maxmemory`.
+// Rust allocates from the server: the memory counts in `used_memory` and towards `maxmemory`.
 #[global_allocator]
 static ALLOCATOR: redis_module::alloc::RedisAlloc = redis_module::alloc::RedisAlloc;
 

@@ -1,11 +1,11 @@
-//! Loading the module: all of it, or none with a reason.
+//! Loading the module into the server.
 
 use std::collections::HashSet;
 use std::env;
 use std::ffi::c_int;
 
 use redlock_contract::NonVoting;
-use redlock_core::Node;
+use redlock_core::LockNode;
 use redlock_core::durable::{Dataset, DurableState, ID_DIGITS};
 
 use crate::config::{self, Arguments, SETTINGS};
@@ -17,9 +17,9 @@ use crate::ffi::log::Level;
 use crate::ffi::replication::ReplicationTarget;
 use crate::ffi::{command_info, data_type, events, settings};
 use crate::restart;
-use crate::search::Search;
-use crate::state::{self, State};
-use crate::state_file::{self, Found, StateFile};
+use crate::search::LockSearch;
+use crate::state::{self, ModuleState};
+use crate::state_file::{self, FoundState, StateFile};
 
 /// The module's version as `MODULE LIST` shows it: 0.1.0 is 100.
 pub(crate) const MODULE_VERSION: c_int = digits(env!("CARGO_PKG_VERSION_MAJOR")) * 10_000
@@ -35,7 +35,7 @@ const fn digits(text: &str) -> c_int {
     value
 }
 
-/// The oldest server that has what the module needs, settings and key specifications above all.
+/// The oldest server that has the functions the module needs, above all settings and key specifications.
 const OLDEST_SERVER: u32 = 0x07_00_00;
 
 /// Why the module is not loaded on a server with `cluster-enabled yes`.
@@ -46,7 +46,7 @@ const REFUSED_IN_A_CLUSTER: &str = "this server is cluster-enabled. Fences do no
 /// Loads the module into the server.
 ///
 /// # Errors
-/// Why it is not loaded; the line goes to the server's log.
+/// The reason why it is not loaded, for the server's log.
 pub(crate) fn load(ctx: Ctx<'_>, arguments: &[&[u8]]) -> Result<(), String> {
     check_server(ctx)?;
     let arguments = config::arguments(arguments)?;
@@ -55,11 +55,11 @@ pub(crate) fn load(ctx: Ctx<'_>, arguments: &[&[u8]]) -> Result<(), String> {
     let dir = env::current_dir().map_err(|error| format!("the server's dir cannot be found: {error}"))?;
     let found = state_file::find(&dir, arguments.state_file.as_deref())?;
     let is_replica = ctx.flags().is_replica();
-    let Identity { mut file, stored, before } =
+    let ServerIdentity { mut file, stored, before } =
         identify(ctx, found, is_replica, arguments.new_node_is_non_voting);
     let (durable, stripes) = stored.restarted();
     if let Some(file) = &mut file {
-        // Nothing is granted that relies on a state which cannot be stored: better to know it now.
+        // A node that cannot store its state grants nothing: the operator should learn it now.
         file.store(&durable).map_err(|error| {
             format!(
                 "{} cannot be written: {error}; the server needs to write to its dir",
@@ -68,8 +68,8 @@ pub(crate) fn load(ctx: Ctx<'_>, arguments: &[&[u8]]) -> Result<(), String> {
         })?;
     }
     let began = file.is_none_or(state_file::keep)
-        && state::begin(State {
-            node: Node::new(durable, stripes),
+        && state::begin(ModuleState {
+            node: LockNode::new(durable, stripes),
             clock: MachineClock::start(),
             is_replica,
             is_loading: false,
@@ -78,9 +78,9 @@ pub(crate) fn load(ctx: Ctx<'_>, arguments: &[&[u8]]) -> Result<(), String> {
             dataset: Dataset::default(),
             highest_at_start: before.as_ref().map(DurableState::highest),
             last_evicted: None,
-            is_announced: false,
+            is_quarantine_logged: false,
             replication_target: ReplicationTarget::Present,
-            search: Search::default(),
+            search: LockSearch::default(),
             images: HashSet::new(),
             watches_keys: false,
             timer: None,
@@ -100,7 +100,7 @@ pub(crate) fn load(ctx: Ctx<'_>, arguments: &[&[u8]]) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether the module can run on this server.
+/// Checks that the module can run on this server.
 fn check_server(ctx: Ctx<'_>) -> Result<(), String> {
     let version = api::server_version().unwrap_or(0);
     if version < OLDEST_SERVER {
@@ -132,19 +132,24 @@ fn register(ctx: Ctx<'_>, arguments: &Arguments) -> Result<(), String> {
     Ok(())
 }
 
-/// Who this server is.
-struct Identity {
-    /// Its state file; `None` if it cannot tell which of several is its own.
+/// The identity of this server.
+struct ServerIdentity {
+    /// Its state file; `None` if the server cannot tell which of several is its own.
     file: Option<StateFile>,
-    /// The state to start with.
+    /// The state with which the server starts.
     stored: DurableState,
     /// The state of the node's last run, if this server is that node and votes.
     before: Option<DurableState>,
 }
 
-/// Decides who this server is from what it has found. It is a node that has run before only with that node's own
-/// state file, and only as a master.
-fn identify(ctx: Ctx<'_>, found: Found, is_replica: bool, new_node_is_non_voting: bool) -> Identity {
+/// Derives the identity of this server from the state files that it has found. The server resumes a node only with that
+/// node's own state file, and only as a master.
+fn identify(
+    ctx: Ctx<'_>,
+    found: FoundState,
+    is_replica: bool,
+    new_node_is_non_voting: bool,
+) -> ServerIdentity {
     let new_id = || ctx.random_hex::<ID_DIGITS>();
     let new_state = |reason| {
         let mut state = DurableState::new(new_id(), random_id(ctx));
@@ -152,15 +157,15 @@ fn identify(ctx: Ctx<'_>, found: Found, is_replica: bool, new_node_is_non_voting
         state
     };
     match found {
-        Found::Nothing(file) => {
+        FoundState::Nothing(file) => {
             let reason = match (is_replica, new_node_is_non_voting) {
                 (true, _) => Some(NonVoting::Replica),
                 (false, true) => Some(NonVoting::Asked),
                 (false, false) => None,
             };
-            Identity { file: Some(file), stored: new_state(reason), before: None }
+            ServerIdentity { file: Some(file), stored: new_state(reason), before: None }
         }
-        Found::Known { file, mut state, is_copy } => {
+        FoundState::Known { file, mut state, is_copy } => {
             // Format 1 had no id of the data set.
             if state.dataset_id == 0 {
                 state.dataset_id = random_id(ctx);
@@ -172,17 +177,17 @@ fn identify(ctx: Ctx<'_>, found: Found, is_replica: bool, new_node_is_non_voting
             };
             let stored = reason.map_or_else(|| state.clone(), |reason| state.without_vote(reason, new_id()));
             let before = stored.non_voting.is_none().then(|| stored.clone());
-            Identity { file: Some(file), stored, before }
+            ServerIdentity { file: Some(file), stored, before }
         }
-        Found::Several(paths) => {
+        FoundState::Several(paths) => {
             let names: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
             ctx.log(Level::Warning, &format!("there is more than one state file: {}", names.join(", ")));
-            Identity { file: None, stored: new_state(Some(NonVoting::SeveralStates)), before: None }
+            ServerIdentity { file: None, stored: new_state(Some(NonVoting::SeveralStates)), before: None }
         }
     }
 }
 
-/// 63 random bits that are not all 0.
+/// A random id of 63 bits, never 0.
 fn random_id(ctx: Ctx<'_>) -> u64 {
     let bits = u64::from_str_radix(&ctx.random_hex::<16>(), 16).unwrap_or(1);
     (bits >> 1).max(1)

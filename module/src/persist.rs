@@ -1,4 +1,4 @@
-//! Locks and fences on their way to disk, to replicas, and back.
+//! Saving and loading locks and fences: RDB files, AOF rewrites, replicas, `RESTORE` and `MIGRATE`.
 
 use std::ffi::c_int;
 
@@ -8,12 +8,12 @@ use redlock_core::image::{LockImage, encode_stripes, restore_stripes};
 
 use crate::ffi::data_type::ENCODING;
 use crate::ffi::io::Io;
-use crate::state::{self, State};
+use crate::state::{self, ModuleState};
 use crate::{handoff, restart, state_file};
 
 /// Saves a lock.
 pub(crate) fn save_lock(io: Io<'_>, lock: LockId) {
-    // Numbers are saved in the order in which `load_lock` reads them.
+    // `load_lock` reads the fields in the same order.
     let Some(image) = image_of(lock) else { return };
     handoff::image_made(io.database(), io.key());
     io.save_number(image.fence);
@@ -24,8 +24,8 @@ pub(crate) fn save_lock(io: Io<'_>, lock: LockId) {
     io.save_bytes(&image.label);
 }
 
-/// Loads a lock; its time left starts anew in full. `None` stops the load: the dataset is broken, or of
-/// a later version.
+/// Loads a lock; its time left starts again in full. `None` stops the load: the data set is broken, or of a later
+/// version.
 pub(crate) fn load_lock(io: Io<'_>, version: c_int) -> Option<LockId> {
     if version != ENCODING {
         return None;
@@ -39,7 +39,8 @@ pub(crate) fn load_lock(io: Io<'_>, version: c_int) -> Option<LockId> {
     let image = LockImage { owner, label, fence, left_ms, held_ms, extensions };
     state::with(|state| {
         let key = io.key();
-        // A replica follows its master, and a start its data set. What comes by `RESTORE` and `MIGRATE` may be forged.
+        // A replica follows its master, and a starting server its data set. An image of `RESTORE` or `MIGRATE` may be
+        // forged.
         let follows = state.is_replica || state.is_loading;
         if !follows && !state.node.could_have_granted(key, &image) {
             return None;
@@ -51,12 +52,12 @@ pub(crate) fn load_lock(io: Io<'_>, version: c_int) -> Option<LockId> {
     .flatten()
 }
 
-/// Stores what a crash must not forget of a lock that is loaded. `None` if it cannot be stored: then a master does not
-/// take the lock. A server that follows takes it all the same, and grants nothing until its state is stored.
-fn reserve(state: &mut State, key: &[u8], image: &LockImage, follows: bool) -> Option<()> {
+/// Stores the durable state that a loaded lock needs. If it cannot be stored, a master does not load the lock and gets
+/// `None`. A server that follows loads it all the same, and grants nothing until its state is stored.
+fn reserve(state: &mut ModuleState, key: &[u8], image: &LockImage, follows: bool) -> Option<()> {
     let own = state.node.state();
-    // A data set that is being loaded and goes beyond the state does not belong to it: the state must still show that
-    // when the load ends.
+    // A data set with fences beyond the state belongs to another node. The state must still show that when the load
+    // ends.
     if follows && own.non_voting.is_none() && image.fence > own.highest() {
         return Some(());
     }
@@ -68,34 +69,34 @@ fn reserve(state: &mut State, key: &[u8], image: &LockImage, follows: bool) -> O
     follows.then(|| state.node.set_unsaved_state(next))
 }
 
-/// A lock as it is to be saved.
+/// The saved form of a lock.
 pub(crate) fn image_of(lock: LockId) -> Option<LockImage> {
     state::with(|state| state.node.image(lock, &mut state.clock))
 }
 
-/// Memory of a lock, beside what the server needs for any key.
+/// The memory of a lock, in bytes, beside what the server needs for any key.
 pub(crate) fn bytes_of(lock: LockId) -> usize {
     state::with(|state| state.node.bytes_of(lock)).unwrap_or(0)
 }
 
-/// Whether any fence was given out.
+/// Whether the node has granted any lock.
 pub(crate) fn has_fences() -> bool {
     state::with(|state| state.node.state().longest_lease_ms > 0).unwrap_or(true)
 }
 
-/// Saves the fences given out.
+/// Saves the fences.
 pub(crate) fn save_fences(io: Io<'_>) {
     if let Some(stripes) = state::with(|state| encode_stripes(state.node.stripes(), state.node.state())) {
         io.save_bytes(&stripes);
     }
 }
 
-/// Loads fences; none is lowered. False stops the load.
+/// Loads fences; it never lowers one. False stops the load.
 pub(crate) fn load_fences(io: Io<'_>, version: c_int) -> bool {
     let Some(bytes) = io.load_bytes().filter(|_| version == ENCODING) else { return false };
     let saved = state::with(|state| {
         let dataset = restore_stripes(state.node.stripes_mut(), &bytes)?;
-        restart::learn(state, dataset);
+        restart::note_dataset(state, dataset);
         Some(())
     });
     saved.flatten().is_some()

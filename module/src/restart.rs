@@ -1,10 +1,10 @@
-//! Who this server is, and whether it may have forgotten locks.
+//! The identity of this server, and whether it may have forgotten locks.
 //!
 //! - A server that cannot prove which node it is does not vote: a replica, a former replica, a copied state file, a
 //!   data set of another node, a data set with locks and no state file. `redlock admit` lets it vote again.
-//! - A node that may have forgotten locks grants nothing until they are over (quarantine). A node that starts has
-//!   forgotten nothing if the server was shut down in order and the loaded locks are the ones that it had then. A
-//!   flush and an eviction throw locks away that a client may rely on.
+//! - A node that may have forgotten locks grants nothing until they have expired (quarantine). A node that starts has
+//!   forgotten nothing if the server was shut down in order and the loaded locks are the ones that it had then. A flush
+//!   and an eviction remove locks on which a client may rely.
 
 use redlock_contract::NonVoting;
 use redlock_core::durable::{Dataset, DurableState, ID_DIGITS, LocksDigest};
@@ -12,24 +12,24 @@ use redlock_core::durable::{Dataset, DurableState, ID_DIGITS, LocksDigest};
 use crate::ffi::context::Ctx;
 use crate::ffi::log::Level;
 use crate::reclaim;
-use crate::state::{self, State};
+use crate::state::{self, ModuleState};
 use crate::state_file;
 use crate::sweep;
 
-/// When a node waits after a start: `redlock.restart-grace`.
+/// When a node is in quarantine after a start: `redlock.restart-grace`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Grace {
-    /// Unless it has forgotten no lock for certain.
+    /// Unless the node certainly has forgotten no lock.
     #[default]
     Auto,
-    /// In any case, and a new node as long as `redlock.max-ttl`.
+    /// Always; a new node for `redlock.max-ttl`.
     Always,
-    /// Never: two clients may then hold a lock that a crash has made the node forget.
+    /// Never: after a crash, two clients may hold the same lock.
     Off,
 }
 
 impl Grace {
-    /// All of them, in the order of their numbers.
+    /// The names of the variants, in their order.
     pub(crate) const NAMES: [&'static str; 3] = ["auto", "always", "off"];
 
     pub(crate) fn from_number(number: usize) -> Self {
@@ -37,18 +37,18 @@ impl Grace {
     }
 }
 
-/// What shows that no lock was forgotten.
+/// The locks that prove, once they are loaded, that the node has forgotten no lock.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Proof {
-    /// The loaded locks are those of the orderly shutdown.
-    Shutdown(LocksDigest),
-    /// The loaded locks are those that the server had when it threw them away a moment ago.
-    Reload(LocksDigest),
+pub(crate) enum ExpectedLocks {
+    /// The locks at the orderly shutdown.
+    AtShutdown(LocksDigest),
+    /// The locks before a flush: `DEBUG RELOAD` flushes and loads them again.
+    BeforeFlush(LocksDigest),
 }
 
-/// Decides about waiting when the module is loaded. `before` is the state that the node had stored, if it votes and
-/// is not new.
-pub(crate) fn begin(state: &mut State, ctx: Ctx<'_>, before: Option<&DurableState>) {
+/// Begins the quarantine of a start, if one is needed. `before` is the stored state of the node, if it votes and is not
+/// new.
+pub(crate) fn begin(state: &mut ModuleState, ctx: Ctx<'_>, before: Option<&DurableState>) {
     let wait_ms = match (state.grace, before) {
         (Grace::Off, _) | (Grace::Auto, None) => 0,
         (Grace::Auto, Some(before)) => before.quarantine_ms(),
@@ -61,9 +61,9 @@ pub(crate) fn begin(state: &mut State, ctx: Ctx<'_>, before: Option<&DurableStat
     if before.is_some() {
         state.node.set_resumed();
     }
-    // Whether the locks are all there is known once the data set is loaded.
+    // `check_dataset` compares the locks once the data set is loaded.
     state.expected = before
-        .and_then(|before| before.locks_at_shutdown.map(Proof::Shutdown))
+        .and_then(|before| before.locks_at_shutdown.map(ExpectedLocks::AtShutdown))
         .filter(|_| wait_ms > 0 && state.grace == Grace::Auto);
     let DurableState { node_id, incarnation, non_voting, .. } = state.node.state();
     match (non_voting, before) {
@@ -88,50 +88,51 @@ fn log_non_voting(ctx: Ctx<'_>, reason: NonVoting) {
     ctx.log(Level::Warning, &line);
 }
 
-/// When to look whether every lock is here.
+/// The occasion of a check of the data set.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Occasion {
-    /// A data set was loaded.
+pub(crate) enum CheckOccasion {
+    /// The server has loaded a data set.
     Loaded,
-    /// The server runs; if it had a data set, it was loaded before.
+    /// The server runs; if it had a data set, it has loaded it before.
     Running,
 }
 
-/// Looks at the data set, once: whether it belongs to this node, and whether every lock is here.
-pub(crate) fn settle(ctx: Ctx<'_>, occasion: Occasion) {
-    let disowned = state::with(|state| {
+/// Checks the data set once: whether it belongs to this node, and whether it contains every lock.
+pub(crate) fn check_dataset(ctx: Ctx<'_>, occasion: CheckOccasion) {
+    let reason = state::with(|state| {
         if state.is_loading {
             return None;
         }
-        let proof = state.expected.take();
-        // From now on the node has a state file, and only the first data set of a start can be older or newer.
+        let expected = state.expected.take();
+        // From now on the node has a state file, and only the first data set of a start can be older or newer than it.
         let known = state.highest_at_start.replace(u64::MAX);
         if state.is_replica {
             return None;
         }
-        if occasion == Occasion::Loaded || proof.is_some() {
-            // Records of locks whose values are gone would count.
+        if occasion == CheckOccasion::Loaded || expected.is_some() {
+            // Records of freed values would count as locks.
             state.reclaim(usize::MAX);
         }
-        if occasion == Occasion::Loaded {
+        if occasion == CheckOccasion::Loaded {
             state.dataset.has_locks = state.node.held() > 0;
-            if let Some(reason) = state.node.state().disowned_by(state.dataset, known) {
+            if let Some(reason) = state.node.state().reason_not_to_vote(state.dataset, known) {
                 return Some(reason);
             }
         }
-        let is_proven = match (proof, occasion) {
-            (Some(Proof::Shutdown(locks)), _) | (Some(Proof::Reload(locks)), Occasion::Loaded) => {
+        let is_proven = match (expected, occasion) {
+            (Some(ExpectedLocks::AtShutdown(locks)), _)
+            | (Some(ExpectedLocks::BeforeFlush(locks)), CheckOccasion::Loaded) => {
                 state.node.locks_digest() == locks
             }
-            (Some(Proof::Reload(_)), Occasion::Running) | (None, _) => false,
+            (Some(ExpectedLocks::BeforeFlush(_)), CheckOccasion::Running) | (None, _) => false,
         };
         if is_proven {
-            state.node.end_quarantine();
+            state.node.cancel_quarantine();
             ctx.log(Level::Notice, "every lock is here: no quarantine");
         }
         None
     });
-    if let Some(reason) = disowned.flatten() {
+    if let Some(reason) = reason.flatten() {
         lose_vote(ctx, reason);
     }
 }
@@ -149,8 +150,8 @@ pub(crate) fn lose_vote(ctx: Ctx<'_>, reason: NonVoting) {
     });
 }
 
-/// The data set of the master, or of the file that is being loaded, says this about itself.
-pub(crate) fn learn(state: &mut State, dataset: Dataset) {
+/// Records what the data set of the master, or of the file that is being loaded, says about itself.
+pub(crate) fn note_dataset(state: &mut ModuleState, dataset: Dataset) {
     state.dataset.id = dataset.id.or(state.dataset.id);
     state.dataset.highest_fence = state.dataset.highest_fence.max(dataset.highest_fence);
     let follows = state.node.state().non_voting.is_some_and(|reason| reason != NonVoting::SeveralStates);
@@ -160,8 +161,8 @@ pub(crate) fn learn(state: &mut State, dataset: Dataset) {
     }
 }
 
-/// Stores a state. If that fails nothing is granted until it is stored.
-fn store_or_keep(state: &mut State, next: DurableState) {
+/// Stores a state. If that fails, the node grants nothing until it is stored.
+fn store_or_keep(state: &mut ModuleState, next: DurableState) {
     if state_file::store(&next).is_ok() {
         state.node.set_state(next);
     } else {
@@ -169,22 +170,22 @@ fn store_or_keep(state: &mut State, next: DurableState) {
     }
 }
 
-/// The server is about to throw away the keys of a database, or all.
+/// Handles a flush of a database, or of all databases for `None`, before the server deletes the keys.
 pub(crate) fn flushed(ctx: Ctx<'_>, database: Option<u16>) {
     state::with(|state| {
         state.node.all_keys_changed();
-        sweep::soon_if_due(state, ctx);
+        sweep::soon_if_ready(state, ctx);
         // A replica follows its master, and a server that loads grants nothing yet.
         if state.is_replica || state.is_loading || state.grace == Grace::Off {
             return;
         }
-        // `DEBUG RELOAD` flushes, too, and has every lock back a moment later.
+        // `DEBUG RELOAD` flushes too, and then loads every lock again.
         let all = state.node.locks_digest();
         let was_waiting = state.node.quarantine_left_ms(&mut state.clock) > 0;
         state.node.quarantine_for_locks_of(database, &mut state.clock);
         let left_ms = state.node.quarantine_left_ms(&mut state.clock);
         if left_ms > 0 && !was_waiting {
-            state.expected = Some(Proof::Reload(all));
+            state.expected = Some(ExpectedLocks::BeforeFlush(all));
             ctx.log(
                 Level::Warning,
                 &format!("quarantine: held locks are flushed, nothing is granted for {left_ms} ms"),
@@ -193,14 +194,14 @@ pub(crate) fn flushed(ctx: Ctx<'_>, database: Option<u16>) {
     });
 }
 
-/// The server has evicted a key to make room. If it was a lock, a client may still rely on it.
+/// Handles the eviction of a key. If it was a lock, a client may still rely on it.
 pub(crate) fn evicted(ctx: Ctx<'_>, database: u16, key: &[u8]) {
     state::with(|state| {
-        // It may have been a plain client's lock, for which a client waits.
+        // It may have been a plain client's lock that has waiters.
         state.node.key_changed(database, key);
-        sweep::soon_if_due(state, ctx);
-        // The server frees the value just before it says so. A renamed lock is known by its old name, so the name
-        // does not tell.
+        sweep::soon_if_ready(state, ctx);
+        // The server frees the value just before the event. The table may know a renamed lock by its old name, so the
+        // key does not identify the lock.
         let Some(lock) = reclaim::last_freed().filter(|lock| state.last_evicted != Some(*lock)) else {
             return;
         };
@@ -212,7 +213,7 @@ pub(crate) fn evicted(ctx: Ctx<'_>, database: u16, key: &[u8]) {
     });
 }
 
-/// The server has become a replica or a master.
+/// Handles a change of the server's role.
 pub(crate) fn role_changed(ctx: Ctx<'_>, is_replica: bool) {
     if is_replica {
         state::with(|state| state.dataset = Dataset::default());
@@ -222,8 +223,7 @@ pub(crate) fn role_changed(ctx: Ctx<'_>, is_replica: bool) {
     }
 }
 
-/// Stores a state that could not be stored before, and one with a lower longest lease when the leases that made it long
-/// are over.
+/// Stores a state that could not be stored before, or one with a lower longest lease when the long leases have expired.
 pub(crate) fn store_state() {
     state::with(|state| {
         let Some(next) = state.node.state_to_store(&mut state.clock) else { return };
@@ -234,11 +234,11 @@ pub(crate) fn store_state() {
     });
 }
 
-/// Says how long nothing is granted, once the data set is there.
-pub(crate) fn announce(ctx: Ctx<'_>) {
+/// Logs once, after the load of the data set, how long the node grants nothing.
+pub(crate) fn log_quarantine(ctx: Ctx<'_>) {
     state::with(|state| {
         let left_ms = state.node.quarantine_left_ms(&mut state.clock);
-        if !std::mem::replace(&mut state.is_announced, true) && left_ms > 0 {
+        if !std::mem::replace(&mut state.is_quarantine_logged, true) && left_ms > 0 {
             ctx.log(
                 Level::Warning,
                 &format!("quarantine: locks may have been forgotten, nothing is granted for {left_ms} ms"),
@@ -247,10 +247,11 @@ pub(crate) fn announce(ctx: Ctx<'_>) {
     });
 }
 
-/// The server shuts down in order: the next start can tell whether it has all locks.
+/// Handles an orderly shutdown: stores the digest of the locks, so that the next start can check whether it has all of
+/// them.
 pub(crate) fn shut_down() {
     state::with(|state| {
-        // A node in quarantine does not know its locks, and a server that does not vote need not.
+        // A node in quarantine does not know all its locks, and a non-voting server does not need to.
         let is_complete = state.node.quarantine_left_ms(&mut state.clock) == 0 && !state.is_loading;
         if !is_complete || state.node.state().non_voting.is_some() {
             return;
@@ -261,7 +262,8 @@ pub(crate) fn shut_down() {
         let mut last = running.clone();
         last.locks_at_shutdown = locks_at_shutdown;
         if state_file::store(&last).is_ok() {
-            // The server may go on if it cannot save its data: before the next grant the digest is taken back.
+            // The server continues if it cannot save its data. So the node removes the digest from the file before the
+            // next grant.
             state.node.set_unsaved_state(running);
         }
     });

@@ -1,66 +1,65 @@
-//! Finding locks that were renamed or moved.
+//! The search for locks that were renamed or moved.
 //!
-//! The sweep knows a lock by the key under which it was granted. When it is not there although the
-//! server still has it, somebody has renamed or moved it. That is rare, so nothing is paid for it
-//! beforehand: only then the keyspace is searched, a little at each turn of the server's cron, over and
-//! over until every such lock is found or gone.
+//! The sweep knows a lock by the key under which it was granted. If the lock is not there although the server still has
+//! its value, a client has renamed or moved it. That is rare, so it costs nothing beforehand: only then the module scans
+//! the keyspace, some keys at each call of the server's cron, until every such lock is found or freed.
 
 use std::collections::HashSet;
 
 use redlock_core::LockId;
 
 use crate::ffi::context::Ctx;
-use crate::ffi::scan::Scan;
-use crate::state::{self, State};
+use crate::ffi::scan::KeyspaceScan;
+use crate::state::{self, ModuleState};
 
-/// How many steps one turn takes: a millisecond's work or two, ten times a second.
+/// The number of scan steps of one call of the cron: one or two milliseconds of work, ten times a second.
 const STEPS_PER_TURN: usize = 4_096;
 
-/// A search through all databases, again and again.
+/// A repeated scan of all databases for missing locks.
 #[derive(Default)]
-pub(crate) struct Search {
-    /// Locks that are looked for in the present pass.
-    astray: HashSet<LockId>,
-    /// Locks that are looked for from the next pass on: this one may have gone past them.
+pub(crate) struct LockSearch {
+    /// Locks that the present pass searches for.
+    missing: HashSet<LockId>,
+    /// Locks that the next pass searches for: the present one may have passed their keys.
     next: HashSet<LockId>,
-    /// Where the present pass is, if there is one.
-    pass: Option<(u16, Scan)>,
+    /// The database and the cursor of the present pass, if there is one.
+    pass: Option<(u16, KeyspaceScan)>,
 }
 
-impl Search {
-    /// Looks for a lock, from now on.
+impl LockSearch {
+    /// Adds a lock to the search.
     pub(crate) fn look_for(&mut self, lock: LockId) {
         self.next.insert(lock);
     }
 
-    /// Stops looking for a lock: it is no more.
+    /// Removes a lock from the search: its value is freed.
     pub(crate) fn forget(&mut self, lock: LockId) {
-        self.astray.remove(&lock);
+        self.missing.remove(&lock);
         self.next.remove(&lock);
     }
 
-    fn found(&mut self, state: &mut State, database: u16, locks: &[(LockId, Vec<u8>)]) {
+    fn found(&mut self, state: &mut ModuleState, database: u16, locks: &[(LockId, Vec<u8>)]) {
         for (lock, key) in locks {
-            if self.astray.remove(lock) {
+            if self.missing.remove(lock) {
                 self.next.remove(lock);
                 state.node.found_at(*lock, database, key);
             }
         }
     }
 
-    /// Looks at a few keys. False when there is nothing left to look for.
+    /// Scans a few keys. Returns false if no lock is missing.
     fn step(&mut self, ctx: Ctx<'_>) -> bool {
-        if self.astray.is_empty() {
+        if self.missing.is_empty() {
             self.pass = None;
-            std::mem::swap(&mut self.astray, &mut self.next);
-            if self.astray.is_empty() {
+            std::mem::swap(&mut self.missing, &mut self.next);
+            if self.missing.is_empty() {
                 return false;
             }
         }
-        let (database, mut scan) = self.pass.take().unwrap_or_else(|| (0, Scan::begin()));
+        let (database, mut scan) = self.pass.take().unwrap_or_else(|| (0, KeyspaceScan::begin()));
         if !ctx.select(database) {
-            // The last database is behind us: whatever was missed is looked for again.
-            self.next.extend(self.astray.drain());
+            // The pass has ended. The next pass searches for the locks that are still missing.
+            self.next.extend(self.missing.drain());
             return true;
         }
         let mut locks = Vec::new();
@@ -69,13 +68,13 @@ impl Search {
         self.pass = if more {
             Some((database, scan))
         } else {
-            database.checked_add(1).map(|next| (next, Scan::begin()))
+            database.checked_add(1).map(|next| (next, KeyspaceScan::begin()))
         };
         true
     }
 }
 
-/// Goes on with the search, if there is something to look for.
+/// Continues the search, if a lock is missing.
 pub(crate) fn on_cron(ctx: Ctx<'_>) {
     // The state is closed while the server scans: it calls back.
     let Some(mut search) = state::with(|state| std::mem::take(&mut state.search)) else { return };

@@ -1,64 +1,66 @@
-//! What the module knows between two calls.
+//! The state of the module between two calls of the server.
 
 use std::collections::HashSet;
 
 use redlock_core::durable::Dataset;
-use redlock_core::{LockId, Millis, Node};
+use redlock_core::{LockId, LockNode, Millis};
 
 use crate::ffi::clock::MachineClock;
 use crate::ffi::confined::Confined;
 use crate::ffi::context::Ctx;
 use crate::ffi::replication::ReplicationTarget;
 use crate::ffi::timer::Timer;
-use crate::restart::{Grace, Proof};
-use crate::search::Search;
+use crate::restart::{ExpectedLocks, Grace};
+use crate::search::LockSearch;
 
-/// The node and what surrounds it.
-pub(crate) struct State {
-    pub(crate) node: Node,
+/// The node, and what the module keeps beside it. The life cycle of a lock's value and record is drawn in
+/// [`reclaim`](crate::reclaim).
+pub(crate) struct ModuleState {
+    pub(crate) node: LockNode,
     pub(crate) clock: MachineClock,
-    /// A replica, or a server that loads its dataset, grants and sweeps nothing.
+    /// The server is a replica: it grants and sweeps nothing.
     pub(crate) is_replica: bool,
+    /// The server loads a data set: it grants and sweeps nothing.
     pub(crate) is_loading: bool,
-    /// When to wait after a start, for the next one.
+    /// When the node is in quarantine after a start: `redlock.restart-grace`.
     pub(crate) grace: Grace,
-    /// What ends the wait after a start at once.
-    pub(crate) expected: Option<Proof>,
+    /// The locks that, if the data set contains them, end the quarantine at once.
+    pub(crate) expected: Option<ExpectedLocks>,
     /// What the data set says about itself.
     pub(crate) dataset: Dataset,
-    /// The highest fence that the state file knew of when the server started; `None` if there was no state file. No
-    /// limit once the server runs.
+    /// The highest fence of the state file at the start of the server; `None` if there was no state file. `u64::MAX`
+    /// once the server runs.
     pub(crate) highest_at_start: Option<u64>,
-    /// The evicted lock that the node already waits for.
+    /// The evicted lock that the quarantine already covers.
     pub(crate) last_evicted: Option<LockId>,
-    /// The log knows about the wait.
-    pub(crate) is_announced: bool,
-    /// Whether effects have to be replicated one by one.
+    /// The log contains the line about the quarantine after a start.
+    pub(crate) is_quarantine_logged: bool,
+    /// Whether anything receives effects.
     pub(crate) replication_target: ReplicationTarget,
-    /// Locks that are not where they were granted.
-    pub(crate) search: Search,
-    /// The keys of locks, with somebody waiting, of which an image was just made.
+    /// The search for locks that are not under their keys.
+    pub(crate) search: LockSearch,
+    /// Keys with waiters of which the server has just saved an image.
     pub(crate) images: HashSet<(u16, Vec<u8>)>,
-    /// Whether the server tells what happens to keys and connections.
+    /// Whether the module is subscribed to events of keys and connections.
     pub(crate) watches_keys: bool,
-    /// The timer of the sweep, and when it should fire.
+    /// The timer of the sweep, and when it fires.
     pub(crate) timer: Option<(Timer, Millis)>,
 }
 
-static STATE: Confined<State> = Confined::empty();
+static STATE: Confined<ModuleState> = Confined::empty();
 
 /// Fills in the state when the module is loaded.
-pub(crate) fn begin(state: State) -> bool {
+pub(crate) fn begin(state: ModuleState) -> bool {
     STATE.fill(state)
 }
 
-/// Works on the state; `None` if it is open further up the stack.
-pub(crate) fn with<R>(run: impl FnOnce(&mut State) -> R) -> Option<R> {
+/// Runs `run` on the state; `None` if the state is open further up the stack.
+pub(crate) fn with<R>(run: impl FnOnce(&mut ModuleState) -> R) -> Option<R> {
     STATE.with(run)
 }
 
-/// Works on the state in a call of the server; `None` as above.
+/// Runs `run` on the state in a call of the server; `None` as above.
 #[inline]
-pub(crate) fn during<R>(ctx: Ctx<'_>, run: impl FnOnce(&mut State) -> R) -> Option<R> {
+pub(crate) fn during<R>(ctx: Ctx<'_>, run: impl FnOnce(&mut ModuleState) -> R) -> Option<R> {
     STATE.during(ctx, run)
 }

@@ -1,7 +1,7 @@
-//! The durable state on disk: written to a draft, which replaces the file at once or not at all.
+//! The state file: the durable state on disk. A draft replaces the file in one step or not at all.
 //!
-//! The file is found by what it is, not by the server's port: every file in the server's dir whose name ends with
-//! `.state` and that has a state in it. So a server that changes its port stays the node that it was.
+//! The module finds the file by its content, not by the server's port: any file in the server's dir whose name ends with
+//! `.state` and that contains a state. So a server that changes its port stays the same node.
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read, Write};
@@ -16,7 +16,7 @@ use crate::ffi::confined::Confined;
 use crate::ffi::file_lock::lock_file;
 use crate::ffi::log::{Level, log_line};
 
-/// The name of a new state file, and how the names of all begin.
+/// The name of a new state file, and the prefix and ending of all names.
 const NAME: &str = "redlock.state";
 const STEM: &str = "redlock";
 const ENDING: &str = "state";
@@ -24,43 +24,43 @@ const ENDING: &str = "state";
 /// The state file of this server.
 pub(crate) struct StateFile {
     path: PathBuf,
-    /// Locked as long as the server runs: two servers must not share a state file.
+    /// Holds a file lock while the server runs: two servers must not share a state file.
     _lock: File,
-    /// The last write failed, and the log says so.
+    /// The last write failed, and the log contains the error.
     is_broken: bool,
-    /// How often the state was written.
+    /// The number of writes.
     writes: u64,
 }
 
 static STATE_FILE: Confined<StateFile> = Confined::empty();
 
-/// What a server finds when it starts.
-pub(crate) enum Found {
+/// The state files that a server finds when it starts.
+pub(crate) enum FoundState {
     /// No state file.
     Nothing(StateFile),
-    /// A state file.
+    /// One state file.
     Known {
         file: StateFile,
         state: DurableState,
-        /// The state was written to another file than the one that it stands in.
+        /// The state was written to another file than this one.
         is_copy: bool,
     },
-    /// More than one, and no way to tell which is this server's.
+    /// Several state files; the server cannot tell which is its own.
     Several(Vec<PathBuf>),
 }
 
-/// Looks for the state file: the named one, or the one in the server's dir.
+/// Finds the state file: the named one, or the one in the server's dir.
 ///
 /// # Errors
-/// What is wrong, with the name of the file and the remedy.
-pub(crate) fn find(dir: &Path, named: Option<&Path>) -> Result<Found, String> {
+/// The problem, the name of the file and the remedy.
+pub(crate) fn find(dir: &Path, named: Option<&Path>) -> Result<FoundState, String> {
     let mut paths = match named {
         Some(name) => vec![dir.join(name)],
         None => candidates(dir).map_err(|error| format!("{} cannot be read: {error}", dir.display()))?,
     };
     if paths.len() > 1 {
         paths.sort_unstable();
-        return Ok(Found::Several(paths));
+        return Ok(FoundState::Several(paths));
     }
     let path = paths.pop().unwrap_or_else(|| dir.join(NAME));
     if named.is_some() && !path.exists() {
@@ -68,7 +68,7 @@ pub(crate) fn find(dir: &Path, named: Option<&Path>) -> Result<Found, String> {
         let others = candidates(dir).map_err(|error| format!("{} cannot be read: {error}", dir.display()))?;
         let unused: Vec<PathBuf> = others.into_iter().filter(|path| !is_in_use(path)).collect();
         if !unused.is_empty() {
-            return Ok(Found::Several([unused, vec![path]].concat()));
+            return Ok(FoundState::Several([unused, vec![path]].concat()));
         }
     }
     let shown = path.display();
@@ -84,7 +84,7 @@ pub(crate) fn find(dir: &Path, named: Option<&Path>) -> Result<Found, String> {
     let file = StateFile { path: path.clone(), _lock: lock, is_broken: false, writes: 0 };
     let (bytes, id) = match read(&path) {
         Ok(read) => read,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::Nothing(file)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(FoundState::Nothing(file)),
         Err(error) => return Err(format!("{shown} cannot be read: {error}")),
     };
     let stored = DurableState::decode(&bytes).map_err(|why| {
@@ -94,10 +94,10 @@ pub(crate) fn find(dir: &Path, named: Option<&Path>) -> Result<Found, String> {
         )
     })?;
     let is_copy = stored.file.is_some_and(|written| !written.is_same(id));
-    Ok(Found::Known { file, state: stored.state, is_copy })
+    Ok(FoundState::Known { file, state: stored.state, is_copy })
 }
 
-/// The files in the server's dir that are state files.
+/// The state files in the server's dir.
 fn candidates(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir)? {
@@ -106,7 +106,7 @@ fn candidates(dir: &Path) -> io::Result<Vec<PathBuf>> {
         if path.extension().is_none_or(|ending| ending != ENDING) {
             continue;
         }
-        // A file of ours may be damaged; a file of another program is recognised by its beginning.
+        // A file with our name may be damaged; a file with another name counts if it begins like a state.
         if name.starts_with(STEM) || begins_like_a_state(&path) {
             found.push(path);
         }
@@ -114,7 +114,7 @@ fn candidates(dir: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Whether a running server has a state file.
+/// Whether a running server uses a state file.
 fn is_in_use(path: &Path) -> bool {
     File::options().write(true).open(beside(path, "lock")).is_ok_and(|lock| !lock_file(&lock))
 }
@@ -132,14 +132,14 @@ fn read(path: &Path) -> io::Result<(Vec<u8>, FileId)> {
     Ok((bytes, file_id(&file.metadata()?)))
 }
 
-/// Which file this is. A file system that keeps no time of creation says nothing about it, in all files alike.
+/// The id of a file. On a file system that records no creation time, that part is 0 for all files.
 fn file_id(metadata: &Metadata) -> FileId {
     let born = metadata.created().ok().and_then(|born| born.duration_since(UNIX_EPOCH).ok());
     FileId { inode: metadata.ino(), born_ns: born.map_or(0, |born| born.as_nanos()) }
 }
 
 impl StateFile {
-    /// Stores a state: when this returns, a power failure does not undo it.
+    /// Stores a state. After it returns, a power failure does not lose the state.
     pub(crate) fn store(&mut self, state: &DurableState) -> io::Result<()> {
         self.writes += 1;
         let draft_path = beside(&self.path, "new");
@@ -148,11 +148,11 @@ impl StateFile {
         draft.write_all(state.encode(id).as_bytes())?;
         draft.sync_all()?;
         fs::rename(&draft_path, &self.path)?;
-        // The new name is on disk only when the folder is.
+        // The new name is on disk only after the folder is.
         File::open(self.path.parent().unwrap_or(Path::new(".")))?.sync_all()
     }
 
-    /// The file's name.
+    /// The path of the file.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -163,7 +163,7 @@ pub(crate) fn keep(file: StateFile) -> bool {
     STATE_FILE.fill(file)
 }
 
-/// How often the state was written since the server started.
+/// The number of writes since the server started.
 pub(crate) fn writes() -> u64 {
     STATE_FILE.with(|file| file.writes).unwrap_or(0)
 }
@@ -171,7 +171,7 @@ pub(crate) fn writes() -> u64 {
 /// Stores a state. The first failure of several in a row is logged, with the remedy.
 ///
 /// # Errors
-/// [`Fault::NotStored`]: then nothing may be granted that relies on it.
+/// [`Fault::NotStored`]: the node must not grant anything that relies on the state.
 pub(crate) fn store(state: &DurableState) -> Result<(), Fault> {
     let stored = STATE_FILE.with(|file| {
         let outcome = file.store(state);

@@ -1,59 +1,60 @@
-//! Deleting locks that have run out, so that `SCAN` and plain `SET NX` clients see them gone.
+//! The sweep: deletes expired locks, so that `SCAN` and plain `SET NX` clients no longer see them, and hands locks on.
+//! `redlock_core::node` lists its duties and their order in `sweep.rs`.
 //!
-//! No lock depends on it: every command looks at the deadline itself. One timer of the server serves
-//! all locks. Timers follow the wall clock, so the timer may come early, and then there is nothing to
-//! do yet, or late, and then the server's cron, which does not follow it, does the work.
+//! No lock relies on the sweep: every command compares the deadline itself. One timer of the server serves all locks.
+//! Timers follow the wall clock, so the timer may fire early, when there is nothing to do yet, or late. Then the
+//! server's cron, which does not follow the wall clock, does the work.
 
 use std::time::{Duration, Instant};
 
 use redlock_core::node::Sweep;
-use redlock_core::{LockId, Millis, NodeClock, Occupant};
+use redlock_core::{KeyState, LockId, Millis, NodeClock};
 
 use crate::ffi::context::Ctx;
 use crate::ffi::keys::{Intent, NamedKey};
 use crate::handoff;
 use crate::reclaim::{self, RECLAIMED_PER_SWEEP};
-use crate::state::{self, State};
+use crate::state::{self, ModuleState};
 
-/// How much one call does: about a tenth of a millisecond's work, if it is locks that have run out.
+/// The number of steps of one call: about 0.1 ms of work if all of them expire locks.
 const STEPS_PER_CALL: usize = 256;
 
-/// Those who wait take longer, above all for many keys at once: after this time others get their turn. The server
+/// The longest time of one call. Hand-offs take longer than expiries, above all for many keys at once, and the server
 /// does nothing else meanwhile.
 const TIME_PER_CALL: Duration = Duration::from_millis(1);
 
-/// When there is more to do, the next call comes after this time.
+/// The time until the next call if there is more to do, in milliseconds.
 const PAUSE_MS: u64 = 1;
 
-/// A timer that is so much too late will not come: the wall clock was set back.
+/// A timer that is overdue by this time will not fire soon: the wall clock was set back. In milliseconds.
 const LOST_AFTER_MS: u64 = 50;
 
-/// Makes sure that the sweep wakes up when a lock that was just granted for `ttl_ms` is over.
-pub(crate) fn wake_by(state: &mut State, ctx: Ctx<'_>, ttl_ms: u64) {
+/// Makes sure that the sweep runs when a lock that was just granted for `ttl_ms` expires.
+pub(crate) fn wake_by(state: &mut ModuleState, ctx: Ctx<'_>, ttl_ms: u64) {
     let now = state.clock.seen();
     arm(state, ctx, now, now.deadline_after(ttl_ms));
 }
 
-/// Makes sure that the sweep comes in a moment.
-pub(crate) fn soon(state: &mut State, ctx: Ctx<'_>) {
+/// Makes sure that the sweep runs after [`PAUSE_MS`].
+pub(crate) fn soon(state: &mut ModuleState, ctx: Ctx<'_>) {
     let now = state.clock.latest();
     arm(state, ctx, now, Millis(now.0 + PAUSE_MS));
 }
 
-/// Makes sure that the sweep comes in a moment if somebody waits for it.
-pub(crate) fn soon_if_due(state: &mut State, ctx: Ctx<'_>) {
-    if state.node.has_due() {
+/// Makes sure that the sweep runs after [`PAUSE_MS`] if a key is ready for its first waiter.
+pub(crate) fn soon_if_ready(state: &mut ModuleState, ctx: Ctx<'_>) {
+    if state.node.has_ready() {
         soon(state, ctx);
     }
 }
 
-/// The timer has fired.
+/// Handles the timer of the sweep.
 pub(crate) fn on_timer(ctx: Ctx<'_>) {
     state::with(|state| state.timer = None);
     sweep(ctx);
 }
 
-/// The server's cron: makes up for a timer that does not come, and for none at all.
+/// Handles the server's cron: replaces a timer that is overdue or missing.
 pub(crate) fn on_cron(ctx: Ctx<'_>) {
     let overdue = state::with(|state| {
         let now = state.clock.proven();
@@ -80,12 +81,12 @@ pub(crate) fn on_cron(ctx: Ctx<'_>) {
 }
 
 fn sweep(ctx: Ctx<'_>) {
-    // What the server has freed by itself goes first: those locks are not to be looked for.
+    // Freed values come first: the sweep must not search for their locks.
     if state::with(|state| state.reclaim(RECLAIMED_PER_SWEEP)) != Some(true) {
         return pause(ctx);
     }
-    // A copy leaves it to its master, and a server that holds writes back must not be given any. The cron
-    // comes back to it.
+    // A replica leaves the sweep to its master, and a server that pauses writes must not be given any. The cron tries
+    // again.
     if state::with(|state| state.is_replica || state.is_loading) != Some(false) || ctx.is_paused() {
         return;
     }
@@ -94,11 +95,11 @@ fn sweep(ctx: Ctx<'_>) {
         // The state is closed while a key is deleted: the server calls back.
         let step = state::with(|state| match state.node.sweep(&mut state.clock) {
             Sweep::Expired(lock) => {
-                let (database, key) = state.node.place(lock);
+                let (database, key) = state.node.location(lock);
                 Next::Delete(lock, database, key.to_vec())
             }
             Sweep::Busy => Next::Again,
-            Sweep::Until(_) | Sweep::Idle if state.node.has_due() => {
+            Sweep::Until(_) | Sweep::Idle if state.node.has_ready() => {
                 handoff::serve(state, ctx);
                 Next::Again
             }
@@ -121,41 +122,42 @@ fn sweep(ctx: Ctx<'_>) {
     pause(ctx);
 }
 
-/// Goes on in a moment: others get their turn.
+/// Schedules the next call, so that the server can serve clients meanwhile.
 fn pause(ctx: Ctx<'_>) {
     state::with(|state| soon(state, ctx));
 }
 
+/// What the sweep does after one step.
 enum Next {
     Delete(LockId, u16, Vec<u8>),
     Again,
     Rest,
 }
 
-/// Deletes the key of a lock that has run out. If the lock is not there it was renamed or moved, or its
-/// value is about to be freed by a background thread of the server.
+/// Deletes the key of an expired lock. If the lock is not under its key, a client has renamed or moved it, or a
+/// background thread of the server is about to free its value.
 fn delete(ctx: Ctx<'_>, lock: LockId, database: u16, key: &[u8]) {
     if ctx.select(database) {
         let mut key = NamedKey::open(ctx, key, Intent::Change);
-        if key.occupant() == Occupant::Lock(lock) {
+        if key.key_state() == KeyState::Lock(lock) {
             let gone = key.delete();
-            state::with(|state| state.node.expired(lock, gone));
+            state::with(|state| state.node.lock_expired(lock, gone));
             return;
         }
     }
     state::with(|state| state.search.look_for(lock));
 }
 
-/// Sets the timer, unless it is set to come as early.
+/// Sets the timer, unless it is set to fire as early.
 #[inline]
-fn arm(state: &mut State, ctx: Ctx<'_>, now: Millis, due: Millis) {
+fn arm(state: &mut ModuleState, ctx: Ctx<'_>, now: Millis, due: Millis) {
     if state.timer.is_none_or(|(_, set)| set > due) {
         set_timer(state, ctx, now, due);
     }
 }
 
 #[inline(never)]
-fn set_timer(state: &mut State, ctx: Ctx<'_>, now: Millis, due: Millis) {
+fn set_timer(state: &mut ModuleState, ctx: Ctx<'_>, now: Millis, due: Millis) {
     if let Some((timer, _)) = state.timer {
         ctx.stop_timer(timer);
     }

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use redlock_core::reply::Value;
-use redlock_core::{MemoryNode, Millis, Occupant, Reply};
+use redlock_core::{KeyState, MemoryNode, Millis, Reply};
 
 use crate::{Answer, FakeClock, SOON, Server, Wire, eventually};
 
@@ -23,7 +23,7 @@ pub trait NodeUnderTest {
     fn set_list(&mut self, key: &[u8]);
     /// Ends a connection. Its number may be used again, for another one.
     fn close(&mut self, connection: u64);
-    /// The next announcement to those who wait, in the order in which they were made: channel and message.
+    /// The next grant push to a waiter, in the order in which the node made them: channel and message.
     fn next_push(&mut self) -> String;
     /// A counter of `INFO redlock`.
     fn counter(&mut self, name: &str) -> u64;
@@ -59,7 +59,7 @@ impl Default for CoreNode {
     }
 }
 
-/// What every channel of an announcement begins with.
+/// What every channel of a grant push begins with.
 const CHANNELS: &str = "redlock:grant:";
 
 fn push_text(channel: &[u8], message: &[u8]) -> String {
@@ -72,7 +72,7 @@ impl CoreNode {
     /// and how many locks were handed on.
     pub fn settle(&mut self) -> [u64; 3] {
         self.node.sweep(self.now);
-        let made = self.node.take_announcements().into_iter();
+        let made = self.node.take_pushes().into_iter();
         self.pushes.extend(made.map(|made| push_text(&made.channel, &made.message)));
         [self.node.node().held(), self.node.node().waiters(), self.counter("handoffs")]
     }
@@ -114,11 +114,11 @@ impl NodeUnderTest for CoreNode {
     }
 
     fn set_string(&mut self, key: &[u8]) {
-        self.node.plant(key, Occupant::ForeignString);
+        self.node.plant(key, KeyState::ForeignString);
     }
 
     fn set_list(&mut self, key: &[u8]) {
-        self.node.plant(key, Occupant::OtherType);
+        self.node.plant(key, KeyState::OtherType);
     }
 
     fn close(&mut self, connection: u64) {

@@ -23,7 +23,7 @@ fn run(case: &Case, subject: &mut dyn NodeUnderTest) {
             Some(("string", key)) => subject.set_string(key.as_bytes()),
             Some(("list", key)) => subject.set_list(key.as_bytes()),
             Some(("close", connection)) => subject.close(connection.parse().expect("a number")),
-            Some(("heard", announcement)) => assert_eq!(subject.next_push(), announcement, "{context}"),
+            Some(("heard", push)) => assert_eq!(subject.next_push(), push, "{context}"),
             _ => panic!("{context}: not a line of a case"),
         }
     }

@@ -150,26 +150,26 @@ fn cases(usual: u32, long: u32) -> TestRunner {
     TestRunner::new(Config { cases, rng_seed, failure_persistence: None, ..Config::default() })
 }
 
-/// The key that an announcement names, which comes last and may have blanks in it.
-fn key_of(announcement: &str) -> &str {
-    let words_before = match announcement.split(' ').nth(1) {
+/// The key that a push names, which comes last and may have blanks in it.
+fn key_of(push: &str) -> &str {
+    let words_before = match push.split(' ').nth(1) {
         Some("grant") => 4,
         Some("stamped") => 7,
-        other => panic!("an announcement is \"grant\" or \"stamped\", not {other:?}"),
+        other => panic!("a push is \"grant\" or \"stamped\", not {other:?}"),
     };
-    announcement.splitn(words_before + 1, ' ').last().unwrap_or_default()
+    push.splitn(words_before + 1, ' ').last().unwrap_or_default()
 }
 
-/// Announcements in the order of their keys, and for each key in the order in which the node made them.
+/// Pushes in the order of their keys, and for each key in the order in which the node made them.
 ///
 /// That order is all that a node promises. Which of two keys is looked at first when both become free together, as when
 /// two locks expire in the same millisecond, follows from how the wheel of the deadlines is turned: step by step on a
 /// virtual clock, and on a server whenever its timer fires. No outcome depends on it. Two waiters that can be served at
 /// the same time are each first for all of their keys, so they have no key in common, and either order gives both the
 /// same locks, fences and deadlines, as long as the keys have fence stripes of their own.
-fn by_key(mut announcements: Vec<String>) -> Vec<String> {
-    announcements.sort_by(|one, other| key_of(one).cmp(key_of(other)));
-    announcements
+fn by_key(mut pushes: Vec<String>) -> Vec<String> {
+    pushes.sort_by(|one, other| key_of(one).cmp(key_of(other)));
+    pushes
 }
 
 #[test]

@@ -1,35 +1,35 @@
-//! What a node counts for its operators.
+//! The counters of a node, for its operators.
 
-/// Counts since the node started. A refused or failed command moves at most one of them.
+/// Counters since the start of the node. A refused or failed command increments at most one of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Locks granted, one for each command.
+    /// Grants, one for each command.
     pub grants: u64,
-    /// Acquires by the owner that held the lock already.
+    /// Acquires by the owner that already held the lock.
     pub refreshes: u64,
-    /// Acquires that found the lock held.
+    /// Acquires of a lock that another owner held.
     pub refusals: u64,
-    /// Acquires that came after their own release.
+    /// Acquires that a tombstone rejected: they arrived after their own release.
     pub late_refusals: u64,
-    /// Acquires refused in quarantine.
+    /// Acquires that the node refused in quarantine.
     pub quarantine_refusals: u64,
-    /// Waiters that were queued.
+    /// Requests that were queued.
     pub waits: u64,
-    /// Locks that were handed to a waiter.
+    /// Locks handed to a waiter.
     pub handoffs: u64,
-    /// Locks that were handed to a waiter and not claimed.
+    /// Locks handed to a waiter that did not claim them.
     pub unclaimed: u64,
     /// Extensions.
     pub extensions: u64,
-    /// Extensions by someone who does not hold the lock.
+    /// Extensions by an owner that does not hold the lock.
     pub stale_extensions: u64,
     /// Releases.
     pub releases: u64,
-    /// Releases by someone who does not hold the lock.
+    /// Releases by an owner that does not hold the lock.
     pub stale_releases: u64,
-    /// Locks that ran out, one for each key.
+    /// Expired locks, one for each key.
     pub expirations: u64,
-    /// How often the node began to wait because it may have forgotten locks.
+    /// Quarantines that the node has begun.
     pub quarantines: u64,
 }
 

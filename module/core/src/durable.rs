@@ -1,64 +1,64 @@
-//! What a node must not forget, whatever happens to its memory and to the server's own files.
+//! The durable state of a node: what survives a crash and the loss of the server's own files.
 //!
-//! Three things decide whether a restart is harmless.
+//! Three parts of it decide whether a restart is harmless.
 //!
-//! - **Who the server is.** A server acts as node x only with x's own, latest durable state. Any other server (a
-//!   replica, a copied disk, a data set without its state) is *non-voting*: it has a node id of its own and grants
-//!   nothing until an operator admits it.
-//! - **Which fences it has given out.** The high-water mark is stored before any fence passes it, and a node that
-//!   starts begins there. It moves in large steps, so a grant hardly ever waits for a disk. A stripe that a client
-//!   has raised far beyond the others has a high-water mark of its own: it does not move the others.
-//! - **How long a forgotten lock may still be held.** The longest lease is stored before a longer one is granted,
-//!   and lowered when no such lease is left. A node that may have forgotten locks waits that long.
+//! - **The identity.** A server acts as node x only with x's own, latest durable state. Any other server (a replica, a
+//!   copied disk, a data set without its state) is *non-voting*: it has a node id of its own and grants nothing until an
+//!   operator admits it.
+//! - **The high-water mark.** The node stores the mark before it grants a fence above it, and starts from the mark
+//!   after a restart. The mark moves in large steps, so a grant hardly ever waits for a disk. A stripe that a client has
+//!   raised far beyond the others has a high-water mark of its own and does not move the others.
+//! - **The longest lease.** The node stores it before it grants a longer one, and lowers it when no such lease is left.
+//!   A node that may have forgotten locks is in quarantine that long.
 //!
-//! The state is text, for the operator who has to look at it; a digest covers every byte.
+//! The state is text, so that an operator can read it. A digest covers every byte.
 
+use redlock_contract::drift::with_drift;
+use redlock_contract::limits::{MAX_FAR_STRIPES, MAX_FENCE};
+use redlock_contract::{NonVoting, Origin};
 use std::collections::BTreeMap;
 use std::fmt;
 
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::fence::{Stripe, Stripes};
-use redlock_contract::drift::with_drift;
-use redlock_contract::limits::{MAX_FAR_STRIPES, MAX_FENCE};
-use redlock_contract::{NonVoting, Origin};
 
 /// How far a high-water mark is put ahead of the fence that reached it.
 pub const HIGH_WATER_STEP: u64 = 1 << 20;
 
-/// A fence at most so far above the common high-water mark moves the common mark; one that is further away gets a
-/// mark of its own. Sixteen restarts move a node that far.
+/// A fence up to this distance above the common high-water mark moves the common mark. The stripe of a fence further
+/// away gets a mark of its own. Sixteen restarts move a node by this distance.
 const NEAR: u64 = 1 << 24;
 
-/// The longest lease is never lowered below this: a wait of a minute costs little, and a node that sees a short
-/// lock now and then should not store its state each time.
+/// The longest lease is never lowered below this, in milliseconds. A quarantine of a minute costs little, and a node
+/// with few short locks should not store its state for each of them.
 pub const SHORT_LEASE_MS: u64 = 1 << 16;
 
 /// The first line of a state file, and its version.
 const TITLE: &str = "redlock-state";
 const VERSION: u32 = 2;
-/// What the first line of format 1 said.
+/// The title of format 1.
 const TITLE_1: &str = "redlock-ledger";
 
-/// How many hexadecimal digits a node id has.
+/// The number of hexadecimal digits of a node id.
 pub const ID_DIGITS: usize = 40;
 
-/// What a node must not forget.
+/// The durable state of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DurableState {
-    /// Which node this is: 40 hexadecimal digits.
+    /// The node id: 40 hexadecimal digits.
     pub node_id: String,
-    /// How often this node has started.
+    /// The number of starts of this node.
     pub incarnation: u64,
-    /// How this node began.
+    /// The origin of this node.
     pub origin: Origin,
     /// Why this server does not vote; `None` if it does.
     pub non_voting: Option<NonVoting>,
-    /// At least every fence that was given out, but for those on far stripes.
+    /// The common high-water mark: no granted fence is larger, except on far stripes.
     pub high_water: u64,
     /// The high-water marks of stripes that are far above `high_water`.
     far: BTreeMap<u16, u64>,
-    /// At least every lease that may still be running, in milliseconds.
+    /// The longest lease, in milliseconds: no lease that may still run is longer.
     pub longest_lease_ms: u64,
     /// The id of the data set that belongs to this state: 63 random bits, or 0 in format 1, which had none.
     pub dataset_id: u64,
@@ -66,18 +66,17 @@ pub struct DurableState {
     pub locks_at_shutdown: Option<LocksDigest>,
 }
 
-/// The set of locks of a node in brief: two nodes with the same digest hold the same locks.
+/// The number and digest of a node's locks: two nodes with the same digest hold the same locks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LocksDigest {
-    /// How many locks there are.
+    /// The number of locks.
     pub locks: u64,
-    /// A digest of all of them, in any order.
+    /// The digest of all locks, independent of their order.
     pub digest: u64,
 }
 
 impl LocksDigest {
-    /// Adds a lock. `span_ms` is the time from its grant to its deadline: it changes whenever the lock is
-    /// extended, and with nothing else.
+    /// Adds a lock. `span_ms` is the time from its grant to its deadline, which only an extension changes.
     pub fn add(&mut self, database: u16, key: &[u8], owner: &[u8], fence: u64, span_ms: u64) {
         let mut bytes = Vec::with_capacity(key.len() + owner.len() + 26);
         bytes.extend_from_slice(&database.to_le_bytes());
@@ -91,14 +90,14 @@ impl LocksDigest {
     }
 }
 
-/// What the loaded data set says about itself.
+/// What a loaded data set says about itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dataset {
-    /// The id that it carries; the last one if there were several.
+    /// The id of the data set; the last one if it contains several.
     pub id: Option<u64>,
-    /// Whether it has locks in it.
+    /// Whether it contains locks.
     pub has_locks: bool,
-    /// The largest fence in it.
+    /// The largest fence in the data set.
     pub highest_fence: u64,
 }
 
@@ -107,14 +106,13 @@ pub struct Dataset {
 pub struct FileId {
     /// The inode number.
     pub inode: u64,
-    /// When the file was created, in nanoseconds of the file system's clock; 0 where it keeps no such time. It is
-    /// only compared for equality.
+    /// When the file was created, in nanoseconds of the file system's clock; 0 if the file system does not record it.
+    /// It is only compared for equality.
     pub born_ns: u128,
 }
 
 impl FileId {
-    /// Whether both name the same file. A file system, or a kernel, that keeps no time of creation cannot say more than
-    /// the inode.
+    /// Whether both are the same file. If the file system or the kernel records no creation time, the inode decides.
     #[must_use]
     pub fn is_same(self, other: Self) -> bool {
         let same_birth = self.born_ns == other.born_ns || self.born_ns == 0 || other.born_ns == 0;
@@ -127,7 +125,7 @@ impl FileId {
 pub struct StoredState {
     /// The state.
     pub state: DurableState,
-    /// The file that it was written to; `None` in format 1, which did not say.
+    /// The file that it was written to; `None` in format 1, which did not record it.
     pub file: Option<FileId>,
 }
 
@@ -136,7 +134,7 @@ pub struct StoredState {
 pub enum Unreadable {
     /// A later version of the module wrote it.
     Version(u32),
-    /// It is truncated, changed, or something else altogether.
+    /// The bytes are truncated, changed, or not a state.
     Damaged,
 }
 
@@ -171,15 +169,15 @@ impl DurableState {
         }
     }
 
-    /// Whether this fence, on any stripe, and this lease may be granted without storing a new state.
+    /// Whether the node may grant this fence, on any stripe, and this lease without storing a new state.
     #[must_use]
     #[inline]
     pub fn covers(&self, fence: u64, lease_ms: u64) -> bool {
         is_below(self.high_water, fence) && lease_ms <= self.longest_lease_ms
     }
 
-    /// The state that must be stored before this fence on these stripes and this lease are granted; `None` if the
-    /// present one covers them.
+    /// The state that the node must store before it grants this fence on these stripes and this lease; `None` if the
+    /// present state covers them.
     #[must_use]
     pub fn reserving(
         &self,
@@ -199,53 +197,53 @@ impl DurableState {
         next
     }
 
-    /// Whether this fence may be given out on this stripe without storing a new state.
+    /// Whether the node may grant this fence on this stripe without storing a new state.
     fn covers_on(&self, stripe: Stripe, fence: u64) -> bool {
         let own = self.far.get(&stripe.index()).copied().unwrap_or(0);
         is_below(self.high_water.max(own), fence)
     }
 
     fn reserve_fence(&mut self, stripe: Stripe, fence: u64) {
-        let mark = fence.saturating_add(HIGH_WATER_STEP).min(MAX_FENCE);
+        let high_water = fence.saturating_add(HIGH_WATER_STEP).min(MAX_FENCE);
         if fence <= self.high_water.saturating_add(NEAR) {
-            self.raise_high_water(mark);
+            self.raise_high_water(high_water);
             return;
         }
-        self.far.insert(stripe.index(), mark);
+        self.far.insert(stripe.index(), high_water);
         if self.far.len() > MAX_FAR_STRIPES {
-            // So many raised stripes are the rule here, not the exception: the lower half joins the common mark.
-            let mut marks: Vec<u64> = self.far.values().copied().collect();
-            marks.sort_unstable();
-            self.raise_high_water(marks[marks.len() / 2]);
+            // When this many stripes are raised, the lower half joins the common mark.
+            let mut far: Vec<u64> = self.far.values().copied().collect();
+            far.sort_unstable();
+            self.raise_high_water(far[far.len() / 2]);
         }
     }
 
-    fn raise_high_water(&mut self, mark: u64) {
-        self.high_water = self.high_water.max(mark.min(MAX_FENCE));
+    fn raise_high_water(&mut self, at_least: u64) {
+        self.high_water = self.high_water.max(at_least.min(MAX_FENCE));
         let high_water = self.high_water;
         self.far.retain(|_, far| *far > high_water);
     }
 
-    /// How many stripes have a high-water mark of their own.
+    /// The number of stripes with a high-water mark of their own.
     #[must_use]
     pub fn far_stripes(&self) -> usize {
         self.far.len()
     }
 
-    /// At least every fence that was given out, on any stripe.
+    /// The highest high-water mark: no granted fence on any stripe is larger.
     #[must_use]
     pub fn highest(&self) -> u64 {
         self.far.values().copied().fold(self.high_water, u64::max)
     }
 
-    /// The state of the next start, and the stripes to go on with: all above what was given out before.
+    /// The state of the next start, and its stripes: their next fences are larger than all granted ones.
     #[must_use]
     pub fn restarted(&self) -> (Self, Stripes) {
         let mut stripes = Stripes::starting_at(self.high_water);
         let mut next = self.clone();
-        for (index, mark) in &self.far {
-            stripes.restore(*index, *mark);
-            next.far.insert(*index, mark.saturating_add(HIGH_WATER_STEP).min(MAX_FENCE));
+        for (index, high_water) in &self.far {
+            stripes.restore(*index, *high_water);
+            next.far.insert(*index, high_water.saturating_add(HIGH_WATER_STEP).min(MAX_FENCE));
         }
         next.high_water = self.high_water.saturating_add(HIGH_WATER_STEP).min(MAX_FENCE);
         next.raise_high_water(next.high_water);
@@ -254,7 +252,7 @@ impl DurableState {
         (next, stripes)
     }
 
-    /// The state of a server that does not vote from now on, under a node id of its own.
+    /// The state of a server that no longer votes, with a node id of its own.
     #[must_use]
     pub fn without_vote(&self, reason: NonVoting, node_id: String) -> Self {
         Self {
@@ -267,8 +265,8 @@ impl DurableState {
         }
     }
 
-    /// The state of a node that is admitted: its fences are above `floor`, and a crash during the wait waits as long
-    /// again.
+    /// The state of a node that an operator admits: its fences are above `floor`, and after a crash during the
+    /// quarantine it starts a quarantine of the same length.
     #[must_use]
     pub fn admitted(&self, floor: u64, wait_ms: u64) -> Self {
         let mut next = Self { non_voting: None, origin: Origin::Admitted, ..self.clone() };
@@ -277,8 +275,8 @@ impl DurableState {
         next
     }
 
-    /// The state of a server that follows the data set of another: the data set has this id and fences up to
-    /// `highest`. `None` if the present state says so already.
+    /// The state of a server that follows another server's data set with this id and fences up to `highest`. `None` if
+    /// the present state already covers them.
     #[must_use]
     pub fn following(&self, dataset_id: Option<u64>, highest: u64) -> Option<Self> {
         let mut next = self.clone();
@@ -289,38 +287,37 @@ impl DurableState {
         (next != *self).then_some(next)
     }
 
-    /// Why a server that started with this state and has loaded this data set cannot vote. `stored` is the highest fence
-    /// that the state file knew of when the server started; `None` if there was no state file.
+    /// The reason why a server that started with this state and has loaded this data set cannot vote; `None` if it can.
+    /// `stored` is the highest fence of the state file at the start; `None` if there was no state file.
     #[must_use]
-    pub fn disowned_by(&self, dataset: Dataset, stored: Option<u64>) -> Option<NonVoting> {
+    pub fn reason_not_to_vote(&self, dataset: Dataset, stored: Option<u64>) -> Option<NonVoting> {
         let Some(stored) = stored else {
-            // No data of this module: a new node.
+            // A data set without data of this module makes a new node.
             let has_past = dataset.id.is_some() || dataset.has_locks || dataset.highest_fence > 0;
             return (has_past && self.non_voting.is_none()).then_some(NonVoting::NoState);
         };
         match dataset.id {
             _ if self.non_voting.is_some() => None,
-            // A state that is older than the data set would give its fences out again. A mark that was not stored yet
-            // is at most half a step ahead.
+            // With a state older than the data set the node would grant its fences again. A high-water mark that was not
+            // stored yet is at most half a step ahead.
             _ if dataset.highest_fence > stored.saturating_add(HIGH_WATER_STEP / 2) => {
                 Some(NonVoting::ForeignData)
             }
             Some(id) if id != self.dataset_id => Some(NonVoting::ForeignData),
-            // Its own, or one of format 1, which had no id.
+            // The node's own data set, or one of format 1, which had no id.
             _ => None,
         }
     }
 
-    /// The state with a lower longest lease: `left_ms` is the longest time that any lease still runs. `None` if
-    /// that would not change much.
+    /// The state with a lower longest lease; `None` if it would not be half as long. `left_ms` is the longest time that
+    /// any lease still runs.
     #[must_use]
     pub fn with_leases_of(&self, left_ms: u64) -> Option<Self> {
         let longest_lease_ms = rounded_up(left_ms.max(SHORT_LEASE_MS));
         (longest_lease_ms <= self.longest_lease_ms / 2).then(|| Self { longest_lease_ms, ..self.clone() })
     }
 
-    /// How long a node that may have forgotten locks waits, in milliseconds: the longest lease, and the drift
-    /// between two clocks meanwhile.
+    /// The length of a quarantine, in milliseconds: the longest lease, and the drift between two clocks meanwhile.
     #[must_use]
     pub fn quarantine_ms(&self) -> u64 {
         with_drift(self.longest_lease_ms)
@@ -334,7 +331,8 @@ impl DurableState {
         let locks = self
             .locks_at_shutdown
             .map_or_else(|| "unknown".to_owned(), |locks| format!("{} {:016x}", locks.locks, locks.digest));
-        let far: Vec<String> = self.far.iter().map(|(stripe, mark)| format!("{stripe}:{mark}")).collect();
+        let far: Vec<String> =
+            self.far.iter().map(|(stripe, high_water)| format!("{stripe}:{high_water}")).collect();
         let far = if far.is_empty() { "none".to_owned() } else { far.join(",") };
         let text = format!(
             "{TITLE} {VERSION}\nnode-id {}\nincarnation {}\norigin {}\nvoting {voting}\nhigh-water {}\n\
@@ -355,10 +353,10 @@ impl DurableState {
     /// Reads what [`encode`](Self::encode) wrote, or what format 1 wrote.
     ///
     /// # Errors
-    /// [`Unreadable`], for anything that differs by as much as a bit.
+    /// [`Unreadable`] for any other bytes, even if they differ by one bit.
     pub fn decode(bytes: &[u8]) -> Result<StoredState, Unreadable> {
         let text = std::str::from_utf8(bytes).map_err(|_| Unreadable::Damaged)?;
-        // The digest in the last line tells a later version, which may have other lines, from damage.
+        // The digest in the last line distinguishes a later version, which may have other lines, from damage.
         if !has_its_digest(text) {
             return Err(Unreadable::Damaged);
         }
@@ -367,7 +365,7 @@ impl DurableState {
             return Ok(StoredState { state, file: None });
         }
         match Self::parse(text) {
-            // There is one spelling: any other text was not written by this module.
+            // Each state has one encoding. This module has not written any other text.
             Some((state, file)) if state.encode(file) == text => Ok(StoredState { state, file: Some(file) }),
             _ => Err(match version_of(text) {
                 Some(version) if version > VERSION => Unreadable::Version(version),
@@ -376,7 +374,7 @@ impl DurableState {
         }
     }
 
-    /// Whether a file that begins like this may be a state file.
+    /// Whether a file that begins with these bytes may be a state file.
     #[must_use]
     pub fn is_beginning(bytes: &[u8]) -> bool {
         bytes.starts_with(TITLE.as_bytes()) || bytes.starts_with(TITLE_1.as_bytes())
@@ -397,14 +395,17 @@ impl DurableState {
             "yes" => None,
             no => Some(NonVoting::named(no.strip_prefix("no ")?)?),
         };
-        let high_water = value("high-water")?.parse().ok().filter(|mark| *mark <= MAX_FENCE)?;
+        let high_water = value("high-water")?.parse().ok().filter(|fence| *fence <= MAX_FENCE)?;
         let mut far = BTreeMap::new();
         match value("far-stripes")? {
             "none" => {}
             list => {
                 for entry in list.split(',') {
-                    let (stripe, mark) = entry.split_once(':')?;
-                    far.insert(stripe.parse().ok()?, mark.parse().ok().filter(|mark| *mark <= MAX_FENCE)?);
+                    let (stripe, high_water) = entry.split_once(':')?;
+                    far.insert(
+                        stripe.parse().ok()?,
+                        high_water.parse().ok().filter(|fence| *fence <= MAX_FENCE)?,
+                    );
                 }
             }
         }
@@ -428,13 +429,13 @@ impl DurableState {
     }
 }
 
-/// Reads format 1: the same node, whose data set is not known by an id yet.
+/// Reads format 1. Its data set has no id.
 fn parse_format_1(text: &str) -> Option<DurableState> {
     let mut lines = text.lines();
     let mut value = |name: &str| lines.next()?.strip_prefix(name)?.strip_prefix(' ');
     value(TITLE_1).filter(|version| *version == "1")?;
     let node_id = value("node-id").filter(|id| is_node_id(id))?.to_owned();
-    let high_water = value("mark")?.parse().ok().filter(|mark| *mark <= MAX_FENCE)?;
+    let high_water = value("mark")?.parse().ok().filter(|fence| *fence <= MAX_FENCE)?;
     let longest_lease_ms = value("longest-ttl-ms")?.parse().ok()?;
     let locks_at_shutdown = parse_locks(value("seal")?, "none")?;
     Some(DurableState { high_water, longest_lease_ms, locks_at_shutdown, ..DurableState::new(node_id, 0) })
@@ -464,17 +465,17 @@ fn has_its_digest(text: &str) -> bool {
     digest == format!("digest {expected:016x}")
 }
 
-/// Whether a fence is far enough below a high-water mark. Half a step early, so that the mark is stored long before
-/// it is reached; at the end of the numbers there is no more room.
+/// Whether a fence is at least half a step below a high-water mark, so that the mark is stored long before a fence
+/// reaches it. The largest mark covers every fence.
 #[inline]
-fn is_below(mark: u64, fence: u64) -> bool {
-    fence <= mark.saturating_sub(HIGH_WATER_STEP / 2) || mark >= MAX_FENCE
+fn is_below(high_water: u64, fence: u64) -> bool {
+    fence <= high_water.saturating_sub(HIGH_WATER_STEP / 2) || high_water >= MAX_FENCE
 }
 
-/// A little more than asked for, so that leases that creep up are stored a few hundred times at most.
+/// The lease rounded up by at most 1/16, so that slowly growing leases store the state a few hundred times at most.
 fn rounded_up(lease_ms: u64) -> u64 {
     let grain = 1_u64 << lease_ms.max(1).ilog2().saturating_sub(4);
-    // It must not wrap around to 0.
+    // The result must not wrap around to 0.
     lease_ms.checked_next_multiple_of(grain).unwrap_or(lease_ms)
 }
 

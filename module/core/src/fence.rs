@@ -1,15 +1,15 @@
-//! Fences: numbers that a node hands out and never takes back.
+//! Fences: the increasing numbers of grants.
 //!
-//! One logical counter is kept as many stripes, chosen by a hash of the key. Work on one key then
-//! leaves the numbers of nearly all other keys alone, so nodes that saw the same work on a key agree
-//! on its next number without talking to each other.
+//! A node keeps one counter for each stripe, and a hash of the key chooses the stripe. A grant of one key leaves the
+//! fences of nearly all other keys unchanged. So nodes that have seen the same grants of a key agree on its next fence
+//! without talking to each other.
 
 use std::collections::HashMap;
 
 use redlock_contract::limits::{MAX_FENCE, raise_limit};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// How many stripes a node keeps. Part of the persisted format.
+/// The number of stripes of a node. Part of the stored format.
 pub const STRIPES: usize = 65_536;
 
 /// The stripe of a key.
@@ -23,7 +23,7 @@ impl Stripe {
         self.0
     }
 
-    /// The same key has the same stripe on every node and in every version.
+    /// The stripe of a key: the same on every node and in every version.
     #[must_use]
     pub fn of(key: &[u8]) -> Self {
         let [low, high, ..] = xxh3_64(key).to_le_bytes();
@@ -31,22 +31,22 @@ impl Stripe {
     }
 }
 
-/// All stripes of a node. None ever shrinks.
+/// The last fence of every stripe. It never decreases.
 ///
-/// A node that works on many keys touches stripes all over, so they are kept small: half the memory is
-/// half the cache misses, which are the dearest part of a grant.
+/// A node that grants many keys reads stripes at random, so a stripe takes 4 bytes: half the memory is half the cache
+/// misses, which are the most expensive part of a grant.
 #[derive(Clone, Debug)]
 pub struct Stripes {
-    /// Where all stripes began.
+    /// The number from which all stripes started.
     base: u64,
-    /// How far each stripe has come from there, or [`FAR`].
+    /// The last fence of each stripe less `base`, or [`FAR`].
     near: Box<[u32]>,
-    /// The last numbers that do not fit.
+    /// The last fences that do not fit into `near`.
     far: HashMap<Stripe, u64>,
     largest: u64,
 }
 
-/// The number is elsewhere.
+/// The last fence of the stripe is in `far`.
 const FAR: u32 = u32::MAX;
 
 impl Default for Stripes {
@@ -56,14 +56,14 @@ impl Default for Stripes {
 }
 
 impl Stripes {
-    /// Stripes of which the first number will be larger than `base`.
+    /// Stripes whose first fence will be larger than `base`.
     #[must_use]
     pub fn starting_at(base: u64) -> Self {
         let base = base.min(MAX_FENCE);
         Self { base, near: vec![0; STRIPES].into_boxed_slice(), far: HashMap::new(), largest: base }
     }
 
-    /// The last number given out on a stripe, or where it began.
+    /// The last fence of a stripe, or the number from which it started.
     #[must_use]
     #[inline]
     pub fn last(&self, stripe: Stripe) -> u64 {
@@ -78,19 +78,19 @@ impl Stripes {
         self.far.get(&stripe).copied().unwrap_or(MAX_FENCE)
     }
 
-    /// Where the number of a stripe is kept, so that a caller can prefetch it.
+    /// The memory of a stripe, for the caller to prefetch.
     #[must_use]
     pub fn near(&self, stripe: Stripe) -> &u32 {
         &self.near[usize::from(stripe.0)]
     }
 
-    /// The largest number on any stripe.
+    /// The largest fence of all stripes.
     #[must_use]
     pub fn largest(&self) -> u64 {
         self.largest
     }
 
-    /// The number that a grant on this stripe would carry, or `None` when the numbers are used up.
+    /// The fence of the next grant on this stripe; `None` if no fences are left.
     #[must_use]
     #[inline]
     pub fn next(&self, stripe: Stripe, floor: u64) -> Option<u64> {
@@ -99,7 +99,7 @@ impl Stripes {
         (next <= MAX_FENCE).then_some(next)
     }
 
-    /// Makes sure that every later number on this stripe is larger than `fence`.
+    /// Makes every later fence on this stripe larger than `fence`.
     #[inline]
     pub fn raise(&mut self, stripe: Stripe, fence: u64) {
         let last = self.last(stripe).max(fence.min(MAX_FENCE));
@@ -116,23 +116,23 @@ impl Stripes {
         FAR
     }
 
-    /// Makes sure that every later number on any stripe is larger than `above`.
+    /// Makes every later fence on any stripe larger than `above`.
     pub fn raise_all(&mut self, above: u64) {
         *self = Self::starting_at(self.largest.max(above));
     }
 
-    /// Stripes that are past the beginning, as `(index, last number)`.
+    /// The stripes with at least one fence, as `(index, last fence)`.
     pub fn used(&self) -> impl Iterator<Item = (u16, u64)> + '_ {
         (0..=u16::MAX).map(|index| (index, self.last(Stripe(index)))).filter(|(_, last)| *last > self.base)
     }
 
-    /// Takes over a saved stripe, unless it is behind.
+    /// Raises a stripe to a saved one.
     pub fn restore(&mut self, index: u16, last: u64) {
         self.raise(Stripe(index), last);
     }
 }
 
-/// The fence that a raise to `floor` gives a lock that has `fence`: never a smaller one.
+/// The fence of a lock with `fence` after a raise to `floor`: never a smaller one.
 #[must_use]
 pub fn raised(fence: u64, floor: u64) -> u64 {
     fence.max(floor.min(raise_limit(fence)))
@@ -144,13 +144,13 @@ mod tests {
     use redlock_contract::limits::{RAISE_CAP, RAISE_STEP};
 
     #[test]
-    fn numbers_start_at_one_and_grow() {
+    fn fences_start_at_one_and_grow() {
         let mut stripes = Stripes::default();
         let stripe = Stripe::of(b"job");
         assert_eq!(stripes.next(stripe, 0), Some(1));
         stripes.raise(stripe, 1);
         assert_eq!(stripes.next(stripe, 0), Some(2));
-        assert_eq!(stripes.next(stripe, 40), Some(40), "a floor lifts");
+        assert_eq!(stripes.next(stripe, 40), Some(40), "a floor raises");
         assert_eq!(stripes.next(stripe, 1), Some(2), "and never lowers");
         stripes.raise(stripe, 0);
         assert_eq!(stripes.last(stripe), 1);
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn large_numbers_are_kept_like_small_ones() {
+    fn large_fences_are_kept_like_small_ones() {
         let mut stripes = Stripes::default();
         let stripe = Stripe::of(b"job");
         let edge = u64::from(u32::MAX);
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn stripes_that_begin_anew_begin_above_all_others() {
+    fn stripes_that_start_again_start_above_all_earlier_fences() {
         let mut stripes = Stripes::starting_at(1 << 40);
         let stripe = Stripe::of(b"job");
         assert_eq!(stripes.next(stripe, 7), Some((1 << 40) + 1));
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn used_up_numbers_are_not_reused() {
+    fn exhausted_fences_are_not_reused() {
         let mut stripes = Stripes::default();
         let stripe = Stripe::of(b"job");
         stripes.raise(stripe, u64::MAX);
@@ -203,14 +203,14 @@ mod tests {
 
     #[test]
     fn the_stripe_of_a_key_is_part_of_the_format() {
-        // Saved stripes are found by their index: a change of the hash would lose every fence.
+        // Saved stripes are stored by index: a change of the hash would lose every fence.
         assert_eq!(Stripe::of(b""), Stripe(38_082));
         assert_eq!(Stripe::of(b"job"), Stripe(52_697));
         assert_ne!(Stripe::of(b"job"), Stripe::of(b"jobs"));
     }
 
     #[test]
-    fn saved_stripes_come_back_but_never_lower_a_number() {
+    fn saved_stripes_are_restored_and_never_lower_a_fence() {
         let mut stripes = Stripes::default();
         stripes.raise(Stripe(3), 9);
         stripes.raise(Stripe(65_535), 12);

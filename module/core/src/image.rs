@@ -1,7 +1,7 @@
-//! What is saved of a node: the form of a lock and of the stripes outside of memory.
+//! The saved form of locks and stripes.
 //!
-//! Time is saved as time left, never as a date: when a lock is loaded or replicated it starts its
-//! remaining time anew in full, whatever any wall clock says meanwhile.
+//! A lock is saved with its time left, never with a date. When it is loaded or replicated, its remaining time starts
+//! again in full, whatever the wall clock does meanwhile.
 
 use crate::durable::{Dataset, DurableState};
 use crate::fence::Stripes;
@@ -9,23 +9,23 @@ use redlock_contract::limits::MAX_FENCE;
 
 /// The version of what [`encode_stripes`] writes.
 const STRIPES_VERSION: u8 = 2;
-/// The version before, which had the longest time to live where now the id of the data set is.
+/// The version before, which had the longest time to live in place of the id of the data set.
 const STRIPES_VERSION_1: u8 = 1;
 
 /// A lock as it is saved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockImage {
-    /// Who may change it.
+    /// The owner.
     pub owner: Vec<u8>,
-    /// For people.
+    /// A text for people.
     pub label: Vec<u8>,
-    /// Its fence.
+    /// The fence.
     pub fence: u64,
-    /// Time until it is over.
+    /// Time until it expires, in milliseconds.
     pub left_ms: u64,
-    /// Time since it was granted.
+    /// Time since its grant, in milliseconds.
     pub held_ms: u64,
-    /// How often it was extended.
+    /// The number of extensions.
     pub extensions: u32,
 }
 
@@ -42,8 +42,8 @@ pub fn encode_stripes(stripes: &Stripes, state: &DurableState) -> Vec<u8> {
     bytes
 }
 
-/// Takes saved stripes over, and returns what was saved about the data set with them. `None`, with nothing changed, if
-/// the bytes are not what [`encode_stripes`] writes.
+/// Raises the stripes to the saved ones, and returns what was saved about the data set with them. If the bytes are not
+/// what [`encode_stripes`] writes, it returns `None` and changes nothing.
 #[must_use]
 pub fn restore_stripes(stripes: &mut Stripes, bytes: &[u8]) -> Option<Dataset> {
     let (version, bytes) = bytes.split_first()?;
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ours_is_refused_whole() {
+    fn bytes_in_another_format_change_nothing() {
         let mut stripes = Stripes::default();
         let mut good = vec![2];
         good.extend_from_slice(&[0; 16]);
@@ -99,10 +99,6 @@ mod tests {
         assert_eq!(restore_stripes(&mut stripes, &good), Some(Dataset { id: Some(0), ..Dataset::default() }));
         assert_eq!(stripes.largest(), 9);
         good[0] = STRIPES_VERSION_1;
-        assert_eq!(
-            restore_stripes(&mut stripes, &good),
-            Some(Dataset::default()),
-            "the version before had no id"
-        );
+        assert_eq!(restore_stripes(&mut stripes, &good), Some(Dataset::default()), "version 1 had no id");
     }
 }

@@ -1,94 +1,93 @@
-//! The seam between a node's decisions and the place where keys live.
+//! The interface between a node's decisions and the server that stores the keys.
 
 use crate::durable::DurableState;
 use crate::fault::Fault;
 use crate::fence::Stripe;
 use crate::table::{Database, LockId};
 
-/// What stands under a key.
+/// What the keyspace holds under a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Occupant {
-    /// Nothing.
+pub enum KeyState {
+    /// The key does not exist.
     Empty,
-    /// A lock of this node; it may have run out.
+    /// A lock of this node; it may have expired.
     Lock(LockId),
     /// A plain string: a lock that a `SET key value NX PX` client took.
     ForeignString,
-    /// A value that is no lock of any kind.
+    /// A value of any other type.
     OtherType,
 }
 
-/// The keys that one command names, by their number in the command.
+/// The keys of one command, numbered in the order of the command.
 ///
-/// A lock's record outlives its value in the keyspace. Where `put` and `delete` can tell that the old
-/// value is gone they say so; of all others the node is told later, by [`Node::reclaim`](crate::Node::reclaim).
+/// The record of a lock outlives its value in the keyspace. `put` and `delete` return the lock if the server has freed
+/// its value already. For every other lock the server calls [`LockNode::reclaim`](crate::LockNode::reclaim) later.
 pub trait Keyspace {
-    /// How many keys there are, one or more. Where that is known to the compiler, every loop over them is
-    /// gone.
+    /// The number of keys, at least one. Where the compiler knows the number, it removes every loop over the keys.
     fn count(&self) -> usize;
-    /// The database in which the keys are.
+    /// The database of the keys.
     fn database(&self) -> Database;
-    /// The connection that sent the command, if it is known: a script hides it.
+    /// The connection that sent the command; `None` for a command of a script.
     fn connection(&self) -> Option<u64>;
     /// The name of a key.
     fn name(&self, key: usize) -> &[u8];
-    /// The stripe of a key, for those who know it already.
+    /// The stripe of a key. An implementation that knows it already overrides this.
     fn stripe(&self, key: usize) -> Stripe {
         Stripe::of(self.name(key))
     }
-    /// What stands under a key.
-    fn occupant(&self, key: usize) -> Occupant;
-    /// Puts a lock under a key, in place of whatever is there; tells the lock that is gone by that.
+    /// What the keyspace holds under a key.
+    fn key_state(&self, key: usize) -> KeyState;
+    /// Sets a key to a lock. Returns the lock that was there, if its value is freed.
     fn put(&mut self, key: usize, lock: LockId) -> Option<LockId>;
-    /// Removes what is under a key; tells the lock that is gone by that.
+    /// Deletes a key. Returns the lock that was there, if its value is freed.
     fn delete(&mut self, key: usize) -> Option<LockId>;
     /// Stores the durable state before it returns.
     ///
     /// # Errors
     /// [`Fault::NotStored`].
     fn store(&mut self, state: &DurableState) -> Result<(), Fault>;
-    /// Hands an effect on to replicas and the AOF.
+    /// Sends an effect to replicas and the AOF.
     fn replicate(&mut self, effect: Effect<'_>);
 }
 
-/// What a command did, for replicas and the AOF: never what it asked for.
+/// The effect of a command, for replicas and the AOF. It says what the node did, never what the client asked for.
 #[derive(Clone, Copy)]
 pub enum Effect<'a> {
-    /// The key is now held like this.
+    /// The node granted a key.
     Granted {
         /// The key's number in the command.
         key: usize,
-        /// By whom, as spelled.
+        /// The owner.
         owner: &'a [u8],
-        /// With this fence.
+        /// The fence of the grant.
         fence: u64,
-        /// For so long.
+        /// Time until the lock expires, in milliseconds.
         left_ms: u64,
-        /// For people.
+        /// A text for people.
         label: &'a [u8],
     },
-    /// The owner's lock of the key goes on.
-    Prolonged {
+    /// The node extended the lock of a key.
+    Extended {
         /// The key's number in the command.
         key: usize,
-        /// Whose, as spelled.
+        /// The owner.
         owner: &'a [u8],
-        /// Its fence now.
+        /// The fence of the lock from now on.
         fence: u64,
-        /// Time until it is over.
+        /// Time until the lock expires, in milliseconds.
         left_ms: u64,
-        /// Time since it was granted.
+        /// Time since the lock was granted, in milliseconds.
         held_ms: u64,
-        /// How often it was extended.
+        /// The number of extensions.
         extensions: u32,
     },
-    /// What the data set says about itself, from now on.
+    /// The data set has this id and this high-water mark from now on.
     Dataset {
         /// The id of the data set.
         id: u64,
-        /// At least every fence in it.
+        /// The high-water mark: no fence in the data set is larger.
         high_water: u64,
     },
-    /// The command's keys are free. The same words do the same on a copy, without a clock.
+    /// The node released the keys of the command. A replica does the same with the same command, without a clock.
     Released,
 }

@@ -1,46 +1,47 @@
-//! What one Redlock node does, as pure code.
+//! The decisions of one Redlock node, as pure code.
 //!
-//! There is no server, no clock and no randomness in this crate: a command, the keys it names and
-//! the time come in, a reply and a change to the keyspace go out. The module puts a Redis or Valkey
-//! server around it, [`MemoryNode`] a hash map; both run the very same decisions.
+//! This crate has no server, no clock and no randomness. Input is a command, the keys that it names and the time;
+//! output is a reply and a change of the keyspace. The module runs it inside a Redis or Valkey server, [`MemoryNode`]
+//! runs it over a hash map; both run the same decisions.
 //!
 //! | to find | look in |
 //! |---|---|
-//! | what each command decides | [`node`] |
-//! | how the words of a command are read | [`grammar`] |
+//! | what each command decides, and the sweep | [`node`] |
+//! | the syntax of the commands | [`grammar`] |
 //! | command names, limits, error codes, messages | the crate `redlock-contract` |
-//! | how numbers only ever grow | [`fence`] |
+//! | why fences only grow | [`fence`] |
 //! | why a wall clock cannot end a lock | [`time`] |
-//! | how a held lock is kept in memory | [`table`] over [`slab`] and [`wheel`] |
-//! | why a late request leaves no ghost | [`late`] |
-//! | who a node is, and what survives a crash | [`durable`] |
-//! | what is saved and replicated | [`image`] |
+//! | how locks are kept in memory | [`table`] over [`slab`] and [`wheel`] |
+//! | why a late request leaves no ghost | [`tombstones`] |
+//! | the identity of a node, and what survives a crash | [`durable`] |
+//! | how clients wait for a lock | [`queue`] |
+//! | the saved form of locks and fences | [`image`] |
 
 #![forbid(unsafe_code)]
 
 pub mod counters;
+mod database_swaps;
 pub mod durable;
 pub mod fault;
 pub mod fence;
 pub mod grammar;
 pub mod image;
 pub mod keyspace;
-pub mod late;
 pub mod memory;
 pub mod node;
 pub mod queue;
 pub mod reply;
 pub mod request;
 pub mod slab;
-mod swaps;
 pub mod table;
 pub mod time;
+pub mod tombstones;
 pub mod wheel;
 
 pub use fault::Fault;
-pub use keyspace::{Effect, Keyspace, Occupant};
-pub use memory::{Host, MemoryNode, NoHost};
-pub use node::Node;
+pub use keyspace::{Effect, KeyState, Keyspace};
+pub use memory::{MemoryNode, NoHost, NodeHost};
+pub use node::LockNode;
 pub use reply::Reply;
 pub use table::LockId;
 pub use time::{Millis, NodeClock, SlowClock};

@@ -1,7 +1,7 @@
 //! A node without a server: the same decisions over a hash map.
 //!
-//! For simulations, models and programs that want locks in their own tests. It also knows just enough
-//! of a server to be compared with one.
+//! It serves simulations, models, and programs that need locks in their own tests. It also does what a server does with
+//! keys, so that tests can compare it with one.
 
 use std::collections::HashMap;
 
@@ -10,31 +10,31 @@ use crate::fault::Fault;
 use crate::fence::Stripes;
 use crate::grammar::{self, Keys};
 use crate::image::LockImage;
-use crate::keyspace::{Effect, Keyspace, Occupant};
-use crate::node::{Announcement, Node, Sweep};
-use crate::queue::KEYS_AT_ONCE;
+use crate::keyspace::{Effect, KeyState, Keyspace};
+use crate::node::{GrantPush, LockNode, Sweep};
+use crate::queue::KEYS_PER_STEP;
 use crate::reply::Reply;
 use crate::table::{Database, LockId};
 use crate::time::Millis;
 use redlock_contract::Role;
 use redlock_contract::commands::Verb;
 
-/// What a server does for the node in it: stores its durable state, and passes on what the node did.
-pub trait Host {
+/// The server of a node: it stores the durable state and replicates effects.
+pub trait NodeHost {
     /// Stores the durable state before it returns.
     ///
     /// # Errors
-    /// [`Fault::NotStored`]: then the node grants nothing that relies on the state.
+    /// [`Fault::NotStored`]: the node grants nothing that relies on the state then.
     fn store(&mut self, state: &DurableState) -> Result<(), Fault>;
-    /// Passes an effect of the command `argv` on its key `key` to the replicas.
+    /// Sends an effect of the command `argv` on its key `key` to the replicas.
     fn replicate(&mut self, argv: &[&[u8]], key: &[u8], effect: Effect<'_>);
 }
 
-/// A host without a disk and without replicas: memory is all there is.
+/// A host without a disk and without replicas.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoHost;
 
-impl Host for NoHost {
+impl NodeHost for NoHost {
     fn store(&mut self, _: &DurableState) -> Result<(), Fault> {
         Ok(())
     }
@@ -42,33 +42,33 @@ impl Host for NoHost {
     fn replicate(&mut self, _: &[&[u8]], _: &[u8], _: Effect<'_>) {}
 }
 
-/// A node whose keys live in memory.
+/// A node whose keys are in memory.
 #[derive(Debug)]
 pub struct MemoryNode<H = NoHost> {
-    node: Node,
-    keys: HashMap<Vec<u8>, Occupant>,
-    announcements: Vec<Announcement>,
+    node: LockNode,
+    keys: HashMap<Vec<u8>, KeyState>,
+    pushes: Vec<GrantPush>,
     host: H,
 }
 
 /// The keys of one command.
-struct View<'a, H> {
-    keys: &'a mut HashMap<Vec<u8>, Occupant>,
+struct MemoryKeys<'a, H> {
+    keys: &'a mut HashMap<Vec<u8>, KeyState>,
     host: &'a mut H,
     argv: &'a [&'a [u8]],
     words: Keys,
     connection: Option<u64>,
 }
 
-/// The lock that an occupant is.
-fn lock_of(occupant: Option<Occupant>) -> Option<LockId> {
-    match occupant {
-        Some(Occupant::Lock(lock)) => Some(lock),
+/// The lock under a key, if there is one.
+fn lock_of(key_state: Option<KeyState>) -> Option<LockId> {
+    match key_state {
+        Some(KeyState::Lock(lock)) => Some(lock),
         _ => None,
     }
 }
 
-impl<H: Host> Keyspace for View<'_, H> {
+impl<H: NodeHost> Keyspace for MemoryKeys<'_, H> {
     fn count(&self) -> usize {
         self.words.len()
     }
@@ -85,13 +85,13 @@ impl<H: Host> Keyspace for View<'_, H> {
         self.argv.get(self.words.word(key)).copied().unwrap_or(&[])
     }
 
-    fn occupant(&self, key: usize) -> Occupant {
-        self.keys.get(self.name(key)).copied().unwrap_or(Occupant::Empty)
+    fn key_state(&self, key: usize) -> KeyState {
+        self.keys.get(self.name(key)).copied().unwrap_or(KeyState::Empty)
     }
 
     fn put(&mut self, key: usize, lock: LockId) -> Option<LockId> {
         let name = self.name(key).to_vec();
-        lock_of(self.keys.insert(name, Occupant::Lock(lock)))
+        lock_of(self.keys.insert(name, KeyState::Lock(lock)))
     }
 
     fn delete(&mut self, key: usize) -> Option<LockId> {
@@ -105,7 +105,7 @@ impl<H: Host> Keyspace for View<'_, H> {
 
     fn replicate(&mut self, effect: Effect<'_>) {
         let key = match effect {
-            Effect::Granted { key, .. } | Effect::Prolonged { key, .. } => key,
+            Effect::Granted { key, .. } | Effect::Extended { key, .. } => key,
             Effect::Dataset { .. } | Effect::Released => 0,
         };
         let name = self.argv.get(self.words.word(key)).copied().unwrap_or(&[]);
@@ -114,51 +114,51 @@ impl<H: Host> Keyspace for View<'_, H> {
 }
 
 impl MemoryNode {
-    /// A node with this identity that holds nothing.
+    /// A node with this node id and without locks.
     #[must_use]
     pub fn new(id: &str) -> Self {
         Self::hosted(DurableState::new(id.to_owned(), 0), NoHost)
     }
 }
 
-impl<H: Host> MemoryNode<H> {
-    /// A node with this state, which its host has stored, that holds nothing.
+impl<H: NodeHost> MemoryNode<H> {
+    /// A node without locks, with a state that its host has stored.
     #[must_use]
     pub fn hosted(state: DurableState, host: H) -> Self {
         Self {
-            node: Node::new(state, Stripes::default()),
+            node: LockNode::new(state, Stripes::default()),
             keys: HashMap::new(),
-            announcements: Vec::new(),
+            pushes: Vec::new(),
             host,
         }
     }
 
-    /// What is around the node.
+    /// The host.
     #[must_use]
     pub fn host(&self) -> &H {
         &self.host
     }
 
-    /// What is around the node, to be changed.
+    /// The host, for the caller to change.
     pub fn host_mut(&mut self) -> &mut H {
         &mut self.host
     }
 
     /// The node itself.
     #[must_use]
-    pub fn node(&self) -> &Node {
+    pub fn node(&self) -> &LockNode {
         &self.node
     }
 
-    /// The node itself, to be configured.
-    pub fn node_mut(&mut self) -> &mut Node {
+    /// The node itself, for the caller to configure.
+    pub fn node_mut(&mut self) -> &mut LockNode {
         &mut self.node
     }
 
     /// Runs a command, its name first, as it arrives on `connection` at `now`.
     ///
     /// # Errors
-    /// What a server with the module would answer as an error.
+    /// The error that a server with the module replies.
     pub fn execute(&mut self, argv: &[&[u8]], connection: u64, mut now: Millis) -> Result<Reply, Fault> {
         let verb = argv.first().and_then(|name| Verb::named(name)).ok_or(Fault::Arg("unknown command"))?;
         self.sweep(now);
@@ -167,26 +167,26 @@ impl<H: Host> MemoryNode<H> {
         reply
     }
 
-    /// What was announced to those who wait since the last time this was asked, in order.
-    pub fn take_announcements(&mut self) -> Vec<Announcement> {
-        std::mem::take(&mut self.announcements)
+    /// The pushes to waiters since the last call, in order.
+    pub fn take_pushes(&mut self) -> Vec<GrantPush> {
+        std::mem::take(&mut self.pushes)
     }
 
-    /// Lets nobody wait on a connection any longer that is closed.
+    /// Closes a connection: the node removes its waiters.
     pub fn close(&mut self, connection: u64, now: Millis) {
         self.node.connection_closed(connection);
         self.serve(now);
     }
 
-    /// Gives locks to those who wait for them, as far as they are free.
+    /// Hands free locks on to their waiters.
     fn serve(&mut self, mut now: Millis) {
-        while self.node.has_due() {
-            let mut keys_left = KEYS_AT_ONCE;
-            let Some((waiter, _, keys)) = self.node.next_due(&mut keys_left) else { continue };
+        while self.node.has_ready() {
+            let mut keys_left = KEYS_PER_STEP;
+            let Some((waiter, _, keys)) = self.node.next_ready(&mut keys_left) else { continue };
             let argv: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
             let words = Keys::Many((0..argv.len()).collect());
-            let announcement = self.on(&argv, words, None, |node, keys| node.serve(keys, waiter, &mut now));
-            self.announcements.extend(announcement);
+            let push = self.on(&argv, words, None, |node, keys| node.serve(keys, waiter, &mut now));
+            self.pushes.extend(push);
         }
     }
 
@@ -234,10 +234,10 @@ impl<H: Host> MemoryNode<H> {
         }
     }
 
-    /// Does as a replica what its master says that it has done. The words are those of `APPLY`, `DATASET`, or a release.
+    /// Applies an effect of the master on a replica: `APPLY`, `DATASET`, or a release.
     ///
     /// # Errors
-    /// Other words, no more locks can be held, or the state cannot be stored.
+    /// Another command, the node can hold no more locks, or the state cannot be stored.
     pub fn follow(&mut self, argv: &[&[u8]], mut now: Millis) -> Result<(), Fault> {
         match argv.first().and_then(|name| Verb::named(name)) {
             Some(Verb::Apply) => {
@@ -262,30 +262,30 @@ impl<H: Host> MemoryNode<H> {
         }
     }
 
-    /// Crashes and starts again at `now`: the locks are gone, the durable state is not. So the fences go on above the
-    /// high-water mark, and the node waits for the locks that it has forgotten.
+    /// Crashes and starts again at `now`: the locks are lost, the durable state is not. Fences continue above the
+    /// high-water mark, and the node is in quarantine for the locks that it has forgotten.
     pub fn crash(&mut self, now: Millis) {
         let state = self.node.state().clone();
-        // A node that cannot store its state grants nothing that relies on it.
+        // A node that could not store its state grants nothing.
         if self.restart_with(&state, now).is_err() {
             let state = self.node.state().clone();
             self.node.set_unsaved_state(state);
         }
     }
 
-    /// Starts at `now` without any lock, with the durable state that a disk has kept.
+    /// Starts at `now` without locks, with the durable state from a disk.
     ///
     /// # Errors
-    /// The state of this start cannot be stored: a server does not start then.
+    /// The state of this start cannot be stored. A server does not start then.
     pub fn restart_with(&mut self, state: &DurableState, mut now: Millis) -> Result<(), Fault> {
         let wait_ms = state.quarantine_ms();
         let (state, stripes) = state.restarted();
         let stored = self.host.store(&state);
-        let mut node = Node::new(state, stripes);
+        let mut node = LockNode::new(state, stripes);
         node.set_max_ttl_ms(self.node.max_ttl_ms());
         self.node = node;
         self.keys.clear();
-        self.announcements.clear();
+        self.pushes.clear();
         if wait_ms > 0 {
             self.node.quarantine(wait_ms, &mut now);
         }
@@ -293,7 +293,7 @@ impl<H: Host> MemoryNode<H> {
         stored
     }
 
-    /// Deletes a key as an administrator's `DEL` does; true if there was one.
+    /// Deletes a key as an administrator's `DEL` does. Returns true if the key existed.
     pub fn delete(&mut self, key: &[u8]) -> bool {
         let old = self.keys.remove(key);
         self.forget(old);
@@ -301,36 +301,35 @@ impl<H: Host> MemoryNode<H> {
         old.is_some()
     }
 
-    /// Puts something under a key that is not a lock of this node.
-    pub fn plant(&mut self, key: &[u8], occupant: Occupant) {
-        let old = self.keys.insert(key.to_vec(), occupant);
+    /// Sets a key, as another client's command or a load does.
+    pub fn plant(&mut self, key: &[u8], key_state: KeyState) {
+        let old = self.keys.insert(key.to_vec(), key_state);
         self.forget(old);
     }
 
-    /// Whether there is anything under a key at `now`.
+    /// Whether a key exists at `now`.
     pub fn exists(&mut self, key: &[u8], now: Millis) -> bool {
         self.sweep(now);
         self.keys.contains_key(key)
     }
 
-    /// The lock under a key as it would be saved at `now`, if there is one. One that has run out stands there
-    /// until the next sweep.
+    /// The saved form of the lock under a key at `now`, if there is one. An expired lock is there until the next sweep.
     #[must_use]
     pub fn image(&self, key: &[u8], mut now: Millis) -> Option<LockImage> {
         let lock = lock_of(self.keys.get(key).copied())?;
         Some(self.node.image(lock, &mut now))
     }
 
-    /// Deletes every lock that has run out.
+    /// Deletes every expired lock, and hands free locks on.
     pub fn sweep(&mut self, mut now: Millis) {
         loop {
             match self.node.sweep(&mut now) {
                 Sweep::Expired(lock) => {
-                    let (_, key) = self.node.place(lock);
-                    if self.keys.get(key) == Some(&Occupant::Lock(lock)) {
+                    let (_, key) = self.node.location(lock);
+                    if self.keys.get(key) == Some(&KeyState::Lock(lock)) {
                         let key = key.to_vec();
                         self.keys.remove(&key);
-                        self.node.expired(lock, Some(lock));
+                        self.node.lock_expired(lock, Some(lock));
                     }
                 }
                 Sweep::Busy => {}
@@ -344,14 +343,14 @@ impl<H: Host> MemoryNode<H> {
         argv: &[&[u8]],
         words: Keys,
         connection: Option<u64>,
-        run: impl FnOnce(&mut Node, &mut View<'_, H>) -> T,
+        run: impl FnOnce(&mut LockNode, &mut MemoryKeys<'_, H>) -> T,
     ) -> T {
-        let mut view = View { keys: &mut self.keys, host: &mut self.host, argv, words, connection };
-        run(&mut self.node, &mut view)
+        let mut keys = MemoryKeys { keys: &mut self.keys, host: &mut self.host, argv, words, connection };
+        run(&mut self.node, &mut keys)
     }
 
-    fn forget(&mut self, occupant: Option<Occupant>) {
-        if let Some(lock) = lock_of(occupant) {
+    fn forget(&mut self, key_state: Option<KeyState>) {
+        if let Some(lock) = lock_of(key_state) {
             self.node.reclaim(lock);
         }
     }
@@ -363,7 +362,7 @@ mod tests {
     use crate::durable::HIGH_WATER_STEP;
 
     #[test]
-    fn a_lock_can_be_seen_as_it_would_be_saved() {
+    fn an_image_is_the_saved_form_of_a_lock() {
         let mut memory = MemoryNode::new("me");
         let argv: [&[u8]; 4] = [b"REDLOCK.ACQUIRE", b"job", b"mine", b"30"];
         assert_eq!(memory.execute(&argv, 1, Millis(100)), Ok(Reply::Integer(1)));
@@ -371,14 +370,14 @@ mod tests {
         assert_eq!((&image.owner[..], image.fence, image.left_ms, image.held_ms), (&b"mine"[..], 1, 20, 10));
         assert_eq!(memory.image(b"other", Millis(110)), None);
         memory.sweep(Millis(131));
-        assert_eq!(memory.image(b"job", Millis(131)), None, "it has run out");
+        assert_eq!(memory.image(b"job", Millis(131)), None, "it has expired");
     }
 
     #[test]
-    fn a_host_stores_every_state_before_it_counts() {
+    fn a_host_stores_every_state_before_the_node_uses_it() {
         #[derive(Default)]
         struct StoringHost(Vec<DurableState>, bool);
-        impl Host for StoringHost {
+        impl NodeHost for StoringHost {
             fn store(&mut self, state: &DurableState) -> Result<(), Fault> {
                 self.0.push(state.clone());
                 if self.1 { Err(Fault::NotStored) } else { Ok(()) }

@@ -1,49 +1,49 @@
-//! Who waits for which key, and whose turn it is.
+//! The wait queues of a node: one FIFO for each key.
 //!
-//! The smallest ticket is first; of equal tickets, the smaller owner. All of this is soft: nothing is
-//! saved, copied to a replica or needed for any promise but the order, and it is bounded.
+//! The smallest ticket is first; of equal tickets, the smaller owner. The queues are soft state: the node neither saves
+//! nor replicates them, no promise but the order relies on them, and their size is bounded.
 //!
-//! A waiter is served by giving it the lock for a short while, the claim window. Its first command after
-//! that claims the lock for the time that it had asked for; unclaimed, the lock runs out and goes on to the
-//! next. It does not go on sooner when the waiter's connection closes: whoever has heard of the grant may
-//! hold by it, and need not know yet that a connection is gone.
+//! The node serves a waiter by granting it the lock for a short time, the claim window. The waiter's next command
+//! claims the lock for the time that the waiter asked for. An unclaimed lock expires and passes to the next waiter. A
+//! closed connection does not end the claim window: a client that received the push may rely on the grant before it
+//! notices that its connection is closed.
 
-mod due;
-mod line;
+mod ready_keys;
 #[cfg(test)]
 mod tests;
+mod wait_queue;
 
+use redlock_contract::limits::MAX_WAIT_KEY_BYTES;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use due::Due;
-use line::Line;
-use redlock_contract::limits::MAX_WAIT_KEY_BYTES;
+use ready_keys::ReadyKeys;
+use wait_queue::WaitQueue;
 
+use crate::database_swaps::DatabaseSwaps;
 use crate::fault::Fault;
-use crate::swaps::Swaps;
 use crate::table::{Database, LockId};
 use crate::time::Millis;
 
-/// How many may wait, at most. Whoever waits for several keys counts once for each.
+/// Limits of the wait queues. A waiter for several keys counts once for each key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// On the whole node.
+    /// Waiters on the whole node.
     pub node: u64,
-    /// For one key.
+    /// Waiters for one key.
     pub key: u64,
-    /// On one connection.
+    /// Waiters on one connection.
     pub connection: u64,
-    /// The memory that all of them take, in bytes, roughly.
+    /// Memory of all waiters, in bytes, approximate.
     pub bytes: u64,
 }
 
-/// How many keys' worth of waiters are let go in one go: a few hundredths of a millisecond's work.
-pub(crate) const KEYS_AT_ONCE: usize = 64;
+/// The number of keys whose waiters one step removes or visits: about 0.03 ms of work.
+pub(crate) const KEYS_PER_STEP: usize = 64;
 
-/// What a waiter costs in the tables beside its own bytes, and what each of its keys does: roughly.
-const BYTES_OF_A_PLACE: usize = 128;
+/// The approximate memory of one table entry, in bytes: one for each waiter and one for each of its keys.
+const BYTES_PER_ENTRY: usize = 128;
 
 /// The defaults of `redlock.max-waiters`, `-per-key`, `-per-connection` and `-memory`.
 pub const DEFAULT_LIMITS: Limits = Limits { node: 65_536, key: 4_096, connection: 16_384, bytes: 64 << 20 };
@@ -54,43 +54,43 @@ impl Default for Limits {
     }
 }
 
-/// Somebody who waits.
+/// A request that waits for its keys.
 #[derive(Clone)]
 pub struct Waiter {
-    /// Where its keys are. Of one who is in line: [`Queues::database_of`] tells.
+    /// The database of its keys. For a queued waiter, use [`WaitQueues::database_of`].
     pub database: Database,
-    /// Its place in the order, chosen by itself.
+    /// Its order in the queue, chosen by the client: the smallest ticket is first.
     pub ticket: u64,
-    /// For whom the lock is wanted.
+    /// The owner of the lock once it is granted.
     pub owner: Arc<[u8]>,
-    /// What is wanted, all or none.
+    /// The keys; the waiter gets all or none.
     pub keys: Box<[Box<[u8]>]>,
-    /// For how long, once it is claimed.
+    /// The time to live of the lock once it is claimed, in milliseconds.
     pub ttl_ms: u64,
-    /// The least fence wished for; 0 for no wish.
+    /// The smallest fence that the client accepts; 0 for any.
     pub floor: u64,
-    /// For people.
+    /// A text for people.
     pub label: Box<[u8]>,
-    /// Where the grant is announced.
+    /// The channel of the grant push, without its prefix.
     pub channel: Box<[u8]>,
-    /// What the announcement is to repeat, along with how long the waiter waited since it said so.
+    /// A number that the push repeats, together with the time waited.
     pub stamp: Option<u64>,
-    /// The least time that it needs to claim what it is given; 0 for no wish.
+    /// The shortest claim window that the client accepts, in milliseconds; 0 for any.
     pub claim_ms: u64,
-    /// Where the request came from.
+    /// The connection that sent the request.
     pub connection: u64,
-    /// Since when it waits: not earlier than its request came.
+    /// When it was queued; not earlier than its request arrived.
     pub since: Millis,
-    /// Until when it waits.
+    /// When it expires.
     pub until: Millis,
 }
 
 impl Waiter {
-    /// Roughly how much memory it takes. Each key is there twice: here, and as the name of its line.
+    /// The approximate memory of the waiter, in bytes. Each key counts twice: here, and as the name of its queue.
     fn bytes(&self) -> usize {
-        let keys: usize = self.keys.iter().map(|key| 2 * key.len() + BYTES_OF_A_PLACE).sum();
+        let keys: usize = self.keys.iter().map(|key| 2 * key.len() + BYTES_PER_ENTRY).sum();
         let own = self.owner.len() + self.label.len() + self.channel.len();
-        size_of::<Self>() + BYTES_OF_A_PLACE + keys + own
+        size_of::<Self>() + BYTES_PER_ENTRY + keys + own
     }
 }
 
@@ -101,97 +101,98 @@ impl std::fmt::Debug for Waiter {
     }
 }
 
-/// Names a waiter for as long as it waits.
+/// The id of a waiter while it is queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WaiterId(u64);
 
-/// What is known of a lock whose owner has a ticket.
+/// The holder of a lock whose request carried a ticket.
 #[derive(Clone, Copy, Debug)]
-struct Holder {
+struct TicketHolder {
     ticket: u64,
     is_claimed: bool,
 }
 
-/// All who wait on a node.
+/// The wait queues of a node.
 #[derive(Debug, Default)]
-pub struct Queues {
+pub struct WaitQueues {
     limits: Limits,
     last_id: u64,
     waiters: HashMap<WaiterId, Waiter>,
-    /// How many keys they wait for, and how much memory that takes.
+    /// The number of keys of all waiters, each waiter's counted.
     keys: usize,
+    /// The approximate memory of all waiters.
     bytes: usize,
-    lines: BTreeMap<Database, HashMap<Box<[u8]>, Line>>,
-    by_connection: HashMap<u64, OfOne>,
-    /// Connections that have closed and had so many waiters that these are let go a few at a time.
+    queues: BTreeMap<Database, HashMap<Box<[u8]>, WaitQueue>>,
+    by_connection: HashMap<u64, ConnectionWaiters>,
+    /// Closed connections whose waiters are removed a few at a time.
     closing: HashSet<u64>,
     deadlines: BTreeSet<(Millis, WaiterId)>,
-    holders: HashMap<LockId, Holder>,
-    /// Where somebody may be served.
-    due: Due,
-    /// Every key may be free: how far those have been looked at who wait, in the order of their deadlines.
-    looked_at: Option<(Millis, WaiterId)>,
-    /// All of the above has databases under the numbers that they had before any swap.
-    swaps: Swaps,
+    holders: HashMap<LockId, TicketHolder>,
+    /// Keys whose first waiter may be served.
+    ready: ReadyKeys,
+    /// The progress of a scan over all waiters, in the order of their deadlines, that makes their keys ready; `None` if
+    /// there is no scan.
+    scanned_to: Option<(Millis, WaiterId)>,
+    /// Everything above names a database by its number before any swap.
+    swaps: DatabaseSwaps,
 }
 
-/// Those who wait on one connection.
+/// The waiters of one connection.
 #[derive(Debug, Default)]
-struct OfOne {
+struct ConnectionWaiters {
     waiters: BTreeSet<WaiterId>,
     keys: usize,
 }
 
-impl Queues {
-    /// How many may wait.
+impl WaitQueues {
+    /// The limits.
     #[must_use]
     pub fn limits(&self) -> Limits {
         self.limits
     }
 
-    /// How many may wait, to be set. Those who wait already stay.
+    /// The limits, for the caller to set. Queued waiters stay.
     pub fn limits_mut(&mut self) -> &mut Limits {
         &mut self.limits
     }
 
-    /// How many wait.
+    /// The number of waiters.
     #[must_use]
     pub fn len(&self) -> usize {
         self.waiters.len()
     }
 
-    /// Whether nobody waits.
+    /// Whether there are no waiters.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.waiters.is_empty()
     }
 
-    /// How many wait for a key.
+    /// The number of waiters for a key.
     #[must_use]
     pub fn waiting_for(&self, database: Database, key: &[u8]) -> usize {
-        self.line(self.swaps.before(database), key).map_or(0, Line::len)
+        self.queue(self.swaps.before(database), key).map_or(0, WaitQueue::len)
     }
 
-    /// Whether somebody waits for a key whose turn comes before this ticket and owner. Whoever has no ticket
-    /// comes last.
+    /// Whether a waiter for a key comes before this ticket and owner. A request without a ticket comes last.
     #[must_use]
     pub fn is_preceded(&self, database: Database, key: &[u8], ticket: Option<u64>, owner: &[u8]) -> bool {
         self.is_preceded_in(self.swaps.before(database), key, ticket, owner)
     }
 
     fn is_preceded_in(&self, database: Database, key: &[u8], ticket: Option<u64>, owner: &[u8]) -> bool {
-        let first = self.line(database, key).and_then(Line::first);
+        let first = self.queue(database, key).and_then(WaitQueue::first);
         first.is_some_and(|((first, waits), _)| {
             ticket.is_none_or(|ticket| (*first, &**waits) < (ticket, owner))
         })
     }
 
-    /// Takes a waiter in, in place of what the same owner waited for at any of the keys before, and tells how many
-    /// of its first line come before it.
+    /// Queues a waiter, in place of earlier waiters of the same owner at any of its keys. Returns the number of waiters
+    /// ahead of it in the queue of its first key.
     ///
     /// # Errors
-    /// [`Fault::TooManyWaiters`]; then nothing has changed.
-    pub fn enter(&mut self, mut waiter: Waiter) -> Result<usize, Fault> {
+    /// [`Fault::TooManyWaiters`]; nothing has changed then.
+    pub fn enqueue(&mut self, mut waiter: Waiter) -> Result<usize, Fault> {
         waiter.database = self.swaps.before(waiter.database);
         let (database, first_key) = (waiter.database, &waiter.keys[0]);
         let before = self.earlier(&waiter);
@@ -201,10 +202,10 @@ impl Queues {
         }
         self.last_id += 1;
         let id = WaiterId(self.last_id);
-        let turn = (waiter.ticket, Arc::clone(&waiter.owner));
+        let position = (waiter.ticket, Arc::clone(&waiter.owner));
         for key in &waiter.keys {
-            let line = self.lines.entry(database).or_default().entry(key.clone()).or_default();
-            line.insert(turn.clone(), id);
+            let queue = self.queues.entry(database).or_default().entry(key.clone()).or_default();
+            queue.insert(position.clone(), id);
         }
         let here = self.by_connection.entry(waiter.connection).or_default();
         here.waiters.insert(id);
@@ -212,13 +213,13 @@ impl Queues {
         self.keys += waiter.keys.len();
         self.bytes += waiter.bytes();
         self.deadlines.insert((waiter.until, id));
-        let ahead = self.line(database, first_key).map_or(0, |line| line.ahead_of(&turn));
+        let ahead = self.queue(database, first_key).map_or(0, |queue| queue.ahead_of(&position));
         self.waiters.insert(id, waiter);
         Ok(ahead)
     }
 
-    /// What the owner of a new waiter waits for already at one of its keys. Usually the same request, and then
-    /// its first key tells; but the sets of keys may overlap in any way.
+    /// The waiters that the owner of a new waiter already has at one of its keys. Usually that is the same request
+    /// repeated, but the sets of keys may overlap in any way.
     fn earlier(&self, waiter: &Waiter) -> Vec<WaiterId> {
         let mut found = Vec::new();
         for key in &waiter.keys {
@@ -231,7 +232,7 @@ impl Queues {
         found
     }
 
-    /// Takes an earlier waiter out for a new one. Where the new one does not wait, others may be next.
+    /// Removes an earlier waiter for a new one. At keys where the new one does not wait, the next waiter may be served.
     fn replace(&mut self, id: WaiterId, by: &Waiter) {
         let Some(old) = self.remove(id) else { return };
         if old.keys == by.keys {
@@ -239,7 +240,7 @@ impl Queues {
         }
         let stays: HashSet<&[u8]> = by.keys.iter().map(|key| &**key).collect();
         for key in old.keys.iter().filter(|key| !stays.contains(&***key)) {
-            self.note_free_in(old.database, key);
+            self.mark_ready_in(old.database, key);
         }
     }
 
@@ -264,36 +265,36 @@ impl Queues {
         room("on this connection", here.saturating_sub(given_up), count, self.limits.connection)?;
         for key in &waiter.keys {
             let given_up = !is_new && self.find(waiter.database, key, &waiter.owner).is_some();
-            let others = self.line(waiter.database, key).map_or(0, Line::len);
+            let others = self.queue(waiter.database, key).map_or(0, WaitQueue::len);
             let others = others.saturating_sub(usize::from(given_up));
             room("for this key", others, 1, self.limits.key)?;
         }
         Ok(())
     }
 
-    /// Takes a waiter out. True if it waited.
+    /// Removes the waiter of an owner at a key. Returns true if there was one.
     pub fn leave(&mut self, database: Database, key: &[u8], owner: &[u8]) -> bool {
         let waiter = self.find(self.swaps.before(database), key, owner);
         waiter.is_some_and(|id| self.drop_waiter(id) > 0)
     }
 
     fn find(&self, database: Database, key: &[u8], owner: &[u8]) -> Option<WaiterId> {
-        self.line(database, key)?.find(owner)
+        self.queue(database, key)?.find(owner)
     }
 
-    fn line(&self, database: Database, key: &[u8]) -> Option<&Line> {
-        self.lines.get(&database)?.get(key)
+    fn queue(&self, database: Database, key: &[u8]) -> Option<&WaitQueue> {
+        self.queues.get(&database)?.get(key)
     }
 
     fn remove(&mut self, id: WaiterId) -> Option<Waiter> {
         let waiter = self.waiters.remove(&id)?;
-        let turn = (waiter.ticket, Arc::clone(&waiter.owner));
-        if let Some(lines) = self.lines.get_mut(&waiter.database) {
+        let position = (waiter.ticket, Arc::clone(&waiter.owner));
+        if let Some(queues) = self.queues.get_mut(&waiter.database) {
             for key in &waiter.keys {
-                if let Some(line) = lines.get_mut(key) {
-                    line.remove(&turn);
-                    if line.len() == 0 {
-                        lines.remove(key);
+                if let Some(queue) = queues.get_mut(key) {
+                    queue.remove(&position);
+                    if queue.len() == 0 {
+                        queues.remove(key);
                     }
                 }
             }
@@ -312,102 +313,102 @@ impl Queues {
         Some(waiter)
     }
 
-    /// Takes a waiter out; those behind it may be next. Tells for how many keys it waited.
+    /// Removes a waiter; the waiters behind it may be served. Returns the number of its keys.
     fn drop_waiter(&mut self, id: WaiterId) -> usize {
         let Some(waiter) = self.remove(id) else { return 0 };
         for key in &waiter.keys {
-            // The key may be free, and only this waiter's turn have kept it so.
-            self.note_free_in(waiter.database, key);
+            // The key may have been free, reserved for this waiter by its position.
+            self.mark_ready_in(waiter.database, key);
         }
         waiter.keys.len()
     }
 
-    /// Notes that a key may be free: whoever is first in its line is to be served.
-    pub fn note_free(&mut self, database: Database, key: &[u8]) {
-        self.note_free_in(self.swaps.before(database), key);
+    /// Makes a key ready: it may be free, so its first waiter may be served.
+    pub fn mark_ready(&mut self, database: Database, key: &[u8]) {
+        self.mark_ready_in(self.swaps.before(database), key);
     }
 
-    fn note_free_in(&mut self, database: Database, key: &[u8]) {
-        if self.line(database, key).is_some() {
-            self.due.note(database, key);
+    fn mark_ready_in(&mut self, database: Database, key: &[u8]) {
+        if self.queue(database, key).is_some() {
+            self.ready.mark(database, key);
         }
     }
 
-    /// Notes that every key may be free, as at the end of a quarantine. They are looked at little by little.
-    pub fn note_all_free(&mut self) {
-        self.looked_at = (!self.is_empty()).then_some((Millis(0), WaiterId(0)));
+    /// Makes every key with waiters ready, as at the end of a quarantine. A scan does it a few keys at a time.
+    pub fn mark_all_ready(&mut self) {
+        self.scanned_to = (!self.is_empty()).then_some((Millis(0), WaiterId(0)));
     }
 
-    /// Looks at some more of the keys that may all be free, and tells at how many. Whoever has come since, or has
-    /// become the first in a line, was seen to when that happened.
-    fn note_some_free(&mut self, at_most: usize) -> usize {
+    /// Continues the scan that makes all keys ready, and returns the number of keys visited. The scan need not see
+    /// waiters that arrived or became first after it began: their keys became ready then.
+    fn mark_some_ready(&mut self, at_most: usize) -> usize {
         let mut keys = 0;
         while keys < at_most
-            && let Some(before) = self.looked_at
+            && let Some(before) = self.scanned_to
         {
             let next = self.deadlines.range((Bound::Excluded(before), Bound::Unbounded)).next().copied();
-            self.looked_at = next;
+            self.scanned_to = next;
             let Some(waiter) = next.and_then(|(_, id)| self.waiters.get(&id)) else { continue };
             keys += waiter.keys.len();
             for key in &waiter.keys {
-                // One look at a line is enough.
-                let first = self.line(waiter.database, key).and_then(Line::first);
+                // Only the first waiter of a queue makes its key ready, so each queue counts once.
+                let first = self.queue(waiter.database, key).and_then(WaitQueue::first);
                 if first.is_some_and(|(_, first)| next.is_some_and(|(_, id)| id == first)) {
-                    self.due.note(waiter.database, key);
+                    self.ready.mark(waiter.database, key);
                 }
             }
         }
         keys
     }
 
-    /// Removes every waiter of a key: the key and its lock have gone to another server.
+    /// Removes every waiter of a key that has moved to another server with its lock.
     pub fn moved_away(&mut self, database: Database, key: &[u8]) {
         let database = self.swaps.before(database);
-        while let Some((_, id)) = self.line(database, key).and_then(Line::first) {
+        while let Some((_, id)) = self.queue(database, key).and_then(WaitQueue::first) {
             self.drop_waiter(id);
         }
     }
 
-    /// Somebody could not be served though the keys were free. It is tried again at that time, after all others
-    /// that are due: these would meet with the same, and if not, nobody is kept waiting by somebody else's trouble.
+    /// Postpones a waiter that could not be served although its keys were free, and all other ready keys with it. They
+    /// would fail for the same reason; if not, they are served before this waiter when the time comes.
     pub fn postpone(&mut self, id: WaiterId, until: Millis) {
         let Some(waiter) = self.waiters.get(&id) else { return };
-        self.due.postpone((waiter.database, waiter.keys[0].clone()), until);
+        self.ready.postpone((waiter.database, waiter.keys[0].clone()), until);
     }
 
-    /// When those are looked at again who could not be served.
+    /// When postponed keys become ready again; `None` if there are none.
     #[must_use]
-    pub fn retries_at(&self) -> Option<Millis> {
-        self.due.retries_at()
+    pub fn next_retry(&self) -> Option<Millis> {
+        self.ready.next_retry()
     }
 
-    /// Looks again at those who could not be served, if it is time.
+    /// Makes postponed keys ready again, if it is time.
     pub fn retry(&mut self, now: Millis) {
-        self.due.retry(now);
+        self.ready.retry(now);
     }
 
-    /// Whether somebody may have to be served.
+    /// Whether a key is ready, or a scan may find one.
     #[must_use]
-    pub fn is_due(&self) -> bool {
-        self.due.is_any() || self.looked_at.is_some()
+    pub fn has_ready(&self) -> bool {
+        self.ready.has_any() || self.scanned_to.is_some()
     }
 
-    /// Who is to be served next, if the keys it waits for are free. What was looked at and cleared away to find it is
-    /// taken off `keys_left`, how many keys there is still time for; its own keys are not. `None` while
-    /// [`is_due`](Self::is_due) means that this was not enough: ask again later.
-    pub fn next_due(&mut self, keys_left: &mut usize) -> Option<WaiterId> {
-        if !self.due.is_any() && self.looked_at.is_some() {
-            // Half of it, so that something comes of the look.
-            let looked_at = self.note_some_free(keys_left.div_ceil(2));
-            *keys_left = keys_left.saturating_sub(looked_at);
+    /// The waiter to serve next, if its keys are free. `keys_left` is the caller's budget: the search subtracts the keys
+    /// that it visited or removed, but not the keys of the waiter that it returns. `None` while
+    /// [`has_ready`](Self::has_ready) means that the budget is used up.
+    pub fn next_ready(&mut self, keys_left: &mut usize) -> Option<WaiterId> {
+        if !self.ready.has_any() && self.scanned_to.is_some() {
+            // Half of the budget, so that the rest can serve waiters.
+            let visited = self.mark_some_ready(keys_left.div_ceil(2));
+            *keys_left = keys_left.saturating_sub(visited);
         }
         while *keys_left > 0
-            && let Some((database, key)) = self.due.next()
+            && let Some((database, key)) = self.ready.next()
         {
-            let first = self.line(database, &key).and_then(Line::first).map(|(_, id)| id);
+            let first = self.queue(database, &key).and_then(WaitQueue::first).map(|(_, id)| id);
             let Some(id) = first.filter(|id| !self.is_gone(*id)) else {
-                let cleared = first.map_or(0, |id| self.drop_waiter(id));
-                *keys_left = keys_left.saturating_sub(1 + cleared);
+                let removed = first.map_or(0, |id| self.drop_waiter(id));
+                *keys_left = keys_left.saturating_sub(1 + removed);
                 continue;
             };
             return Some(id);
@@ -421,44 +422,44 @@ impl Queues {
             && self.waiters.get(&id).is_some_and(|waiter| self.closing.contains(&waiter.connection))
     }
 
-    /// Somebody who waits.
+    /// A waiter by its id.
     #[must_use]
     pub fn waiter(&self, id: WaiterId) -> Option<&Waiter> {
         self.waiters.get(&id)
     }
 
-    /// The database in which the keys are that somebody waits for.
+    /// The present database of a waiter's keys.
     #[must_use]
     pub fn database_of(&self, waiter: &Waiter) -> Database {
         self.swaps.now(waiter.database)
     }
 
-    /// Whether a waiter is the first in every line in which it stands.
+    /// Whether a waiter is first in the queue of each of its keys.
     #[must_use]
     pub fn is_first(&self, waiter: &Waiter) -> bool {
-        let turn = Some(waiter.ticket);
-        !waiter.keys.iter().any(|key| self.is_preceded_in(waiter.database, key, turn, &waiter.owner))
+        let ticket = Some(waiter.ticket);
+        !waiter.keys.iter().any(|key| self.is_preceded_in(waiter.database, key, ticket, &waiter.owner))
     }
 
-    /// A waiter was given these locks: it waits no longer, and has to claim them.
+    /// Removes a waiter that was granted these locks. Its owner has to claim them.
     pub fn served(&mut self, id: WaiterId, locks: impl IntoIterator<Item = LockId>) {
         let Some(waiter) = self.remove(id) else { return };
-        let holder = Holder { ticket: waiter.ticket, is_claimed: false };
+        let holder = TicketHolder { ticket: waiter.ticket, is_claimed: false };
         self.holders.extend(locks.into_iter().map(|lock| (lock, holder)));
     }
 
-    /// Notes under which ticket a lock was granted at once.
-    pub fn holds(&mut self, lock: LockId, ticket: u64) {
-        self.holders.insert(lock, Holder { ticket, is_claimed: true });
+    /// Records the ticket of a request that was granted without waiting.
+    pub fn set_holder(&mut self, lock: LockId, ticket: u64) {
+        self.holders.insert(lock, TicketHolder { ticket, is_claimed: true });
     }
 
-    /// The ticket under which a lock is held; 0 for none.
+    /// The ticket of the request that holds a lock; 0 for none.
     #[must_use]
     pub fn ticket_of(&self, lock: LockId) -> u64 {
         self.holders.get(&lock).map_or(0, |holder| holder.ticket)
     }
 
-    /// The owner of a lock has sent a command.
+    /// Records that the owner of a lock has sent a command, which claims the lock.
     pub fn claimed(&mut self, lock: LockId) {
         if !self.holders.is_empty()
             && let Some(holder) = self.holders.get_mut(&lock)
@@ -467,23 +468,23 @@ impl Queues {
         }
     }
 
-    /// A lock is gone. True if it was handed over and never claimed.
+    /// Forgets the holder of a lock. Returns true if the lock was handed on and never claimed.
     pub fn forget_lock(&mut self, lock: LockId) -> bool {
         !self.holders.is_empty() && self.holders.remove(&lock).is_some_and(|holder| !holder.is_claimed)
     }
 
-    /// A connection has closed: nobody waits on it any longer. Few are let go at once; many by
-    /// [`let_go`](Self::let_go), and nobody serves them until then.
-    pub fn closed(&mut self, connection: u64) {
+    /// Removes the waiters of a closed connection: some at once, the rest in later calls of [`expire`](Self::expire).
+    /// They are not served meanwhile.
+    pub fn connection_closed(&mut self, connection: u64) {
         if self.by_connection.contains_key(&connection) {
             self.closing.insert(connection);
-            self.let_go_of_closed(connection);
+            self.remove_closed(connection);
         }
     }
 
-    fn let_go_of_closed(&mut self, connection: u64) {
+    fn remove_closed(&mut self, connection: u64) {
         let mut keys = 0;
-        while keys < KEYS_AT_ONCE
+        while keys < KEYS_PER_STEP
             && let Some(here) = self.by_connection.get(&connection)
             && let Some(id) = here.waiters.first().copied()
         {
@@ -491,20 +492,20 @@ impl Queues {
         }
     }
 
-    /// When the first waiter gives up.
+    /// When the first waiter expires.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Millis> {
         self.deadlines.first().map(|(until, _)| *until)
     }
 
-    /// Lets some of those go who have waited long enough or whose connection has closed. True if there may be more.
-    pub fn let_go(&mut self, now: Millis) -> bool {
+    /// Removes some waiters whose time is up or whose connection has closed. Returns true if there may be more.
+    pub fn expire(&mut self, now: Millis) -> bool {
         if let Some(connection) = self.closing.iter().next().copied() {
-            self.let_go_of_closed(connection);
+            self.remove_closed(connection);
             return true;
         }
         let mut keys = 0;
-        while keys < KEYS_AT_ONCE {
+        while keys < KEYS_PER_STEP {
             match self.deadlines.first().copied() {
                 Some((until, id)) if until <= now => keys += self.drop_waiter(id),
                 _ => return false,
@@ -513,30 +514,30 @@ impl Queues {
         true
     }
 
-    /// Lets one go who has waited long enough.
-    pub fn give_up(&mut self, id: WaiterId) {
+    /// Removes one waiter whose time is up.
+    pub fn expire_waiter(&mut self, id: WaiterId) {
         self.drop_waiter(id);
     }
 
-    /// Whether there is somebody to be let go whose connection has closed.
+    /// Whether waiters of closed connections are left to be removed.
     #[must_use]
-    pub fn is_closing(&self) -> bool {
+    pub fn has_closing(&self) -> bool {
         !self.closing.is_empty()
     }
 
-    /// Roughly how much memory those who wait take.
+    /// The approximate memory of all waiters, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Two databases have changed places.
+    /// Records that two databases were swapped. Every key with waiters becomes ready.
     pub fn databases_swapped(&mut self, one: Database, other: Database) {
         self.swaps.swap(one, other);
-        self.note_all_free();
+        self.mark_all_ready();
     }
 
-    /// Nobody waits any longer, and no lock has a ticket.
+    /// Removes all waiters, and forgets the tickets of all locks.
     pub fn clear(&mut self) {
         *self = Self { limits: self.limits, last_id: self.last_id, ..Self::default() };
     }

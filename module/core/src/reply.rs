@@ -1,22 +1,22 @@
-//! What a node answers.
+//! The replies of a node.
 
-/// A reply, before it is put into bytes.
+/// A reply, before it is encoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// A fence, or 1 and 0 for done and not done.
+    /// A fence; or 1 if the command changed something, 0 if not.
     Integer(u64),
-    /// Not granted, or nothing there.
+    /// The node did not grant the lock, or the lock does not exist.
     Nil,
-    /// Not granted, and queued: a list of three numbers.
+    /// The node did not grant the lock and queued the request: a list of three numbers.
     Queued {
-        /// What is left to the holder; -1 if it has no deadline that this node knows.
+        /// The time left of the held lock, in milliseconds; -1 if the node does not know its deadline.
         left_ms: i64,
-        /// The place in the line, counted from 1.
+        /// The position in the wait queue, counted from 1.
         position: u64,
         /// The holder's ticket; 0 if it has none.
         ticket: u64,
     },
-    /// Named values; a flat list on RESP2.
+    /// A map of names to values; a flat list on RESP2.
     Map(Vec<(&'static str, Value)>),
 }
 

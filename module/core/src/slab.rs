@@ -1,85 +1,85 @@
-//! Slots of bytes, packed tightly and named by a number.
+//! A slab allocator: slots of bytes, packed tightly and named by a number.
 //!
-//! A lock's record has a size of its own (key, owner and label vary), lives a short while, and there
-//! may be millions. One allocation each would cost more than the record; here slots of like size
-//! share pages, a slot costs its bytes and nothing else, and an empty page is given back.
+//! Records of locks vary in size (key, owner and label), live for a short time, and there may be millions of them. One
+//! allocation for each would cost more than the record. Here slots of similar size share pages, a slot costs its bytes
+//! and nothing else, and an empty page is freed.
 //!
-//! A slot is named by a number rather than an address, so a mistake can show a wrong record but never
-//! touch freed memory.
+//! A slot is named by a number rather than an address, so a mistake can show a wrong record but never touch freed
+//! memory.
 
 /// Sizes are rounded up to this many bytes: few size classes, little waste.
 const GRAIN: usize = 4;
 
-/// The most slots a page has; a page of small slots stays at a few kilobytes.
-const MOST_SLOTS: usize = 64;
+/// The largest number of slots in a page; a page of small slots has a few kilobytes.
+const MAX_SLOTS: usize = 64;
 
-/// A page aims at no more bytes than this, unless a single slot needs more.
+/// The largest size of a page with several slots, in bytes.
 const PAGE_BYTES: usize = 16 * 1024;
 
 /// Marks the end of a page's list of free slots.
 const NO_SLOT: u16 = u16::MAX;
 
-/// The most pages there can be: names of slots stay below 2^31.
-const MOST_PAGES: usize = (1 << 31) / MOST_SLOTS - 1;
+/// The largest number of pages: ids of slots stay below 2^31.
+const MAX_PAGES: usize = (1 << 31) / MAX_SLOTS - 1;
 
-/// The name of a slot. Reused once the slot was removed.
+/// The id of a slot. The slab reuses the id of a removed slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SlotId(u32);
 
 impl SlotId {
-    /// The name as a number; never 0.
+    /// The id as a number; never 0.
     #[must_use]
     pub fn to_bits(self) -> u32 {
         self.0
     }
 
-    /// The name with this number.
+    /// The id with this number.
     #[must_use]
     pub fn from_bits(bits: u32) -> Self {
         Self(bits)
     }
 
     fn new(page: usize, slot: usize) -> Option<Self> {
-        let name = page * MOST_SLOTS + slot + 1;
-        if page < MOST_PAGES { u32::try_from(name).ok().map(Self) } else { None }
+        let name = page * MAX_SLOTS + slot + 1;
+        if page < MAX_PAGES { u32::try_from(name).ok().map(Self) } else { None }
     }
 
     fn page(self) -> usize {
-        (self.0 as usize).wrapping_sub(1) / MOST_SLOTS
+        (self.0 as usize).wrapping_sub(1) / MAX_SLOTS
     }
 
     fn slot(self) -> usize {
-        (self.0 as usize).wrapping_sub(1) % MOST_SLOTS
+        (self.0 as usize).wrapping_sub(1) % MAX_SLOTS
     }
 }
 
-/// Slots of one size.
+/// A page: slots of one size.
 #[derive(Debug)]
-struct Page {
-    /// Empty when the page was given back.
+struct SlabPage {
+    /// Empty if the page is freed.
     bytes: Box<[u8]>,
     slot_bytes: usize,
     slots: usize,
     used: usize,
     first_free: u16,
-    /// Where the page stands among the pages of its class that have room.
-    place: Option<usize>,
+    /// The index of the page in the `roomy` list of its class, if it has room.
+    roomy_index: Option<usize>,
 }
 
-/// A store of byte slots.
+/// The slab.
 #[derive(Debug, Default)]
 pub struct Slab {
-    pages: Vec<Page>,
-    /// Numbers of pages that were given back.
+    pages: Vec<SlabPage>,
+    /// The numbers of freed pages.
     vacant: Vec<usize>,
-    /// For each size class the pages that have room, the one to use next last.
+    /// For each size class the pages that have room. The last one is used next.
     roomy: Vec<Vec<usize>>,
     len: usize,
     page_bytes: usize,
 }
 
 impl Slab {
-    /// How many slots are in use.
+    /// The number of slots in use.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
@@ -91,19 +91,20 @@ impl Slab {
         self.len == 0
     }
 
-    /// Bytes held by pages, used or not.
+    /// The memory of all pages, in bytes, used or not.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         self.page_bytes
     }
 
-    /// Whether so many more slots can be had, whatever their sizes.
+    /// Whether `slots` more slots can be inserted, whatever their sizes.
     #[must_use]
     pub fn has_room_for(&self, slots: usize) -> bool {
-        self.pages.len() + slots < MOST_PAGES
+        self.pages.len() + slots < MAX_PAGES
     }
 
-    /// A new slot of at least `bytes`, and its content, which is undefined; `None` when all names are taken.
+    /// Inserts a slot of at least `bytes` bytes. Returns its id and its content, which is undefined; `None` if all ids
+    /// are in use.
     #[inline]
     pub fn insert(&mut self, bytes: usize) -> Option<(SlotId, &mut [u8])> {
         let class = class_of(bytes);
@@ -119,15 +120,15 @@ impl Slab {
         page.first_free = u16::from_le_bytes(*content.first_chunk()?);
         page.used += 1;
         if page.first_free == NO_SLOT {
-            page.place = None;
+            page.roomy_index = None;
             self.roomy[class].pop();
         }
         self.len += 1;
         Some((id, content))
     }
 
-    /// Gives a slot back. It must be in use: a slot given back twice would be given out twice. A name that
-    /// was never given out is ignored.
+    /// Removes a slot. It must be in use: a slot that is removed twice would be inserted twice. An id that was never in
+    /// use is ignored.
     #[inline]
     pub fn remove(&mut self, id: SlotId) {
         let (number, slot) = (id.page(), id.slot());
@@ -142,32 +143,32 @@ impl Slab {
         page.first_free = u16::try_from(slot).unwrap_or(NO_SLOT);
         page.used -= 1;
         self.len -= 1;
-        if page.used == 0 || page.place.is_none() {
+        if page.used == 0 || page.roomy_index.is_none() {
             self.make_roomy(number);
         }
     }
 
-    /// Notes that a page has room, or gives it back if it is empty and not needed.
+    /// Records that a page has room, or frees it if it is empty and not needed.
     fn make_roomy(&mut self, number: usize) {
         let page = &mut self.pages[number];
         let class = class_of(page.slot_bytes);
-        let place = match page.place {
-            Some(place) => place,
+        let roomy_index = match page.roomy_index {
+            Some(roomy_index) => roomy_index,
             None => {
-                let place = self.roomy[class].len();
-                page.place = Some(place);
+                let roomy_index = self.roomy[class].len();
+                page.roomy_index = Some(roomy_index);
                 self.roomy[class].push(number);
-                place
+                roomy_index
             }
         };
-        // One page with room stays, so that a lock taken and freed again and again costs no page. A
-        // page of a single slot is made to measure and fits nothing else.
+        // One page with room stays, so a lock that is acquired and released repeatedly allocates no page. A page of a
+        // single slot has the exact size of its record and fits no other.
         if page.used == 0 && (page.slots == 1 || self.roomy[class].len() > 1) {
-            self.give_back(number, class, place);
+            self.free_page(number, class, roomy_index);
         }
     }
 
-    /// The bytes of a slot; empty for a name that was never in use.
+    /// The bytes of a slot; empty for an id that was never in use.
     #[must_use]
     #[inline]
     pub fn get(&self, id: SlotId) -> &[u8] {
@@ -177,7 +178,7 @@ impl Slab {
         })
     }
 
-    /// The bytes of a slot, to be written.
+    /// The bytes of a slot, for the caller to write.
     #[inline]
     pub fn get_mut(&mut self, id: SlotId) -> &mut [u8] {
         self.pages.get_mut(id.page()).map_or(&mut [], |page| {
@@ -191,18 +192,18 @@ impl Slab {
         if self.roomy.len() <= class {
             self.roomy.resize_with(class + 1, Vec::new);
         }
-        // A slot too big to share a page has exactly its bytes: its length is then its content's.
+        // A slot that is too big to share a page has the exact length of its content.
         let shared = PAGE_BYTES / (class * GRAIN).max(1);
         let (slot_bytes, slots) =
-            if shared < 2 { (bytes, 1) } else { (class * GRAIN, shared.min(MOST_SLOTS)) };
+            if shared < 2 { (bytes, 1) } else { (class * GRAIN, shared.min(MAX_SLOTS)) };
         let mut content = vec![0; slot_bytes * slots].into_boxed_slice();
         for slot in 0..slots {
             let next = if slot + 1 < slots { u16::try_from(slot + 1).unwrap_or(NO_SLOT) } else { NO_SLOT };
             content[slot * slot_bytes..slot * slot_bytes + 2].copy_from_slice(&next.to_le_bytes());
         }
         self.page_bytes += content.len();
-        let place = Some(self.roomy[class].len());
-        let page = Page { bytes: content, slot_bytes, slots, used: 0, first_free: 0, place };
+        let roomy_index = Some(self.roomy[class].len());
+        let page = SlabPage { bytes: content, slot_bytes, slots, used: 0, first_free: 0, roomy_index };
         let number = match self.vacant.pop() {
             Some(number) => {
                 self.pages[number] = page;
@@ -217,26 +218,26 @@ impl Slab {
         number
     }
 
-    fn give_back(&mut self, number: usize, class: usize, place: usize) {
-        self.roomy[class].swap_remove(place);
-        if let Some(moved) = self.roomy[class].get(place) {
-            self.pages[*moved].place = Some(place);
+    fn free_page(&mut self, number: usize, class: usize, roomy_index: usize) {
+        self.roomy[class].swap_remove(roomy_index);
+        if let Some(moved) = self.roomy[class].get(roomy_index) {
+            self.pages[*moved].roomy_index = Some(roomy_index);
         }
         let page = &mut self.pages[number];
         self.page_bytes -= page.bytes.len();
-        *page = Page {
+        *page = SlabPage {
             bytes: Box::default(),
             slot_bytes: 0,
             slots: 0,
             used: 0,
             first_free: NO_SLOT,
-            place: None,
+            roomy_index: None,
         };
         self.vacant.push(number);
     }
 }
 
-/// The class of a size; slots too big to share a page are all of one class.
+/// The size class of a slot. All slots that are too big to share a page are of one class.
 fn class_of(bytes: usize) -> usize {
     bytes.max(2).div_ceil(GRAIN).min(PAGE_BYTES / GRAIN)
 }
@@ -256,12 +257,12 @@ mod tests {
     }
 
     #[test]
-    fn empty_pages_are_given_back() {
+    fn empty_pages_are_freed() {
         let mut slab = Slab::default();
         let ids: Vec<_> = (0..10_000).map(|_| slab.insert(100).unwrap().0).collect();
         ids.iter().for_each(|id| slab.remove(*id));
         assert!(slab.is_empty());
-        assert!(slab.held_bytes() <= 100 * MOST_SLOTS, "one page may stay: {}", slab.held_bytes());
+        assert!(slab.held_bytes() <= 100 * MAX_SLOTS, "one page may stay: {}", slab.held_bytes());
     }
 
     #[test]
@@ -274,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_names_are_harmless() {
+    fn unknown_ids_are_harmless() {
         let mut slab = Slab::default();
         let (id, _) = slab.insert(8).unwrap();
         for bits in [0, 2, 65, u32::MAX] {

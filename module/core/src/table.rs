@@ -1,8 +1,8 @@
-//! The locks that a node holds, each in one slot of bytes, and the order in which they run out.
+//! The locks of a node, each a record in one slot of bytes, and the order in which they expire.
 //!
-//! The server's keyspace says which key has which lock, by [`LockId`]; everything else about a lock
-//! is here. A record lives exactly as long as the value in the keyspace: it is added before the key is
-//! set and removed when the server frees the value.
+//! The server's keyspace maps a key to a [`LockId`]; everything else about a lock is here. A record outlives the value
+//! in the keyspace: the node adds the record before it sets the key, and removes it after the server has freed the
+//! value.
 
 mod long_leases;
 
@@ -10,44 +10,44 @@ use std::collections::HashMap;
 
 use long_leases::LongLeases;
 
+use crate::database_swaps::DatabaseSwaps;
 use crate::durable::{LocksDigest, SHORT_LEASE_MS};
 use crate::image::LockImage;
 use crate::slab::{Slab, SlotId};
-use crate::swaps::Swaps;
 use crate::time::Millis;
-use crate::wheel::{Links, Step, Wheel};
+use crate::wheel::{Wheel, WheelLinks, WheelStep};
 
-/// The name of a held lock on this node; what the keyspace keeps as the key's value.
+/// The id of a lock on this node: the value that the keyspace holds under the lock's key.
 pub type LockId = SlotId;
 
-/// A database number, as far as the table has to know it.
+/// The number of a database.
 pub type Database = u16;
 
-/// What a new record is made of.
+/// The content of a new record.
 #[derive(Clone, Copy, Debug)]
 pub struct NewLock<'a> {
-    /// The database and the key under which the lock will stand.
+    /// The database of the key.
     pub database: Database,
-    /// See `database`.
+    /// The key of the lock.
     pub key: &'a [u8],
-    /// Who may change it.
+    /// The owner, the secret of the client that may change the lock.
     pub owner: &'a [u8],
-    /// For people; 0 to 256 bytes.
+    /// A text for people; 0 to 256 bytes.
     pub label: &'a [u8],
-    /// The fence granted.
+    /// The fence.
     pub fence: u64,
-    /// When it was granted.
+    /// When the node granted it.
     pub granted: Millis,
-    /// When it is over.
+    /// When it expires.
     pub deadline: Millis,
-    /// For how long it was granted, or how much of that is left, in milliseconds.
+    /// The time for which it was granted, or what is left of it, in milliseconds.
     pub lease_ms: u64,
-    /// How often it was extended.
+    /// The number of extensions.
     pub extensions: u32,
 }
 
-/// Where each field of a record begins. Numbers are little-endian; times have 48 bits, enough for
-/// milliseconds over thousands of years.
+/// The offset of each field of a record. Numbers are little-endian. Times have 48 bits, enough for milliseconds over
+/// thousands of years.
 mod at {
     pub(super) const FENCE: usize = 0;
     pub(super) const BEFORE: usize = 8;
@@ -65,7 +65,7 @@ mod at {
 }
 
 impl NewLock<'_> {
-    /// All of the record but its body.
+    /// The record without its body.
     #[inline]
     fn header(&self, database: Database, (before, after): (u32, u32)) -> [u8; at::BODY] {
         let mut header = [0; at::BODY];
@@ -91,30 +91,31 @@ fn time_bytes(time: Millis) -> [u8; 6] {
     [a, b, c, d, e, f]
 }
 
-/// The length of an owner that is 16 random bytes, as clients of this project send.
+/// The length of an owner of 16 random bytes, as clients of this project send.
 const USUAL_OWNER: usize = 16;
-/// The same, as a record has it.
+/// The same length in a record, which stores the length less one.
 const USUAL_OWNER_LEN: u8 = 15;
-/// In the flags: the label has 256 bytes, one more than its length byte can say.
+/// A flag: the label has 256 bytes, one more than its length byte can hold.
 const LABEL_256: u8 = 0b0100;
-/// In the flags: the lock stands under a name that is not in the record.
+/// A flag: the lock is under another key than the one in the record.
 const MOVED: u8 = 0b1000;
-/// In the flags: the upper half is the class of the lock's longest lease.
+/// The upper half of the flags is the class of the lock's longest lease.
 const CLASS_SHIFT: u8 = 4;
 /// A key of this length or more fills its slot to the end.
 const LONG_KEY: usize = u16::MAX as usize;
-/// 48 bits.
+/// The largest time of 48 bits.
 const LATEST: u64 = (1 << 48) - 1;
 
-/// All locks of a node.
+/// The locks of a node.
 #[derive(Debug, Default)]
 pub struct LockTable {
     slots: Slots,
     wheel: Wheel,
-    /// Where locks stand that were renamed or moved after they were granted: few, so kept apart.
+    /// The locations of locks that were renamed or moved after their grant. They are few, so records have no space for
+    /// them.
     moved: HashMap<LockId, (Database, Box<[u8]>)>,
-    /// Databases that changed places: where the locks of a database stand now.
-    swaps: Swaps,
+    /// Swapped databases. Records name a database by its number before any swap.
+    swaps: DatabaseSwaps,
     long_leases: LongLeases,
 }
 
@@ -122,14 +123,14 @@ pub struct LockTable {
 #[derive(Debug, Default)]
 struct Slots(Slab);
 
-/// A record, found once and then read field by field.
+/// A record in its slot.
 #[derive(Clone, Copy)]
-struct Record<'a> {
+struct LockRecord<'a> {
     header: &'a [u8; at::BODY],
     body: &'a [u8],
 }
 
-impl<'a> Record<'a> {
+impl<'a> LockRecord<'a> {
     fn number<const N: usize>(&self, at: usize) -> u64 {
         let mut bytes = [0; 8];
         bytes[..N].copy_from_slice(&self.header[at..at + N]);
@@ -161,7 +162,7 @@ impl<'a> Record<'a> {
 
     #[inline]
     fn is_owned_by(&self, owner: &[u8]) -> bool {
-        // The length of the usual owner is known when this is compiled: two comparisons, no call.
+        // The compiler knows the length of the usual owner: two comparisons, no call.
         match <&[u8; USUAL_OWNER]>::try_from(owner) {
             Ok(usual) => {
                 self.header[at::OWNER_LEN] == USUAL_OWNER_LEN && self.body.first_chunk() == Some(usual)
@@ -170,7 +171,7 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// What the wheel keeps in the record.
+    /// The links of the wheel.
     fn links(&self) -> (u32, u32) {
         let link = |at| u32::try_from(self.number::<4>(at)).unwrap_or(0);
         (link(at::BEFORE), link(at::AFTER))
@@ -200,11 +201,11 @@ impl<'a> Record<'a> {
 }
 
 impl Slots {
-    /// The record with this name; one of zeros if there is none.
+    /// The record with this id; a record of zeros if it does not exist.
     #[inline]
-    fn record(&self, id: LockId) -> Record<'_> {
+    fn record(&self, id: LockId) -> LockRecord<'_> {
         let (header, body) = self.0.get(id).split_first_chunk().unwrap_or((&[0; at::BODY], &[]));
-        Record { header, body }
+        LockRecord { header, body }
     }
 
     fn set<const N: usize>(&mut self, id: LockId, at: usize, bytes: [u8; N]) {
@@ -214,8 +215,8 @@ impl Slots {
     }
 }
 
-impl Links for Slots {
-    fn due(&self, entry: u32) -> Millis {
+impl WheelLinks for Slots {
+    fn deadline(&self, entry: u32) -> Millis {
         self.record(LockId::from_bits(entry)).time(at::DEADLINE)
     }
 
@@ -230,7 +231,7 @@ impl Links for Slots {
 }
 
 impl LockTable {
-    /// How many records there are.
+    /// The number of records.
     #[must_use]
     pub fn len(&self) -> usize {
         self.slots.0.len()
@@ -242,29 +243,29 @@ impl LockTable {
         self.slots.0.is_empty()
     }
 
-    /// Memory held for records.
+    /// The memory of all records, in bytes.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         self.slots.0.held_bytes()
     }
 
-    /// Memory of one record.
+    /// The memory of one record, in bytes.
     #[must_use]
     pub fn bytes_of(&self, id: LockId) -> usize {
         self.slots.0.get(id).len()
     }
 
-    /// Whether so many more records can be added for certain.
+    /// Whether `records` more records can be added for certain.
     #[must_use]
     pub fn has_room_for(&self, records: usize) -> bool {
         self.slots.0.has_room_for(records)
     }
 
-    /// Adds a record; `None` when a node can hold no more.
+    /// Adds a record; `None` if the table is full.
     pub fn insert(&mut self, lock: &NewLock<'_>) -> Option<LockId> {
         let database = self.swaps.before(lock.database);
         let bytes = at::BODY + lock.owner.len() + lock.label.len() + lock.key.len();
-        let links = self.wheel.place(lock.deadline);
+        let links = self.wheel.links_at(lock.deadline);
         let (id, content) = self.slots.0.insert(bytes)?;
         let (header, body) = content.split_first_chunk_mut()?;
         *header = lock.header(database, links);
@@ -278,7 +279,7 @@ impl LockTable {
             label_part.copy_from_slice(lock.label);
         }
         rest.get_mut(..lock.key.len())?.copy_from_slice(lock.key);
-        self.wheel.admit(&mut self.slots, id.to_bits(), links);
+        self.wheel.link(&mut self.slots, id.to_bits(), links);
         self.long_leases.add(LongLeases::class_of(lock.lease_ms), lock.deadline);
         Some(id)
     }
@@ -291,7 +292,7 @@ impl LockTable {
             self.moved.remove(&id);
         }
         self.long_leases.remove(flags >> CLASS_SHIFT);
-        self.wheel.dismiss(&mut self.slots, links);
+        self.wheel.unlink(&mut self.slots, links);
         self.slots.0.remove(id);
     }
 
@@ -313,16 +314,16 @@ impl LockTable {
         self.slots.set(id, at::FENCE, fence.to_le_bytes());
     }
 
-    /// When the lock is over.
+    /// When the lock expires.
     #[must_use]
     #[inline]
     pub fn deadline(&self, id: LockId) -> Millis {
         self.slots.record(id).time(at::DEADLINE)
     }
 
-    /// Moves the deadline out, never in: a lock ends no earlier than promised. Returns the deadline in force. The
-    /// wheel finds out when the old deadline comes up.
-    pub fn prolong(&mut self, id: LockId, lease_ms: u64, deadline: Millis) -> Millis {
+    /// Moves the deadline out, never in: a lock ends no earlier than promised. Returns the deadline in force. The wheel
+    /// notices the change when it reaches the old deadline.
+    pub fn extend(&mut self, id: LockId, lease_ms: u64, deadline: Millis) -> Millis {
         let record = self.slots.record(id);
         let (deadline, class) = (deadline.max(record.time(at::DEADLINE)), record.lease_class());
         self.slots.set(id, at::DEADLINE, time_bytes(deadline));
@@ -344,44 +345,44 @@ impl LockTable {
         self.slots.set(id, at::FLAGS, [flags | class << CLASS_SHIFT]);
     }
 
-    /// When the last of the locks with a long lease is over, or somewhat later; `None` if no lease is longer than
+    /// When the last lock with a long lease expires, or somewhat later; `None` if no lease is longer than
     /// [`SHORT_LEASE_MS`].
     #[must_use]
     pub fn last_long_deadline(&self) -> Option<Millis> {
         self.long_leases.last_deadline()
     }
 
-    /// When the lock was granted.
+    /// When the node granted the lock.
     #[must_use]
     pub fn granted(&self, id: LockId) -> Millis {
         self.slots.record(id).time(at::GRANTED)
     }
 
-    /// Sets when the lock was granted.
+    /// Sets the time of the grant.
     pub fn set_granted(&mut self, id: LockId, granted: Millis) {
         self.slots.set(id, at::GRANTED, time_bytes(granted));
     }
 
-    /// How often the lock was extended.
+    /// The number of extensions.
     #[must_use]
     pub fn extensions(&self, id: LockId) -> u32 {
         u32::try_from(self.slots.record(id).number::<4>(at::EXTENSIONS)).unwrap_or(0)
     }
 
-    /// Sets how often the lock was extended.
+    /// Sets the number of extensions.
     pub fn set_extensions(&mut self, id: LockId, extensions: u32) {
         self.slots.set(id, at::EXTENSIONS, extensions.to_le_bytes());
     }
 
-    /// The lock's label, empty if it has none.
+    /// The lock's label; empty if it has none.
     #[must_use]
     pub fn label(&self, id: LockId) -> &[u8] {
         self.slots.record(id).label()
     }
 
-    /// The database and key under which the lock stands, as far as the table was told.
+    /// The database and the key of the lock. The table does not know of a rename before [`found_at`](Self::found_at).
     #[must_use]
-    pub fn place(&self, id: LockId) -> (Database, &[u8]) {
+    pub fn location(&self, id: LockId) -> (Database, &[u8]) {
         let record = self.slots.record(id);
         if record.flags() & MOVED != 0
             && let Some((database, key)) = self.moved.get(&id)
@@ -391,16 +392,15 @@ impl LockTable {
         (self.swaps.now(record.database()), record.key())
     }
 
-    /// Whether the lock stands under this key, in whatever database, as far as the table was told.
+    /// Whether the lock is under this key, in any database, as far as the table knows.
     #[must_use]
     #[inline]
     pub fn is_at(&self, id: LockId, key: &[u8]) -> bool {
         let record = self.slots.record(id);
-        if record.flags() & MOVED == 0 { record.key() == key } else { self.place(id).1 == key }
+        if record.flags() & MOVED == 0 { record.key() == key } else { self.location(id).1 == key }
     }
 
-    /// Notes that a lock stands under another key than the one it was granted for, and puts it back
-    /// into the order in which locks run out.
+    /// Records that a lock is under another key than the one it was granted for, and puts it back into the wheel.
     pub fn found_at(&mut self, id: LockId, database: Database, key: &[u8]) {
         self.wheel.remove(&mut self.slots, id.to_bits());
         self.wheel.insert(&mut self.slots, id.to_bits());
@@ -409,12 +409,12 @@ impl LockTable {
         self.moved.insert(id, (self.swaps.before(database), key.into()));
     }
 
-    /// Notes that two databases changed places.
+    /// Records that two databases were swapped.
     pub fn databases_swapped(&mut self, one: Database, other: Database) {
         self.swaps.swap(one, other);
     }
 
-    /// All that is to be saved of a lock.
+    /// The saved form of a lock.
     #[must_use]
     pub fn image(&self, id: LockId, now: Millis) -> LockImage {
         let record = self.slots.record(id);
@@ -428,39 +428,39 @@ impl LockTable {
         }
     }
 
-    /// When the last of the locks in a database, or in all, is over.
+    /// When the last lock of a database, or of all databases for `None`, expires.
     #[must_use]
     pub fn last_deadline(&self, database: Option<Database>) -> Option<Millis> {
         let mut last = None;
         self.wheel.for_each(&self.slots, |entry| {
             let id = LockId::from_bits(entry);
-            if database.is_none_or(|database| self.place(id).0 == database) {
+            if database.is_none_or(|database| self.location(id).0 == database) {
                 last = last.max(Some(self.deadline(id)));
             }
         });
         last
     }
 
-    /// All locks in brief.
+    /// The number and digest of all locks.
     #[must_use]
     pub fn digest(&self) -> LocksDigest {
         let mut digest = LocksDigest::default();
         self.wheel.for_each(&self.slots, |entry| {
             let id = LockId::from_bits(entry);
             let record = self.slots.record(id);
-            let (database, key) = self.place(id);
+            let (database, key) = self.location(id);
             let span_ms = self.deadline(id).since(self.granted(id));
             digest.add(database, key, record.owner(), self.fence(id), span_ms);
         });
         digest
     }
 
-    /// Does one lock's worth of work towards `now`; see [`Wheel::step`].
-    pub fn step(&mut self, now: Millis) -> Step {
+    /// Does one step of the wheel towards `now`; see [`Wheel::step`].
+    pub fn step(&mut self, now: Millis) -> WheelStep {
         self.wheel.step(&mut self.slots, now)
     }
 
-    /// Nothing runs out before this time.
+    /// A time before which no lock expires; `None` if there is no lock.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Millis> {
         self.wheel.next()
@@ -486,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_gives_back_what_was_put_in() {
+    fn a_record_returns_what_was_stored() {
         let long_key = vec![b'k'; 70_000];
         let long_text = vec![0xff; 256];
         for key in [&b""[..], b"job", &[0; 65_534], &[1; 65_535], &[2; 65_536], &long_key] {
@@ -495,7 +495,7 @@ mod tests {
                 for label in [&b""[..], b"host 7", &[b'l'; 255], &long_text] {
                     let mut table = LockTable::default();
                     let id = table.insert(&lock(key, owner, label)).unwrap();
-                    assert_eq!(table.place(id), (3, key));
+                    assert_eq!(table.location(id), (3, key));
                     assert_eq!(table.label(id), label);
                     assert!(table.is_owned_by(id, owner));
                     assert!(!table.is_owned_by(id, b"b"));
@@ -525,26 +525,26 @@ mod tests {
     fn a_deadline_only_moves_out() {
         let mut table = LockTable::default();
         let id = table.insert(&lock(b"job", b"a", b"")).unwrap();
-        assert_eq!(table.prolong(id, 50, Millis(150)), Millis(201));
-        assert_eq!(table.prolong(id, 800, Millis(900)), Millis(900));
+        assert_eq!(table.extend(id, 50, Millis(150)), Millis(201));
+        assert_eq!(table.extend(id, 800, Millis(900)), Millis(900));
         let mut steps = 0;
         let due_at = loop {
             steps += 1;
             match table.step(Millis(899)) {
-                Step::Moved => {}
-                Step::Later(at) => break at,
+                WheelStep::Moved => {}
+                WheelStep::Later(at) => break at,
                 other => panic!("{other:?} after {steps} steps"),
             }
         };
         assert!(due_at <= Millis(900) && steps < 10);
-        while table.step(Millis(900)) != Step::Due(id.to_bits()) {
+        while table.step(Millis(900)) != WheelStep::Expired(id.to_bits()) {
             steps += 1;
             assert!(steps < 20);
         }
     }
 
     #[test]
-    fn the_last_long_lease_is_known_and_forgotten_with_its_lock() {
+    fn the_last_long_deadline_is_forgotten_with_its_lock() {
         let (mut table, owner) = (LockTable::default(), b"a".as_slice());
         let grant = |table: &mut LockTable, lease_ms: u64| {
             let deadline = Millis(100 + lease_ms);
@@ -558,10 +558,10 @@ mod tests {
         assert_eq!(table.last_long_deadline(), Some(Millis(100 + day)));
         table.remove(long);
         assert_eq!(table.last_long_deadline(), Some(Millis(100 + hour)));
-        // An extension can make a lease long, and a long one lasts as long as its deadline says.
-        table.prolong(middle, 1_000, Millis(200 + hour));
+        // An extension can make a lease long, and moves the deadline of a long one.
+        table.extend(middle, 1_000, Millis(200 + hour));
         assert_eq!(table.last_long_deadline(), Some(Millis(200 + hour)));
-        table.prolong(middle, day, Millis(300 + day));
+        table.extend(middle, day, Millis(300 + day));
         assert_eq!(table.last_long_deadline(), Some(Millis(300 + day)));
         assert!(table.is_owned_by(middle, owner));
         table.remove(middle);
@@ -580,16 +580,16 @@ mod tests {
         let stays = table.insert(&lock(b"job", b"a", b"")).unwrap();
         let moves = table.insert(&lock(b"tmp", b"a", b"")).unwrap();
         table.found_at(moves, 5, b"renamed");
-        assert_eq!(table.place(moves), (5, &b"renamed"[..]));
+        assert_eq!(table.location(moves), (5, &b"renamed"[..]));
         table.databases_swapped(3, 5);
-        assert_eq!(table.place(stays), (5, &b"job"[..]));
-        assert_eq!(table.place(moves), (3, &b"renamed"[..]));
+        assert_eq!(table.location(stays), (5, &b"job"[..]));
+        assert_eq!(table.location(moves), (3, &b"renamed"[..]));
         let fresh = table.insert(&lock(b"new", b"a", b"")).unwrap();
-        assert_eq!(table.place(fresh), (3, &b"new"[..]), "granted in database 3 after the swap");
+        assert_eq!(table.location(fresh), (3, &b"new"[..]), "granted in database 3 after the swap");
         table.databases_swapped(5, 8);
-        assert_eq!(table.place(stays).0, 8);
+        assert_eq!(table.location(stays).0, 8);
         table.databases_swapped(8, 5);
         table.databases_swapped(5, 3);
-        assert_eq!((table.place(stays).0, table.place(moves).0, table.place(fresh).0), (3, 5, 5));
+        assert_eq!((table.location(stays).0, table.location(moves).0, table.location(fresh).0), (3, 5, 5));
     }
 }

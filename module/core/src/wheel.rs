@@ -1,10 +1,10 @@
-//! A timing wheel: which lock is over next, found in constant time.
+//! A hierarchical timing wheel: finds the lock that expires next in constant time.
 //!
-//! Six levels of 64 slots; a slot of level `n` spans `64^n` milliseconds. An entry waits at the level
-//! where its time first differs from the wheel's, and moves down a level when its slot comes up. Lists
-//! are linked through the entries themselves, so the wheel costs nothing for each of them.
+//! The wheel has six levels of 64 slots; a slot of level `n` spans `64^n` milliseconds. An entry is at the level where
+//! its deadline first differs from the wheel's time, and moves down when the wheel reaches its slot. The lists are
+//! linked through the entries themselves, so an entry costs the wheel no memory.
 //!
-//! Work is done one entry a step: the caller decides how much it can afford at a time.
+//! One step moves or expires one entry: the caller decides how much work it can afford at a time.
 
 use crate::time::Millis;
 
@@ -12,45 +12,44 @@ const LEVELS: usize = 6;
 const SLOT_BITS: u32 = 6;
 const SLOTS: usize = 1 << SLOT_BITS;
 
-/// The furthest ahead of itself that the wheel can place an entry: all slots of the top level but the
-/// present one. Later entries wait there and are placed anew when their slot comes up.
+/// The furthest deadline that the wheel can hold, in milliseconds from its time: all slots of the top level but the
+/// present one. An entry with a later deadline stays in the last slot and is inserted again when the wheel reaches it.
 pub const HORIZON_MS: u64 = (SLOTS as u64 - 1) << (SLOT_BITS as u64 * (LEVELS as u64 - 1));
 
 /// No entry.
 pub const NONE: u32 = 0;
 
-/// What stands before an entry: another entry, or the slot that begins with it.
+/// Marks a link to a slot. The link before an entry names another entry, or the slot that begins with it.
 const SLOT_FLAG: u32 = 1 << 31;
 
-/// The entries' own memory, in which the wheel keeps its links. Entries are named by numbers from 1
-/// to 2^31 - 1.
-pub trait Links {
-    /// When the entry is over.
-    fn due(&self, entry: u32) -> Millis;
-    /// The links of an entry: what stands before it and after it.
+/// The memory of the entries, in which the wheel keeps its links. An entry is a number from 1 to 2^31 - 1.
+pub trait WheelLinks {
+    /// When the entry expires.
+    fn deadline(&self, entry: u32) -> Millis;
+    /// The links of an entry: the one before it and the one after it.
     fn links(&self, entry: u32) -> (u32, u32);
     /// Sets both links of an entry.
     fn set_links(&mut self, entry: u32, before: u32, after: u32);
 }
 
-/// What one step of the wheel came to.
+/// The result of one step of the wheel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// This entry is over; it is out of the wheel now.
-    Due(u32),
-    /// An entry was moved; ask again.
+pub enum WheelStep {
+    /// This entry has expired; the wheel has removed it.
+    Expired(u32),
+    /// The wheel has moved an entry: the caller calls it again.
     Moved,
-    /// Nothing to do before this time.
+    /// There is nothing to do before this time.
     Later(Millis),
     /// The wheel is empty.
     Idle,
 }
 
-/// The wheel.
+/// The timing wheel.
 #[derive(Debug)]
 pub struct Wheel {
-    /// How far the wheel has turned: everything before this time has been handed out.
-    turned_to: u64,
+    /// The wheel's time: every entry with an earlier deadline has expired.
+    elapsed: u64,
     heads: [[u32; SLOTS]; LEVELS],
     /// One bit for each slot that has entries.
     occupied: [u64; LEVELS],
@@ -58,32 +57,32 @@ pub struct Wheel {
 
 impl Default for Wheel {
     fn default() -> Self {
-        Self { turned_to: 0, heads: [[NONE; SLOTS]; LEVELS], occupied: [0; LEVELS] }
+        Self { elapsed: 0, heads: [[NONE; SLOTS]; LEVELS], occupied: [0; LEVELS] }
     }
 }
 
 impl Wheel {
-    /// Puts an entry in by its time.
-    pub fn insert(&mut self, links: &mut impl Links, entry: u32) {
-        let (before, after) = self.place(links.due(entry));
+    /// Inserts an entry by its deadline.
+    pub fn insert(&mut self, links: &mut impl WheelLinks, entry: u32) {
+        let (before, after) = self.links_at(links.deadline(entry));
         links.set_links(entry, before, after);
-        self.admit(links, entry, (before, after));
+        self.link(links, entry, (before, after));
     }
 
-    /// The links that an entry has which is put in now and over at `due`: for those who are about to write
-    /// its memory anyway, and then [`admit`](Self::admit) it.
+    /// The links of a new entry with this deadline. A caller that is about to write the memory of the entry writes them
+    /// too, and then calls [`link`](Self::link).
     #[inline]
     #[must_use]
-    pub fn place(&self, due: Millis) -> (u32, u32) {
-        let due = due.0.clamp(self.turned_to + 1, self.turned_to + HORIZON_MS);
-        let level = level_of(self.turned_to, due);
-        let slot = slot_of(level, due);
+    pub fn links_at(&self, deadline: Millis) -> (u32, u32) {
+        let deadline = deadline.0.clamp(self.elapsed + 1, self.elapsed + HORIZON_MS);
+        let level = level_of(self.elapsed, deadline);
+        let slot = slot_of(level, deadline);
         (slot_name(level, slot), self.heads[level][slot])
     }
 
-    /// Puts an entry in whose links are set already, to those of its [`place`](Self::place).
+    /// Inserts an entry whose memory has the links of [`links_at`](Self::links_at).
     #[inline]
-    pub fn admit(&mut self, links: &mut impl Links, entry: u32, (before, head): (u32, u32)) {
+    pub fn link(&mut self, links: &mut impl WheelLinks, entry: u32, (before, head): (u32, u32)) {
         let (level, slot) = slot_named(before);
         self.heads[level][slot] = entry;
         self.occupied[level] |= 1 << slot;
@@ -93,17 +92,17 @@ impl Wheel {
         }
     }
 
-    /// Takes an entry out. One that is not in the wheel is left as it is.
-    pub fn remove(&mut self, links: &mut impl Links, entry: u32) {
+    /// Removes an entry. An entry that is not in the wheel stays as it is.
+    pub fn remove(&mut self, links: &mut impl WheelLinks, entry: u32) {
         let (before, after) = links.links(entry);
-        self.dismiss(links, (before, after));
+        self.unlink(links, (before, after));
         links.set_links(entry, NONE, NONE);
     }
 
-    /// Takes an entry out that has these links, and leaves them as they are: for entries whose memory is
-    /// about to be given back.
+    /// Removes an entry that has these links, and leaves the links as they are: for an entry whose memory the caller is
+    /// about to free.
     #[inline]
-    pub fn dismiss(&mut self, links: &mut impl Links, (before, after): (u32, u32)) {
+    pub fn unlink(&mut self, links: &mut impl WheelLinks, (before, after): (u32, u32)) {
         if before == NONE {
             return;
         }
@@ -123,29 +122,29 @@ impl Wheel {
         }
     }
 
-    /// Does one entry's worth of work towards `now`.
-    pub fn step(&mut self, links: &mut impl Links, now: Millis) -> Step {
+    /// Does one step towards `now`: expires or moves one entry.
+    pub fn step(&mut self, links: &mut impl WheelLinks, now: Millis) -> WheelStep {
         let Some((level, slot, start)) = self.next_slot() else {
-            self.turned_to = self.turned_to.max(now.0);
-            return Step::Idle;
+            self.elapsed = self.elapsed.max(now.0);
+            return WheelStep::Idle;
         };
         if start > now.0 {
-            self.turned_to = self.turned_to.max(now.0);
-            return Step::Later(Millis(start));
+            self.elapsed = self.elapsed.max(now.0);
+            return WheelStep::Later(Millis(start));
         }
-        self.turned_to = self.turned_to.max(start);
+        self.elapsed = self.elapsed.max(start);
         let entry = self.heads[level][slot];
         self.remove(links, entry);
-        // An entry's time may have moved on since it was put in: then it goes back, further out.
-        if links.due(entry).0 <= self.turned_to {
-            return Step::Due(entry);
+        // An entry whose deadline has moved since its insertion is inserted again.
+        if links.deadline(entry).0 <= self.elapsed {
+            return WheelStep::Expired(entry);
         }
         self.insert(links, entry);
-        Step::Moved
+        WheelStep::Moved
     }
 
     /// Visits every entry, in no particular order.
-    pub fn for_each(&self, links: &impl Links, mut visit: impl FnMut(u32)) {
+    pub fn for_each(&self, links: &impl WheelLinks, mut visit: impl FnMut(u32)) {
         for head in self.heads.iter().flatten() {
             let mut entry = *head;
             while entry != NONE {
@@ -155,16 +154,16 @@ impl Wheel {
         }
     }
 
-    /// The time of the first slot that has entries: nothing is due before it.
+    /// The time of the first slot that has entries: no entry expires before it.
     #[must_use]
     pub fn next(&self) -> Option<Millis> {
         self.next_slot().map(|(_, _, start)| Millis(start))
     }
 
-    /// The occupied slot that comes up first: its level, its number, and when it begins.
+    /// The first occupied slot: its level, its number, and when it begins.
     fn next_slot(&self) -> Option<(usize, usize, u64)> {
-        // A slot of a higher level that is being emptied begins in the past, so it goes before any slot
-        // of a lower level that its entries moved to.
+        // A slot of a higher level that is being emptied begins in the past, so it comes before any slot of a lower
+        // level to which its entries moved.
         (0..LEVELS).filter_map(|level| self.first_of(level)).min_by_key(|(_, _, start)| *start)
     }
 
@@ -173,19 +172,19 @@ impl Wheel {
         if occupied == 0 {
             return None;
         }
-        let here = slot_of(level, self.turned_to);
+        let here = slot_of(level, self.elapsed);
         let ahead = occupied.rotate_right(u32::try_from(here).unwrap_or(0)).trailing_zeros() as usize;
         let slot = (here + ahead) % SLOTS;
         let span = 1_u64 << (SLOT_BITS as usize * level);
-        let turn = span << SLOT_BITS;
-        let start = (self.turned_to & !(turn - 1)) + slot as u64 * span;
-        // Only the top level can wrap round: its far end is past the end of its own turn.
-        Some((level, slot, if slot < here { start + turn } else { start }))
+        let rotation = span << SLOT_BITS;
+        let start = (self.elapsed & !(rotation - 1)) + slot as u64 * span;
+        // Only the top level can wrap around: its last slot is past the end of its own rotation.
+        Some((level, slot, if slot < here { start + rotation } else { start }))
     }
 }
 
-fn level_of(turned_to: u64, due: u64) -> usize {
-    let differing = (turned_to ^ due) | 1;
+fn level_of(elapsed: u64, deadline: u64) -> usize {
+    let differing = (elapsed ^ deadline) | 1;
     ((differing.ilog2() / SLOT_BITS) as usize).min(LEVELS - 1)
 }
 
@@ -209,10 +208,10 @@ mod tests {
     use std::collections::BTreeMap;
 
     #[derive(Default)]
-    struct Entries(BTreeMap<u32, (u64, u32, u32)>);
+    struct WheelEntries(BTreeMap<u32, (u64, u32, u32)>);
 
-    impl Links for Entries {
-        fn due(&self, entry: u32) -> Millis {
+    impl WheelLinks for WheelEntries {
+        fn deadline(&self, entry: u32) -> Millis {
             Millis(self.0[&entry].0)
         }
         fn links(&self, entry: u32) -> (u32, u32) {
@@ -224,17 +223,17 @@ mod tests {
         }
     }
 
-    fn drain(wheel: &mut Wheel, entries: &mut Entries, now: u64) -> Vec<u32> {
+    fn drain(wheel: &mut Wheel, entries: &mut WheelEntries, now: u64) -> Vec<u32> {
         let mut due = Vec::new();
         for _ in 0..1_000_000 {
             match wheel.step(entries, Millis(now)) {
-                Step::Due(entry) => due.push(entry),
-                Step::Moved => {}
-                Step::Later(at) => {
+                WheelStep::Expired(entry) => due.push(entry),
+                WheelStep::Moved => {}
+                WheelStep::Later(at) => {
                     assert!(at.0 > now);
                     break;
                 }
-                Step::Idle => break,
+                WheelStep::Idle => break,
             }
         }
         due.sort_unstable();
@@ -242,9 +241,9 @@ mod tests {
     }
 
     #[test]
-    fn entries_come_out_when_due_and_not_before() {
+    fn entries_expire_at_their_deadlines_and_not_before() {
         let mut wheel = Wheel::default();
-        let mut entries = Entries::default();
+        let mut entries = WheelEntries::default();
         for (entry, due) in [(1, 1), (2, 64), (3, 65), (4, 5_000), (5, 86_400_000), (6, 400_000_000_000)] {
             entries.0.insert(entry, (due, 0, 0));
             wheel.insert(&mut entries, entry);
@@ -261,13 +260,13 @@ mod tests {
     }
 
     proptest! {
-        /// Against a sorted list, which cannot be wrong.
+        /// A sorted list is simple enough to be right.
         #[test]
         fn the_wheel_agrees_with_a_sorted_list(
             steps in proptest::collection::vec((0u8..4, 0u32..200, 0u32..26), 1..400)
         ) {
             let mut wheel = Wheel::default();
-            let mut entries = Entries::default();
+            let mut entries = WheelEntries::default();
             let mut model: BTreeMap<u32, u64> = BTreeMap::new();
             let mut now = 0;
             let mut next_name = 1;
@@ -287,7 +286,7 @@ mod tests {
                             wheel.remove(&mut entries, name);
                             model.remove(&name);
                         } else {
-                            // A deadline moves out without the wheel being told.
+                            // A deadline moves out without a call of the wheel.
                             entries.0.get_mut(&name).unwrap().0 = due + span;
                             model.insert(name, due + span);
                         }

@@ -6,9 +6,9 @@ use redis_module::raw;
 
 use super::context::Ctx;
 
-/// A function of the server that [`require_all`] has seen; one that it does not ask for does not compile.
-/// The table of functions is written once, while the module is loaded; reading it and calling from it are
-/// unsafe together.
+/// A function of the server that [`require_all`] has checked; the name of any other function does not compile. The table
+/// of functions is written once, while the module is loaded. Reading the table and calling the function are both
+/// unsafe.
 macro_rules! server {
     ($name:ident) => {{
         let () = $crate::ffi::api::required::$name;
@@ -17,17 +17,16 @@ macro_rules! server {
 }
 pub(crate) use server;
 
-/// Asks for functions of the server, by name.
+/// Declares the functions of the server that the module needs.
 macro_rules! require {
     ($($name:ident)*) => {
-        /// The functions that [`require_all`] asks for.
+        /// The functions that [`require_all`] checks.
         #[allow(non_upper_case_globals, reason = "the server's names")]
         pub(crate) mod required {
             $(pub(crate) const $name: () = ();)*
         }
 
-        /// Whether the functions are there without which the module does not load. The first that is missing
-        /// is named.
+        /// Checks that the server has every function the module needs. The error is the name of the first missing one.
         pub(crate) fn require_all() -> Result<(), &'static str> {
             // SAFETY: the table of functions was written just before, by the server's own code.
             $(if unsafe { raw::$name }.is_none() { return Err(stringify!($name)); })*
@@ -60,9 +59,9 @@ require! {
     RedisModule_SubscribeToServerEvent
 }
 
-/// The server's word for success.
+/// The server's status for success.
 pub(super) const OK: c_int = raw::REDISMODULE_OK as c_int;
-/// The server's word for failure.
+/// The server's status for failure.
 pub(super) const ERR: c_int = raw::REDISMODULE_ERR as c_int;
 
 /// The version of the server, as one number: 7.0.15 is 0x07000f.
@@ -71,7 +70,7 @@ pub(crate) fn server_version() -> Option<u32> {
     unsafe { raw::RedisModule_GetServerVersion.map(|version| version().cast_unsigned()) }
 }
 
-/// Says how the module behaves: it checks what it reads, and it announces changed keys itself.
+/// Sets the module's options: it handles I/O errors, and signals changed keys itself.
 pub(crate) fn options(ctx: Ctx<'_>) {
     let options =
         raw::REDISMODULE_OPTIONS_HANDLE_IO_ERRORS | raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED;

@@ -1,4 +1,4 @@
-//! The arguments of a call, as the server passes them. What they mean is read in `redlock_core::grammar`.
+//! The arguments of a call, as the server passes them. `redlock_core::grammar` parses them.
 
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
@@ -7,33 +7,33 @@ use redis_module::raw;
 
 use super::convert::bytes;
 
-/// A command with at most so many arguments needs no allocation for them.
+/// The largest number of arguments that need no allocation.
 const USUAL_ARGS: usize = 8;
 
-/// The arguments of a call, for its length. Of a command the first is its name.
-pub(crate) struct Args<'a> {
+/// The arguments of a call, valid until it returns. The first argument of a command is its name.
+pub(crate) struct CallArgs<'a> {
     raw: &'a [*mut raw::RedisModuleString],
     bytes: &'a [&'a [u8]],
 }
 
-impl<'a> Args<'a> {
+impl<'a> CallArgs<'a> {
     /// All arguments.
     pub(crate) fn all(&self) -> &'a [&'a [u8]] {
         self.bytes
     }
 
-    /// One argument; empty if there is none.
+    /// One argument; empty if it does not exist.
     pub(crate) fn arg(&self, number: usize) -> &'a [u8] {
         self.bytes.get(number).copied().unwrap_or(&[])
     }
 
-    /// One argument as the server has it; the name if there is none.
+    /// One argument as a string of the server; the first argument if it does not exist.
     pub(super) fn raw(&self, number: usize) -> *mut raw::RedisModuleString {
         self.raw.get(number).copied().unwrap_or(self.raw[0])
     }
 
-    /// Reads the arguments of a call by the server from the one with number `first` on. Those before it, which
-    /// are known, are left empty: each argument takes a call.
+    /// Reads the arguments of a call from index `first` on. The arguments before it stay empty: the caller knows them,
+    /// and each read costs a call of the server.
     ///
     /// # Safety
     /// `argv` must point to `argc` valid strings that live until `run` returns.
@@ -42,7 +42,7 @@ impl<'a> Args<'a> {
         argv: *mut *mut raw::RedisModuleString,
         argc: c_int,
         first: usize,
-        run: impl FnOnce(&Args<'_>) -> R,
+        run: impl FnOnce(&CallArgs<'_>) -> R,
     ) -> R {
         let count = usize::try_from(argc).unwrap_or(0);
         // SAFETY: as the caller promises; a null pointer has no arguments.
@@ -56,10 +56,10 @@ impl<'a> Args<'a> {
             }
             // SAFETY: as many slots as there are arguments were just written.
             let bytes = unsafe { std::slice::from_raw_parts(usual.as_ptr().cast::<&[u8]>(), raw.len()) };
-            run(&Args { raw, bytes })
+            run(&CallArgs { raw, bytes })
         } else {
             let all: Vec<&[u8]> = raw.iter().map(read).collect();
-            run(&Args { raw, bytes: &all })
+            run(&CallArgs { raw, bytes: &all })
         }
     }
 }

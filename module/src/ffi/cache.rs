@@ -1,6 +1,6 @@
-//! A hint to the processor.
+//! Prefetch hints for the processor's cache.
 
-/// Says that a value will be wanted soon. Nothing happens where the processor takes no hints.
+/// Prefetches a value that the caller reads soon. Does nothing on processors other than x86-64.
 pub(crate) fn fetch_soon<T>(value: &T) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a hint reads nothing that the program sees, and the address is that of a live value.

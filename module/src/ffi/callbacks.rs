@@ -1,5 +1,5 @@
-//! The guard around every call from the server into the module, and the first of these calls. No panic passes: it
-//! would take the server down.
+//! The guard around every call from the server into the module, and the function that loads the module. The guard stops
+//! every panic: it would crash the server.
 
 use std::any::Any;
 use std::ffi::c_int;
@@ -8,14 +8,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use redis_module::raw;
 
 use super::api::{ERR, OK};
-use super::args::Args;
+use super::args::CallArgs;
 use super::context::Ctx;
 use super::log::{Level, log_line};
 use crate::load;
 
-/// Runs `body`, the module's part of every call by the server. A panic becomes `None` and a line in the log, and
-/// `errno` is afterwards what it was before: Redis 7.0 reads `errno` after it has told modules that loading failed,
-/// and takes `ENOENT` for "there is no file".
+/// Runs `body`, the module's part of every call by the server. A panic becomes `None` and a line in the log. `errno` has
+/// the same value before and after: Redis 7.0 reads `errno` after it has notified modules of a failed load, and takes
+/// `ENOENT` for a missing file.
 #[inline]
 pub(super) fn guarded<R>(what: &str, body: impl FnOnce() -> R) -> Option<R> {
     let errno = errno::errno();
@@ -33,15 +33,15 @@ pub(super) fn guarded<R>(what: &str, body: impl FnOnce() -> R) -> Option<R> {
 
 #[cold]
 fn log_panic(what: &str, panic: &(dyn Any + Send)) {
-    let said = panic
+    let message = panic
         .downcast_ref::<&str>()
         .copied()
         .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
         .unwrap_or("unknown");
-    log_line(Level::Warning, &format!("internal error in {what}: {said}"));
+    log_line(Level::Warning, &format!("internal error in {what}: {message}"));
 }
 
-/// The server loads the module.
+/// Loads the module; the server calls it.
 ///
 /// # Safety
 /// Called by the server only.
@@ -52,7 +52,7 @@ pub(crate) unsafe extern "C" fn RedisModule_OnLoad(
     argc: c_int,
 ) -> c_int {
     // SAFETY: the server's context and the module's arguments are alive until this function returns.
-    // Nothing allocates before the table of functions is there: the allocator is in it.
+    // Nothing allocates before `Export_RedisModule_Init` has filled the table of functions: the allocator is in it.
     unsafe {
         if raw::Export_RedisModule_Init(
             ctx,
@@ -64,7 +64,7 @@ pub(crate) unsafe extern "C" fn RedisModule_OnLoad(
             return ERR;
         }
         let ctx = Ctx::new(ctx);
-        match guarded("loading", || Args::read(argv, argc, 0, |args| load::load(ctx, args.all()))) {
+        match guarded("loading", || CallArgs::read(argv, argc, 0, |args| load::load(ctx, args.all()))) {
             Some(Ok(())) => OK,
             Some(Err(why)) => {
                 ctx.log(Level::Warning, &format!("not loaded: {why}"));

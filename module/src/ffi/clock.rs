@@ -1,4 +1,4 @@
-//! The two monotonic clocks of the machine, read as the core wants them.
+//! The node's clock, from the two monotonic clocks of the machine.
 
 use redlock_core::{Millis, NodeClock, SlowClock};
 
@@ -6,18 +6,18 @@ use redlock_core::{Millis, NodeClock, SlowClock};
 pub(crate) struct MachineClock {
     slow: SlowClock,
     seen: Millis,
-    /// How far the rough clock may be behind.
-    rough_error_us: u64,
+    /// The largest lag of the coarse clock, in microseconds.
+    coarse_error_us: u64,
 }
 
 impl MachineClock {
     /// A clock that starts now.
     pub(crate) fn start() -> Self {
         let slow = SlowClock::starting_at(monotonic_us(), raw_us());
-        Self { slow, seen: Millis::START, rough_error_us: rough_error_us() }
+        Self { slow, seen: Millis::START, coarse_error_us: coarse_error_us() }
     }
 
-    /// What [`latest`](NodeClock::latest) said last, without another reading.
+    /// The last result of [`latest`](NodeClock::latest), without another reading.
     pub(crate) fn seen(&self) -> Millis {
         self.seen
     }
@@ -34,8 +34,8 @@ impl NodeClock for MachineClock {
     }
 
     fn has_passed(&mut self, deadline: Millis) -> bool {
-        // The rough clock costs a third of an exact one, and nearly every deadline is far away.
-        let at_most = self.slow.at_most(rough_us() + self.rough_error_us);
+        // The coarse clock costs a third of an exact one, and nearly every deadline is far away.
+        let at_most = self.slow.at_most(coarse_us() + self.coarse_error_us);
         deadline <= at_most && deadline <= self.proven()
     }
 }
@@ -44,7 +44,7 @@ fn monotonic_us() -> u64 {
     read_us(libc::CLOCK_MONOTONIC)
 }
 
-/// The crystal's own rate, which no time daemon bends. Other systems have one monotonic clock.
+/// The clock of the crystal, which no time daemon slews. Systems other than Linux have one monotonic clock.
 fn raw_us() -> u64 {
     #[cfg(target_os = "linux")]
     let id = libc::CLOCK_MONOTONIC_RAW;
@@ -54,23 +54,23 @@ fn raw_us() -> u64 {
 }
 
 /// The monotonic clock as of the kernel's last tick.
-fn rough_us() -> u64 {
-    read_us(ROUGH)
+fn coarse_us() -> u64 {
+    read_us(COARSE)
 }
 
-/// The time between two ticks. Should a tick come later than that, a deadline seems further away than it
-/// is, and a lock is held longer.
-fn rough_error_us() -> u64 {
+/// The time between two ticks, in microseconds. If a tick is late, a deadline seems further away than it is, and a lock
+/// is held longer.
+fn coarse_error_us() -> u64 {
     let mut tick = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `tick` is a valid timespec that outlives the call.
-    unsafe { libc::clock_getres(ROUGH, &raw mut tick) };
+    unsafe { libc::clock_getres(COARSE, &raw mut tick) };
     micros(tick)
 }
 
 #[cfg(target_os = "linux")]
-const ROUGH: libc::clockid_t = libc::CLOCK_MONOTONIC_COARSE;
+const COARSE: libc::clockid_t = libc::CLOCK_MONOTONIC_COARSE;
 #[cfg(not(target_os = "linux"))]
-const ROUGH: libc::clockid_t = libc::CLOCK_MONOTONIC;
+const COARSE: libc::clockid_t = libc::CLOCK_MONOTONIC;
 
 fn read_us(id: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };

@@ -16,13 +16,13 @@ pub(crate) fn commands(ctx: Ctx<'_>) -> Result<(), String> {
     COMMANDS.iter().try_for_each(|spec| command(ctx, spec))
 }
 
-/// Puts the commands into ACL categories, where the server lets modules do so (7.2; a category of our
-/// own: 7.4). Comes last: a category of our own stays behind if the load fails after it.
+/// Adds the commands to ACL categories, if the server supports it (7.2; a category of the module's own: 7.4). This is
+/// the last step of the load: the server keeps a category of a module whose load fails afterwards.
 pub(crate) fn acl_categories(ctx: Ctx<'_>) {
     // SAFETY: functions that older servers lack; the context is alive and strings outlive the calls.
     unsafe {
         let Some(set) = raw::RedisModule_SetCommandACLCategories else { return };
-        // A category that is there already, left behind by a failed load, serves as well.
+        // A category that a failed load has left behind is as good as a new one.
         let own = raw::RedisModule_AddACLCategory.map(|add| add(ctx.raw, c"redlock".as_ptr()));
         for spec in &COMMANDS {
             let name = text(spec.name);
@@ -53,7 +53,7 @@ fn command(ctx: Ctx<'_>, spec: &Spec) -> Result<(), String> {
     if command.is_null() {
         return Err(format!("the server refused the command {}", spec.name));
     }
-    let mut texts = Texts::default();
+    let mut texts = OwnedTexts::default();
     let mut key_specs = [key_spec(spec), empty_key_spec()];
     let mut args = arguments(spec.args, &mut texts);
     let version = raw::RedisModuleCommandInfoVersion {
@@ -78,17 +78,17 @@ fn command(ctx: Ctx<'_>, spec: &Spec) -> Result<(), String> {
     if done == OK { Ok(()) } else { Err(format!("the server refused the documentation of {}", spec.name)) }
 }
 
-/// Strings that must live until the server has copied them.
+/// Strings and arguments that must live until the server has copied them.
 #[derive(Default)]
-struct Texts {
+struct OwnedTexts {
     strings: Vec<CString>,
     blocks: Vec<Box<[raw::RedisModuleCommandArg]>>,
 }
 
-impl Texts {
+impl OwnedTexts {
     fn keep(&mut self, string: &str) -> *const c_char {
         let string = text(string);
-        // The bytes of a CString stay where they are when it moves.
+        // A move of a CString does not move its bytes.
         let start = string.as_ptr();
         self.strings.push(string);
         start
@@ -96,7 +96,7 @@ impl Texts {
 }
 
 /// Arguments in the server's form; the last one is empty and ends the list.
-fn arguments(args: &[Arg], texts: &mut Texts) -> Vec<raw::RedisModuleCommandArg> {
+fn arguments(args: &[Arg], texts: &mut OwnedTexts) -> Vec<raw::RedisModuleCommandArg> {
     let mut made: Vec<_> = args.iter().map(|arg| argument(arg, texts)).collect();
     made.push(raw::RedisModuleCommandArg {
         name: ptr::null(),
@@ -113,7 +113,7 @@ fn arguments(args: &[Arg], texts: &mut Texts) -> Vec<raw::RedisModuleCommandArg>
     made
 }
 
-fn argument(arg: &Arg, texts: &mut Texts) -> raw::RedisModuleCommandArg {
+fn argument(arg: &Arg, texts: &mut OwnedTexts) -> raw::RedisModuleCommandArg {
     let mut flags = raw::REDISMODULE_CMD_ARG_NONE;
     if arg.token.is_some() {
         flags |= raw::REDISMODULE_CMD_ARG_OPTIONAL;
@@ -147,7 +147,7 @@ fn argument(arg: &Arg, texts: &mut Texts) -> raw::RedisModuleCommandArg {
     }
 }
 
-/// What a command does to its keys, in the server's words.
+/// The access of a command to its keys, as flags of the server.
 pub(super) fn key_flags(access: Access) -> u32 {
     let read_write = raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_ACCESS;
     match access {

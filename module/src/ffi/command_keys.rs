@@ -1,14 +1,14 @@
-//! The keys of one command, and how its effects are handed on.
+//! The keys of one command, and the replication of its effects.
 
 use redis_module::raw;
 use redlock_core::durable::DurableState;
 use redlock_core::fence::Stripe;
 use redlock_core::grammar::Keys;
 use redlock_core::table::Database;
-use redlock_core::{Effect, Fault, Keyspace, LockId, Occupant};
+use redlock_core::{Effect, Fault, KeyState, Keyspace, LockId};
 
 use super::api::server;
-use super::args::Args;
+use super::args::CallArgs;
 use super::context::Ctx;
 use super::keys::{Intent, OpenKey};
 use super::replication::{ReplicationTarget, replicate_effect};
@@ -22,21 +22,21 @@ pub(crate) struct KeyContext<'a> {
     pub(crate) replication_target: ReplicationTarget,
 }
 
-/// The only key of a command, as of most.
-pub(crate) struct OneKey<'a> {
+/// The key of a command that has one key, as most commands do.
+pub(crate) struct CommandKey<'a> {
     context: KeyContext<'a>,
     raw_name: *mut raw::RedisModuleString,
     name: &'a [u8],
-    /// Where it is known: finding it takes a while, and most commands need it not at all.
+    /// The stripe of the key, if the caller knows it. To compute it takes time, and most commands do not need it.
     stripe: Option<Stripe>,
     open: OpenKey,
 }
 
-impl<'a> OneKey<'a> {
+impl<'a> CommandKey<'a> {
     /// Opens the key that is an argument of the command.
     pub(crate) fn open(
         context: KeyContext<'a>,
-        args: &Args<'a>,
+        args: &CallArgs<'a>,
         arg: usize,
         stripe: Option<Stripe>,
         intent: Intent,
@@ -47,15 +47,15 @@ impl<'a> OneKey<'a> {
         Self { context, raw_name, name: args.arg(arg), stripe, open }
     }
 
-    /// Tells watchers and caches that the key has changed. The module says so itself, because a refused
-    /// command opens its key for writing and yet changes nothing.
+    /// Signals to `WATCH` and to client-side caches that the key has changed. The module does it itself, because a
+    /// refused command opens its key for writing and changes nothing.
     fn changed(&self) {
         // SAFETY: the context is alive, the name valid.
         unsafe { server!(RedisModule_SignalModifiedKey)(self.context.ctx.raw, self.raw_name) };
     }
 }
 
-impl Keyspace for OneKey<'_> {
+impl Keyspace for CommandKey<'_> {
     fn count(&self) -> usize {
         1
     }
@@ -66,7 +66,7 @@ impl Keyspace for OneKey<'_> {
 
     fn connection(&self) -> Option<u64> {
         let ctx = self.context.ctx;
-        // A script runs as a client of its own.
+        // A script runs with a client of its own, so the connection is unknown.
         (!ctx.flags().is_script()).then(|| ctx.connection())
     }
 
@@ -78,8 +78,8 @@ impl Keyspace for OneKey<'_> {
         self.stripe.unwrap_or_else(|| Stripe::of(self.name))
     }
 
-    fn occupant(&self, _: usize) -> Occupant {
-        self.open.occupant()
+    fn key_state(&self, _: usize) -> KeyState {
+        self.open.key_state()
     }
 
     fn put(&mut self, _: usize, lock: LockId) -> Option<LockId> {
@@ -99,36 +99,36 @@ impl Keyspace for OneKey<'_> {
     }
 
     fn replicate(&mut self, effect: Effect<'_>) {
-        if let Effect::Prolonged { .. } = effect {
+        if let Effect::Extended { .. } = effect {
             self.changed();
         }
         let ctx = self.context.ctx;
         match (self.context.replication_target, effect) {
             (ReplicationTarget::Absent, Effect::Dataset { .. }) => {}
-            // With nobody there to hear it, this only counts the change towards the next save.
+            // Nothing receives it; the call only counts the change towards the next save.
             (ReplicationTarget::Absent, _) | (_, Effect::Released) => ctx.replicate_verbatim(),
             (ReplicationTarget::Present, effect) => replicate_effect(ctx, effect, |_| self.raw_name),
         }
     }
 }
 
-/// The keys of a command that counts them.
-pub(crate) struct ManyKeys<'a> {
+/// The keys of a command that has several keys.
+pub(crate) struct CommandKeys<'a> {
     context: KeyContext<'a>,
-    keys: Vec<OneKey<'a>>,
-    /// The command itself was handed on; once is enough, however many keys it has.
-    is_handed_on: bool,
+    keys: Vec<CommandKey<'a>>,
+    /// The command was replicated verbatim: once for all its keys.
+    is_replicated: bool,
 }
 
-impl<'a> ManyKeys<'a> {
+impl<'a> CommandKeys<'a> {
     /// Opens the keys of a command.
-    pub(crate) fn open(context: KeyContext<'a>, args: &Args<'a>, keys: &Keys, intent: Intent) -> Self {
-        let open = |arg| OneKey::open(context, args, arg, None, intent);
-        Self { context, keys: keys.words().map(open).collect(), is_handed_on: false }
+    pub(crate) fn open(context: KeyContext<'a>, args: &CallArgs<'a>, keys: &Keys, intent: Intent) -> Self {
+        let open = |arg| CommandKey::open(context, args, arg, None, intent);
+        Self { context, keys: keys.words().map(open).collect(), is_replicated: false }
     }
 }
 
-impl Keyspace for ManyKeys<'_> {
+impl Keyspace for CommandKeys<'_> {
     fn count(&self) -> usize {
         self.keys.len()
     }
@@ -138,7 +138,7 @@ impl Keyspace for ManyKeys<'_> {
     }
 
     fn connection(&self) -> Option<u64> {
-        self.keys.first().and_then(OneKey::connection)
+        self.keys.first().and_then(CommandKey::connection)
     }
 
     fn name(&self, key: usize) -> &[u8] {
@@ -149,8 +149,8 @@ impl Keyspace for ManyKeys<'_> {
         self.keys[key].stripe(0)
     }
 
-    fn occupant(&self, key: usize) -> Occupant {
-        self.keys[key].open.occupant()
+    fn key_state(&self, key: usize) -> KeyState {
+        self.keys[key].open.key_state()
     }
 
     fn put(&mut self, key: usize, lock: LockId) -> Option<LockId> {
@@ -166,13 +166,13 @@ impl Keyspace for ManyKeys<'_> {
     }
 
     fn replicate(&mut self, effect: Effect<'_>) {
-        if let Effect::Prolonged { key, .. } = effect {
+        if let Effect::Extended { key, .. } = effect {
             self.keys[key].changed();
         }
         match (self.context.replication_target, effect) {
             (ReplicationTarget::Absent, Effect::Dataset { .. }) => {}
             (ReplicationTarget::Absent, _) | (_, Effect::Released) => {
-                if !std::mem::replace(&mut self.is_handed_on, true) {
+                if !std::mem::replace(&mut self.is_replicated, true) {
                     self.context.ctx.replicate_verbatim();
                 }
             }

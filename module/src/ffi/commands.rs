@@ -7,19 +7,19 @@ use redlock_contract::commands::Verb;
 use redlock_core::grammar::counted_keys;
 
 use super::api::OK;
-use super::args::Args;
+use super::args::CallArgs;
 use super::callbacks::guarded;
 use super::command_info::key_flags;
 use super::context::Ctx;
 use super::reply::reply;
-use crate::commands::{self, Command};
-use crate::state::State;
+use crate::commands::{self, CommandFn};
+use crate::state::ModuleState;
 
-/// Runs a command. Compiled for each of them, so that what is known of one costs nothing when it runs.
+/// Runs a command. The compiler makes one copy for each command, so its constants cost nothing at run time.
 #[inline]
 unsafe fn command(
     verb: Verb,
-    run: impl Command,
+    run: impl CommandFn,
     ctx: *mut raw::RedisModuleCtx,
     argv: *mut *mut raw::RedisModuleString,
     argc: c_int,
@@ -28,18 +28,22 @@ unsafe fn command(
     let ctx = unsafe { Ctx::new(ctx) };
     if verb.counts_its_keys() && ctx.asks_for_keys() {
         // SAFETY: so are its arguments.
-        guarded("finding keys", || unsafe { Args::read(argv, argc, 1, |args| tell_keys(ctx, verb, args)) });
+        guarded("finding keys", || unsafe {
+            CallArgs::read(argv, argc, 1, |args| report_keys(ctx, verb, args))
+        });
         return OK;
     }
     // SAFETY: so are its arguments.
-    let answer =
-        guarded(verb.name(), || unsafe { Args::read(argv, argc, 1, |args| commands::run(ctx, args, run)) });
-    // The reply comes last and cannot fail, so a command is answered exactly once.
+    let answer = guarded(verb.name(), || unsafe {
+        CallArgs::read(argv, argc, 1, |args| commands::run(ctx, args, run))
+    });
+    // The reply comes last and cannot fail, so every command gets exactly one reply.
     reply(ctx, answer);
     OK
 }
 
-fn tell_keys(ctx: Ctx<'_>, verb: Verb, args: &Args<'_>) {
+/// Reports which arguments of a command are keys.
+fn report_keys(ctx: Ctx<'_>, verb: Verb, args: &CallArgs<'_>) {
     let flags = key_flags(verb.spec().access);
     for arg in counted_keys(args.all()).unwrap_or(0..0) {
         ctx.key_is_at(arg, flags);
@@ -50,7 +54,7 @@ macro_rules! commands {
     ($($function:ident => $verb:ident),* $(,)?) => {
         $(unsafe extern "C" fn $function(ctx: *mut raw::RedisModuleCtx, argv: *mut *mut raw::RedisModuleString, argc: c_int) -> c_int {
             // SAFETY: called by the server with a live context and its arguments.
-            unsafe { command(Verb::$verb, State::$function, ctx, argv, argc) }
+            unsafe { command(Verb::$verb, ModuleState::$function, ctx, argv, argc) }
         })*
 
         /// The function that the server calls for a command.

@@ -1,4 +1,4 @@
-//! Data that belongs to the server's main thread.
+//! Data that only the server's main thread uses.
 
 use std::cell::{Cell, RefCell};
 
@@ -19,13 +19,12 @@ fn on_main_thread() -> bool {
     IS_MAIN.get()
 }
 
-/// A cell that only the main thread can open, or whoever has the server's lock.
+/// A cell that only the main thread can open, or a thread that holds the server's global lock.
 pub(crate) struct Confined<T>(RefCell<Option<T>>);
 
-// SAFETY: `with` gives access on one thread only, the one that loaded the module, and `during` only in
-// a call that came with a context: the server makes them one at a time, under its global lock, which the
-// main thread has whenever it calls the module. A forked child inherits that thread and a copy of the data
-// of its own.
+// SAFETY: `with` gives access on one thread only, the one that loaded the module. `during` gives access only in a call
+// with a context: the server makes such calls one at a time, under its global lock, which the main thread holds whenever
+// it calls the module. A forked child inherits that thread and has its own copy of the data.
 unsafe impl<T> Sync for Confined<T> {}
 
 impl<T> Confined<T> {
@@ -47,8 +46,8 @@ impl<T> Confined<T> {
         if on_main_thread() { self.open(run) } else { None }
     }
 
-    /// Opens the cell in a call of the server; `None` as above. The context says what `with` has to ask the
-    /// thread for.
+    /// Opens the cell in a call of the server; `None` as above. The context proves what `with` has to check: that no other
+    /// thread is in the module.
     #[inline]
     pub(crate) fn during<R>(&self, _: Ctx<'_>, run: impl FnOnce(&mut T) -> R) -> Option<R> {
         self.open(run)

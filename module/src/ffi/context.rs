@@ -1,4 +1,4 @@
-//! The context of one call by the server: what the module asks it and tells it.
+//! The context of one call by the server.
 
 use std::ffi::{CStr, c_int};
 use std::marker::PhantomData;
@@ -9,7 +9,7 @@ use super::api::{OK, server};
 use super::convert::OwnedText;
 use super::log::{self, Level};
 
-/// Where a command comes from and what the server is doing, as far as it matters.
+/// The context flags: the source of a command and the state of the server.
 pub(crate) struct ContextFlags(c_int);
 
 impl ContextFlags {
@@ -62,20 +62,20 @@ impl Ctx<'_> {
         log::log(self.raw, level, line);
     }
 
-    /// Says something on a channel.
+    /// Publishes a message on a channel.
     pub(crate) fn publish(self, channel: &[u8], message: &[u8]) {
         let (channel, message) = (OwnedText::new(self, channel), OwnedText::new(self, message));
         // SAFETY: the context is alive, both strings are valid and outlive the call.
         unsafe { server!(RedisModule_PublishMessage)(self.raw, channel.raw, message.raw) };
     }
 
-    /// Whether the server only wants to know which arguments of a command are keys.
+    /// Whether the server only asks which arguments of a command are keys.
     pub(super) fn asks_for_keys(self) -> bool {
         // SAFETY: the context is alive.
         unsafe { server!(RedisModule_IsKeysPositionRequest)(self.raw) != 0 }
     }
 
-    /// Tells the server that an argument of the command is a key, and what happens to it.
+    /// Reports to the server that an argument of the command is a key, and how the command accesses it.
     pub(super) fn key_is_at(self, position: usize, flags: u32) {
         // SAFETY: the context is alive, and that of a request for the keys.
         unsafe {
@@ -96,7 +96,7 @@ impl Ctx<'_> {
         unsafe { server!(RedisModule_GetSelectedDb)(self.raw) }
     }
 
-    /// Goes on in another database; false if there is none with this number.
+    /// Selects a database. Returns false if it does not exist.
     pub(crate) fn select(self, database: u16) -> bool {
         // SAFETY: the context is alive.
         unsafe { server!(RedisModule_SelectDb)(self.raw, c_int::from(database)) == OK }
@@ -107,14 +107,14 @@ impl Ctx<'_> {
         ContextFlags(unsafe { server!(RedisModule_GetContextFlags)(self.raw) })
     }
 
-    /// Hands the command on to replicas and the AOF as it came.
+    /// Sends the command to replicas and the AOF as the client sent it.
     pub(crate) fn replicate_verbatim(self) {
         // SAFETY: the context is alive.
         unsafe { server!(RedisModule_ReplicateVerbatim)(self.raw) };
     }
 
-    /// Whether the server holds writes back at present: during `CLIENT PAUSE` and failovers. A change
-    /// that is replicated then stops the server.
+    /// Whether the server pauses writes at present, during `CLIENT PAUSE` and failovers. A change that is replicated then
+    /// stops the server.
     pub(crate) fn is_paused(self) -> bool {
         // SAFETY: takes nothing.
         unsafe { server!(RedisModule_AvoidReplicaTraffic)() != 0 }
@@ -122,13 +122,13 @@ impl Ctx<'_> {
 
     /// Whether the server has replicas, or keeps a backlog for one that may come back.
     pub(crate) fn has_replicas(self) -> bool {
-        // What cannot be read counts as yes: then effects are sent in vain, never missed.
+        // A field that cannot be read counts as yes: an effect may be sent to no receiver, but is never missing.
         self.info(c"replication", [c"connected_slaves", c"repl_backlog_active"])
             .into_iter()
             .any(|value| value.is_none_or(|value| value > 0))
     }
 
-    /// The value of a setting of the server; empty if it has none of that name.
+    /// The value of a setting of the server; empty if the setting does not exist.
     pub(crate) fn setting(self, name: &CStr) -> String {
         // SAFETY: the context is alive, the strings end with NUL; the text is copied before the reply is
         // freed, once.
@@ -154,12 +154,12 @@ impl Ctx<'_> {
         }
     }
 
-    /// Whether the server may throw away keys without a TTL of its own, and so locks, to make room.
+    /// Whether the server may evict keys without a TTL of their own, and so locks.
     pub(crate) fn may_evict_locks(self) -> bool {
         self.setting(c"maxmemory-policy").starts_with("allkeys")
     }
 
-    /// Numbers that `INFO` tells; `None` for each that it does not.
+    /// Numeric fields of `INFO`; `None` for a field that does not exist.
     fn info<const N: usize>(self, section: &CStr, fields: [&CStr; N]) -> [Option<u64>; N] {
         // SAFETY: the context is alive, the names end with NUL; the information is freed once, by the server
         // that made it, after the last look at it.

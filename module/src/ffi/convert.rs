@@ -1,4 +1,4 @@
-//! Strings and numbers, as the server has them and as Rust has them.
+//! Conversions of strings and numbers between the server and Rust.
 
 use std::ffi::{CString, c_longlong};
 
@@ -7,7 +7,7 @@ use redis_module::raw;
 use super::api::server;
 use super::context::Ctx;
 
-/// A string that the module has made.
+/// A string of the server that the module has created.
 pub(super) struct OwnedText<'a> {
     ctx: Ctx<'a>,
     pub(super) raw: *mut raw::RedisModuleString,
@@ -39,7 +39,7 @@ pub(super) unsafe fn bytes<'a>(string: *const raw::RedisModuleString) -> &'a [u8
     if start.is_null() {
         return &[];
     }
-    // SAFETY: the server says that so many bytes are there, for as long as the string is.
+    // SAFETY: the server returns the start and the length; both are valid as long as the string.
     unsafe { std::slice::from_raw_parts(start.cast(), len) }
 }
 

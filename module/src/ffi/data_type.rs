@@ -1,4 +1,4 @@
-//! The type of lock keys: how the server saves, loads, measures and frees their values.
+//! The data type of lock keys: callbacks to save, load, measure and free their values.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -26,7 +26,8 @@ pub(super) fn lock_type() -> *mut raw::RedisModuleType {
     LOCK_TYPE.load(Ordering::Relaxed)
 }
 
-/// Registers the type of lock keys. There is no `copy`: two keys with one owner would be no lock.
+/// Registers the type of lock keys. It has no `copy` callback: a copied lock would be a second lock with the same owner
+/// and fence.
 pub(crate) fn data_type(ctx: Ctx<'_>) -> Result<(), String> {
     let mut methods = raw::RedisModuleTypeMethods {
         version: raw::REDISMODULE_TYPE_METHOD_VERSION.into(),
@@ -37,7 +38,7 @@ pub(crate) fn data_type(ctx: Ctx<'_>) -> Result<(), String> {
         digest: Some(digest),
         free: Some(free),
         aux_load: Some(aux_load),
-        // Servers up to 7.0 know the first, later ones prefer the second.
+        // Servers up to 7.0 use the first, later ones prefer the second.
         aux_save: Some(aux_save),
         aux_save2: Some(aux_save_if_any),
         aux_save_triggers: raw::REDISMODULE_AUX_BEFORE_RDB as c_int,
@@ -61,7 +62,7 @@ pub(crate) fn data_type(ctx: Ctx<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// A lock's name as the server keeps it: where a pointer would be, there is a number.
+/// The value of a lock's key: the number of the lock in place of a pointer.
 pub(super) fn value_of_lock(lock: LockId) -> *mut c_void {
     ptr::without_provenance_mut(lock.to_bits() as usize)
 }
@@ -71,7 +72,7 @@ pub(super) fn lock_of_value(value: *const c_void) -> Option<LockId> {
     u32::try_from(value.addr()).ok().filter(|bits| *bits != 0).map(LockId::from_bits)
 }
 
-/// The lock that is a key's value, if the value is of our type.
+/// The lock under a key, if its value is of the type of lock keys.
 ///
 /// # Safety
 /// `key` must be an open key or null.
@@ -112,7 +113,7 @@ unsafe extern "C" fn aof_rewrite(
     });
 }
 
-/// The one callback that the server may make on a background thread.
+/// The only callback that the server may call on a background thread.
 unsafe extern "C" fn free(value: *mut c_void) {
     guarded("freeing a lock", || lock_of_value(value).map(reclaim::note_freed));
 }
@@ -136,14 +137,14 @@ unsafe extern "C" fn digest(digest: *mut raw::RedisModuleDigest, value: *mut c_v
     });
 }
 
-/// What servers up to 7.0 call: something must be written.
+/// Saves the fences for servers up to 7.0, which need something to be written.
 unsafe extern "C" fn aux_save(io: *mut raw::RedisModuleIO, _: c_int) {
     // SAFETY: called by the server with a live handle.
     let io = unsafe { Io::new(io) };
     guarded("saving the fences", || persist::save_fences(io));
 }
 
-/// What later servers call: a dataset that never had a lock is left without a trace of the module.
+/// Saves the fences for later servers. A data set that never had a lock contains nothing of the module.
 unsafe extern "C" fn aux_save_if_any(io: *mut raw::RedisModuleIO, _: c_int) {
     // SAFETY: called by the server with a live handle.
     let io = unsafe { Io::new(io) };

@@ -1,4 +1,4 @@
-//! What the server tells the module: changes of the server, of connections and of keys.
+//! Subscriptions to events of the server, of connections and of keys.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
@@ -11,9 +11,9 @@ use super::convert::bytes;
 use super::info::info_section;
 use crate::{events, handoff, restart};
 
-/// Asks to be told what happens in the server.
+/// Subscribes to events of the server.
 pub(crate) fn subscriptions(ctx: Ctx<'_>) -> Result<(), String> {
-    // Each in its first version.
+    // Each event in its first version.
     for id in [
         raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED,
         raw::REDISMODULE_EVENT_LOADING,
@@ -31,7 +31,7 @@ pub(crate) fn subscriptions(ctx: Ctx<'_>) -> Result<(), String> {
     }
     // SAFETY: as above.
     unsafe {
-        // Of single keys only evictions: for more the server would pay at every `DEL` and `EXPIRE`.
+        // Of key events only evictions: more would cost the server time at every `DEL` and `EXPIRE`.
         let evictions = raw::REDISMODULE_NOTIFY_EVICTED;
         server!(RedisModule_SubscribeToKeyspaceEvents)(ctx.raw, evictions, Some(key_evicted));
         server!(RedisModule_RegisterInfoFunc)(ctx.raw, Some(info_section));
@@ -39,11 +39,11 @@ pub(crate) fn subscriptions(ctx: Ctx<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// Asks to be told of keys that go away and of connections that close.
+/// Subscribes to deleted keys and closed connections.
 pub(crate) fn subscriptions_for_waiters(ctx: Ctx<'_>) {
     let closings = raw::RedisModuleEvent { id: raw::REDISMODULE_EVENT_CLIENT_CHANGE, dataver: 1 };
     let savings = raw::RedisModuleEvent { id: raw::REDISMODULE_EVENT_PERSISTENCE, dataver: 1 };
-    // A key is free after `DEL`, `RENAME`, `MOVE` and their like, and when a plain client's lock runs out.
+    // A key is free after `DEL`, `RENAME`, `MOVE` and the like, and when a plain client's lock expires.
     let departures = raw::REDISMODULE_NOTIFY_GENERIC | raw::REDISMODULE_NOTIFY_EXPIRED;
     // SAFETY: the context is alive; the callbacks are functions.
     unsafe {

@@ -3,10 +3,10 @@
 use std::fs::File;
 use std::os::fd::AsRawFd;
 
-/// Locks a file for this process. False if another process has it.
+/// Locks a file for this process. Returns false if another process holds the lock.
 ///
-/// The lock belongs to the process alone: unlike one made with `flock` it is not shared with children that the
-/// server forks to save its data set and that may outlive it.
+/// The lock belongs to this process alone. A lock made with `flock` would be shared with children that the server forks
+/// to save its data set and that may outlive it.
 pub(crate) fn lock_file(file: &File) -> bool {
     let whole = libc::flock {
         l_type: libc::F_WRLCK as libc::c_short,

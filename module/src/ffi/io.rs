@@ -1,4 +1,4 @@
-//! Reading and writing the dataset.
+//! Reading and writing the data set.
 
 use std::ffi::c_void;
 use std::marker::PhantomData;
@@ -9,7 +9,7 @@ use redlock_core::image::LockImage;
 use super::api::server;
 use super::convert::{bytes, long};
 
-/// A dataset being loaded, saved or rewritten, for the length of one call.
+/// A data set that the server loads, saves or rewrites, valid for one call.
 #[derive(Clone, Copy)]
 pub(crate) struct Io<'a> {
     raw: *mut raw::RedisModuleIO,
@@ -63,7 +63,7 @@ impl<'a> Io<'a> {
         if start.is_null() {
             return None;
         }
-        // SAFETY: the server hands over a buffer of so many bytes, to be freed with its allocator.
+        // SAFETY: the server passes a buffer of `len` bytes, which the module frees with the server's allocator.
         let content = unsafe {
             let content = std::slice::from_raw_parts(start.cast::<u8>(), len).to_vec();
             server!(RedisModule_Free)(start.cast::<c_void>());
@@ -77,7 +77,7 @@ impl<'a> Io<'a> {
         unsafe { server!(RedisModule_IsIOError)(self.raw) == 0 }
     }
 
-    /// Writes a lock to the AOF as the command that brings it back.
+    /// Writes a lock to the AOF as the command that restores it.
     pub(super) fn emit_lock(self, key: *mut raw::RedisModuleString, lock: &LockImage) {
         // SAFETY: the handle is alive; `s` takes a string of the server, `b` bytes and their length, `l`
         // a long long, `c` a C string, in the order of the format.

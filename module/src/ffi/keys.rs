@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use redis_module::raw;
 use redlock_core::durable::DurableState;
 use redlock_core::table::Database;
-use redlock_core::{Effect, Fault, Keyspace, LockId, Occupant};
+use redlock_core::{Effect, Fault, KeyState, Keyspace, LockId};
 
 use super::api::server;
 use super::context::Ctx;
@@ -18,7 +18,7 @@ use crate::state_file;
 const READ: c_int = raw::REDISMODULE_READ as c_int;
 const READ_WRITE: c_int = (raw::REDISMODULE_READ | raw::REDISMODULE_WRITE) as c_int;
 
-/// What a command wants of its keys.
+/// How a caller uses a key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Intent {
     Look,
@@ -27,10 +27,10 @@ pub(crate) enum Intent {
 
 /// One open key.
 pub(super) struct OpenKey {
-    /// Null when a key that is not there was opened to look.
+    /// Null for a key that does not exist and was opened for reading.
     raw: *mut raw::RedisModuleKey,
-    /// Asked once: while the key is open nobody else changes it.
-    occupant: Occupant,
+    /// Read once: nothing else changes the key while it is open.
+    key_state: KeyState,
 }
 
 impl Drop for OpenKey {
@@ -49,35 +49,35 @@ impl OpenKey {
         // SAFETY: the context is alive, the name valid; the key is open from then on.
         unsafe {
             let raw = server!(RedisModule_OpenKey)(ctx.raw, name, mode);
-            Self { raw, occupant: occupant_of_key(raw) }
+            Self { raw, key_state: state_of_key(raw) }
         }
     }
 
-    pub(super) fn occupant(&self) -> Occupant {
-        self.occupant
+    pub(super) fn key_state(&self) -> KeyState {
+        self.key_state
     }
 
-    /// Puts a lock under the key; tells the lock that is gone by that.
+    /// Sets the key to a lock. Returns the lock that was there, if its value is freed.
     pub(super) fn put(&mut self, lock: LockId) -> Option<LockId> {
         let raw = self.raw;
-        self.replace(Occupant::Lock(lock), || {
+        self.replace(KeyState::Lock(lock), || {
             // SAFETY: the key is open for writing. The value is a number that only this module reads.
             unsafe { server!(RedisModule_ModuleTypeSetValue)(raw, lock_type(), value_of_lock(lock)) };
         })
     }
 
-    /// Deletes the key; tells the lock that is gone by that.
+    /// Deletes the key. Returns the lock that was there, if its value is freed.
     pub(super) fn delete(&mut self) -> Option<LockId> {
         let raw = self.raw;
-        self.replace(Occupant::Empty, || {
+        self.replace(KeyState::Empty, || {
             // SAFETY: the key is open for writing.
             unsafe { server!(RedisModule_DeleteKey)(raw) };
         })
     }
 
-    fn replace(&mut self, by: Occupant, change: impl FnOnce()) -> Option<LockId> {
-        match std::mem::replace(&mut self.occupant, by) {
-            Occupant::Lock(old) => remove_value(old, change),
+    fn replace(&mut self, by: KeyState, change: impl FnOnce()) -> Option<LockId> {
+        match std::mem::replace(&mut self.key_state, by) {
+            KeyState::Lock(old) => remove_value(old, change),
             _ => {
                 change();
                 None
@@ -86,19 +86,19 @@ impl OpenKey {
     }
 }
 
-/// What stands under a key.
+/// What the keyspace holds under a key.
 ///
 /// # Safety
 /// `key` must be an open key or null.
-unsafe fn occupant_of_key(key: *mut raw::RedisModuleKey) -> Occupant {
+unsafe fn state_of_key(key: *mut raw::RedisModuleKey) -> KeyState {
     // SAFETY: as the caller promises; null reads as empty.
     unsafe {
         let kind = server!(RedisModule_KeyType)(key);
         match kind.try_into().unwrap_or(raw::REDISMODULE_KEYTYPE_MODULE) {
-            raw::REDISMODULE_KEYTYPE_EMPTY => Occupant::Empty,
-            raw::REDISMODULE_KEYTYPE_STRING => Occupant::ForeignString,
-            raw::REDISMODULE_KEYTYPE_MODULE => lock_of_key(key).map_or(Occupant::OtherType, Occupant::Lock),
-            _ => Occupant::OtherType,
+            raw::REDISMODULE_KEYTYPE_EMPTY => KeyState::Empty,
+            raw::REDISMODULE_KEYTYPE_STRING => KeyState::ForeignString,
+            raw::REDISMODULE_KEYTYPE_MODULE => lock_of_key(key).map_or(KeyState::OtherType, KeyState::Lock),
+            _ => KeyState::OtherType,
         }
     }
 }
@@ -119,11 +119,11 @@ impl<'a> NamedKey<'a> {
         Self { ctx, open, name }
     }
 
-    pub(crate) fn occupant(&self) -> Occupant {
-        self.open.occupant()
+    pub(crate) fn key_state(&self) -> KeyState {
+        self.open.key_state()
     }
 
-    /// Deletes the key, here and on replicas; tells the lock that is gone by that.
+    /// Deletes the key, here and on replicas. Returns the lock that was there, if its value is freed.
     pub(crate) fn delete(&mut self) -> Option<LockId> {
         let gone = self.open.delete();
         self.changed();
@@ -140,7 +140,7 @@ impl<'a> NamedKey<'a> {
     }
 }
 
-/// The keys that somebody waits for, in the selected database.
+/// The keys of a waiter, in the selected database.
 pub(crate) struct NamedKeys<'a> {
     ctx: Ctx<'a>,
     database: Database,
@@ -164,7 +164,7 @@ impl Keyspace for NamedKeys<'_> {
         self.database
     }
 
-    /// Nobody asks: it was asked for before.
+    /// `None`: a hand-off has no connection.
     fn connection(&self) -> Option<u64> {
         None
     }
@@ -173,8 +173,8 @@ impl Keyspace for NamedKeys<'_> {
         self.names.get(key).map_or(&[], Vec::as_slice)
     }
 
-    fn occupant(&self, key: usize) -> Occupant {
-        self.open[key].occupant()
+    fn key_state(&self, key: usize) -> KeyState {
+        self.open[key].key_state()
     }
 
     fn put(&mut self, key: usize, lock: LockId) -> Option<LockId> {

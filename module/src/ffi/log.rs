@@ -1,4 +1,4 @@
-//! Lines in the server's log.
+//! The server's log.
 
 use redis_module::raw;
 
@@ -12,7 +12,7 @@ pub(crate) enum Level {
     Warning,
 }
 
-/// Writes a line to the server's log where no call of the server is at hand.
+/// Writes a line to the server's log without a context.
 pub(crate) fn log_line(level: Level, line: &str) {
     log(std::ptr::null_mut(), level, line);
 }

@@ -1,29 +1,29 @@
-//! The server's C interface, with a safe face. All unsafe code of the module is in this folder.
+//! The safe interface to the server's C functions. All unsafe code of the module is in this folder.
 //!
-//! Three facts carry every `unsafe` block here:
+//! Every `unsafe` block here relies on three facts:
 //!
-//! 1. The server calls the module on its main thread only, with two exceptions. The `free` callback of
-//!    the data type may run on a background thread; it gets no context. And another module may call a
-//!    command from a thread of its own, as long as it has the server's global lock. [`confined`] enforces it.
+//! 1. The server calls the module on its main thread only, with two exceptions. The `free` callback of the data type may
+//!    run on a background thread; it gets no context. And another module may call a command from a thread of its own
+//!    while that thread holds the server's global lock. [`confined`] enforces it.
 //! 2. Pointers that come with a call (context, arguments, open keys, I/O handles) are valid until that
 //!    call returns. The types that wrap them have a lifetime and are made in this folder only.
-//! 3. The functions of [`api::require_all`] were found when the module was loaded, or it was not.
+//! 3. The server has all functions of [`api::require_all`]; otherwise the module is not loaded.
 //!
 //! | to find | look in |
 //! |---|---|
-//! | the server's functions, and the check that they are there | `api.rs` |
+//! | the server's functions, and the check that they exist | `api.rs` |
 //! | the guard around every call by the server, and `RedisModule_OnLoad` | `callbacks.rs` |
 //! | the context of a call: databases, flags, messages, `INFO` and `CONFIG` of the server | `context.rs` |
-//! | strings and numbers on their way in and out | `convert.rs` |
-//! | lines in the log | `log.rs` |
-//! | a command: its arguments, its keys, its answer | `commands.rs`, `args.rs`, `command_keys.rs`, `reply.rs` |
+//! | conversions of strings and numbers | `convert.rs` |
+//! | log lines | `log.rs` |
+//! | a command: its arguments, its keys, its reply | `commands.rs`, `args.rs`, `command_keys.rs`, `reply.rs` |
 //! | the documentation of the commands | `command_info.rs` |
 //! | an open key | `keys.rs` |
-//! | the data type of lock keys, and what is saved of it | `data_type.rs`, `io.rs` |
-//! | what replicas and the AOF get | `replication.rs` |
+//! | the data type of lock keys, and its saved form | `data_type.rs`, `io.rs` |
+//! | effects for replicas and the AOF | `replication.rs` |
 //! | events of the server, of connections and of keys | `events.rs` |
-//! | settings, the section of `INFO`, the timer, a walk through the keys | `settings.rs`, `info.rs`, `timer.rs`, `scan.rs` |
-//! | data of the main thread | `confined.rs` |
+//! | settings, the section of `INFO`, the timer, a scan of the keys | `settings.rs`, `info.rs`, `timer.rs`, `scan.rs` |
+//! | data that only the main thread uses | `confined.rs` |
 //! | the machine: clocks, file locks, the processor's cache | `clock.rs`, `file_lock.rs`, `cache.rs` |
 
 #![allow(unsafe_code)]

@@ -1,4 +1,4 @@
-//! How effects of commands are handed on to replicas and the AOF.
+//! Replication of the effects of commands to replicas and the AOF.
 
 use std::ffi::c_longlong;
 
@@ -14,11 +14,11 @@ use super::convert::long;
 pub(crate) enum ReplicationTarget {
     /// An AOF or a replica receives them, or may.
     Present,
-    /// Certainly nothing receives them. To replicate an effect takes as long as the rest of a command.
+    /// Nothing receives them. To replicate an effect takes as long as the rest of a command.
     Absent,
 }
 
-/// Hands a lock as it now stands on to replicas and the AOF.
+/// Sends the present state of a lock to replicas and the AOF.
 #[cold]
 pub(super) fn replicate_effect(
     ctx: Ctx<'_>,
@@ -50,7 +50,7 @@ pub(super) fn replicate_effect(
                     label.len(),
                 );
             }
-            Effect::Prolonged { key, owner, fence, left_ms, held_ms, extensions } => {
+            Effect::Extended { key, owner, fence, left_ms, held_ms, extensions } => {
                 let (format, key) = (c"sbllclcl".as_ptr(), raw_name(key));
                 let (fence, left, held) = (long(fence), long(left_ms), long(held_ms));
                 let (owner, owner_len, count) = (owner.as_ptr(), owner.len(), c_longlong::from(extensions));

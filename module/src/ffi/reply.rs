@@ -1,4 +1,4 @@
-//! How the answer to a command is encoded. No other file sends a reply.
+//! The encoding of replies. No other file sends a reply.
 
 use redis_module::raw;
 use redlock_core::Reply;
@@ -7,30 +7,30 @@ use redlock_core::reply::Value;
 use super::api::server;
 use super::context::Ctx;
 use super::convert::{long, text};
-use crate::commands::{Answer, Outcome};
+use crate::commands::{CommandReply, CommandResult};
 
 /// Replies to a command, exactly once; `None` is a command that panicked.
 #[inline]
-pub(super) fn reply(ctx: Ctx<'_>, outcome: Option<Outcome>) {
+pub(super) fn reply(ctx: Ctx<'_>, outcome: Option<CommandResult>) {
     match outcome {
-        Some(Ok(Answer::Reply(Reply::Integer(number)))) => ctx.reply_integer(number),
+        Some(Ok(CommandReply::Reply(Reply::Integer(number)))) => ctx.reply_integer(number),
         outcome => reply_other(ctx, outcome),
     }
 }
 
 #[inline(never)]
-fn reply_other(ctx: Ctx<'_>, outcome: Option<Outcome>) {
+fn reply_other(ctx: Ctx<'_>, outcome: Option<CommandResult>) {
     match outcome {
-        Some(Ok(Answer::Reply(Reply::Integer(number)))) => ctx.reply_integer(number),
-        Some(Ok(Answer::Reply(Reply::Nil))) => ctx.reply_nil(),
-        Some(Ok(Answer::Reply(Reply::Queued { left_ms, position, ticket }))) => {
+        Some(Ok(CommandReply::Reply(Reply::Integer(number)))) => ctx.reply_integer(number),
+        Some(Ok(CommandReply::Reply(Reply::Nil))) => ctx.reply_nil(),
+        Some(Ok(CommandReply::Reply(Reply::Queued { left_ms, position, ticket }))) => {
             ctx.reply_array(3);
             ctx.reply_signed(left_ms);
             ctx.reply_integer(position);
             ctx.reply_integer(ticket);
         }
-        Some(Ok(Answer::Reply(Reply::Map(pairs)))) => reply_map(ctx, &pairs),
-        Some(Ok(Answer::Done)) => ctx.reply_ok(),
+        Some(Ok(CommandReply::Reply(Reply::Map(pairs)))) => reply_map(ctx, &pairs),
+        Some(Ok(CommandReply::Done)) => ctx.reply_ok(),
         Some(Err(fault)) => ctx.reply_error(&fault.to_string()),
         None => ctx.reply_error("ERR redlock: internal error; see the server's log"),
     }

@@ -1,4 +1,4 @@
-//! Going through the keyspace a little at a time.
+//! Scanning the keyspace a few keys at a time.
 
 use std::ffi::c_void;
 
@@ -11,17 +11,17 @@ use super::context::Ctx;
 use super::convert::bytes;
 use super::data_type::lock_of_key;
 
-/// A walk through one database. Keys that stay there all the time are seen, others perhaps.
-pub(crate) struct Scan(*mut raw::RedisModuleScanCursor);
+/// A scan of one database. It sees every key that exists throughout the scan, and perhaps others.
+pub(crate) struct KeyspaceScan(*mut raw::RedisModuleScanCursor);
 
-impl Scan {
+impl KeyspaceScan {
     pub(crate) fn begin() -> Self {
         // SAFETY: takes nothing and gives a cursor of our own.
         Self(unsafe { server!(RedisModule_ScanCursorCreate)() })
     }
 
-    /// Looks at a few keys of the selected database and adds the locks among them, with their keys, to
-    /// `found`. False at the end.
+    /// Scans a few keys of the selected database and adds the locks among them, with their keys, to `found`. Returns
+    /// false at the end.
     pub(crate) fn step(&mut self, ctx: Ctx<'_>, found: &mut Vec<(LockId, Vec<u8>)>) -> bool {
         let list = std::ptr::from_mut(found).cast::<c_void>();
         // SAFETY: context and cursor are alive; the callback gets the list back, during this call only.
@@ -29,7 +29,7 @@ impl Scan {
     }
 }
 
-impl Drop for Scan {
+impl Drop for KeyspaceScan {
     fn drop(&mut self) {
         // SAFETY: the cursor is ours and is destroyed once.
         unsafe { server!(RedisModule_ScanCursorDestroy)(self.0) };
@@ -43,7 +43,7 @@ unsafe extern "C" fn scanned_key(
     found: *mut c_void,
 ) {
     guarded("a search", || {
-        // SAFETY: called by the server, during `Scan::step`, with a live key (or none), its name, and
+        // SAFETY: called by the server, during `KeyspaceScan::step`, with a live key (or none), its name, and
         // the list that `step` has passed.
         unsafe {
             if let Some(lock) = lock_of_key(key) {

@@ -21,8 +21,8 @@ pub(crate) fn number_setting(
     range: (u64, u64),
 ) -> Result<(), String> {
     let c_name = text(name);
-    // SAFETY: the context is alive, the name outlives the call; the last argument is a number that
-    // comes back to the callbacks and is never followed.
+    // SAFETY: the context is alive, the name outlives the call; the last argument is a number that the server passes to
+    // the callbacks and that is never dereferenced.
     let done = unsafe {
         server!(RedisModule_RegisterNumericConfig)(
             ctx.raw,
@@ -64,7 +64,7 @@ pub(crate) fn grace_setting(ctx: Ctx<'_>, default: Grace) -> Result<(), String> 
     if done == OK { Ok(()) } else { Err("the server refused the setting redlock.restart-grace".to_owned()) }
 }
 
-/// Takes the values that the server's configuration has for the settings.
+/// Loads the values of the settings from the server's configuration.
 pub(crate) fn load_settings(ctx: Ctx<'_>) -> Result<(), String> {
     // SAFETY: the context is alive.
     let done = unsafe { server!(RedisModule_LoadConfigs)(ctx.raw) };

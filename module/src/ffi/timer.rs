@@ -10,7 +10,7 @@ use super::callbacks::guarded;
 use super::context::Ctx;
 use crate::sweep;
 
-/// A timer that was started.
+/// A started timer.
 #[derive(Clone, Copy)]
 pub(crate) struct Timer(raw::RedisModuleTimerID);
 
@@ -23,7 +23,7 @@ impl Ctx<'_> {
         Timer(unsafe { server!(RedisModule_CreateTimer)(self.raw, after, callback, ptr::null_mut()) })
     }
 
-    /// Stops a timer. One that has fired is left alone.
+    /// Stops a timer. A timer that has fired stays as it is.
     pub(crate) fn stop_timer(self, timer: Timer) {
         // SAFETY: the context is alive; the server checks the number.
         unsafe { server!(RedisModule_StopTimer)(self.raw, timer.0, ptr::null_mut()) };

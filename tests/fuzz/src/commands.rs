@@ -13,7 +13,7 @@ use redlock_core::durable::{DurableState, LocksDigest};
 use redlock_core::fence::Stripe;
 use redlock_core::grammar::{self, Keys};
 use redlock_core::reply::Value;
-use redlock_core::{Fault, MemoryNode, Millis, Occupant, Reply};
+use redlock_core::{Fault, KeyState, MemoryNode, Millis, Reply};
 use std::collections::BTreeSet;
 
 /// A node that can be tried, or one with a planted mistake.
@@ -103,8 +103,8 @@ impl CommandHistory {
             }
             16 => {
                 let key = vocabulary::key(reader);
-                let occupant = *reader.pick(&[Occupant::ForeignString, Occupant::OtherType]);
-                subject.memory().plant(&key, occupant);
+                let key_state = *reader.pick(&[KeyState::ForeignString, KeyState::OtherType]);
+                subject.memory().plant(&key, key_state);
                 self.model.overruled(&key, true);
                 self.keys.insert(key);
             }

@@ -12,7 +12,7 @@ use redlock_core::fence::{Stripe, Stripes};
 use redlock_core::grammar;
 use redlock_core::node::Sweep;
 use redlock_core::table::Database;
-use redlock_core::{Effect, Fault, Keyspace, LockId, Millis, Node, Occupant};
+use redlock_core::{Effect, Fault, KeyState, Keyspace, LockId, LockNode, Millis};
 use std::collections::BTreeMap;
 
 const LONGEST_HISTORY: usize = 200;
@@ -24,7 +24,7 @@ const LONGEST_HISTORY: usize = 200;
 pub fn run(bytes: &[u8]) {
     let mut reader = ByteReader::new(bytes);
     let mut copy = Copy {
-        node: Node::new(DurableState::new("f".repeat(40), 0), Stripes::default()),
+        node: LockNode::new(DurableState::new("f".repeat(40), 0), Stripes::default()),
         keys: BTreeMap::new(),
         now: Millis::START,
     };
@@ -40,7 +40,7 @@ pub fn run(bytes: &[u8]) {
 }
 
 struct Copy {
-    node: Node,
+    node: LockNode,
     keys: BTreeMap<Vec<u8>, LockId>,
     now: Millis,
 }
@@ -115,10 +115,10 @@ impl Copy {
         loop {
             match self.node.sweep(&mut self.now) {
                 Sweep::Expired(lock) => {
-                    let (_, key) = self.node.place(lock);
+                    let (_, key) = self.node.location(lock);
                     let removed = self.keys.remove(key);
                     assert_eq!(removed, Some(lock), "a lock that nobody holds has run out");
-                    self.node.expired(lock, removed);
+                    self.node.lock_expired(lock, removed);
                 }
                 Sweep::Busy => {}
                 Sweep::Until(_) | Sweep::Idle => return,
@@ -144,8 +144,8 @@ impl Keyspace for CommandKeys<'_> {
         self.names[key]
     }
 
-    fn occupant(&self, key: usize) -> Occupant {
-        self.keys.get(self.names[key]).copied().map_or(Occupant::Empty, Occupant::Lock)
+    fn key_state(&self, key: usize) -> KeyState {
+        self.keys.get(self.names[key]).copied().map_or(KeyState::Empty, KeyState::Lock)
     }
 
     fn put(&mut self, key: usize, lock: LockId) -> Option<LockId> {

@@ -2,12 +2,11 @@
 
 use crate::byte_reader::ByteReader;
 use redlock_contract::NonVoting;
-use redlock_contract::limits::MAX_FENCE;
-use redlock_contract::limits::{MAX_LABEL_BYTES, MAX_OWNER_BYTES, MAX_TTL_LIMIT_MS};
+use redlock_contract::limits::{MAX_FENCE, MAX_LABEL_BYTES, MAX_OWNER_BYTES, MAX_TTL_LIMIT_MS};
 use redlock_core::durable::{DurableState, FileId, ID_DIGITS, LocksDigest, StoredState, Unreadable};
 use redlock_core::fence::{Stripe, Stripes};
 use redlock_core::image::{LockImage, encode_stripes, restore_stripes};
-use redlock_core::{Millis, Node};
+use redlock_core::{LockNode, Millis};
 use xxhash_rust::xxh3::xxh3_64;
 
 const NOT_WRITTEN: &str = "a state was read that no node wrote";
@@ -144,14 +143,14 @@ fn lock(reader: &mut ByteReader<'_>) {
         label: text(reader, label_length),
     };
     let key = text(reader, key_length);
-    let mut node = Node::new(DurableState::new(String::new(), 0), Stripes::default());
+    let mut node = LockNode::new(DurableState::new(String::new(), 0), Stripes::default());
     let is_legal = (1..=MAX_OWNER_BYTES).contains(&image.owner.len()) && image.label.len() <= MAX_LABEL_BYTES;
     let Ok(id) = node.load(3, &key, &image, &mut now) else {
         assert!(!is_legal && node.held() == 0, "refused, and yet there");
         return;
     };
     assert!(is_legal, "an image that is not of a lock");
-    assert_eq!(node.place(id), (3, &key[..]));
+    assert_eq!(node.location(id), (3, &key[..]));
     // A clock starts late enough for any lock that a node can have granted; others are cut down to it.
     let expected = LockImage {
         left_ms: image.left_ms.min(MAX_TTL_LIMIT_MS),

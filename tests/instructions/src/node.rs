@@ -7,7 +7,7 @@ use redlock_core::durable::DurableState;
 use redlock_core::fence::Stripes;
 use redlock_core::node::Sweep;
 use redlock_core::table::Database;
-use redlock_core::{Effect, Fault, Keyspace, LockId, Millis, Node, Occupant, Reply, grammar};
+use redlock_core::{Effect, Fault, KeyState, Keyspace, LockId, LockNode, Millis, Reply, grammar};
 
 /// As many as the module serves at a time.
 const KEYS_PER_CALL: usize = 64;
@@ -21,9 +21,9 @@ const MAX_TTL_MS: u64 = 100_000;
 /// A node, its keys and its time. Keys are numbers: whoever looks one up should take no part in what is
 /// counted.
 struct NodeBench<'a> {
-    node: Node,
+    node: LockNode,
     names: &'a [String],
-    table: Vec<Occupant>,
+    table: Vec<KeyState>,
     now: Millis,
 }
 
@@ -34,8 +34,8 @@ fn names() -> Vec<String> {
 
 impl<'a> NodeBench<'a> {
     fn new(names: &'a [String]) -> Self {
-        let node = Node::new(DurableState::new("0".repeat(40), 0), Stripes::default());
-        Self { node, names, table: vec![Occupant::Empty; KEYS], now: Millis::START }
+        let node = LockNode::new(DurableState::new("0".repeat(40), 0), Stripes::default());
+        Self { node, names, table: vec![KeyState::Empty; KEYS], now: Millis::START }
     }
 
     fn name(&self, key: usize) -> &'a [u8] {
@@ -94,10 +94,10 @@ impl<'a> NodeBench<'a> {
         loop {
             match self.node.sweep(&mut self.now) {
                 Sweep::Expired(lock) => {
-                    if let Some(held) = self.table.iter_mut().find(|held| **held == Occupant::Lock(lock)) {
-                        *held = Occupant::Empty;
+                    if let Some(held) = self.table.iter_mut().find(|held| **held == KeyState::Lock(lock)) {
+                        *held = KeyState::Empty;
                     }
-                    self.node.expired(lock, Some(lock));
+                    self.node.lock_expired(lock, Some(lock));
                     deleted += 1;
                 }
                 Sweep::Busy => {}
@@ -109,7 +109,7 @@ impl<'a> NodeBench<'a> {
     /// Gives locks to those who wait for them.
     fn serve(&mut self) -> usize {
         let (mut served, mut keys_left) = (0, KEYS_PER_CALL);
-        while let Some((waiter, _, _)) = self.node.next_due(&mut keys_left) {
+        while let Some((waiter, _, _)) = self.node.next_ready(&mut keys_left) {
             // Only the first key has a line.
             let keys = &mut SingleKeyspace { name: self.names[0].as_bytes(), held: &mut self.table[0] };
             served += usize::from(self.node.serve(keys, waiter, &mut self.now).is_some());
@@ -119,21 +119,21 @@ impl<'a> NodeBench<'a> {
 }
 
 /// Puts something in the place of what is there; the lock that is gone by that.
-fn replace(held: &mut Occupant, by: Occupant) -> Option<LockId> {
+fn replace(held: &mut KeyState, by: KeyState) -> Option<LockId> {
     match std::mem::replace(held, by) {
-        Occupant::Lock(gone) => Some(gone),
+        KeyState::Lock(gone) => Some(gone),
         _ => None,
     }
 }
 
 struct SingleKeyspace<'a> {
     name: &'a [u8],
-    held: &'a mut Occupant,
+    held: &'a mut KeyState,
 }
 
 struct EightKeys<'a> {
     names: &'a [String],
-    table: &'a mut [Occupant],
+    table: &'a mut [KeyState],
 }
 
 /// The parts of a keyspace that are alike wherever the keys are.
@@ -161,14 +161,14 @@ impl Keyspace for SingleKeyspace<'_> {
     fn name(&self, _: usize) -> &[u8] {
         self.name
     }
-    fn occupant(&self, _: usize) -> Occupant {
+    fn key_state(&self, _: usize) -> KeyState {
         *self.held
     }
     fn put(&mut self, _: usize, lock: LockId) -> Option<LockId> {
-        replace(self.held, Occupant::Lock(lock))
+        replace(self.held, KeyState::Lock(lock))
     }
     fn delete(&mut self, _: usize) -> Option<LockId> {
-        replace(self.held, Occupant::Empty)
+        replace(self.held, KeyState::Empty)
     }
     alike!();
 }
@@ -180,14 +180,14 @@ impl Keyspace for EightKeys<'_> {
     fn name(&self, key: usize) -> &[u8] {
         self.names[key].as_bytes()
     }
-    fn occupant(&self, key: usize) -> Occupant {
+    fn key_state(&self, key: usize) -> KeyState {
         self.table[key]
     }
     fn put(&mut self, key: usize, lock: LockId) -> Option<LockId> {
-        replace(&mut self.table[key], Occupant::Lock(lock))
+        replace(&mut self.table[key], KeyState::Lock(lock))
     }
     fn delete(&mut self, key: usize) -> Option<LockId> {
-        replace(&mut self.table[key], Occupant::Empty)
+        replace(&mut self.table[key], KeyState::Empty)
     }
     alike!();
 }

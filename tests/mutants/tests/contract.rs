@@ -8,9 +8,9 @@
 mod cases;
 
 use redlock_contract::CHANNEL_PREFIX;
-use redlock_core::node::Announcement;
+use redlock_core::node::GrantPush;
 use redlock_core::reply::Value;
-use redlock_core::{MemoryNode, Millis, Occupant, Reply};
+use redlock_core::{KeyState, MemoryNode, Millis, Reply};
 use std::collections::VecDeque;
 
 /// Runs a case; what the first line that goes wrong was answered.
@@ -35,14 +35,14 @@ fn broken_by(lines: &[&str]) -> Option<String> {
         match line.split_once(' ').expect("a line has two words") {
             ("pass", ms) => now = Millis(now.0 + ms.parse::<u64>().expect("milliseconds")),
             ("del", key) => drop(node.delete(key.as_bytes())),
-            ("string", key) => node.plant(key.as_bytes(), Occupant::ForeignString),
-            ("list", key) => node.plant(key.as_bytes(), Occupant::OtherType),
+            ("string", key) => node.plant(key.as_bytes(), KeyState::ForeignString),
+            ("list", key) => node.plant(key.as_bytes(), KeyState::OtherType),
             ("close", connection) => node.close(connection.parse().expect("a number"), now),
-            ("heard", announcement) => {
+            ("heard", push) => {
                 node.sweep(now);
-                said.extend(node.take_announcements());
+                said.extend(node.take_pushes());
                 let heard = said.pop_front().map_or_else(|| "nothing".to_owned(), |said| told(&said));
-                if heard != announcement {
+                if heard != push {
                     return Some(format!("{line}, not {heard}"));
                 }
             }
@@ -53,7 +53,7 @@ fn broken_by(lines: &[&str]) -> Option<String> {
 }
 
 /// An announcement as the table has it.
-fn told(said: &Announcement) -> String {
+fn told(said: &GrantPush) -> String {
     let channel = said.channel.strip_prefix(CHANNEL_PREFIX).unwrap_or_default();
     format!("{} {}", String::from_utf8_lossy(channel), String::from_utf8_lossy(&said.message))
 }

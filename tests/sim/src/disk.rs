@@ -8,7 +8,7 @@
 use super::Weakness;
 use fastrand::Rng;
 use redlock_core::durable::{DurableState, FileId};
-use redlock_core::{Effect, Fault, Host};
+use redlock_core::{Effect, Fault, NodeHost};
 
 /// The steps of one store, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -182,7 +182,7 @@ impl Machine {
     }
 }
 
-impl Host for Machine {
+impl NodeHost for Machine {
     fn store(&mut self, state: &DurableState) -> Result<(), Fault> {
         if self.stores_late {
             let earlier = self.unstored.replace(state.clone());
@@ -202,7 +202,7 @@ impl Host for Machine {
                 let label = if label.is_empty() { vec![] } else { vec![word("LABEL"), label.to_vec()] };
                 [lock, label].concat()
             }
-            Effect::Prolonged { owner, fence, left_ms, held_ms, extensions, .. } => vec![
+            Effect::Extended { owner, fence, left_ms, held_ms, extensions, .. } => vec![
                 word("REDLOCK.APPLY"),
                 key.to_vec(),
                 owner.to_vec(),

@@ -3,7 +3,7 @@
 //! One seed is one history: what the clients want, how long messages take, which are lost, repeated or late,
 //! when nodes crash, stall and are cut off, when clients pause and their wall clocks jump, how fast every clock
 //! runs; which replicas are promoted, which files are lost, copied or set back, and when an operator admits a node.
-//! The client's decisions are [`redlock_proto::LockState`]'s, the node's are [`redlock_core::Node`]'s; nothing of them is
+//! The client's decisions are [`redlock_proto::LockState`]'s, the node's are [`redlock_core::LockNode`]'s; nothing of them is
 //! written again here.
 //!
 //! | file | subject |

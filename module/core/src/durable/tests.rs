@@ -19,11 +19,11 @@ fn stripe(number: u64) -> Stripe {
 #[test]
 fn a_state_is_read_as_it_was_written() {
     let plain = DurableState::new("f".repeat(40), 0);
-    let votes_not = NonVoting::all().map(|reason| state().without_vote(reason, "a".repeat(40)));
+    let non_voting = NonVoting::all().map(|reason| state().without_vote(reason, "a".repeat(40)));
     for state in
         [state(), plain.clone(), state().admitted(9, 10), DurableState { high_water: MAX_FENCE, ..plain }]
             .into_iter()
-            .chain(votes_not)
+            .chain(non_voting)
     {
         let stored = DurableState::decode(state.encode(FILE).as_bytes());
         assert_eq!(stored, Ok(StoredState { state, file: Some(FILE) }));
@@ -102,7 +102,7 @@ fn grants_hardly_ever_store_the_state() {
 }
 
 #[test]
-fn no_lease_is_too_long_to_be_remembered() {
+fn no_lease_is_too_long_to_be_stored() {
     for lease_ms in [u64::MAX, u64::MAX - 1, u64::MAX / 101 * 100] {
         let state = DurableState::new("f".repeat(40), 1).reserving([stripe(1)], 1, lease_ms).unwrap();
         assert!(state.longest_lease_ms >= lease_ms && state.quarantine_ms() >= lease_ms, "{lease_ms}");
@@ -120,14 +120,14 @@ fn a_raised_stripe_does_not_move_the_others_over_a_restart() {
     assert!(next(1) > 5 && next(1) < 1 << 22, "{}", next(1));
     assert!(next(2) > 1 << 62, "{}", next(2));
     assert!(state.highest() >= 1 << 62 && state.high_water < 1 << 23);
-    // And so over every later one.
+    // The same holds for every later restart.
     let (_, stripes) = state.restarted();
     assert!(stripes.next(stripe(1), 0) < Some(1 << 23));
     assert!(stripes.next(stripe(2), 0) > Some((1 << 62) + HIGH_WATER_STEP / 2));
 }
 
 #[test]
-fn marks_of_single_stripes_are_bounded_and_the_farthest_stay_apart() {
+fn far_stripes_are_bounded_and_the_farthest_stay_apart() {
     let mut state = DurableState::new("f".repeat(40), 1);
     let evil = stripe(0);
     state = state.reserving([evil], 1 << 62, 1).unwrap();
@@ -146,7 +146,7 @@ fn marks_of_single_stripes_are_bounded_and_the_farthest_stay_apart() {
 }
 
 #[test]
-fn small_differences_move_the_common_mark() {
+fn near_fences_move_the_common_high_water_mark() {
     let state = DurableState::new("f".repeat(40), 1).reserving([stripe(1)], NEAR, 1).unwrap();
     assert_eq!((state.far_stripes(), state.high_water), (0, NEAR + HIGH_WATER_STEP));
     let last = state.reserving([stripe(1)], MAX_FENCE, 1).unwrap();
@@ -182,7 +182,7 @@ fn a_data_set_that_does_not_belong_to_the_state_costs_the_vote() {
         (dataset(Some(8), false), Some(9), Some(NonVoting::ForeignData)),
         (dataset(Some(8), true), Some(9), Some(NonVoting::ForeignData)),
         (dataset(None, true), Some(9), None),
-        // A mark that was not stored yet, and a state file that is older than the data set.
+        // A high-water mark that was not stored yet, and a state file that is older than the data set.
         (beyond(9 + HIGH_WATER_STEP / 2, Some(7)), Some(9), None),
         (beyond(9 + HIGH_WATER_STEP, Some(7)), Some(9), Some(NonVoting::ForeignData)),
         (beyond(9 + HIGH_WATER_STEP, None), Some(9), Some(NonVoting::ForeignData)),
@@ -191,15 +191,15 @@ fn a_data_set_that_does_not_belong_to_the_state_costs_the_vote() {
         (beyond(1, None), None, Some(NonVoting::NoState)),
     ];
     for (dataset, stored, expected) in table {
-        assert_eq!(state.disowned_by(dataset, stored), expected, "{dataset:?} {stored:?}");
+        assert_eq!(state.reason_not_to_vote(dataset, stored), expected, "{dataset:?} {stored:?}");
     }
     let replica = state.without_vote(NonVoting::Replica, "a".repeat(40));
-    assert_eq!(replica.disowned_by(dataset(Some(8), true), Some(9)), None, "it does not vote already");
-    assert_eq!(replica.disowned_by(dataset(Some(8), true), None), None, "nor this one");
+    assert_eq!(replica.reason_not_to_vote(dataset(Some(8), true), Some(9)), None, "it does not vote already");
+    assert_eq!(replica.reason_not_to_vote(dataset(Some(8), true), None), None, "nor this one");
 }
 
 #[test]
-fn a_file_is_known_by_its_inode_and_its_birth_where_there_is_one() {
+fn a_file_is_known_by_its_inode_and_by_its_creation_time_if_recorded() {
     let file = |inode, born_ns| FileId { inode, born_ns };
     assert!(FILE.is_same(FILE) && file(1, 0).is_same(file(1, 5)) && file(1, 5).is_same(file(1, 0)));
     assert!(!file(1, 5).is_same(file(1, 6)) && !file(1, 0).is_same(file(2, 0)));

@@ -1,80 +1,95 @@
-//! What a node decides.
+//! The decisions of a node.
 //!
-//! Every command first looks at all of its keys and changes nothing until it knows its answer, so a
-//! refusal leaves no trace and several keys are taken in one step or not at all.
+//! Every command reads all of its keys first and changes nothing until it knows its reply. So a refusal leaves no
+//! trace, and a command takes several keys in one step or not at all.
+//!
+//! | to find | look in |
+//! |---|---|
+//! | acquire, extend, release, and what replicas apply | this file |
+//! | how a lock passes to the first waiter | `handoff.rs` |
+//! | what the node does between commands, and in which order | `sweep.rs` |
+//! | when the node grants nothing | `quarantine.rs` |
+//! | when the durable state changes and is stored | `storage.rs` |
+//! | how saved locks are loaded | `load.rs` |
+//! | counters and settings | `accessors.rs` |
 
+mod accessors;
 mod handoff;
+mod load;
+mod quarantine;
+mod storage;
+mod sweep;
 #[cfg(test)]
 mod tests;
-mod upkeep;
 
-pub use handoff::Announcement;
-pub use upkeep::Sweep;
+pub use handoff::GrantPush;
+pub use sweep::Sweep;
 
 use crate::counters::Counters;
 use crate::durable::DurableState;
 use crate::fault::Fault;
 use crate::fence::{self, Stripe, Stripes};
 use crate::grammar::{Acquire, Apply, Extend, Release};
-use crate::keyspace::{Effect, Keyspace, Occupant};
-use crate::late::LateReleases;
-use crate::queue::Queues;
+use crate::keyspace::{Effect, KeyState, Keyspace};
+use crate::queue::WaitQueues;
 use crate::reply::Reply;
 use crate::request::Ttl;
 use crate::table::{LockId, LockTable, NewLock};
 use crate::time::{Millis, NodeClock};
+use crate::tombstones::Tombstones;
 use redlock_contract::fields::{lock, node};
 use redlock_contract::limits::{DEFAULT_CLAIM_WINDOW_MS, DEFAULT_MAX_TTL_MS, MAX_FENCE, MAX_TTL_LIMIT_MS};
 use redlock_contract::{NonVoting, Role};
 
-/// The version of this node, as `REDLOCK.NODE` tells it.
+/// The version of this node, as `REDLOCK.NODE` returns it.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// A node: the locks it holds and the numbers it has given out.
+/// A node: its locks, its fences and its waiters.
 #[derive(Debug)]
-pub struct Node {
+pub struct LockNode {
     state: DurableState,
-    /// The state is newer than the stored one: nothing is granted until it is stored.
+    /// The state is newer than the stored one. The node grants nothing until it is stored.
     is_state_unsaved: bool,
     locks: LockTable,
     stripes: Stripes,
-    late: LateReleases,
-    queues: Queues,
+    tombstones: Tombstones,
+    queues: WaitQueues,
     claim_window_ms: u64,
     counters: Counters,
     max_ttl_ms: u64,
     quarantine_until: Millis,
-    /// When the last lock was loaded from a file or copied: locks granted up to then may be over elsewhere.
+    /// When the last lock was loaded from a file or from the master. A lock granted up to then may have been released
+    /// on the other nodes.
     last_loaded: Millis,
-    /// Since when a lower longest lease would do; 0 if it would not.
+    /// Since when a lower longest lease has been possible; 0 if it is not.
     shorter_since: Millis,
-    /// The state is not stored without need before this.
+    /// A state that no grant waits for is not stored before this time.
     next_store: Millis,
     is_resumed: bool,
 }
 
-/// How the keys of a command stand towards its owner.
-enum Standing {
-    /// The owner holds them all, as one lock with this fence.
-    Mine { fence: u64 },
-    /// Nobody else holds any of them.
-    Open {
-        /// Locks stand there that have run out, or the owner's own.
+/// Which client holds the keys of a command, as seen by the owner that sent it.
+enum Ownership {
+    /// The owner holds all keys, as one lock with this fence.
+    Own { fence: u64 },
+    /// No other owner holds any of the keys.
+    Free {
+        /// Some keys contain expired locks, or locks of this owner.
         has_locks: bool,
     },
-    /// Somebody else holds at least one.
-    Held,
+    /// Another owner holds at least one key.
+    Other,
 }
 
-impl Node {
-    /// A node that holds nothing, with its stored state and the fences that it starts with.
+impl LockNode {
+    /// A node without locks, with its stored state and its first fences.
     #[must_use]
     pub fn new(state: DurableState, stripes: Stripes) -> Self {
         Self {
             locks: LockTable::default(),
             stripes,
-            late: LateReleases::default(),
-            queues: Queues::default(),
+            tombstones: Tombstones::default(),
+            queues: WaitQueues::default(),
             claim_window_ms: DEFAULT_CLAIM_WINDOW_MS,
             counters: Counters::default(),
             max_ttl_ms: DEFAULT_MAX_TTL_MS,
@@ -91,8 +106,8 @@ impl Node {
     /// Takes the lock of every key of the request, or of none.
     ///
     /// # Errors
-    /// A key of another type, quarantine, numbers used up, or too many who wait. Contention is
-    /// [`Reply::Nil`], or [`Reply::Queued`] for those who want to wait.
+    /// A key of another type, a non-voting node, a quarantine, no fences left, or a full wait queue. Contention is not
+    /// an error: the reply is [`Reply::Nil`], or [`Reply::Queued`] for a request with `WAIT`.
     pub fn acquire(
         &mut self,
         keyspace: &mut impl Keyspace,
@@ -102,24 +117,24 @@ impl Node {
         self.refuse_unless_voting()?;
         let now = clock.latest();
         let owner = request.owner.bytes();
-        match self.standing(keyspace, owner, clock)? {
-            Standing::Held => self.refuse(keyspace, request, clock),
-            Standing::Mine { fence } => {
-                // The same request again: the same lock, the same fence, at least as long.
+        match self.ownership(keyspace, owner, clock)? {
+            Ownership::Other => self.refuse(keyspace, request, clock),
+            Ownership::Own { fence } => {
+                // A repeated request gets the same lock and the same fence, and at least the same time.
                 self.refuse_unconfirmed(keyspace, clock)?;
                 self.reserve(keyspace, fence, request.ttl.ms())?;
                 self.counters.refreshes += 1;
                 for key in 0..keyspace.count() {
                     let as_many = |count| count;
-                    self.prolong(keyspace, key, fence, as_many, request.owner.bytes(), request.ttl, now);
+                    self.extend_lock(keyspace, key, fence, as_many, request.owner.bytes(), request.ttl, now);
                 }
                 Ok(Reply::Integer(fence))
             }
-            Standing::Open { .. } if self.is_preceded(keyspace, request) => {
+            Ownership::Free { .. } if self.is_preceded(keyspace, request) => {
                 self.refuse_in_quarantine(clock)?;
                 self.refuse(keyspace, request, clock)
             }
-            Standing::Open { has_locks } => {
+            Ownership::Free { has_locks } => {
                 let Some(fence) = self.grant(keyspace, request, owner, has_locks, now, clock)? else {
                     return Ok(Reply::Nil);
                 };
@@ -131,10 +146,10 @@ impl Node {
         }
     }
 
-    /// Gives the owner's locks a new deadline, if it holds them all; raises their fences to the floor.
+    /// Extends the owner's locks, if it holds all of them, and raises their fences to the floor.
     ///
     /// # Errors
-    /// A key of another type.
+    /// A key of another type, a non-voting node, or a lock that the quarantine does not let the node extend.
     pub fn extend(
         &mut self,
         keyspace: &mut impl Keyspace,
@@ -148,9 +163,9 @@ impl Node {
             return Ok(Reply::Nil);
         }
         self.refuse_unconfirmed(keyspace, clock)?;
-        // One number for all keys: the next holder of any of them gets a larger one.
-        let raised = |key| match keyspace.occupant(key) {
-            Occupant::Lock(id) => fence::raised(self.locks.fence(id), request.floor),
+        // All keys get one fence, so the next holder of any of them gets a larger one.
+        let raised = |key| match keyspace.key_state(key) {
+            KeyState::Lock(id) => fence::raised(self.locks.fence(id), request.floor),
             _ => 0,
         };
         let largest = (0..keyspace.count()).map(raised).max().unwrap_or(0);
@@ -158,12 +173,13 @@ impl Node {
         self.counters.extensions += 1;
         for key in 0..keyspace.count() {
             let one_more = |count: u32| count.saturating_add(1);
-            self.prolong(keyspace, key, largest, one_more, request.owner.bytes(), request.ttl, now);
+            self.extend_lock(keyspace, key, largest, one_more, request.owner.bytes(), request.ttl, now);
         }
         Ok(Reply::Integer(largest))
     }
 
-    /// Frees the owner's locks, if it holds them all.
+    /// Releases the owner's locks, if it holds all of them. Otherwise the owner leaves the wait queues, and each key
+    /// gets a tombstone.
     ///
     /// # Errors
     /// A key of another type.
@@ -176,12 +192,12 @@ impl Node {
         if !self.owns_all(keyspace, request.owner.bytes(), clock)? {
             self.counters.stale_releases += 1;
             if !self.queues.is_empty() {
-                self.leave_line(keyspace, request.owner.bytes());
+                self.leave_queue(keyspace, request.owner.bytes());
             }
             let now = clock.latest();
             if let Some(connection) = keyspace.connection() {
                 for key in 0..keyspace.count() {
-                    self.late.remember(keyspace.name(key), request.owner.bytes(), connection, now);
+                    self.tombstones.add(keyspace.name(key), request.owner.bytes(), connection, now);
                 }
             }
             return Ok(Reply::Integer(0));
@@ -194,11 +210,11 @@ impl Node {
         Ok(Reply::Integer(1))
     }
 
-    /// Does on a copy what a release did on the master: no clock is asked.
+    /// Repeats a release of the master on a replica, without a clock.
     pub fn replay_release(&mut self, keyspace: &mut impl Keyspace, request: &Release<'_>) -> Reply {
         let owner = request.owner.bytes();
         for key in 0..keyspace.count() {
-            if let Occupant::Lock(id) = keyspace.occupant(key)
+            if let KeyState::Lock(id) = keyspace.key_state(key)
                 && self.locks.is_owned_by(id, owner)
             {
                 self.free(keyspace, key, request.floor);
@@ -208,10 +224,10 @@ impl Node {
         Reply::Integer(1)
     }
 
-    /// Does on a copy what a grant or an extension did on the master.
+    /// Repeats a grant or an extension of the master on a replica.
     ///
     /// # Errors
-    /// No more locks can be held.
+    /// The node can hold no more locks.
     pub fn apply(
         &mut self,
         keyspace: &mut impl Keyspace,
@@ -223,9 +239,9 @@ impl Node {
         let stripe = keyspace.stripe(0);
         // No node grants for longer, so no lock has more left.
         let left_ms = request.left_ms.min(MAX_TTL_LIMIT_MS);
-        // A file that goes beyond the state of a voting node does not belong to it, which is found out when the file is
-        // loaded. A master has granted what it replicates: a replica that cannot store its state follows all the same,
-        // and grants nothing itself until it has.
+        // A data set with fences beyond the state of a voting node belongs to another node. The module detects that at
+        // the end of the load, so the state must not follow it here. A master has granted what it replicates: a replica
+        // that cannot store its state follows all the same, and grants nothing itself until its state is stored.
         let belongs_here = self.state.non_voting.is_some() || request.fence <= self.state.highest();
         if belongs_here
             && self.reserve(keyspace, request.fence, left_ms).is_err()
@@ -236,15 +252,15 @@ impl Node {
         self.stripes.raise(stripe, request.fence);
         self.last_loaded = self.last_loaded.max(now);
         let granted = Millis(now.0.saturating_sub(request.held_ms.unwrap_or(0)));
-        // An extension says how many there were and leaves the label out; a grant does neither.
-        if let (Occupant::Lock(id), Some(extensions), None) =
-            (keyspace.occupant(0), request.extensions, request.label)
+        // An extension carries the number of extensions and no label; a grant carries no number.
+        if let (KeyState::Lock(id), Some(extensions), None) =
+            (keyspace.key_state(0), request.extensions, request.label)
             && self.locks.is_owned_by(id, owner)
         {
             self.locks.set_fence(id, request.fence);
             self.locks.set_granted(id, granted);
             self.locks.set_extensions(id, extensions);
-            self.locks.prolong(id, left_ms, now.deadline_after(left_ms));
+            self.locks.extend(id, left_ms, now.deadline_after(left_ms));
             return Ok(());
         }
         let lock = NewLock {
@@ -264,15 +280,15 @@ impl Node {
         Ok(())
     }
 
-    /// Tells about one lock.
+    /// Describes one lock.
     ///
     /// # Errors
     /// A key of another type.
     pub fn inspect(&self, keyspace: &impl Keyspace, clock: &mut impl NodeClock) -> Result<Reply, Fault> {
         let now = clock.proven();
-        match keyspace.occupant(0) {
-            Occupant::OtherType => Err(Fault::WrongType),
-            Occupant::Lock(id) if !self.has_expired(id, clock) => Ok(Reply::Map(vec![
+        match keyspace.key_state(0) {
+            KeyState::OtherType => Err(Fault::WrongType),
+            KeyState::Lock(id) if !self.has_expired(id, clock) => Ok(Reply::Map(vec![
                 (lock::FENCE, self.locks.fence(id).into()),
                 (lock::LABEL, self.locks.label(id).into()),
                 (lock::TIME_LEFT_MS, now.left_until(self.locks.deadline(id)).into()),
@@ -287,7 +303,8 @@ impl Node {
         }
     }
 
-    /// Tells about this node. `unreclaimed` locks have left the keyspace and are about to be forgotten.
+    /// Describes this node. `unreclaimed` is the number of records whose values have left the keyspace: they are not
+    /// counted as locks.
     #[must_use]
     pub fn describe(&self, unreclaimed: u64, role: Role, clock: &mut impl NodeClock) -> Reply {
         Reply::Map(vec![
@@ -310,37 +327,37 @@ impl Node {
         ])
     }
 
-    fn standing(
+    fn ownership(
         &self,
         keyspace: &impl Keyspace,
         owner: &[u8],
         clock: &mut impl NodeClock,
-    ) -> Result<Standing, Fault> {
+    ) -> Result<Ownership, Fault> {
         let mut held = false;
         let mut open = false;
         let mut has_locks = false;
         let mut fences = None::<(u64, u64)>;
         for key in 0..keyspace.count() {
-            match keyspace.occupant(key) {
-                Occupant::OtherType => return Err(Fault::WrongType),
-                Occupant::ForeignString => held = true,
-                Occupant::Empty => open = true,
-                Occupant::Lock(id) if self.has_expired(id, clock) => (open, has_locks) = (true, true),
-                Occupant::Lock(id) if self.locks.is_owned_by(id, owner) => {
+            match keyspace.key_state(key) {
+                KeyState::OtherType => return Err(Fault::WrongType),
+                KeyState::ForeignString => held = true,
+                KeyState::Empty => open = true,
+                KeyState::Lock(id) if self.has_expired(id, clock) => (open, has_locks) = (true, true),
+                KeyState::Lock(id) if self.locks.is_owned_by(id, owner) => {
                     has_locks = true;
                     let fence = self.locks.fence(id);
                     let (least, most) = fences.unwrap_or((fence, fence));
                     fences = Some((least.min(fence), most.max(fence)));
                 }
-                Occupant::Lock(_) => held = true,
+                KeyState::Lock(_) => held = true,
             }
         }
         Ok(match fences {
-            _ if held => Standing::Held,
-            Some((least, most)) if !open && least == most => Standing::Mine { fence: most },
-            // Keys of which only some are held, or that were taken one by one, get a new number
-            // together: an old one could be confirmed for a key that somebody held in between.
-            _ => Standing::Open { has_locks },
+            _ if held => Ownership::Other,
+            Some((least, most)) if !open && least == most => Ownership::Own { fence: most },
+            // If the owner holds only some of the keys, or took them one by one, all get a new fence together. With
+            // an old fence the node would confirm a key that another client may have held in between.
+            _ => Ownership::Free { has_locks },
         })
     }
 
@@ -352,10 +369,10 @@ impl Node {
     ) -> Result<bool, Fault> {
         let mut all = true;
         for key in 0..keyspace.count() {
-            all &= match keyspace.occupant(key) {
-                Occupant::OtherType => return Err(Fault::WrongType),
-                Occupant::Lock(id) => self.locks.is_owned_by(id, owner) && !self.has_expired(id, clock),
-                Occupant::Empty | Occupant::ForeignString => false,
+            all &= match keyspace.key_state(key) {
+                KeyState::OtherType => return Err(Fault::WrongType),
+                KeyState::Lock(id) => self.locks.is_owned_by(id, owner) && !self.has_expired(id, clock),
+                KeyState::Empty | KeyState::ForeignString => false,
             };
         }
         Ok(all)
@@ -365,7 +382,7 @@ impl Node {
         clock.has_passed(self.locks.deadline(lock))
     }
 
-    /// Grants all keys under one fence; `None` if the request comes too late.
+    /// Grants all keys with one fence; `None` if a tombstone rejects the request.
     fn grant(
         &mut self,
         keyspace: &mut impl Keyspace,
@@ -377,33 +394,22 @@ impl Node {
     ) -> Result<Option<u64>, Fault> {
         let keys = keyspace.count();
         self.refuse_in_quarantine(clock)?;
-        if self.comes_late(keyspace, request, now) {
+        if self.has_tombstone(keyspace, request, now) {
             self.counters.late_refusals += 1;
             return Ok(None);
         }
-        let mut fence = 0;
-        for key in 0..keys {
-            let next = self.stripes.next(keyspace.stripe(key), request.floor);
-            fence = fence.max(next.ok_or(Fault::FenceExhausted)?);
-            // A lock that came here from another name has the numbers of that name.
-            if has_locks && let Occupant::Lock(old) = keyspace.occupant(key) {
-                fence = fence.max(self.locks.fence(old) + 1);
-            }
-        }
-        if fence > MAX_FENCE {
-            return Err(Fault::FenceExhausted);
-        }
+        let fence = self.next_fence(keyspace, request.floor, has_locks)?;
         if !self.locks.has_room_for(keys) {
             return Err(FULL);
         }
         self.reserve(keyspace, fence, request.ttl.ms())?;
         for key in 0..keys {
             let (mut deadline, mut lease_ms) = (now.deadline_after(request.ttl.ms()), request.ttl.ms());
-            if has_locks && let Occupant::Lock(old) = keyspace.occupant(key) {
+            if has_locks && let KeyState::Lock(old) = keyspace.key_state(key) {
                 if self.has_expired(old, clock) {
                     self.counters.expirations += 1;
                 } else {
-                    // The owner's own, taken apart from the others: what was promised stays promised.
+                    // The owner took this key apart from the others: the deadline that it was promised stays.
                     deadline = deadline.max(self.locks.deadline(old));
                     lease_ms = lease_ms.max(now.left_until(deadline));
                 }
@@ -431,6 +437,24 @@ impl Node {
         Ok(Some(fence))
     }
 
+    /// The fence of a new grant: larger than every earlier fence of every key.
+    #[inline(always)]
+    fn next_fence(&self, keyspace: &impl Keyspace, floor: u64, has_locks: bool) -> Result<u64, Fault> {
+        let mut fence = 0;
+        for key in 0..keyspace.count() {
+            let next = self.stripes.next(keyspace.stripe(key), floor);
+            fence = fence.max(next.ok_or(Fault::FenceExhausted)?);
+            // A renamed lock has a fence of the stripe of its old name.
+            if has_locks && let KeyState::Lock(old) = keyspace.key_state(key) {
+                fence = fence.max(self.locks.fence(old) + 1);
+            }
+        }
+        if fence > MAX_FENCE {
+            return Err(Fault::FenceExhausted);
+        }
+        Ok(fence)
+    }
+
     #[inline]
     fn refuse_unless_voting(&self) -> Result<(), Fault> {
         self.state.non_voting.map_or(Ok(()), |reason| Err(Fault::NonVoting(reason)))
@@ -443,14 +467,14 @@ impl Node {
                 self.counters.quarantine_refusals += 1;
                 return Err(Fault::Quarantine { left_ms });
             }
-            // Every lease that the node may have forgotten is over.
+            // Every lease that the node may have forgotten has expired.
             self.last_loaded = Millis(0);
         }
         Ok(())
     }
 
-    /// In quarantine, refuses to prolong a lock that was loaded: it may have been released since it was saved, and
-    /// another client may hold it on the other nodes.
+    /// In quarantine, refuses to extend a lock that was loaded. Its owner may have released the lock after it was saved,
+    /// and another client may hold it on the other nodes.
     #[inline]
     fn refuse_unconfirmed(
         &mut self,
@@ -460,26 +484,26 @@ impl Node {
         if self.quarantine_until == Millis(0) {
             return Ok(());
         }
-        let is_unconfirmed = |key| match keyspace.occupant(key) {
-            Occupant::Lock(id) => self.locks.granted(id) <= self.last_loaded,
+        let is_unconfirmed = |key| match keyspace.key_state(key) {
+            KeyState::Lock(id) => self.locks.granted(id) <= self.last_loaded,
             _ => false,
         };
         if (0..keyspace.count()).any(is_unconfirmed) { self.refuse_in_quarantine(clock) } else { Ok(()) }
     }
 
-    /// Whether the request was overtaken by its own release, on another connection.
-    fn comes_late(&self, keyspace: &impl Keyspace, request: &Acquire<'_>, now: Millis) -> bool {
-        if self.late.is_quiet(now) {
+    /// Whether a tombstone rejects the request: its own release has overtaken it on another connection.
+    fn has_tombstone(&self, keyspace: &impl Keyspace, request: &Acquire<'_>, now: Millis) -> bool {
+        if self.tombstones.all_expired(now) {
             return false;
         }
         let Some(connection) = keyspace.connection() else { return false };
         (0..keyspace.count())
-            .any(|key| self.late.bars(keyspace.name(key), request.owner.bytes(), connection, now))
+            .any(|key| self.tombstones.rejects(keyspace.name(key), request.owner.bytes(), connection, now))
     }
 
-    /// Lets a key's lock go on with this fence: its deadline moves out, its extensions are counted.
+    /// Extends the lock of one key: a later deadline, this fence, and the number of extensions that `count` returns.
     #[allow(clippy::too_many_arguments, reason = "one step of two commands, nothing to group")]
-    fn prolong(
+    fn extend_lock(
         &mut self,
         keyspace: &mut impl Keyspace,
         key: usize,
@@ -489,30 +513,30 @@ impl Node {
         ttl: Ttl,
         now: Millis,
     ) {
-        let Occupant::Lock(id) = keyspace.occupant(key) else { return };
+        let KeyState::Lock(id) = keyspace.key_state(key) else { return };
         self.queues.claimed(id);
         let extensions = count(self.locks.extensions(id));
         self.locks.set_fence(id, fence);
         self.locks.set_extensions(id, extensions);
-        // The lock may have come here from another name, whose stripe counted for it so far.
+        // A renamed lock has a fence of the stripe of its old name.
         self.stripes.raise(keyspace.stripe(key), fence);
-        let left_ms = now.left_until(self.locks.prolong(id, ttl.ms(), now.deadline_after(ttl.ms())));
+        let left_ms = now.left_until(self.locks.extend(id, ttl.ms(), now.deadline_after(ttl.ms())));
         let held_ms = now.since(self.locks.granted(id));
-        keyspace.replicate(Effect::Prolonged { key, owner, fence, left_ms, held_ms, extensions });
+        keyspace.replicate(Effect::Extended { key, owner, fence, left_ms, held_ms, extensions });
     }
 
     fn free(&mut self, keyspace: &mut impl Keyspace, key: usize, floor: u64) {
-        let Occupant::Lock(id) = keyspace.occupant(key) else { return };
+        let KeyState::Lock(id) = keyspace.key_state(key) else { return };
         let renamed = !self.locks.is_at(id, keyspace.name(key));
         if floor > 0 || renamed {
             let stripe = keyspace.stripe(key);
             let last = self.stripes.last(stripe).max(self.locks.fence(id));
             let raised = fence::raised(last, floor);
-            // When the raise cannot be stored the lock is freed all the same.
+            // If the state cannot be stored, the node releases the lock all the same.
             let stored = self.reserve_on(keyspace, [stripe], raised, 0).is_ok();
             self.stripes.raise(stripe, if stored { raised } else { last });
         }
-        // Its owner has spoken: whatever was handed to it does not count as unclaimed.
+        // The owner has sent a command, so a handed-on lock does not count as unclaimed.
         match keyspace.delete(key) {
             Some(lock) => {
                 self.queues.forget_lock(lock);
@@ -521,11 +545,11 @@ impl Node {
             None => self.queues.claimed(id),
         }
         if !self.queues.is_empty() {
-            self.queues.note_free(keyspace.database(), keyspace.name(key));
+            self.queues.mark_ready(keyspace.database(), keyspace.name(key));
         }
     }
 
-    /// Stores what a crash must not forget before this fence and this lease are granted on the keys of a command.
+    /// Stores the durable state if it does not cover this fence and this lease on the keys of a command.
     #[inline]
     fn reserve(&mut self, keyspace: &mut impl Keyspace, fence: u64, lease_ms: u64) -> Result<(), Fault> {
         if self.is_state_unsaved || !self.state.covers(fence, lease_ms) {
@@ -544,7 +568,7 @@ impl Node {
         lease_ms: u64,
     ) -> Result<(), Fault> {
         let next = self.state.reserving(stripes, fence, lease_ms);
-        let Some(next) = next.or_else(|| self.is_state_unsaved.then(|| self.state.clone())) else {
+        let Some(next) = next.or_else(|| self.unsaved_state()) else {
             return Ok(());
         };
         keyspace.store(&next)?;

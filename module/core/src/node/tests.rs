@@ -1,22 +1,23 @@
-//! What the sweep, a crash and a quarantine must not change. The contract of commands is a table, elsewhere.
+//! Tests of the sweep, crashes, quarantines and the durable state. The contract of the commands is a table in
+//! `tests/src/cases.rs`.
 
 use super::*;
 use crate::durable::Dataset;
 use crate::grammar;
 use crate::image::LockImage;
-use crate::keyspace::{Effect, Occupant};
+use crate::keyspace::{Effect, KeyState};
 use crate::memory::MemoryNode;
 use crate::table::{Database, LockId};
 use redlock_contract::commands::Verb;
 use redlock_contract::limits::RAISE_CAP;
 
-/// A keyspace of one key that nobody sweeps.
-struct SingleKey(Occupant);
+/// A keyspace of one key that no sweep visits.
+struct SingleKey(KeyState);
 
 impl SingleKey {
-    fn now_has(&mut self, occupant: Occupant) -> Option<LockId> {
-        match std::mem::replace(&mut self.0, occupant) {
-            Occupant::Lock(gone) => Some(gone),
+    fn replace(&mut self, key_state: KeyState) -> Option<LockId> {
+        match std::mem::replace(&mut self.0, key_state) {
+            KeyState::Lock(gone) => Some(gone),
             _ => None,
         }
     }
@@ -35,14 +36,14 @@ impl Keyspace for SingleKey {
     fn name(&self, _: usize) -> &[u8] {
         b"k"
     }
-    fn occupant(&self, _: usize) -> Occupant {
+    fn key_state(&self, _: usize) -> KeyState {
         self.0
     }
     fn put(&mut self, _: usize, lock: LockId) -> Option<LockId> {
-        self.now_has(Occupant::Lock(lock))
+        self.replace(KeyState::Lock(lock))
     }
     fn delete(&mut self, _: usize) -> Option<LockId> {
-        self.now_has(Occupant::Empty)
+        self.replace(KeyState::Empty)
     }
     fn store(&mut self, _: &DurableState) -> Result<(), Fault> {
         Ok(())
@@ -50,18 +51,18 @@ impl Keyspace for SingleKey {
     fn replicate(&mut self, _: Effect<'_>) {}
 }
 
-fn node() -> Node {
-    Node::new(DurableState::new("f".repeat(40), 0), Stripes::default())
+fn node() -> LockNode {
+    LockNode::new(DurableState::new("f".repeat(40), 0), Stripes::default())
 }
 
-fn acquire(node: &mut Node, keys: &mut SingleKey, owner: &[u8], mut now: Millis) -> Result<Reply, Fault> {
+fn acquire(node: &mut LockNode, keys: &mut SingleKey, owner: &[u8], mut now: Millis) -> Result<Reply, Fault> {
     let request = grammar::acquire(Verb::Acquire, &[b"", b"k", owner, b"1000"], 10_000).unwrap();
     node.acquire(keys, &request, &mut now)
 }
 
 #[test]
-fn a_lock_that_has_run_out_is_over_before_it_is_swept() {
-    let (mut node, mut keys) = (node(), SingleKey(Occupant::Empty));
+fn an_expired_lock_ends_before_the_sweep_deletes_it() {
+    let (mut node, mut keys) = (node(), SingleKey(KeyState::Empty));
     let granted = Millis::START;
     assert_eq!(acquire(&mut node, &mut keys, b"a", granted), Ok(Reply::Integer(1)));
     let mut over = granted.deadline_after(1_000);
@@ -69,13 +70,13 @@ fn a_lock_that_has_run_out_is_over_before_it_is_swept() {
     assert_eq!(node.extend(&mut keys, &extend, &mut over), Ok(Reply::Nil));
     let release = grammar::release(Verb::Release, &[b"", b"k", b"a"]).unwrap();
     assert_eq!(node.release(&mut keys, &release, &mut over), Ok(Reply::Integer(0)));
-    assert!(matches!(keys.0, Occupant::Lock(_)), "it still stands there");
+    assert!(matches!(keys.0, KeyState::Lock(_)), "the sweep has not deleted it");
     assert_eq!(acquire(&mut node, &mut keys, b"b", over), Ok(Reply::Integer(2)));
 }
 
 #[test]
-fn a_shorter_reason_to_wait_does_not_end_a_longer_one() {
-    let (mut node, mut keys) = (node(), SingleKey(Occupant::Empty));
+fn a_shorter_quarantine_does_not_end_a_longer_one() {
+    let (mut node, mut keys) = (node(), SingleKey(KeyState::Empty));
     let mut now = Millis::START;
     node.quarantine(500, &mut now);
     node.quarantine(20, &mut now);
@@ -85,7 +86,7 @@ fn a_shorter_reason_to_wait_does_not_end_a_longer_one() {
 }
 
 #[test]
-fn after_a_crash_no_number_comes_again_and_no_lock_too_early() {
+fn after_a_crash_no_fence_is_reused_and_no_lock_is_granted_too_early() {
     let mut memory = MemoryNode::new(&"f".repeat(40));
     let mut now = Millis::START;
     let acquire = |memory: &mut MemoryNode, owner: &[u8], now| {
@@ -104,7 +105,7 @@ fn after_a_crash_no_number_comes_again_and_no_lock_too_early() {
     assert!(matches!(again, Ok(Reply::Integer(fence)) if fence > 4), "{again:?}");
 }
 
-/// A keyspace whose disk may be full, and the state that was stored last.
+/// A keyspace whose disk may be full, with the last state that it stored.
 struct FallibleDisk {
     keys: SingleKey,
     is_full: bool,
@@ -124,8 +125,8 @@ impl Keyspace for FallibleDisk {
     fn name(&self, _: usize) -> &[u8] {
         b"k"
     }
-    fn occupant(&self, key: usize) -> Occupant {
-        self.keys.occupant(key)
+    fn key_state(&self, key: usize) -> KeyState {
+        self.keys.key_state(key)
     }
     fn put(&mut self, key: usize, lock: LockId) -> Option<LockId> {
         self.keys.put(key, lock)
@@ -160,7 +161,7 @@ fn an_unsaved_state_is_stored_before_anything_is_granted() {
     assert!(unsaved.highest() > high.fence && unsaved.longest_lease_ms >= high.left_ms, "{unsaved:?}");
     node.set_unsaved_state(unsaved.clone());
     node.load(0, b"elsewhere", &high, &mut now).unwrap();
-    let mut disk = FallibleDisk { keys: SingleKey(Occupant::Empty), is_full: true, stored: None };
+    let mut disk = FallibleDisk { keys: SingleKey(KeyState::Empty), is_full: true, stored: None };
     // A fence and a lease far below the unsaved ones.
     let request = grammar::acquire(Verb::Acquire, &[b"", b"k", b"mine", b"1000"], 10_000).unwrap();
     assert_eq!(node.acquire(&mut disk, &request, &mut now), Err(Fault::NotStored));
@@ -175,7 +176,7 @@ fn an_unsaved_state_is_stored_before_anything_is_granted() {
 #[test]
 fn a_longer_lease_is_stored_before_it_is_granted() {
     let (mut node, mut now) = (node(), Millis::START);
-    let mut disk = FallibleDisk { keys: SingleKey(Occupant::Empty), is_full: false, stored: None };
+    let mut disk = FallibleDisk { keys: SingleKey(KeyState::Empty), is_full: false, stored: None };
     for ttl_ms in [1_000, 60_000] {
         let ttl = ttl_ms.to_string();
         let request = grammar::acquire(Verb::Acquire, &[b"", b"k", b"me", ttl.as_bytes()], 100_000).unwrap();
@@ -203,10 +204,10 @@ fn non_voting(reason: NonVoting) -> MemoryNode {
 }
 
 #[test]
-fn a_non_voting_node_grants_and_extends_nothing_and_answers_the_rest() {
+fn a_non_voting_node_grants_and_extends_nothing_and_serves_all_other_commands() {
     let (mut memory, mut now) = (non_voting(NonVoting::Replica), Millis::START);
     let lock = memory.node_mut().load(0, b"k", &image(7, 10_000), &mut now).unwrap();
-    memory.plant(b"k", Occupant::Lock(lock));
+    memory.plant(b"k", KeyState::Lock(lock));
     for line in [
         "REDLOCK.ACQUIRE free me 1000",
         "REDLOCK.ACQUIRE k me 1000",
@@ -257,14 +258,14 @@ fn nothing_changes_when_the_state_of_an_admitted_node_cannot_be_stored() {
 fn a_loaded_lock_raises_the_fences_of_its_key() {
     let (mut memory, mut now) = (MemoryNode::new("me"), Millis::START);
     let lock = memory.node_mut().load(0, b"k", &image(77, 10_000), &mut now).unwrap();
-    memory.plant(b"k", Occupant::Lock(lock));
+    memory.plant(b"k", KeyState::Lock(lock));
     assert_eq!(send(&mut memory, "REDLOCK.RELEASE k theirs", now), Ok(Reply::Integer(1)));
     assert_eq!(send(&mut memory, "REDLOCK.ACQUIRE k me 1000", now), Ok(Reply::Integer(78)));
 }
 
 #[test]
 fn a_lock_that_a_replica_copies_raises_the_fences_of_its_key() {
-    let (mut node, mut keys, mut now) = (node(), SingleKey(Occupant::Empty), Millis::START);
+    let (mut node, mut keys, mut now) = (node(), SingleKey(KeyState::Empty), Millis::START);
     let apply = grammar::apply(&[b"REDLOCK.APPLY", b"k", b"theirs", b"77", b"1000"]).unwrap();
     node.apply(&mut keys, &apply, &mut now).unwrap();
     let release = grammar::release(Verb::Release, &[b"", b"k", b"theirs"]).unwrap();
@@ -273,40 +274,40 @@ fn a_lock_that_a_replica_copies_raises_the_fences_of_its_key() {
 }
 
 #[test]
-fn in_quarantine_a_loaded_lock_is_not_prolonged_and_can_be_released() {
+fn in_quarantine_a_loaded_lock_cannot_be_extended_but_can_be_released() {
     let (mut memory, mut now) = (MemoryNode::new("me"), Millis::START);
     assert!(send(&mut memory, "REDLOCK.ACQUIRE before me 1000", now).is_ok());
     memory.crash(now);
     let lock = memory.node_mut().load(0, b"k", &image(7, 10_000), &mut now).unwrap();
-    memory.plant(b"k", Occupant::Lock(lock));
+    memory.plant(b"k", KeyState::Lock(lock));
     for line in ["REDLOCK.EXTEND k theirs 1000", "REDLOCK.ACQUIRE k theirs 1000"] {
         assert!(matches!(send(&mut memory, line, now), Err(Fault::Quarantine { .. })), "{line}");
     }
     let over = Millis(now.0 + 2_000);
     assert_eq!(send(&mut memory, "REDLOCK.EXTEND k theirs 1000", over), Ok(Reply::Integer(7)));
     assert_eq!(send(&mut memory, "REDLOCK.RELEASE k theirs", over), Ok(Reply::Integer(1)));
-    // A lock that was granted since is certain, whatever else was thrown away.
+    // A lock that the node has granted since is certain, whatever else was flushed.
     assert!(send(&mut memory, "REDLOCK.ACQUIRE k me 1000", over).is_ok());
     memory.node_mut().quarantine(500, &mut over.clone());
     assert!(matches!(send(&mut memory, "REDLOCK.EXTEND k me 1000", over), Ok(Reply::Integer(_))));
 }
 
 #[test]
-fn a_forged_image_is_not_one_that_the_node_could_have_granted() {
+fn a_node_could_not_have_granted_a_forged_image() {
     let mut node = node();
     node.set_max_ttl_ms(60_000);
     assert!(node.could_have_granted(b"k", &image(RAISE_CAP, 60_000)));
     assert!(!node.could_have_granted(b"k", &image(1, 60_001)));
     assert!(!node.could_have_granted(b"k", &image(1, u64::MAX)));
     assert!(!node.could_have_granted(b"k", &image(MAX_FENCE, 60_000)));
-    // From a replica's master or from a file: never for longer than any node grants.
+    // A lock from a master or from a file never lasts longer than any node grants.
     let mut now = Millis::START;
     let lock = node.load(0, b"k", &image(1, u64::MAX), &mut now).unwrap();
     assert!(node.image(lock, &mut now).left_ms <= MAX_TTL_LIMIT_MS);
 }
 
 #[test]
-fn a_long_lease_that_is_over_does_not_prolong_the_quarantine_of_a_later_crash() {
+fn an_expired_long_lease_does_not_lengthen_the_quarantine_of_a_later_crash() {
     let day = 24 * 3_600 * 1_000;
     let (mut memory, mut now) = (MemoryNode::new("me"), Millis::START);
     memory.node_mut().set_max_ttl_ms(2 * day);
@@ -316,14 +317,14 @@ fn a_long_lease_that_is_over_does_not_prolong_the_quarantine_of_a_later_crash() 
     assert!(send(&mut memory, "REDLOCK.RELEASE k me", now).is_ok());
     let lowered = memory.node().state_with_shorter_lease(&mut now).unwrap();
     assert!(lowered.quarantine_ms() < 2 * 60_000, "{lowered:?}");
-    // A lock that is granted anew with others keeps its time, and so its lease.
+    // A lock that is granted again together with other keys keeps its deadline, and so its lease.
     assert!(send(&mut memory, &format!("REDLOCK.ACQUIRE k me {day}"), now).is_ok());
     memory.node_mut().set_state(lowered);
     assert!(send(&mut memory, &format!("REDLOCK.EXTEND k me {day}"), now).is_ok());
     assert!(send(&mut memory, "REDLOCK.MACQUIRE 2 k other me 1000", now).is_ok());
     assert_eq!(memory.node().state_with_shorter_lease(&mut now), None, "the owner was promised a day");
     assert!(send(&mut memory, "REDLOCK.MRELEASE 2 k other me", now).is_ok());
-    // A flush forgets locks: the node waits for them, and a crash during that wait must not shorten it.
+    // A flush makes the node forget locks. A crash during the quarantine must not shorten it.
     assert!(send(&mut memory, &format!("REDLOCK.ACQUIRE k me {day}"), now).is_ok());
     memory.node_mut().quarantine_for_locks_of(None, &mut now);
     assert!(memory.delete(b"k"));
@@ -341,12 +342,12 @@ fn a_lower_longest_lease_is_stored_after_a_while_and_not_for_each_lock() {
         stored += u32::from(memory.node_mut().state_to_store(&mut now).is_some());
         now.0 += 100;
     }
-    // The lock is free whenever the node looks, so a minute passes once.
+    // The lock is free at every check, so one minute passes once.
     assert!(stored <= 1, "{stored}");
     now.0 += 60_000;
     let lowered = memory.node_mut().state_to_store(&mut now).expect("nothing long is left");
     assert!(lowered.longest_lease_ms < 100_000);
-    // A state that could not be stored is tried again, and not at every look.
+    // The node retries a state that could not be stored, but not at every check.
     memory.node_mut().not_stored();
     let tries = (0..50).filter(|_| {
         now.0 += 100;

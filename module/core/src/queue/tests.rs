@@ -1,4 +1,4 @@
-//! Crowds: what many who wait may cost at once.
+//! Tests with many waiters: what one step may cost.
 
 use super::*;
 
@@ -20,60 +20,60 @@ fn waiter(owner: &str, ticket: u64, connection: u64, keys: &[&str]) -> Waiter {
     }
 }
 
-/// Whoever is to be served next, if that is found in one go.
-fn next_of(queues: &mut Queues) -> Option<WaiterId> {
-    let mut keys_left = KEYS_AT_ONCE;
-    queues.next_due(&mut keys_left)
+/// The waiter to serve next, if one step finds it.
+fn next_of(queues: &mut WaitQueues) -> Option<WaiterId> {
+    let mut keys_left = KEYS_PER_STEP;
+    queues.next_ready(&mut keys_left)
 }
 
-/// Ten times as many as may be let go at once wait on connection 1, and after them one on connection 2.
-fn crowd() -> (Queues, usize) {
-    let (mut queues, many) = (Queues::default(), 10 * KEYS_AT_ONCE);
+/// Ten times as many waiters as one step removes on connection 1, and one waiter behind them on connection 2.
+fn many_waiters() -> (WaitQueues, usize) {
+    let (mut queues, many) = (WaitQueues::default(), 10 * KEYS_PER_STEP);
     for ticket in 1..=many as u64 {
-        queues.enter(waiter(&format!("o{ticket}"), ticket, 1, &["k"])).unwrap();
+        queues.enqueue(waiter(&format!("o{ticket}"), ticket, 1, &["k"])).unwrap();
     }
-    assert_eq!(queues.enter(waiter("last", 1_000_000, 2, &["k"])), Ok(many));
+    assert_eq!(queues.enqueue(waiter("last", 1_000_000, 2, &["k"])), Ok(many));
     (queues, many + 1)
 }
 
 #[test]
-fn a_crowd_whose_connection_closes_is_let_go_little_by_little_and_never_served() {
-    let (mut queues, all) = crowd();
-    queues.closed(1);
-    assert_eq!(queues.len(), all - KEYS_AT_ONCE);
+fn many_waiters_of_a_closed_connection_are_removed_in_steps_and_never_served() {
+    let (mut queues, all) = many_waiters();
+    queues.connection_closed(1);
+    assert_eq!(queues.len(), all - KEYS_PER_STEP);
     let mut served = None;
     while served.is_none() {
         let before = queues.len();
-        queues.note_free(0, b"k");
+        queues.mark_ready(0, b"k");
         served = next_of(&mut queues);
-        assert!(before - queues.len() <= KEYS_AT_ONCE);
+        assert!(before - queues.len() <= KEYS_PER_STEP);
     }
     assert_eq!(served.and_then(|id| queues.waiter(id)).map(|waiter| waiter.connection), Some(2));
-    assert!(!queues.is_closing());
+    assert!(!queues.has_closing());
     assert_eq!(queues.len(), 1);
 }
 
 #[test]
-fn a_crowd_that_has_waited_long_enough_is_let_go_little_by_little() {
-    let (mut queues, mut before) = crowd();
-    assert!(!queues.let_go(Millis(999)));
-    while queues.let_go(Millis(1_000)) {
-        assert!(before - queues.len() <= KEYS_AT_ONCE);
+fn many_expired_waiters_are_removed_in_steps() {
+    let (mut queues, mut before) = many_waiters();
+    assert!(!queues.expire(Millis(999)));
+    while queues.expire(Millis(1_000)) {
+        assert!(before - queues.len() <= KEYS_PER_STEP);
         before = queues.len();
     }
     assert_eq!((queues.len(), queues.keys, queues.bytes()), (0, 0, 0));
-    assert!(queues.by_connection.is_empty() && queues.lines.values().all(HashMap::is_empty));
+    assert!(queues.by_connection.is_empty() && queues.queues.values().all(HashMap::is_empty));
 }
 
 #[test]
-fn one_owner_waits_once_for_a_key() {
-    let mut queues = Queues::default();
-    queues.enter(waiter("o", 5, 1, &["x", "z"])).unwrap();
-    queues.enter(waiter("o", 7, 2, &["y"])).unwrap();
-    queues.enter(waiter("other", 9, 3, &["z"])).unwrap();
-    assert!(!queues.is_due());
-    // Takes the place of both, and whoever waited behind them is next.
-    queues.enter(waiter("o", 6, 1, &["y", "x"])).unwrap();
+fn an_owner_has_one_waiter_for_a_key() {
+    let mut queues = WaitQueues::default();
+    queues.enqueue(waiter("o", 5, 1, &["x", "z"])).unwrap();
+    queues.enqueue(waiter("o", 7, 2, &["y"])).unwrap();
+    queues.enqueue(waiter("other", 9, 3, &["z"])).unwrap();
+    assert!(!queues.has_ready());
+    // It replaces both, and the waiter behind them is next.
+    queues.enqueue(waiter("o", 6, 1, &["y", "x"])).unwrap();
     assert_eq!((queues.len(), queues.keys), (2, 3));
     let next = next_of(&mut queues).and_then(|id| queues.waiter(id));
     assert_eq!(next.map(|waiter| waiter.ticket), Some(9));
@@ -82,175 +82,175 @@ fn one_owner_waits_once_for_a_key() {
 }
 
 #[test]
-fn every_key_counts() {
-    let mut queues = Queues {
+fn every_key_counts_towards_the_limits() {
+    let mut queues = WaitQueues {
         limits: Limits { node: 4, key: 2, connection: 3, ..Limits::default() },
-        ..Queues::default()
+        ..WaitQueues::default()
     };
-    let mut refused = |waiter| queues.enter(waiter).err().map(|fault| fault.to_string());
+    let mut refused = |waiter| queues.enqueue(waiter).err().map(|fault| fault.to_string());
     assert_eq!(refused(waiter("a", 1, 1, &["x", "y"])), None);
     assert!(refused(waiter("b", 2, 1, &["x", "z"])).is_some_and(|why| why.contains("on this connection")));
     assert!(refused(waiter("b", 2, 2, &["x", "y", "z"])).is_some_and(|why| why.contains("on this node")));
     assert_eq!(refused(waiter("b", 2, 2, &["x", "y"])), None);
-    assert_eq!(refused(waiter("b", 2, 1, &["x"])), None, "in place of what it waited for");
+    assert_eq!(refused(waiter("b", 2, 1, &["x"])), None, "in place of its earlier waiter");
     assert!(refused(waiter("c", 3, 3, &["x"])).is_some_and(|why| why.contains("for this key")));
-    // What is given up makes room.
+    // A replaced waiter makes room.
     assert_eq!(refused(waiter("a", 1, 1, &["y"])), None);
     assert_eq!((queues.len(), queues.keys), (2, 2));
 }
 
 #[test]
-fn what_is_postponed_is_looked_at_once_and_last() {
-    let mut queues = Queues::default();
-    queues.enter(waiter("a", 1, 1, &["x"])).unwrap();
-    queues.enter(waiter("b", 2, 1, &["y"])).unwrap();
-    queues.note_free(0, b"x");
-    queues.note_free(0, b"y");
-    let ticket = |queues: &mut Queues| {
+fn a_postponed_key_is_ready_once_and_last() {
+    let mut queues = WaitQueues::default();
+    queues.enqueue(waiter("a", 1, 1, &["x"])).unwrap();
+    queues.enqueue(waiter("b", 2, 1, &["y"])).unwrap();
+    queues.mark_ready(0, b"x");
+    queues.mark_ready(0, b"y");
+    let ticket = |queues: &mut WaitQueues| {
         let id = next_of(queues)?;
         queues.waiter(id).map(|waiter| waiter.ticket)
     };
     let first = next_of(&mut queues).unwrap();
     queues.postpone(first, Millis(10));
     for _ in 0..3 {
-        queues.note_free(0, b"x");
-        assert!(!queues.is_due());
+        queues.mark_ready(0, b"x");
+        assert!(!queues.has_ready());
     }
     queues.retry(Millis(9));
-    assert_eq!((ticket(&mut queues), queues.retries_at()), (None, Some(Millis(10))));
+    assert_eq!((ticket(&mut queues), queues.next_retry()), (None, Some(Millis(10))));
     queues.retry(Millis(10));
     assert_eq!([ticket(&mut queues), ticket(&mut queues), ticket(&mut queues)], [Some(2), Some(1), None]);
-    assert_eq!(queues.retries_at(), None);
+    assert_eq!(queues.next_retry(), None);
 }
 
-/// As many keys as make ten looks, each with two in line.
-fn many_lines() -> (Queues, usize) {
-    let (mut queues, lines) = (Queues::default(), 5 * KEYS_AT_ONCE);
+/// Queues for ten steps of a scan, each with two waiters.
+fn many_queues() -> (WaitQueues, usize) {
+    let (mut queues, count) = (WaitQueues::default(), 5 * KEYS_PER_STEP);
     for ticket in 1..=2 {
-        for line in 0..lines {
-            let (owner, key) = (format!("o{ticket}-{line}"), format!("k{line}"));
-            queues.enter(waiter(&owner, ticket, 1, &[&key])).unwrap();
+        for number in 0..count {
+            let (owner, key) = (format!("o{ticket}-{number}"), format!("k{number}"));
+            queues.enqueue(waiter(&owner, ticket, 1, &[&key])).unwrap();
         }
     }
-    (queues, lines)
+    (queues, count)
 }
 
-/// Everybody who is to be served, and how often that was asked; never many places are noted at once.
-fn all_due(queues: &mut Queues) -> Vec<(Database, Box<[u8]>)> {
-    let mut places = Vec::new();
-    while queues.is_due() {
+/// The keys of all waiters to serve. Only a few keys are ready at a time.
+fn all_ready(queues: &mut WaitQueues) -> Vec<(Database, Box<[u8]>)> {
+    let mut keys = Vec::new();
+    while queues.has_ready() {
         let Some(id) = next_of(queues) else { continue };
-        assert!(queues.due.len() < KEYS_AT_ONCE);
+        assert!(queues.ready.len() < KEYS_PER_STEP);
         let found = queues.waiter(id).unwrap();
-        assert_eq!(found.ticket, 1, "the first in line");
-        places.push((queues.database_of(found), found.keys[0].clone()));
+        assert_eq!(found.ticket, 1, "the first waiter of the queue");
+        keys.push((queues.database_of(found), found.keys[0].clone()));
     }
-    places
+    keys
 }
 
 #[test]
-fn when_every_key_may_be_free_each_line_is_looked_at_once_and_few_at_a_time() {
-    let (mut queues, lines) = many_lines();
-    queues.note_all_free();
-    let mut places = all_due(&mut queues);
-    assert_eq!(places.len(), lines, "no line twice");
-    places.sort();
-    places.dedup();
-    assert_eq!(places.len(), lines, "nor is one left out");
-    assert!(all_due(&mut queues).is_empty(), "that was all");
-    // Asked for again halfway, it begins again.
-    queues.note_all_free();
-    for _ in 0..lines / 2 {
+fn a_scan_of_all_keys_visits_each_queue_once_and_a_few_at_a_time() {
+    let (mut queues, count) = many_queues();
+    queues.mark_all_ready();
+    let mut keys = all_ready(&mut queues);
+    assert_eq!(keys.len(), count, "no queue twice");
+    keys.sort();
+    keys.dedup();
+    assert_eq!(keys.len(), count, "no queue is left out");
+    assert!(all_ready(&mut queues).is_empty(), "the scan has ended");
+    // A second call halfway restarts the scan.
+    queues.mark_all_ready();
+    for _ in 0..count / 2 {
         next_of(&mut queues);
     }
-    queues.note_all_free();
-    assert!(all_due(&mut queues).len() >= lines);
-    let mut nobody = Queues::default();
-    nobody.note_all_free();
-    assert!(!nobody.is_due());
+    queues.mark_all_ready();
+    assert!(all_ready(&mut queues).len() >= count);
+    let mut empty = WaitQueues::default();
+    empty.mark_all_ready();
+    assert!(!empty.has_ready());
 }
 
 #[test]
-fn whoever_leaves_while_the_lines_are_looked_at_is_followed_by_the_next() {
-    let (mut queues, lines) = many_lines();
-    queues.note_all_free();
+fn a_waiter_that_leaves_during_a_scan_is_followed_by_the_next() {
+    let (mut queues, count) = many_queues();
+    queues.mark_all_ready();
     next_of(&mut queues).unwrap();
-    for line in 0..lines {
-        let (owner, key) = (format!("o1-{line}"), format!("k{line}"));
+    for number in 0..count {
+        let (owner, key) = (format!("o1-{number}"), format!("k{number}"));
         assert!(queues.leave(0, key.as_bytes(), owner.as_bytes()));
     }
     let mut keys = HashSet::new();
-    while queues.is_due() {
+    while queues.has_ready() {
         let Some(id) = next_of(&mut queues) else { continue };
         keys.insert(queues.waiter(id).unwrap().keys[0].clone());
     }
-    assert_eq!(keys.len(), lines);
+    assert_eq!(keys.len(), count);
 }
 
-/// How many waiters have been looked at of all who may be served.
-fn looked_at(queues: &Queues) -> usize {
-    queues.looked_at.map_or(queues.len(), |last| queues.deadlines.range(..=last).count())
+/// The number of waiters that the scan has visited.
+fn visited(queues: &WaitQueues) -> usize {
+    queues.scanned_to.map_or(queues.len(), |last| queues.deadlines.range(..=last).count())
 }
 
 #[test]
-fn whoever_looks_for_somebody_to_serve_does_not_look_for_long() {
-    // Few are first in a line, and many behind them.
-    let mut queues = Queues::default();
-    let all = 20 * KEYS_AT_ONCE;
+fn one_step_of_a_scan_visits_a_bounded_number_of_waiters() {
+    // Few waiters are first in a queue, and many are behind them.
+    let mut queues = WaitQueues::default();
+    let all = 20 * KEYS_PER_STEP;
     for number in 0..all {
         let (owner, key) = (format!("o{number:04}"), format!("k{}", number / 50));
-        queues.enter(waiter(&owner, 1, 1, &[&key])).unwrap();
+        queues.enqueue(waiter(&owner, 1, 1, &[&key])).unwrap();
     }
-    queues.note_all_free();
+    queues.mark_all_ready();
     let (mut calls, mut served) = (0, 0);
-    while queues.is_due() {
-        let before = looked_at(&queues);
-        let mut keys_left = KEYS_AT_ONCE;
-        while queues.next_due(&mut keys_left).is_some() {
+    while queues.has_ready() {
+        let before = visited(&queues);
+        let mut keys_left = KEYS_PER_STEP;
+        while queues.next_ready(&mut keys_left).is_some() {
             keys_left = keys_left.saturating_sub(1);
             served += 1;
         }
-        let looks = looked_at(&queues) - before;
-        assert!(looks <= KEYS_AT_ONCE, "{looks} at once");
+        let visits = visited(&queues) - before;
+        assert!(visits <= KEYS_PER_STEP, "{visits} at once");
         calls += 1;
     }
     assert_eq!(served, all.div_ceil(50));
-    assert!(calls <= 3 * all / KEYS_AT_ONCE, "{calls} calls");
+    assert!(calls <= 3 * all / KEYS_PER_STEP, "{calls} calls");
 }
 
 #[test]
-fn whoever_looks_for_somebody_to_serve_clears_little_away() {
-    // Everybody who is first has gone, and not yet left.
-    let (mut queues, lines) = (Queues::default(), 5 * KEYS_AT_ONCE);
-    for line in 0..lines {
-        queues.enter(waiter(&format!("gone{line}"), 1, 7, &[&format!("k{line}")])).unwrap();
+fn one_step_of_a_scan_removes_a_bounded_number_of_waiters() {
+    // The connection of every first waiter has closed, and the waiters are not yet removed.
+    let (mut queues, count) = (WaitQueues::default(), 5 * KEYS_PER_STEP);
+    for number in 0..count {
+        queues.enqueue(waiter(&format!("gone{number}"), 1, 7, &[&format!("k{number}")])).unwrap();
     }
-    for line in (0..lines).filter(|line| line % 50 == 49) {
-        queues.enter(waiter(&format!("there{line}"), 2, 1, &[&format!("k{line}")])).unwrap();
+    for number in (0..count).filter(|number| number % 50 == 49) {
+        queues.enqueue(waiter(&format!("there{number}"), 2, 1, &[&format!("k{number}")])).unwrap();
     }
-    queues.note_all_free();
-    queues.closed(7);
+    queues.mark_all_ready();
+    queues.connection_closed(7);
     let mut served = 0;
-    while queues.is_due() {
-        let (before, mut keys_left) = (queues.len(), KEYS_AT_ONCE);
-        while let Some(id) = queues.next_due(&mut keys_left) {
+    while queues.has_ready() {
+        let (before, mut keys_left) = (queues.len(), KEYS_PER_STEP);
+        while let Some(id) = queues.next_ready(&mut keys_left) {
             keys_left = keys_left.saturating_sub(1);
             queues.served(id, []);
             served += 1;
         }
-        let cleared = before - queues.len();
-        assert!(cleared <= KEYS_AT_ONCE, "{cleared} at once");
+        let removed = before - queues.len();
+        assert!(removed <= KEYS_PER_STEP, "{removed} at once");
     }
-    assert_eq!((served, queues.len()), (lines / 50, 0));
+    assert_eq!((served, queues.len()), (count / 50, 0));
 }
 
 #[test]
 fn every_waiter_of_a_key_that_moved_away_is_removed() {
-    let mut queues = Queues::default();
+    let mut queues = WaitQueues::default();
     for number in 0..100 {
-        queues.enter(waiter(&format!("o{number:02}"), number, 1, &["x"])).unwrap();
+        queues.enqueue(waiter(&format!("o{number:02}"), number, 1, &["x"])).unwrap();
     }
-    queues.enter(waiter("elsewhere", 100, 1, &["y"])).unwrap();
+    queues.enqueue(waiter("elsewhere", 100, 1, &["y"])).unwrap();
     queues.moved_away(0, b"x");
     assert_eq!((queues.waiting_for(0, b"x"), queues.waiting_for(0, b"y")), (0, 1));
     queues.moved_away(0, b"y");
@@ -258,21 +258,21 @@ fn every_waiter_of_a_key_that_moved_away_is_removed() {
 }
 
 #[test]
-fn lines_change_places_with_their_databases() {
-    let (mut queues, lines) = many_lines();
-    queues.enter(Waiter { database: 3, ..waiter("here", 1, 2, &["k0"]) }).unwrap();
+fn queues_are_swapped_with_their_databases() {
+    let (mut queues, count) = many_queues();
+    queues.enqueue(Waiter { database: 3, ..waiter("here", 1, 2, &["k0"]) }).unwrap();
     queues.databases_swapped(0, 3);
     assert_eq!((queues.waiting_for(3, b"k0"), queues.waiting_for(0, b"k0")), (2, 1));
     assert_eq!(queues.waiting_for(0, b"k1"), 0);
-    let places = all_due(&mut queues);
-    assert_eq!(places.iter().filter(|(database, _)| *database == 3).count(), lines);
-    assert!(places.contains(&(0, b"k0"[..].into())));
-    // From then on everything has its new number.
-    queues.enter(Waiter { database: 3, ..waiter("newcomer", 9, 2, &["k0"]) }).unwrap();
+    let keys = all_ready(&mut queues);
+    assert_eq!(keys.iter().filter(|(database, _)| *database == 3).count(), count);
+    assert!(keys.contains(&(0, b"k0"[..].into())));
+    // From then on every queue has its new database number.
+    queues.enqueue(Waiter { database: 3, ..waiter("newcomer", 9, 2, &["k0"]) }).unwrap();
     assert_eq!(queues.waiting_for(3, b"k0"), 3);
     assert!(queues.is_preceded(3, b"k0", Some(2), b"z") && !queues.is_preceded(0, b"k1", None, b"z"));
     assert!(queues.leave(0, b"k0", b"here") && !queues.leave(0, b"k0", b"newcomer"));
-    queues.note_free(3, b"k0");
+    queues.mark_ready(3, b"k0");
     let next = next_of(&mut queues).and_then(|id| queues.waiter(id));
     assert_eq!(next.map(|next| (queues.database_of(next), next.ticket)), Some((3, 1)));
     queues.moved_away(3, b"k0");

@@ -1,18 +1,18 @@
-//! Which locks have long leases, and when the last of them ends.
+//! The locks with long leases, and when the last of them expires.
 
 use crate::durable::SHORT_LEASE_MS;
 use crate::time::Millis;
 
-/// How many classes of leases there are: as many as fit into half a byte.
+/// The number of classes of leases: as many as half a byte can name.
 const CLASSES: usize = LAST_CLASS as usize + 1;
 const LAST_CLASS: u8 = 15;
 
-/// The locks whose leases are longer than [`SHORT_LEASE_MS`], by the length of the lease: each class is twice as
-/// long as the one before. Short leases are class 0 and are not counted, so that usual locks cost nothing.
+/// Counts of the locks whose leases are longer than [`SHORT_LEASE_MS`], by the length of the lease. Each class is twice
+/// as long as the one before. Short leases are class 0 and are not counted, so usual locks cost nothing.
 #[derive(Debug, Default)]
 pub(super) struct LongLeases {
     held: [u32; CLASSES],
-    /// The latest deadline of any lock of the class since the class was empty.
+    /// The latest deadline of any lock of the class since the class was last empty.
     latest: [Millis; CLASSES],
 }
 

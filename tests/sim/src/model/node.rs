@@ -46,8 +46,8 @@ pub(super) struct Summary {
     high_water: u64,
     longest_lease_ms: u64,
     pub(super) quarantine_ms: u64,
-    /// For each owner and each connection, for how many ticks its acquire is barred.
-    barred: Vec<(u8, u8)>,
+    /// For each owner and each connection, for how many ticks its acquire is rejected.
+    rejected: Vec<(u8, u8)>,
 }
 
 impl Summary {
@@ -234,9 +234,9 @@ impl Running {
         let wait_ms = self.memory.node().state().quarantine_ms();
         self.memory.crash(self.now);
         match bounds.mistake {
-            Mistake::NoQuarantine => self.memory.node_mut().end_quarantine(),
+            Mistake::NoQuarantine => self.memory.node_mut().cancel_quarantine(),
             Mistake::QuarantineTooShort => {
-                self.memory.node_mut().end_quarantine();
+                self.memory.node_mut().cancel_quarantine();
                 self.memory.node_mut().quarantine(wait_ms.saturating_sub(TICK_MS), &mut self.now.clone());
             }
             Mistake::FencesForgotten => {
@@ -252,17 +252,17 @@ impl Running {
     fn summary(&self, bounds: &Bounds) -> Summary {
         let node = self.memory.node();
         let lock = self.memory.image(KEY, self.now);
-        let mut barred = Vec::new();
+        let mut rejected = Vec::new();
         if bounds.has_late_requests() {
             let parties = (0..=MOST).flat_map(|client| (0..CONNECTIONS).map(move |other| (client, other)));
             for (place, (client, connection)) in parties.enumerate() {
-                let bars = |ticks: &u64| {
+                let rejects = |ticks: &u64| {
                     let (at, number) = (self.now.0 + ticks * TICK_MS, connection_number(client, connection));
-                    node.late_releases().bars(KEY, &owner(client), number, Millis(at))
+                    node.tombstones().rejects(KEY, &owner(client), number, Millis(at))
                 };
-                let ticks = (0..).take_while(bars).count();
+                let ticks = (0..).take_while(rejects).count();
                 if ticks > 0 {
-                    barred.push((u8::try_from(place).unwrap_or(0), u8::try_from(ticks).unwrap_or(u8::MAX)));
+                    rejected.push((u8::try_from(place).unwrap_or(0), u8::try_from(ticks).unwrap_or(u8::MAX)));
                 }
             }
         }
@@ -272,7 +272,7 @@ impl Running {
             high_water: node.state().high_water,
             longest_lease_ms: node.state().longest_lease_ms,
             quarantine_ms: node.quarantine_left_ms(&mut self.now.clone()),
-            barred,
+            rejected,
         }
     }
 }

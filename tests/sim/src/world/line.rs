@@ -19,14 +19,14 @@ impl World<'_> {
     pub(super) fn attend(&mut self, server: usize) {
         self.replicate(server);
         let node = self.servers[server].node;
-        for announcement in self.servers[server].memory.take_announcements() {
+        for push in self.servers[server].memory.take_pushes() {
             self.outcome.handoffs += 1;
             self.servers[server].touched.fill(self.now);
-            let digits = announcement.channel.len().saturating_sub(CHANNEL_DIGITS);
-            let client = std::str::from_utf8(&announcement.channel[digits..]).ok();
+            let digits = push.channel.len().saturating_sub(CHANNEL_DIGITS);
+            let client = std::str::from_utf8(&push.channel[digits..]).ok();
             let client: usize = client.and_then(|text| text.parse().ok()).expect("a client's channel");
             self.tell(|| {
-                let said = String::from_utf8_lossy(&announcement.message).into_owned();
+                let said = String::from_utf8_lossy(&push.message).into_owned();
                 format!("node {node} tells client {client}: {said}")
             });
             // A client hears nothing from a node that it refuses.
@@ -39,7 +39,7 @@ impl World<'_> {
             for _ in 0..times {
                 let way = self.clients[client].news_from(node);
                 if let Some(at) = way.arrival(Way::Back, self.now, self.plan, &mut self.chance) {
-                    let message = announcement.message.clone();
+                    let message = push.message.clone();
                     self.schedule(at, Coming::News { node, client, connection, message });
                 } else {
                     self.outcome.count("news lost");

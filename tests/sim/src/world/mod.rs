@@ -21,7 +21,7 @@ use super::storage::Storage;
 use fastrand::Rng;
 use operator::Admission;
 use redlock_core::durable::{DurableState, HIGH_WATER_STEP};
-use redlock_core::{Fault, Host, MemoryNode, Reply as NodeReply};
+use redlock_core::{Fault, MemoryNode, NodeHost, Reply as NodeReply};
 use redlock_proto::{Ask, Drift, Failure, FailureKind, NodeSet, Quorum, Reply, Request};
 use replica::Replica;
 use start::Backup;

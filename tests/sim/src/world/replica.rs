@@ -8,7 +8,7 @@ use crate::clocks::True;
 use crate::network::delay;
 use redlock_contract::NonVoting;
 use redlock_contract::drift::with_drift;
-use redlock_core::Host;
+use redlock_core::NodeHost;
 use redlock_core::durable::{DurableState, HIGH_WATER_STEP};
 
 /// The replica of a node.

@@ -8,7 +8,7 @@ use crate::client::name;
 use redlock_contract::NonVoting;
 use redlock_core::durable::{Dataset, DurableState, FileId};
 use redlock_core::image::LockImage;
-use redlock_core::{Host, Millis, Occupant};
+use redlock_core::{KeyState, Millis, NodeHost};
 
 /// How a server ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -212,12 +212,12 @@ impl World<'_> {
                 }
             }
             let lock = sim.memory.node_mut().load(0, key, image, &mut at).expect("room for a lock");
-            sim.memory.plant(key, Occupant::Lock(lock));
+            sim.memory.plant(key, KeyState::Lock(lock));
         }
         let has_locks = sim.memory.node().held() > 0;
         let dataset = Dataset { id: data.id, has_locks, highest_fence: data.highest_fence };
         let own = sim.memory.node().state();
-        let next = match own.disowned_by(dataset, stored) {
+        let next = match own.reason_not_to_vote(dataset, stored) {
             _ if self.plan.weakness == Weakness::OtherPortIsNew => None,
             Some(reason) => Some(sim.memory.node_mut().without_vote(reason, id_of(new_id), dataset)),
             None if own.non_voting.is_some() => own.following(dataset.id, dataset.highest_fence),
@@ -240,7 +240,7 @@ impl World<'_> {
             _ => before.locks_at_shutdown == Some(node.locks_digest()),
         };
         if is_complete {
-            node.end_quarantine();
+            node.cancel_quarantine();
         }
     }
 

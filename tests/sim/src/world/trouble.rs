@@ -8,7 +8,7 @@ use crate::disk::{STEPS, Step};
 use crate::identity;
 use crate::network::Way;
 use redlock_contract::limits::MAX_FENCE;
-use redlock_core::Host;
+use redlock_core::NodeHost;
 use redlock_core::durable::DurableState;
 
 /// One thing that goes wrong.

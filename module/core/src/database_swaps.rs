@@ -1,28 +1,28 @@
-//! Databases that have changed places, so that nobody has to go through what is in them.
+//! Databases that `SWAPDB` has swapped. Tables keep the old numbers, so a swap does not rewrite them.
 
 use crate::table::Database;
 use std::collections::HashMap;
 
-/// Which number a database has now. What is kept by database is kept under the number that it had before any swap.
+/// The present number of each database. A table names a database by its number before any swap.
 #[derive(Debug, Default)]
-pub(crate) struct Swaps {
+pub(crate) struct DatabaseSwaps {
     now: HashMap<Database, Database>,
 }
 
-impl Swaps {
-    /// Notes that two databases changed places.
+impl DatabaseSwaps {
+    /// Records a swap of two databases.
     pub(crate) fn swap(&mut self, one: Database, other: Database) {
         let (from_one, from_other) = (self.before(one), self.before(other));
         self.now.insert(from_one, other);
         self.now.insert(from_other, one);
     }
 
-    /// The number that a database has now.
+    /// The present number of a database that had the number `before`.
     pub(crate) fn now(&self, before: Database) -> Database {
         self.now.get(&before).copied().unwrap_or(before)
     }
 
-    /// The number that a database had before any swap.
+    /// The number before any swap of the database that has the number `now`.
     #[inline]
     pub(crate) fn before(&self, now: Database) -> Database {
         if self.now.is_empty() {
