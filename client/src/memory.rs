@@ -7,7 +7,7 @@
 use crate::wire::Frame;
 use bytes::Bytes;
 use redlock_core::reply::Value;
-use redlock_core::{Fault, MemoryNode, Millis, Reply};
+use redlock_core::{CommandError, MemoryNode, Millis, Reply};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -267,7 +267,7 @@ impl fmt::Debug for Nodes {
 }
 
 /// What the node said, as a server would have sent it.
-fn frame(said: Result<Reply, Fault>) -> Frame {
+fn frame(said: Result<Reply, CommandError>) -> Frame {
     match said {
         Ok(Reply::Integer(number)) => integer(number),
         Ok(Reply::Nil) => Frame::Nil,

@@ -5,7 +5,7 @@ use redlock_contract::commands::Verb;
 use redlock_core::durable::Dataset;
 use redlock_core::fence::Stripe;
 use redlock_core::grammar::{self, Acquire, Release};
-use redlock_core::{Fault, Keyspace, Reply};
+use redlock_core::{CommandError, Keyspace, Reply};
 
 use crate::ffi::args::CallArgs;
 use crate::ffi::cache::fetch_soon;
@@ -28,7 +28,7 @@ pub(crate) enum CommandReply {
 }
 
 /// The result of a command.
-pub(crate) type CommandResult = Result<CommandReply, Fault>;
+pub(crate) type CommandResult = Result<CommandReply, CommandError>;
 
 /// A function that runs a command: one of those below.
 pub(crate) trait CommandFn: FnOnce(&mut ModuleState, Ctx<'_>, &CallArgs<'_>) -> CommandResult {}
@@ -43,7 +43,7 @@ pub(crate) fn run(ctx: Ctx<'_>, args: &CallArgs<'_>, command: impl CommandFn) ->
         handoff::serve(state, ctx);
         answer
     })
-    .unwrap_or(Err(Fault::Arg("a command cannot run inside another one of this module")))
+    .unwrap_or(Err(CommandError::Arg("a command cannot run inside another one of this module")))
 }
 
 impl ModuleState {
@@ -131,7 +131,7 @@ impl ModuleState {
 
     pub(crate) fn apply(&mut self, ctx: Ctx<'_>, args: &CallArgs<'_>) -> CommandResult {
         if !ctx.flags().is_replay() {
-            return Err(Fault::Internal);
+            return Err(CommandError::Internal);
         }
         let request = grammar::apply(args.all())?;
         let mut key = CommandKey::open(self.key_context(ctx)?, args, KEY, None, Intent::Change);
@@ -144,7 +144,7 @@ impl ModuleState {
 
     pub(crate) fn dataset(&mut self, ctx: Ctx<'_>, args: &CallArgs<'_>) -> CommandResult {
         if !ctx.flags().is_replay() {
-            return Err(Fault::Internal);
+            return Err(CommandError::Internal);
         }
         let (id, highest_fence) = grammar::dataset(args.all())?;
         restart::note_dataset(self, Dataset { id: Some(id), has_locks: false, highest_fence });
@@ -155,7 +155,7 @@ impl ModuleState {
     /// Does nothing: `MARK` of AOF format 1 repeats what the state file contains.
     pub(crate) fn mark(&mut self, ctx: Ctx<'_>, args: &CallArgs<'_>) -> CommandResult {
         if !ctx.flags().is_replay() {
-            return Err(Fault::Internal);
+            return Err(CommandError::Internal);
         }
         grammar::exactly(Verb::Mark, args.all())?;
         Ok(CommandReply::Done)
@@ -167,15 +167,15 @@ impl ModuleState {
         self.node.admit(&request, state_file::store, &mut self.clock).map(CommandReply::Reply)
     }
 
-    fn key_context<'a>(&self, ctx: Ctx<'a>) -> Result<KeyContext<'a>, Fault> {
+    fn key_context<'a>(&self, ctx: Ctx<'a>) -> Result<KeyContext<'a>, CommandError> {
         let database = u16::try_from(ctx.database())
-            .map_err(|_| Fault::Arg("locks can be held in databases 0 to 65535"))?;
+            .map_err(|_| CommandError::Arg("locks can be held in databases 0 to 65535"))?;
         Ok(KeyContext { ctx, database, replication_target: self.replication_target })
     }
 
     /// Refuses requests on a replica. Requests are never replicated, so a client has mistaken the replica for a master.
     /// The server refuses them itself unless `replica-read-only` is off.
-    fn refuse_on_a_replica(&self) -> Result<(), Fault> {
-        if self.is_replica { Err(Fault::Replica) } else { Ok(()) }
+    fn refuse_on_a_replica(&self) -> Result<(), CommandError> {
+        if self.is_replica { Err(CommandError::Replica) } else { Ok(()) }
     }
 }

@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
-use redlock_core::Fault;
+use redlock_core::CommandError;
 use redlock_core::durable::{DurableState, FileId};
 
 use crate::ffi::confined::Confined;
@@ -171,8 +171,8 @@ pub(crate) fn writes() -> u64 {
 /// Stores a state. The first failure of several in a row is logged, with the remedy.
 ///
 /// # Errors
-/// [`Fault::NotStored`]: the node must not grant anything that relies on the state.
-pub(crate) fn store(state: &DurableState) -> Result<(), Fault> {
+/// [`CommandError::NotStored`]: the node must not grant anything that relies on the state.
+pub(crate) fn store(state: &DurableState) -> Result<(), CommandError> {
     let stored = STATE_FILE.with(|file| {
         let outcome = file.store(state);
         let path = file.path.display();
@@ -187,7 +187,7 @@ pub(crate) fn store(state: &DurableState) -> Result<(), Fault> {
         file.is_broken = outcome.is_err();
         outcome.is_ok()
     });
-    if stored == Some(true) { Ok(()) } else { Err(Fault::NotStored) }
+    if stored == Some(true) { Ok(()) } else { Err(CommandError::NotStored) }
 }
 
 fn beside(path: &Path, ending: &str) -> PathBuf {

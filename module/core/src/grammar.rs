@@ -5,22 +5,22 @@
 
 use std::ops::Range;
 
-use crate::fault::Fault;
+use crate::command_error::CommandError;
 use crate::request;
-use crate::request::{Owner, Ttl, Wait};
+use crate::request::{OwnerArg, Ttl, WaitArg};
 use redlock_contract::commands::{Verb, option};
 use redlock_contract::limits::{MAX_FENCE, MAX_FLOOR, MAX_KEYS, MAX_TTL_LIMIT_MS};
 
 /// Which words of a command are its keys, each key once.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Keys {
+pub enum KeyArgs {
     /// The word after the name.
     One,
     /// These words.
     Many(Vec<usize>),
 }
 
-impl Keys {
+impl KeyArgs {
     /// How many keys there are.
     #[must_use]
     #[allow(clippy::len_without_is_empty, reason = "there is always a key")]
@@ -50,9 +50,9 @@ impl Keys {
 #[derive(Clone, Debug)]
 pub struct Acquire<'a> {
     /// The keys to take, all or none.
-    pub keys: Keys,
+    pub keys: KeyArgs,
     /// For whom.
-    pub owner: Owner<'a>,
+    pub owner: OwnerArg<'a>,
     /// For how long.
     pub ttl: Ttl,
     /// The least fence wished for; 0 for no wish.
@@ -60,16 +60,16 @@ pub struct Acquire<'a> {
     /// For people.
     pub label: &'a [u8],
     /// Whether to wait if the lock is held.
-    pub wait: Option<Wait<'a>>,
+    pub wait: Option<WaitArg<'a>>,
 }
 
 /// `EXTEND` and `MEXTEND`.
 #[derive(Clone, Debug)]
 pub struct Extend<'a> {
     /// The keys to extend, all or none.
-    pub keys: Keys,
+    pub keys: KeyArgs,
     /// Who asks.
-    pub owner: Owner<'a>,
+    pub owner: OwnerArg<'a>,
     /// Until when, from now.
     pub ttl: Ttl,
     /// The least fence wished for; 0 for no wish.
@@ -80,9 +80,9 @@ pub struct Extend<'a> {
 #[derive(Clone, Debug)]
 pub struct Release<'a> {
     /// The keys to free, all or none.
-    pub keys: Keys,
+    pub keys: KeyArgs,
     /// Who asks.
-    pub owner: Owner<'a>,
+    pub owner: OwnerArg<'a>,
     /// The largest fence that the releaser has seen; 0 if it does not say.
     pub floor: u64,
 }
@@ -91,7 +91,7 @@ pub struct Release<'a> {
 #[derive(Clone, Debug)]
 pub struct Apply<'a> {
     /// Who holds it.
-    pub owner: Owner<'a>,
+    pub owner: OwnerArg<'a>,
     /// Its fence.
     pub fence: u64,
     /// Time until it is over.
@@ -109,10 +109,10 @@ pub struct Apply<'a> {
 /// # Errors
 /// What is wrong with the args.
 #[inline(always)]
-pub fn acquire<'a>(verb: Verb, argv: &[&'a [u8]], max_ttl_ms: u64) -> Result<Acquire<'a>, Fault> {
+pub fn acquire<'a>(verb: Verb, argv: &[&'a [u8]], max_ttl_ms: u64) -> Result<Acquire<'a>, CommandError> {
     let mut args = ArgReader::begin(verb, argv)?;
     let keys = args.keys(verb)?;
-    let owner = Owner::parse(args.required(verb)?)?;
+    let owner = OwnerArg::parse(args.required(verb)?)?;
     let ttl = Ttl::parse(args.required(verb)?, max_ttl_ms)?;
     let plain = Acquire { keys, owner, ttl, floor: 0, label: &[], wait: None };
     if args.has_more() { plain.with_options(args) } else { Ok(plain) }
@@ -121,7 +121,7 @@ pub fn acquire<'a>(verb: Verb, argv: &[&'a [u8]], max_ttl_ms: u64) -> Result<Acq
 impl<'a> Acquire<'a> {
     /// Most requests have no options.
     #[inline(never)]
-    fn with_options(mut self, mut args: ArgReader<'_, 'a>) -> Result<Self, Fault> {
+    fn with_options(mut self, mut args: ArgReader<'_, 'a>) -> Result<Self, CommandError> {
         let mut floor = None;
         let mut label = None;
         let mut stamp = None;
@@ -132,7 +132,7 @@ impl<'a> Acquire<'a> {
             } else if is(option, option::LABEL) {
                 set_once(&mut label, request::label(args.value()?)?)?;
             } else if is(option, option::WAIT) {
-                set_once(&mut self.wait, Wait::parse(args.value()?, args.value()?, args.value()?)?)?;
+                set_once(&mut self.wait, WaitArg::parse(args.value()?, args.value()?, args.value()?)?)?;
             } else if is(option, option::STAMP) {
                 set_once(&mut stamp, request::stamp(args.value()?)?)?;
             } else if is(option, option::CLAIM) {
@@ -143,8 +143,8 @@ impl<'a> Acquire<'a> {
         }
         match &mut self.wait {
             Some(wait) => (wait.stamp, wait.claim_ms) = (stamp, claim_ms.unwrap_or(0)),
-            None if stamp.is_some() => return Err(Fault::Arg("STAMP goes with WAIT")),
-            None if claim_ms.is_some() => return Err(Fault::Arg("CLAIM goes with WAIT")),
+            None if stamp.is_some() => return Err(CommandError::Arg("STAMP goes with WAIT")),
+            None if claim_ms.is_some() => return Err(CommandError::Arg("CLAIM goes with WAIT")),
             None => {}
         }
         (self.floor, self.label) = (floor.unwrap_or(0), label.unwrap_or(&[]));
@@ -157,10 +157,10 @@ impl<'a> Acquire<'a> {
 /// # Errors
 /// What is wrong with the args.
 #[inline(always)]
-pub fn extend<'a>(verb: Verb, argv: &[&'a [u8]], max_ttl_ms: u64) -> Result<Extend<'a>, Fault> {
+pub fn extend<'a>(verb: Verb, argv: &[&'a [u8]], max_ttl_ms: u64) -> Result<Extend<'a>, CommandError> {
     let mut args = ArgReader::begin(verb, argv)?;
     let keys = args.keys(verb)?;
-    let owner = Owner::parse(args.required(verb)?)?;
+    let owner = OwnerArg::parse(args.required(verb)?)?;
     let ttl = Ttl::parse(args.required(verb)?, max_ttl_ms)?;
     let floor = if args.has_more() { args.only_a_floor()? } else { 0 };
     Ok(Extend { keys, owner, ttl, floor })
@@ -171,10 +171,10 @@ pub fn extend<'a>(verb: Verb, argv: &[&'a [u8]], max_ttl_ms: u64) -> Result<Exte
 /// # Errors
 /// What is wrong with the args.
 #[inline(always)]
-pub fn release<'a>(verb: Verb, argv: &[&'a [u8]]) -> Result<Release<'a>, Fault> {
+pub fn release<'a>(verb: Verb, argv: &[&'a [u8]]) -> Result<Release<'a>, CommandError> {
     let mut args = ArgReader::begin(verb, argv)?;
     let keys = args.keys(verb)?;
-    let owner = Owner::parse(args.required(verb)?)?;
+    let owner = OwnerArg::parse(args.required(verb)?)?;
     let floor = if args.has_more() { args.only_a_floor()? } else { 0 };
     Ok(Release { keys, owner, floor })
 }
@@ -183,11 +183,11 @@ pub fn release<'a>(verb: Verb, argv: &[&'a [u8]]) -> Result<Release<'a>, Fault> 
 ///
 /// # Errors
 /// What is wrong with the args.
-pub fn apply<'a>(argv: &[&'a [u8]]) -> Result<Apply<'a>, Fault> {
+pub fn apply<'a>(argv: &[&'a [u8]]) -> Result<Apply<'a>, CommandError> {
     let verb = Verb::Apply;
     let mut args = ArgReader::begin(verb, argv)?;
     args.keys(verb)?;
-    let owner = Owner::parse(args.required(verb)?)?;
+    let owner = OwnerArg::parse(args.required(verb)?)?;
     let fence = request::integer(args.required(verb)?)
         .filter(|fence| (1..=MAX_FENCE).contains(fence))
         .ok_or(NUMBER)?;
@@ -213,7 +213,7 @@ pub fn apply<'a>(argv: &[&'a [u8]]) -> Result<Apply<'a>, Fault> {
 ///
 /// # Errors
 /// What is wrong with the words.
-pub fn dataset(argv: &[&[u8]]) -> Result<(u64, u64), Fault> {
+pub fn dataset(argv: &[&[u8]]) -> Result<(u64, u64), CommandError> {
     exactly(Verb::Dataset, argv)?;
     Ok((number(argv[1])?, number(argv[2])?))
 }
@@ -233,44 +233,44 @@ pub struct Admit<'a> {
 ///
 /// # Errors
 /// What is wrong with the words.
-pub fn admit<'a>(argv: &[&'a [u8]]) -> Result<Admit<'a>, Fault> {
+pub fn admit<'a>(argv: &[&'a [u8]]) -> Result<Admit<'a>, CommandError> {
     exactly(Verb::Admit, argv)?;
     let floor = request::integer(argv[2])
         .filter(|floor| *floor <= MAX_FLOOR)
-        .ok_or(Fault::range("floor", 0, MAX_FLOOR))?;
+        .ok_or(CommandError::range("floor", 0, MAX_FLOOR))?;
     let wait_ms = request::integer(argv[3])
         .filter(|wait_ms| *wait_ms <= MAX_TTL_LIMIT_MS)
-        .ok_or(Fault::range("wait-ms", 0, MAX_TTL_LIMIT_MS))?;
+        .ok_or(CommandError::range("wait-ms", 0, MAX_TTL_LIMIT_MS))?;
     Ok(Admit { node_id: argv[1], floor, wait_ms })
 }
 
 /// Reads a number that one node tells another.
-fn number(word: &[u8]) -> Result<u64, Fault> {
+fn number(word: &[u8]) -> Result<u64, CommandError> {
     request::integer(word).filter(|number| *number <= MAX_FENCE).ok_or(NUMBER)
 }
 
 /// Reads a command that has no options.
 ///
 /// # Errors
-/// [`Fault::WrongArity`] for more or fewer.
-pub fn exactly(verb: Verb, argv: &[&[u8]]) -> Result<(), Fault> {
-    if argv.len() == verb.least_words() { Ok(()) } else { Err(Fault::WrongArity(verb.name())) }
+/// [`CommandError::WrongArity`] for more or fewer.
+pub fn exactly(verb: Verb, argv: &[&[u8]]) -> Result<(), CommandError> {
+    if argv.len() == verb.least_words() { Ok(()) } else { Err(CommandError::WrongArity(verb.name())) }
 }
 
 /// The words that are keys, in a command whose first argument counts them. Repeated keys are repeated.
 ///
 /// # Errors
-/// [`Fault::Range`] when the count is not an integer or too large, [`Fault::Arg`] when there are fewer arguments.
-pub fn counted_keys(argv: &[&[u8]]) -> Result<Range<usize>, Fault> {
+/// [`CommandError::Range`] when the count is not an integer or too large, [`CommandError::Arg`] when there are fewer arguments.
+pub fn counted_keys(argv: &[&[u8]]) -> Result<Range<usize>, CommandError> {
     let count = argv
         .get(1)
         .and_then(|count| request::integer(count))
         .and_then(|count| usize::try_from(count).ok())
         .filter(|count| (1..=MAX_KEYS).contains(count))
-        .ok_or(Fault::range("numkeys", 1, MAX_KEYS as u64))?;
+        .ok_or(CommandError::range("numkeys", 1, MAX_KEYS as u64))?;
     let words = 2..2 + count;
     if words.end > argv.len() {
-        return Err(Fault::Arg("numkeys is larger than the number of arguments"));
+        return Err(CommandError::Arg("numkeys is larger than the number of arguments"));
     }
     Ok(words)
 }
@@ -280,13 +280,13 @@ fn is(word: &[u8], option: &str) -> bool {
     word.eq_ignore_ascii_case(option.as_bytes())
 }
 
-const NUMBER: Fault = Fault::Arg("a number is not an integer, or is out of range");
-const UNKNOWN_OPTION: Fault = Fault::Arg("unknown option");
+const NUMBER: CommandError = CommandError::Arg("a number is not an integer, or is out of range");
+const UNKNOWN_OPTION: CommandError = CommandError::Arg("unknown option");
 
-fn set_once<T>(option: &mut Option<T>, value: T) -> Result<(), Fault> {
+fn set_once<T>(option: &mut Option<T>, value: T) -> Result<(), CommandError> {
     match option.replace(value) {
         None => Ok(()),
-        Some(_) => Err(Fault::Arg("an option is given twice")),
+        Some(_) => Err(CommandError::Arg("an option is given twice")),
     }
 }
 
@@ -297,9 +297,9 @@ struct ArgReader<'w, 'a> {
 }
 
 impl<'w, 'a> ArgReader<'w, 'a> {
-    fn begin(verb: Verb, argv: &'w [&'a [u8]]) -> Result<Self, Fault> {
+    fn begin(verb: Verb, argv: &'w [&'a [u8]]) -> Result<Self, CommandError> {
         if argv.len() < verb.least_words() {
-            return Err(Fault::WrongArity(verb.name()));
+            return Err(CommandError::WrongArity(verb.name()));
         }
         Ok(Self { argv, next: 1 })
     }
@@ -314,24 +314,24 @@ impl<'w, 'a> ArgReader<'w, 'a> {
         word
     }
 
-    fn required(&mut self, verb: Verb) -> Result<&'a [u8], Fault> {
-        self.option().ok_or(Fault::WrongArity(verb.name()))
+    fn required(&mut self, verb: Verb) -> Result<&'a [u8], CommandError> {
+        self.option().ok_or(CommandError::WrongArity(verb.name()))
     }
 
-    fn value(&mut self) -> Result<&'a [u8], Fault> {
-        self.option().ok_or(Fault::Arg("an option lacks its value"))
+    fn value(&mut self) -> Result<&'a [u8], CommandError> {
+        self.option().ok_or(CommandError::Arg("an option lacks its value"))
     }
 
     #[inline(always)]
-    fn keys(&mut self, verb: Verb) -> Result<Keys, Fault> {
+    fn keys(&mut self, verb: Verb) -> Result<KeyArgs, CommandError> {
         if verb.counts_its_keys() {
             return self.counted_keys();
         }
         self.next += 1;
-        Ok(Keys::One)
+        Ok(KeyArgs::One)
     }
 
-    fn counted_keys(&mut self) -> Result<Keys, Fault> {
+    fn counted_keys(&mut self) -> Result<KeyArgs, CommandError> {
         let words = counted_keys(self.argv)?;
         self.next = words.end;
         // The same key twice is one key: a lock of `a` and `a` is a lock of `a`.
@@ -339,11 +339,11 @@ impl<'w, 'a> ArgReader<'w, 'a> {
         unique.sort_by_key(|word| self.argv[*word]);
         unique.dedup_by_key(|word| self.argv[*word]);
         unique.sort_unstable();
-        Ok(Keys::Many(unique))
+        Ok(KeyArgs::Many(unique))
     }
 
     #[inline(never)]
-    fn only_a_floor(mut self) -> Result<u64, Fault> {
+    fn only_a_floor(mut self) -> Result<u64, CommandError> {
         let mut floor = None;
         while let Some(option) = self.option() {
             if !is(option, option::FENCE) {
@@ -376,7 +376,7 @@ mod tests {
     fn repeated_keys_count_once() {
         let argv = words("R 4 b a b a o 5");
         let request = acquire(Verb::Macquire, &argv, 100).unwrap();
-        assert_eq!(request.keys, Keys::Many(vec![2, 3]));
+        assert_eq!(request.keys, KeyArgs::Many(vec![2, 3]));
         assert_eq!(request.owner.bytes(), b"o");
     }
 

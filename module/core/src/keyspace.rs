@@ -1,7 +1,7 @@
 //! The interface between a node's decisions and the server that stores the keys.
 
+use crate::command_error::CommandError;
 use crate::durable::DurableState;
-use crate::fault::Fault;
 use crate::fence::Stripe;
 use crate::table::{Database, LockId};
 
@@ -44,8 +44,8 @@ pub trait Keyspace {
     /// Stores the durable state before it returns.
     ///
     /// # Errors
-    /// [`Fault::NotStored`].
-    fn store(&mut self, state: &DurableState) -> Result<(), Fault>;
+    /// [`CommandError::NotStored`].
+    fn store(&mut self, state: &DurableState) -> Result<(), CommandError>;
     /// Sends an effect to replicas and the AOF.
     fn replicate(&mut self, effect: Effect<'_>);
 }

@@ -19,10 +19,10 @@
 
 #![forbid(unsafe_code)]
 
+pub mod command_error;
 pub mod counters;
 mod database_swaps;
 pub mod durable;
-pub mod fault;
 pub mod fence;
 pub mod grammar;
 pub mod image;
@@ -38,7 +38,7 @@ pub mod time;
 pub mod tombstones;
 pub mod wheel;
 
-pub use fault::Fault;
+pub use command_error::CommandError;
 pub use keyspace::{Effect, KeyState, Keyspace};
 pub use memory::{MemoryNode, NoHost, NodeHost};
 pub use node::LockNode;

@@ -5,10 +5,10 @@
 
 use std::collections::HashMap;
 
+use crate::command_error::CommandError;
 use crate::durable::DurableState;
-use crate::fault::Fault;
 use crate::fence::Stripes;
-use crate::grammar::{self, Keys};
+use crate::grammar::{self, KeyArgs};
 use crate::image::LockImage;
 use crate::keyspace::{Effect, KeyState, Keyspace};
 use crate::node::{GrantPush, LockNode, Sweep};
@@ -24,8 +24,8 @@ pub trait NodeHost {
     /// Stores the durable state before it returns.
     ///
     /// # Errors
-    /// [`Fault::NotStored`]: the node grants nothing that relies on the state then.
-    fn store(&mut self, state: &DurableState) -> Result<(), Fault>;
+    /// [`CommandError::NotStored`]: the node grants nothing that relies on the state then.
+    fn store(&mut self, state: &DurableState) -> Result<(), CommandError>;
     /// Sends an effect of the command `argv` on its key `key` to the replicas.
     fn replicate(&mut self, argv: &[&[u8]], key: &[u8], effect: Effect<'_>);
 }
@@ -35,7 +35,7 @@ pub trait NodeHost {
 pub struct NoHost;
 
 impl NodeHost for NoHost {
-    fn store(&mut self, _: &DurableState) -> Result<(), Fault> {
+    fn store(&mut self, _: &DurableState) -> Result<(), CommandError> {
         Ok(())
     }
 
@@ -56,7 +56,7 @@ struct MemoryKeys<'a, H> {
     keys: &'a mut HashMap<Vec<u8>, KeyState>,
     host: &'a mut H,
     argv: &'a [&'a [u8]],
-    words: Keys,
+    words: KeyArgs,
     connection: Option<u64>,
 }
 
@@ -99,7 +99,7 @@ impl<H: NodeHost> Keyspace for MemoryKeys<'_, H> {
         lock_of(self.keys.remove(&name))
     }
 
-    fn store(&mut self, state: &DurableState) -> Result<(), Fault> {
+    fn store(&mut self, state: &DurableState) -> Result<(), CommandError> {
         self.host.store(state)
     }
 
@@ -159,8 +159,14 @@ impl<H: NodeHost> MemoryNode<H> {
     ///
     /// # Errors
     /// The error that a server with the module replies.
-    pub fn execute(&mut self, argv: &[&[u8]], connection: u64, mut now: Millis) -> Result<Reply, Fault> {
-        let verb = argv.first().and_then(|name| Verb::named(name)).ok_or(Fault::Arg("unknown command"))?;
+    pub fn execute(
+        &mut self,
+        argv: &[&[u8]],
+        connection: u64,
+        mut now: Millis,
+    ) -> Result<Reply, CommandError> {
+        let verb =
+            argv.first().and_then(|name| Verb::named(name)).ok_or(CommandError::Arg("unknown command"))?;
         self.sweep(now);
         let reply = self.run(verb, argv, connection, &mut now);
         self.serve(now);
@@ -184,7 +190,7 @@ impl<H: NodeHost> MemoryNode<H> {
             let mut keys_left = KEYS_PER_STEP;
             let Some((waiter, _, keys)) = self.node.next_ready(&mut keys_left) else { continue };
             let argv: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
-            let words = Keys::Many((0..argv.len()).collect());
+            let words = KeyArgs::Many((0..argv.len()).collect());
             let push = self.on(&argv, words, None, |node, keys| node.serve(keys, waiter, &mut now));
             self.pushes.extend(push);
         }
@@ -196,7 +202,7 @@ impl<H: NodeHost> MemoryNode<H> {
         argv: &[&[u8]],
         connection: u64,
         clock: &mut Millis,
-    ) -> Result<Reply, Fault> {
+    ) -> Result<Reply, CommandError> {
         let connection = Some(connection);
         let max_ttl_ms = self.node.max_ttl_ms();
         match verb {
@@ -220,7 +226,7 @@ impl<H: NodeHost> MemoryNode<H> {
             }
             Verb::Inspect => {
                 grammar::exactly(verb, argv)?;
-                self.on(argv, Keys::One, connection, |node, keys| node.inspect(keys, clock))
+                self.on(argv, KeyArgs::One, connection, |node, keys| node.inspect(keys, clock))
             }
             Verb::Node => {
                 grammar::exactly(verb, argv)?;
@@ -230,7 +236,7 @@ impl<H: NodeHost> MemoryNode<H> {
                 let (node, host) = (&mut self.node, &mut self.host);
                 node.admit(&grammar::admit(argv)?, |state| host.store(state), clock)
             }
-            Verb::Apply | Verb::Dataset | Verb::Mark => Err(Fault::Internal),
+            Verb::Apply | Verb::Dataset | Verb::Mark => Err(CommandError::Internal),
         }
     }
 
@@ -238,11 +244,11 @@ impl<H: NodeHost> MemoryNode<H> {
     ///
     /// # Errors
     /// Another command, the node can hold no more locks, or the state cannot be stored.
-    pub fn follow(&mut self, argv: &[&[u8]], mut now: Millis) -> Result<(), Fault> {
+    pub fn follow(&mut self, argv: &[&[u8]], mut now: Millis) -> Result<(), CommandError> {
         match argv.first().and_then(|name| Verb::named(name)) {
             Some(Verb::Apply) => {
                 let request = grammar::apply(argv)?;
-                self.on(argv, Keys::One, None, |node, keys| node.apply(keys, &request, &mut now))
+                self.on(argv, KeyArgs::One, None, |node, keys| node.apply(keys, &request, &mut now))
             }
             Some(verb @ (Verb::Release | Verb::Mrelease)) => {
                 let request = grammar::release(verb, argv)?;
@@ -258,7 +264,7 @@ impl<H: NodeHost> MemoryNode<H> {
                 }
                 Ok(())
             }
-            _ => Err(Fault::Internal),
+            _ => Err(CommandError::Internal),
         }
     }
 
@@ -277,7 +283,7 @@ impl<H: NodeHost> MemoryNode<H> {
     ///
     /// # Errors
     /// The state of this start cannot be stored. A server does not start then.
-    pub fn restart_with(&mut self, state: &DurableState, mut now: Millis) -> Result<(), Fault> {
+    pub fn restart_with(&mut self, state: &DurableState, mut now: Millis) -> Result<(), CommandError> {
         let wait_ms = state.quarantine_ms();
         let (state, stripes) = state.restarted();
         let stored = self.host.store(&state);
@@ -341,7 +347,7 @@ impl<H: NodeHost> MemoryNode<H> {
     fn on<T>(
         &mut self,
         argv: &[&[u8]],
-        words: Keys,
+        words: KeyArgs,
         connection: Option<u64>,
         run: impl FnOnce(&mut LockNode, &mut MemoryKeys<'_, H>) -> T,
     ) -> T {
@@ -378,9 +384,9 @@ mod tests {
         #[derive(Default)]
         struct StoringHost(Vec<DurableState>, bool);
         impl NodeHost for StoringHost {
-            fn store(&mut self, state: &DurableState) -> Result<(), Fault> {
+            fn store(&mut self, state: &DurableState) -> Result<(), CommandError> {
                 self.0.push(state.clone());
-                if self.1 { Err(Fault::NotStored) } else { Ok(()) }
+                if self.1 { Err(CommandError::NotStored) } else { Ok(()) }
             }
             fn replicate(&mut self, _: &[&[u8]], _: &[u8], _: Effect<'_>) {}
         }
@@ -392,9 +398,9 @@ mod tests {
         assert_eq!((memory.host().0.len(), memory.host().0[1].incarnation), (2, 1));
         memory.host_mut().1 = true;
         let state = memory.node().state().clone();
-        assert_eq!(memory.restart_with(&state, Millis(120)), Err(Fault::NotStored));
+        assert_eq!(memory.restart_with(&state, Millis(120)), Err(CommandError::NotStored));
         memory.crash(Millis(130));
-        assert_eq!(memory.execute(&argv, 1, Millis(1_000)), Err(Fault::NotStored));
+        assert_eq!(memory.execute(&argv, 1, Millis(1_000)), Err(CommandError::NotStored));
     }
 
     #[test]
@@ -403,7 +409,7 @@ mod tests {
         let mut follow = |line: &str| {
             let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
             memory.follow(&words, now)?;
-            Ok::<_, Fault>((
+            Ok::<_, CommandError>((
                 memory.image(b"job", now).map(|image| image.fence),
                 memory.node().state().highest(),
             ))
@@ -413,6 +419,6 @@ mod tests {
         assert_eq!(follow("REDLOCK.APPLY job mine 4 30"), Ok((Some(4), state + 5)));
         assert_eq!(follow("REDLOCK.RELEASE job yours"), Ok((Some(4), state + 5)));
         assert_eq!(follow("REDLOCK.RELEASE job mine"), Ok((None, state + 5)));
-        assert_eq!(follow("REDLOCK.ACQUIRE job mine 30"), Err(Fault::Internal));
+        assert_eq!(follow("REDLOCK.ACQUIRE job mine 30"), Err(CommandError::Internal));
     }
 }

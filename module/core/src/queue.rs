@@ -21,8 +21,8 @@ use std::sync::Arc;
 use ready_keys::ReadyKeys;
 use wait_queue::WaitQueue;
 
+use crate::command_error::CommandError;
 use crate::database_swaps::DatabaseSwaps;
-use crate::fault::Fault;
 use crate::table::{Database, LockId};
 use crate::time::Millis;
 
@@ -191,8 +191,8 @@ impl WaitQueues {
     /// ahead of it in the queue of its first key.
     ///
     /// # Errors
-    /// [`Fault::TooManyWaiters`]; nothing has changed then.
-    pub fn enqueue(&mut self, mut waiter: Waiter) -> Result<usize, Fault> {
+    /// [`CommandError::TooManyWaiters`]; nothing has changed then.
+    pub fn enqueue(&mut self, mut waiter: Waiter) -> Result<usize, CommandError> {
         waiter.database = self.swaps.before(waiter.database);
         let (database, first_key) = (waiter.database, &waiter.keys[0]);
         let before = self.earlier(&waiter);
@@ -244,12 +244,12 @@ impl WaitQueues {
         }
     }
 
-    fn has_room(&self, waiter: &Waiter, before: &[WaiterId]) -> Result<(), Fault> {
+    fn has_room(&self, waiter: &Waiter, before: &[WaiterId]) -> Result<(), CommandError> {
         let room = |scope, others: usize, more: usize, most: u64| {
-            if (others + more) as u64 <= most { Ok(()) } else { Err(Fault::TooManyWaiters(scope)) }
+            if (others + more) as u64 <= most { Ok(()) } else { Err(CommandError::TooManyWaiters(scope)) }
         };
         if waiter.keys.iter().any(|key| key.len() > MAX_WAIT_KEY_BYTES) {
-            return Err(Fault::TooManyWaiters("for a key of more than 4096 bytes"));
+            return Err(CommandError::TooManyWaiters("for a key of more than 4096 bytes"));
         }
         let is_new = before.is_empty();
         let before = || before.iter().filter_map(|id| self.waiters.get(id));

@@ -1,13 +1,13 @@
 //! The parts of a request. A value that exists is a legal one.
 
-use crate::fault::Fault;
+use crate::command_error::CommandError;
 use redlock_contract::limits::{
     MAX_CHANNEL_BYTES, MAX_CLAIM_MS, MAX_FENCE, MAX_LABEL_BYTES, MAX_OWNER_BYTES, MAX_WAIT_MS,
 };
 
 /// The wish to wait for a lock that is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wait<'a> {
+pub struct WaitArg<'a> {
     /// The place in the order: the smallest is first.
     pub ticket: u64,
     /// For how long.
@@ -20,21 +20,21 @@ pub struct Wait<'a> {
     pub claim_ms: u64,
 }
 
-impl<'a> Wait<'a> {
+impl<'a> WaitArg<'a> {
     /// Reads the three words of `WAIT`.
     ///
     /// # Errors
-    /// [`Fault::Arg`] for a word that is not allowed.
-    pub fn parse(ticket: &[u8], wait_ms: &[u8], channel: &'a [u8]) -> Result<Self, Fault> {
+    /// [`CommandError::Arg`] for a word that is not allowed.
+    pub fn parse(ticket: &[u8], wait_ms: &[u8], channel: &'a [u8]) -> Result<Self, CommandError> {
         let ticket = integer(ticket)
             .filter(|ticket| (1..=MAX_FENCE).contains(ticket))
-            .ok_or(Fault::range("the ticket of WAIT", 1, MAX_FENCE))?;
+            .ok_or(CommandError::range("the ticket of WAIT", 1, MAX_FENCE))?;
         let wait_ms = integer(wait_ms)
             .filter(|wait_ms| (1..=MAX_WAIT_MS).contains(wait_ms))
-            .ok_or(Fault::range("the wait-ms of WAIT", 1, MAX_WAIT_MS))?;
+            .ok_or(CommandError::range("the wait-ms of WAIT", 1, MAX_WAIT_MS))?;
         let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
         if !(1..=MAX_CHANNEL_BYTES).contains(&channel.len()) || !channel.iter().all(is_plain) {
-            return Err(Fault::Channel);
+            return Err(CommandError::Channel);
         }
         Ok(Self { ticket, wait_ms, channel, stamp: None, claim_ms: 0 })
     }
@@ -43,17 +43,17 @@ impl<'a> Wait<'a> {
 /// Reads a stamp, a number that is repeated to its sender.
 ///
 /// # Errors
-/// [`Fault::Range`] for anything but an integer from 0 to [`MAX_FENCE`].
-pub fn stamp(text: &[u8]) -> Result<u64, Fault> {
-    integer(text).filter(|stamp| *stamp <= MAX_FENCE).ok_or(Fault::range("STAMP", 0, MAX_FENCE))
+/// [`CommandError::Range`] for anything but an integer from 0 to [`MAX_FENCE`].
+pub fn stamp(text: &[u8]) -> Result<u64, CommandError> {
+    integer(text).filter(|stamp| *stamp <= MAX_FENCE).ok_or(CommandError::range("STAMP", 0, MAX_FENCE))
 }
 
 /// Reads how long a waiter needs to claim what it is given.
 ///
 /// # Errors
-/// [`Fault::Range`] for anything but an integer from 1 to [`MAX_CLAIM_MS`].
-pub fn claim_ms(text: &[u8]) -> Result<u64, Fault> {
-    integer(text).filter(|claim_ms| (1..=MAX_CLAIM_MS).contains(claim_ms)).ok_or(Fault::range(
+/// [`CommandError::Range`] for anything but an integer from 1 to [`MAX_CLAIM_MS`].
+pub fn claim_ms(text: &[u8]) -> Result<u64, CommandError> {
+    integer(text).filter(|claim_ms| (1..=MAX_CLAIM_MS).contains(claim_ms)).ok_or(CommandError::range(
         "CLAIM claim-ms",
         1,
         MAX_CLAIM_MS,
@@ -68,9 +68,9 @@ impl Ttl {
     /// Reads a time to live of at most `max_ms`.
     ///
     /// # Errors
-    /// [`Fault::Ttl`] for anything but an integer from 1 to `max_ms`.
-    pub fn parse(text: &[u8], max_ms: u64) -> Result<Self, Fault> {
-        integer(text).filter(|ttl| (1..=max_ms).contains(ttl)).map(Self).ok_or(Fault::Ttl { max_ms })
+    /// [`CommandError::Ttl`] for anything but an integer from 1 to `max_ms`.
+    pub fn parse(text: &[u8], max_ms: u64) -> Result<Self, CommandError> {
+        integer(text).filter(|ttl| (1..=max_ms).contains(ttl)).map(Self).ok_or(CommandError::Ttl { max_ms })
     }
 
     /// A time that was found legal before.
@@ -88,15 +88,15 @@ impl Ttl {
 
 /// The secret that proves who holds a lock.
 #[derive(Clone, Copy)]
-pub struct Owner<'a>(&'a [u8]);
+pub struct OwnerArg<'a>(&'a [u8]);
 
-impl<'a> Owner<'a> {
+impl<'a> OwnerArg<'a> {
     /// Reads an owner.
     ///
     /// # Errors
-    /// [`Fault::Owner`] for an empty or too long one.
-    pub fn parse(text: &'a [u8]) -> Result<Self, Fault> {
-        if (1..=MAX_OWNER_BYTES).contains(&text.len()) { Ok(Self(text)) } else { Err(Fault::Owner) }
+    /// [`CommandError::Owner`] for an empty or too long one.
+    pub fn parse(text: &'a [u8]) -> Result<Self, CommandError> {
+        if (1..=MAX_OWNER_BYTES).contains(&text.len()) { Ok(Self(text)) } else { Err(CommandError::Owner) }
     }
 
     /// The owner as its holder sends it: any bytes.
@@ -107,7 +107,7 @@ impl<'a> Owner<'a> {
 }
 
 /// An owner is a secret: it is never printed.
-impl std::fmt::Debug for Owner<'_> {
+impl std::fmt::Debug for OwnerArg<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Owner({} bytes)", self.0.len())
     }
@@ -116,17 +116,17 @@ impl std::fmt::Debug for Owner<'_> {
 /// Reads a label, a text for people.
 ///
 /// # Errors
-/// [`Fault::Label`] for one that is too long.
-pub fn label(text: &[u8]) -> Result<&[u8], Fault> {
-    if text.len() <= MAX_LABEL_BYTES { Ok(text) } else { Err(Fault::Label) }
+/// [`CommandError::Label`] for one that is too long.
+pub fn label(text: &[u8]) -> Result<&[u8], CommandError> {
+    if text.len() <= MAX_LABEL_BYTES { Ok(text) } else { Err(CommandError::Label) }
 }
 
 /// Reads a floor, the number that a fence should at least have.
 ///
 /// # Errors
-/// [`Fault::Range`] for anything but an integer from 0 to [`MAX_FENCE`].
-pub fn floor(text: &[u8]) -> Result<u64, Fault> {
-    integer(text).filter(|floor| *floor <= MAX_FENCE).ok_or(Fault::range("FENCE", 0, MAX_FENCE))
+/// [`CommandError::Range`] for anything but an integer from 0 to [`MAX_FENCE`].
+pub fn floor(text: &[u8]) -> Result<u64, CommandError> {
+    integer(text).filter(|floor| *floor <= MAX_FENCE).ok_or(CommandError::range("FENCE", 0, MAX_FENCE))
 }
 
 /// A decimal integer in its one spelling: no sign, no blanks, no leading zeros.
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn a_ttl_is_never_adjusted() {
-        let fault = Err(Fault::Ttl { max_ms: 1_000 });
+        let fault = Err(CommandError::Ttl { max_ms: 1_000 });
         assert_eq!(Ttl::parse(b"1", 1_000), Ok(Ttl(1)));
         assert_eq!(Ttl::parse(b"1000", 1_000), Ok(Ttl(1_000)));
         for text in ["0", "1001", "-1", "x", "", "99999999999999999999999"] {
@@ -185,10 +185,10 @@ mod tests {
 
     #[test]
     fn an_owner_is_not_printed() {
-        let owner = Owner::parse(b"secret").unwrap();
+        let owner = OwnerArg::parse(b"secret").unwrap();
         assert_eq!(format!("{owner:?}"), "Owner(6 bytes)");
-        assert_eq!(Owner::parse(b"").unwrap_err(), Fault::Owner);
-        assert_eq!(Owner::parse(&[0; 257]).unwrap_err(), Fault::Owner);
-        assert!(Owner::parse(&[0; 256]).is_ok());
+        assert_eq!(OwnerArg::parse(b"").unwrap_err(), CommandError::Owner);
+        assert_eq!(OwnerArg::parse(&[0; 257]).unwrap_err(), CommandError::Owner);
+        assert!(OwnerArg::parse(&[0; 256]).is_ok());
     }
 }

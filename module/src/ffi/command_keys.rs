@@ -3,9 +3,9 @@
 use redis_module::raw;
 use redlock_core::durable::DurableState;
 use redlock_core::fence::Stripe;
-use redlock_core::grammar::Keys;
+use redlock_core::grammar::KeyArgs;
 use redlock_core::table::Database;
-use redlock_core::{Effect, Fault, KeyState, Keyspace, LockId};
+use redlock_core::{CommandError, Effect, KeyState, Keyspace, LockId};
 
 use super::api::server;
 use super::args::CallArgs;
@@ -94,7 +94,7 @@ impl Keyspace for CommandKey<'_> {
         gone
     }
 
-    fn store(&mut self, state: &DurableState) -> Result<(), Fault> {
+    fn store(&mut self, state: &DurableState) -> Result<(), CommandError> {
         state_file::store(state)
     }
 
@@ -122,7 +122,7 @@ pub(crate) struct CommandKeys<'a> {
 
 impl<'a> CommandKeys<'a> {
     /// Opens the keys of a command.
-    pub(crate) fn open(context: KeyContext<'a>, args: &CallArgs<'a>, keys: &Keys, intent: Intent) -> Self {
+    pub(crate) fn open(context: KeyContext<'a>, args: &CallArgs<'a>, keys: &KeyArgs, intent: Intent) -> Self {
         let open = |arg| CommandKey::open(context, args, arg, None, intent);
         Self { context, keys: keys.words().map(open).collect(), is_replicated: false }
     }
@@ -161,7 +161,7 @@ impl Keyspace for CommandKeys<'_> {
         self.keys[key].delete(0)
     }
 
-    fn store(&mut self, state: &DurableState) -> Result<(), Fault> {
+    fn store(&mut self, state: &DurableState) -> Result<(), CommandError> {
         state_file::store(state)
     }
 

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use redis_module::raw;
 use redlock_core::durable::DurableState;
 use redlock_core::table::Database;
-use redlock_core::{Effect, Fault, KeyState, Keyspace, LockId};
+use redlock_core::{CommandError, Effect, KeyState, Keyspace, LockId};
 
 use super::api::server;
 use super::context::Ctx;
@@ -187,7 +187,7 @@ impl Keyspace for NamedKeys<'_> {
         self.open[key].delete()
     }
 
-    fn store(&mut self, state: &DurableState) -> Result<(), Fault> {
+    fn store(&mut self, state: &DurableState) -> Result<(), CommandError> {
         state_file::store(state)
     }
 

@@ -11,9 +11,9 @@ use redlock_contract::commands::Verb;
 use redlock_contract::limits::{MAX_FENCE, MAX_FLOOR, MAX_LABEL_BYTES, MAX_OWNER_BYTES, MAX_TTL_LIMIT_MS};
 use redlock_core::durable::{DurableState, LocksDigest};
 use redlock_core::fence::Stripe;
-use redlock_core::grammar::{self, Keys};
+use redlock_core::grammar::{self, KeyArgs};
 use redlock_core::reply::Value;
-use redlock_core::{Fault, KeyState, MemoryNode, Millis, Reply};
+use redlock_core::{CommandError, KeyState, MemoryNode, Millis, Reply};
 use std::collections::BTreeSet;
 
 /// A node that can be tried, or one with a planted mistake.
@@ -25,7 +25,7 @@ pub trait NodeUnderFuzz {
     ///
     /// # Errors
     /// As the node does.
-    fn execute(&mut self, argv: &[&[u8]], connection: u64, now: Millis) -> Result<Reply, Fault> {
+    fn execute(&mut self, argv: &[&[u8]], connection: u64, now: Millis) -> Result<Reply, CommandError> {
         self.memory().execute(argv, connection, now)
     }
 }
@@ -154,8 +154,8 @@ impl CommandHistory {
     fn judge(
         &mut self,
         verb: Verb,
-        request: Result<ParsedCommand<'_>, Fault>,
-        outcome: Result<Reply, Fault>,
+        request: Result<ParsedCommand<'_>, CommandError>,
+        outcome: Result<Reply, CommandError>,
         is_late: bool,
     ) {
         if let Err(fault) = &outcome {
@@ -164,7 +164,7 @@ impl CommandHistory {
         let request = match request {
             Ok(request) => request,
             Err(fault) => {
-                let refused = [Err(fault), Err(Fault::Internal)];
+                let refused = [Err(fault), Err(CommandError::Internal)];
                 assert!(refused.contains(&outcome), "{verb:?} is {fault:?}, and yet {outcome:?}");
                 return;
             }
@@ -172,19 +172,21 @@ impl CommandHistory {
         let ParsedCommand { keys, owner, ttl_ms, .. } = &request;
         let standing = self.model.standing(keys, owner, self.now);
         match (verb, outcome) {
-            (Verb::Apply | Verb::Dataset | Verb::Mark, outcome) => assert_eq!(outcome, Err(Fault::Internal)),
+            (Verb::Apply | Verb::Dataset | Verb::Mark, outcome) => {
+                assert_eq!(outcome, Err(CommandError::Internal))
+            }
             // No word of the tape is the id of the node.
-            (Verb::Admit, outcome) => assert_eq!(outcome, Err(Fault::OtherNode)),
+            (Verb::Admit, outcome) => assert_eq!(outcome, Err(CommandError::OtherNode)),
             (Verb::Acquire | Verb::Macquire, Ok(Reply::Integer(fence @ 1..=MAX_FENCE))) => {
                 self.model.granted(keys, owner, fence, *ttl_ms, self.now);
             }
             (Verb::Acquire | Verb::Macquire, Ok(Reply::Nil)) => {
                 assert!(standing == KeyOwnership::Barred || is_late, "refused what nobody holds");
             }
-            (Verb::Acquire | Verb::Macquire, Err(Fault::Quarantine { left_ms: 1.. })) => {
+            (Verb::Acquire | Verb::Macquire, Err(CommandError::Quarantine { left_ms: 1.. })) => {
                 assert_ne!(standing, KeyOwnership::Holder, "a holder is kept waiting");
             }
-            (Verb::Acquire | Verb::Macquire, Err(Fault::FenceExhausted)) => {}
+            (Verb::Acquire | Verb::Macquire, Err(CommandError::FenceExhausted)) => {}
             (Verb::Extend | Verb::Mextend, Ok(Reply::Integer(fence @ 1..=MAX_FENCE))) => {
                 self.model.extended(keys, owner, fence, *ttl_ms, self.now);
             }
@@ -223,7 +225,7 @@ impl CommandHistory {
                 check_fields(&fields, &names);
             }
             (Verb::Node, outcome) => panic!("REDLOCK.NODE has no such reply: {outcome:?}"),
-            (_, Err(Fault::WrongType)) => {}
+            (_, Err(CommandError::WrongType)) => {}
             (verb, outcome) => panic!("{verb:?} has no such reply: {outcome:?}"),
         }
     }
@@ -248,7 +250,7 @@ impl CommandHistory {
 
 #[derive(Debug, PartialEq, Eq)]
 struct Summary {
-    keys: Vec<(bool, Result<Reply, Fault>, u64)>,
+    keys: Vec<(bool, Result<Reply, CommandError>, u64)>,
     locks: LocksDigest,
     largest: u64,
     state: DurableState,
@@ -262,7 +264,7 @@ struct ParsedCommand<'a> {
 }
 
 /// Reads the words as the node does, and looks at what the grammar made of them.
-fn read<'a>(verb: Verb, argv: &[&'a [u8]], max_ttl_ms: u64) -> Result<ParsedCommand<'a>, Fault> {
+fn read<'a>(verb: Verb, argv: &[&'a [u8]], max_ttl_ms: u64) -> Result<ParsedCommand<'a>, CommandError> {
     let (keys, owner, ttl_ms, floor, label) = match verb {
         Verb::Acquire | Verb::Macquire => {
             let request = grammar::acquire(verb, argv, max_ttl_ms)?;
@@ -278,11 +280,11 @@ fn read<'a>(verb: Verb, argv: &[&'a [u8]], max_ttl_ms: u64) -> Result<ParsedComm
         }
         Verb::Apply => {
             let request = grammar::apply(argv)?;
-            (Keys::One, request.owner.bytes(), 1, request.fence, request.label.unwrap_or(&[]))
+            (KeyArgs::One, request.owner.bytes(), 1, request.fence, request.label.unwrap_or(&[]))
         }
         Verb::Inspect => {
             grammar::exactly(verb, argv)?;
-            (Keys::One, &b"nobody"[..], 1, 0, &[][..])
+            (KeyArgs::One, &b"nobody"[..], 1, 0, &[][..])
         }
         Verb::Dataset => {
             let (id, high_water) = grammar::dataset(argv)?;
@@ -310,7 +312,7 @@ fn read<'a>(verb: Verb, argv: &[&'a [u8]], max_ttl_ms: u64) -> Result<ParsedComm
 }
 
 /// An error is one line that begins with a word that programs know.
-fn check_text(fault: Fault) {
+fn check_text(fault: CommandError) {
     let text = fault.to_string();
     assert_eq!(ErrorCode::of(text.as_bytes()), Some(fault.code()), "{text:?}");
     assert!(!text.contains(['\r', '\n']), "{text:?}");

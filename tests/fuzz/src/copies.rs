@@ -12,7 +12,7 @@ use redlock_core::fence::{Stripe, Stripes};
 use redlock_core::grammar;
 use redlock_core::node::Sweep;
 use redlock_core::table::Database;
-use redlock_core::{Effect, Fault, KeyState, Keyspace, LockId, LockNode, Millis};
+use redlock_core::{CommandError, Effect, KeyState, Keyspace, LockId, LockNode, Millis};
 use std::collections::BTreeMap;
 
 const LONGEST_HISTORY: usize = 200;
@@ -156,7 +156,7 @@ impl Keyspace for CommandKeys<'_> {
         self.keys.remove(self.names[key])
     }
 
-    fn store(&mut self, _: &DurableState) -> Result<(), Fault> {
+    fn store(&mut self, _: &DurableState) -> Result<(), CommandError> {
         Ok(())
     }
 

@@ -5,7 +5,7 @@ use crate::wire::{self, Frame, Garbled};
 use crate::{FuzzTarget, replies, session, stored};
 use bytes::BytesMut;
 use redlock_core::durable::{DurableState, StoredState, Unreadable};
-use redlock_core::{Fault, MemoryNode, Millis, Reply};
+use redlock_core::{CommandError, MemoryNode, Millis, Reply};
 use redlock_proto as proto;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -61,9 +61,9 @@ impl NodeUnderFuzz for Forgetful {
         &mut self.0
     }
 
-    fn execute(&mut self, argv: &[&[u8]], connection: u64, now: Millis) -> Result<Reply, Fault> {
+    fn execute(&mut self, argv: &[&[u8]], connection: u64, now: Millis) -> Result<Reply, CommandError> {
         let outcome = self.0.execute(argv, connection, now);
-        if let (Err(Fault::Ttl { .. }), Some(key)) = (&outcome, argv.get(1)) {
+        if let (Err(CommandError::Ttl { .. }), Some(key)) = (&outcome, argv.get(1)) {
             self.0.delete(key);
         }
         outcome
@@ -78,7 +78,7 @@ impl NodeUnderFuzz for Repeating {
         &mut self.0
     }
 
-    fn execute(&mut self, argv: &[&[u8]], connection: u64, now: Millis) -> Result<Reply, Fault> {
+    fn execute(&mut self, argv: &[&[u8]], connection: u64, now: Millis) -> Result<Reply, CommandError> {
         let held = self.0.node().held();
         let outcome = self.0.execute(argv, connection, now);
         if held > 0 && self.0.node().held() == 0 {

@@ -7,7 +7,7 @@ use redlock_core::durable::DurableState;
 use redlock_core::fence::Stripes;
 use redlock_core::node::Sweep;
 use redlock_core::table::Database;
-use redlock_core::{Effect, Fault, KeyState, Keyspace, LockId, LockNode, Millis, Reply, grammar};
+use redlock_core::{CommandError, Effect, KeyState, Keyspace, LockId, LockNode, Millis, Reply, grammar};
 
 /// As many as the module serves at a time.
 const KEYS_PER_CALL: usize = 64;
@@ -43,7 +43,7 @@ impl<'a> NodeBench<'a> {
     }
 
     /// Sends a command with one key.
-    fn send(&mut self, verb: Verb, key: usize, argv: &[&[u8]]) -> Result<Reply, Fault> {
+    fn send(&mut self, verb: Verb, key: usize, argv: &[&[u8]]) -> Result<Reply, CommandError> {
         self.now.0 += 1;
         let (argv, now) = (black_box(argv), &mut self.now);
         let keys = &mut SingleKeyspace {
@@ -66,16 +66,16 @@ impl<'a> NodeBench<'a> {
         }
     }
 
-    fn acquire(&mut self, key: usize, owner: &str, ttl_ms: &str) -> Result<Reply, Fault> {
+    fn acquire(&mut self, key: usize, owner: &str, ttl_ms: &str) -> Result<Reply, CommandError> {
         self.send(Verb::Acquire, key, &[b"", self.name(key), owner.as_bytes(), ttl_ms.as_bytes()])
     }
 
-    fn release(&mut self, key: usize, owner: &str) -> Result<Reply, Fault> {
+    fn release(&mut self, key: usize, owner: &str) -> Result<Reply, CommandError> {
         self.send(Verb::Release, key, &[b"", self.name(key), owner.as_bytes()])
     }
 
     /// Sends a command with eight keys.
-    fn send_eight(&mut self, verb: Verb, argv: &[&[u8]]) -> Result<Reply, Fault> {
+    fn send_eight(&mut self, verb: Verb, argv: &[&[u8]]) -> Result<Reply, CommandError> {
         self.now.0 += 1;
         let (argv, now) = (black_box(argv), &mut self.now);
         let keys = &mut EightKeys { names: self.names, table: &mut self.table };
@@ -145,7 +145,7 @@ macro_rules! alike {
         fn connection(&self) -> Option<u64> {
             Some(1)
         }
-        fn store(&mut self, _: &DurableState) -> Result<(), Fault> {
+        fn store(&mut self, _: &DurableState) -> Result<(), CommandError> {
             Ok(())
         }
         fn replicate(&mut self, effect: Effect<'_>) {
@@ -205,7 +205,7 @@ fn must(is_so: bool) {
     assert!(is_so, "the node answered something else");
 }
 
-fn is_granted(reply: Result<Reply, Fault>) -> bool {
+fn is_granted(reply: Result<Reply, CommandError>) -> bool {
     matches!(reply, Ok(Reply::Integer(1..)))
 }
 

@@ -8,7 +8,7 @@
 use super::Weakness;
 use fastrand::Rng;
 use redlock_core::durable::{DurableState, FileId};
-use redlock_core::{Effect, Fault, NodeHost};
+use redlock_core::{CommandError, Effect, NodeHost};
 
 /// The steps of one store, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,11 +58,11 @@ pub(super) struct Disk {
 }
 
 impl Disk {
-    fn store(&mut self, state: &DurableState) -> Result<(), Fault> {
+    fn store(&mut self, state: &DurableState) -> Result<(), CommandError> {
         for step in STEPS {
             if self.breaks_before == Some(step) {
                 (self.breaks_before, self.is_interrupted) = (None, true);
-                return Err(Fault::NotStored);
+                return Err(CommandError::NotStored);
             }
             if self.skipped == Some(step) {
                 continue;
@@ -183,7 +183,7 @@ impl Machine {
 }
 
 impl NodeHost for Machine {
-    fn store(&mut self, state: &DurableState) -> Result<(), Fault> {
+    fn store(&mut self, state: &DurableState) -> Result<(), CommandError> {
         if self.stores_late {
             let earlier = self.unstored.replace(state.clone());
             return earlier.map_or(Ok(()), |earlier| self.disk.store(&earlier));

@@ -5,12 +5,12 @@
 //! push for the waiter.
 
 use super::{LockNode, Ownership};
-use crate::fault::Fault;
-use crate::grammar::{Acquire, Keys};
+use crate::command_error::CommandError;
+use crate::grammar::{Acquire, KeyArgs};
 use crate::keyspace::{KeyState, Keyspace};
 use crate::queue::{Waiter, WaiterId};
 use crate::reply::Reply;
-use crate::request::{Owner, Ttl, Wait};
+use crate::request::{OwnerArg, Ttl, WaitArg};
 use crate::table::Database;
 use crate::time::NodeClock;
 use redlock_contract::CHANNEL_PREFIX;
@@ -36,7 +36,7 @@ impl LockNode {
         keyspace: &mut impl Keyspace,
         request: &Acquire<'_>,
         clock: &mut impl NodeClock,
-    ) -> Result<Reply, Fault> {
+    ) -> Result<Reply, CommandError> {
         if let Some(wait) = &request.wait {
             return self.queue(keyspace, request, wait, clock);
         }
@@ -48,16 +48,16 @@ impl LockNode {
         &mut self,
         keyspace: &mut impl Keyspace,
         request: &Acquire<'_>,
-        wait: &Wait<'_>,
+        wait: &WaitArg<'_>,
         clock: &mut impl NodeClock,
-    ) -> Result<Reply, Fault> {
+    ) -> Result<Reply, CommandError> {
         let now = clock.latest();
         if self.has_tombstone(keyspace, request, now) {
             self.counters.late_refusals += 1;
             return Ok(Reply::Nil);
         }
         let connection =
-            keyspace.connection().ok_or(Fault::Arg("WAIT needs a connection; a script has none"))?;
+            keyspace.connection().ok_or(CommandError::Arg("WAIT needs a connection; a script has none"))?;
         let keys = (0..keyspace.count()).map(|key| keyspace.name(key).into());
         let waiter = Waiter {
             database: keyspace.database(),
@@ -160,10 +160,10 @@ impl LockNode {
         {
             return None;
         }
-        let owner = Owner::parse(&waiter.owner).ok()?;
+        let owner = OwnerArg::parse(&waiter.owner).ok()?;
         let claim_ms = waiter.ttl_ms.min(self.claim_window_ms.max(waiter.claim_ms));
         let request = Acquire {
-            keys: Keys::Many((0..waiter.keys.len()).collect()),
+            keys: KeyArgs::Many((0..waiter.keys.len()).collect()),
             owner,
             ttl: Ttl::of(claim_ms),
             floor: waiter.floor,

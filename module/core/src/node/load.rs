@@ -1,12 +1,12 @@
 //! Locks that come from outside of the node's commands: saved, loaded, renamed and moved ones.
 
 use super::{FULL, LockNode};
+use crate::command_error::CommandError;
 use crate::durable::DurableState;
-use crate::fault::Fault;
 use crate::fence::Stripe;
 use crate::image::LockImage;
 use crate::request;
-use crate::request::Owner;
+use crate::request::OwnerArg;
 use crate::table::{Database, LockId, NewLock};
 use crate::time::{Millis, NodeClock};
 use redlock_contract::limits::{MAX_TTL_LIMIT_MS, raise_limit};
@@ -38,8 +38,8 @@ impl LockNode {
         key: &[u8],
         image: &LockImage,
         clock: &mut impl NodeClock,
-    ) -> Result<LockId, Fault> {
-        let owner = Owner::parse(&image.owner)?;
+    ) -> Result<LockId, CommandError> {
+        let owner = OwnerArg::parse(&image.owner)?;
         let now = clock.latest();
         // No node grants for longer, so no lock has more left.
         let left_ms = image.left_ms.min(MAX_TTL_LIMIT_MS);

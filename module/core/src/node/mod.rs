@@ -25,9 +25,9 @@ mod tests;
 pub use handoff::GrantPush;
 pub use sweep::Sweep;
 
+use crate::command_error::CommandError;
 use crate::counters::Counters;
 use crate::durable::DurableState;
-use crate::fault::Fault;
 use crate::fence::{self, Stripe, Stripes};
 use crate::grammar::{Acquire, Apply, Extend, Release};
 use crate::keyspace::{Effect, KeyState, Keyspace};
@@ -113,7 +113,7 @@ impl LockNode {
         keyspace: &mut impl Keyspace,
         request: &Acquire<'_>,
         clock: &mut impl NodeClock,
-    ) -> Result<Reply, Fault> {
+    ) -> Result<Reply, CommandError> {
         self.refuse_unless_voting()?;
         let now = clock.latest();
         let owner = request.owner.bytes();
@@ -155,7 +155,7 @@ impl LockNode {
         keyspace: &mut impl Keyspace,
         request: &Extend<'_>,
         clock: &mut impl NodeClock,
-    ) -> Result<Reply, Fault> {
+    ) -> Result<Reply, CommandError> {
         self.refuse_unless_voting()?;
         let now = clock.latest();
         if !self.owns_all(keyspace, request.owner.bytes(), clock)? {
@@ -188,7 +188,7 @@ impl LockNode {
         keyspace: &mut impl Keyspace,
         request: &Release<'_>,
         clock: &mut impl NodeClock,
-    ) -> Result<Reply, Fault> {
+    ) -> Result<Reply, CommandError> {
         if !self.owns_all(keyspace, request.owner.bytes(), clock)? {
             self.counters.stale_releases += 1;
             if !self.queues.is_empty() {
@@ -233,7 +233,7 @@ impl LockNode {
         keyspace: &mut impl Keyspace,
         request: &Apply<'_>,
         clock: &mut impl NodeClock,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), CommandError> {
         let now = clock.latest();
         let owner = request.owner.bytes();
         let stripe = keyspace.stripe(0);
@@ -284,10 +284,14 @@ impl LockNode {
     ///
     /// # Errors
     /// A key of another type.
-    pub fn inspect(&self, keyspace: &impl Keyspace, clock: &mut impl NodeClock) -> Result<Reply, Fault> {
+    pub fn inspect(
+        &self,
+        keyspace: &impl Keyspace,
+        clock: &mut impl NodeClock,
+    ) -> Result<Reply, CommandError> {
         let now = clock.proven();
         match keyspace.key_state(0) {
-            KeyState::OtherType => Err(Fault::WrongType),
+            KeyState::OtherType => Err(CommandError::WrongType),
             KeyState::Lock(id) if !self.has_expired(id, clock) => Ok(Reply::Map(vec![
                 (lock::FENCE, self.locks.fence(id).into()),
                 (lock::LABEL, self.locks.label(id).into()),
@@ -332,14 +336,14 @@ impl LockNode {
         keyspace: &impl Keyspace,
         owner: &[u8],
         clock: &mut impl NodeClock,
-    ) -> Result<Ownership, Fault> {
+    ) -> Result<Ownership, CommandError> {
         let mut held = false;
         let mut open = false;
         let mut has_locks = false;
         let mut fences = None::<(u64, u64)>;
         for key in 0..keyspace.count() {
             match keyspace.key_state(key) {
-                KeyState::OtherType => return Err(Fault::WrongType),
+                KeyState::OtherType => return Err(CommandError::WrongType),
                 KeyState::ForeignString => held = true,
                 KeyState::Empty => open = true,
                 KeyState::Lock(id) if self.has_expired(id, clock) => (open, has_locks) = (true, true),
@@ -366,11 +370,11 @@ impl LockNode {
         keyspace: &impl Keyspace,
         owner: &[u8],
         clock: &mut impl NodeClock,
-    ) -> Result<bool, Fault> {
+    ) -> Result<bool, CommandError> {
         let mut all = true;
         for key in 0..keyspace.count() {
             all &= match keyspace.key_state(key) {
-                KeyState::OtherType => return Err(Fault::WrongType),
+                KeyState::OtherType => return Err(CommandError::WrongType),
                 KeyState::Lock(id) => self.locks.is_owned_by(id, owner) && !self.has_expired(id, clock),
                 KeyState::Empty | KeyState::ForeignString => false,
             };
@@ -391,7 +395,7 @@ impl LockNode {
         has_locks: bool,
         now: Millis,
         clock: &mut impl NodeClock,
-    ) -> Result<Option<u64>, Fault> {
+    ) -> Result<Option<u64>, CommandError> {
         let keys = keyspace.count();
         self.refuse_in_quarantine(clock)?;
         if self.has_tombstone(keyspace, request, now) {
@@ -439,33 +443,33 @@ impl LockNode {
 
     /// The fence of a new grant: larger than every earlier fence of every key.
     #[inline(always)]
-    fn next_fence(&self, keyspace: &impl Keyspace, floor: u64, has_locks: bool) -> Result<u64, Fault> {
+    fn next_fence(&self, keyspace: &impl Keyspace, floor: u64, has_locks: bool) -> Result<u64, CommandError> {
         let mut fence = 0;
         for key in 0..keyspace.count() {
             let next = self.stripes.next(keyspace.stripe(key), floor);
-            fence = fence.max(next.ok_or(Fault::FenceExhausted)?);
+            fence = fence.max(next.ok_or(CommandError::FenceExhausted)?);
             // A renamed lock has a fence of the stripe of its old name.
             if has_locks && let KeyState::Lock(old) = keyspace.key_state(key) {
                 fence = fence.max(self.locks.fence(old) + 1);
             }
         }
         if fence > MAX_FENCE {
-            return Err(Fault::FenceExhausted);
+            return Err(CommandError::FenceExhausted);
         }
         Ok(fence)
     }
 
     #[inline]
-    fn refuse_unless_voting(&self) -> Result<(), Fault> {
-        self.state.non_voting.map_or(Ok(()), |reason| Err(Fault::NonVoting(reason)))
+    fn refuse_unless_voting(&self) -> Result<(), CommandError> {
+        self.state.non_voting.map_or(Ok(()), |reason| Err(CommandError::NonVoting(reason)))
     }
 
-    fn refuse_in_quarantine(&mut self, clock: &mut impl NodeClock) -> Result<(), Fault> {
+    fn refuse_in_quarantine(&mut self, clock: &mut impl NodeClock) -> Result<(), CommandError> {
         if self.quarantine_until > Millis(0) {
             let left_ms = self.quarantine_left_ms(clock);
             if left_ms > 0 {
                 self.counters.quarantine_refusals += 1;
-                return Err(Fault::Quarantine { left_ms });
+                return Err(CommandError::Quarantine { left_ms });
             }
             // Every lease that the node may have forgotten has expired.
             self.last_loaded = Millis(0);
@@ -480,7 +484,7 @@ impl LockNode {
         &mut self,
         keyspace: &impl Keyspace,
         clock: &mut impl NodeClock,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), CommandError> {
         if self.quarantine_until == Millis(0) {
             return Ok(());
         }
@@ -551,7 +555,12 @@ impl LockNode {
 
     /// Stores the durable state if it does not cover this fence and this lease on the keys of a command.
     #[inline]
-    fn reserve(&mut self, keyspace: &mut impl Keyspace, fence: u64, lease_ms: u64) -> Result<(), Fault> {
+    fn reserve(
+        &mut self,
+        keyspace: &mut impl Keyspace,
+        fence: u64,
+        lease_ms: u64,
+    ) -> Result<(), CommandError> {
         if self.is_state_unsaved || !self.state.covers(fence, lease_ms) {
             let stripes: Vec<Stripe> = (0..keyspace.count()).map(|key| keyspace.stripe(key)).collect();
             self.reserve_on(keyspace, stripes, fence, lease_ms)?;
@@ -566,7 +575,7 @@ impl LockNode {
         stripes: impl IntoIterator<Item = Stripe>,
         fence: u64,
         lease_ms: u64,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), CommandError> {
         let next = self.state.reserving(stripes, fence, lease_ms);
         let Some(next) = next.or_else(|| self.unsaved_state()) else {
             return Ok(());
@@ -590,4 +599,4 @@ impl LockNode {
     }
 }
 
-const FULL: Fault = Fault::Arg("this node can hold no more locks");
+const FULL: CommandError = CommandError::Arg("this node can hold no more locks");

@@ -1,8 +1,8 @@
 //! The durable state of a node: when it changes, and when it must be stored.
 
 use super::LockNode;
+use crate::command_error::CommandError;
 use crate::durable::{Dataset, DurableState, LocksDigest};
-use crate::fault::Fault;
 use crate::grammar::Admit;
 use crate::reply::Reply;
 use crate::time::{Millis, NodeClock};
@@ -74,14 +74,14 @@ impl LockNode {
     pub fn admit(
         &mut self,
         request: &Admit<'_>,
-        store: impl FnOnce(&DurableState) -> Result<(), Fault>,
+        store: impl FnOnce(&DurableState) -> Result<(), CommandError>,
         clock: &mut impl NodeClock,
-    ) -> Result<Reply, Fault> {
+    ) -> Result<Reply, CommandError> {
         if let Some(reason @ NonVoting::SeveralStates) = self.state.non_voting {
-            return Err(Fault::NonVoting(reason));
+            return Err(CommandError::NonVoting(reason));
         }
         if request.node_id != self.state.node_id.as_bytes() {
-            return Err(Fault::OtherNode);
+            return Err(CommandError::OtherNode);
         }
         let above = self.state.highest().max(request.floor);
         let state = self.state.admitted(request.floor, request.wait_ms);

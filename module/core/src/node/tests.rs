@@ -45,7 +45,7 @@ impl Keyspace for SingleKey {
     fn delete(&mut self, _: usize) -> Option<LockId> {
         self.replace(KeyState::Empty)
     }
-    fn store(&mut self, _: &DurableState) -> Result<(), Fault> {
+    fn store(&mut self, _: &DurableState) -> Result<(), CommandError> {
         Ok(())
     }
     fn replicate(&mut self, _: Effect<'_>) {}
@@ -55,7 +55,12 @@ fn node() -> LockNode {
     LockNode::new(DurableState::new("f".repeat(40), 0), Stripes::default())
 }
 
-fn acquire(node: &mut LockNode, keys: &mut SingleKey, owner: &[u8], mut now: Millis) -> Result<Reply, Fault> {
+fn acquire(
+    node: &mut LockNode,
+    keys: &mut SingleKey,
+    owner: &[u8],
+    mut now: Millis,
+) -> Result<Reply, CommandError> {
     let request = grammar::acquire(Verb::Acquire, &[b"", b"k", owner, b"1000"], 10_000).unwrap();
     node.acquire(keys, &request, &mut now)
 }
@@ -80,7 +85,7 @@ fn a_shorter_quarantine_does_not_end_a_longer_one() {
     let mut now = Millis::START;
     node.quarantine(500, &mut now);
     node.quarantine(20, &mut now);
-    let refused = Err(Fault::Quarantine { left_ms: 1 });
+    let refused = Err(CommandError::Quarantine { left_ms: 1 });
     assert_eq!(acquire(&mut node, &mut keys, b"a", Millis(now.0 + 500)), refused);
     assert_eq!(acquire(&mut node, &mut keys, b"a", Millis(now.0 + 501)), Ok(Reply::Integer(1)));
 }
@@ -99,7 +104,7 @@ fn after_a_crash_no_fence_is_reused_and_no_lock_is_granted_too_early() {
     assert_eq!(acquire(&mut memory, b"d", now), Ok(Reply::Integer(4)));
     memory.crash(now);
     let last_of_the_lock = Millis(now.deadline_after(1_000).0 - 1);
-    assert!(matches!(acquire(&mut memory, b"e", last_of_the_lock), Err(Fault::Quarantine { .. })));
+    assert!(matches!(acquire(&mut memory, b"e", last_of_the_lock), Err(CommandError::Quarantine { .. })));
     now = Millis(now.0 + 2_000);
     let again = acquire(&mut memory, b"e", now);
     assert!(matches!(again, Ok(Reply::Integer(fence)) if fence > 4), "{again:?}");
@@ -134,9 +139,9 @@ impl Keyspace for FallibleDisk {
     fn delete(&mut self, key: usize) -> Option<LockId> {
         self.keys.delete(key)
     }
-    fn store(&mut self, state: &DurableState) -> Result<(), Fault> {
+    fn store(&mut self, state: &DurableState) -> Result<(), CommandError> {
         if self.is_full {
-            return Err(Fault::NotStored);
+            return Err(CommandError::NotStored);
         }
         self.stored = Some(state.clone());
         Ok(())
@@ -164,7 +169,7 @@ fn an_unsaved_state_is_stored_before_anything_is_granted() {
     let mut disk = FallibleDisk { keys: SingleKey(KeyState::Empty), is_full: true, stored: None };
     // A fence and a lease far below the unsaved ones.
     let request = grammar::acquire(Verb::Acquire, &[b"", b"k", b"mine", b"1000"], 10_000).unwrap();
-    assert_eq!(node.acquire(&mut disk, &request, &mut now), Err(Fault::NotStored));
+    assert_eq!(node.acquire(&mut disk, &request, &mut now), Err(CommandError::NotStored));
     disk.is_full = false;
     assert_eq!(node.acquire(&mut disk, &request, &mut now), Ok(Reply::Integer(1)));
     let stored = disk.stored.clone().expect("it is stored");
@@ -191,7 +196,7 @@ fn image(fence: u64, left_ms: u64) -> LockImage {
 }
 
 /// Sends a line to a node in memory.
-fn send(memory: &mut MemoryNode, line: &str, now: Millis) -> Result<Reply, Fault> {
+fn send(memory: &mut MemoryNode, line: &str, now: Millis) -> Result<Reply, CommandError> {
     let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
     memory.execute(&words, 1, now)
 }
@@ -217,12 +222,12 @@ fn a_non_voting_node_grants_and_extends_nothing_and_serves_all_other_commands() 
         "REDLOCK.EXTEND k theirs 1000",
         "REDLOCK.MEXTEND 1 k theirs 1000",
     ] {
-        assert_eq!(send(&mut memory, line, now), Err(Fault::NonVoting(NonVoting::Replica)), "{line}");
+        assert_eq!(send(&mut memory, line, now), Err(CommandError::NonVoting(NonVoting::Replica)), "{line}");
     }
     assert!(matches!(send(&mut memory, "REDLOCK.INSPECT k", now), Ok(Reply::Map(_))));
     assert!(matches!(send(&mut memory, "REDLOCK.NODE", now), Ok(Reply::Map(_))));
     assert_eq!(send(&mut memory, "REDLOCK.RELEASE k theirs", now), Ok(Reply::Integer(1)));
-    let text = Fault::NonVoting(NonVoting::Replica).to_string();
+    let text = CommandError::NonVoting(NonVoting::Replica).to_string();
     assert!(text.starts_with("REDLOCKNOVOTE ") && text.contains("redlock admit"), "{text}");
 }
 
@@ -231,17 +236,27 @@ fn an_admitted_node_waits_and_then_votes_above_the_floor() {
     let (mut memory, now) = (non_voting(NonVoting::NoState), Millis::START);
     let (own, other) = ("a".repeat(40), "f".repeat(40));
     let admit = |id: &str| format!("REDLOCK.ADMIT {id} 5000000 1000");
-    assert_eq!(send(&mut memory, &admit(&other), now), Err(Fault::OtherNode));
+    assert_eq!(send(&mut memory, &admit(&other), now), Err(CommandError::OtherNode));
     assert_eq!(send(&mut memory, &admit(&own), now), Ok(Reply::Integer(1)));
     let acquire = "REDLOCK.ACQUIRE k me 1000";
-    assert_eq!(send(&mut memory, acquire, now), Err(Fault::Quarantine { left_ms: 1_013 }), "with the drift");
+    assert_eq!(
+        send(&mut memory, acquire, now),
+        Err(CommandError::Quarantine { left_ms: 1_013 }),
+        "with the drift"
+    );
     memory.crash(now);
-    assert!(matches!(send(&mut memory, acquire, Millis(now.0 + 1_012)), Err(Fault::Quarantine { .. })));
+    assert!(matches!(
+        send(&mut memory, acquire, Millis(now.0 + 1_012)),
+        Err(CommandError::Quarantine { .. })
+    ));
     let granted = send(&mut memory, acquire, Millis(now.0 + 2_000));
     assert!(matches!(granted, Ok(Reply::Integer(fence)) if fence > 5_000_000), "{granted:?}");
 
     let mut undecided = non_voting(NonVoting::SeveralStates);
-    assert_eq!(send(&mut undecided, &admit(&own), now), Err(Fault::NonVoting(NonVoting::SeveralStates)));
+    assert_eq!(
+        send(&mut undecided, &admit(&own), now),
+        Err(CommandError::NonVoting(NonVoting::SeveralStates))
+    );
 }
 
 #[test]
@@ -249,7 +264,10 @@ fn nothing_changes_when_the_state_of_an_admitted_node_cannot_be_stored() {
     let (mut memory, mut now) = (non_voting(NonVoting::Asked), Millis::START);
     let id = "a".repeat(40);
     let request = grammar::Admit { node_id: id.as_bytes(), floor: 9, wait_ms: 5 };
-    assert_eq!(memory.node_mut().admit(&request, |_| Err(Fault::NotStored), &mut now), Err(Fault::NotStored));
+    assert_eq!(
+        memory.node_mut().admit(&request, |_| Err(CommandError::NotStored), &mut now),
+        Err(CommandError::NotStored)
+    );
     assert_eq!(memory.node().state().non_voting, Some(NonVoting::Asked));
     assert_eq!(memory.node().largest_fence(), 0);
 }
@@ -281,7 +299,7 @@ fn in_quarantine_a_loaded_lock_cannot_be_extended_but_can_be_released() {
     let lock = memory.node_mut().load(0, b"k", &image(7, 10_000), &mut now).unwrap();
     memory.plant(b"k", KeyState::Lock(lock));
     for line in ["REDLOCK.EXTEND k theirs 1000", "REDLOCK.ACQUIRE k theirs 1000"] {
-        assert!(matches!(send(&mut memory, line, now), Err(Fault::Quarantine { .. })), "{line}");
+        assert!(matches!(send(&mut memory, line, now), Err(CommandError::Quarantine { .. })), "{line}");
     }
     let over = Millis(now.0 + 2_000);
     assert_eq!(send(&mut memory, "REDLOCK.EXTEND k theirs 1000", over), Ok(Reply::Integer(7)));

@@ -1,6 +1,6 @@
 //! What is said, as small numbers: every distinct request and reply once.
 
-use redlock_core::{Fault, Reply as NodeReply};
+use redlock_core::{CommandError, Reply as NodeReply};
 use redlock_proto::{Ask, Failure, Reply, Request};
 use std::time::Duration;
 
@@ -88,11 +88,11 @@ fn place(id: u16) -> usize {
 
 /// What a node's answer is to a client. How long a quarantine lasts is left out: it only tells a client when to
 /// try again, and here clients begin at any time.
-pub(super) fn heard(said: Result<NodeReply, Fault>) -> Reply {
+pub(super) fn heard(said: Result<NodeReply, CommandError>) -> Reply {
     match said {
         Ok(NodeReply::Integer(number)) => Reply::Number(number),
         Ok(_) => Reply::Nil,
-        Err(Fault::Quarantine { .. }) => Reply::Quarantined { left: Duration::ZERO },
+        Err(CommandError::Quarantine { .. }) => Reply::Quarantined { left: Duration::ZERO },
         Err(fault) => Reply::Failed(Failure::rejected(fault.to_string())),
     }
 }

@@ -21,7 +21,7 @@ use super::storage::Storage;
 use fastrand::Rng;
 use operator::Admission;
 use redlock_core::durable::{DurableState, HIGH_WATER_STEP};
-use redlock_core::{Fault, MemoryNode, NodeHost, Reply as NodeReply};
+use redlock_core::{CommandError, MemoryNode, NodeHost, Reply as NodeReply};
 use redlock_proto::{Ask, Drift, Failure, FailureKind, NodeSet, Quorum, Reply, Request};
 use replica::Replica;
 use start::Backup;
@@ -505,12 +505,14 @@ fn place(node: usize, server: usize) -> String {
     if node == server { format!("node {node}") } else { format!("node {node} (server {server})") }
 }
 
-fn reply_of(said: Result<NodeReply, Fault>) -> Reply {
+fn reply_of(said: Result<NodeReply, CommandError>) -> Reply {
     match said {
         Ok(NodeReply::Integer(number)) => Reply::Number(number),
         Ok(NodeReply::Queued { position, ticket, .. }) => Reply::Queued { position, ticket },
         Ok(_) => Reply::Nil,
-        Err(Fault::Quarantine { left_ms }) => Reply::Quarantined { left: Duration::from_millis(left_ms) },
+        Err(CommandError::Quarantine { left_ms }) => {
+            Reply::Quarantined { left: Duration::from_millis(left_ms) }
+        }
         Err(fault) => Reply::Failed(Failure::rejected(fault.to_string())),
     }
 }

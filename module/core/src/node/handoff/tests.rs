@@ -1,6 +1,6 @@
 use crate::memory::MemoryNode;
 use crate::queue::Limits;
-use crate::{Fault, KeyState, Millis, Reply};
+use crate::{CommandError, KeyState, Millis, Reply};
 use redlock_contract::grant::Unverified;
 
 /// A node and its time. Each client has a connection of its own.
@@ -15,7 +15,7 @@ impl Scene {
     }
 
     /// Sends a line of the form `connection> command`.
-    fn send(&mut self, line: &str) -> Result<Reply, Fault> {
+    fn send(&mut self, line: &str) -> Result<Reply, CommandError> {
         let (connection, line) = line.split_once("> ").unwrap();
         let argv: Vec<Vec<u8>> = line.split(' ').map(|word| word.as_bytes().to_vec()).collect();
         let mut argv: Vec<&[u8]> = argv.iter().map(Vec::as_slice).collect();
@@ -245,7 +245,7 @@ fn in_quarantine_no_waiter_is_served() {
     scene.send("1> RELEASE k a").unwrap();
     assert!(scene.pushes().is_empty());
     let refused = scene.send("4> ACQUIRE k d 10000 WAIT 30 60000 four");
-    assert!(matches!(refused, Err(Fault::Quarantine { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(CommandError::Quarantine { .. })), "{refused:?}");
     scene.pass(5_001);
     assert_eq!(scene.pushes(), ["three: grant 10 2 k"]);
 }

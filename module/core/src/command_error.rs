@@ -11,7 +11,7 @@ use redlock_contract::{ErrorCode, NonVoting, Quarantine};
 /// bytes of the request, so no error can repeat a secret or break the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Fault {
+pub enum CommandError {
     /// Too few arguments for the named command.
     WrongArity(&'static str),
     /// The time to live is no integer from 1 to the node's limit.
@@ -59,7 +59,7 @@ pub enum Fault {
     Internal,
 }
 
-impl Fault {
+impl CommandError {
     pub(crate) fn range(what: &'static str, min: u64, max: u64) -> Self {
         Self::Range { what, min, max }
     }
@@ -84,7 +84,7 @@ impl Fault {
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for CommandError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Self::Quarantine { left_ms } = *self {
             return Quarantine { left_ms }.fmt(f);
@@ -127,4 +127,4 @@ impl fmt::Display for Fault {
     }
 }
 
-impl std::error::Error for Fault {}
+impl std::error::Error for CommandError {}
