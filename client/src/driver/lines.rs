@@ -14,7 +14,7 @@ const STAMP_BITS: u32 = 20;
 impl Driver {
     /// Whether a call that waits for a held lock can queue on the nodes. Reports once why it cannot.
     pub(super) fn queue_support(&mut self) -> QueueSupport {
-        let (support, node) = self.wires.queue_support(self.settings.quorum);
+        let (support, node) = self.pool.queue_support(self.settings.quorum);
         if let QueueSupport::No(reason) = support
             && !std::mem::replace(&mut self.has_reported_polling, true)
         {

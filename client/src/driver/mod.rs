@@ -5,19 +5,19 @@
 //! no lock: it is made where the last vote arrives. The loop decides nothing itself; sessions do
 //! ([`redlock_proto::LockState`]).
 
+mod conn;
+mod connecting;
 mod debt;
-mod dial;
 mod entry;
 mod lines;
-mod link;
 mod message;
 mod owed;
+mod pool;
 mod record;
 mod survey;
 #[cfg(test)]
 mod tests;
 mod wakes;
-mod wires;
 
 pub(crate) use message::{Acquired, Extended, Inbox, Message, NotAcquired, SessionId, Wait};
 pub(crate) use survey::{Deed, Question, Sighted};
@@ -27,8 +27,9 @@ use crate::queue_support::{NoQueue, QueueSupport};
 use crate::settings::Settings;
 use crate::wire;
 use bytes::BytesMut;
+use conn::sooner;
 use entry::{Answer, Arrival, Entry, Stage};
-use link::sooner;
+use pool::NodePool;
 use record::{Record, reply_of};
 use redlock_proto::fence_hint::FenceHints;
 use redlock_proto::{Ballot, Event, Moment, NodeSet, Refusal, Transmit};
@@ -43,7 +44,6 @@ use survey::Survey;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Sleep;
 use wakes::Wakes;
-use wires::Wires;
 
 /// How many calls are taken in before the nodes are looked after again.
 const CALLS_AT_ONCE: usize = 256;
@@ -72,7 +72,7 @@ pub(crate) struct Driver {
     taken: Vec<Message>,
     /// Calls that want to wait, made before it was known whether the nodes have lines.
     unplaced: Vec<Message>,
-    wires: Wires,
+    pool: NodePool,
     records: Slab<Record>,
     surveys: Slab<(u64, Survey)>,
     wakes: Wakes,
@@ -108,7 +108,7 @@ impl Driver {
         let channel = crate::owner::channel();
         Self {
             clock: settings.clock,
-            wires: Wires::new(&settings, &channel),
+            pool: NodePool::new(&settings, &channel),
             settings,
             calls,
             is_wanted: true,
@@ -230,13 +230,13 @@ impl Driver {
         let Some(Transmit { request, to }) = record.session.poll_transmit() else { return false };
         record.sent(to.len());
         self.awaited += to.len();
-        let (wires, arrivals, scratch) = (&mut self.wires, &mut self.arrivals, &mut self.scratch);
+        let (pool, arrivals, scratch) = (&mut self.pool, &mut self.arrivals, &mut self.scratch);
         let hold = &record.hold;
         request.with_words(hold.keys.names(), hold.owner.as_bytes(), &self.settings.label, |words| {
             scratch.clear();
             wire::command(scratch, words);
             for node in to.iter() {
-                wires.submit(node, words, scratch, Entry::Vote { session, request }, now, arrivals);
+                pool.submit(node, words, scratch, Entry::Vote { session, request }, now, arrivals);
             }
         });
         true
@@ -270,7 +270,7 @@ impl Driver {
         wire::command(&mut self.scratch, &words);
         for node in to.iter() {
             let entry = Entry::Survey { place, serial, sent: now };
-            self.wires.submit(node, &words, &self.scratch, entry, now, &mut self.arrivals);
+            self.pool.submit(node, &words, &self.scratch, entry, now, &mut self.arrivals);
         }
     }
 
@@ -363,7 +363,7 @@ impl Driver {
 
     /// Does what is due by now; true if there was anything.
     fn tick(&mut self, now: Moment) -> bool {
-        let mut woke_any = self.wires.tick(now, &mut self.arrivals);
+        let mut woke_any = self.pool.tick(now, &mut self.arrivals);
         while let Some((session, planned)) = self.wakes.due(now) {
             // One that another plan has taken the place of is needless.
             let Some(record) = self.record(session).filter(|record| record.planned == Some(planned)) else {
@@ -388,7 +388,7 @@ impl Driver {
     /// Arms the timer for what is due next. It may go off too early, never too late: under load the next
     /// deadline moves all the time, and to move the timer with it would cost more than the rest.
     fn arm(&mut self, cx: &mut Context<'_>, now: Moment) -> Poll<()> {
-        let Some(next) = sooner(sooner(self.wakes.next(), self.wires.wake_at(now)), self.let_go_at(now))
+        let Some(next) = sooner(sooner(self.wakes.next(), self.pool.wake_at(now)), self.let_go_at(now))
         else {
             return Poll::Pending;
         };
@@ -405,8 +405,8 @@ impl Driver {
 
     /// When the next of those who want to go has waited long enough for nodes that are away.
     fn let_go_at(&self, now: Moment) -> Option<Moment> {
-        let patience = self.settings.node_timeout;
-        let waiting = self.closing.iter().map(|closing| closing.asked.plus(patience));
+        let timeout = self.settings.node_timeout;
+        let waiting = self.closing.iter().map(|closing| closing.asked.plus(timeout));
         waiting.filter(|until| !now.has_reached(*until)).map(Some).fold(None, sooner)
     }
 
@@ -429,15 +429,15 @@ impl Driver {
         let asked = self.surveys.iter().map(|(_, (serial, _))| *serial);
         let oldest = freed.chain(asked).min().unwrap_or(u64::MAX);
         // Whoever wants to go waits for what was begun before, not for what others have begun since.
-        let wires = &self.wires;
+        let pool = &self.pool;
         self.closing.retain_mut(|closing| {
-            let must_wait = oldest <= closing.serial || !wires.are_at_rest(closing.asked, now);
+            let must_wait = oldest <= closing.serial || !pool.are_at_rest(closing.asked, now);
             if !must_wait && let Some(answer) = closing.answer.take() {
                 let _ = answer.send(());
             }
             must_wait
         });
-        !self.is_wanted && oldest == u64::MAX && self.wires.are_at_rest(now, now)
+        !self.is_wanted && oldest == u64::MAX && self.pool.are_at_rest(now, now)
     }
 }
 
@@ -453,7 +453,7 @@ impl Future for Driver {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
-            busy |= this.wires.poll(cx, now, &mut this.arrivals);
+            busy |= this.pool.poll(cx, now, &mut this.arrivals);
             // What has arrived is judged by the time it was read at, not by that of the last look at the clock.
             busy |= !this.arrivals.is_empty() && this.settle(this.clock.now());
             if busy {

@@ -69,11 +69,11 @@ impl Driver {
     /// Sends a release that nobody waits for, now.
     fn submit_owed(&mut self, node: usize, mut owed: Box<Owed>, now: Moment) {
         owed.sent = now;
-        let (wires, arrivals) = (&mut self.wires, &mut self.arrivals);
+        let (pool, arrivals) = (&mut self.pool, &mut self.arrivals);
         let (hold, request, command) = (Arc::clone(&owed.hold), owed.request, owed.command.clone());
         let keys = hold.keys.names().get(owed.keys.clone()).unwrap_or_default();
         request.with_words(keys, hold.owner.as_bytes(), &[], |words| {
-            wires.submit(node, words, &command, Entry::Owed(owed), now, arrivals);
+            pool.submit(node, words, &command, Entry::Owed(owed), now, arrivals);
         });
     }
 
@@ -99,7 +99,7 @@ impl Driver {
         if must_repeat {
             let aim = if is_in_doubt { Aim::FreeAndBar } else { Aim::Free };
             let owed = owed_release(aim, all, &hold, request, &mut self.scratch);
-            self.wires.owe(node, owed, now);
+            self.pool.owe(node, owed, now);
         } else if must_bar {
             let aim = Aim::Bar { again: MOST_BARS };
             let owed = owed_release(aim, all, &hold, request, &mut self.scratch);
@@ -123,7 +123,7 @@ impl Driver {
             return;
         }
         if is_to_be_repeated(outcome) {
-            return self.wires.owe(node, owed, now);
+            return self.pool.owe(node, owed, now);
         }
         let again = match (outcome, owed.aim) {
             (Ok(wire::Frame::Integer(0)), Aim::Free | Aim::FreeAndBar) if owed.keys.len() > 1 => {

@@ -28,8 +28,8 @@ pub(super) struct Record {
     pub(super) is_over: bool,
     /// Requests whose fate is not known, and not yet overdue.
     awaited: usize,
-    /// Requests that a link still has, overdue ones too.
-    in_links: usize,
+    /// Requests that a connection still has, overdue ones too.
+    unanswered: usize,
     /// For how long the lock is counted on once it is held.
     lease: Duration,
     /// The time to live of the extension that is under way.
@@ -69,7 +69,7 @@ impl Record {
             on_released: None,
             is_over: false,
             awaited: 0,
-            in_links: 0,
+            unanswered: 0,
             ticket: None,
             waits_in_line: line.is_some(),
             not_before: now,
@@ -81,7 +81,7 @@ impl Record {
 
     pub(super) fn sent(&mut self, requests: usize) {
         self.awaited += requests;
-        self.in_links += requests;
+        self.unanswered += requests;
     }
 
     pub(super) fn settled(&mut self, stage: Stage) {
@@ -89,13 +89,13 @@ impl Record {
             self.awaited = self.awaited.saturating_sub(1);
         }
         if stage != Stage::Overdue {
-            self.in_links = self.in_links.saturating_sub(1);
+            self.unanswered = self.unanswered.saturating_sub(1);
         }
     }
 
     /// Whether nobody needs it any more.
     pub(super) fn is_done(&self) -> bool {
-        self.is_over && self.in_links == 0
+        self.is_over && self.unanswered == 0
     }
 
     /// Whether a release is under way that can still be waited for.

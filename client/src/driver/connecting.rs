@@ -16,7 +16,7 @@ pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// How long a node may take.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Patience {
+pub(super) struct Timeouts {
     pub(super) node_timeout: Duration,
     pub(super) connect_timeout: Duration,
 }
@@ -51,16 +51,16 @@ impl Backoff {
 }
 
 /// A connection that is being made. Dropped, it is given up: what nobody waits for any more must not linger.
-pub(super) struct Dial(JoinHandle<Result<Ready, ConnectFailure>>);
+pub(super) struct Connecting(JoinHandle<Result<Ready, ConnectFailure>>);
 
-impl Dial {
-    /// Begins to connect, for as long as the patience lasts.
+impl Connecting {
+    /// Begins to connect, for at most the connect timeout.
     pub(super) fn begin(
         connecting: impl Future<Output = Result<Ready, ConnectFailure>> + Send + 'static,
-        patience: Patience,
+        timeouts: Timeouts,
     ) -> Self {
         Self(tokio::spawn(async move {
-            match tokio::time::timeout(patience.connect_timeout, connecting).await {
+            match tokio::time::timeout(timeouts.connect_timeout, connecting).await {
                 Ok(outcome) => outcome,
                 Err(_) => Err(ConnectFailure::Unreachable("no connection in time".into())),
             }
@@ -77,7 +77,7 @@ impl Dial {
     }
 }
 
-impl Drop for Dial {
+impl Drop for Connecting {
     fn drop(&mut self) {
         self.0.abort();
     }

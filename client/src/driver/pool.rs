@@ -1,8 +1,8 @@
 //! The ways to the nodes: connections, or nodes in memory.
 
-use super::dial::Patience;
+use super::conn::{ConnProgress, NodeConn, sooner};
+use super::connecting::Timeouts;
 use super::entry::{Answer, Arrival, Entry, Owed, Stage};
-use super::link::{Link, Progress, sooner};
 use crate::memory::{Mailbox, Nodes, Silence};
 use crate::observe;
 use crate::queue_support::QueueSupport;
@@ -15,11 +15,11 @@ use std::task::Context;
 use std::time::Duration;
 
 /// All nodes of a manager.
-pub(super) enum Wires {
-    Links {
-        links: Vec<Link>,
+pub(super) enum NodePool {
+    Remote {
+        conns: Vec<NodeConn>,
         names: Vec<Arc<str>>,
-        /// The nodes that were accepted. A link's identity is cleared by a refusal; this is not.
+        /// The nodes that were accepted. A conn's identity is cleared by a refusal; this is not.
         roster: Roster,
     },
     Memory(Memory),
@@ -82,11 +82,11 @@ impl Memory {
     }
 }
 
-impl Wires {
+impl NodePool {
     pub(super) fn new(settings: &Settings, channel: &[u8]) -> Self {
         let channel = [CHANNEL_PREFIX, channel].concat();
-        let patience =
-            Patience { node_timeout: settings.node_timeout, connect_timeout: settings.connect_timeout };
+        let timeouts =
+            Timeouts { node_timeout: settings.node_timeout, connect_timeout: settings.connect_timeout };
         match &settings.places {
             Places::Memory(nodes) => Self::Memory(Memory {
                 nodes: nodes.clone(),
@@ -97,11 +97,11 @@ impl Wires {
             }),
             Places::Servers(targets) => {
                 let channel = settings.waits_in_line.then(|| Arc::from(channel));
-                let link = |(node, target): (usize, &Arc<_>)| {
-                    Link::new(node, Arc::clone(target), patience, channel.clone())
+                let conn = |(node, target): (usize, &Arc<_>)| {
+                    NodeConn::new(node, Arc::clone(target), timeouts, channel.clone())
                 };
-                let links = targets.iter().enumerate().map(link).collect();
-                Self::Links { links, names: settings.names.clone(), roster: Roster::new(targets.len()) }
+                let conns = targets.iter().enumerate().map(conn).collect();
+                Self::Remote { conns, names: settings.names.clone(), roster: Roster::new(targets.len()) }
             }
         }
     }
@@ -117,8 +117,8 @@ impl Wires {
         arrivals: &mut Vec<Arrival>,
     ) {
         let refused = match self {
-            Self::Links { links, .. } => match links.get_mut(node) {
-                Some(link) => link.submit(command, entry.clone(), now).err(),
+            Self::Remote { conns, .. } => match conns.get_mut(node) {
+                Some(conn) => conn.submit(command, entry.clone(), now).err(),
                 None => None,
             },
             Self::Memory(memory) => memory.submit(node, words, &entry, arrivals),
@@ -131,17 +131,17 @@ impl Wires {
 
     /// Keeps a release for when a node is back.
     pub(super) fn owe(&mut self, node: usize, owed: Box<Owed>, now: Moment) {
-        if let Self::Links { links, .. } = self
-            && let Some(link) = links.get_mut(node)
+        if let Self::Remote { conns, .. } = self
+            && let Some(conn) = conns.get_mut(node)
         {
-            link.owe(owed, now);
+            conn.owe(owed, now);
         }
     }
 
     /// Moves bytes as far as they go now; true if anything happened.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>, now: Moment, arrivals: &mut Vec<Arrival>) -> bool {
-        let (links, names, roster) = match self {
-            Self::Links { links, names, roster } => (links, names, roster),
+        let (conns, names, roster) = match self {
+            Self::Remote { conns, names, roster } => (conns, names, roster),
             Self::Memory(memory) => {
                 let letters = memory.mailbox.take(cx).into_iter();
                 arrivals.extend(letters.map(|(node, message)| Arrival::News { node, message }));
@@ -149,34 +149,34 @@ impl Wires {
             }
         };
         let mut happened = false;
-        for node in 0..links.len() {
-            let Some(link) = links.get_mut(node) else { continue };
-            let progress = link.poll(cx, now, arrivals);
-            if let Some(said) = link.take_learned() {
+        for node in 0..conns.len() {
+            let Some(conn) = conns.get_mut(node) else { continue };
+            let progress = conn.poll(cx, now, arrivals);
+            if let Some(said) = conn.take_learned() {
                 roster.learn(node, &said);
             }
             match progress {
-                Progress::Idle => {}
-                Progress::Some => happened = true,
-                Progress::Connected(ready) => {
+                ConnProgress::Idle => {}
+                ConnProgress::Some => happened = true,
+                ConnProgress::Connected(ready) => {
                     happened = true;
-                    let same = |link: &Link| {
-                        link.identity().is_some_and(|identity| identity.node.id == ready.identity.node.id)
+                    let same = |conn: &NodeConn| {
+                        conn.identity().is_some_and(|identity| identity.node.id == ready.identity.node.id)
                     };
-                    let others = links.iter().enumerate().filter(|(other, _)| *other != node);
-                    let twin = others.into_iter().find(|(_, link)| same(link)).map(|(twin, _)| twin);
+                    let others = conns.iter().enumerate().filter(|(other, _)| *other != node);
+                    let twin = others.into_iter().find(|(_, conn)| same(conn)).map(|(twin, _)| twin);
                     let twin = twin.and_then(|twin| names.get(twin));
-                    let Some(link) = links.get_mut(node) else { continue };
+                    let Some(conn) = conns.get_mut(node) else { continue };
                     match (roster.judge(node, &ready.identity.node), twin) {
-                        (Err(objection), _) => link.refuse(&objection.to_string(), now, arrivals),
+                        (Err(objection), _) => conn.refuse(&objection.to_string(), now, arrivals),
                         // Two names for one node would be two votes of one witness.
-                        (_, Some(twin)) => link.refuse(&format!("the same node as {twin}"), now, arrivals),
+                        (_, Some(twin)) => conn.refuse(&format!("the same node as {twin}"), now, arrivals),
                         (Ok(accepted), None) => {
                             if accepted == Accepted::Another {
                                 observe::node_replaced(names.get(node).map_or("", |name| name));
                             }
                             roster.accept(node, &ready.identity.node);
-                            link.open(ready, now);
+                            conn.open(ready, now);
                         }
                     }
                 }
@@ -188,8 +188,8 @@ impl Wires {
     /// Reports what is overdue. True if there is something to be written now.
     pub(super) fn tick(&mut self, now: Moment, arrivals: &mut Vec<Arrival>) -> bool {
         match self {
-            Self::Links { links, .. } => {
-                links.iter_mut().fold(false, |any, link| link.tick(now, arrivals) | any)
+            Self::Remote { conns, .. } => {
+                conns.iter_mut().fold(false, |any, conn| conn.tick(now, arrivals) | any)
             }
             Self::Memory(memory) => memory.tick(now, arrivals),
         }
@@ -198,7 +198,7 @@ impl Wires {
     /// When to look again, if nothing comes.
     pub(super) fn wake_at(&self, now: Moment) -> Option<Moment> {
         match self {
-            Self::Links { links, .. } => links.iter().map(|link| link.wake_at(now)).fold(None, sooner),
+            Self::Remote { conns, .. } => conns.iter().map(|conn| conn.wake_at(now)).fold(None, sooner),
             Self::Memory(memory) => memory.wake_at(now),
         }
     }
@@ -206,11 +206,11 @@ impl Wires {
     /// Whether a call can queue on the nodes, and the name of the node that decided it. Nodes that are down have no
     /// say. A majority is enough to know: a node that is still connecting must not hold a call up.
     pub(super) fn queue_support(&self, quorum: Quorum) -> (QueueSupport, &str) {
-        let Self::Links { links, names, .. } = self else { return (QueueSupport::Yes, "") };
+        let Self::Remote { conns, names, .. } = self else { return (QueueSupport::Yes, "") };
         let mut ready = 0;
-        for (link, name) in links.iter().zip(names) {
-            match link.queue_support() {
-                _ if link.is_down() => ready += 1,
+        for (conn, name) in conns.iter().zip(names) {
+            match conn.queue_support() {
+                _ if conn.is_down() => ready += 1,
                 QueueSupport::Yes => ready += 1,
                 QueueSupport::Unknown => {}
                 no @ QueueSupport::No(_) => return (no, name),
@@ -222,7 +222,7 @@ impl Wires {
     /// Whether no release is on its way that was owed at the moment `asked` and is worth waiting for.
     pub(super) fn are_at_rest(&self, asked: Moment, now: Moment) -> bool {
         match self {
-            Self::Links { links, .. } => links.iter().all(|link| link.is_at_rest(asked, now)),
+            Self::Remote { conns, .. } => conns.iter().all(|conn| conn.is_at_rest(asked, now)),
             Self::Memory(_) => true,
         }
     }

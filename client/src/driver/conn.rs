@@ -1,10 +1,10 @@
 //! One connection to one node: commands of all callers go out together, replies come back in order.
 //!
-//! A link connects by itself, again and again if it must, and says at once that a node is down when it is
+//! A connection connects by itself, again and again if it must, and says at once that a node is down when it is
 //! known to be: nobody waits for a node that the last caller waited for in vain.
 
+use super::connecting::{Backoff, Connecting, Timeouts};
 use super::debt::Debt;
-use super::dial::{Backoff, Dial, Patience};
 use super::entry::{Answer, Arrival, Entry, Owed, Stage};
 use crate::connect::{self, ConnectFailure, Identity, Ready, Stream, Target};
 use crate::queue_support::{NoQueue, QueueSupport};
@@ -30,11 +30,11 @@ const MOST_UNWRITTEN: usize = 16 * 1024 * 1024;
 const READ_AHEAD: usize = 16 * 1024;
 
 /// A node that is reached over a stream of bytes.
-pub(super) struct Link {
+pub(super) struct NodeConn {
     node: usize,
     target: Arc<Target>,
-    patience: Patience,
-    state: State,
+    timeouts: Timeouts,
+    state: ConnState,
     /// Commands that are not written yet.
     unwritten: BytesMut,
     /// Whether what was written may not have left yet.
@@ -51,7 +51,7 @@ pub(super) struct Link {
     backoff: Backoff,
     /// Who the node was when it was last reached.
     identity: Option<Identity>,
-    /// What the node has said of itself since, until [`Link::take_learned`].
+    /// What the node has said of itself since, until [`NodeConn::take_learned`].
     learned: Option<NodeIdentity>,
     /// When the connection was made.
     opened: Moment,
@@ -60,40 +60,40 @@ pub(super) struct Link {
     queue_support: QueueSupport,
 }
 
-enum State {
+enum ConnState {
     /// Before the first use: what is asked waits for the connection, because nobody knows better yet.
-    New(Option<Dial>),
+    New(Option<Connecting>),
     Up(Box<dyn Stream>),
     /// Known to be down. A connection may be under way.
     Down {
         why: Arc<str>,
         retry_at: Moment,
-        dial: Option<Dial>,
+        connecting: Option<Connecting>,
     },
 }
 
-/// What polling a link has brought.
-pub(super) enum Progress {
+/// What polling a connection has brought.
+pub(super) enum ConnProgress {
     /// Nothing more for now.
     Idle,
     /// Something: ask again.
     Some,
-    /// A connection is there. Nothing is sent over it before [`Link::open`].
+    /// A connection is there. Nothing is sent over it before [`NodeConn::open`].
     Connected(Ready),
 }
 
-impl Link {
+impl NodeConn {
     pub(super) fn new(
         node: usize,
         target: Arc<Target>,
-        patience: Patience,
+        timeouts: Timeouts,
         channel: Option<Arc<[u8]>>,
     ) -> Self {
         Self {
             node,
             target,
-            patience,
-            state: State::New(None),
+            timeouts,
+            state: ConnState::New(None),
             unwritten: BytesMut::new(),
             must_flush: false,
             unread: BytesMut::new(),
@@ -128,7 +128,7 @@ impl Link {
 
     /// Until when the last of what is owed is worth waiting for, if it still is.
     fn worth_waiting_until(&self, now: Moment) -> Option<Moment> {
-        let until = self.debt.newest()?.due.plus(self.patience.node_timeout);
+        let until = self.debt.newest()?.due.plus(self.timeouts.node_timeout);
         (!now.has_reached(until)).then_some(until)
     }
 
@@ -136,8 +136,8 @@ impl Link {
     /// is a connection: behind the request that they undo, they cannot come too early.
     pub(super) fn submit(&mut self, command: &[u8], entry: Entry, now: Moment) -> Result<(), Failure> {
         match &self.state {
-            State::Down { why, .. } => return Err(Failure::new(FailureKind::Down, Arc::clone(why))),
-            State::New(_) | State::Up(_) => {}
+            ConnState::Down { why, .. } => return Err(Failure::new(FailureKind::Down, Arc::clone(why))),
+            ConnState::New(_) | ConnState::Up(_) => {}
         }
         if let Some(since) = self.silent_since.filter(|_| !entry.frees()) {
             let silence = format!("no answer for {} ms", now.since(since).as_millis());
@@ -175,29 +175,29 @@ impl Link {
         cx: &mut Context<'_>,
         now: Moment,
         arrivals: &mut Vec<Arrival>,
-    ) -> Progress {
+    ) -> ConnProgress {
         match &mut self.state {
-            State::New(dial) => {
-                match dial.get_or_insert_with(|| begin(&self.target, self.patience)).poll(cx) {
+            ConnState::New(connecting) => {
+                match connecting.get_or_insert_with(|| begin(&self.target, self.timeouts)).poll(cx) {
                     Poll::Ready(outcome) => self.connected(outcome, now, arrivals),
-                    Poll::Pending => Progress::Idle,
+                    Poll::Pending => ConnProgress::Idle,
                 }
             }
-            State::Down { retry_at, dial, .. } => {
-                if dial.is_none() && !now.has_reached(*retry_at) {
-                    return Progress::Idle;
+            ConnState::Down { retry_at, connecting, .. } => {
+                if connecting.is_none() && !now.has_reached(*retry_at) {
+                    return ConnProgress::Idle;
                 }
-                match dial.get_or_insert_with(|| begin(&self.target, self.patience)).poll(cx) {
+                match connecting.get_or_insert_with(|| begin(&self.target, self.timeouts)).poll(cx) {
                     Poll::Ready(outcome) => self.connected(outcome, now, arrivals),
-                    Poll::Pending => Progress::Idle,
+                    Poll::Pending => ConnProgress::Idle,
                 }
             }
-            State::Up(_) => match self.transfer(cx, now, arrivals) {
-                Ok(true) => Progress::Some,
-                Ok(false) => Progress::Idle,
+            ConnState::Up(_) => match self.transfer(cx, now, arrivals) {
+                Ok(true) => ConnProgress::Some,
+                Ok(false) => ConnProgress::Idle,
                 Err(why) => {
                     self.fail(FailureKind::Cut, &why, now, arrivals);
-                    Progress::Some
+                    ConnProgress::Some
                 }
             },
         }
@@ -208,12 +208,12 @@ impl Link {
         outcome: Result<Ready, ConnectFailure>,
         now: Moment,
         arrivals: &mut Vec<Arrival>,
-    ) -> Progress {
+    ) -> ConnProgress {
         match outcome {
-            Ok(ready) => Progress::Connected(ready),
+            Ok(ready) => ConnProgress::Connected(ready),
             Err(failure) => {
                 self.fail(FailureKind::Down, &failure.to_string(), now, arrivals);
-                Progress::Some
+                ConnProgress::Some
             }
         }
     }
@@ -234,7 +234,7 @@ impl Link {
         self.pay(now);
         self.learned = None;
         self.identity = Some(ready.identity);
-        self.state = State::Up(ready.stream);
+        self.state = ConnState::Up(ready.stream);
     }
 
     /// What the node has said of itself since the connection was made, if it was asked.
@@ -254,7 +254,7 @@ impl Link {
 
     /// Whether the node is known to be down, or does not answer.
     pub(super) fn is_down(&self) -> bool {
-        matches!(self.state, State::Down { .. }) || self.silent_since.is_some()
+        matches!(self.state, ConnState::Down { .. }) || self.silent_since.is_some()
     }
 
     /// Whether this client can queue on the node.
@@ -281,7 +281,7 @@ impl Link {
             if self.unwritten.is_empty() {
                 break;
             }
-            let State::Up(stream) = &mut self.state else { return Ok(false) };
+            let ConnState::Up(stream) = &mut self.state else { return Ok(false) };
             match Pin::new(stream).poll_write(cx, &self.unwritten) {
                 Poll::Ready(Ok(0)) => return Err("the connection takes no more".into()),
                 Poll::Ready(Ok(count)) => self.unwritten.advance(count),
@@ -293,7 +293,7 @@ impl Link {
             }
             self.must_flush = true;
         }
-        let State::Up(stream) = &mut self.state else { return Ok(false) };
+        let ConnState::Up(stream) = &mut self.state else { return Ok(false) };
         let mut stream = Pin::new(stream);
         // A TLS stream may keep bytes to itself until it is told to part with them.
         if self.must_flush {
@@ -387,7 +387,7 @@ impl Link {
             arrivals.push(Arrival::Answer(answer));
             self.given_up += 1;
         }
-        if !matches!(self.state, State::Up(_)) {
+        if !matches!(self.state, ConnState::Up(_)) {
             return false;
         }
         if self.abandon_at().is_some_and(|deadline| now.has_reached(deadline)) {
@@ -402,28 +402,28 @@ impl Link {
     /// How long the node may take. The first requests wait for the first connection as well.
     fn allowed(&self) -> Duration {
         match &self.state {
-            State::New(_) => self.patience.connect_timeout.max(self.patience.node_timeout),
-            _ => self.patience.node_timeout,
+            ConnState::New(_) => self.timeouts.connect_timeout.max(self.timeouts.node_timeout),
+            _ => self.timeouts.node_timeout,
         }
     }
 
     /// When a request that was sent at this moment is overdue. One that had to wait for the connection has its time from then.
     fn overdue_at(&self, sent: Moment) -> Moment {
-        let is_up = matches!(self.state, State::Up(_));
+        let is_up = matches!(self.state, ConnState::Up(_));
         let from = if is_up && !sent.has_reached(self.opened) { self.opened } else { sent };
         from.plus(self.allowed())
     }
 
     fn abandon_at(&self) -> Option<Moment> {
-        Some(self.silent_since?.plus(self.patience.node_timeout * SILENT_TIMEOUTS))
+        Some(self.silent_since?.plus(self.timeouts.node_timeout * SILENT_TIMEOUTS))
     }
 
-    /// When to call [`Link::tick`] or [`Link::poll`] next, if nothing comes.
+    /// When to call [`NodeConn::tick`] or [`NodeConn::poll`] next, if nothing comes.
     pub(super) fn wake_at(&self, now: Moment) -> Option<Moment> {
         let overdue = self.waiting.get(self.given_up).map(|entry| self.overdue_at(entry.sent()));
         let other = match &self.state {
-            State::Down { retry_at, dial: None, .. } => Some(*retry_at),
-            State::Up(_) => sooner(self.abandon_at(), self.debt.pay_at()),
+            ConnState::Down { retry_at, connecting: None, .. } => Some(*retry_at),
+            ConnState::Up(_) => sooner(self.abandon_at(), self.debt.pay_at()),
             _ => None,
         };
         sooner(sooner(overdue, other), self.worth_waiting_until(now))
@@ -434,7 +434,7 @@ impl Link {
         let why: Arc<str> = why.into();
         if matches!(
             (&self.state, self.queue_support),
-            (State::Up(_), QueueSupport::Yes | QueueSupport::Unknown)
+            (ConnState::Up(_), QueueSupport::Yes | QueueSupport::Unknown)
         ) {
             let failure = Failure::new(FailureKind::Cut, Arc::clone(&why));
             arrivals.push(Arrival::Cut { node: self.node, failure });
@@ -453,12 +453,12 @@ impl Link {
         self.unwritten.clear();
         self.must_flush = false;
         self.unread.clear();
-        if matches!(self.state, State::Up(_)) {
+        if matches!(self.state, ConnState::Up(_)) {
             self.backoff.ended_after(now.since(self.opened));
         }
         self.debt.wait();
         let retry_at = self.backoff.failed(now);
-        self.state = State::Down { why, retry_at, dial: None };
+        self.state = ConnState::Down { why, retry_at, connecting: None };
     }
 }
 
@@ -481,9 +481,9 @@ pub(super) fn sooner(one: Option<Moment>, other: Option<Moment>) -> Option<Momen
     }
 }
 
-fn begin(target: &Arc<Target>, patience: Patience) -> Dial {
+fn begin(target: &Arc<Target>, timeouts: Timeouts) -> Connecting {
     let target = Arc::clone(target);
-    Dial::begin(async move { connect::connect(&target).await }, patience)
+    Connecting::begin(async move { connect::connect(&target).await }, timeouts)
 }
 
 #[cfg(test)]
@@ -499,9 +499,9 @@ mod tests {
         let timeout = Duration::from_secs(1);
         let locks = crate::LockManager::builder().nodes(["redis://localhost"]).build().unwrap();
         let crate::settings::Places::Servers(targets) = &locks.settings().places else { panic!("a server") };
-        let patience = Patience { node_timeout: timeout, connect_timeout: timeout };
-        let mut link = Link::new(0, Arc::clone(&targets[0]), patience, None);
-        link.fail(FailureKind::Cut, "cut", at(0), &mut Vec::new());
+        let timeouts = Timeouts { node_timeout: timeout, connect_timeout: timeout };
+        let mut conn = NodeConn::new(0, Arc::clone(&targets[0]), timeouts, None);
+        conn.fail(FailureKind::Cut, "cut", at(0), &mut Vec::new());
         let hold = Arc::new(Hold::new(locks.key(b"job").unwrap(), timeout, locks.settings()));
         let request = redlock_proto::Request {
             ask: redlock_proto::Ask::Release { floor: None },
@@ -518,10 +518,10 @@ mod tests {
             sent: at(0),
             pointless_from: at(60_000),
         };
-        link.owe(Box::new(owed), at(0));
-        link.state = State::Up(Box::new(tokio::io::duplex(64).0));
-        link.opened = at(850);
-        assert!(!link.is_at_rest(at(10), at(999)));
-        assert!(link.is_at_rest(at(10), at(1_000)));
+        conn.owe(Box::new(owed), at(0));
+        conn.state = ConnState::Up(Box::new(tokio::io::duplex(64).0));
+        conn.opened = at(850);
+        assert!(!conn.is_at_rest(at(10), at(999)));
+        assert!(conn.is_at_rest(at(10), at(1_000)));
     }
 }
