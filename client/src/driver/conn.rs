@@ -4,8 +4,8 @@
 //! known to be: nobody waits for a node that the last caller waited for in vain.
 
 use super::connecting::{Backoff, Connecting, Timeouts};
-use super::debt::Debt;
-use super::entry::{Answer, Arrival, Entry, Owed, Stage};
+use super::in_flight::{Answer, Arrival, InFlight, PendingRelease, Stage};
+use super::pending_releases::PendingReleases;
 use crate::connect::{self, ConnectFailure, Identity, Ready, Stream, Target};
 use crate::queue_support::{NoQueue, QueueSupport};
 use crate::wire::{self, Said};
@@ -23,7 +23,7 @@ use tokio_util::io::poll_read_buf;
 /// How many node timeouts without any reply make a connection be given up.
 const SILENT_TIMEOUTS: u32 = 4;
 /// How much of what is owed is handed over at once; the rest follows when that has been written.
-const PAID_AT_ONCE: usize = 256 * 1024;
+const FLUSH_BATCH: usize = 256 * 1024;
 /// How much may wait to be written before a node that does not read counts as gone.
 const MOST_UNWRITTEN: usize = 16 * 1024 * 1024;
 /// Room for many replies: a busy node's are read together.
@@ -42,12 +42,12 @@ pub(super) struct NodeConn {
     /// Bytes that are not a whole reply yet.
     unread: BytesMut,
     /// What waits for a reply, oldest first.
-    waiting: VecDeque<Entry>,
+    waiting: VecDeque<InFlight>,
     /// How many at the front have been reported as unanswered.
     given_up: usize,
     /// Since when nothing has come although something is overdue.
     silent_since: Option<Moment>,
-    debt: Debt,
+    releases: PendingReleases,
     backoff: Backoff,
     /// Who the node was when it was last reached.
     identity: Option<Identity>,
@@ -100,7 +100,7 @@ impl NodeConn {
             waiting: VecDeque::new(),
             given_up: 0,
             silent_since: None,
-            debt: Debt::default(),
+            releases: PendingReleases::default(),
             backoff: Backoff::default(),
             identity: None,
             learned: None,
@@ -119,53 +119,55 @@ impl NodeConn {
     /// answered, or due for less than a timeout. A node that refuses it again and again is not waited for anew each
     /// time.
     pub(super) fn is_at_rest(&self, asked: Moment, now: Moment) -> bool {
-        let is_awaited =
-            |owed: &Owed| asked.has_reached(owed.due) && !now.has_reached(owed.due.plus(self.allowed()));
+        let is_awaited = |release: &PendingRelease| {
+            asked.has_reached(release.due) && !now.has_reached(release.due.plus(self.allowed()))
+        };
         let sent = self.waiting.iter().skip(self.given_up);
-        let is_sent_and_awaited = |entry: &Entry| matches!(entry, Entry::Owed(owed) if is_awaited(owed));
-        !sent.into_iter().any(is_sent_and_awaited) && !self.debt.iter().any(is_awaited)
+        let is_sent_and_awaited =
+            |request: &InFlight| matches!(request, InFlight::Release(release) if is_awaited(release));
+        !sent.into_iter().any(is_sent_and_awaited) && !self.releases.iter().any(is_awaited)
     }
 
     /// Until when the last of what is owed is worth waiting for, if it still is.
     fn worth_waiting_until(&self, now: Moment) -> Option<Moment> {
-        let until = self.debt.newest()?.due.plus(self.timeouts.node_timeout);
+        let until = self.releases.newest()?.due.plus(self.timeouts.node_timeout);
         (!now.has_reached(until)).then_some(until)
     }
 
     /// Takes a command to be sent, or says why the node cannot be asked. Releases are taken as long as there
     /// is a connection: behind the request that they undo, they cannot come too early.
-    pub(super) fn submit(&mut self, command: &[u8], entry: Entry, now: Moment) -> Result<(), Failure> {
+    pub(super) fn submit(&mut self, command: &[u8], request: InFlight, now: Moment) -> Result<(), Failure> {
         match &self.state {
             ConnState::Down { why, .. } => return Err(Failure::new(FailureKind::Down, Arc::clone(why))),
             ConnState::New(_) | ConnState::Up(_) => {}
         }
-        if let Some(since) = self.silent_since.filter(|_| !entry.frees()) {
+        if let Some(since) = self.silent_since.filter(|_| !request.is_release()) {
             let silence = format!("no answer for {} ms", now.since(since).as_millis());
             return Err(Failure::new(FailureKind::Down, silence));
         }
         self.unwritten.extend_from_slice(command);
-        self.waiting.push_back(entry);
+        self.waiting.push_back(request);
         Ok(())
     }
 
     /// Keeps a release for when the node is back, or can do what it was asked.
-    pub(super) fn owe(&mut self, owed: Box<Owed>, now: Moment) {
-        self.debt.add(owed, now);
+    pub(super) fn queue_release(&mut self, release: Box<PendingRelease>, now: Moment) {
+        self.releases.add(release, now);
     }
 
     /// Begins to send what the node is owed by now. What it does not take this time is owed anew, and comes after.
-    fn pay(&mut self, now: Moment) {
-        self.debt.fall_due();
-        self.pay_some(now);
+    fn flush_releases(&mut self, now: Moment) {
+        self.releases.mark_due();
+        self.buffer_releases(now);
     }
 
     /// Sends as much of it as should wait to be written. All at once could look like a node that does not read.
-    fn pay_some(&mut self, now: Moment) {
-        while self.unwritten.len() < PAID_AT_ONCE {
-            let Some(mut owed) = self.debt.next(now) else { break };
-            self.unwritten.extend_from_slice(&owed.command);
-            owed.sent = now;
-            self.waiting.push_back(Entry::Owed(owed));
+    fn buffer_releases(&mut self, now: Moment) {
+        while self.unwritten.len() < FLUSH_BATCH {
+            let Some(mut release) = self.releases.next(now) else { break };
+            self.unwritten.extend_from_slice(&release.command);
+            release.sent = now;
+            self.waiting.push_back(InFlight::Release(release));
         }
     }
 
@@ -231,7 +233,7 @@ impl NodeConn {
                 QueueSupport::Unknown
             }
         };
-        self.pay(now);
+        self.flush_releases(now);
         self.learned = None;
         self.identity = Some(ready.identity);
         self.state = ConnState::Up(ready.stream);
@@ -247,7 +249,7 @@ impl NodeConn {
         let commands = std::mem::take(&mut self.unwritten);
         wire::command(&mut self.unwritten, &[b"SUBSCRIBE", channel]);
         self.unwritten.extend_from_slice(&commands);
-        self.waiting.push_front(Entry::Subscription { sent: now });
+        self.waiting.push_front(InFlight::Subscription { sent: now });
         // Those at the front that were given up are one place further back now.
         self.given_up += usize::from(self.given_up > 0);
     }
@@ -277,7 +279,7 @@ impl NodeConn {
         arrivals: &mut Vec<Arrival>,
     ) -> Result<bool, String> {
         loop {
-            self.pay_some(now);
+            self.buffer_releases(now);
             if self.unwritten.is_empty() {
                 break;
             }
@@ -320,7 +322,7 @@ impl NodeConn {
                             self.queue_support = QueueSupport::Yes;
                             // It has come to life again, if it was silent: this is the answer that was overdue.
                             self.silent_since = None;
-                            if let Some(Entry::Subscription { .. }) = self.waiting.front() {
+                            if let Some(InFlight::Subscription { .. }) = self.waiting.front() {
                                 self.waiting.pop_front();
                                 self.given_up = self.given_up.saturating_sub(1);
                             }
@@ -330,8 +332,8 @@ impl NodeConn {
                     }
                     continue;
                 }
-                let entry = self.waiting.pop_front().ok_or("a reply that nobody asked for")?;
-                if matches!(entry, Entry::Subscription { .. }) {
+                let request = self.waiting.pop_front().ok_or("a reply that nobody asked for")?;
+                if matches!(request, InFlight::Subscription { .. }) {
                     // Only a refusal is a reply: this user may not subscribe. Anything else answers a later command,
                     // and from then on nobody would know which.
                     if !matches!(frame, wire::Frame::Error(_)) {
@@ -349,7 +351,7 @@ impl NodeConn {
                 let outcome = match demotion(&self.target, &frame) {
                     None => {
                         self.backoff.succeeded();
-                        if matches!(entry, Entry::Survey { .. }) {
+                        if matches!(request, InFlight::Broadcast { .. }) {
                             self.learned = connect::node_identity(&frame).or(self.learned.take());
                         }
                         Ok(frame)
@@ -359,7 +361,7 @@ impl NodeConn {
                         Err(failure)
                     }
                 };
-                arrivals.push(Arrival::Answer(Answer { node: self.node, entry, outcome, stage }));
+                arrivals.push(Arrival::Answer(Answer { node: self.node, request, outcome, stage }));
             }
             if has_moved {
                 return Err("the server is a replica now".into());
@@ -371,19 +373,19 @@ impl NodeConn {
     /// Reports what is overdue, and gives the connection up if nothing comes at all. True if there is something to
     /// be written now.
     pub(super) fn tick(&mut self, now: Moment, arrivals: &mut Vec<Arrival>) -> bool {
-        while let Some(entry) = self.waiting.get(self.given_up) {
-            if !now.has_reached(self.overdue_at(entry.sent())) {
+        while let Some(request) = self.waiting.get(self.given_up) {
+            if !now.has_reached(self.overdue_at(request.sent())) {
                 break;
             }
-            self.silent_since.get_or_insert(entry.sent());
-            if matches!(entry, Entry::Subscription { .. }) {
+            self.silent_since.get_or_insert(request.sent());
+            if matches!(request, InFlight::Subscription { .. }) {
                 self.given_up += 1;
                 continue;
             }
-            let waited = format!("none within {} ms", now.since(entry.sent()).as_millis());
+            let waited = format!("none within {} ms", now.since(request.sent()).as_millis());
             let outcome = Err(Failure::new(FailureKind::Silent, waited));
             let stage = Stage::Overdue;
-            let answer = Answer { node: self.node, entry: entry.clone(), outcome, stage };
+            let answer = Answer { node: self.node, request: request.clone(), outcome, stage };
             arrivals.push(Arrival::Answer(answer));
             self.given_up += 1;
         }
@@ -392,8 +394,8 @@ impl NodeConn {
         }
         if self.abandon_at().is_some_and(|deadline| now.has_reached(deadline)) {
             self.fail(FailureKind::Cut, "it does not answer", now, arrivals);
-        } else if self.debt.pay_at().is_some_and(|deadline| now.has_reached(deadline)) {
-            self.pay(now);
+        } else if self.releases.flush_at().is_some_and(|deadline| now.has_reached(deadline)) {
+            self.flush_releases(now);
             return !self.unwritten.is_empty();
         }
         false
@@ -420,10 +422,10 @@ impl NodeConn {
 
     /// When to call [`NodeConn::tick`] or [`NodeConn::poll`] next, if nothing comes.
     pub(super) fn wake_at(&self, now: Moment) -> Option<Moment> {
-        let overdue = self.waiting.get(self.given_up).map(|entry| self.overdue_at(entry.sent()));
+        let overdue = self.waiting.get(self.given_up).map(|request| self.overdue_at(request.sent()));
         let other = match &self.state {
             ConnState::Down { retry_at, connecting: None, .. } => Some(*retry_at),
-            ConnState::Up(_) => sooner(self.abandon_at(), self.debt.pay_at()),
+            ConnState::Up(_) => sooner(self.abandon_at(), self.releases.flush_at()),
             _ => None,
         };
         sooner(sooner(overdue, other), self.worth_waiting_until(now))
@@ -440,13 +442,13 @@ impl NodeConn {
             arrivals.push(Arrival::Cut { node: self.node, failure });
         }
         self.queue_support = QueueSupport::Unknown;
-        for (place, entry) in std::mem::take(&mut self.waiting).into_iter().enumerate() {
-            if matches!(entry, Entry::Subscription { .. }) {
+        for (place, request) in std::mem::take(&mut self.waiting).into_iter().enumerate() {
+            if matches!(request, InFlight::Subscription { .. }) {
                 continue;
             }
             let outcome = Err(Failure::new(kind, Arc::clone(&why)));
             let stage = Stage::settled(place < self.given_up);
-            arrivals.push(Arrival::Answer(Answer { node: self.node, entry, outcome, stage }));
+            arrivals.push(Arrival::Answer(Answer { node: self.node, request, outcome, stage }));
         }
         self.given_up = 0;
         self.silent_since = None;
@@ -456,7 +458,7 @@ impl NodeConn {
         if matches!(self.state, ConnState::Up(_)) {
             self.backoff.ended_after(now.since(self.opened));
         }
-        self.debt.wait();
+        self.releases.pause();
         let retry_at = self.backoff.failed(now);
         self.state = ConnState::Down { why, retry_at, connecting: None };
     }
@@ -488,7 +490,7 @@ fn begin(target: &Arc<Target>, timeouts: Timeouts) -> Connecting {
 
 #[cfg(test)]
 mod tests {
-    use super::super::entry::Aim;
+    use super::super::in_flight::ReleaseGoal;
     use super::*;
     use crate::hold::Hold;
 
@@ -508,17 +510,17 @@ mod tests {
             ttl: timeout,
             sent: at(0),
         };
-        let owed = Owed {
-            aim: Aim::Free,
+        let release = PendingRelease {
+            goal: ReleaseGoal::Release,
             hold,
             keys: 0..1,
             request,
             command: bytes::Bytes::new(),
             due: at(0),
             sent: at(0),
-            pointless_from: at(60_000),
+            expires_at: at(60_000),
         };
-        conn.owe(Box::new(owed), at(0));
+        conn.queue_release(Box::new(release), at(0));
         conn.state = ConnState::Up(Box::new(tokio::io::duplex(64).0));
         conn.opened = at(850);
         assert!(!conn.is_at_rest(at(10), at(999)));

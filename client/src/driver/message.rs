@@ -33,7 +33,7 @@ pub(crate) enum Message {
     /// Forget a lock without freeing it.
     Detach { session: SessionId },
     /// Free a lock that no driver keeps: its own has ended with its runtime.
-    Free { hold: Arc<Hold>, ttl: Duration },
+    ReleaseUntracked { hold: Arc<Hold>, ttl: Duration },
     /// Ask some nodes something that is no vote.
     Survey { question: Question, to: NodeSet, answer: oneshot::Sender<Vec<Sighted>> },
     /// Say when nothing is left to be freed.

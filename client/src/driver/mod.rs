@@ -7,13 +7,13 @@
 
 mod conn;
 mod connecting;
-mod debt;
-mod entry;
+mod in_flight;
 mod lines;
 mod message;
-mod owed;
+mod pending_releases;
 mod pool;
 mod record;
+mod releases;
 mod survey;
 #[cfg(test)]
 mod tests;
@@ -28,7 +28,7 @@ use crate::settings::Settings;
 use crate::wire;
 use bytes::BytesMut;
 use conn::sooner;
-use entry::{Answer, Arrival, Entry, Stage};
+use in_flight::{Answer, Arrival, InFlight, Stage};
 use pool::NodePool;
 use record::{Record, reply_of};
 use redlock_proto::fence_hint::FenceHints;
@@ -197,7 +197,7 @@ impl Driver {
                 }
                 self.forget_if_done(session);
             }
-            Message::Free { hold, ttl } => self.free_unkept(&hold, ttl, now),
+            Message::ReleaseUntracked { hold, ttl } => self.release_untracked(&hold, ttl, now),
             Message::Survey { question, to, answer } => self.survey(&question, to, answer, now),
             Message::Close { answer } => {
                 let (asked, serial) = (now, self.serial);
@@ -236,7 +236,7 @@ impl Driver {
             scratch.clear();
             wire::command(scratch, words);
             for node in to.iter() {
-                pool.submit(node, words, scratch, Entry::Vote { session, request }, now, arrivals);
+                pool.submit(node, words, scratch, InFlight::Vote { session, request }, now, arrivals);
             }
         });
         true
@@ -269,8 +269,8 @@ impl Driver {
         self.scratch.clear();
         wire::command(&mut self.scratch, &words);
         for node in to.iter() {
-            let entry = Entry::Survey { place, serial, sent: now };
-            self.pool.submit(node, &words, &self.scratch, entry, now, &mut self.arrivals);
+            let request = InFlight::Broadcast { place, serial, sent: now };
+            self.pool.submit(node, &words, &self.scratch, request, now, &mut self.arrivals);
         }
     }
 
@@ -291,35 +291,35 @@ impl Driver {
     }
 
     fn arrived(&mut self, arrival: Arrival, now: Moment) {
-        let Answer { node, entry, outcome, stage } = match arrival {
+        let Answer { node, request, outcome, stage } = match arrival {
             Arrival::Answer(answer) => answer,
             Arrival::News { node, message } => return self.heard(node, &message, now),
             Arrival::Cut { node, failure } => return self.cut(node, &failure, now),
             Arrival::SubscribeRefused => return self.leave_queues(now),
         };
-        match entry {
-            Entry::Vote { session, request } => {
+        match request {
+            InFlight::Vote { session, request } => {
                 let Some(record) = self.records.get_mut(session.place) else { return };
                 record.settled(stage);
                 if stage != Stage::SettledLate {
                     self.awaited = self.awaited.saturating_sub(1);
                 }
                 if stage != Stage::Overdue && request.is_release() {
-                    self.see_to_release(node, session, &request, &outcome, now);
+                    self.after_release(node, session, &request, &outcome, now);
                 }
                 let Some(record) = self.records.get_mut(session.place) else { return };
                 let reply = reply_of(outcome, &request);
                 record.session.handle_reply(node, &request, reply, now);
                 self.follow(session, now);
             }
-            Entry::Survey { place, serial, .. } => {
+            InFlight::Broadcast { place, serial, .. } => {
                 let Some((of, survey)) = self.surveys.get_mut(place) else { return };
                 if *of == serial && survey.said(node, outcome, now) {
                     self.surveys.remove(place).1.report();
                 }
             }
-            Entry::Owed(owed) => self.see_to_owed(node, owed, &outcome, stage, now),
-            Entry::Subscription { .. } => {}
+            InFlight::Release(release) => self.after_pending_release(node, release, &outcome, stage, now),
+            InFlight::Subscription { .. } => {}
         }
     }
 

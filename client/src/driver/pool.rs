@@ -2,7 +2,7 @@
 
 use super::conn::{ConnProgress, NodeConn, sooner};
 use super::connecting::Timeouts;
-use super::entry::{Answer, Arrival, Entry, Owed, Stage};
+use super::in_flight::{Answer, Arrival, InFlight, PendingRelease, Stage};
 use crate::memory::{Mailbox, Nodes, Silence};
 use crate::observe;
 use crate::queue_support::QueueSupport;
@@ -32,7 +32,7 @@ pub(super) struct Memory {
     mailbox: Arc<Mailbox>,
     node_timeout: Duration,
     /// What nodes were asked that hang, each with its node.
-    unanswered: Vec<(usize, Entry)>,
+    unanswered: Vec<(usize, InFlight)>,
 }
 
 impl Memory {
@@ -41,24 +41,25 @@ impl Memory {
         &mut self,
         node: usize,
         words: &[&[u8]],
-        entry: &Entry,
+        request: &InFlight,
         arrivals: &mut Vec<Arrival>,
     ) -> Option<Failure> {
         let silence = match self.nodes.execute(node, words, self.connection) {
             Ok(frame) => {
-                let answer = Answer { node, entry: entry.clone(), outcome: Ok(frame), stage: Stage::Settled };
+                let answer =
+                    Answer { node, request: request.clone(), outcome: Ok(frame), stage: Stage::Settled };
                 arrivals.push(Arrival::Answer(answer));
                 return None;
             }
             Err(silence) => silence,
         };
-        if entry.frees() {
+        if request.is_release() {
             self.nodes.owe(node, words, self.connection);
         }
         match silence {
             Silence::CutOff => Some(Failure::new(FailureKind::Down, "silenced")),
             Silence::Hung => {
-                self.unanswered.push((node, entry.clone()));
+                self.unanswered.push((node, request.clone()));
                 None
             }
         }
@@ -67,16 +68,17 @@ impl Memory {
     fn tick(&mut self, now: Moment, arrivals: &mut Vec<Arrival>) -> bool {
         self.nodes.look_after_waiters();
         let node_timeout = self.node_timeout;
-        let is_overdue = |(_, entry): &mut (usize, Entry)| now.has_reached(entry.sent().plus(node_timeout));
-        for (node, entry) in self.unanswered.extract_if(.., is_overdue) {
+        let is_overdue =
+            |(_, request): &mut (usize, InFlight)| now.has_reached(request.sent().plus(node_timeout));
+        for (node, request) in self.unanswered.extract_if(.., is_overdue) {
             let outcome = Err(Failure::new(FailureKind::Silent, "it hangs"));
-            arrivals.push(Arrival::Answer(Answer { node, entry, outcome, stage: Stage::Settled }));
+            arrivals.push(Arrival::Answer(Answer { node, request, outcome, stage: Stage::Settled }));
         }
         false
     }
 
     fn wake_at(&self, now: Moment) -> Option<Moment> {
-        let overdue = self.unanswered.iter().map(|(_, entry)| Some(entry.sent().plus(self.node_timeout)));
+        let overdue = self.unanswered.iter().map(|(_, request)| Some(request.sent().plus(self.node_timeout)));
         let attention = self.nodes.next_attention().map(|after| now.plus(after));
         overdue.fold(attention, sooner)
     }
@@ -112,29 +114,29 @@ impl NodePool {
         node: usize,
         words: &[&[u8]],
         command: &[u8],
-        entry: Entry,
+        request: InFlight,
         now: Moment,
         arrivals: &mut Vec<Arrival>,
     ) {
         let refused = match self {
             Self::Remote { conns, .. } => match conns.get_mut(node) {
-                Some(conn) => conn.submit(command, entry.clone(), now).err(),
+                Some(conn) => conn.submit(command, request.clone(), now).err(),
                 None => None,
             },
-            Self::Memory(memory) => memory.submit(node, words, &entry, arrivals),
+            Self::Memory(memory) => memory.submit(node, words, &request, arrivals),
         };
         if let Some(failure) = refused {
-            let answer = Answer { node, entry, outcome: Err(failure), stage: Stage::Settled };
+            let answer = Answer { node, request, outcome: Err(failure), stage: Stage::Settled };
             arrivals.push(Arrival::Answer(answer));
         }
     }
 
     /// Keeps a release for when a node is back.
-    pub(super) fn owe(&mut self, node: usize, owed: Box<Owed>, now: Moment) {
+    pub(super) fn queue_release(&mut self, node: usize, release: Box<PendingRelease>, now: Moment) {
         if let Self::Remote { conns, .. } = self
             && let Some(conn) = conns.get_mut(node)
         {
-            conn.owe(owed, now);
+            conn.queue_release(release, now);
         }
     }
 

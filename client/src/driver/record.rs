@@ -1,6 +1,6 @@
 //! A session and those who wait for it.
 
-use super::entry::Stage;
+use super::in_flight::Stage;
 use super::message::{Acquired, Extended, NotAcquired, SessionId, Wait};
 use crate::hold::Hold;
 use crate::lease::Loss;

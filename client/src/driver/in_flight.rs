@@ -11,54 +11,54 @@ use std::sync::Arc;
 
 /// A request that waits for its reply. Replies come in the order of the requests.
 #[derive(Clone, Debug)]
-pub(super) enum Entry {
+pub(super) enum InFlight {
     /// Part of a session.
     Vote { session: SessionId, request: Request },
     /// A release that nobody waits for. Rare, and larger than the others.
-    Owed(Box<Owed>),
+    Release(Box<PendingRelease>),
     /// Part of a survey.
-    Survey { place: usize, serial: u64, sent: Moment },
+    Broadcast { place: usize, serial: u64, sent: Moment },
     /// Asks for the news of grants.
     Subscription { sent: Moment },
 }
 
-impl Entry {
+impl InFlight {
     /// When it was handed over to be sent.
     pub(super) fn sent(&self) -> Moment {
         match self {
             Self::Vote { request, .. } => request.sent,
-            Self::Owed(owed) => owed.sent,
-            Self::Survey { sent, .. } | Self::Subscription { sent } => *sent,
+            Self::Release(release) => release.sent,
+            Self::Broadcast { sent, .. } | Self::Subscription { sent } => *sent,
         }
     }
 
     /// Whether it must reach the node even if nobody can wait for the reply.
-    pub(super) fn frees(&self) -> bool {
+    pub(super) fn is_release(&self) -> bool {
         match self {
             Self::Vote { request, .. } => request.is_release(),
-            Self::Owed(_) => true,
-            Self::Survey { .. } | Self::Subscription { .. } => false,
+            Self::Release(_) => true,
+            Self::Broadcast { .. } | Self::Subscription { .. } => false,
         }
     }
 }
 
 /// What a release is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Aim {
+pub(super) enum ReleaseGoal {
     /// To free the lock.
-    Free,
+    Release,
     /// To free it, and then to bar a request for it that may still be on its way: a node bars late requests of an owner
     /// whose release has freed nothing.
-    FreeAndBar,
+    ReleaseThenTombstone,
     /// To bar it; there is nothing left to free. If there was, a request has come before the bar: then it is set up
     /// once more, so many times.
-    Bar { again: u8 },
+    Tombstone { again: u8 },
 }
 
 /// A release that a node shall get when it can be reached again.
 #[derive(Clone)]
-pub(super) struct Owed {
-    pub(super) aim: Aim,
+pub(super) struct PendingRelease {
+    pub(super) goal: ReleaseGoal,
     /// The lock, and which of its keys.
     pub(super) hold: Arc<Hold>,
     pub(super) keys: Range<usize>,
@@ -69,13 +69,13 @@ pub(super) struct Owed {
     /// When it was sent last.
     pub(super) sent: Moment,
     /// By then the lock has run out, and a release has nothing left to free.
-    pub(super) pointless_from: Moment,
+    pub(super) expires_at: Moment,
 }
 
 /// The command has the owner in it, which nobody shall read.
-impl fmt::Debug for Owed {
+impl fmt::Debug for PendingRelease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Owed").field("sent", &self.sent).finish_non_exhaustive()
+        f.debug_struct("PendingRelease").field("sent", &self.sent).finish_non_exhaustive()
     }
 }
 
@@ -96,7 +96,7 @@ pub(super) enum Arrival {
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) node: usize,
-    pub(super) entry: Entry,
+    pub(super) request: InFlight,
     pub(super) outcome: Result<Frame, Failure>,
     pub(super) stage: Stage,
 }

@@ -1,7 +1,7 @@
 //! Releases: that each does what it is for, whatever becomes of it on its way.
 
 use super::Driver;
-use super::entry::{Aim, Entry, Owed, Stage};
+use super::in_flight::{InFlight, PendingRelease, ReleaseGoal, Stage};
 use super::message::SessionId;
 use crate::hold::Hold;
 use crate::wire;
@@ -13,11 +13,11 @@ use std::time::Duration;
 
 /// How much longer than its time to live a lock may linger on a node that we could not reach: as long as a
 /// node bars late requests.
-const OWED_BEYOND_TTL: Duration = Duration::from_secs(10);
+const KEEP_BEYOND_TTL: Duration = Duration::from_secs(10);
 
 /// How often a bar is set up anew that came too late: more requests than that are hardly on their way, and a node that
 /// always says that it has freed something is not to be believed.
-const MOST_BARS: u8 = 4;
+const MAX_TOMBSTONES: u8 = 4;
 
 /// Whether a release has to be sent again: the node did not get it, or could not do it just then.
 fn is_to_be_repeated(outcome: &Result<wire::Frame, Failure>) -> bool {
@@ -31,54 +31,55 @@ fn is_to_be_repeated(outcome: &Result<wire::Frame, Failure>) -> bool {
 }
 
 /// A release of some keys of a lock, as a node shall get it when it is back.
-fn owed_release(
-    aim: Aim,
+fn pending_release(
+    goal: ReleaseGoal,
     keys: Range<usize>,
     hold: &Arc<Hold>,
     request: &Request,
     scratch: &mut BytesMut,
-) -> Box<Owed> {
+) -> Box<PendingRelease> {
     scratch.clear();
     let names = hold.keys.names().get(keys.clone()).unwrap_or_default();
     request.with_words(names, hold.owner.as_bytes(), &[], |words| wire::command(scratch, words));
-    let pointless_from = request.sent.plus(request.ttl.saturating_add(OWED_BEYOND_TTL));
-    Box::new(Owed {
-        aim,
+    let expires_at = request.sent.plus(request.ttl.saturating_add(KEEP_BEYOND_TTL));
+    Box::new(PendingRelease {
+        goal,
         hold: Arc::clone(hold),
         keys,
         request: *request,
         command: scratch.clone().freeze(),
         due: request.sent,
         sent: request.sent,
-        pointless_from,
+        expires_at,
     })
 }
 
 impl Driver {
     /// Frees a lock that this driver does not know.
-    pub(super) fn free_unkept(&mut self, hold: &Arc<Hold>, ttl: Duration, now: Moment) {
+    pub(super) fn release_untracked(&mut self, hold: &Arc<Hold>, ttl: Duration, now: Moment) {
         let request = Request { ask: Ask::Release { floor: None }, ttl, sent: now };
         for node in 0..self.settings.quorum.nodes() {
             let all = 0..hold.keys.names().len();
             // What the driver of this lock had asked for may still be on its way.
-            let owed = owed_release(Aim::FreeAndBar, all, hold, &request, &mut self.scratch);
-            self.submit_owed(node, owed, now);
+            let release =
+                pending_release(ReleaseGoal::ReleaseThenTombstone, all, hold, &request, &mut self.scratch);
+            self.send_release(node, release, now);
         }
     }
 
     /// Sends a release that nobody waits for, now.
-    fn submit_owed(&mut self, node: usize, mut owed: Box<Owed>, now: Moment) {
-        owed.sent = now;
+    fn send_release(&mut self, node: usize, mut release: Box<PendingRelease>, now: Moment) {
+        release.sent = now;
         let (pool, arrivals) = (&mut self.pool, &mut self.arrivals);
-        let (hold, request, command) = (Arc::clone(&owed.hold), owed.request, owed.command.clone());
-        let keys = hold.keys.names().get(owed.keys.clone()).unwrap_or_default();
+        let (hold, request, command) = (Arc::clone(&release.hold), release.request, release.command.clone());
+        let keys = hold.keys.names().get(release.keys.clone()).unwrap_or_default();
         request.with_words(keys, hold.owner.as_bytes(), &[], |words| {
-            pool.submit(node, words, &command, Entry::Owed(owed), now, arrivals);
+            pool.submit(node, words, &command, InFlight::Release(release), now, arrivals);
         });
     }
 
     /// Makes sure that a release does what it is for, whatever the node has said to it.
-    pub(super) fn see_to_release(
+    pub(super) fn after_release(
         &mut self,
         node: usize,
         session: SessionId,
@@ -89,31 +90,31 @@ impl Driver {
         let Some(record) = self.records.get(session.place) else { return };
         let is_in_doubt = record.session.may_be_granted_late(node);
         let must_repeat = is_to_be_repeated(outcome);
-        let must_bar = is_in_doubt && matches!(outcome, Ok(wire::Frame::Integer(1..)));
+        let must_tombstone = is_in_doubt && matches!(outcome, Ok(wire::Frame::Integer(1..)));
         let has_freed_nothing = matches!(outcome, Ok(wire::Frame::Integer(0)));
-        if !(must_repeat || must_bar || has_freed_nothing) {
+        if !(must_repeat || must_tombstone || has_freed_nothing) {
             return;
         }
         let hold = Arc::clone(&record.hold);
         let all = 0..hold.keys.names().len();
         if must_repeat {
-            let aim = if is_in_doubt { Aim::FreeAndBar } else { Aim::Free };
-            let owed = owed_release(aim, all, &hold, request, &mut self.scratch);
-            self.pool.owe(node, owed, now);
-        } else if must_bar {
-            let aim = Aim::Bar { again: MOST_BARS };
-            let owed = owed_release(aim, all, &hold, request, &mut self.scratch);
-            self.submit_owed(node, owed, now);
+            let goal = if is_in_doubt { ReleaseGoal::ReleaseThenTombstone } else { ReleaseGoal::Release };
+            let release = pending_release(goal, all, &hold, request, &mut self.scratch);
+            self.pool.queue_release(node, release, now);
+        } else if must_tombstone {
+            let goal = ReleaseGoal::Tombstone { again: MAX_TOMBSTONES };
+            let release = pending_release(goal, all, &hold, request, &mut self.scratch);
+            self.send_release(node, release, now);
         } else {
-            self.free_one_by_one(node, &hold, request, now);
+            self.release_keys_singly(node, &hold, request, now);
         }
     }
 
     /// The same for a release that nobody waits for: it is owed until the node has done it.
-    pub(super) fn see_to_owed(
+    pub(super) fn after_pending_release(
         &mut self,
         node: usize,
-        mut owed: Box<Owed>,
+        mut release: Box<PendingRelease>,
         outcome: &Result<wire::Frame, Failure>,
         stage: Stage,
         now: Moment,
@@ -123,26 +124,29 @@ impl Driver {
             return;
         }
         if is_to_be_repeated(outcome) {
-            return self.pool.owe(node, owed, now);
+            return self.pool.queue_release(node, release, now);
         }
-        let again = match (outcome, owed.aim) {
-            (Ok(wire::Frame::Integer(0)), Aim::Free | Aim::FreeAndBar) if owed.keys.len() > 1 => {
-                return self.free_one_by_one(node, &owed.hold, &owed.request, now);
+        let again = match (outcome, release.goal) {
+            (Ok(wire::Frame::Integer(0)), ReleaseGoal::Release | ReleaseGoal::ReleaseThenTombstone)
+                if release.keys.len() > 1 =>
+            {
+                return self.release_keys_singly(node, &release.hold, &release.request, now);
             }
-            (Ok(wire::Frame::Integer(1..)), Aim::FreeAndBar) => MOST_BARS,
-            (Ok(wire::Frame::Integer(1..)), Aim::Bar { again: again @ 1.. }) => again - 1,
+            (Ok(wire::Frame::Integer(1..)), ReleaseGoal::ReleaseThenTombstone) => MAX_TOMBSTONES,
+            (Ok(wire::Frame::Integer(1..)), ReleaseGoal::Tombstone { again: again @ 1.. }) => again - 1,
             _ => return,
         };
-        owed.aim = Aim::Bar { again };
-        self.submit_owed(node, owed, now);
+        release.goal = ReleaseGoal::Tombstone { again };
+        self.send_release(node, release, now);
     }
 
     /// Frees the keys of a lock one by one: several are freed together or not at all, and one of them was gone.
-    fn free_one_by_one(&mut self, node: usize, hold: &Arc<Hold>, request: &Request, now: Moment) {
+    fn release_keys_singly(&mut self, node: usize, hold: &Arc<Hold>, request: &Request, now: Moment) {
         let count = hold.keys.names().len();
         for key in (0..count).filter(|_| count > 1) {
-            let owed = owed_release(Aim::Free, key..key + 1, hold, request, &mut self.scratch);
-            self.submit_owed(node, owed, now);
+            let release =
+                pending_release(ReleaseGoal::Release, key..key + 1, hold, request, &mut self.scratch);
+            self.send_release(node, release, now);
         }
     }
 }
