@@ -1,7 +1,7 @@
 //! Letting a node vote.
 
 use crate::Error;
-use crate::driver::{Deed, Question};
+use crate::driver::{BroadcastCommand, SecretArgs};
 use crate::manager::LockManager;
 use redlock_proto::admission::Terms;
 use redlock_proto::{Failure, FailureKind, NodeSet};
@@ -32,9 +32,9 @@ impl LockManager {
         }
         let words = ["REDLOCK.ADMIT", node_id, &terms.floor.to_string(), &terms.wait_ms.to_string()];
         let words = words.map(|word| word.as_bytes().to_vec()).to_vec();
-        let said = self.survey_of(Question::Deed(Deed(words)), NodeSet::one(node)).await?;
-        let said = said.into_iter().next().ok_or(Error::NoRuntime)?.said;
-        Ok(said.and_then(|frame| match frame.complaint() {
+        let replies = self.send_to(BroadcastCommand::Secret(SecretArgs(words)), NodeSet::one(node)).await?;
+        let reply = replies.into_iter().next().ok_or(Error::NoRuntime)?.frame;
+        Ok(reply.and_then(|frame| match frame.complaint() {
             Some(complaint) => Err(Failure::new(FailureKind::Rejected, complaint)),
             None => Ok(()),
         }))
@@ -60,7 +60,7 @@ mod tests {
         let terms = Terms { floor: 1_000, wait_ms: 0, answers: 0 };
         let refused = locks.admit_node(0, "another", &terms).await.expect("a runtime");
         assert_eq!(refused.map_err(|failure| failure.kind), Err(FailureKind::Rejected));
-        let node = locks.ask_node(0, &Query::node()).await.expect("a runtime").said.expect("an answer");
+        let node = locks.ask_node(0, &Query::node()).await.expect("a runtime").response.expect("an answer");
         let id = node.field("node-id").and_then(|id| id.text().map(str::to_owned)).expect("an id");
         assert_eq!(locks.admit_node(0, &id, &terms).await.expect("a runtime"), Ok(()));
         let lock = locks.acquire("job", Duration::from_secs(1)).await.expect("a free lock");

@@ -1,7 +1,7 @@
 //! Locks that are held, and that no driver looks after: extended and freed by whoever knows their owner.
 
 use crate::Error;
-use crate::driver::{Deed, Message, Question, Sighted};
+use crate::driver::{BroadcastCommand, Message, NodeResponse, SecretArgs};
 use crate::guard::Detached;
 use crate::keys::Keys;
 use crate::lease::Loss;
@@ -60,10 +60,10 @@ impl LockManager {
         let ttl = settings.check_ttl(ttl)?;
         let begun = settings.clock.now();
         let request = Request { ask: Ask::Extend, ttl, sent: begun };
-        let said = self.survey(deed(&request, lock)).await?;
+        let replies = self.broadcast(secret_command(&request, lock)).await?;
         let mut ballot = Ballot::new(settings.quorum);
-        for (node, sighted) in said.into_iter().enumerate() {
-            ballot.enter(node, vote(sighted.said));
+        for (node, reply) in replies.into_iter().enumerate() {
+            ballot.enter(node, vote(reply.frame));
         }
         let evidence = || Box::new(self.shared().evidence(&self.keys_of(lock), Some(&ballot)));
         match judge(settings.quorum, &ballot, lock.fence) {
@@ -92,12 +92,12 @@ impl LockManager {
         let floor = (lock.fence > 0).then_some(lock.fence);
         let ask = Ask::Release { floor };
         let request = Request { ask, ttl: Duration::ZERO, sent: settings.clock.now() };
-        let said = self.survey(deed(&request, lock)).await?;
-        let has_freed_nothing = |sighted: &Sighted| matches!(sighted.said, Ok(Frame::Integer(0)));
-        let partly: NodeSet = said
+        let replies = self.broadcast(secret_command(&request, lock)).await?;
+        let has_freed_nothing = |reply: &NodeResponse| matches!(reply.frame, Ok(Frame::Integer(0)));
+        let partly: NodeSet = replies
             .iter()
             .enumerate()
-            .filter(|(_, said)| has_freed_nothing(said))
+            .filter(|(_, reply)| has_freed_nothing(reply))
             .map(|(node, _)| node)
             .collect();
         if lock.keys.len() > 1 && !partly.is_empty() {
@@ -105,9 +105,9 @@ impl LockManager {
             let inbox = self.shared().inbox()?;
             let mut answers = Vec::with_capacity(lock.keys.len());
             for key in &lock.keys {
-                let question = deed(&request, &Detached { keys: vec![key.clone()], ..lock.clone() });
+                let command = secret_command(&request, &Detached { keys: vec![key.clone()], ..lock.clone() });
                 let (answer, answered) = oneshot::channel();
-                let _ = inbox.send(Message::Survey { question, to: partly, answer });
+                let _ = inbox.send(Message::Broadcast { command, to: partly, answer });
                 answers.push(answered);
             }
             for answered in answers {
@@ -117,8 +117,8 @@ impl LockManager {
         let nodes = settings
             .names
             .iter()
-            .zip(said)
-            .map(|(name, sighted)| NodeRelease { node: Arc::clone(name), outcome: freed(sighted.said) });
+            .zip(replies)
+            .map(|(name, reply)| NodeRelease { node: Arc::clone(name), outcome: freed(reply.frame) });
         Ok(ReleaseReport::of_nodes(nodes.collect()))
     }
 
@@ -128,9 +128,9 @@ impl LockManager {
     }
 }
 
-fn deed(request: &Request, lock: &Detached) -> Question {
+fn secret_command(request: &Request, lock: &Detached) -> BroadcastCommand {
     let words = |words: &[&[u8]]| words.iter().map(|word| word.to_vec()).collect();
-    Question::Deed(Deed(request.with_words(&lock.keys, lock.owner.as_bytes(), &[], words)))
+    BroadcastCommand::Secret(SecretArgs(request.with_words(&lock.keys, lock.owner.as_bytes(), &[], words)))
 }
 
 /// What becomes of an extension.
@@ -155,8 +155,8 @@ fn judge(quorum: Quorum, ballot: &Ballot, fence: u64) -> Judgement {
     }
 }
 
-fn number(said: Result<Frame, Failure>) -> Result<Option<u64>, Failure> {
-    let frame = said?;
+fn number(reply: Result<Frame, Failure>) -> Result<Option<u64>, Failure> {
+    let frame = reply?;
     if let Some(complaint) = frame.complaint() {
         return Err(Failure::new(FailureKind::Rejected, complaint));
     }
@@ -167,16 +167,16 @@ fn number(said: Result<Frame, Failure>) -> Result<Option<u64>, Failure> {
     }
 }
 
-fn vote(said: Result<Frame, Failure>) -> Vote {
-    match number(said) {
+fn vote(reply: Result<Frame, Failure>) -> Vote {
+    match number(reply) {
         Ok(Some(fence)) => Vote::Granted { fence },
         Ok(None) => Vote::Refused,
         Err(failure) => Vote::Failed(failure),
     }
 }
 
-fn freed(said: Result<Frame, Failure>) -> ReleaseOutcome {
-    match number(said) {
+fn freed(reply: Result<Frame, Failure>) -> ReleaseOutcome {
+    match number(reply) {
         Ok(Some(0) | None) => ReleaseOutcome::NotHeld,
         Ok(Some(_)) => ReleaseOutcome::Freed,
         Err(failure) => ReleaseOutcome::Failed(failure),

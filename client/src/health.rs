@@ -1,7 +1,7 @@
 //! How the nodes are.
 
 use crate::Error;
-use crate::driver::{Question, Sighted};
+use crate::driver::{BroadcastCommand, NodeResponse};
 use crate::manager::LockManager;
 use crate::wire::Frame;
 use redlock_proto::{Failure, FailureKind, Quorum};
@@ -92,20 +92,20 @@ impl LockManager {
     /// # Errors
     /// Only for want of a runtime: nodes that do not answer are part of the report.
     pub async fn health(&self) -> Result<Health, Error> {
-        let question = Question::Node;
-        let said = self.survey(question).await?;
+        let command = BroadcastCommand::Node;
+        let replies = self.broadcast(command).await?;
         let settings = &self.shared().settings;
-        let named = settings.names.iter().zip(said);
-        let node = |(name, said): (&Arc<str>, Sighted)| {
-            let latency = said.took;
-            NodeHealth { node: Arc::clone(name), state: state(said), latency }
+        let named = settings.names.iter().zip(replies);
+        let node = |(name, reply): (&Arc<str>, NodeResponse)| {
+            let latency = reply.latency;
+            NodeHealth { node: Arc::clone(name), state: state(reply), latency }
         };
         Ok(Health { nodes: named.map(node).collect(), quorum: settings.quorum })
     }
 }
 
-fn state(said: Sighted) -> Result<NodeState, Failure> {
-    let frame = said.said?;
+fn state(reply: NodeResponse) -> Result<NodeState, Failure> {
+    let frame = reply.frame?;
     if let Some(complaint) = frame.complaint() {
         return Err(Failure::new(FailureKind::Rejected, complaint));
     }
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
     use bytes::Bytes;
 
-    fn said(fields: &[(&'static str, Result<i64, &'static str>)]) -> NodeHealth {
+    fn node_with(fields: &[(&'static str, Result<i64, &'static str>)]) -> NodeHealth {
         let bulk = |text: &'static str| Frame::Bulk(Bytes::from_static(text.as_bytes()));
         let usual =
             [("node-id", Err("n1")), ("version", Err("0.2.0")), ("quarantine-ms", Ok(0)), ("locks", Ok(3))];
@@ -146,13 +146,13 @@ mod tests {
             .iter()
             .chain(fields)
             .map(|(name, value)| (bulk(name), value.map_or_else(bulk, Frame::Integer)));
-        let said = Sighted { said: Ok(Frame::Map(fields.collect())), took: Duration::ZERO };
-        NodeHealth { node: "a".into(), state: state(said), latency: Duration::ZERO }
+        let reply = NodeResponse { frame: Ok(Frame::Map(fields.collect())), latency: Duration::ZERO };
+        NodeHealth { node: "a".into(), state: state(reply), latency: Duration::ZERO }
     }
 
     #[test]
     fn a_newer_module_says_more() {
-        let node = said(&[
+        let node = node_with(&[
             ("incarnation", Ok(4)),
             ("high-water", Ok(900)),
             ("voting", Ok(1)),
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn an_older_module_votes_and_says_less() {
-        let node = said(&[("longest-ttl-ms", Ok(500))]);
+        let node = node_with(&[("longest-ttl-ms", Ok(500))]);
         let state = node.state.as_ref().expect("a state");
         assert_eq!(state.longest_lease, Duration::from_millis(500));
         assert_eq!((state.incarnation, state.high_water, state.max_ttl), (None, None, None));
@@ -180,9 +180,9 @@ mod tests {
 
     #[test]
     fn a_node_that_does_not_vote_grants_nothing() {
-        let node = said(&[("voting", Ok(0)), ("non-voting-reason", Err("it was promoted"))]);
+        let node = node_with(&[("voting", Ok(0)), ("non-voting-reason", Err("it was promoted"))]);
         assert_eq!(node.state.as_ref().expect("a state").non_voting.as_deref(), Some("it was promoted"));
         assert!(!node.can_grant());
-        assert!(!said(&[("voting", Ok(0))]).can_grant(), "also without a reason");
+        assert!(!node_with(&[("voting", Ok(0))]).can_grant(), "also without a reason");
     }
 }

@@ -1,7 +1,7 @@
 //! Who holds a lock, as the nodes see it.
 
 use crate::Error;
-use crate::driver::{Question, Sighted};
+use crate::driver::{BroadcastCommand, NodeResponse};
 use crate::manager::LockManager;
 use crate::query::Query;
 use crate::wire::Frame;
@@ -67,11 +67,18 @@ impl LockManager {
     pub async fn inspect(&self, resource: impl AsRef<[u8]>) -> Result<Inspection, Error> {
         let keys = self.key(resource.as_ref())?;
         let key = keys.names().first().cloned().unwrap_or_default();
-        let locks: Vec<_> =
-            self.survey(Question::Inspect(key.clone())).await?.into_iter().map(sighting).collect();
+        let locks: Vec<_> = self
+            .broadcast(BroadcastCommand::Inspect(key.clone()))
+            .await?
+            .into_iter()
+            .map(lock_info)
+            .collect();
         let is_foreign = if locks.iter().any(|lock| matches!(lock, Ok(None))) {
             let types = self.ask(&Query::key_type(key)).await?;
-            types.into_iter().map(|reply| reply.said.map(|said| said.text() == Some(FOREIGN_TYPE))).collect()
+            types
+                .into_iter()
+                .map(|reply| reply.response.map(|response| response.text() == Some(FOREIGN_TYPE)))
+                .collect()
         } else {
             vec![Ok(false); locks.len()]
         };
@@ -97,8 +104,8 @@ impl NodeInspection {
     }
 }
 
-fn sighting(said: Sighted) -> Result<Option<LockInfo>, Failure> {
-    let frame = said.said?;
+fn lock_info(reply: NodeResponse) -> Result<Option<LockInfo>, Failure> {
+    let frame = reply.frame?;
     if let Some(complaint) = frame.complaint() {
         return Err(Failure::new(FailureKind::Rejected, complaint));
     }

@@ -1,7 +1,7 @@
-//! Questions to the nodes that are not about one lock: for those who look after them.
+//! Commands to the nodes that are not about one lock: for those who look after them.
 
 use crate::Error;
-use crate::driver::{Message, Question, Sighted};
+use crate::driver::{BroadcastCommand, Message, NodeResponse};
 use crate::manager::LockManager;
 use crate::wire::Frame;
 use redlock_proto::{Failure, FailureKind, NodeSet};
@@ -113,7 +113,7 @@ pub struct NodeReply {
     pub node: Arc<str>,
     /// What it said, or why it did not. An error of the server, such as a missing right, is a failure of the kind
     /// [`FailureKind::Rejected`].
-    pub said: Result<Said, Failure>,
+    pub response: Result<Response, Failure>,
     /// How long that took, connecting included if there was no connection.
     pub latency: Duration,
 }
@@ -122,24 +122,24 @@ pub struct NodeReply {
 ///
 /// Printing it shows its kind and size only: `CONFIG GET` answers with passwords, too.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Said(Frame);
+pub struct Response(Frame);
 
-impl fmt::Debug for Said {
+impl fmt::Debug for Response {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Frame::Integer(number) => write!(f, "Said({number})"),
-            Frame::Nil => f.write_str("Said(nothing)"),
-            Frame::Boolean(truth) => write!(f, "Said({truth})"),
+            Frame::Integer(number) => write!(f, "Response({number})"),
+            Frame::Nil => f.write_str("Response(nothing)"),
+            Frame::Boolean(truth) => write!(f, "Response({truth})"),
             Frame::Simple(bytes) | Frame::Error(bytes) | Frame::Bulk(bytes) | Frame::Numeral(bytes) => {
-                write!(f, "Said({} bytes)", bytes.len())
+                write!(f, "Response({} bytes)", bytes.len())
             }
-            Frame::Array(items) | Frame::Push(items) => write!(f, "Said({} items)", items.len()),
-            Frame::Map(pairs) => write!(f, "Said({} pairs)", pairs.len()),
+            Frame::Array(items) | Frame::Push(items) => write!(f, "Response({} items)", items.len()),
+            Frame::Map(pairs) => write!(f, "Response({} pairs)", pairs.len()),
         }
     }
 }
 
-impl Said {
+impl Response {
     /// As text.
     #[must_use]
     pub fn text(&self) -> Option<&str> {
@@ -160,13 +160,13 @@ impl Said {
 
     /// The items of a list.
     #[must_use]
-    pub fn items(&self) -> Option<Vec<Said>> {
+    pub fn items(&self) -> Option<Vec<Response>> {
         Some(self.0.as_items()?.iter().cloned().map(Self).collect())
     }
 
     /// The value of a name, in a map or in the list that stands for one.
     #[must_use]
-    pub fn field(&self, name: &str) -> Option<Said> {
+    pub fn field(&self, name: &str) -> Option<Response> {
         self.0.field(name).cloned().map(Self)
     }
 
@@ -182,7 +182,7 @@ impl Said {
 
     /// Whether it is nothing: no such key, no such lock.
     #[must_use]
-    pub fn is_nothing(&self) -> bool {
+    pub fn is_nil(&self) -> bool {
         matches!(self.0, Frame::Nil)
     }
 }
@@ -195,9 +195,9 @@ impl LockManager {
     /// # Errors
     /// Only for want of a runtime: nodes that do not answer are part of the report.
     pub async fn ask(&self, query: &Query) -> Result<Vec<NodeReply>, Error> {
-        let said = self.survey(Question::Query(query.clone())).await?;
-        let named = self.shared().settings.names.iter().zip(said);
-        Ok(named.map(|(name, said)| reply(name, said)).collect())
+        let replies = self.broadcast(BroadcastCommand::Query(query.clone())).await?;
+        let named = self.shared().settings.names.iter().zip(replies);
+        Ok(named.map(|(name, reply)| node_reply(name, reply)).collect())
     }
 
     /// Asks one node, by its place among those that were configured. Cancel safe.
@@ -207,9 +207,9 @@ impl LockManager {
     pub async fn ask_node(&self, node: usize, query: &Query) -> Result<NodeReply, Error> {
         let name = self.shared().settings.names.get(node).map(Arc::clone);
         let name = name.ok_or_else(|| Error::invalid("there is no such node"))?;
-        let said = self.survey_of(Question::Query(query.clone()), NodeSet::one(node)).await?;
-        let said = said.into_iter().next().ok_or(Error::NoRuntime)?;
-        Ok(reply(&name, said))
+        let replies = self.send_to(BroadcastCommand::Query(query.clone()), NodeSet::one(node)).await?;
+        let reply = replies.into_iter().next().ok_or(Error::NoRuntime)?;
+        Ok(node_reply(&name, reply))
     }
 
     /// What the nodes are called, in the order in which they were configured; never with a password.
@@ -219,21 +219,25 @@ impl LockManager {
     }
 
     /// Asks all nodes something that is no vote.
-    pub(crate) async fn survey(&self, question: Question) -> Result<Vec<Sighted>, Error> {
-        self.survey_of(question, NodeSet::first(self.shared().settings.quorum.nodes())).await
+    pub(crate) async fn broadcast(&self, command: BroadcastCommand) -> Result<Vec<NodeResponse>, Error> {
+        self.send_to(command, NodeSet::first(self.shared().settings.quorum.nodes())).await
     }
 
-    pub(crate) async fn survey_of(&self, question: Question, to: NodeSet) -> Result<Vec<Sighted>, Error> {
-        self.shared().call(|answer| Message::Survey { question, to, answer }).await
+    pub(crate) async fn send_to(
+        &self,
+        command: BroadcastCommand,
+        to: NodeSet,
+    ) -> Result<Vec<NodeResponse>, Error> {
+        self.shared().call(|answer| Message::Broadcast { command, to, answer }).await
     }
 }
 
-fn reply(name: &Arc<str>, sighted: Sighted) -> NodeReply {
-    let said = sighted.said.and_then(|frame| match frame.complaint() {
+fn node_reply(name: &Arc<str>, reply: NodeResponse) -> NodeReply {
+    let response = reply.frame.and_then(|frame| match frame.complaint() {
         Some(complaint) => Err(Failure::new(FailureKind::Rejected, complaint)),
-        None => Ok(Said(frame)),
+        None => Ok(Response(frame)),
     });
-    NodeReply { node: Arc::clone(name), said, latency: sighted.took }
+    NodeReply { node: Arc::clone(name), response, latency: reply.latency }
 }
 
 #[cfg(test)]
@@ -268,19 +272,19 @@ mod tests {
     #[tokio::test]
     async fn one_node_and_all_of_them_can_be_asked() {
         let locks = LockManager::in_memory(3);
-        let said = locks.ask(&Query::node()).await.expect("a runtime");
-        assert_eq!(said.len(), 3);
-        for (reply, name) in said.iter().zip(locks.nodes()) {
+        let replies = locks.ask(&Query::node()).await.expect("a runtime");
+        assert_eq!(replies.len(), 3);
+        for (reply, name) in replies.iter().zip(locks.nodes()) {
             assert_eq!(reply.node, name);
-            let said = reply.said.as_ref().expect("a node in memory answers");
-            assert_eq!(said.field("locks").and_then(|locks| locks.integer()), Some(0));
+            let response = reply.response.as_ref().expect("a node in memory answers");
+            assert_eq!(response.field("locks").and_then(|locks| locks.integer()), Some(0));
         }
         let one = locks.ask_node(1, &Query::inspect("nothing")).await.expect("the second of three");
         assert_eq!(one.node, locks.nodes()[1]);
-        assert!(one.said.is_ok_and(|said| said.is_nothing()));
+        assert!(one.response.is_ok_and(|response| response.is_nil()));
         assert!(matches!(locks.ask_node(3, &Query::node()).await, Err(Error::Invalid(_))));
         // Nodes in memory have no such command, and say so as a server would.
-        let refused = locks.ask_node(0, &Query::time()).await.expect("the first of three").said;
+        let refused = locks.ask_node(0, &Query::time()).await.expect("the first of three").response;
         assert_eq!(refused.map_err(|failure| failure.kind), Err(FailureKind::Rejected));
     }
 }

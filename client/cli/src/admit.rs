@@ -155,7 +155,7 @@ impl<'a> Plan<'a> {
             };
             return Err(Failure::new(Code::NoQuorum, "not_admitted", message));
         }
-        let told = locks.ask_node(*place, &Query::node()).await?.said.ok();
+        let told = locks.ask_node(*place, &Query::node()).await?.response.ok();
         let number = |name: &str| u64::try_from(told.as_ref()?.field(name)?.integer()?).ok();
         Ok(Outcome {
             fences_above: number("fence").unwrap_or(terms.floor),

@@ -2,7 +2,7 @@
 
 use crate::duration::millis;
 use crate::exit::Failure as Stop;
-use redlock_client::{Failure, LockManager, NodeReply, Query, Said};
+use redlock_client::{Failure, LockManager, NodeReply, Query, Response};
 use redlock_core::durable::NonVoting;
 use redlock_proto::Quorum;
 use std::collections::BTreeMap;
@@ -142,8 +142,8 @@ impl Survey {
                 claim_window: number(&full, "claim-window-ms").map(Duration::from_millis),
                 started: text(&full, "started"),
             }),
-            numbers: redlock.said.ok().as_ref().map(numbers).unwrap_or_default(),
-            server: server.said.ok().as_ref().and_then(Server::read),
+            numbers: redlock.response.ok().as_ref().map(numbers).unwrap_or_default(),
+            server: server.response.ok().as_ref().and_then(Server::read),
         });
         Ok(Self { nodes: nodes.collect() })
     }
@@ -213,8 +213,8 @@ impl NodeReport {
 }
 
 impl Server {
-    fn read(said: &Said) -> Option<Self> {
-        let info = said.text()?;
+    fn read(response: &Response) -> Option<Self> {
+        let info = response.text()?;
         let run_id = field(info, "run_id").unwrap_or_default();
         let of = |name, version| Self { name, version, run_id: run_id.clone() };
         field(info, "valkey_version")
@@ -234,8 +234,8 @@ pub(crate) fn field(info: &str, name: &str) -> Option<String> {
     info.lines().find_map(|line| Some(line.strip_prefix(name)?.strip_prefix(':')?.trim().to_owned()))
 }
 
-fn numbers(said: &Said) -> BTreeMap<String, u64> {
-    let lines = said.text().unwrap_or_default().lines();
+fn numbers(response: &Response) -> BTreeMap<String, u64> {
+    let lines = response.text().unwrap_or_default().lines();
     let number = |line: &str| {
         let (name, value) = line.strip_prefix("redlock_")?.split_once(':')?;
         Some((name.to_owned(), value.trim().parse().ok()?))
@@ -244,11 +244,11 @@ fn numbers(said: &Said) -> BTreeMap<String, u64> {
 }
 
 fn number(reply: &NodeReply, name: &str) -> Option<u64> {
-    u64::try_from(reply.said.as_ref().ok()?.field(name)?.integer()?).ok()
+    u64::try_from(reply.response.as_ref().ok()?.field(name)?.integer()?).ok()
 }
 
 fn text(reply: &NodeReply, name: &str) -> String {
-    let field = reply.said.as_ref().ok().and_then(|said| said.field(name));
+    let field = reply.response.as_ref().ok().and_then(|response| response.field(name));
     field.and_then(|field| field.text().map(str::to_owned)).unwrap_or_default()
 }
 

@@ -16,7 +16,7 @@ pub(super) enum InFlight {
     Vote { session: SessionId, request: Request },
     /// A release that nobody waits for. Rare, and larger than the others.
     Release(Box<PendingRelease>),
-    /// Part of a survey.
+    /// Part of a broadcast.
     Broadcast { place: usize, serial: u64, sent: Moment },
     /// Asks for the news of grants.
     Subscription { sent: Moment },

@@ -1,6 +1,6 @@
 //! What callers ask of the driver.
 
-use super::survey::{Question, Sighted};
+use super::broadcast::{BroadcastCommand, NodeResponse};
 use crate::hold::Hold;
 use redlock_proto::{Ballot, Moment, NodeSet, Refusal, ReleaseProgress};
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub(crate) enum Message {
     /// Free a lock that no driver keeps: its own has ended with its runtime.
     ReleaseUntracked { hold: Arc<Hold>, ttl: Duration },
     /// Ask some nodes something that is no vote.
-    Survey { question: Question, to: NodeSet, answer: oneshot::Sender<Vec<Sighted>> },
+    Broadcast { command: BroadcastCommand, to: NodeSet, answer: oneshot::Sender<Vec<NodeResponse>> },
     /// Say when nothing is left to be freed.
     Close { answer: oneshot::Sender<()> },
 }

@@ -5,6 +5,7 @@
 //! no lock: it is made where the last vote arrives. The loop decides nothing itself; sessions do
 //! ([`redlock_proto::LockState`]).
 
+mod broadcast;
 mod conn;
 mod connecting;
 mod in_flight;
@@ -14,18 +15,18 @@ mod pending_releases;
 mod pool;
 mod record;
 mod releases;
-mod survey;
 #[cfg(test)]
 mod tests;
 mod wakes;
 
+pub(crate) use broadcast::{BroadcastCommand, NodeResponse, SecretArgs};
 pub(crate) use message::{Acquired, Extended, Inbox, Message, NotAcquired, SessionId, Wait};
-pub(crate) use survey::{Deed, Question, Sighted};
 
 use crate::clock::Clock;
 use crate::queue_support::{NoQueue, QueueSupport};
 use crate::settings::Settings;
 use crate::wire;
+use broadcast::Broadcast;
 use bytes::BytesMut;
 use conn::sooner;
 use in_flight::{Answer, Arrival, InFlight, Stage};
@@ -40,7 +41,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use survey::Survey;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Sleep;
 use wakes::Wakes;
@@ -74,7 +74,7 @@ pub(crate) struct Driver {
     unplaced: Vec<Message>,
     pool: NodePool,
     records: Slab<Record>,
-    surveys: Slab<(u64, Survey)>,
+    broadcasts: Slab<(u64, Broadcast)>,
     wakes: Wakes,
     /// The sessions of calls that may take long, by their tickets: those that wait in line, and others.
     by_ticket: HashMap<u64, SessionId>,
@@ -115,7 +115,7 @@ impl Driver {
             taken: Vec::new(),
             unplaced: Vec::new(),
             records: Slab::new(),
-            surveys: Slab::new(),
+            broadcasts: Slab::new(),
             wakes: Wakes::default(),
             by_ticket: HashMap::new(),
             channel,
@@ -198,7 +198,7 @@ impl Driver {
                 self.forget_if_done(session);
             }
             Message::ReleaseUntracked { hold, ttl } => self.release_untracked(&hold, ttl, now),
-            Message::Survey { question, to, answer } => self.survey(&question, to, answer, now),
+            Message::Broadcast { command, to, answer } => self.broadcast(&command, to, answer, now),
             Message::Close { answer } => {
                 let (asked, serial) = (now, self.serial);
                 self.closing.push(Closing { asked, serial, answer: Some(answer) });
@@ -254,18 +254,18 @@ impl Driver {
         self.forget_if_done(session);
     }
 
-    fn survey(
+    fn broadcast(
         &mut self,
-        question: &Question,
+        command: &BroadcastCommand,
         to: NodeSet,
-        answer: oneshot::Sender<Vec<Sighted>>,
+        answer: oneshot::Sender<Vec<NodeResponse>>,
         now: Moment,
     ) {
         self.serial += 1;
         let nodes = self.settings.quorum.nodes();
         let serial = self.serial;
-        let place = self.surveys.insert((serial, Survey::new(nodes, to, now, answer)));
-        let words = question.words();
+        let place = self.broadcasts.insert((serial, Broadcast::new(nodes, to, now, answer)));
+        let words = command.words();
         self.scratch.clear();
         wire::command(&mut self.scratch, &words);
         for node in to.iter() {
@@ -313,9 +313,9 @@ impl Driver {
                 self.follow(session, now);
             }
             InFlight::Broadcast { place, serial, .. } => {
-                let Some((of, survey)) = self.surveys.get_mut(place) else { return };
-                if *of == serial && survey.said(node, outcome, now) {
-                    self.surveys.remove(place).1.report();
+                let Some((of, broadcast)) = self.broadcasts.get_mut(place) else { return };
+                if *of == serial && broadcast.record(node, outcome, now) {
+                    self.broadcasts.remove(place).1.report();
                 }
             }
             InFlight::Release(release) => self.after_pending_release(node, release, &outcome, stage, now),
@@ -426,7 +426,7 @@ impl Driver {
         let freed = self.records.iter().filter(|(_, record)| record.is_being_freed());
         let freed = freed.map(|(_, record)| record.serial);
         // Locks that no driver keeps are freed by asking, too.
-        let asked = self.surveys.iter().map(|(_, (serial, _))| *serial);
+        let asked = self.broadcasts.iter().map(|(_, (serial, _))| *serial);
         let oldest = freed.chain(asked).min().unwrap_or(u64::MAX);
         // Whoever wants to go waits for what was begun before, not for what others have begun since.
         let pool = &self.pool;

@@ -81,7 +81,7 @@ fn sighted(node: NodeInspection, time: Option<&NodeReply>) -> Node {
 
 /// A plain key, by what `PTTL` says: -1 if it has no end, -2 if it is gone.
 fn foreign(time: &NodeReply) -> State {
-    match time.said.as_ref().ok().and_then(redlock_client::Said::integer) {
+    match time.response.as_ref().ok().and_then(redlock_client::Response::integer) {
         Some(-2) => State::Free(None),
         Some(ms) => {
             State::Foreign(u64::try_from(ms).map_or(Left::Endless, |ms| Left::For(Duration::from_millis(ms))))
