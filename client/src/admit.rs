@@ -34,8 +34,8 @@ impl LockManager {
         let words = words.map(|word| word.as_bytes().to_vec()).to_vec();
         let replies = self.send_to(BroadcastCommand::Secret(SecretArgs(words)), NodeSet::one(node)).await?;
         let reply = replies.into_iter().next().ok_or(Error::NoRuntime)?.frame;
-        Ok(reply.and_then(|frame| match frame.complaint() {
-            Some(complaint) => Err(Failure::new(FailureKind::Rejected, complaint)),
+        Ok(reply.and_then(|frame| match frame.error_message() {
+            Some(message) => Err(Failure::new(FailureKind::Rejected, message)),
             None => Ok(()),
         }))
     }

@@ -157,8 +157,8 @@ fn judge(quorum: Quorum, ballot: &Ballot, fence: u64) -> Judgement {
 
 fn number(reply: Result<Frame, Failure>) -> Result<Option<u64>, Failure> {
     let frame = reply?;
-    if let Some(complaint) = frame.complaint() {
-        return Err(Failure::new(FailureKind::Rejected, complaint));
+    if let Some(message) = frame.error_message() {
+        return Err(Failure::new(FailureKind::Rejected, message));
     }
     match frame {
         Frame::Nil => Ok(None),

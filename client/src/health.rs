@@ -106,8 +106,8 @@ impl LockManager {
 
 fn state(reply: NodeResponse) -> Result<NodeState, Failure> {
     let frame = reply.frame?;
-    if let Some(complaint) = frame.complaint() {
-        return Err(Failure::new(FailureKind::Rejected, complaint));
+    if let Some(message) = frame.error_message() {
+        return Err(Failure::new(FailureKind::Rejected, message));
     }
     let number = |name| frame.field(name)?.as_integer().and_then(|number| u64::try_from(number).ok());
     let milliseconds = |name| number(name).map(Duration::from_millis);

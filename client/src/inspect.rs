@@ -106,8 +106,8 @@ impl NodeInspection {
 
 fn lock_info(reply: NodeResponse) -> Result<Option<LockInfo>, Failure> {
     let frame = reply.frame?;
-    if let Some(complaint) = frame.complaint() {
-        return Err(Failure::new(FailureKind::Rejected, complaint));
+    if let Some(message) = frame.error_message() {
+        return Err(Failure::new(FailureKind::Rejected, message));
     }
     if matches!(frame, Frame::Nil) {
         return Ok(None);

@@ -233,8 +233,8 @@ impl LockManager {
 }
 
 fn node_reply(name: &Arc<str>, reply: NodeResponse) -> NodeReply {
-    let response = reply.frame.and_then(|frame| match frame.complaint() {
-        Some(complaint) => Err(Failure::new(FailureKind::Rejected, complaint)),
+    let response = reply.frame.and_then(|frame| match frame.error_message() {
+        Some(message) => Err(Failure::new(FailureKind::Rejected, message)),
         None => Ok(Response(frame)),
     });
     NodeReply { node: Arc::clone(name), response, latency: reply.latency }

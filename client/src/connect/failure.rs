@@ -1,7 +1,7 @@
 //! Why there is no connection.
 
 use super::tls;
-use crate::wire::Garbled;
+use crate::wire::ProtocolError;
 use std::{fmt, io};
 
 /// Why a node could not be reached, in words that may be shown: they name no password and no owner.
@@ -16,7 +16,7 @@ pub(crate) enum ConnectFailure {
     /// No secure connection: a certificate that is not trusted, or not given.
     Tls(String),
     /// Something is there that is no Redis.
-    Foreign(Garbled),
+    Foreign(ProtocolError),
 }
 
 impl ConnectFailure {

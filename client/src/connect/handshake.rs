@@ -134,7 +134,7 @@ impl Handshake {
                     heard.answers += 1;
                     heard.last = frame;
                 }
-                Err(garbled) => return Err(ConnectFailure::Foreign(garbled)),
+                Err(error) => return Err(ConnectFailure::Foreign(error)),
             }
         }
         Ok(true)
@@ -146,7 +146,7 @@ impl Handshake {
             let why = self.login.conceal(why.to_owned());
             Err(ConnectFailure::Refused(format!("{}: {why}", step.name())))
         };
-        match (step, frame.complaint()) {
+        match (step, frame.error_message()) {
             (Step::Node, Some(why)) if why.starts_with("ERR unknown command") => {
                 Err(ConnectFailure::NoModule)
             }

@@ -8,7 +8,7 @@ use super::in_flight::{Answer, Arrival, InFlight, PendingRelease, Stage};
 use super::pending_releases::PendingReleases;
 use crate::connect::{self, ConnectFailure, Identity, Ready, Stream, Target};
 use crate::queue_support::{NoQueue, QueueSupport};
-use crate::wire::{self, Said};
+use crate::wire::{self, Push};
 use bytes::{Buf, BytesMut};
 use redlock_proto::identity::NodeIdentity;
 use redlock_proto::{Failure, FailureKind, Moment};
@@ -315,10 +315,10 @@ impl NodeConn {
                 Poll::Ready(Err(error)) => return Err(error.to_string()),
                 Poll::Pending => break,
             }
-            while let Some(frame) = wire::decode(&mut self.unread).map_err(|garbled| garbled.to_string())? {
+            while let Some(frame) = wire::decode(&mut self.unread).map_err(|error| error.to_string())? {
                 if let wire::Frame::Push(parts) = &frame {
-                    match wire::said(parts) {
-                        Said::Subscribed => {
+                    match wire::push(parts) {
+                        Push::Subscribed => {
                             self.queue_support = QueueSupport::Yes;
                             // It has come to life again, if it was silent: this is the answer that was overdue.
                             self.silent_since = None;
@@ -327,8 +327,8 @@ impl NodeConn {
                                 self.given_up = self.given_up.saturating_sub(1);
                             }
                         }
-                        Said::News(message) => arrivals.push(Arrival::News { node: self.node, message }),
-                        Said::Nothing => {}
+                        Push::Message(message) => arrivals.push(Arrival::News { node: self.node, message }),
+                        Push::Other => {}
                     }
                     continue;
                 }
@@ -469,7 +469,7 @@ impl NodeConn {
 fn demotion(target: &Target, frame: &wire::Frame) -> Option<Failure> {
     match frame {
         wire::Frame::Error(text) if text.starts_with(b"READONLY") && target.may_move() => {
-            Some(Failure::new(FailureKind::Rejected, frame.complaint().unwrap_or_default()))
+            Some(Failure::new(FailureKind::Rejected, frame.error_message().unwrap_or_default()))
         }
         _ => None,
     }

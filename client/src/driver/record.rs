@@ -243,7 +243,7 @@ pub(super) fn reply_of(outcome: Result<Frame, Failure>, request: &Request) -> Re
         Frame::Nil => Reply::Nil,
         Frame::Array(parts) if matches!(request.ask, Ask::Wait { .. }) => queued(parts),
         Frame::Error(_) => {
-            let complaint = frame.complaint().unwrap_or_default();
+            let complaint = frame.error_message().unwrap_or_default();
             match quarantine(&complaint) {
                 Some(left) => Reply::Quarantined { left },
                 None if is_line_full(&complaint, request) => Reply::Nil,

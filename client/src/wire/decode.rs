@@ -24,46 +24,46 @@ const LARGEST: usize = 2 * LONGEST_BLOB;
 
 /// What came is no RESP, or exceeds all measure. Nothing after it can be trusted: close the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Garbled(&'static str);
+pub(crate) struct ProtocolError(&'static str);
 
-impl fmt::Display for Garbled {
+impl fmt::Display for ProtocolError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.0)
     }
 }
 
-impl std::error::Error for Garbled {}
+impl std::error::Error for ProtocolError {}
 
 /// Takes one frame off the front; `None`, with the buffer as it was, if it has not come in full.
 ///
 /// Attributes, which RESP3 may put before a reply, are dropped.
 #[inline]
-pub(crate) fn decode(buffer: &mut BytesMut) -> Result<Option<Frame>, Garbled> {
+pub(crate) fn decode(buffer: &mut BytesMut) -> Result<Option<Frame>, ProtocolError> {
     let frame = match Head::read(buffer, 0) {
         Ok(Head { part: Part::Integer(number), end }) => (Frame::Integer(number), end),
         Ok(Head { part: Part::Nil, end }) => (Frame::Nil, end),
         Ok(_) => return decode_large(buffer),
         Err(Stop::Early) => return Ok(None),
-        Err(Stop::Garbled(what)) => return Err(what),
+        Err(Stop::Protocol(what)) => return Err(what),
     };
     buffer.advance(frame.1);
     Ok(Some(frame.0))
 }
 
-fn decode_large(buffer: &mut BytesMut) -> Result<Option<Frame>, Garbled> {
+fn decode_large(buffer: &mut BytesMut) -> Result<Option<Frame>, ProtocolError> {
     let measured = Walk { bytes: buffer, at: 0, parts_left: MOST_PARTS }.measure();
     let end = match measured {
         Ok(end) if end <= LARGEST => end,
         Err(Stop::Early) if buffer.len() <= LARGEST => return Ok(None),
-        Ok(_) | Err(Stop::Early) => return Err(Garbled("a reply is too large")),
-        Err(Stop::Garbled(what)) => return Err(what),
+        Ok(_) | Err(Stop::Early) => return Err(ProtocolError("a reply is too large")),
+        Err(Stop::Protocol(what)) => return Err(what),
     };
     let bytes = buffer.split_to(end).freeze();
     match (Build { bytes, at: 0 }).frame() {
         Ok(frame) => Ok(Some(frame)),
-        Err(Stop::Garbled(what)) => Err(what),
+        Err(Stop::Protocol(what)) => Err(what),
         // It was measured just now; should the two ever disagree, the stream is not to be trusted.
-        Err(Stop::Early) => Err(Garbled("a reply is shorter than it says")),
+        Err(Stop::Early) => Err(ProtocolError("a reply is shorter than it says")),
     }
 }
 
@@ -72,11 +72,11 @@ enum Stop {
     /// More bytes are needed.
     Early,
     /// More bytes would not help.
-    Garbled(Garbled),
+    Protocol(ProtocolError),
 }
 
-fn garbled<T>(what: &'static str) -> Result<T, Stop> {
-    Err(Stop::Garbled(Garbled(what)))
+fn malformed<T>(what: &'static str) -> Result<T, Stop> {
+    Err(Stop::Protocol(ProtocolError(what)))
 }
 
 /// The part of a frame that can be told from its first bytes, up to where its items begin.
@@ -144,15 +144,15 @@ impl Head {
                 None => Err(Stop::Early),
                 Some(b't') => Ok(Self { part: Part::Boolean(true), end: line_end(bytes, at + 1)? }),
                 Some(b'f') => Ok(Self { part: Part::Boolean(false), end: line_end(bytes, at + 1)? }),
-                Some(_) => garbled("a boolean is neither true nor false"),
+                Some(_) => malformed("a boolean is neither true nor false"),
             },
             b'!' => match length(bytes, at, LONGEST_BLOB)? {
                 (Some(size), start) => blob(bytes, TextKind::Error, start, size),
-                (None, _) => garbled("an error has no length"),
+                (None, _) => malformed("an error has no length"),
             },
             b'=' => match length(bytes, at, LONGEST_BLOB)? {
                 (Some(size), start) => verbatim(bytes, start, size),
-                (None, _) => garbled("a verbatim string has no length"),
+                (None, _) => malformed("a verbatim string has no length"),
             },
             b'*' => match length(bytes, at, MOST_PARTS)? {
                 (Some(count), end) => Ok(Self { part: Part::Items(ItemsKind::Array, count), end }),
@@ -168,9 +168,9 @@ impl Head {
                     };
                     Ok(Self { part, end })
                 }
-                (None, _) => garbled("a collection has no length"),
+                (None, _) => malformed("a collection has no length"),
             },
-            _ => garbled("a reply is of no known kind"),
+            _ => malformed("a reply is of no known kind"),
         }
     }
 }
@@ -192,15 +192,15 @@ fn number(bytes: &[u8], start: usize) -> Result<(i64, usize), Stop> {
                 let digit = i64::from(byte - b'0');
                 number = match number.checked_mul(10).and_then(|tens| tens.checked_sub(digit)) {
                     Some(number) if at - start < LONGEST_NUMBER => number,
-                    _ => return garbled("a number is too large"),
+                    _ => return malformed("a number is too large"),
                 };
             }
             b'\r' if at > first => {
                 let end = line_end(bytes, at)?;
                 let number = if negative { Some(number) } else { number.checked_neg() };
-                return number.map_or_else(|| garbled("a number is too large"), |number| Ok((number, end)));
+                return number.map_or_else(|| malformed("a number is too large"), |number| Ok((number, end)));
             }
-            _ => return garbled("a number has something else in it"),
+            _ => return malformed("a number has something else in it"),
         }
         at += 1;
     }
@@ -213,9 +213,9 @@ fn length(bytes: &[u8], start: usize, limit: usize) -> Result<(Option<usize>, us
     let (number, end) = number(bytes, start)?;
     match usize::try_from(number) {
         Ok(size) if size <= limit => Ok((Some(size), end)),
-        Ok(_) => garbled("a length exceeds the limit"),
+        Ok(_) => malformed("a length exceeds the limit"),
         Err(_) if number == -1 => Ok((None, end)),
-        Err(_) => garbled("a length is negative"),
+        Err(_) => malformed("a length is negative"),
     }
 }
 
@@ -225,7 +225,7 @@ fn line_end(bytes: &[u8], at: usize) -> Result<usize, Stop> {
     match (bytes.get(at), bytes.get(at + 1)) {
         (Some(b'\r'), Some(b'\n')) => Ok(at + 2),
         (None, _) | (Some(b'\r'), None) => Err(Stop::Early),
-        _ => garbled("a line does not end where it should"),
+        _ => malformed("a line does not end where it should"),
     }
 }
 
@@ -237,7 +237,7 @@ fn line(bytes: &[u8], kind: TextKind, start: usize) -> Result<Head, Stop> {
             let end = line_end(bytes, start + size)?;
             Ok(Head { part: Part::Text(kind, start..start + size), end })
         }
-        None if rest.len() > LONGEST_LINE => garbled("a line is too long"),
+        None if rest.len() > LONGEST_LINE => malformed("a line is too long"),
         None => Err(Stop::Early),
     }
 }
@@ -251,7 +251,7 @@ fn blob(bytes: &[u8], kind: TextKind, start: usize, size: usize) -> Result<Head,
 fn verbatim(bytes: &[u8], start: usize, size: usize) -> Result<Head, Stop> {
     let head = blob(bytes, TextKind::Bulk, start, size)?;
     if size < 4 || bytes.get(start + 3) != Some(&b':') {
-        return garbled("a verbatim string does not name its format");
+        return malformed("a verbatim string does not name its format");
     }
     Ok(Head { part: Part::Text(TextKind::Bulk, start + 4..start + size), end: head.end })
 }
@@ -286,10 +286,10 @@ impl Walk<'_> {
 
     fn step_over_all(&mut self, count: usize, depth: usize) -> Result<(), Stop> {
         if depth > DEEPEST {
-            return garbled("a reply is nested too deeply");
+            return malformed("a reply is nested too deeply");
         }
         let Some(parts_left) = self.parts_left.checked_sub(count) else {
-            return garbled("a reply has too many parts");
+            return malformed("a reply has too many parts");
         };
         self.parts_left = parts_left;
         (0..count).try_for_each(|_| self.step_over(depth))

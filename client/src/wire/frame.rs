@@ -12,7 +12,7 @@ pub(crate) enum Frame {
     Nil,
     /// A short text without line ends, such as `OK`.
     Simple(Bytes),
-    /// A refusal. Its text may quote what was sent: show it with [`Frame::complaint`].
+    /// A refusal. Its text may quote what was sent: show it with [`Frame::error_message`].
     Error(Bytes),
     /// A string of any bytes; a verbatim string without its format.
     Bulk(Bytes),
@@ -29,7 +29,7 @@ pub(crate) enum Frame {
 }
 
 /// The longest complaint that is shown. What follows is of no use to a reader.
-const LONGEST_COMPLAINT: usize = 300;
+const MAX_ERROR_MESSAGE: usize = 300;
 
 impl Frame {
     /// The number, if it is one.
@@ -87,23 +87,23 @@ impl Frame {
     ///
     /// A server that does not know a command quotes its arguments, and ours carry owners and passwords: the
     /// text ends before them.
-    pub(crate) fn complaint(&self) -> Option<String> {
+    pub(crate) fn error_message(&self) -> Option<String> {
         let Self::Error(bytes) = self else { return None };
         let text = String::from_utf8_lossy(bytes);
         let told = text.split("with args").next().unwrap_or_default();
         let told = told.trim_end_matches([' ', ',']).chars();
-        Some(told.take(LONGEST_COMPLAINT).map(|c| if c.is_control() { ' ' } else { c }).collect())
+        Some(told.take(MAX_ERROR_MESSAGE).map(|c| if c.is_control() { ' ' } else { c }).collect())
     }
 }
 
-/// As [`Frame::complaint`] does, it keeps the arguments that an error may quote to itself.
+/// As [`Frame::error_message`] does, it keeps the arguments that an error may quote to itself.
 impl fmt::Debug for Frame {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Integer(number) => write!(f, "Integer({number})"),
             Self::Nil => f.write_str("Nil"),
             Self::Simple(bytes) => write!(f, "Simple({bytes:?})"),
-            Self::Error(_) => write!(f, "Error({:?})", self.complaint().unwrap_or_default()),
+            Self::Error(_) => write!(f, "Error({:?})", self.error_message().unwrap_or_default()),
             Self::Bulk(bytes) => write!(f, "Bulk({bytes:?})"),
             Self::Array(items) => f.debug_tuple("Array").field(items).finish(),
             Self::Map(pairs) => f.debug_tuple("Map").field(pairs).finish(),
@@ -162,17 +162,17 @@ mod tests {
             ),
         ];
         for (said, shown) in known {
-            assert_eq!(error(said).complaint().as_deref(), Some(shown));
+            assert_eq!(error(said).error_message().as_deref(), Some(shown));
             assert!(!format!("{:?}", error(said)).contains("hush"), "{said}");
         }
-        assert_eq!(Frame::Nil.complaint(), None);
+        assert_eq!(Frame::Nil.error_message(), None);
     }
 
     #[test]
     fn a_complaint_is_one_short_line() {
         let long = Frame::Error(Bytes::from([b"a\nb\x1b\xff".as_slice(), &[b'x'; 9999]].concat()));
-        let shown = long.complaint().expect("a complaint");
-        assert_eq!(shown.chars().count(), LONGEST_COMPLAINT);
+        let shown = long.error_message().expect("a complaint");
+        assert_eq!(shown.chars().count(), MAX_ERROR_MESSAGE);
         assert!(shown.starts_with("a b \u{fffd}x"), "{shown}");
     }
 }

@@ -6,10 +6,10 @@
 mod decode;
 mod encode;
 mod frame;
-mod said;
+mod push;
 
-pub(crate) use decode::{Garbled, decode};
+pub(crate) use decode::{ProtocolError, decode};
 pub(crate) use encode::command;
 pub(crate) use frame::Frame;
+pub(crate) use push::{Push, push};
 pub(crate) use redlock_proto::Decimal;
-pub(crate) use said::{Said, said};

@@ -44,7 +44,7 @@ fn table() -> Vec<(&'static [u8], Frame)> {
     ]
 }
 
-fn all_of(mut buffer: BytesMut) -> Result<Vec<Frame>, Garbled> {
+fn all_of(mut buffer: BytesMut) -> Result<Vec<Frame>, ProtocolError> {
     let mut frames = Vec::new();
     while let Some(frame) = decode(&mut buffer)? {
         frames.push(frame);
