@@ -203,8 +203,8 @@ impl<'a> AcquireLoop<'a> {
         match outcome {
             // The runtime of the driver has shut down.
             Err(_) => Err(AttemptError::RuntimeLost),
-            Ok(Ok(session)) => {
-                let guard = Guard::new(Arc::clone(shared), inbox, session, Arc::clone(&hold));
+            Ok(Ok(lock)) => {
+                let guard = Guard::new(Arc::clone(shared), inbox, lock, Arc::clone(&hold));
                 // This task may have been suspended between the grant and here.
                 if guard.is_valid() {
                     return Ok(guard);
@@ -307,8 +307,8 @@ impl Drop for PendingAcquire<'_> {
             let ttl = self.hold.ttl();
             return self.shared.free(Arc::clone(&self.hold), ttl);
         }
-        if let Ok(Ok(session)) = self.acquired.try_recv() {
-            let _ = self.inbox.send(Message::Release { session, answer: None });
+        if let Ok(Ok(lock)) = self.acquired.try_recv() {
+            let _ = self.inbox.send(Message::Release { lock, answer: None });
         } else if let Some(ticket) = self.ticket {
             let _ = self.inbox.send(Message::Cancel { ticket });
         }

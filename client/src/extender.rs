@@ -1,6 +1,6 @@
 //! Extending a lock, from its guard and in the background.
 
-use crate::driver::{Extended, Inbox, Message, SessionId};
+use crate::driver::{EntryId, Extended, Inbox, Message};
 use crate::hold::Hold;
 use crate::lease::Loss;
 use crate::manager::Shared;
@@ -15,13 +15,13 @@ pub(crate) struct Extender {
     pub(crate) hold: Arc<Hold>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) inbox: Inbox,
-    pub(crate) session: SessionId,
+    pub(crate) lock: EntryId,
 }
 
 impl Extender {
     /// Extends the lock; one extension after the other.
     pub(crate) async fn extend(&self, ttl: Duration) -> Result<Duration, Error> {
-        self.ask(|answer| Message::Extend { session: self.session, ttl, answer }).await
+        self.ask(|answer| Message::Extend { lock: self.lock, ttl, answer }).await
     }
 
     async fn ask(&self, call: impl FnOnce(oneshot::Sender<Extended>) -> Message) -> Result<Duration, Error> {

@@ -1,6 +1,6 @@
 //! A request on its way to one node, and what came of it.
 
-use super::message::SessionId;
+use super::message::EntryId;
 use crate::hold::Hold;
 use crate::wire::Frame;
 use bytes::Bytes;
@@ -13,11 +13,11 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub(super) enum InFlight {
     /// Part of a session.
-    Vote { session: SessionId, request: Request },
+    Vote { lock: EntryId, request: Request },
     /// A release that nobody waits for. Rare, and larger than the others.
     Release(Box<PendingRelease>),
     /// Part of a broadcast.
-    Broadcast { place: usize, serial: u64, sent: Moment },
+    Broadcast { index: usize, serial: u64, sent: Moment },
     /// Asks for the news of grants.
     Subscription { sent: Moment },
 }

@@ -1,7 +1,7 @@
 //! Those who wait in line: whether one can, and what the nodes say to those who do.
 
-use super::record::grant_of;
-use super::{Driver, SessionId};
+use super::lock_entry::grant_of;
+use super::{Driver, EntryId};
 use crate::observe;
 use crate::queue_support::QueueSupport;
 use redlock_core::proof::Unverified;
@@ -49,21 +49,21 @@ impl Driver {
     /// every user with the right to publish can write there.
     pub(super) fn heard(&mut self, node: usize, message: &[u8], now: Moment) {
         let Some(message) = Unverified::parse(message) else { return };
-        let Some(session) = self.by_ticket.get(&message.ticket()).copied() else { return };
-        let Some(record) = self.record(session) else { return };
-        let verified = message.verify(record.hold.owner.as_bytes());
+        let Some(lock) = self.by_ticket.get(&message.ticket()).copied() else { return };
+        let Some(entry) = self.entry(lock) else { return };
+        let verified = message.verify(entry.hold.owner.as_bytes());
         let Some(grant) = verified.as_ref().and_then(grant_of) else { return };
-        record.session.handle_grant(node, grant, now);
-        self.follow(session, now);
+        entry.state.handle_grant(node, grant, now);
+        self.follow(lock, now);
     }
 
     /// A node has forgotten who waits.
     pub(super) fn cut(&mut self, node: usize, failure: &Failure, now: Moment) {
-        let waiting: Vec<SessionId> = self.by_ticket.values().copied().collect();
-        for session in waiting {
-            if let Some(record) = self.record(session) {
-                record.session.handle_disconnect(node, failure.clone(), now);
-                self.follow(session, now);
+        let waiting: Vec<EntryId> = self.by_ticket.values().copied().collect();
+        for lock in waiting {
+            if let Some(entry) = self.entry(lock) {
+                entry.state.handle_disconnect(node, failure.clone(), now);
+                self.follow(lock, now);
             }
         }
     }
@@ -74,11 +74,11 @@ impl Driver {
         if !matches!(self.queue_support(), QueueSupport::No(_)) {
             return;
         }
-        let waiting: Vec<SessionId> = self.by_ticket.values().copied().collect();
-        for session in waiting {
-            if let Some(record) = self.record(session) {
-                record.session.stop_queueing(now);
-                self.follow(session, now);
+        let waiting: Vec<EntryId> = self.by_ticket.values().copied().collect();
+        for lock in waiting {
+            if let Some(entry) = self.entry(lock) {
+                entry.state.stop_queueing(now);
+                self.follow(lock, now);
             }
         }
     }

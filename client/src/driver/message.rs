@@ -12,8 +12,8 @@ pub(crate) type Inbox = mpsc::UnboundedSender<Message>;
 
 /// A lock that a driver keeps, by its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct SessionId {
-    pub(super) place: usize,
+pub(crate) struct EntryId {
+    pub(super) index: usize,
     pub(super) serial: u64,
 }
 
@@ -27,11 +27,11 @@ pub(crate) enum Message {
     /// The time allowed for it is up: to be answered at once, with what the nodes have said so far.
     TimeUp { ticket: u64 },
     /// Extend a lock that is held.
-    Extend { session: SessionId, ttl: Duration, answer: oneshot::Sender<Extended> },
+    Extend { lock: EntryId, ttl: Duration, answer: oneshot::Sender<Extended> },
     /// Free a lock; the answer may be of no interest.
-    Release { session: SessionId, answer: Option<oneshot::Sender<ReleaseProgress>> },
+    Release { lock: EntryId, answer: Option<oneshot::Sender<ReleaseProgress>> },
     /// Forget a lock without freeing it.
-    Detach { session: SessionId },
+    Detach { lock: EntryId },
     /// Free a lock that no driver keeps: its own has ended with its runtime.
     ReleaseUntracked { hold: Arc<Hold>, ttl: Duration },
     /// Ask some nodes something that is no vote.
@@ -52,7 +52,7 @@ pub(crate) struct Wait {
 }
 
 /// What became of an attempt: the lock, or why it is not held.
-pub(crate) type Acquired = Result<SessionId, NotAcquired>;
+pub(crate) type Acquired = Result<EntryId, NotAcquired>;
 
 /// Why a lock is not held.
 #[derive(Debug)]

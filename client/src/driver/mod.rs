@@ -10,17 +10,17 @@ mod conn;
 mod connecting;
 mod in_flight;
 mod lines;
+mod lock_entry;
 mod message;
 mod pending_releases;
 mod pool;
-mod record;
 mod releases;
 #[cfg(test)]
 mod tests;
 mod wakes;
 
 pub(crate) use broadcast::{BroadcastCommand, NodeResponse, SecretArgs};
-pub(crate) use message::{Acquired, Extended, Inbox, Message, NotAcquired, SessionId, Wait};
+pub(crate) use message::{Acquired, EntryId, Extended, Inbox, Message, NotAcquired, Wait};
 
 use crate::clock::Clock;
 use crate::queue_support::{NoQueue, QueueSupport};
@@ -30,8 +30,8 @@ use broadcast::Broadcast;
 use bytes::BytesMut;
 use conn::sooner;
 use in_flight::{Answer, Arrival, InFlight, Stage};
+use lock_entry::{LockEntry, reply_of};
 use pool::NodePool;
-use record::{Record, reply_of};
 use redlock_proto::fence_hint::FenceHints;
 use redlock_proto::{Ballot, Event, Moment, NodeSet, Refusal, Transmit};
 use slab::Slab;
@@ -73,11 +73,11 @@ pub(crate) struct Driver {
     /// Calls that want to wait, made before it was known whether the nodes have lines.
     unplaced: Vec<Message>,
     pool: NodePool,
-    records: Slab<Record>,
+    locks: Slab<LockEntry>,
     broadcasts: Slab<(u64, Broadcast)>,
     wakes: Wakes,
     /// The sessions of calls that may take long, by their tickets: those that wait in line, and others.
-    by_ticket: HashMap<u64, SessionId>,
+    by_ticket: HashMap<u64, EntryId>,
     /// Where the nodes send the news of what they give to those who wait.
     channel: [u8; 16],
     /// Whether the reason for polling was reported.
@@ -114,7 +114,7 @@ impl Driver {
             is_wanted: true,
             taken: Vec::new(),
             unplaced: Vec::new(),
-            records: Slab::new(),
+            locks: Slab::new(),
             broadcasts: Slab::new(),
             wakes: Wakes::default(),
             by_ticket: HashMap::new(),
@@ -163,10 +163,10 @@ impl Driver {
                 let ticket = wait.map(|wait| wait.ticket);
                 let until = until.filter(|_| support == QueueSupport::Yes);
                 let line = wait.zip(until).map(|(wait, until)| (self.line(wait.ticket), wait, until));
-                let mut record =
-                    Record::begin(&self.settings, self.serial, hold, ttl, hint, line, now, answer);
-                record.ticket = ticket;
-                let id = SessionId { place: self.records.insert(record), serial: self.serial };
+                let mut entry =
+                    LockEntry::begin(&self.settings, self.serial, hold, ttl, hint, line, now, answer);
+                entry.ticket = ticket;
+                let id = EntryId { index: self.locks.insert(entry), serial: self.serial };
                 if let Some(ticket) = ticket {
                     self.by_ticket.insert(ticket, id);
                 }
@@ -174,28 +174,28 @@ impl Driver {
             }
             Message::Cancel { ticket } => {
                 self.unplaced.retain(|call| !is_named(call, ticket));
-                if let Some(session) = self.by_ticket.get(&ticket).copied() {
-                    self.follow(session, now);
+                if let Some(lock) = self.by_ticket.get(&ticket).copied() {
+                    self.follow(lock, now);
                 }
             }
             Message::TimeUp { ticket } => self.time_up(ticket, now),
-            Message::Extend { session, ttl, answer } => {
+            Message::Extend { lock, ttl, answer } => {
                 let drift = self.settings.drift;
-                let Some(record) = self.record(session) else { return };
-                record.extend(ttl, drift, now, answer);
-                self.transmit(session, now);
+                let Some(entry) = self.entry(lock) else { return };
+                entry.extend(ttl, drift, now, answer);
+                self.transmit(lock, now);
             }
-            Message::Release { session, answer } => {
-                if let Some(record) = self.record(session) {
-                    record.on_released = answer;
-                    self.release(session, now);
+            Message::Release { lock, answer } => {
+                if let Some(entry) = self.entry(lock) {
+                    entry.on_released = answer;
+                    self.release(lock, now);
                 }
             }
-            Message::Detach { session } => {
-                if let Some(record) = self.record(session) {
-                    record.is_over = true;
+            Message::Detach { lock } => {
+                if let Some(entry) = self.entry(lock) {
+                    entry.is_over = true;
                 }
-                self.forget_if_done(session);
+                self.forget_if_done(lock);
             }
             Message::ReleaseUntracked { hold, ttl } => self.release_untracked(&hold, ttl, now),
             Message::Broadcast { command, to, answer } => self.broadcast(&command, to, answer, now),
@@ -214,44 +214,44 @@ impl Driver {
             let ballot = Ballot::new(self.settings.quorum);
             let _ = answer.send(Err(NotAcquired { refusal: Refusal::NoQuorum, ballot, has_waited: false }));
         }
-        let Some(session) = self.by_ticket.get(&ticket).copied() else { return };
-        if self.record(session).is_some_and(Record::give_up) {
-            self.release(session, now);
+        let Some(lock) = self.by_ticket.get(&ticket).copied() else { return };
+        if self.entry(lock).is_some_and(LockEntry::give_up) {
+            self.release(lock, now);
         }
     }
 
-    fn record(&mut self, id: SessionId) -> Option<&mut Record> {
-        self.records.get_mut(id.place).filter(|record| record.serial == id.serial)
+    fn entry(&mut self, id: EntryId) -> Option<&mut LockEntry> {
+        self.locks.get_mut(id.index).filter(|entry| entry.serial == id.serial)
     }
 
     /// Sends what a lock state asks for; true if it asked for anything.
-    fn transmit(&mut self, session: SessionId, now: Moment) -> bool {
-        let Some(record) = self.records.get_mut(session.place) else { return false };
-        let Some(Transmit { request, to }) = record.session.poll_transmit() else { return false };
-        record.sent(to.len());
+    fn transmit(&mut self, lock: EntryId, now: Moment) -> bool {
+        let Some(entry) = self.locks.get_mut(lock.index) else { return false };
+        let Some(Transmit { request, to }) = entry.state.poll_transmit() else { return false };
+        entry.sent(to.len());
         self.awaited += to.len();
         let (pool, arrivals, scratch) = (&mut self.pool, &mut self.arrivals, &mut self.scratch);
-        let hold = &record.hold;
+        let hold = &entry.hold;
         request.with_words(hold.keys.names(), hold.owner.as_bytes(), &self.settings.label, |words| {
             scratch.clear();
             wire::command(scratch, words);
             for node in to.iter() {
-                pool.submit(node, words, scratch, InFlight::Vote { session, request }, now, arrivals);
+                pool.submit(node, words, scratch, InFlight::Vote { lock, request }, now, arrivals);
             }
         });
         true
     }
 
     /// Ends a session: frees the lock wherever it may be held.
-    fn release(&mut self, session: SessionId, now: Moment) {
-        let Some(record) = self.record(session) else { return };
-        let disagreed = record.session.ballot().disagrees();
-        record.release(now);
+    fn release(&mut self, lock: EntryId, now: Moment) {
+        let Some(entry) = self.entry(lock) else { return };
+        let disagreed = entry.state.ballot().disagrees();
+        entry.release(now);
         if disagreed {
             self.hints.saw_disagreement();
         }
-        self.transmit(session, now);
-        self.forget_if_done(session);
+        self.transmit(lock, now);
+        self.forget_if_done(lock);
     }
 
     fn broadcast(
@@ -264,12 +264,12 @@ impl Driver {
         self.serial += 1;
         let nodes = self.settings.quorum.nodes();
         let serial = self.serial;
-        let place = self.broadcasts.insert((serial, Broadcast::new(nodes, to, now, answer)));
+        let index = self.broadcasts.insert((serial, Broadcast::new(nodes, to, now, answer)));
         let words = command.words();
         self.scratch.clear();
         wire::command(&mut self.scratch, &words);
         for node in to.iter() {
-            let request = InFlight::Broadcast { place, serial, sent: now };
+            let request = InFlight::Broadcast { index, serial, sent: now };
             self.pool.submit(node, &words, &self.scratch, request, now, &mut self.arrivals);
         }
     }
@@ -298,24 +298,24 @@ impl Driver {
             Arrival::SubscribeRefused => return self.leave_queues(now),
         };
         match request {
-            InFlight::Vote { session, request } => {
-                let Some(record) = self.records.get_mut(session.place) else { return };
-                record.settled(stage);
+            InFlight::Vote { lock, request } => {
+                let Some(entry) = self.locks.get_mut(lock.index) else { return };
+                entry.settled(stage);
                 if stage != Stage::SettledLate {
                     self.awaited = self.awaited.saturating_sub(1);
                 }
                 if stage != Stage::Overdue && request.is_release() {
-                    self.after_release(node, session, &request, &outcome, now);
+                    self.after_release(node, lock, &request, &outcome, now);
                 }
-                let Some(record) = self.records.get_mut(session.place) else { return };
+                let Some(entry) = self.locks.get_mut(lock.index) else { return };
                 let reply = reply_of(outcome, &request);
-                record.session.handle_reply(node, &request, reply, now);
-                self.follow(session, now);
+                entry.state.handle_reply(node, &request, reply, now);
+                self.follow(lock, now);
             }
-            InFlight::Broadcast { place, serial, .. } => {
-                let Some((of, broadcast)) = self.broadcasts.get_mut(place) else { return };
+            InFlight::Broadcast { index, serial, .. } => {
+                let Some((of, broadcast)) = self.broadcasts.get_mut(index) else { return };
                 if *of == serial && broadcast.record(node, outcome, now) {
-                    self.broadcasts.remove(place).1.report();
+                    self.broadcasts.remove(index).1.report();
                 }
             }
             InFlight::Release(release) => self.after_pending_release(node, release, &outcome, stage, now),
@@ -324,62 +324,62 @@ impl Driver {
     }
 
     /// Carries out what a lock state asks for after an input or a command: sends, acts on the event, sets the timer.
-    fn follow(&mut self, session: SessionId, now: Moment) {
-        let has_sent = self.transmit(session, now);
-        let Some(record) = self.records.get_mut(session.place) else { return };
-        let event = record.session.poll_event();
+    fn follow(&mut self, lock: EntryId, now: Moment) {
+        let has_sent = self.transmit(lock, now);
+        let Some(entry) = self.locks.get_mut(lock.index) else { return };
+        let event = entry.state.poll_event();
         if let Some(Event::Held { fence }) = event {
             self.hints.held(fence);
         }
-        if record.carry_out(event, has_sent, session, now) {
-            self.release(session, now);
+        if entry.carry_out(event, has_sent, lock, now) {
+            self.release(lock, now);
         } else {
-            self.transmit(session, now);
+            self.transmit(lock, now);
         }
-        self.plan_wake(session);
-        self.forget_if_done(session);
+        self.plan_wake(lock);
+        self.forget_if_done(lock);
     }
 
     /// Makes sure that a session is woken when it wants to be.
-    fn plan_wake(&mut self, session: SessionId) {
-        let Some(record) = self.record(session) else { return };
-        let Some(at) = record.session.poll_timeout() else { return };
-        let at = at.later_of(record.not_before);
-        if record.planned.is_none_or(|planned| at.nanoseconds() < planned.nanoseconds()) {
-            record.planned = Some(at);
-            self.wakes.plan(session, at);
+    fn plan_wake(&mut self, lock: EntryId) {
+        let Some(entry) = self.entry(lock) else { return };
+        let Some(at) = entry.state.poll_timeout() else { return };
+        let at = at.later_of(entry.not_before);
+        if entry.planned.is_none_or(|planned| at.nanoseconds() < planned.nanoseconds()) {
+            entry.planned = Some(at);
+            self.wakes.plan(lock, at);
         }
     }
 
-    fn forget_if_done(&mut self, session: SessionId) {
-        let Some(record) = self.record(session).filter(|record| record.is_done()) else { return };
-        if let Some(ticket) = record.ticket
-            && self.by_ticket.get(&ticket) == Some(&session)
+    fn forget_if_done(&mut self, lock: EntryId) {
+        let Some(entry) = self.entry(lock).filter(|entry| entry.is_done()) else { return };
+        if let Some(ticket) = entry.ticket
+            && self.by_ticket.get(&ticket) == Some(&lock)
         {
             self.by_ticket.remove(&ticket);
         }
-        self.records.remove(session.place);
+        self.locks.remove(lock.index);
     }
 
     /// Does what is due by now; true if there was anything.
     fn tick(&mut self, now: Moment) -> bool {
         let mut woke_any = self.pool.tick(now, &mut self.arrivals);
-        while let Some((session, planned)) = self.wakes.due(now) {
+        while let Some((lock, planned)) = self.wakes.due(now) {
             // One that another plan has taken the place of is needless.
-            let Some(record) = self.record(session).filter(|record| record.planned == Some(planned)) else {
+            let Some(entry) = self.entry(lock).filter(|entry| entry.planned == Some(planned)) else {
                 continue;
             };
-            record.planned = None;
-            if record.session.poll_timeout().is_some_and(|at| now.has_reached(at)) {
+            entry.planned = None;
+            if entry.state.poll_timeout().is_some_and(|at| now.has_reached(at)) {
                 woke_any = true;
-                record.session.handle_timeout(now);
+                entry.state.handle_timeout(now);
                 // Nobody is woken twice at one moment: a session that asks for that would keep everybody else waiting.
-                record.not_before = now.plus(AT_ONCE);
-                self.follow(session, now);
-            } else if let Some(at) = record.session.poll_timeout() {
+                entry.not_before = now.plus(AT_ONCE);
+                self.follow(lock, now);
+            } else if let Some(at) = entry.state.poll_timeout() {
                 // Later than `not_before` or not: that may be reached by one clock, and this is by none.
-                record.planned = Some(at);
-                self.wakes.plan(session, at);
+                entry.planned = Some(at);
+                self.wakes.plan(lock, at);
             }
         }
         woke_any || !self.arrivals.is_empty()
@@ -423,8 +423,8 @@ impl Driver {
         if self.closing.is_empty() && self.is_wanted {
             return false;
         }
-        let freed = self.records.iter().filter(|(_, record)| record.is_being_freed());
-        let freed = freed.map(|(_, record)| record.serial);
+        let freed = self.locks.iter().filter(|(_, entry)| entry.is_being_freed());
+        let freed = freed.map(|(_, entry)| entry.serial);
         // Locks that no driver keeps are freed by asking, too.
         let asked = self.broadcasts.iter().map(|(_, (serial, _))| *serial);
         let oldest = freed.chain(asked).min().unwrap_or(u64::MAX);

@@ -2,7 +2,7 @@
 
 use super::Driver;
 use super::in_flight::{InFlight, PendingRelease, ReleaseGoal, Stage};
-use super::message::SessionId;
+use super::message::EntryId;
 use crate::hold::Hold;
 use crate::wire;
 use bytes::BytesMut;
@@ -82,20 +82,20 @@ impl Driver {
     pub(super) fn after_release(
         &mut self,
         node: usize,
-        session: SessionId,
+        lock: EntryId,
         request: &Request,
         outcome: &Result<wire::Frame, Failure>,
         now: Moment,
     ) {
-        let Some(record) = self.records.get(session.place) else { return };
-        let is_in_doubt = record.session.may_be_granted_late(node);
+        let Some(entry) = self.locks.get(lock.index) else { return };
+        let is_in_doubt = entry.state.may_be_granted_late(node);
         let must_repeat = is_to_be_repeated(outcome);
         let must_tombstone = is_in_doubt && matches!(outcome, Ok(wire::Frame::Integer(1..)));
         let has_freed_nothing = matches!(outcome, Ok(wire::Frame::Integer(0)));
         if !(must_repeat || must_tombstone || has_freed_nothing) {
             return;
         }
-        let hold = Arc::clone(&record.hold);
+        let hold = Arc::clone(&entry.hold);
         let all = 0..hold.keys.names().len();
         if must_repeat {
             let goal = if is_in_doubt { ReleaseGoal::ReleaseThenTombstone } else { ReleaseGoal::Release };

@@ -12,7 +12,7 @@ use redlock_proto::{Failure, FailureKind};
 const TTL: Duration = Duration::from_secs(60);
 
 /// A driver of which one call is in line for a lock that somebody else holds, since `now`.
-async fn in_line(now: Moment) -> (Driver, SessionId, oneshot::Receiver<Acquired>) {
+async fn in_line(now: Moment) -> (Driver, EntryId, oneshot::Receiver<Acquired>) {
     let locks = LockManager::builder().memory(&Nodes::new(3)).build().expect("nodes in memory are enough");
     let _held = locks.acquire("job", TTL).await.expect("a free lock").detach();
     let settings = Arc::clone(&locks.shared().settings);
@@ -32,11 +32,11 @@ async fn in_line(now: Moment) -> (Driver, SessionId, oneshot::Receiver<Acquired>
 #[tokio::test]
 async fn a_plan_that_comes_too_early_is_not_made_again_for_the_same_moment() {
     let (mut driver, id, _answered) = in_line(Moment::new(100_000_000_000, 50_000_000_000)).await;
-    let record = driver.record(id).expect("it waits");
-    let (first, second) = record.session.poll_timeout().expect("it asks again some time").nanoseconds();
+    let entry = driver.entry(id).expect("it waits");
+    let (first, second) = entry.state.poll_timeout().expect("it asks again some time").nanoseconds();
     let woken = Moment::new(first - 49_000, second - 59_000);
-    record.not_before = woken.plus(AT_ONCE);
-    record.planned = None;
+    entry.not_before = woken.plus(AT_ONCE);
+    entry.planned = None;
     driver.wakes = Wakes::default();
     driver.plan_wake(id);
     // It ends: one clock is past the plan, none is at what the session wants.
@@ -51,7 +51,7 @@ async fn only_a_message_that_is_signed_with_the_owner_is_a_grant() {
     let now = Moment::new(100_000_000_000, 50_000_000_000);
     let (mut driver, id, mut answered) = in_line(now).await;
     let line = driver.line(7);
-    let owner = driver.record(id).expect("it waits").hold.owner;
+    let owner = driver.entry(id).expect("it waits").hold.owner;
     let stamped = Some(Stamped { stamp: line.stamp, waited_ms: 0, claim_ms: 60_000 });
     let grant = GrantMessage { ticket: 7, fence: 2, stamped, key: b"job" };
     let genuine = grant.sign(owner.as_bytes());
@@ -64,8 +64,8 @@ async fn only_a_message_that_is_signed_with_the_owner_is_a_grant() {
             driver.heard(node, &forged, now);
             driver.settle(now);
         }
-        let record = driver.record(id).expect("it waits");
-        assert_eq!((record.session.ballot().granted(), record.session.fence()), (0, None));
+        let entry = driver.entry(id).expect("it waits");
+        assert_eq!((entry.state.ballot().granted(), entry.state.fence()), (0, None));
         assert!(answered.try_recv().is_err(), "{}", String::from_utf8_lossy(&forged));
     }
     for node in 0..2 {
@@ -86,10 +86,10 @@ async fn plans_that_are_replaced_do_not_pile_up() {
         driver.tick(at(step * 10));
         driver.settle(at(step * 10));
     }
-    assert_eq!(driver.records.len(), 1, "it still waits");
+    assert_eq!(driver.locks.len(), 1, "it still waits");
     let mut left = 0;
     while driver.wakes.due(at(3_600_000)).is_some() {
         left += 1;
     }
-    assert!(left < 10, "{left} plans for one session");
+    assert!(left < 10, "{left} plans for one lock");
 }

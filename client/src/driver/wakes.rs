@@ -1,6 +1,6 @@
 //! Which session has something to do when.
 
-use super::message::SessionId;
+use super::message::EntryId;
 use redlock_proto::Moment;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -9,13 +9,13 @@ use std::collections::BinaryHeap;
 /// it back would cost more.
 #[derive(Debug, Default)]
 pub(super) struct Wakes {
-    planned: BinaryHeap<Reverse<((u64, u64), SessionId)>>,
+    planned: BinaryHeap<Reverse<((u64, u64), EntryId)>>,
 }
 
 impl Wakes {
     /// Plans to wake a session.
-    pub(super) fn plan(&mut self, session: SessionId, at: Moment) {
-        self.planned.push(Reverse((at.nanoseconds(), session)));
+    pub(super) fn plan(&mut self, lock: EntryId, at: Moment) {
+        self.planned.push(Reverse((at.nanoseconds(), lock)));
     }
 
     /// When the next plan is due.
@@ -24,8 +24,8 @@ impl Wakes {
     }
 
     /// The next plan whose time has come: who is to be woken, and when that was planned for.
-    pub(super) fn due(&mut self, now: Moment) -> Option<(SessionId, Moment)> {
+    pub(super) fn due(&mut self, now: Moment) -> Option<(EntryId, Moment)> {
         let at = self.next().filter(|at| now.has_reached(*at))?;
-        self.planned.pop().map(|Reverse((_, session))| (session, at))
+        self.planned.pop().map(|Reverse((_, lock))| (lock, at))
     }
 }

@@ -1,7 +1,7 @@
 //! A session and those who wait for it.
 
 use super::in_flight::Stage;
-use super::message::{Acquired, Extended, NotAcquired, SessionId, Wait};
+use super::message::{Acquired, EntryId, Extended, NotAcquired, Wait};
 use crate::hold::Hold;
 use crate::lease::Loss;
 use crate::settings::Settings;
@@ -17,9 +17,9 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 /// A lock that the driver looks after, from the attempt to the last answer.
-pub(super) struct Record {
+pub(super) struct LockEntry {
     pub(super) serial: u64,
-    pub(super) session: LockState,
+    pub(super) state: LockState,
     pub(super) hold: Arc<Hold>,
     on_acquired: Option<oneshot::Sender<Acquired>>,
     on_extended: Option<oneshot::Sender<Extended>>,
@@ -43,7 +43,7 @@ pub(super) struct Record {
     pub(super) planned: Option<Moment>,
 }
 
-impl Record {
+impl LockEntry {
     #[allow(clippy::too_many_arguments, reason = "one call's worth of words, nothing to group")]
     pub(super) fn begin(
         settings: &Settings,
@@ -55,14 +55,14 @@ impl Record {
         now: Moment,
         answer: oneshot::Sender<Acquired>,
     ) -> Self {
-        let session = LockState::new(settings.quorum, settings.drift, ttl, hint, now);
-        let session = match line {
-            Some((line, wait, until)) => session.with_queue(line, until).after_yields(wait.yields),
-            None => session,
+        let state = LockState::new(settings.quorum, settings.drift, ttl, hint, now);
+        let state = match line {
+            Some((line, wait, until)) => state.with_queue(line, until).after_yields(wait.yields),
+            None => state,
         };
         Self {
             serial,
-            session,
+            state,
             hold,
             on_acquired: Some(answer),
             on_extended: None,
@@ -111,7 +111,7 @@ impl Record {
         now: Moment,
         answer: oneshot::Sender<Extended>,
     ) {
-        let begun = self.session.extend(ttl, now);
+        let begun = self.state.extend(ttl, now);
         if begun.is_ok() {
             self.lease = drift.lease(ttl);
             self.next_ttl = Some(ttl);
@@ -132,16 +132,16 @@ impl Record {
     pub(super) fn release(&mut self, now: Moment) {
         self.is_over = true;
         self.hold.lease.end(Loss::Released);
-        self.session.release(now);
+        self.state.release(now);
         // With no node to ask, or asked before, it may be settled at once.
-        let _ = self.session.poll_event();
-        if self.session.release_progress().is_some_and(ReleaseProgress::is_settled) {
+        let _ = self.state.poll_event();
+        if self.state.release_progress().is_some_and(ReleaseProgress::is_settled) {
             self.report_release();
         }
     }
 
     fn report_release(&mut self) {
-        if let (Some(answer), Some(progress)) = (self.on_released.take(), self.session.release_progress()) {
+        if let (Some(answer), Some(progress)) = (self.on_released.take(), self.state.release_progress()) {
             let _ = answer.send(progress.clone());
         }
     }
@@ -157,19 +157,19 @@ impl Record {
         &mut self,
         event: Option<Event>,
         has_sent: bool,
-        id: SessionId,
+        id: EntryId,
         now: Moment,
     ) -> bool {
         // Any answer may move the end of a lock that is held, in either direction.
-        if let (Some(_), Some(until)) = (self.session.fence(), self.session.valid_until()) {
+        if let (Some(_), Some(until)) = (self.state.fence(), self.state.valid_until()) {
             self.hold.lease.set_until(until, self.lease);
         }
         let Some(event) = event else { return !has_sent && self.is_cancelled() };
         match event {
             Event::Held { fence } => {
                 self.hold.granted(fence);
-                self.hold.granted_by(self.session.ballot().nodes(|vote| vote.fence().is_some()));
-                if self.session.was_refused() {
+                self.hold.granted_by(self.state.ballot().nodes(|vote| vote.fence().is_some()));
+                if self.state.was_refused() {
                     self.hold.refused();
                 }
                 let answer = self.on_acquired.take();
@@ -177,14 +177,14 @@ impl Record {
                 if answer.is_none_or(|answer| answer.send(Ok(id)).is_err()) {
                     return true;
                 }
-                self.session.claim(now);
+                self.state.claim(now);
             }
             Event::Failed(refusal) => {
                 self.refuse(refusal);
                 return true;
             }
             Event::Extended => {
-                if let Some(fence) = self.session.fence() {
+                if let Some(fence) = self.state.fence() {
                     self.hold.granted(fence);
                 }
                 // Here and not where the answer is awaited: that future may be gone, and the extension counts.
@@ -213,7 +213,7 @@ impl Record {
     /// Tells whoever wanted the lock that it is not had; false if nobody waits to hear that.
     fn refuse(&mut self, refusal: Refusal) -> bool {
         let Some(answer) = self.on_acquired.take() else { return false };
-        let ballot = self.session.ballot().clone();
+        let ballot = self.state.ballot().clone();
         let _ = answer.send(Err(NotAcquired { refusal, ballot, has_waited: self.waits_in_line }));
         true
     }
