@@ -7,7 +7,7 @@
 //! | one attempt: the driver asks the nodes, the caller waits | [`AcquireLoop::attempt`] |
 //! | a caller that stops waiting | [`PendingAcquire`], whose drop gives the lock back |
 
-use crate::driver::{Acquired, Inbox, Message, NotAcquired, Wait};
+use crate::driver::{Acquired, Inbox, Message, NotAcquired, WaitPlan};
 use crate::error::Evidence;
 use crate::guard::Guard;
 use crate::hold::Hold;
@@ -71,7 +71,7 @@ struct AcquireLoop<'a> {
     deadline: Option<Instant>,
     /// The ticket in the nodes' queues, the same for all attempts: a new attempt keeps its position. `None` for a call
     /// of one attempt.
-    wait: Option<Wait>,
+    wait: Option<WaitPlan>,
     attempts: u32,
     runtimes_lost: u32,
     /// Whether another client held the lock at some time during the call.
@@ -114,7 +114,7 @@ impl<'a> AcquireLoop<'a> {
             }
         };
         let queue_for = queue_for.filter(|_| settings.waits_in_line);
-        let in_line_until = queue_for.map(|queue_for| settings.clock.now().plus(queue_for));
+        let queue_until = queue_for.map(|queue_for| settings.clock.now().plus(queue_for));
         let ticket = queue_for.or(allowed).map(|_| ticket::next());
         let started = Instant::now();
         Ok(Self {
@@ -125,7 +125,7 @@ impl<'a> AcquireLoop<'a> {
             started,
             // A time too long for the clock never comes.
             deadline: allowed.and_then(|allowed| started.checked_add(allowed)),
-            wait: ticket.map(|ticket| Wait { ticket, in_line_until, yields: 0 }),
+            wait: ticket.map(|ticket| WaitPlan { ticket, queue_until, yields: 0 }),
             attempts: 0,
             runtimes_lost: 0,
             was_held: false,
@@ -145,7 +145,8 @@ impl<'a> AcquireLoop<'a> {
                 }
                 Err(AttemptError::Yielded) => {
                     self.was_held = true;
-                    self.wait = self.wait.map(|wait| Wait { yields: wait.yields.saturating_add(1), ..wait });
+                    self.wait =
+                        self.wait.map(|wait| WaitPlan { yields: wait.yields.saturating_add(1), ..wait });
                     continue;
                 }
                 Err(AttemptError::RuntimeLost) if self.runtimes_lost < MAX_RUNTIMES_LOST => {
@@ -225,7 +226,7 @@ impl<'a> AcquireLoop<'a> {
         pending: &mut PendingAcquire<'_>,
     ) -> Result<Result<Acquired, oneshot::error::RecvError>, AttemptError> {
         if let Some(ticket) = pending.ticket {
-            let _ = pending.inbox.send(Message::TimeUp { ticket });
+            let _ = pending.inbox.send(Message::DeadlinePassed { ticket });
         }
         let answer = tokio::time::timeout(DRIVER_GRACE, &mut pending.acquired).await;
         answer.map_err(|_| AttemptError::DeadlinePassed(self.answers(None)))

@@ -4,7 +4,7 @@
 //! known to be: nobody waits for a node that the last caller waited for in vain.
 
 use super::connecting::{Backoff, Connecting, Timeouts};
-use super::in_flight::{Answer, Arrival, InFlight, PendingRelease, Stage};
+use super::in_flight::{InFlight, NodeEvent, PendingRelease, RequestOutcome, Stage};
 use super::pending_releases::PendingReleases;
 use crate::connect::{self, ConnectFailure, Identity, Ready, Stream, Target};
 use crate::queue_support::{NoQueue, QueueSupport};
@@ -25,7 +25,7 @@ const SILENT_TIMEOUTS: u32 = 4;
 /// How much of what is owed is handed over at once; the rest follows when that has been written.
 const FLUSH_BATCH: usize = 256 * 1024;
 /// How much may wait to be written before a node that does not read counts as gone.
-const MOST_UNWRITTEN: usize = 16 * 1024 * 1024;
+const MAX_UNSENT: usize = 16 * 1024 * 1024;
 /// Room for many replies: a busy node's are read together.
 const READ_AHEAD: usize = 16 * 1024;
 
@@ -36,25 +36,25 @@ pub(super) struct NodeConn {
     timeouts: Timeouts,
     state: ConnState,
     /// Commands that are not written yet.
-    unwritten: BytesMut,
+    write_buf: BytesMut,
     /// Whether what was written may not have left yet.
-    must_flush: bool,
+    needs_flush: bool,
     /// Bytes that are not a whole reply yet.
-    unread: BytesMut,
+    read_buf: BytesMut,
     /// What waits for a reply, oldest first.
-    waiting: VecDeque<InFlight>,
+    in_flight: VecDeque<InFlight>,
     /// How many at the front have been reported as unanswered.
-    given_up: usize,
+    overdue: usize,
     /// Since when nothing has come although something is overdue.
     silent_since: Option<Moment>,
     releases: PendingReleases,
     backoff: Backoff,
     /// Who the node was when it was last reached.
     identity: Option<Identity>,
-    /// What the node has said of itself since, until [`NodeConn::take_learned`].
-    learned: Option<NodeIdentity>,
+    /// What the node has said of itself since, until [`NodeConn::take_new_identity`].
+    new_identity: Option<NodeIdentity>,
     /// When the connection was made.
-    opened: Moment,
+    connected_at: Moment,
     /// The channel on which the node pushes grants; `None` if this client never queues.
     channel: Option<Arc<[u8]>>,
     queue_support: QueueSupport,
@@ -94,17 +94,17 @@ impl NodeConn {
             target,
             timeouts,
             state: ConnState::New(None),
-            unwritten: BytesMut::new(),
-            must_flush: false,
-            unread: BytesMut::new(),
-            waiting: VecDeque::new(),
-            given_up: 0,
+            write_buf: BytesMut::new(),
+            needs_flush: false,
+            read_buf: BytesMut::new(),
+            in_flight: VecDeque::new(),
+            overdue: 0,
             silent_since: None,
             releases: PendingReleases::default(),
             backoff: Backoff::default(),
             identity: None,
-            learned: None,
-            opened: Moment::default(),
+            new_identity: None,
+            connected_at: Moment::default(),
             channel,
             queue_support: QueueSupport::Unknown,
         }
@@ -118,18 +118,18 @@ impl NodeConn {
     /// Whether nothing is owed that is worth waiting for, of what was owed at the moment `asked`: sent and not
     /// answered, or due for less than a timeout. A node that refuses it again and again is not waited for anew each
     /// time.
-    pub(super) fn is_at_rest(&self, asked: Moment, now: Moment) -> bool {
+    pub(super) fn has_no_pending_release(&self, asked: Moment, now: Moment) -> bool {
         let is_awaited = |release: &PendingRelease| {
             asked.has_reached(release.due) && !now.has_reached(release.due.plus(self.allowed()))
         };
-        let sent = self.waiting.iter().skip(self.given_up);
+        let sent = self.in_flight.iter().skip(self.overdue);
         let is_sent_and_awaited =
             |request: &InFlight| matches!(request, InFlight::Release(release) if is_awaited(release));
         !sent.into_iter().any(is_sent_and_awaited) && !self.releases.iter().any(is_awaited)
     }
 
     /// Until when the last of what is owed is worth waiting for, if it still is.
-    fn worth_waiting_until(&self, now: Moment) -> Option<Moment> {
+    fn releases_wait_until(&self, now: Moment) -> Option<Moment> {
         let until = self.releases.newest()?.due.plus(self.timeouts.node_timeout);
         (!now.has_reached(until)).then_some(until)
     }
@@ -145,8 +145,8 @@ impl NodeConn {
             let silence = format!("no answer for {} ms", now.since(since).as_millis());
             return Err(Failure::new(FailureKind::Down, silence));
         }
-        self.unwritten.extend_from_slice(command);
-        self.waiting.push_back(request);
+        self.write_buf.extend_from_slice(command);
+        self.in_flight.push_back(request);
         Ok(())
     }
 
@@ -163,11 +163,11 @@ impl NodeConn {
 
     /// Sends as much of it as should wait to be written. All at once could look like a node that does not read.
     fn buffer_releases(&mut self, now: Moment) {
-        while self.unwritten.len() < FLUSH_BATCH {
+        while self.write_buf.len() < FLUSH_BATCH {
             let Some(mut release) = self.releases.next(now) else { break };
-            self.unwritten.extend_from_slice(&release.command);
+            self.write_buf.extend_from_slice(&release.command);
             release.sent = now;
-            self.waiting.push_back(InFlight::Release(release));
+            self.in_flight.push_back(InFlight::Release(release));
         }
     }
 
@@ -176,12 +176,12 @@ impl NodeConn {
         &mut self,
         cx: &mut Context<'_>,
         now: Moment,
-        arrivals: &mut Vec<Arrival>,
+        events: &mut Vec<NodeEvent>,
     ) -> ConnProgress {
         match &mut self.state {
             ConnState::New(connecting) => {
                 match connecting.get_or_insert_with(|| begin(&self.target, self.timeouts)).poll(cx) {
-                    Poll::Ready(outcome) => self.connected(outcome, now, arrivals),
+                    Poll::Ready(outcome) => self.connected(outcome, now, events),
                     Poll::Pending => ConnProgress::Idle,
                 }
             }
@@ -190,15 +190,15 @@ impl NodeConn {
                     return ConnProgress::Idle;
                 }
                 match connecting.get_or_insert_with(|| begin(&self.target, self.timeouts)).poll(cx) {
-                    Poll::Ready(outcome) => self.connected(outcome, now, arrivals),
+                    Poll::Ready(outcome) => self.connected(outcome, now, events),
                     Poll::Pending => ConnProgress::Idle,
                 }
             }
-            ConnState::Up(_) => match self.transfer(cx, now, arrivals) {
+            ConnState::Up(_) => match self.transfer(cx, now, events) {
                 Ok(true) => ConnProgress::Some,
                 Ok(false) => ConnProgress::Idle,
                 Err(why) => {
-                    self.fail(FailureKind::Cut, &why, now, arrivals);
+                    self.fail(FailureKind::Cut, &why, now, events);
                     ConnProgress::Some
                 }
             },
@@ -209,12 +209,12 @@ impl NodeConn {
         &mut self,
         outcome: Result<Ready, ConnectFailure>,
         now: Moment,
-        arrivals: &mut Vec<Arrival>,
+        events: &mut Vec<NodeEvent>,
     ) -> ConnProgress {
         match outcome {
             Ok(ready) => ConnProgress::Connected(ready),
             Err(failure) => {
-                self.fail(FailureKind::Down, &failure.to_string(), now, arrivals);
+                self.fail(FailureKind::Down, &failure.to_string(), now, events);
                 ConnProgress::Some
             }
         }
@@ -222,9 +222,9 @@ impl NodeConn {
 
     /// Uses a new connection, for what the node is owed and what waits for it.
     pub(super) fn open(&mut self, ready: Ready, now: Moment) {
-        self.unread = ready.leftover;
+        self.read_buf = ready.leftover;
         self.silent_since = None;
-        self.opened = now;
+        self.connected_at = now;
         self.queue_support = match (ready.no_queue, self.channel.clone()) {
             (Some(reason), _) => QueueSupport::No(reason),
             (None, None) => QueueSupport::No(NoQueue::TurnedOff),
@@ -234,24 +234,24 @@ impl NodeConn {
             }
         };
         self.flush_releases(now);
-        self.learned = None;
+        self.new_identity = None;
         self.identity = Some(ready.identity);
         self.state = ConnState::Up(ready.stream);
     }
 
     /// What the node has said of itself since the connection was made, if it was asked.
-    pub(super) fn take_learned(&mut self) -> Option<NodeIdentity> {
-        self.learned.take()
+    pub(super) fn take_new_identity(&mut self) -> Option<NodeIdentity> {
+        self.new_identity.take()
     }
 
     /// Subscribes to the channel of grants, before any command that may cause one.
     fn subscribe(&mut self, channel: &[u8], now: Moment) {
-        let commands = std::mem::take(&mut self.unwritten);
-        wire::command(&mut self.unwritten, &[b"SUBSCRIBE", channel]);
-        self.unwritten.extend_from_slice(&commands);
-        self.waiting.push_front(InFlight::Subscription { sent: now });
+        let commands = std::mem::take(&mut self.write_buf);
+        wire::command(&mut self.write_buf, &[b"SUBSCRIBE", channel]);
+        self.write_buf.extend_from_slice(&commands);
+        self.in_flight.push_front(InFlight::Subscription { sent: now });
         // Those at the front that were given up are one place further back now.
-        self.given_up += usize::from(self.given_up > 0);
+        self.overdue += usize::from(self.overdue > 0);
     }
 
     /// Whether the node is known to be down, or does not answer.
@@ -266,9 +266,9 @@ impl NodeConn {
 
     /// Does not use a new connection: the node is not fit to vote. Whoever was found there before is there no
     /// longer, and may be found elsewhere.
-    pub(super) fn refuse(&mut self, why: &str, now: Moment, arrivals: &mut Vec<Arrival>) {
+    pub(super) fn refuse(&mut self, why: &str, now: Moment, events: &mut Vec<NodeEvent>) {
         self.identity = None;
-        self.fail(FailureKind::Down, why, now, arrivals);
+        self.fail(FailureKind::Down, why, now, events);
     }
 
     /// Writes and reads as far as it goes; true if anything came in.
@@ -276,31 +276,31 @@ impl NodeConn {
         &mut self,
         cx: &mut Context<'_>,
         now: Moment,
-        arrivals: &mut Vec<Arrival>,
+        events: &mut Vec<NodeEvent>,
     ) -> Result<bool, String> {
         loop {
             self.buffer_releases(now);
-            if self.unwritten.is_empty() {
+            if self.write_buf.is_empty() {
                 break;
             }
             let ConnState::Up(stream) = &mut self.state else { return Ok(false) };
-            match Pin::new(stream).poll_write(cx, &self.unwritten) {
+            match Pin::new(stream).poll_write(cx, &self.write_buf) {
                 Poll::Ready(Ok(0)) => return Err("the connection takes no more".into()),
-                Poll::Ready(Ok(count)) => self.unwritten.advance(count),
+                Poll::Ready(Ok(count)) => self.write_buf.advance(count),
                 Poll::Ready(Err(error)) => return Err(error.to_string()),
-                Poll::Pending if self.unwritten.len() > MOST_UNWRITTEN => {
+                Poll::Pending if self.write_buf.len() > MAX_UNSENT => {
                     return Err("it does not read".into());
                 }
                 Poll::Pending => break,
             }
-            self.must_flush = true;
+            self.needs_flush = true;
         }
         let ConnState::Up(stream) = &mut self.state else { return Ok(false) };
         let mut stream = Pin::new(stream);
         // A TLS stream may keep bytes to itself until it is told to part with them.
-        if self.must_flush {
+        if self.needs_flush {
             match stream.as_mut().poll_flush(cx) {
-                Poll::Ready(Ok(())) => self.must_flush = false,
+                Poll::Ready(Ok(())) => self.needs_flush = false,
                 Poll::Ready(Err(error)) => return Err(error.to_string()),
                 Poll::Pending => {}
             }
@@ -308,31 +308,31 @@ impl NodeConn {
         let mut came = false;
         let mut has_moved = false;
         loop {
-            self.unread.reserve(READ_AHEAD);
-            match poll_read_buf(stream.as_mut(), cx, &mut self.unread) {
+            self.read_buf.reserve(READ_AHEAD);
+            match poll_read_buf(stream.as_mut(), cx, &mut self.read_buf) {
                 Poll::Ready(Ok(0)) => return Err("the node closed the connection".into()),
                 Poll::Ready(Ok(_)) => came = true,
                 Poll::Ready(Err(error)) => return Err(error.to_string()),
                 Poll::Pending => break,
             }
-            while let Some(frame) = wire::decode(&mut self.unread).map_err(|error| error.to_string())? {
+            while let Some(frame) = wire::decode(&mut self.read_buf).map_err(|error| error.to_string())? {
                 if let wire::Frame::Push(parts) = &frame {
                     match wire::push(parts) {
                         Push::Subscribed => {
                             self.queue_support = QueueSupport::Yes;
                             // It has come to life again, if it was silent: this is the answer that was overdue.
                             self.silent_since = None;
-                            if let Some(InFlight::Subscription { .. }) = self.waiting.front() {
-                                self.waiting.pop_front();
-                                self.given_up = self.given_up.saturating_sub(1);
+                            if let Some(InFlight::Subscription { .. }) = self.in_flight.front() {
+                                self.in_flight.pop_front();
+                                self.overdue = self.overdue.saturating_sub(1);
                             }
                         }
-                        Push::Message(message) => arrivals.push(Arrival::News { node: self.node, message }),
+                        Push::Message(message) => events.push(NodeEvent::Push { node: self.node, message }),
                         Push::Other => {}
                     }
                     continue;
                 }
-                let request = self.waiting.pop_front().ok_or("a reply that nobody asked for")?;
+                let request = self.in_flight.pop_front().ok_or("a reply that nobody asked for")?;
                 if matches!(request, InFlight::Subscription { .. }) {
                     // Only a refusal is a reply: this user may not subscribe. Anything else answers a later command,
                     // and from then on nobody would know which.
@@ -341,18 +341,18 @@ impl NodeConn {
                     }
                     self.queue_support = QueueSupport::No(NoQueue::SubscribeRefused);
                     self.silent_since = None;
-                    arrivals.push(Arrival::SubscribeRefused);
-                    self.given_up = self.given_up.saturating_sub(1);
+                    events.push(NodeEvent::SubscribeRefused);
+                    self.overdue = self.overdue.saturating_sub(1);
                     continue;
                 }
-                let stage = Stage::settled(self.given_up > 0);
-                self.given_up = self.given_up.saturating_sub(1);
+                let stage = Stage::settled(self.overdue > 0);
+                self.overdue = self.overdue.saturating_sub(1);
                 self.silent_since = None;
                 let outcome = match demotion(&self.target, &frame) {
                     None => {
                         self.backoff.succeeded();
                         if matches!(request, InFlight::Broadcast { .. }) {
-                            self.learned = connect::node_identity(&frame).or(self.learned.take());
+                            self.new_identity = connect::node_identity(&frame).or(self.new_identity.take());
                         }
                         Ok(frame)
                     }
@@ -361,7 +361,7 @@ impl NodeConn {
                         Err(failure)
                     }
                 };
-                arrivals.push(Arrival::Answer(Answer { node: self.node, request, outcome, stage }));
+                events.push(NodeEvent::Outcome(RequestOutcome { node: self.node, request, outcome, stage }));
             }
             if has_moved {
                 return Err("the server is a replica now".into());
@@ -372,31 +372,31 @@ impl NodeConn {
 
     /// Reports what is overdue, and gives the connection up if nothing comes at all. True if there is something to
     /// be written now.
-    pub(super) fn tick(&mut self, now: Moment, arrivals: &mut Vec<Arrival>) -> bool {
-        while let Some(request) = self.waiting.get(self.given_up) {
+    pub(super) fn tick(&mut self, now: Moment, events: &mut Vec<NodeEvent>) -> bool {
+        while let Some(request) = self.in_flight.get(self.overdue) {
             if !now.has_reached(self.overdue_at(request.sent())) {
                 break;
             }
             self.silent_since.get_or_insert(request.sent());
             if matches!(request, InFlight::Subscription { .. }) {
-                self.given_up += 1;
+                self.overdue += 1;
                 continue;
             }
             let waited = format!("none within {} ms", now.since(request.sent()).as_millis());
             let outcome = Err(Failure::new(FailureKind::Silent, waited));
             let stage = Stage::Overdue;
-            let answer = Answer { node: self.node, request: request.clone(), outcome, stage };
-            arrivals.push(Arrival::Answer(answer));
-            self.given_up += 1;
+            let outcome = RequestOutcome { node: self.node, request: request.clone(), outcome, stage };
+            events.push(NodeEvent::Outcome(outcome));
+            self.overdue += 1;
         }
         if !matches!(self.state, ConnState::Up(_)) {
             return false;
         }
         if self.abandon_at().is_some_and(|deadline| now.has_reached(deadline)) {
-            self.fail(FailureKind::Cut, "it does not answer", now, arrivals);
+            self.fail(FailureKind::Cut, "it does not answer", now, events);
         } else if self.releases.flush_at().is_some_and(|deadline| now.has_reached(deadline)) {
             self.flush_releases(now);
-            return !self.unwritten.is_empty();
+            return !self.write_buf.is_empty();
         }
         false
     }
@@ -412,7 +412,7 @@ impl NodeConn {
     /// When a request that was sent at this moment is overdue. One that had to wait for the connection has its time from then.
     fn overdue_at(&self, sent: Moment) -> Moment {
         let is_up = matches!(self.state, ConnState::Up(_));
-        let from = if is_up && !sent.has_reached(self.opened) { self.opened } else { sent };
+        let from = if is_up && !sent.has_reached(self.connected_at) { self.connected_at } else { sent };
         from.plus(self.allowed())
     }
 
@@ -422,41 +422,41 @@ impl NodeConn {
 
     /// When to call [`NodeConn::tick`] or [`NodeConn::poll`] next, if nothing comes.
     pub(super) fn wake_at(&self, now: Moment) -> Option<Moment> {
-        let overdue = self.waiting.get(self.given_up).map(|request| self.overdue_at(request.sent()));
+        let overdue = self.in_flight.get(self.overdue).map(|request| self.overdue_at(request.sent()));
         let other = match &self.state {
             ConnState::Down { retry_at, connecting: None, .. } => Some(*retry_at),
             ConnState::Up(_) => sooner(self.abandon_at(), self.releases.flush_at()),
             _ => None,
         };
-        sooner(sooner(overdue, other), self.worth_waiting_until(now))
+        sooner(sooner(overdue, other), self.releases_wait_until(now))
     }
 
     /// Counts the node as down, tells everybody who waits, and plans the next connection.
-    fn fail(&mut self, kind: FailureKind, why: &str, now: Moment, arrivals: &mut Vec<Arrival>) {
+    fn fail(&mut self, kind: FailureKind, why: &str, now: Moment, events: &mut Vec<NodeEvent>) {
         let why: Arc<str> = why.into();
         if matches!(
             (&self.state, self.queue_support),
             (ConnState::Up(_), QueueSupport::Yes | QueueSupport::Unknown)
         ) {
             let failure = Failure::new(FailureKind::Cut, Arc::clone(&why));
-            arrivals.push(Arrival::Cut { node: self.node, failure });
+            events.push(NodeEvent::Disconnected { node: self.node, failure });
         }
         self.queue_support = QueueSupport::Unknown;
-        for (place, request) in std::mem::take(&mut self.waiting).into_iter().enumerate() {
+        for (place, request) in std::mem::take(&mut self.in_flight).into_iter().enumerate() {
             if matches!(request, InFlight::Subscription { .. }) {
                 continue;
             }
             let outcome = Err(Failure::new(kind, Arc::clone(&why)));
-            let stage = Stage::settled(place < self.given_up);
-            arrivals.push(Arrival::Answer(Answer { node: self.node, request, outcome, stage }));
+            let stage = Stage::settled(place < self.overdue);
+            events.push(NodeEvent::Outcome(RequestOutcome { node: self.node, request, outcome, stage }));
         }
-        self.given_up = 0;
+        self.overdue = 0;
         self.silent_since = None;
-        self.unwritten.clear();
-        self.must_flush = false;
-        self.unread.clear();
+        self.write_buf.clear();
+        self.needs_flush = false;
+        self.read_buf.clear();
         if matches!(self.state, ConnState::Up(_)) {
-            self.backoff.ended_after(now.since(self.opened));
+            self.backoff.ended_after(now.since(self.connected_at));
         }
         self.releases.pause();
         let retry_at = self.backoff.failed(now);
@@ -522,8 +522,8 @@ mod tests {
         };
         conn.queue_release(Box::new(release), at(0));
         conn.state = ConnState::Up(Box::new(tokio::io::duplex(64).0));
-        conn.opened = at(850);
-        assert!(!conn.is_at_rest(at(10), at(999)));
-        assert!(conn.is_at_rest(at(10), at(1_000)));
+        conn.connected_at = at(850);
+        assert!(!conn.has_no_pending_release(at(10), at(999)));
+        assert!(conn.has_no_pending_release(at(10), at(1_000)));
     }
 }

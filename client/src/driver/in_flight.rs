@@ -81,20 +81,20 @@ impl fmt::Debug for PendingRelease {
 
 /// What has come from a node, or to it.
 #[derive(Debug)]
-pub(super) enum Arrival {
+pub(super) enum NodeEvent {
     /// An answer, or the certainty that there is none.
-    Answer(Answer),
+    Outcome(RequestOutcome),
     /// A message to those who wait.
-    News { node: usize, message: Bytes },
+    Push { node: usize, message: Bytes },
     /// The connection has broken: the node has forgotten who waits.
-    Cut { node: usize, failure: Failure },
+    Disconnected { node: usize, failure: Failure },
     /// A node has refused the subscription to grants.
     SubscribeRefused,
 }
 
 /// What came of a request.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct RequestOutcome {
     pub(super) node: usize,
     pub(super) request: InFlight,
     pub(super) outcome: Result<Frame, Failure>,

@@ -1,7 +1,7 @@
 //! A session and those who wait for it.
 
 use super::in_flight::Stage;
-use super::message::{Acquired, EntryId, Extended, NotAcquired, Wait};
+use super::message::{Acquired, EntryId, Extended, NotAcquired, WaitPlan};
 use crate::hold::Hold;
 use crate::lease::Loss;
 use crate::settings::Settings;
@@ -27,7 +27,7 @@ pub(super) struct LockEntry {
     /// Released, or given away: only answers are still to come.
     pub(super) is_over: bool,
     /// Requests whose fate is not known, and not yet overdue.
-    awaited: usize,
+    in_flight: usize,
     /// Requests that a connection still has, overdue ones too.
     unanswered: usize,
     /// For how long the lock is counted on once it is held.
@@ -36,7 +36,7 @@ pub(super) struct LockEntry {
     next_ttl: Option<Duration>,
     /// The name of the call, if it may take long.
     pub(super) ticket: Option<u64>,
-    waits_in_line: bool,
+    is_queued: bool,
     /// When it can be woken again.
     pub(super) not_before: Moment,
     /// When it is going to be woken.
@@ -51,7 +51,7 @@ impl LockEntry {
         hold: Arc<Hold>,
         ttl: Duration,
         hint: Option<u64>,
-        line: Option<(QueueRequest, Wait, Moment)>,
+        line: Option<(QueueRequest, WaitPlan, Moment)>,
         now: Moment,
         answer: oneshot::Sender<Acquired>,
     ) -> Self {
@@ -68,10 +68,10 @@ impl LockEntry {
             on_extended: None,
             on_released: None,
             is_over: false,
-            awaited: 0,
+            in_flight: 0,
             unanswered: 0,
             ticket: None,
-            waits_in_line: line.is_some(),
+            is_queued: line.is_some(),
             not_before: now,
             planned: None,
             lease: settings.drift.lease(ttl),
@@ -80,13 +80,13 @@ impl LockEntry {
     }
 
     pub(super) fn sent(&mut self, requests: usize) {
-        self.awaited += requests;
+        self.in_flight += requests;
         self.unanswered += requests;
     }
 
     pub(super) fn settled(&mut self, stage: Stage) {
         if stage != Stage::SettledLate {
-            self.awaited = self.awaited.saturating_sub(1);
+            self.in_flight = self.in_flight.saturating_sub(1);
         }
         if stage != Stage::Overdue {
             self.unanswered = self.unanswered.saturating_sub(1);
@@ -99,8 +99,8 @@ impl LockEntry {
     }
 
     /// Whether a release is under way that can still be waited for.
-    pub(super) fn is_being_freed(&self) -> bool {
-        self.awaited > 0 && (self.is_over || self.on_acquired.is_some())
+    pub(super) fn is_releasing(&self) -> bool {
+        self.in_flight > 0 && (self.is_over || self.on_acquired.is_some())
     }
 
     /// Begins an extension. One that was under way before answers nobody any more.
@@ -153,13 +153,7 @@ impl LockEntry {
     }
 
     /// Tells those who wait what has happened; true if the lock is to be released because no caller wants it.
-    pub(super) fn carry_out(
-        &mut self,
-        event: Option<Event>,
-        has_sent: bool,
-        id: EntryId,
-        now: Moment,
-    ) -> bool {
+    pub(super) fn apply(&mut self, event: Option<Event>, has_sent: bool, id: EntryId, now: Moment) -> bool {
         // Any answer may move the end of a lock that is held, in either direction.
         if let (Some(_), Some(until)) = (self.state.fence(), self.state.valid_until()) {
             self.hold.lease.set_until(until, self.lease);
@@ -180,7 +174,7 @@ impl LockEntry {
                 self.state.claim(now);
             }
             Event::Failed(refusal) => {
-                self.refuse(refusal);
+                self.report_refusal(refusal);
                 return true;
             }
             Event::Extended => {
@@ -211,16 +205,16 @@ impl LockEntry {
     }
 
     /// Tells whoever wanted the lock that it is not had; false if nobody waits to hear that.
-    fn refuse(&mut self, refusal: Refusal) -> bool {
+    fn report_refusal(&mut self, refusal: Refusal) -> bool {
         let Some(answer) = self.on_acquired.take() else { return false };
         let ballot = self.state.ballot().clone();
-        let _ = answer.send(Err(NotAcquired { refusal, ballot, has_waited: self.waits_in_line }));
+        let _ = answer.send(Err(NotAcquired { refusal, ballot, has_waited: self.is_queued }));
         true
     }
 
     /// Ends an attempt that has no more time; true if it was not over before.
-    pub(super) fn give_up(&mut self) -> bool {
-        !self.is_over && self.refuse(Refusal::NoQuorum)
+    pub(super) fn time_out(&mut self) -> bool {
+        !self.is_over && self.report_refusal(Refusal::NoQuorum)
     }
 
     /// Whether the caller is gone. A cancelled call is given up as soon as anything comes in for it.

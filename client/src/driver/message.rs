@@ -21,11 +21,11 @@ pub(crate) struct EntryId {
 #[derive(Debug)]
 pub(crate) enum Message {
     /// Try once to take a lock. If nobody waits for the answer any more, it is given back.
-    Acquire { hold: Arc<Hold>, ttl: Duration, wait: Option<Wait>, answer: oneshot::Sender<Acquired> },
+    Acquire { hold: Arc<Hold>, ttl: Duration, wait: Option<WaitPlan>, answer: oneshot::Sender<Acquired> },
     /// Nobody waits any more for the lock that was asked for with this ticket.
     Cancel { ticket: u64 },
     /// The time allowed for it is up: to be answered at once, with what the nodes have said so far.
-    TimeUp { ticket: u64 },
+    DeadlinePassed { ticket: u64 },
     /// Extend a lock that is held.
     Extend { lock: EntryId, ttl: Duration, answer: oneshot::Sender<Extended> },
     /// Free a lock; the answer may be of no interest.
@@ -42,11 +42,11 @@ pub(crate) enum Message {
 
 /// A call that may take longer than one round of questions.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wait {
+pub(crate) struct WaitPlan {
     /// Names the call, and is its place in line.
     pub(crate) ticket: u64,
     /// Until when to wait in line for a lock that is held, if at all.
-    pub(crate) in_line_until: Option<Moment>,
+    pub(crate) queue_until: Option<Moment>,
     /// How often earlier attempts of the same call have given way.
     pub(crate) yields: u32,
 }

@@ -9,18 +9,18 @@ mod broadcast;
 mod conn;
 mod connecting;
 mod in_flight;
-mod lines;
 mod lock_entry;
 mod message;
 mod pending_releases;
 mod pool;
+mod queueing;
 mod releases;
 #[cfg(test)]
 mod tests;
-mod wakes;
+mod timers;
 
 pub(crate) use broadcast::{BroadcastCommand, NodeResponse, SecretArgs};
-pub(crate) use message::{Acquired, EntryId, Extended, Inbox, Message, NotAcquired, Wait};
+pub(crate) use message::{Acquired, EntryId, Extended, Inbox, Message, NotAcquired, WaitPlan};
 
 use crate::clock::Clock;
 use crate::queue_support::{NoQueue, QueueSupport};
@@ -29,7 +29,7 @@ use crate::wire;
 use broadcast::Broadcast;
 use bytes::BytesMut;
 use conn::sooner;
-use in_flight::{Answer, Arrival, InFlight, Stage};
+use in_flight::{InFlight, NodeEvent, RequestOutcome, Stage};
 use lock_entry::{LockEntry, reply_of};
 use pool::NodePool;
 use redlock_proto::fence_hint::FenceHints;
@@ -41,21 +41,21 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
+use timers::Timers;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Sleep;
-use wakes::Wakes;
 
 /// How many calls are taken in before the nodes are looked after again.
-const CALLS_AT_ONCE: usize = 256;
+const MAX_CALLS: usize = 256;
 
 /// How soon after it was woken a session can be woken again.
-const AT_ONCE: Duration = Duration::from_micros(50);
+const MIN_TIMER_PAUSE: Duration = Duration::from_micros(50);
 
 /// Up to so many callers at a time nobody is made to wait for company.
 const FEW_CALLERS: usize = 2;
 
 /// Somebody who wants to go.
-struct Closing {
+struct CloseWaiter {
     /// When it said so, and what the newest session was.
     asked: Moment,
     serial: u64,
@@ -68,14 +68,14 @@ pub(crate) struct Driver {
     clock: Clock,
     calls: mpsc::UnboundedReceiver<Message>,
     /// Whether anybody is left who could call.
-    is_wanted: bool,
-    taken: Vec<Message>,
+    has_callers: bool,
+    received: Vec<Message>,
     /// Calls that want to wait, made before it was known whether the nodes have lines.
-    unplaced: Vec<Message>,
+    undecided: Vec<Message>,
     pool: NodePool,
     locks: Slab<LockEntry>,
     broadcasts: Slab<(u64, Broadcast)>,
-    wakes: Wakes,
+    timers: Timers,
     /// The sessions of calls that may take long, by their tickets: those that wait in line, and others.
     by_ticket: HashMap<u64, EntryId>,
     /// Where the nodes send the news of what they give to those who wait.
@@ -83,16 +83,16 @@ pub(crate) struct Driver {
     /// Whether the reason for polling was reported.
     has_reported_polling: bool,
     /// Requests of sessions whose fate is not known, and not yet overdue.
-    awaited: usize,
+    in_flight: usize,
     serial: u64,
     hints: FenceHints,
-    arrivals: Vec<Arrival>,
+    events: Vec<NodeEvent>,
     scratch: BytesMut,
     timer: Pin<Box<Sleep>>,
     armed: Option<Moment>,
     /// Those who want to go.
-    closing: Vec<Closing>,
-    has_lingered: bool,
+    close_waiters: Vec<CloseWaiter>,
+    has_batched: bool,
 }
 
 /// Starts a driver on the current runtime.
@@ -111,58 +111,59 @@ impl Driver {
             pool: NodePool::new(&settings, &channel),
             settings,
             calls,
-            is_wanted: true,
-            taken: Vec::new(),
-            unplaced: Vec::new(),
+            has_callers: true,
+            received: Vec::new(),
+            undecided: Vec::new(),
             locks: Slab::new(),
             broadcasts: Slab::new(),
-            wakes: Wakes::default(),
+            timers: Timers::default(),
             by_ticket: HashMap::new(),
             channel,
             has_reported_polling: false,
-            awaited: 0,
+            in_flight: 0,
             serial: 0,
             hints: FenceHints::default(),
-            arrivals: Vec::new(),
+            events: Vec::new(),
             scratch: BytesMut::new(),
             timer: Box::pin(tokio::time::sleep(Duration::ZERO)),
             armed: None,
-            closing: Vec::new(),
-            has_lingered: false,
+            close_waiters: Vec::new(),
+            has_batched: false,
         }
     }
 
     /// Takes in what callers ask; true if there was anything.
-    fn take_calls(&mut self, cx: &mut Context<'_>, now: Moment) -> bool {
-        if !self.is_wanted {
+    fn receive_calls(&mut self, cx: &mut Context<'_>, now: Moment) -> bool {
+        if !self.has_callers {
             return false;
         }
-        let mut taken = std::mem::take(&mut self.taken);
-        if let Poll::Ready(0) = self.calls.poll_recv_many(cx, &mut taken, CALLS_AT_ONCE) {
-            self.is_wanted = false;
+        let mut received = std::mem::take(&mut self.received);
+        if let Poll::Ready(0) = self.calls.poll_recv_many(cx, &mut received, MAX_CALLS) {
+            self.has_callers = false;
         }
-        let any = !taken.is_empty();
-        for message in taken.drain(..) {
-            self.call(message, now);
+        let any = !received.is_empty();
+        for message in received.drain(..) {
+            self.handle_message(message, now);
         }
-        self.taken = taken;
+        self.received = received;
         any
     }
 
-    fn call(&mut self, message: Message, now: Moment) {
+    fn handle_message(&mut self, message: Message, now: Moment) {
         match message {
             Message::Acquire { hold, ttl, wait, answer } => {
-                let until = wait.and_then(|wait| wait.in_line_until);
+                let until = wait.and_then(|wait| wait.queue_until);
                 let support = until.map_or(QueueSupport::No(NoQueue::TurnedOff), |_| self.queue_support());
                 if support == QueueSupport::Unknown {
-                    self.unplaced.push(Message::Acquire { hold, ttl, wait, answer });
+                    self.undecided.push(Message::Acquire { hold, ttl, wait, answer });
                     return;
                 }
                 let hint = self.hints.for_next_acquire();
                 self.serial += 1;
                 let ticket = wait.map(|wait| wait.ticket);
                 let until = until.filter(|_| support == QueueSupport::Yes);
-                let line = wait.zip(until).map(|(wait, until)| (self.line(wait.ticket), wait, until));
+                let line =
+                    wait.zip(until).map(|(wait, until)| (self.queue_request(wait.ticket), wait, until));
                 let mut entry =
                     LockEntry::begin(&self.settings, self.serial, hold, ttl, hint, line, now, answer);
                 entry.ticket = ticket;
@@ -170,15 +171,15 @@ impl Driver {
                 if let Some(ticket) = ticket {
                     self.by_ticket.insert(ticket, id);
                 }
-                self.follow(id, now);
+                self.advance(id, now);
             }
             Message::Cancel { ticket } => {
-                self.unplaced.retain(|call| !is_named(call, ticket));
+                self.undecided.retain(|call| !is_named(call, ticket));
                 if let Some(lock) = self.by_ticket.get(&ticket).copied() {
-                    self.follow(lock, now);
+                    self.advance(lock, now);
                 }
             }
-            Message::TimeUp { ticket } => self.time_up(ticket, now),
+            Message::DeadlinePassed { ticket } => self.deadline_passed(ticket, now),
             Message::Extend { lock, ttl, answer } => {
                 let drift = self.settings.drift;
                 let Some(entry) = self.entry(lock) else { return };
@@ -195,27 +196,27 @@ impl Driver {
                 if let Some(entry) = self.entry(lock) {
                     entry.is_over = true;
                 }
-                self.forget_if_done(lock);
+                self.remove_if_done(lock);
             }
             Message::ReleaseUntracked { hold, ttl } => self.release_untracked(&hold, ttl, now),
             Message::Broadcast { command, to, answer } => self.broadcast(&command, to, answer, now),
             Message::Close { answer } => {
                 let (asked, serial) = (now, self.serial);
-                self.closing.push(Closing { asked, serial, answer: Some(answer) });
+                self.close_waiters.push(CloseWaiter { asked, serial, answer: Some(answer) });
             }
         }
     }
 
     /// Answers a call whose time is up, and frees what it may have got.
-    fn time_up(&mut self, ticket: u64, now: Moment) {
-        if let Some(place) = self.unplaced.iter().position(|call| is_named(call, ticket))
-            && let Message::Acquire { answer, .. } = self.unplaced.remove(place)
+    fn deadline_passed(&mut self, ticket: u64, now: Moment) {
+        if let Some(place) = self.undecided.iter().position(|call| is_named(call, ticket))
+            && let Message::Acquire { answer, .. } = self.undecided.remove(place)
         {
             let ballot = Ballot::new(self.settings.quorum);
             let _ = answer.send(Err(NotAcquired { refusal: Refusal::NoQuorum, ballot, has_waited: false }));
         }
         let Some(lock) = self.by_ticket.get(&ticket).copied() else { return };
-        if self.entry(lock).is_some_and(LockEntry::give_up) {
+        if self.entry(lock).is_some_and(LockEntry::time_out) {
             self.release(lock, now);
         }
     }
@@ -229,14 +230,14 @@ impl Driver {
         let Some(entry) = self.locks.get_mut(lock.index) else { return false };
         let Some(Transmit { request, to }) = entry.state.poll_transmit() else { return false };
         entry.sent(to.len());
-        self.awaited += to.len();
-        let (pool, arrivals, scratch) = (&mut self.pool, &mut self.arrivals, &mut self.scratch);
+        self.in_flight += to.len();
+        let (pool, events, scratch) = (&mut self.pool, &mut self.events, &mut self.scratch);
         let hold = &entry.hold;
         request.with_words(hold.keys.names(), hold.owner.as_bytes(), &self.settings.label, |words| {
             scratch.clear();
             wire::command(scratch, words);
             for node in to.iter() {
-                pool.submit(node, words, scratch, InFlight::Vote { lock, request }, now, arrivals);
+                pool.submit(node, words, scratch, InFlight::Vote { lock, request }, now, events);
             }
         });
         true
@@ -251,7 +252,7 @@ impl Driver {
             self.hints.saw_disagreement();
         }
         self.transmit(lock, now);
-        self.forget_if_done(lock);
+        self.remove_if_done(lock);
     }
 
     fn broadcast(
@@ -270,39 +271,39 @@ impl Driver {
         wire::command(&mut self.scratch, &words);
         for node in to.iter() {
             let request = InFlight::Broadcast { index, serial, sent: now };
-            self.pool.submit(node, &words, &self.scratch, request, now, &mut self.arrivals);
+            self.pool.submit(node, &words, &self.scratch, request, now, &mut self.events);
         }
     }
 
     /// Works off what has come of earlier requests; true if there was anything.
-    fn settle(&mut self, now: Moment) -> bool {
-        let any = !self.arrivals.is_empty();
+    fn handle_events(&mut self, now: Moment) -> bool {
+        let any = !self.events.is_empty();
         // What is settled may send more, and in memory that arrives at once.
-        while !self.arrivals.is_empty() {
-            let mut arrivals = std::mem::take(&mut self.arrivals);
-            for arrival in arrivals.drain(..) {
-                self.arrived(arrival, now);
+        while !self.events.is_empty() {
+            let mut events = std::mem::take(&mut self.events);
+            for event in events.drain(..) {
+                self.handle_event(event, now);
             }
-            if self.arrivals.is_empty() {
-                self.arrivals = arrivals;
+            if self.events.is_empty() {
+                self.events = events;
             }
         }
         any
     }
 
-    fn arrived(&mut self, arrival: Arrival, now: Moment) {
-        let Answer { node, request, outcome, stage } = match arrival {
-            Arrival::Answer(answer) => answer,
-            Arrival::News { node, message } => return self.heard(node, &message, now),
-            Arrival::Cut { node, failure } => return self.cut(node, &failure, now),
-            Arrival::SubscribeRefused => return self.leave_queues(now),
+    fn handle_event(&mut self, event: NodeEvent, now: Moment) {
+        let RequestOutcome { node, request, outcome, stage } = match event {
+            NodeEvent::Outcome(outcome) => outcome,
+            NodeEvent::Push { node, message } => return self.handle_push(node, &message, now),
+            NodeEvent::Disconnected { node, failure } => return self.handle_disconnect(node, &failure, now),
+            NodeEvent::SubscribeRefused => return self.leave_queues(now),
         };
         match request {
             InFlight::Vote { lock, request } => {
                 let Some(entry) = self.locks.get_mut(lock.index) else { return };
                 entry.settled(stage);
                 if stage != Stage::SettledLate {
-                    self.awaited = self.awaited.saturating_sub(1);
+                    self.in_flight = self.in_flight.saturating_sub(1);
                 }
                 if stage != Stage::Overdue && request.is_release() {
                     self.after_release(node, lock, &request, &outcome, now);
@@ -310,7 +311,7 @@ impl Driver {
                 let Some(entry) = self.locks.get_mut(lock.index) else { return };
                 let reply = reply_of(outcome, &request);
                 entry.state.handle_reply(node, &request, reply, now);
-                self.follow(lock, now);
+                self.advance(lock, now);
             }
             InFlight::Broadcast { index, serial, .. } => {
                 let Some((of, broadcast)) = self.broadcasts.get_mut(index) else { return };
@@ -324,34 +325,34 @@ impl Driver {
     }
 
     /// Carries out what a lock state asks for after an input or a command: sends, acts on the event, sets the timer.
-    fn follow(&mut self, lock: EntryId, now: Moment) {
+    fn advance(&mut self, lock: EntryId, now: Moment) {
         let has_sent = self.transmit(lock, now);
         let Some(entry) = self.locks.get_mut(lock.index) else { return };
         let event = entry.state.poll_event();
         if let Some(Event::Held { fence }) = event {
             self.hints.held(fence);
         }
-        if entry.carry_out(event, has_sent, lock, now) {
+        if entry.apply(event, has_sent, lock, now) {
             self.release(lock, now);
         } else {
             self.transmit(lock, now);
         }
-        self.plan_wake(lock);
-        self.forget_if_done(lock);
+        self.set_timer(lock);
+        self.remove_if_done(lock);
     }
 
     /// Makes sure that a session is woken when it wants to be.
-    fn plan_wake(&mut self, lock: EntryId) {
+    fn set_timer(&mut self, lock: EntryId) {
         let Some(entry) = self.entry(lock) else { return };
         let Some(at) = entry.state.poll_timeout() else { return };
         let at = at.later_of(entry.not_before);
         if entry.planned.is_none_or(|planned| at.nanoseconds() < planned.nanoseconds()) {
             entry.planned = Some(at);
-            self.wakes.plan(lock, at);
+            self.timers.plan(lock, at);
         }
     }
 
-    fn forget_if_done(&mut self, lock: EntryId) {
+    fn remove_if_done(&mut self, lock: EntryId) {
         let Some(entry) = self.entry(lock).filter(|entry| entry.is_done()) else { return };
         if let Some(ticket) = entry.ticket
             && self.by_ticket.get(&ticket) == Some(&lock)
@@ -363,8 +364,8 @@ impl Driver {
 
     /// Does what is due by now; true if there was anything.
     fn tick(&mut self, now: Moment) -> bool {
-        let mut woke_any = self.pool.tick(now, &mut self.arrivals);
-        while let Some((lock, planned)) = self.wakes.due(now) {
+        let mut woke_any = self.pool.tick(now, &mut self.events);
+        while let Some((lock, planned)) = self.timers.due(now) {
             // One that another plan has taken the place of is needless.
             let Some(entry) = self.entry(lock).filter(|entry| entry.planned == Some(planned)) else {
                 continue;
@@ -374,21 +375,21 @@ impl Driver {
                 woke_any = true;
                 entry.state.handle_timeout(now);
                 // Nobody is woken twice at one moment: a session that asks for that would keep everybody else waiting.
-                entry.not_before = now.plus(AT_ONCE);
-                self.follow(lock, now);
+                entry.not_before = now.plus(MIN_TIMER_PAUSE);
+                self.advance(lock, now);
             } else if let Some(at) = entry.state.poll_timeout() {
                 // Later than `not_before` or not: that may be reached by one clock, and this is by none.
                 entry.planned = Some(at);
-                self.wakes.plan(lock, at);
+                self.timers.plan(lock, at);
             }
         }
-        woke_any || !self.arrivals.is_empty()
+        woke_any || !self.events.is_empty()
     }
 
     /// Arms the timer for what is due next. It may go off too early, never too late: under load the next
     /// deadline moves all the time, and to move the timer with it would cost more than the rest.
-    fn arm(&mut self, cx: &mut Context<'_>, now: Moment) -> Poll<()> {
-        let Some(next) = sooner(sooner(self.wakes.next(), self.pool.wake_at(now)), self.let_go_at(now))
+    fn poll_timer(&mut self, cx: &mut Context<'_>, now: Moment) -> Poll<()> {
+        let Some(next) = sooner(sooner(self.timers.next(), self.pool.wake_at(now)), self.close_deadline(now))
         else {
             return Poll::Pending;
         };
@@ -404,40 +405,40 @@ impl Driver {
     }
 
     /// When the next of those who want to go has waited long enough for nodes that are away.
-    fn let_go_at(&self, now: Moment) -> Option<Moment> {
+    fn close_deadline(&self, now: Moment) -> Option<Moment> {
         let timeout = self.settings.node_timeout;
-        let waiting = self.closing.iter().map(|closing| closing.asked.plus(timeout));
+        let waiting = self.close_waiters.iter().map(|waiter| waiter.asked.plus(timeout));
         waiting.filter(|until| !now.has_reached(*until)).map(Some).fold(None, sooner)
     }
 
     /// Whether to let other tasks run before anything is written: with many callers about, more of them are
     /// just about to ask, and what they ask can share a write. One caller alone never waits.
-    fn lingers(&mut self) -> bool {
-        let callers = self.awaited / self.settings.quorum.nodes();
-        self.has_lingered = !self.has_lingered && callers > FEW_CALLERS;
-        self.has_lingered
+    fn batches_writes(&mut self) -> bool {
+        let callers = self.in_flight / self.settings.quorum.nodes();
+        self.has_batched = !self.has_batched && callers > FEW_CALLERS;
+        self.has_batched
     }
 
     /// Tells those who want to go that nothing is left to be freed; true if the driver itself can go.
     fn is_done(&mut self, now: Moment) -> bool {
-        if self.closing.is_empty() && self.is_wanted {
+        if self.close_waiters.is_empty() && self.has_callers {
             return false;
         }
-        let freed = self.locks.iter().filter(|(_, entry)| entry.is_being_freed());
+        let freed = self.locks.iter().filter(|(_, entry)| entry.is_releasing());
         let freed = freed.map(|(_, entry)| entry.serial);
         // Locks that no driver keeps are freed by asking, too.
         let asked = self.broadcasts.iter().map(|(_, (serial, _))| *serial);
         let oldest = freed.chain(asked).min().unwrap_or(u64::MAX);
         // Whoever wants to go waits for what was begun before, not for what others have begun since.
         let pool = &self.pool;
-        self.closing.retain_mut(|closing| {
-            let must_wait = oldest <= closing.serial || !pool.are_at_rest(closing.asked, now);
-            if !must_wait && let Some(answer) = closing.answer.take() {
+        self.close_waiters.retain_mut(|waiter| {
+            let must_wait = oldest <= waiter.serial || !pool.has_no_pending_release(waiter.asked, now);
+            if !must_wait && let Some(answer) = waiter.answer.take() {
                 let _ = answer.send(());
             }
             must_wait
         });
-        !self.is_wanted && oldest == u64::MAX && self.pool.are_at_rest(now, now)
+        !self.has_callers && oldest == u64::MAX && self.pool.has_no_pending_release(now, now)
     }
 }
 
@@ -448,26 +449,26 @@ impl Future for Driver {
         let this = self.get_mut();
         loop {
             let now = this.clock.now();
-            let mut busy = this.take_calls(cx, now);
-            if busy && this.lingers() {
+            let mut busy = this.receive_calls(cx, now);
+            if busy && this.batches_writes() {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
-            busy |= this.pool.poll(cx, now, &mut this.arrivals);
+            busy |= this.pool.poll(cx, now, &mut this.events);
             // What has arrived is judged by the time it was read at, not by that of the last look at the clock.
-            busy |= !this.arrivals.is_empty() && this.settle(this.clock.now());
+            busy |= !this.events.is_empty() && this.handle_events(this.clock.now());
             if busy {
                 continue;
             }
             // Only now, when everything that has come is read, can anything be called overdue.
-            if this.tick(now) | this.place(now) {
-                this.settle(now);
+            if this.tick(now) | this.start_undecided(now) {
+                this.handle_events(now);
                 continue;
             }
             if this.is_done(now) {
                 return Poll::Ready(());
             }
-            if this.arm(cx, now).is_pending() {
+            if this.poll_timer(cx, now).is_pending() {
                 return Poll::Pending;
             }
         }

@@ -2,7 +2,7 @@
 
 use super::conn::{ConnProgress, NodeConn, sooner};
 use super::connecting::Timeouts;
-use super::in_flight::{Answer, Arrival, InFlight, PendingRelease, Stage};
+use super::in_flight::{InFlight, NodeEvent, PendingRelease, RequestOutcome, Stage};
 use crate::memory::{Mailbox, Nodes, Silence};
 use crate::observe;
 use crate::queue_support::QueueSupport;
@@ -42,13 +42,17 @@ impl Memory {
         node: usize,
         words: &[&[u8]],
         request: &InFlight,
-        arrivals: &mut Vec<Arrival>,
+        events: &mut Vec<NodeEvent>,
     ) -> Option<Failure> {
         let silence = match self.nodes.execute(node, words, self.connection) {
             Ok(frame) => {
-                let answer =
-                    Answer { node, request: request.clone(), outcome: Ok(frame), stage: Stage::Settled };
-                arrivals.push(Arrival::Answer(answer));
+                let outcome = RequestOutcome {
+                    node,
+                    request: request.clone(),
+                    outcome: Ok(frame),
+                    stage: Stage::Settled,
+                };
+                events.push(NodeEvent::Outcome(outcome));
                 return None;
             }
             Err(silence) => silence,
@@ -65,14 +69,14 @@ impl Memory {
         }
     }
 
-    fn tick(&mut self, now: Moment, arrivals: &mut Vec<Arrival>) -> bool {
+    fn tick(&mut self, now: Moment, events: &mut Vec<NodeEvent>) -> bool {
         self.nodes.look_after_waiters();
         let node_timeout = self.node_timeout;
         let is_overdue =
             |(_, request): &mut (usize, InFlight)| now.has_reached(request.sent().plus(node_timeout));
         for (node, request) in self.unanswered.extract_if(.., is_overdue) {
             let outcome = Err(Failure::new(FailureKind::Silent, "it hangs"));
-            arrivals.push(Arrival::Answer(Answer { node, request, outcome, stage: Stage::Settled }));
+            events.push(NodeEvent::Outcome(RequestOutcome { node, request, outcome, stage: Stage::Settled }));
         }
         false
     }
@@ -116,18 +120,18 @@ impl NodePool {
         command: &[u8],
         request: InFlight,
         now: Moment,
-        arrivals: &mut Vec<Arrival>,
+        events: &mut Vec<NodeEvent>,
     ) {
         let refused = match self {
             Self::Remote { conns, .. } => match conns.get_mut(node) {
                 Some(conn) => conn.submit(command, request.clone(), now).err(),
                 None => None,
             },
-            Self::Memory(memory) => memory.submit(node, words, &request, arrivals),
+            Self::Memory(memory) => memory.submit(node, words, &request, events),
         };
         if let Some(failure) = refused {
-            let answer = Answer { node, request, outcome: Err(failure), stage: Stage::Settled };
-            arrivals.push(Arrival::Answer(answer));
+            let outcome = RequestOutcome { node, request, outcome: Err(failure), stage: Stage::Settled };
+            events.push(NodeEvent::Outcome(outcome));
         }
     }
 
@@ -141,20 +145,20 @@ impl NodePool {
     }
 
     /// Moves bytes as far as they go now; true if anything happened.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>, now: Moment, arrivals: &mut Vec<Arrival>) -> bool {
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>, now: Moment, events: &mut Vec<NodeEvent>) -> bool {
         let (conns, names, roster) = match self {
             Self::Remote { conns, names, roster } => (conns, names, roster),
             Self::Memory(memory) => {
                 let letters = memory.mailbox.take(cx).into_iter();
-                arrivals.extend(letters.map(|(node, message)| Arrival::News { node, message }));
-                return !arrivals.is_empty();
+                events.extend(letters.map(|(node, message)| NodeEvent::Push { node, message }));
+                return !events.is_empty();
             }
         };
         let mut happened = false;
         for node in 0..conns.len() {
             let Some(conn) = conns.get_mut(node) else { continue };
-            let progress = conn.poll(cx, now, arrivals);
-            if let Some(said) = conn.take_learned() {
+            let progress = conn.poll(cx, now, events);
+            if let Some(said) = conn.take_new_identity() {
                 roster.learn(node, &said);
             }
             match progress {
@@ -170,9 +174,9 @@ impl NodePool {
                     let twin = twin.and_then(|twin| names.get(twin));
                     let Some(conn) = conns.get_mut(node) else { continue };
                     match (roster.judge(node, &ready.identity.node), twin) {
-                        (Err(objection), _) => conn.refuse(&objection.to_string(), now, arrivals),
+                        (Err(objection), _) => conn.refuse(&objection.to_string(), now, events),
                         // Two names for one node would be two votes of one witness.
-                        (_, Some(twin)) => conn.refuse(&format!("the same node as {twin}"), now, arrivals),
+                        (_, Some(twin)) => conn.refuse(&format!("the same node as {twin}"), now, events),
                         (Ok(accepted), None) => {
                             if accepted == Accepted::Another {
                                 observe::node_replaced(names.get(node).map_or("", |name| name));
@@ -188,12 +192,12 @@ impl NodePool {
     }
 
     /// Reports what is overdue. True if there is something to be written now.
-    pub(super) fn tick(&mut self, now: Moment, arrivals: &mut Vec<Arrival>) -> bool {
+    pub(super) fn tick(&mut self, now: Moment, events: &mut Vec<NodeEvent>) -> bool {
         match self {
             Self::Remote { conns, .. } => {
-                conns.iter_mut().fold(false, |any, conn| conn.tick(now, arrivals) | any)
+                conns.iter_mut().fold(false, |any, conn| conn.tick(now, events) | any)
             }
-            Self::Memory(memory) => memory.tick(now, arrivals),
+            Self::Memory(memory) => memory.tick(now, events),
         }
     }
 
@@ -222,9 +226,9 @@ impl NodePool {
     }
 
     /// Whether no release is on its way that was owed at the moment `asked` and is worth waiting for.
-    pub(super) fn are_at_rest(&self, asked: Moment, now: Moment) -> bool {
+    pub(super) fn has_no_pending_release(&self, asked: Moment, now: Moment) -> bool {
         match self {
-            Self::Remote { conns, .. } => conns.iter().all(|conn| conn.is_at_rest(asked, now)),
+            Self::Remote { conns, .. } => conns.iter().all(|conn| conn.has_no_pending_release(asked, now)),
             Self::Memory(_) => true,
         }
     }

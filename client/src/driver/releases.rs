@@ -70,11 +70,11 @@ impl Driver {
     /// Sends a release that nobody waits for, now.
     fn send_release(&mut self, node: usize, mut release: Box<PendingRelease>, now: Moment) {
         release.sent = now;
-        let (pool, arrivals) = (&mut self.pool, &mut self.arrivals);
+        let (pool, events) = (&mut self.pool, &mut self.events);
         let (hold, request, command) = (Arc::clone(&release.hold), release.request, release.command.clone());
         let keys = hold.keys.names().get(release.keys.clone()).unwrap_or_default();
         request.with_words(keys, hold.owner.as_bytes(), &[], |words| {
-            pool.submit(node, words, &command, InFlight::Release(release), now, arrivals);
+            pool.submit(node, words, &command, InFlight::Release(release), now, events);
         });
     }
 

@@ -19,10 +19,10 @@ async fn in_line(now: Moment) -> (Driver, EntryId, oneshot::Receiver<Acquired>) 
     let (_, calls) = mpsc::unbounded_channel();
     let mut driver = Driver::new(Arc::clone(&settings), calls);
     let hold = Arc::new(Hold::new(locks.key(b"job").expect("a name"), TTL, &settings));
-    let wait = Some(Wait { ticket: 7, in_line_until: Some(now.plus(TTL)), yields: 0 });
+    let wait = Some(WaitPlan { ticket: 7, queue_until: Some(now.plus(TTL)), yields: 0 });
     let (answer, answered) = oneshot::channel();
-    driver.call(Message::Acquire { hold, ttl: TTL, wait, answer }, now);
-    driver.settle(now);
+    driver.handle_message(Message::Acquire { hold, ttl: TTL, wait, answer }, now);
+    driver.handle_events(now);
     let id = driver.by_ticket.get(&7).copied().expect("it waits");
     (driver, id, answered)
 }
@@ -35,13 +35,13 @@ async fn a_plan_that_comes_too_early_is_not_made_again_for_the_same_moment() {
     let entry = driver.entry(id).expect("it waits");
     let (first, second) = entry.state.poll_timeout().expect("it asks again some time").nanoseconds();
     let woken = Moment::new(first - 49_000, second - 59_000);
-    entry.not_before = woken.plus(AT_ONCE);
+    entry.not_before = woken.plus(MIN_TIMER_PAUSE);
     entry.planned = None;
-    driver.wakes = Wakes::default();
-    driver.plan_wake(id);
+    driver.timers = Timers::default();
+    driver.set_timer(id);
     // It ends: one clock is past the plan, none is at what the session wants.
     assert!(!driver.tick(Moment::new(first - 100, second - 8_900)));
-    let at = driver.wakes.next().expect("it is planned for later");
+    let at = driver.timers.next().expect("it is planned for later");
     assert_eq!(at.nanoseconds(), (first, second));
 }
 
@@ -50,7 +50,7 @@ async fn a_plan_that_comes_too_early_is_not_made_again_for_the_same_moment() {
 async fn only_a_message_that_is_signed_with_the_owner_is_a_grant() {
     let now = Moment::new(100_000_000_000, 50_000_000_000);
     let (mut driver, id, mut answered) = in_line(now).await;
-    let line = driver.line(7);
+    let line = driver.queue_request(7);
     let owner = driver.entry(id).expect("it waits").hold.owner;
     let stamped = Some(Stamped { stamp: line.stamp, waited_ms: 0, claim_ms: 60_000 });
     let grant = GrantMessage { ticket: 7, fence: 2, stamped, key: b"job" };
@@ -61,15 +61,15 @@ async fn only_a_message_that_is_signed_with_the_owner_is_a_grant() {
     changed[digit] = b'2';
     for forged in [unsigned, grant.sign(b"a guess"), grant.sign(b""), changed] {
         for node in 0..3 {
-            driver.heard(node, &forged, now);
-            driver.settle(now);
+            driver.handle_push(node, &forged, now);
+            driver.handle_events(now);
         }
         let entry = driver.entry(id).expect("it waits");
         assert_eq!((entry.state.ballot().granted(), entry.state.fence()), (0, None));
         assert!(answered.try_recv().is_err(), "{}", String::from_utf8_lossy(&forged));
     }
     for node in 0..2 {
-        driver.heard(node, &genuine, now);
+        driver.handle_push(node, &genuine, now);
     }
     assert!(matches!(answered.try_recv(), Ok(Ok(_))), "what the nodes have signed counts");
 }
@@ -81,14 +81,14 @@ async fn plans_that_are_replaced_do_not_pile_up() {
     for step in 0..3_000 {
         // Twice a second, the connection to a node breaks.
         if step % 50 == 0 {
-            driver.cut(0, &Failure::new(FailureKind::Cut, "cut"), at(step * 10));
+            driver.handle_disconnect(0, &Failure::new(FailureKind::Cut, "cut"), at(step * 10));
         }
         driver.tick(at(step * 10));
-        driver.settle(at(step * 10));
+        driver.handle_events(at(step * 10));
     }
     assert_eq!(driver.locks.len(), 1, "it still waits");
     let mut left = 0;
-    while driver.wakes.due(at(3_600_000)).is_some() {
+    while driver.timers.due(at(3_600_000)).is_some() {
         left += 1;
     }
     assert!(left < 10, "{left} plans for one lock");

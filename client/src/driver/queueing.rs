@@ -24,18 +24,18 @@ impl Driver {
     }
 
     /// Begins the calls for which it was not known how to wait, once it is; true if there were any.
-    pub(super) fn place(&mut self, now: Moment) -> bool {
-        if self.unplaced.is_empty() || self.queue_support() == QueueSupport::Unknown {
+    pub(super) fn start_undecided(&mut self, now: Moment) -> bool {
+        if self.undecided.is_empty() || self.queue_support() == QueueSupport::Unknown {
             return false;
         }
-        for message in std::mem::take(&mut self.unplaced) {
-            self.call(message, now);
+        for message in std::mem::take(&mut self.undecided) {
+            self.handle_message(message, now);
         }
         true
     }
 
     /// A place in line. Stamps of two sessions are never the same.
-    pub(super) fn line(&self, ticket: u64) -> QueueRequest {
+    pub(super) fn queue_request(&self, ticket: u64) -> QueueRequest {
         QueueRequest {
             ticket,
             stamp: self.serial << STAMP_BITS,
@@ -47,23 +47,23 @@ impl Driver {
 
     /// Takes in a message on the waiters' channel. Only a message that is signed with the owner of the session counts:
     /// every user with the right to publish can write there.
-    pub(super) fn heard(&mut self, node: usize, message: &[u8], now: Moment) {
+    pub(super) fn handle_push(&mut self, node: usize, message: &[u8], now: Moment) {
         let Some(message) = Unverified::parse(message) else { return };
         let Some(lock) = self.by_ticket.get(&message.ticket()).copied() else { return };
         let Some(entry) = self.entry(lock) else { return };
         let verified = message.verify(entry.hold.owner.as_bytes());
         let Some(grant) = verified.as_ref().and_then(grant_of) else { return };
         entry.state.handle_grant(node, grant, now);
-        self.follow(lock, now);
+        self.advance(lock, now);
     }
 
     /// A node has forgotten who waits.
-    pub(super) fn cut(&mut self, node: usize, failure: &Failure, now: Moment) {
+    pub(super) fn handle_disconnect(&mut self, node: usize, failure: &Failure, now: Moment) {
         let waiting: Vec<EntryId> = self.by_ticket.values().copied().collect();
         for lock in waiting {
             if let Some(entry) = self.entry(lock) {
                 entry.state.handle_disconnect(node, failure.clone(), now);
-                self.follow(lock, now);
+                self.advance(lock, now);
             }
         }
     }
@@ -78,7 +78,7 @@ impl Driver {
         for lock in waiting {
             if let Some(entry) = self.entry(lock) {
                 entry.state.stop_queueing(now);
-                self.follow(lock, now);
+                self.advance(lock, now);
             }
         }
     }

@@ -8,11 +8,11 @@ use std::collections::BinaryHeap;
 /// Planned wake-ups, soonest first. A plan that has become needless is found out when its time comes: to take
 /// it back would cost more.
 #[derive(Debug, Default)]
-pub(super) struct Wakes {
+pub(super) struct Timers {
     planned: BinaryHeap<Reverse<((u64, u64), EntryId)>>,
 }
 
-impl Wakes {
+impl Timers {
     /// Plans to wake a session.
     pub(super) fn plan(&mut self, lock: EntryId, at: Moment) {
         self.planned.push(Reverse((at.nanoseconds(), lock)));
