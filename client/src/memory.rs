@@ -28,26 +28,26 @@ pub struct Nodes {
 }
 
 struct Shared {
-    nodes: Vec<Mutex<Memory>>,
+    nodes: Vec<Mutex<MemoryHost>>,
     connections: AtomicU64,
     /// Where those listen who wait for locks, by their channels.
-    mailboxes: Mutex<HashMap<Vec<u8>, Weak<Mailbox>>>,
+    push_queues: Mutex<HashMap<Vec<u8>, Weak<PushQueue>>>,
     /// A paused clock belongs to one runtime: time starts with the first command inside it.
     start: OnceLock<Instant>,
 }
 
-struct Memory {
+struct MemoryHost {
     node: MemoryNode,
-    silence: Option<Silence>,
+    outage: Option<Outage>,
     /// Releases that wait until the node can be reached again, each with its connection.
-    owed: Vec<(Vec<Vec<u8>>, u64)>,
+    pending_releases: Vec<(Vec<Vec<u8>>, u64)>,
 }
 
 /// How a node does not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Silence {
+pub(crate) enum Outage {
     /// It cannot be reached, which shows at once.
-    CutOff,
+    Unreachable,
     /// It can be reached and says nothing.
     Hung,
 }
@@ -57,16 +57,16 @@ impl Nodes {
     #[must_use]
     pub fn new(count: usize) -> Self {
         let node = |place| {
-            Mutex::new(Memory {
+            Mutex::new(MemoryHost {
                 node: MemoryNode::new(&format!("memory-{place}")),
-                silence: None,
-                owed: Vec::new(),
+                outage: None,
+                pending_releases: Vec::new(),
             })
         };
         let nodes = (0..count).map(node).collect();
         let connections = AtomicU64::new(0);
-        let (mailboxes, start) = (Mutex::default(), OnceLock::new());
-        Self { shared: Arc::new(Shared { nodes, connections, mailboxes, start }) }
+        let (push_queues, start) = (Mutex::default(), OnceLock::new());
+        Self { shared: Arc::new(Shared { nodes, connections, push_queues, start }) }
     }
 
     /// How many there are.
@@ -89,7 +89,7 @@ impl Nodes {
     /// Cuts a node off, until [`Nodes::revive`]: whoever asks it learns at once that it is down. Its locks run on, as
     /// they do on a server that cannot be reached.
     pub fn silence(&self, node: usize) {
-        self.with(node, |memory| memory.silence = Some(Silence::CutOff));
+        self.with(node, |host| host.outage = Some(Outage::Unreachable));
     }
 
     /// Lets a node hang, until [`Nodes::revive`]: it answers nothing, and whoever asks it waits for as long as the
@@ -112,38 +112,38 @@ impl Nodes {
     /// # }
     /// ```
     pub fn hang(&self, node: usize) {
-        self.with(node, |memory| memory.silence = Some(Silence::Hung));
+        self.with(node, |host| host.outage = Some(Outage::Hung));
     }
 
     /// Makes a node answer again. Releases that it has missed reach it first, as they do over a new connection.
     pub fn revive(&self, node: usize) {
         let now = self.now();
-        self.with(node, |memory| {
-            memory.silence = None;
-            for (words, connection) in std::mem::take(&mut memory.owed) {
+        self.with(node, |host| {
+            host.outage = None;
+            for (words, connection) in std::mem::take(&mut host.pending_releases) {
                 let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
                 // What it says is of no interest: nobody waits for it.
-                let _ = memory.node.execute(&words, connection, now);
+                let _ = host.node.execute(&words, connection, now);
             }
         });
     }
 
     /// Keeps a release for when a node can be reached again.
-    pub(crate) fn owe(&self, node: usize, words: &[&[u8]], connection: u64) {
+    pub(crate) fn queue_release(&self, node: usize, words: &[&[u8]], connection: u64) {
         let words = words.iter().map(|word| word.to_vec()).collect();
-        self.with(node, |memory| memory.owed.push((words, connection)));
+        self.with(node, |host| host.pending_releases.push((words, connection)));
     }
 
     /// Deletes a key on a node, as an administrator's `DEL` does; true if there was one.
     pub fn delete(&self, node: usize, key: impl AsRef<[u8]>) -> bool {
-        self.with(node, |memory| memory.node.delete(key.as_ref())).unwrap_or(false)
+        self.with(node, |host| host.node.delete(key.as_ref())).unwrap_or(false)
     }
 
     /// Whether a node holds a lock on a key now.
     #[must_use]
     pub fn holds(&self, node: usize, key: impl AsRef<[u8]>) -> bool {
         let now = self.now();
-        self.with(node, |memory| memory.node.exists(key.as_ref(), now)).unwrap_or(false)
+        self.with(node, |host| host.node.exists(key.as_ref(), now)).unwrap_or(false)
     }
 
     /// A connection's number: a node tells the requests of two connections apart.
@@ -152,49 +152,49 @@ impl Nodes {
     }
 
     /// Runs a command on a node, if that answers.
-    pub(crate) fn execute(&self, node: usize, words: &[&[u8]], connection: u64) -> Result<Frame, Silence> {
+    pub(crate) fn execute(&self, node: usize, words: &[&[u8]], connection: u64) -> Result<Frame, Outage> {
         let now = self.now();
-        let said = self.with(node, |memory| match memory.silence {
-            None => Ok(frame(memory.node.execute(words, connection, now))),
-            Some(silence) => Err(silence),
+        let said = self.with(node, |host| match host.outage {
+            None => Ok(frame(host.node.execute(words, connection, now))),
+            Some(outage) => Err(outage),
         });
         self.deliver(node);
-        said.unwrap_or(Err(Silence::CutOff))
+        said.unwrap_or(Err(Outage::Unreachable))
     }
 
     /// Where the news of a channel is found.
-    pub(crate) fn listen(&self, channel: &[u8]) -> Arc<Mailbox> {
-        let mailbox = Arc::new(Mailbox::default());
-        let mut mailboxes = self.shared.mailboxes.lock().unwrap_or_else(PoisonError::into_inner);
-        mailboxes.retain(|_, mailbox| mailbox.strong_count() > 0);
-        mailboxes.insert(channel.to_vec(), Arc::downgrade(&mailbox));
-        mailbox
+    pub(crate) fn subscribe(&self, channel: &[u8]) -> Arc<PushQueue> {
+        let push_queue = Arc::new(PushQueue::default());
+        let mut push_queues = self.shared.push_queues.lock().unwrap_or_else(PoisonError::into_inner);
+        push_queues.retain(|_, push_queue| push_queue.strong_count() > 0);
+        push_queues.insert(channel.to_vec(), Arc::downgrade(&push_queue));
+        push_queue
     }
 
     /// Brings what a node has announced to those who listen, unless it is silent.
     fn deliver(&self, node: usize) {
-        let announce = |memory: &mut Memory| {
-            let announcements = memory.node.take_announcements();
-            if memory.silence.is_some() { Vec::new() } else { announcements }
+        let take = |host: &mut MemoryHost| {
+            let pushes = host.node.take_announcements();
+            if host.outage.is_some() { Vec::new() } else { pushes }
         };
-        let announcements = self.with(node, announce).unwrap_or_default();
-        if announcements.is_empty() {
+        let pushes = self.with(node, take).unwrap_or_default();
+        if pushes.is_empty() {
             return;
         }
-        let mailboxes = self.shared.mailboxes.lock().unwrap_or_else(PoisonError::into_inner);
-        for announcement in announcements {
-            if let Some(mailbox) = mailboxes.get(&announcement.channel).and_then(Weak::upgrade) {
-                mailbox.put(node, announcement.message.into());
+        let push_queues = self.shared.push_queues.lock().unwrap_or_else(PoisonError::into_inner);
+        for push in pushes {
+            if let Some(push_queue) = push_queues.get(&push.channel).and_then(Weak::upgrade) {
+                push_queue.put(node, push.message.into());
             }
         }
     }
 
     /// How long until a node has something to do for those who wait; `None` while nobody does.
-    pub(crate) fn next_attention(&self) -> Option<Duration> {
+    pub(crate) fn next_sweep(&self) -> Option<Duration> {
         let now = self.now();
         let next = |node| {
-            self.with(node, |memory| {
-                let node = memory.node.node();
+            self.with(node, |host| {
+                let node = host.node.node();
                 node.next_sweep().filter(|_| node.waiters() > 0)
             })?
         };
@@ -203,13 +203,13 @@ impl Nodes {
     }
 
     /// Lets locks run out, and hands them on to those who wait.
-    pub(crate) fn look_after_waiters(&self) {
+    pub(crate) fn sweep(&self) {
         let now = self.now();
         for node in 0..self.len() {
-            let waits = self.with(node, |memory| {
-                let waits = memory.node.node().waiters() > 0;
+            let waits = self.with(node, |host| {
+                let waits = host.node.node().waiters() > 0;
                 if waits {
-                    memory.node.sweep(now);
+                    host.node.sweep(now);
                 }
                 waits
             });
@@ -224,41 +224,41 @@ impl Nodes {
         Millis(Millis::START.0.saturating_add(u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX)))
     }
 
-    fn with<T>(&self, node: usize, run: impl FnOnce(&mut Memory) -> T) -> Option<T> {
-        let memory = self.shared.nodes.get(node)?;
+    fn with<T>(&self, node: usize, run: impl FnOnce(&mut MemoryHost) -> T) -> Option<T> {
+        let host = self.shared.nodes.get(node)?;
         // A panic in a user's test does not spoil the node: its state changes in whole steps.
-        let mut memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
-        Some(run(&mut memory))
+        let mut host = host.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(run(&mut host))
     }
 }
 
-/// Letters for one driver.
+/// Pushes for one driver.
 #[derive(Default)]
-pub(crate) struct Mailbox {
-    letters: Mutex<Letters>,
+pub(crate) struct PushQueue {
+    queued: Mutex<QueuedPushes>,
 }
 
 #[derive(Default)]
-struct Letters {
+struct QueuedPushes {
     /// Each with the node that it is from.
     unread: Vec<(usize, Bytes)>,
     reader: Option<Waker>,
 }
 
-impl Mailbox {
+impl PushQueue {
     fn put(&self, node: usize, message: Bytes) {
-        let mut letters = self.letters.lock().unwrap_or_else(PoisonError::into_inner);
-        letters.unread.push((node, message));
-        if let Some(reader) = letters.reader.take() {
+        let mut queued = self.queued.lock().unwrap_or_else(PoisonError::into_inner);
+        queued.unread.push((node, message));
+        if let Some(reader) = queued.reader.take() {
             reader.wake();
         }
     }
 
     /// Takes what has come, and asks to be woken when more does.
     pub(crate) fn take(&self, cx: &Context<'_>) -> Vec<(usize, Bytes)> {
-        let mut letters = self.letters.lock().unwrap_or_else(PoisonError::into_inner);
-        letters.reader = Some(cx.waker().clone());
-        std::mem::take(&mut letters.unread)
+        let mut queued = self.queued.lock().unwrap_or_else(PoisonError::into_inner);
+        queued.reader = Some(cx.waker().clone());
+        std::mem::take(&mut queued.unread)
     }
 }
 

@@ -3,7 +3,7 @@
 use super::conn::{ConnProgress, NodeConn, sooner};
 use super::connecting::Timeouts;
 use super::in_flight::{InFlight, NodeEvent, PendingRelease, RequestOutcome, Stage};
-use crate::memory::{Mailbox, Nodes, Silence};
+use crate::memory::{Nodes, Outage, PushQueue};
 use crate::observe;
 use crate::queue_support::QueueSupport;
 use crate::settings::{Places, Settings};
@@ -22,20 +22,20 @@ pub(super) enum NodePool {
         /// The nodes that were accepted. A conn's identity is cleared by a refusal; this is not.
         roster: Roster,
     },
-    Memory(Memory),
+    Memory(MemoryConn),
 }
 
 /// The way to nodes in memory.
-pub(super) struct Memory {
+pub(super) struct MemoryConn {
     nodes: Nodes,
     connection: u64,
-    mailbox: Arc<Mailbox>,
+    pushes: Arc<PushQueue>,
     node_timeout: Duration,
     /// What nodes were asked that hang, each with its node.
     unanswered: Vec<(usize, InFlight)>,
 }
 
-impl Memory {
+impl MemoryConn {
     /// Asks a node. Why it could not be, if that shows at once.
     fn submit(
         &mut self,
@@ -44,7 +44,7 @@ impl Memory {
         request: &InFlight,
         events: &mut Vec<NodeEvent>,
     ) -> Option<Failure> {
-        let silence = match self.nodes.execute(node, words, self.connection) {
+        let outage = match self.nodes.execute(node, words, self.connection) {
             Ok(frame) => {
                 let outcome = RequestOutcome {
                     node,
@@ -55,14 +55,14 @@ impl Memory {
                 events.push(NodeEvent::Outcome(outcome));
                 return None;
             }
-            Err(silence) => silence,
+            Err(outage) => outage,
         };
         if request.is_release() {
-            self.nodes.owe(node, words, self.connection);
+            self.nodes.queue_release(node, words, self.connection);
         }
-        match silence {
-            Silence::CutOff => Some(Failure::new(FailureKind::Down, "silenced")),
-            Silence::Hung => {
+        match outage {
+            Outage::Unreachable => Some(Failure::new(FailureKind::Down, "silenced")),
+            Outage::Hung => {
                 self.unanswered.push((node, request.clone()));
                 None
             }
@@ -70,7 +70,7 @@ impl Memory {
     }
 
     fn tick(&mut self, now: Moment, events: &mut Vec<NodeEvent>) -> bool {
-        self.nodes.look_after_waiters();
+        self.nodes.sweep();
         let node_timeout = self.node_timeout;
         let is_overdue =
             |(_, request): &mut (usize, InFlight)| now.has_reached(request.sent().plus(node_timeout));
@@ -83,7 +83,7 @@ impl Memory {
 
     fn wake_at(&self, now: Moment) -> Option<Moment> {
         let overdue = self.unanswered.iter().map(|(_, request)| Some(request.sent().plus(self.node_timeout)));
-        let attention = self.nodes.next_attention().map(|after| now.plus(after));
+        let attention = self.nodes.next_sweep().map(|after| now.plus(after));
         overdue.fold(attention, sooner)
     }
 }
@@ -94,10 +94,10 @@ impl NodePool {
         let timeouts =
             Timeouts { node_timeout: settings.node_timeout, connect_timeout: settings.connect_timeout };
         match &settings.places {
-            Places::Memory(nodes) => Self::Memory(Memory {
+            Places::Memory(nodes) => Self::Memory(MemoryConn {
                 nodes: nodes.clone(),
                 connection: nodes.connect(),
-                mailbox: nodes.listen(&channel),
+                pushes: nodes.subscribe(&channel),
                 node_timeout: settings.node_timeout,
                 unanswered: Vec::new(),
             }),
@@ -149,8 +149,8 @@ impl NodePool {
         let (conns, names, roster) = match self {
             Self::Remote { conns, names, roster } => (conns, names, roster),
             Self::Memory(memory) => {
-                let letters = memory.mailbox.take(cx).into_iter();
-                events.extend(letters.map(|(node, message)| NodeEvent::Push { node, message }));
+                let pushes = memory.pushes.take(cx).into_iter();
+                events.extend(pushes.map(|(node, message)| NodeEvent::Push { node, message }));
                 return !events.is_empty();
             }
         };
