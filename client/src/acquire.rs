@@ -7,7 +7,7 @@
 //! | one attempt: the driver asks the nodes, the caller waits | [`AcquireLoop::attempt`] |
 //! | a caller that stops waiting | [`PendingAcquire`], whose drop gives the lock back |
 
-use crate::driver::{Acquired, Inbox, Message, NotAcquired, WaitPlan};
+use crate::driver::{AcquireCall, Acquired, Inbox, Message, NotAcquired, WaitPlan};
 use crate::error::Evidence;
 use crate::guard::Guard;
 use crate::hold::Hold;
@@ -181,8 +181,8 @@ impl<'a> AcquireLoop<'a> {
         let inbox = shared.inbox()?;
         let (answer, acquired) = oneshot::channel();
         let (ttl, wait) = (self.ttl, self.wait);
-        let call = Message::Acquire { hold: Arc::clone(&hold), ttl, wait, answer };
-        inbox.send(call).map_err(|_| Error::NoRuntime)?;
+        let call = AcquireCall { hold: Arc::clone(&hold), ttl, wait, answer };
+        inbox.send(Message::Acquire(call)).map_err(|_| Error::NoRuntime)?;
         let mut pending = PendingAcquire {
             acquired,
             ticket: wait.map(|wait| wait.ticket),

@@ -1,10 +1,9 @@
 //! Letting a node vote.
 
 use crate::Error;
-use crate::driver::{BroadcastCommand, SecretArgs};
 use crate::manager::LockManager;
 use redlock_proto::admission::Terms;
-use redlock_proto::{Failure, FailureKind, NodeSet};
+use redlock_proto::{Failure, NodeSet};
 
 impl LockManager {
     /// Lets one node vote (`REDLOCK.ADMIT`): with fences above `terms.floor`, after a wait of `terms.wait_ms`
@@ -20,7 +19,7 @@ impl LockManager {
     ///
     /// # Errors
     /// [`Error::Invalid`] if there is no such node, and for want of a runtime. The inner result is the node's: of the
-    /// kind [`FailureKind::Rejected`] if it refused, and of another kind if its answer is not known.
+    /// kind [`FailureKind::Rejected`](crate::FailureKind::Rejected) if it refused, and of another kind if its answer is not known.
     pub async fn admit_node(
         &self,
         node: usize,
@@ -32,12 +31,8 @@ impl LockManager {
         }
         let words = ["REDLOCK.ADMIT", node_id, &terms.floor.to_string(), &terms.wait_ms.to_string()];
         let words = words.map(|word| word.as_bytes().to_vec()).to_vec();
-        let replies = self.send_to(BroadcastCommand::Secret(SecretArgs(words)), NodeSet::one(node)).await?;
-        let reply = replies.into_iter().next().ok_or(Error::NoRuntime)?.frame;
-        Ok(reply.and_then(|frame| match frame.error_message() {
-            Some(message) => Err(Failure::new(FailureKind::Rejected, message)),
-            None => Ok(()),
-        }))
+        let replies = self.send_to(words, NodeSet::one(node)).await?;
+        Ok(replies.into_iter().next().ok_or(Error::NoRuntime)?.frame.map(|_| ()))
     }
 }
 
@@ -45,6 +40,7 @@ impl LockManager {
 mod tests {
     use super::*;
     use crate::Query;
+    use redlock_proto::FailureKind;
     use std::time::Duration;
 
     #[tokio::test]

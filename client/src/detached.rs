@@ -1,7 +1,7 @@
 //! Locks that are held, and that no driver looks after: extended and freed by whoever knows their owner.
 
 use crate::Error;
-use crate::driver::{BroadcastCommand, Message, NodeResponse, SecretArgs};
+use crate::driver::{Message, NodeResponse};
 use crate::guard::Detached;
 use crate::keys::Keys;
 use crate::lease::Loss;
@@ -60,7 +60,7 @@ impl LockManager {
         let ttl = settings.check_ttl(ttl)?;
         let begun = settings.clock.now();
         let request = Request { ask: Ask::Extend, ttl, sent: begun };
-        let replies = self.broadcast(secret_command(&request, lock)).await?;
+        let replies = self.broadcast(command(&request, lock)).await?;
         let mut ballot = Ballot::new(settings.quorum);
         for (node, reply) in replies.into_iter().enumerate() {
             ballot.enter(node, vote(reply.frame));
@@ -92,7 +92,7 @@ impl LockManager {
         let floor = (lock.fence > 0).then_some(lock.fence);
         let ask = Ask::Release { floor };
         let request = Request { ask, ttl: Duration::ZERO, sent: settings.clock.now() };
-        let replies = self.broadcast(secret_command(&request, lock)).await?;
+        let replies = self.broadcast(command(&request, lock)).await?;
         let has_freed_nothing = |reply: &NodeResponse| matches!(reply.frame, Ok(Frame::Integer(0)));
         let partly: NodeSet = replies
             .iter()
@@ -105,9 +105,9 @@ impl LockManager {
             let inbox = self.shared().inbox()?;
             let mut answers = Vec::with_capacity(lock.keys.len());
             for key in &lock.keys {
-                let command = secret_command(&request, &Detached { keys: vec![key.clone()], ..lock.clone() });
+                let words = command(&request, &Detached { keys: vec![key.clone()], ..lock.clone() });
                 let (answer, answered) = oneshot::channel();
-                let _ = inbox.send(Message::Broadcast { command, to: partly, answer });
+                let _ = inbox.send(Message::Broadcast { words, to: partly, answer });
                 answers.push(answered);
             }
             for answered in answers {
@@ -128,9 +128,9 @@ impl LockManager {
     }
 }
 
-fn secret_command(request: &Request, lock: &Detached) -> BroadcastCommand {
-    let words = |words: &[&[u8]]| words.iter().map(|word| word.to_vec()).collect();
-    BroadcastCommand::Secret(SecretArgs(request.with_words(&lock.keys, lock.owner.as_bytes(), &[], words)))
+fn command(request: &Request, lock: &Detached) -> Vec<Vec<u8>> {
+    let copied = |words: &[&[u8]]| words.iter().map(|word| word.to_vec()).collect();
+    request.with_words(&lock.keys, lock.owner.as_bytes(), &[], copied)
 }
 
 /// What becomes of an extension.
@@ -156,14 +156,10 @@ fn judge(quorum: Quorum, ballot: &Ballot, fence: u64) -> Judgement {
 }
 
 fn number(reply: Result<Frame, Failure>) -> Result<Option<u64>, Failure> {
-    let frame = reply?;
-    if let Some(message) = frame.error_message() {
-        return Err(Failure::new(FailureKind::Rejected, message));
-    }
-    match frame {
+    match reply? {
         Frame::Nil => Ok(None),
         Frame::Integer(number) if number >= 0 => Ok(Some(number.unsigned_abs())),
-        _ => Err(Failure::new(FailureKind::Cut, "a reply of a kind that the command does not have")),
+        _ => Err(Failure::new(FailureKind::Cut, "the reply is neither a number nor nil")),
     }
 }
 

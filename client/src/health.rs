@@ -1,8 +1,9 @@
 //! How the nodes are.
 
 use crate::Error;
-use crate::driver::{BroadcastCommand, NodeResponse};
+use crate::driver::NodeResponse;
 use crate::manager::LockManager;
+use crate::query::Query;
 use crate::wire::Frame;
 use redlock_proto::{Failure, FailureKind, Quorum};
 use std::sync::Arc;
@@ -92,8 +93,7 @@ impl LockManager {
     /// # Errors
     /// Only for want of a runtime: nodes that do not answer are part of the report.
     pub async fn health(&self) -> Result<Health, Error> {
-        let command = BroadcastCommand::Node;
-        let replies = self.broadcast(command).await?;
+        let replies = self.broadcast(Query::node().into_words()).await?;
         let settings = &self.shared().settings;
         let named = settings.names.iter().zip(replies);
         let node = |(name, reply): (&Arc<str>, NodeResponse)| {
@@ -106,9 +106,6 @@ impl LockManager {
 
 fn state(reply: NodeResponse) -> Result<NodeState, Failure> {
     let frame = reply.frame?;
-    if let Some(message) = frame.error_message() {
-        return Err(Failure::new(FailureKind::Rejected, message));
-    }
     let number = |name| frame.field(name)?.as_integer().and_then(|number| u64::try_from(number).ok());
     let milliseconds = |name| number(name).map(Duration::from_millis);
     let text = |name| Some(frame.field(name).and_then(Frame::as_text)?.to_owned());

@@ -1,7 +1,7 @@
 //! Who holds a lock, as the nodes see it.
 
 use crate::Error;
-use crate::driver::{BroadcastCommand, NodeResponse};
+use crate::driver::NodeResponse;
 use crate::manager::LockManager;
 use crate::query::Query;
 use crate::wire::Frame;
@@ -67,12 +67,8 @@ impl LockManager {
     pub async fn inspect(&self, resource: impl AsRef<[u8]>) -> Result<Inspection, Error> {
         let keys = self.key(resource.as_ref())?;
         let key = keys.names().first().cloned().unwrap_or_default();
-        let locks: Vec<_> = self
-            .broadcast(BroadcastCommand::Inspect(key.clone()))
-            .await?
-            .into_iter()
-            .map(lock_info)
-            .collect();
+        let replies = self.broadcast(Query::inspect(key.clone()).into_words()).await?;
+        let locks: Vec<_> = replies.into_iter().map(lock_info).collect();
         let is_foreign = if locks.iter().any(|lock| matches!(lock, Ok(None))) {
             let types = self.ask(&Query::key_type(key)).await?;
             types
@@ -106,9 +102,6 @@ impl NodeInspection {
 
 fn lock_info(reply: NodeResponse) -> Result<Option<LockInfo>, Failure> {
     let frame = reply.frame?;
-    if let Some(message) = frame.error_message() {
-        return Err(Failure::new(FailureKind::Rejected, message));
-    }
     if matches!(frame, Frame::Nil) {
         return Ok(None);
     }

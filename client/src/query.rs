@@ -1,10 +1,10 @@
 //! Commands to the nodes that are not about one lock: for those who look after them.
 
 use crate::Error;
-use crate::driver::{BroadcastCommand, Message, NodeResponse};
+use crate::driver::{Message, NodeResponse};
 use crate::manager::LockManager;
 use crate::wire::Frame;
-use redlock_proto::{Failure, FailureKind, NodeSet};
+use redlock_proto::{Failure, NodeSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -97,8 +97,8 @@ impl Query {
         query
     }
 
-    pub(crate) fn words(&self) -> Vec<&[u8]> {
-        self.words.iter().map(Vec::as_slice).collect()
+    pub(crate) fn into_words(self) -> Vec<Vec<u8>> {
+        self.words
     }
 }
 
@@ -112,7 +112,7 @@ pub struct NodeReply {
     /// The node's address.
     pub node: Arc<str>,
     /// What it said, or why it did not. An error of the server, such as a missing right, is a failure of the kind
-    /// [`FailureKind::Rejected`].
+    /// [`FailureKind::Rejected`](crate::FailureKind::Rejected).
     pub response: Result<Response, Failure>,
     /// How long that took, connecting included if there was no connection.
     pub latency: Duration,
@@ -195,7 +195,7 @@ impl LockManager {
     /// # Errors
     /// Only for want of a runtime: nodes that do not answer are part of the report.
     pub async fn ask(&self, query: &Query) -> Result<Vec<NodeReply>, Error> {
-        let replies = self.broadcast(BroadcastCommand::Query(query.clone())).await?;
+        let replies = self.broadcast(query.words.clone()).await?;
         let named = self.shared().settings.names.iter().zip(replies);
         Ok(named.map(|(name, reply)| node_reply(name, reply)).collect())
     }
@@ -207,7 +207,7 @@ impl LockManager {
     pub async fn ask_node(&self, node: usize, query: &Query) -> Result<NodeReply, Error> {
         let name = self.shared().settings.names.get(node).map(Arc::clone);
         let name = name.ok_or_else(|| Error::invalid("there is no such node"))?;
-        let replies = self.send_to(BroadcastCommand::Query(query.clone()), NodeSet::one(node)).await?;
+        let replies = self.send_to(query.words.clone(), NodeSet::one(node)).await?;
         let reply = replies.into_iter().next().ok_or(Error::NoRuntime)?;
         Ok(node_reply(&name, reply))
     }
@@ -219,33 +219,26 @@ impl LockManager {
     }
 
     /// Asks all nodes something that is no vote.
-    pub(crate) async fn broadcast(&self, command: BroadcastCommand) -> Result<Vec<NodeResponse>, Error> {
-        self.send_to(command, NodeSet::first(self.shared().settings.quorum.nodes())).await
+    pub(crate) async fn broadcast(&self, words: Vec<Vec<u8>>) -> Result<Vec<NodeResponse>, Error> {
+        self.send_to(words, NodeSet::first(self.shared().settings.quorum.nodes())).await
     }
 
-    pub(crate) async fn send_to(
-        &self,
-        command: BroadcastCommand,
-        to: NodeSet,
-    ) -> Result<Vec<NodeResponse>, Error> {
-        self.shared().call(|answer| Message::Broadcast { command, to, answer }).await
+    pub(crate) async fn send_to(&self, words: Vec<Vec<u8>>, to: NodeSet) -> Result<Vec<NodeResponse>, Error> {
+        self.shared().call(|answer| Message::Broadcast { words, to, answer }).await
     }
 }
 
 fn node_reply(name: &Arc<str>, reply: NodeResponse) -> NodeReply {
-    let response = reply.frame.and_then(|frame| match frame.error_message() {
-        Some(message) => Err(Failure::new(FailureKind::Rejected, message)),
-        None => Ok(Response(frame)),
-    });
-    NodeReply { node: Arc::clone(name), response, latency: reply.latency }
+    NodeReply { node: Arc::clone(name), response: reply.frame.map(Response), latency: reply.latency }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use redlock_proto::FailureKind;
 
     fn spelled(query: &Query) -> String {
-        let words: Vec<_> = query.words().into_iter().map(String::from_utf8_lossy).collect();
+        let words: Vec<_> = query.words.iter().map(|word| String::from_utf8_lossy(word)).collect();
         words.join(" ")
     }
 

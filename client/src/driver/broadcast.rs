@@ -1,86 +1,78 @@
-//! Commands to every node that are no votes: what do you know of this key, how are you.
+//! Commands that go to several nodes and are not votes: inspection, health, queries, and releases and extensions of
+//! locks that no driver tracks.
 
-use crate::query::Query;
-use crate::wire::Frame;
-use redlock_proto::{Failure, Moment, NodeSet};
-use std::fmt;
+use super::Driver;
+use super::in_flight::InFlight;
+use super::message::EntryId;
+use crate::wire::{self, Frame};
+use redlock_proto::{Failure, FailureKind, Moment, NodeSet};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// What is asked.
-#[derive(Clone, Debug)]
-pub(crate) enum BroadcastCommand {
-    /// `REDLOCK.INSPECT key`.
-    Inspect(Box<[u8]>),
-    /// `REDLOCK.NODE`.
-    Node,
-    /// Another command that changes nothing.
-    Query(Query),
-    /// A command for the holder of a lock that no driver keeps. Its words carry an owner.
-    Secret(SecretArgs),
-}
-
-/// The words of `REDLOCK.EXTEND` or `REDLOCK.RELEASE`, which nobody shall read.
-#[derive(Clone)]
-pub(crate) struct SecretArgs(pub(crate) Vec<Vec<u8>>);
-
-impl fmt::Debug for SecretArgs {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("SecretArgs(secret)")
-    }
-}
-
-impl BroadcastCommand {
-    pub(super) fn words(&self) -> Vec<&[u8]> {
-        match self {
-            Self::Inspect(key) => vec![b"REDLOCK.INSPECT", key],
-            Self::Node => vec![b"REDLOCK.NODE"],
-            Self::Query(query) => query.words(),
-            Self::Secret(SecretArgs(words)) => words.iter().map(Vec::as_slice).collect(),
-        }
-    }
-}
-
-/// What one node said, and how long that took.
+/// The reply of one node.
 #[derive(Clone, Debug)]
 pub(crate) struct NodeResponse {
+    /// An error reply is a failure of the kind [`FailureKind::Rejected`].
     pub(crate) frame: Result<Frame, Failure>,
     pub(crate) latency: Duration,
 }
 
-/// A broadcast under way.
-#[derive(Debug)]
+/// A broadcast that some nodes have not replied to yet.
 pub(super) struct Broadcast {
+    pub(super) serial: u64,
     sent: Moment,
-    /// Who has not answered yet.
+    /// The nodes without a reply.
     unanswered: NodeSet,
+    /// The replies, by node.
     responses: Vec<Option<NodeResponse>>,
     answer: oneshot::Sender<Vec<NodeResponse>>,
 }
 
-impl Broadcast {
-    pub(super) fn new(
-        nodes: usize,
-        asked: NodeSet,
-        sent: Moment,
+impl Driver {
+    /// Sends a command, given by its words, to the nodes `to`. `answer` gets their replies in the order of the nodes.
+    pub(super) fn broadcast(
+        &mut self,
+        words: &[Vec<u8>],
+        to: NodeSet,
         answer: oneshot::Sender<Vec<NodeResponse>>,
-    ) -> Self {
-        Self { sent, unanswered: asked, responses: vec![None; nodes], answer }
-    }
-
-    /// Notes what a node said; true once all that were asked have. A second word of the same node changes
-    /// nothing.
-    pub(super) fn record(&mut self, node: usize, frame: Result<Frame, Failure>, now: Moment) -> bool {
-        if let Some(place @ None) = self.responses.get_mut(node) {
-            *place = Some(NodeResponse { frame, latency: now.since(self.sent) });
+        now: Moment,
+    ) {
+        self.serial += 1;
+        let serial = self.serial;
+        let responses = vec![None; self.settings.quorum.nodes()];
+        let index =
+            self.broadcasts.insert(Broadcast { serial, sent: now, unanswered: to, responses, answer });
+        let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+        self.scratch.clear();
+        wire::command(&mut self.scratch, &words);
+        for node in to.iter() {
+            let request = InFlight::Broadcast { broadcast: EntryId { index, serial }, sent: now };
+            self.pool.submit(node, &words, &self.scratch, request, now, &mut self.events);
         }
-        self.unanswered.remove(node);
-        self.unanswered.is_empty()
     }
 
-    /// Hands over what was said by those who were asked, in their order. Nobody may be there any more to hear
-    /// it.
-    pub(super) fn report(self) {
-        let _ = self.answer.send(self.responses.into_iter().flatten().collect());
+    /// Stores a node's reply; only the first reply of a node counts. Once all nodes have replied, answers the caller.
+    pub(super) fn handle_broadcast_reply(
+        &mut self,
+        node: usize,
+        id: EntryId,
+        outcome: Result<Frame, Failure>,
+        now: Moment,
+    ) {
+        let broadcast = self.broadcasts.get_mut(id.index).filter(|broadcast| broadcast.serial == id.serial);
+        let Some(broadcast) = broadcast else { return };
+        if let Some(response @ None) = broadcast.responses.get_mut(node) {
+            let frame = outcome.and_then(|frame| match frame.error_message() {
+                Some(message) => Err(Failure::new(FailureKind::Rejected, message)),
+                None => Ok(frame),
+            });
+            *response = Some(NodeResponse { frame, latency: now.since(broadcast.sent) });
+        }
+        broadcast.unanswered.remove(node);
+        if broadcast.unanswered.is_empty() {
+            let Broadcast { answer, responses, .. } = self.broadcasts.remove(id.index);
+            // The caller may have stopped waiting.
+            let _ = answer.send(responses.into_iter().flatten().collect());
+        }
     }
 }

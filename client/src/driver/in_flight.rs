@@ -1,29 +1,26 @@
-//! A request on its way to one node, and what came of it.
+//! A request that was sent to one node, and what the driver learns about it.
 
 use super::message::EntryId;
-use crate::hold::Hold;
+use super::pending_releases::PendingRelease;
 use crate::wire::Frame;
 use bytes::Bytes;
 use redlock_proto::{Failure, Moment, Request};
-use std::fmt;
-use std::ops::Range;
-use std::sync::Arc;
 
-/// A request that waits for its reply. Replies come in the order of the requests.
-#[derive(Clone, Debug)]
+/// A request without a reply. Replies come in the order of the requests.
+#[derive(Clone)]
 pub(super) enum InFlight {
-    /// Part of a session.
+    /// A request of a lock.
     Vote { lock: EntryId, request: Request },
-    /// A release that nobody waits for. Rare, and larger than the others.
+    /// A release that the driver repeats until the node has executed it. Boxed: it is rare and large.
     Release(Box<PendingRelease>),
-    /// Part of a broadcast.
-    Broadcast { index: usize, serial: u64, sent: Moment },
-    /// Asks for the news of grants.
+    /// A command that goes to several nodes and is not a vote.
+    Broadcast { broadcast: EntryId, sent: Moment },
+    /// `SUBSCRIBE` to the channel of grants.
     Subscription { sent: Moment },
 }
 
 impl InFlight {
-    /// When it was handed over to be sent.
+    /// When it was submitted.
     pub(super) fn sent(&self) -> Moment {
         match self {
             Self::Vote { request, .. } => request.sent,
@@ -32,7 +29,7 @@ impl InFlight {
         }
     }
 
-    /// Whether it must reach the node even if nobody can wait for the reply.
+    /// Whether it frees a lock. A release has to reach the node even if the node is silent.
     pub(super) fn is_release(&self) -> bool {
         match self {
             Self::Vote { request, .. } => request.is_release(),
@@ -42,73 +39,26 @@ impl InFlight {
     }
 }
 
-/// What a release is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ReleaseGoal {
-    /// To free the lock.
-    Release,
-    /// To free it, and then to bar a request for it that may still be on its way: a node bars late requests of an owner
-    /// whose release has freed nothing.
-    ReleaseThenTombstone,
-    /// To bar it; there is nothing left to free. If there was, a request has come before the bar: then it is set up
-    /// once more, so many times.
-    Tombstone { again: u8 },
-}
-
-/// A release that a node shall get when it can be reached again.
-#[derive(Clone)]
-pub(super) struct PendingRelease {
-    pub(super) goal: ReleaseGoal,
-    /// The lock, and which of its keys.
-    pub(super) hold: Arc<Hold>,
-    pub(super) keys: Range<usize>,
-    pub(super) request: Request,
-    pub(super) command: Bytes,
-    /// Since when it is owed.
-    pub(super) due: Moment,
-    /// When it was sent last.
-    pub(super) sent: Moment,
-    /// By then the lock has run out, and a release has nothing left to free.
-    pub(super) expires_at: Moment,
-}
-
-/// The command has the owner in it, which nobody shall read.
-impl fmt::Debug for PendingRelease {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PendingRelease").field("sent", &self.sent).finish_non_exhaustive()
-    }
-}
-
-/// What has come from a node, or to it.
-#[derive(Debug)]
+/// What happened at a node or on the connection to it.
 pub(super) enum NodeEvent {
-    /// An answer, or the certainty that there is none.
-    Outcome(RequestOutcome),
-    /// A message to those who wait.
+    /// The reply to a request, or why there is none.
+    Outcome { node: usize, request: InFlight, outcome: Result<Frame, Failure>, stage: Stage },
+    /// A message on the channel of grants, not verified yet.
     Push { node: usize, message: Bytes },
-    /// The connection has broken: the node has forgotten who waits.
+    /// The connection is lost. The node has removed this client from its wait queues.
     Disconnected { node: usize, failure: Failure },
     /// A node has refused the subscription to grants.
     SubscribeRefused,
 }
 
-/// What came of a request.
-#[derive(Debug)]
-pub(super) struct RequestOutcome {
-    pub(super) node: usize,
-    pub(super) request: InFlight,
-    pub(super) outcome: Result<Frame, Failure>,
-    pub(super) stage: Stage,
-}
-
-/// How far a request has come.
+/// How final the outcome of a request is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// It is overdue; a reply may still come.
+    /// The request is overdue. A second, final outcome follows.
     Overdue,
-    /// This is the end of it.
+    /// Final.
     Settled,
-    /// This is the end of it, and it was overdue.
+    /// Final, and the request was reported as overdue before.
     SettledLate,
 }
 

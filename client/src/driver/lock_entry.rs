@@ -1,7 +1,7 @@
-//! A session and those who wait for it.
+//! One lock that the driver tracks, and the callers that wait for it.
 
 use super::in_flight::Stage;
-use super::message::{Acquired, EntryId, Extended, NotAcquired, WaitPlan};
+use super::message::{AcquireCall, Acquired, EntryId, Extended, NotAcquired};
 use crate::hold::Hold;
 use crate::lease::Loss;
 use crate::settings::Settings;
@@ -16,74 +16,75 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// A lock that the driver looks after, from the attempt to the last answer.
+/// A lock that the driver tracks, from the first request to the last reply.
 pub(super) struct LockEntry {
     pub(super) serial: u64,
+    /// The protocol: which requests to send, and what their replies mean.
     pub(super) state: LockState,
     pub(super) hold: Arc<Hold>,
     on_acquired: Option<oneshot::Sender<Acquired>>,
     on_extended: Option<oneshot::Sender<Extended>>,
     pub(super) on_released: Option<oneshot::Sender<ReleaseProgress>>,
-    /// Released, or given away: only answers are still to come.
+    /// Released or detached: the entry stays only for outstanding replies.
     pub(super) is_over: bool,
-    /// Requests whose fate is not known, and not yet overdue.
+    /// Requests without an outcome, overdue ones excluded.
     in_flight: usize,
-    /// Requests that a connection still has, overdue ones too.
+    /// Requests without a final outcome, overdue ones included.
     unanswered: usize,
-    /// For how long the lock is counted on once it is held.
+    /// The validity that the last acquire or extension gives.
     lease: Duration,
-    /// The time to live of the extension that is under way.
+    /// The time to live of the extension in flight.
     next_ttl: Option<Duration>,
-    /// The name of the call, if it may take long.
     pub(super) ticket: Option<u64>,
     is_queued: bool,
-    /// When it can be woken again.
+    /// The earliest moment at which the timer may fire again.
     pub(super) not_before: Moment,
-    /// When it is going to be woken.
-    pub(super) planned: Option<Moment>,
+    /// When the timer fires; `None` if it is not set.
+    pub(super) timer: Option<Moment>,
 }
 
 impl LockEntry {
-    #[allow(clippy::too_many_arguments, reason = "one call's worth of words, nothing to group")]
-    pub(super) fn begin(
+    /// An attempt to acquire a lock, with a place in the nodes' wait queues until a moment if `queue` is set.
+    pub(super) fn new(
         settings: &Settings,
         serial: u64,
-        hold: Arc<Hold>,
-        ttl: Duration,
+        call: AcquireCall,
         hint: Option<u64>,
-        line: Option<(QueueRequest, WaitPlan, Moment)>,
+        queue: Option<(QueueRequest, Moment)>,
         now: Moment,
-        answer: oneshot::Sender<Acquired>,
     ) -> Self {
-        let state = LockState::new(settings.quorum, settings.drift, ttl, hint, now);
-        let state = match line {
-            Some((line, wait, until)) => state.with_queue(line, until).after_yields(wait.yields),
+        let state = LockState::new(settings.quorum, settings.drift, call.ttl, hint, now);
+        let yields = call.wait.map_or(0, |wait| wait.yields);
+        let state = match queue {
+            Some((request, until)) => state.with_queue(request, until).after_yields(yields),
             None => state,
         };
         Self {
             serial,
             state,
-            hold,
-            on_acquired: Some(answer),
+            ticket: call.ticket(),
+            hold: call.hold,
+            on_acquired: Some(call.answer),
             on_extended: None,
             on_released: None,
             is_over: false,
             in_flight: 0,
             unanswered: 0,
-            ticket: None,
-            is_queued: line.is_some(),
-            not_before: now,
-            planned: None,
-            lease: settings.drift.lease(ttl),
+            lease: settings.drift.lease(call.ttl),
             next_ttl: None,
+            is_queued: queue.is_some(),
+            not_before: now,
+            timer: None,
         }
     }
 
+    /// Counts requests that were sent.
     pub(super) fn sent(&mut self, requests: usize) {
         self.in_flight += requests;
         self.unanswered += requests;
     }
 
+    /// Counts the outcome of a request.
     pub(super) fn settled(&mut self, stage: Stage) {
         if stage != Stage::SettledLate {
             self.in_flight = self.in_flight.saturating_sub(1);
@@ -93,17 +94,17 @@ impl LockEntry {
         }
     }
 
-    /// Whether nobody needs it any more.
+    /// Whether the driver can drop the entry.
     pub(super) fn is_done(&self) -> bool {
         self.is_over && self.unanswered == 0
     }
 
-    /// Whether a release is under way that can still be waited for.
+    /// Whether a caller of close waits for this lock: for its release, or for an attempt that may end with one.
     pub(super) fn is_releasing(&self) -> bool {
         self.in_flight > 0 && (self.is_over || self.on_acquired.is_some())
     }
 
-    /// Begins an extension. One that was under way before answers nobody any more.
+    /// Starts an extension. It replaces an extension in flight, whose caller gets no answer.
     pub(super) fn extend(
         &mut self,
         ttl: Duration,
@@ -111,17 +112,12 @@ impl LockEntry {
         now: Moment,
         answer: oneshot::Sender<Extended>,
     ) {
-        let begun = self.state.extend(ttl, now);
-        if begun.is_ok() {
-            self.lease = drift.lease(ttl);
-            self.next_ttl = Some(ttl);
-        }
-        self.await_extension(begun, answer);
-    }
-
-    fn await_extension(&mut self, begun: Result<(), Over>, answer: oneshot::Sender<Extended>) {
-        match begun {
-            Ok(()) => self.on_extended = Some(answer),
+        match self.state.extend(ttl, now) {
+            Ok(()) => {
+                self.lease = drift.lease(ttl);
+                self.next_ttl = Some(ttl);
+                self.on_extended = Some(answer);
+            }
             Err(Over) => {
                 self.hold.lease.end(Loss::Expired);
                 let _ = answer.send(Extended::Over);
@@ -129,11 +125,12 @@ impl LockEntry {
         }
     }
 
+    /// Ends the lock. The state then asks for the releases.
     pub(super) fn release(&mut self, now: Moment) {
         self.is_over = true;
         self.hold.lease.end(Loss::Released);
         self.state.release(now);
-        // With no node to ask, or asked before, it may be settled at once.
+        // Settled at once if no node may hold the lock, or if an earlier release is settled.
         let _ = self.state.poll_event();
         if self.state.release_progress().is_some_and(ReleaseProgress::is_settled) {
             self.report_release();
@@ -152,27 +149,15 @@ impl LockEntry {
         }
     }
 
-    /// Tells those who wait what has happened; true if the lock is to be released because no caller wants it.
+    /// Reports an event to the callers; true if the driver has to release the lock.
     pub(super) fn apply(&mut self, event: Option<Event>, has_sent: bool, id: EntryId, now: Moment) -> bool {
-        // Any answer may move the end of a lock that is held, in either direction.
+        // Any reply may shorten or lengthen the validity of a held lock.
         if let (Some(_), Some(until)) = (self.state.fence(), self.state.valid_until()) {
             self.hold.lease.set_until(until, self.lease);
         }
         let Some(event) = event else { return !has_sent && self.is_cancelled() };
         match event {
-            Event::Held { fence } => {
-                self.hold.granted(fence);
-                self.hold.granted_by(self.state.ballot().nodes(|vote| vote.fence().is_some()));
-                if self.state.was_refused() {
-                    self.hold.refused();
-                }
-                let answer = self.on_acquired.take();
-                // Nobody there to take it: a cancelled call leaves no lock behind.
-                if answer.is_none_or(|answer| answer.send(Ok(id)).is_err()) {
-                    return true;
-                }
-                self.state.claim(now);
-            }
+            Event::Held { fence } => return !self.report_held(fence, id, now),
             Event::Failed(refusal) => {
                 self.report_refusal(refusal);
                 return true;
@@ -181,7 +166,7 @@ impl LockEntry {
                 if let Some(fence) = self.state.fence() {
                     self.hold.granted(fence);
                 }
-                // Here and not where the answer is awaited: that future may be gone, and the extension counts.
+                // Set here and not by the caller: the extension counts even if the caller has stopped waiting.
                 if let Some(ttl) = self.next_ttl.take() {
                     self.hold.set_ttl(ttl, self.lease);
                 }
@@ -193,7 +178,7 @@ impl LockEntry {
                 self.report_extension(Extended::No(ballot));
             }
             Event::Lost(ballot) => {
-                // Unless its time was up before, it is the nodes that have let go of it.
+                // Records `Expired` first if the validity has ended; otherwise the nodes have lost the lock.
                 let _ = self.hold.lease.remaining();
                 self.hold.lease.end(Loss::Gone);
                 self.hold.remember(Some(ballot));
@@ -204,7 +189,21 @@ impl LockEntry {
         false
     }
 
-    /// Tells whoever wanted the lock that it is not had; false if nobody waits to hear that.
+    /// Hands the lock to the caller; false if the caller has stopped waiting.
+    fn report_held(&mut self, fence: u64, id: EntryId, now: Moment) -> bool {
+        self.hold.granted(fence);
+        self.hold.granted_by(self.state.ballot().nodes(|vote| vote.fence().is_some()));
+        if self.state.was_refused() {
+            self.hold.refused();
+        }
+        let is_taken = self.on_acquired.take().is_some_and(|answer| answer.send(Ok(id)).is_ok());
+        if is_taken {
+            self.state.claim(now);
+        }
+        is_taken
+    }
+
+    /// Tells the caller that the attempt has failed; false if the caller has been answered before.
     fn report_refusal(&mut self, refusal: Refusal) -> bool {
         let Some(answer) = self.on_acquired.take() else { return false };
         let ballot = self.state.ballot().clone();
@@ -212,18 +211,18 @@ impl LockEntry {
         true
     }
 
-    /// Ends an attempt that has no more time; true if it was not over before.
+    /// Fails an attempt whose deadline has passed; false if the attempt had ended before.
     pub(super) fn time_out(&mut self) -> bool {
         !self.is_over && self.report_refusal(Refusal::NoQuorum)
     }
 
-    /// Whether the caller is gone. A cancelled call is given up as soon as anything comes in for it.
+    /// Whether the caller has stopped waiting for the attempt.
     fn is_cancelled(&self) -> bool {
         !self.is_over && self.on_acquired.as_ref().is_some_and(oneshot::Sender::is_closed)
     }
 }
 
-/// What a node's reply means to a session.
+/// The meaning of a node's reply to a request of a lock.
 pub(super) fn reply_of(outcome: Result<Frame, Failure>, request: &Request) -> Reply {
     let frame = match outcome {
         Ok(frame) => frame,
@@ -248,26 +247,26 @@ pub(super) fn reply_of(outcome: Result<Frame, Failure>, request: &Request) -> Re
     }
 }
 
-/// A place in line: what is left to the holder, the position, the holder's ticket.
+/// A position in the wait queue: the holder's time left, the position, the holder's ticket.
 fn queued(parts: &[Frame]) -> Reply {
     let number = |part: &Frame| part.as_integer().and_then(|number| u64::try_from(number).ok());
     match parts {
         [_, position, ticket] => match (number(position), number(ticket)) {
             (Some(position), Some(ticket)) => Reply::Queued { position, ticket },
-            _ => garbled("a place in line that is none"),
+            _ => garbled("the position in the wait queue is not a number"),
         },
-        _ => garbled("a place in line that is none"),
+        _ => garbled("the reply to WAIT does not have 3 elements"),
     }
 }
 
-/// What a verified message says of the grant; `None` if it says nothing of times.
+/// The grant in a verified message; `None` if the message has no stamp.
 pub(super) fn grant_of(message: &GrantMessage<'_>) -> Option<Grant> {
     let Stamped { stamp, waited_ms, claim_ms } = message.stamped?;
     let (waited, claim) = (Duration::from_millis(waited_ms), Duration::from_millis(claim_ms));
     Some(Grant { fence: message.fence, stamp, waited, claim })
 }
 
-/// A reply that makes no sense says nothing about what the node did.
+/// A malformed reply: the client cannot know what the node did.
 fn garbled(why: &str) -> Reply {
     Reply::Failed(Failure::new(FailureKind::Cut, why))
 }
@@ -276,12 +275,12 @@ fn rejected(why: &str) -> Reply {
     Reply::Failed(Failure::new(FailureKind::Rejected, why))
 }
 
-/// Whether the lock is held, and the line for it full: refused, as whoever does not wait is.
+/// Whether the lock is held and its wait queue is full: the node refuses, as it refuses a client that does not queue.
 fn is_line_full(complaint: &str, request: &Request) -> bool {
     matches!(request.ask, Ask::Wait { .. }) && complaint.starts_with("REDLOCKWAITERS ")
 }
 
-/// How long a node waits, if that is what it complains of: `REDLOCKQUARANTINE … <ms left>`.
+/// The time left in the error of a node in quarantine: `REDLOCKQUARANTINE … <ms left>`.
 fn quarantine(complaint: &str) -> Option<Duration> {
     complaint.strip_prefix("REDLOCKQUARANTINE")?;
     let left = complaint.rsplit(|c: char| !c.is_ascii_digit()).find(|word| !word.is_empty())?;

@@ -1,15 +1,40 @@
-//! The one loop that talks to the nodes.
+//! The driver: the one task of a manager that talks to the nodes.
 //!
-//! All calls of a manager come in here and all replies too. One task for everything, because then the
-//! commands of concurrent callers to one node share a write, their replies share a read, and a decision needs
-//! no lock: it is made where the last vote arrives. The loop decides nothing itself; sessions do
-//! ([`redlock_proto::LockState`]).
+//! All calls of a manager come in here, and all replies too. Because there is one task, commands of concurrent callers
+//! to one node share a write, their replies share a read, and no state needs a mutex. The driver decides nothing about a
+//! lock itself: [`redlock_proto::LockState`] does.
+//!
+//! | to find | look in |
+//! |---|---|
+//! | the loop, and the order in which it does things | this file |
+//! | what callers can ask for | `message.rs` |
+//! | what the driver does for each message | `calls.rs` |
+//! | one lock: its state, its callers, the meaning of replies | `lock_entry.rs` |
+//! | sending what a lock asks for, votes, timers of locks | `locks.rs`, `timers.rs` |
+//! | wait queues and pushed grants | `queueing.rs` |
+//! | releases that fail, and what follows them | `releases.rs`, `pending_releases.rs` |
+//! | commands that are not votes | `broadcast.rs` |
+//! | the end of the driver, and callers of close | `close.rs` |
+//! | requests in flight, and the events that come of them | `in_flight.rs` |
+//! | all nodes; which node may vote | `pool.rs` |
+//! | one connection: states and timeouts; reading and writing | `conn.rs`, `conn/transfer.rs` |
+//! | connecting and backoff | `connecting.rs` |
+//! | nodes in memory | `memory_conn.rs` |
+//!
+//! The order of the loop: take calls; if many callers are active, let other tasks run once, so that their commands share
+//! the write; write and read; handle the events that the nodes caused. Repeat while any of this brings something new.
+//! Only then, when every reply that has come is handled, fire timers and report overdue requests, start calls that waited
+//! to know whether they can queue, answer callers of close, and sleep until a timer, bytes or a call.
 
 mod broadcast;
+mod calls;
+mod close;
 mod conn;
 mod connecting;
 mod in_flight;
 mod lock_entry;
+mod locks;
+mod memory_conn;
 mod message;
 mod pending_releases;
 mod pool;
@@ -19,21 +44,19 @@ mod releases;
 mod tests;
 mod timers;
 
-pub(crate) use broadcast::{BroadcastCommand, NodeResponse, SecretArgs};
-pub(crate) use message::{Acquired, EntryId, Extended, Inbox, Message, NotAcquired, WaitPlan};
+pub(crate) use broadcast::NodeResponse;
+pub(crate) use message::{AcquireCall, Acquired, EntryId, Extended, Inbox, Message, NotAcquired, WaitPlan};
 
 use crate::clock::Clock;
-use crate::queue_support::{NoQueue, QueueSupport};
 use crate::settings::Settings;
-use crate::wire;
 use broadcast::Broadcast;
 use bytes::BytesMut;
-use conn::sooner;
-use in_flight::{InFlight, NodeEvent, RequestOutcome, Stage};
-use lock_entry::{LockEntry, reply_of};
+use close::CloseWaiter;
+use in_flight::{InFlight, NodeEvent};
+use lock_entry::LockEntry;
 use pool::NodePool;
+use redlock_proto::Moment;
 use redlock_proto::fence_hint::FenceHints;
-use redlock_proto::{Ballot, Event, Moment, NodeSet, Refusal, Transmit};
 use slab::Slab;
 use std::collections::HashMap;
 use std::future::Future;
@@ -41,57 +64,50 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use timers::Timers;
-use tokio::sync::{mpsc, oneshot};
+use timers::{Timers, sooner};
+use tokio::sync::mpsc;
 use tokio::time::Sleep;
 
-/// How many calls are taken in before the nodes are looked after again.
+/// How many calls the loop takes before it polls the nodes again.
 const MAX_CALLS: usize = 256;
 
-/// How soon after it was woken a session can be woken again.
-const MIN_TIMER_PAUSE: Duration = Duration::from_micros(50);
-
-/// Up to so many callers at a time nobody is made to wait for company.
+/// Up to this many concurrent callers, the loop writes at once and does not wait for more commands.
 const FEW_CALLERS: usize = 2;
-
-/// Somebody who wants to go.
-struct CloseWaiter {
-    /// When it said so, and what the newest session was.
-    asked: Moment,
-    serial: u64,
-    answer: Option<oneshot::Sender<()>>,
-}
 
 /// The task that serves a manager.
 pub(crate) struct Driver {
     settings: Arc<Settings>,
     clock: Clock,
     calls: mpsc::UnboundedReceiver<Message>,
-    /// Whether anybody is left who could call.
+    /// Whether an [`Inbox`] still exists.
     has_callers: bool,
+    /// The buffer for calls, reused.
     received: Vec<Message>,
-    /// Calls that want to wait, made before it was known whether the nodes have lines.
-    undecided: Vec<Message>,
+    /// Calls that want to queue, made before it was known whether the nodes queue this client.
+    undecided: Vec<AcquireCall>,
     pool: NodePool,
     locks: Slab<LockEntry>,
-    broadcasts: Slab<(u64, Broadcast)>,
+    broadcasts: Slab<Broadcast>,
     timers: Timers,
-    /// The sessions of calls that may take long, by their tickets: those that wait in line, and others.
+    /// The locks of calls that wait, by their tickets.
     by_ticket: HashMap<u64, EntryId>,
-    /// Where the nodes send the news of what they give to those who wait.
+    /// The channel on which the nodes push grants to this driver.
     channel: [u8; 16],
-    /// Whether the reason for polling was reported.
     has_reported_polling: bool,
-    /// Requests of sessions whose fate is not known, and not yet overdue.
+    /// Requests of locks without an outcome, overdue ones excluded.
     in_flight: usize,
+    /// The serial of the newest lock or broadcast.
     serial: u64,
     hints: FenceHints,
+    /// Events that are not handled yet.
     events: Vec<NodeEvent>,
+    /// The buffer in which commands are encoded, reused.
     scratch: BytesMut,
-    timer: Pin<Box<Sleep>>,
-    armed: Option<Moment>,
-    /// Those who want to go.
+    sleep: Pin<Box<Sleep>>,
+    /// When `sleep` ends; `None` if it is not set.
+    sleeps_until: Option<Moment>,
     close_waiters: Vec<CloseWaiter>,
+    /// Whether the last poll let other tasks run before it wrote.
     has_batched: bool,
 }
 
@@ -125,14 +141,14 @@ impl Driver {
             hints: FenceHints::default(),
             events: Vec::new(),
             scratch: BytesMut::new(),
-            timer: Box::pin(tokio::time::sleep(Duration::ZERO)),
-            armed: None,
+            sleep: Box::pin(tokio::time::sleep(Duration::ZERO)),
+            sleeps_until: None,
             close_waiters: Vec::new(),
             has_batched: false,
         }
     }
 
-    /// Takes in what callers ask; true if there was anything.
+    /// Takes calls; true if there were any.
     fn receive_calls(&mut self, cx: &mut Context<'_>, now: Moment) -> bool {
         if !self.has_callers {
             return false;
@@ -149,136 +165,18 @@ impl Driver {
         any
     }
 
-    fn handle_message(&mut self, message: Message, now: Moment) {
-        match message {
-            Message::Acquire { hold, ttl, wait, answer } => {
-                let until = wait.and_then(|wait| wait.queue_until);
-                let support = until.map_or(QueueSupport::No(NoQueue::TurnedOff), |_| self.queue_support());
-                if support == QueueSupport::Unknown {
-                    self.undecided.push(Message::Acquire { hold, ttl, wait, answer });
-                    return;
-                }
-                let hint = self.hints.for_next_acquire();
-                self.serial += 1;
-                let ticket = wait.map(|wait| wait.ticket);
-                let until = until.filter(|_| support == QueueSupport::Yes);
-                let line =
-                    wait.zip(until).map(|(wait, until)| (self.queue_request(wait.ticket), wait, until));
-                let mut entry =
-                    LockEntry::begin(&self.settings, self.serial, hold, ttl, hint, line, now, answer);
-                entry.ticket = ticket;
-                let id = EntryId { index: self.locks.insert(entry), serial: self.serial };
-                if let Some(ticket) = ticket {
-                    self.by_ticket.insert(ticket, id);
-                }
-                self.advance(id, now);
-            }
-            Message::Cancel { ticket } => {
-                self.undecided.retain(|call| !is_named(call, ticket));
-                if let Some(lock) = self.by_ticket.get(&ticket).copied() {
-                    self.advance(lock, now);
-                }
-            }
-            Message::DeadlinePassed { ticket } => self.deadline_passed(ticket, now),
-            Message::Extend { lock, ttl, answer } => {
-                let drift = self.settings.drift;
-                let Some(entry) = self.entry(lock) else { return };
-                entry.extend(ttl, drift, now, answer);
-                self.transmit(lock, now);
-            }
-            Message::Release { lock, answer } => {
-                if let Some(entry) = self.entry(lock) {
-                    entry.on_released = answer;
-                    self.release(lock, now);
-                }
-            }
-            Message::Detach { lock } => {
-                if let Some(entry) = self.entry(lock) {
-                    entry.is_over = true;
-                }
-                self.remove_if_done(lock);
-            }
-            Message::ReleaseUntracked { hold, ttl } => self.release_untracked(&hold, ttl, now),
-            Message::Broadcast { command, to, answer } => self.broadcast(&command, to, answer, now),
-            Message::Close { answer } => {
-                let (asked, serial) = (now, self.serial);
-                self.close_waiters.push(CloseWaiter { asked, serial, answer: Some(answer) });
-            }
-        }
+    /// Whether to let other tasks run before the loop writes: with many callers, more commands are about to come and can
+    /// share the write. A single caller never waits.
+    fn batches_writes(&mut self) -> bool {
+        let callers = self.in_flight / self.settings.quorum.nodes();
+        self.has_batched = !self.has_batched && callers > FEW_CALLERS;
+        self.has_batched
     }
 
-    /// Answers a call whose time is up, and frees what it may have got.
-    fn deadline_passed(&mut self, ticket: u64, now: Moment) {
-        if let Some(place) = self.undecided.iter().position(|call| is_named(call, ticket))
-            && let Message::Acquire { answer, .. } = self.undecided.remove(place)
-        {
-            let ballot = Ballot::new(self.settings.quorum);
-            let _ = answer.send(Err(NotAcquired { refusal: Refusal::NoQuorum, ballot, has_waited: false }));
-        }
-        let Some(lock) = self.by_ticket.get(&ticket).copied() else { return };
-        if self.entry(lock).is_some_and(LockEntry::time_out) {
-            self.release(lock, now);
-        }
-    }
-
-    fn entry(&mut self, id: EntryId) -> Option<&mut LockEntry> {
-        self.locks.get_mut(id.index).filter(|entry| entry.serial == id.serial)
-    }
-
-    /// Sends what a lock state asks for; true if it asked for anything.
-    fn transmit(&mut self, lock: EntryId, now: Moment) -> bool {
-        let Some(entry) = self.locks.get_mut(lock.index) else { return false };
-        let Some(Transmit { request, to }) = entry.state.poll_transmit() else { return false };
-        entry.sent(to.len());
-        self.in_flight += to.len();
-        let (pool, events, scratch) = (&mut self.pool, &mut self.events, &mut self.scratch);
-        let hold = &entry.hold;
-        request.with_words(hold.keys.names(), hold.owner.as_bytes(), &self.settings.label, |words| {
-            scratch.clear();
-            wire::command(scratch, words);
-            for node in to.iter() {
-                pool.submit(node, words, scratch, InFlight::Vote { lock, request }, now, events);
-            }
-        });
-        true
-    }
-
-    /// Ends a session: frees the lock wherever it may be held.
-    fn release(&mut self, lock: EntryId, now: Moment) {
-        let Some(entry) = self.entry(lock) else { return };
-        let disagreed = entry.state.ballot().disagrees();
-        entry.release(now);
-        if disagreed {
-            self.hints.saw_disagreement();
-        }
-        self.transmit(lock, now);
-        self.remove_if_done(lock);
-    }
-
-    fn broadcast(
-        &mut self,
-        command: &BroadcastCommand,
-        to: NodeSet,
-        answer: oneshot::Sender<Vec<NodeResponse>>,
-        now: Moment,
-    ) {
-        self.serial += 1;
-        let nodes = self.settings.quorum.nodes();
-        let serial = self.serial;
-        let index = self.broadcasts.insert((serial, Broadcast::new(nodes, to, now, answer)));
-        let words = command.words();
-        self.scratch.clear();
-        wire::command(&mut self.scratch, &words);
-        for node in to.iter() {
-            let request = InFlight::Broadcast { index, serial, sent: now };
-            self.pool.submit(node, &words, &self.scratch, request, now, &mut self.events);
-        }
-    }
-
-    /// Works off what has come of earlier requests; true if there was anything.
+    /// Handles all events; true if there were any.
     fn handle_events(&mut self, now: Moment) -> bool {
         let any = !self.events.is_empty();
-        // What is settled may send more, and in memory that arrives at once.
+        // An event may cause requests; nodes in memory reply to them at once.
         while !self.events.is_empty() {
             let mut events = std::mem::take(&mut self.events);
             for event in events.drain(..) {
@@ -292,153 +190,39 @@ impl Driver {
     }
 
     fn handle_event(&mut self, event: NodeEvent, now: Moment) {
-        let RequestOutcome { node, request, outcome, stage } = match event {
-            NodeEvent::Outcome(outcome) => outcome,
-            NodeEvent::Push { node, message } => return self.handle_push(node, &message, now),
-            NodeEvent::Disconnected { node, failure } => return self.handle_disconnect(node, &failure, now),
-            NodeEvent::SubscribeRefused => return self.leave_queues(now),
-        };
-        match request {
-            InFlight::Vote { lock, request } => {
-                let Some(entry) = self.locks.get_mut(lock.index) else { return };
-                entry.settled(stage);
-                if stage != Stage::SettledLate {
-                    self.in_flight = self.in_flight.saturating_sub(1);
+        match event {
+            NodeEvent::Outcome { node, request, outcome, stage } => match request {
+                InFlight::Vote { lock, request } => {
+                    self.handle_vote(node, lock, &request, outcome, stage, now);
                 }
-                if stage != Stage::Overdue && request.is_release() {
-                    self.after_release(node, lock, &request, &outcome, now);
+                InFlight::Broadcast { broadcast, .. } => {
+                    self.handle_broadcast_reply(node, broadcast, outcome, now);
                 }
-                let Some(entry) = self.locks.get_mut(lock.index) else { return };
-                let reply = reply_of(outcome, &request);
-                entry.state.handle_reply(node, &request, reply, now);
-                self.advance(lock, now);
-            }
-            InFlight::Broadcast { index, serial, .. } => {
-                let Some((of, broadcast)) = self.broadcasts.get_mut(index) else { return };
-                if *of == serial && broadcast.record(node, outcome, now) {
-                    self.broadcasts.remove(index).1.report();
+                InFlight::Release(release) => {
+                    self.after_pending_release(node, release, &outcome, stage, now);
                 }
-            }
-            InFlight::Release(release) => self.after_pending_release(node, release, &outcome, stage, now),
-            InFlight::Subscription { .. } => {}
+                InFlight::Subscription { .. } => {}
+            },
+            NodeEvent::Push { node, message } => self.handle_push(node, &message, now),
+            NodeEvent::Disconnected { node, failure } => self.handle_disconnect(node, &failure, now),
+            NodeEvent::SubscribeRefused => self.leave_queues(now),
         }
     }
 
-    /// Carries out what a lock state asks for after an input or a command: sends, acts on the event, sets the timer.
-    fn advance(&mut self, lock: EntryId, now: Moment) {
-        let has_sent = self.transmit(lock, now);
-        let Some(entry) = self.locks.get_mut(lock.index) else { return };
-        let event = entry.state.poll_event();
-        if let Some(Event::Held { fence }) = event {
-            self.hints.held(fence);
+    /// Sleeps until the next deadline; ready if it has passed. The sleep may end too early, never too late: under load the
+    /// next deadline moves all the time, and to move the sleep with it would cost more than the rest of the loop.
+    fn poll_sleep(&mut self, cx: &mut Context<'_>, now: Moment) -> Poll<()> {
+        let deadlines = [self.timers.next(), self.pool.wake_at(now), self.close_deadline(now)];
+        let Some(next) = deadlines.into_iter().fold(None, sooner) else { return Poll::Pending };
+        if self.sleeps_until.is_none_or(|until| next.nanoseconds() < until.nanoseconds()) {
+            self.sleep.as_mut().reset(tokio::time::Instant::now() + now.until(next));
+            self.sleeps_until = Some(next);
         }
-        if entry.apply(event, has_sent, lock, now) {
-            self.release(lock, now);
-        } else {
-            self.transmit(lock, now);
+        let ended = self.sleep.as_mut().poll(cx);
+        if ended.is_ready() {
+            self.sleeps_until = None;
         }
-        self.set_timer(lock);
-        self.remove_if_done(lock);
-    }
-
-    /// Makes sure that a session is woken when it wants to be.
-    fn set_timer(&mut self, lock: EntryId) {
-        let Some(entry) = self.entry(lock) else { return };
-        let Some(at) = entry.state.poll_timeout() else { return };
-        let at = at.later_of(entry.not_before);
-        if entry.planned.is_none_or(|planned| at.nanoseconds() < planned.nanoseconds()) {
-            entry.planned = Some(at);
-            self.timers.plan(lock, at);
-        }
-    }
-
-    fn remove_if_done(&mut self, lock: EntryId) {
-        let Some(entry) = self.entry(lock).filter(|entry| entry.is_done()) else { return };
-        if let Some(ticket) = entry.ticket
-            && self.by_ticket.get(&ticket) == Some(&lock)
-        {
-            self.by_ticket.remove(&ticket);
-        }
-        self.locks.remove(lock.index);
-    }
-
-    /// Does what is due by now; true if there was anything.
-    fn tick(&mut self, now: Moment) -> bool {
-        let mut woke_any = self.pool.tick(now, &mut self.events);
-        while let Some((lock, planned)) = self.timers.due(now) {
-            // One that another plan has taken the place of is needless.
-            let Some(entry) = self.entry(lock).filter(|entry| entry.planned == Some(planned)) else {
-                continue;
-            };
-            entry.planned = None;
-            if entry.state.poll_timeout().is_some_and(|at| now.has_reached(at)) {
-                woke_any = true;
-                entry.state.handle_timeout(now);
-                // Nobody is woken twice at one moment: a session that asks for that would keep everybody else waiting.
-                entry.not_before = now.plus(MIN_TIMER_PAUSE);
-                self.advance(lock, now);
-            } else if let Some(at) = entry.state.poll_timeout() {
-                // Later than `not_before` or not: that may be reached by one clock, and this is by none.
-                entry.planned = Some(at);
-                self.timers.plan(lock, at);
-            }
-        }
-        woke_any || !self.events.is_empty()
-    }
-
-    /// Arms the timer for what is due next. It may go off too early, never too late: under load the next
-    /// deadline moves all the time, and to move the timer with it would cost more than the rest.
-    fn poll_timer(&mut self, cx: &mut Context<'_>, now: Moment) -> Poll<()> {
-        let Some(next) = sooner(sooner(self.timers.next(), self.pool.wake_at(now)), self.close_deadline(now))
-        else {
-            return Poll::Pending;
-        };
-        if self.armed.is_none_or(|armed| next.nanoseconds() < armed.nanoseconds()) {
-            self.timer.as_mut().reset(tokio::time::Instant::now() + now.until(next));
-            self.armed = Some(next);
-        }
-        let fired = self.timer.as_mut().poll(cx);
-        if fired.is_ready() {
-            self.armed = None;
-        }
-        fired
-    }
-
-    /// When the next of those who want to go has waited long enough for nodes that are away.
-    fn close_deadline(&self, now: Moment) -> Option<Moment> {
-        let timeout = self.settings.node_timeout;
-        let waiting = self.close_waiters.iter().map(|waiter| waiter.asked.plus(timeout));
-        waiting.filter(|until| !now.has_reached(*until)).map(Some).fold(None, sooner)
-    }
-
-    /// Whether to let other tasks run before anything is written: with many callers about, more of them are
-    /// just about to ask, and what they ask can share a write. One caller alone never waits.
-    fn batches_writes(&mut self) -> bool {
-        let callers = self.in_flight / self.settings.quorum.nodes();
-        self.has_batched = !self.has_batched && callers > FEW_CALLERS;
-        self.has_batched
-    }
-
-    /// Tells those who want to go that nothing is left to be freed; true if the driver itself can go.
-    fn is_done(&mut self, now: Moment) -> bool {
-        if self.close_waiters.is_empty() && self.has_callers {
-            return false;
-        }
-        let freed = self.locks.iter().filter(|(_, entry)| entry.is_releasing());
-        let freed = freed.map(|(_, entry)| entry.serial);
-        // Locks that no driver keeps are freed by asking, too.
-        let asked = self.broadcasts.iter().map(|(_, (serial, _))| *serial);
-        let oldest = freed.chain(asked).min().unwrap_or(u64::MAX);
-        // Whoever wants to go waits for what was begun before, not for what others have begun since.
-        let pool = &self.pool;
-        self.close_waiters.retain_mut(|waiter| {
-            let must_wait = oldest <= waiter.serial || !pool.has_no_pending_release(waiter.asked, now);
-            if !must_wait && let Some(answer) = waiter.answer.take() {
-                let _ = answer.send(());
-            }
-            must_wait
-        });
-        !self.has_callers && oldest == u64::MAX && self.pool.has_no_pending_release(now, now)
+        ended
     }
 }
 
@@ -449,33 +233,28 @@ impl Future for Driver {
         let this = self.get_mut();
         loop {
             let now = this.clock.now();
-            let mut busy = this.receive_calls(cx, now);
-            if busy && this.batches_writes() {
+            let mut is_busy = this.receive_calls(cx, now);
+            if is_busy && this.batches_writes() {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
-            busy |= this.pool.poll(cx, now, &mut this.events);
-            // What has arrived is judged by the time it was read at, not by that of the last look at the clock.
-            busy |= !this.events.is_empty() && this.handle_events(this.clock.now());
-            if busy {
+            is_busy |= this.pool.poll(cx, now, &mut this.events);
+            // Replies count from the moment after they were read, not from `now`.
+            is_busy |= !this.events.is_empty() && this.handle_events(this.clock.now());
+            if is_busy {
                 continue;
             }
-            // Only now, when everything that has come is read, can anything be called overdue.
-            if this.tick(now) | this.start_undecided(now) {
+            // Every reply that has come is handled: a request without one may be overdue.
+            if this.fire_timers(now) | this.start_undecided(now) {
                 this.handle_events(now);
                 continue;
             }
             if this.is_done(now) {
                 return Poll::Ready(());
             }
-            if this.poll_timer(cx, now).is_pending() {
+            if this.poll_sleep(cx, now).is_pending() {
                 return Poll::Pending;
             }
         }
     }
-}
-
-/// Whether a call was made with this ticket.
-fn is_named(call: &Message, ticket: u64) -> bool {
-    matches!(call, Message::Acquire { wait: Some(wait), .. } if wait.ticket == ticket)
 }

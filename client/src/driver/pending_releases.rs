@@ -1,27 +1,88 @@
-//! What a node is owed: releases that it did not get, or could not do, until it can or they are pointless.
+//! Releases that a node has not executed yet. The driver repeats each until the node has, or the lock has expired.
 
-use super::in_flight::PendingRelease;
-use redlock_proto::Moment;
+use crate::hold::Hold;
+use crate::wire;
+use bytes::{Bytes, BytesMut};
+use redlock_proto::{Moment, Request};
 use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a node that could not do what it was asked is left alone before it is asked again to free a lock.
+/// The pause before the client repeats releases on a connection that is up.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
-/// How many releases are kept for a node that is away. The rest runs out by itself.
+/// How long after the time to live a release is kept: as long as a node keeps a tombstone.
+const KEEP_BEYOND_TTL: Duration = Duration::from_secs(10);
+/// How many releases are kept for one node. Beyond that, locks expire by their time to live.
 const MAX_PENDING: usize = 65_536;
 
-/// The releases that a node still has to get, oldest first.
+/// What a release has to achieve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ReleaseGoal {
+    /// Free the lock.
+    Release,
+    /// Free the lock, then leave a tombstone: a late acquire of the same owner may still be on its way. A node leaves a
+    /// tombstone when a release frees nothing.
+    ReleaseThenTombstone,
+    /// Leave a tombstone. If the release frees the lock instead, an acquire came first: the client sends the release
+    /// again, at most `again` times.
+    Tombstone { again: u8 },
+}
+
+/// A release that is repeated until the node has executed it.
+#[derive(Clone)]
+pub(super) struct PendingRelease {
+    pub(super) goal: ReleaseGoal,
+    pub(super) hold: Arc<Hold>,
+    /// The keys of `hold` to free, by position.
+    pub(super) keys: Range<usize>,
+    pub(super) request: Request,
+    /// The encoded command.
+    pub(super) command: Bytes,
+    pub(super) queued_at: Moment,
+    /// When it was sent last.
+    pub(super) sent: Moment,
+    /// By then the lock has expired on the node.
+    pub(super) expires_at: Moment,
+}
+
+impl PendingRelease {
+    /// A release of some keys of a lock. `scratch` is where the command is encoded.
+    pub(super) fn new(
+        goal: ReleaseGoal,
+        keys: Range<usize>,
+        hold: &Arc<Hold>,
+        request: &Request,
+        scratch: &mut BytesMut,
+    ) -> Box<Self> {
+        scratch.clear();
+        let names = hold.keys.names().get(keys.clone()).unwrap_or_default();
+        request.with_words(names, hold.owner.as_bytes(), &[], |words| wire::command(scratch, words));
+        Box::new(Self {
+            goal,
+            hold: Arc::clone(hold),
+            keys,
+            request: *request,
+            command: scratch.clone().freeze(),
+            queued_at: request.sent,
+            sent: request.sent,
+            expires_at: request.sent.plus(request.ttl.saturating_add(KEEP_BEYOND_TTL)),
+        })
+    }
+}
+
+/// The pending releases of one node, oldest first.
 #[derive(Default)]
 pub(super) struct PendingReleases {
     queue: VecDeque<Box<PendingRelease>>,
     /// How many of them, from the front, are to be sent as fast as the connection takes them.
     due: usize,
-    /// When all of them fall due over a connection that is up.
-    flush_at: Option<Moment>,
+    /// When all of them become due on a connection that is up.
+    pub(super) flush_at: Option<Moment>,
 }
 
 impl PendingReleases {
-    /// Keeps one more, if there is room.
+    /// Queues a release. If the queue is full, expired releases make room; otherwise this release is dropped.
     pub(super) fn add(&mut self, release: Box<PendingRelease>, now: Moment) {
         if self.queue.len() >= MAX_PENDING {
             self.queue.retain(|release| !now.has_reached(release.expires_at));
@@ -33,18 +94,18 @@ impl PendingReleases {
         }
     }
 
-    /// What is owed by now is to be sent. What is added later waits for the next time.
+    /// Makes all queued releases due. Releases that are queued later wait for the next call.
     pub(super) fn mark_due(&mut self) {
         self.flush_at = None;
         self.due = self.queue.len();
     }
 
-    /// Nothing can be sent for now: the connection is gone.
+    /// Makes no release due: the connection is lost.
     pub(super) fn pause(&mut self) {
         self.due = 0;
     }
 
-    /// The next that is to be sent now and is not pointless by now.
+    /// Takes the next due release that has not expired.
     pub(super) fn next(&mut self, now: Moment) -> Option<Box<PendingRelease>> {
         while self.due > 0 {
             self.due -= 1;
@@ -56,15 +117,11 @@ impl PendingReleases {
         None
     }
 
-    pub(super) fn flush_at(&self) -> Option<Moment> {
-        self.flush_at
-    }
-
     pub(super) fn iter(&self) -> impl Iterator<Item = &PendingRelease> {
         self.queue.iter().map(|release| &**release)
     }
 
-    /// The one that was added last.
+    /// The release that was queued last.
     pub(super) fn newest(&self) -> Option<&PendingRelease> {
         self.queue.back().map(|release| &**release)
     }

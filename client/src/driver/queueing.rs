@@ -1,6 +1,6 @@
-//! Those who wait in line: whether one can, and what the nodes say to those who do.
+//! The nodes' wait queues: whether a call can queue, and the grants that the nodes push.
 
-use super::lock_entry::grant_of;
+use super::lock_entry::{LockEntry, grant_of};
 use super::{Driver, EntryId};
 use crate::observe;
 use crate::queue_support::QueueSupport;
@@ -8,7 +8,7 @@ use redlock_core::proof::Unverified;
 use redlock_proto::{Failure, Moment, QueueRequest};
 use std::time::Duration;
 
-/// Every session has so many stamps of its own, as a power of two.
+/// Each lock has 2^20 stamps of its own.
 const STAMP_BITS: u32 = 20;
 
 impl Driver {
@@ -23,18 +23,7 @@ impl Driver {
         support
     }
 
-    /// Begins the calls for which it was not known how to wait, once it is; true if there were any.
-    pub(super) fn start_undecided(&mut self, now: Moment) -> bool {
-        if self.undecided.is_empty() || self.queue_support() == QueueSupport::Unknown {
-            return false;
-        }
-        for message in std::mem::take(&mut self.undecided) {
-            self.handle_message(message, now);
-        }
-        true
-    }
-
-    /// A place in line. Stamps of two sessions are never the same.
+    /// What the newest lock sends to queue on the nodes. Two locks never have the same stamp.
     pub(super) fn queue_request(&self, ticket: u64) -> QueueRequest {
         QueueRequest {
             ticket,
@@ -45,8 +34,8 @@ impl Driver {
         }
     }
 
-    /// Takes in a message on the waiters' channel. Only a message that is signed with the owner of the session counts:
-    /// every user with the right to publish can write there.
+    /// Handles a message on the channel of grants. Every user who may publish can write there: only a message that is
+    /// signed with the owner of the lock counts.
     pub(super) fn handle_push(&mut self, node: usize, message: &[u8], now: Moment) {
         let Some(message) = Unverified::parse(message) else { return };
         let Some(lock) = self.by_ticket.get(&message.ticket()).copied() else { return };
@@ -57,27 +46,23 @@ impl Driver {
         self.advance(lock, now);
     }
 
-    /// A node has forgotten who waits.
+    /// Tells the locks that may wait that a node has removed them from its wait queues.
     pub(super) fn handle_disconnect(&mut self, node: usize, failure: &Failure, now: Moment) {
-        let waiting: Vec<EntryId> = self.by_ticket.values().copied().collect();
-        for lock in waiting {
-            if let Some(entry) = self.entry(lock) {
-                entry.state.handle_disconnect(node, failure.clone(), now);
-                self.advance(lock, now);
-            }
+        self.for_each_waiting(now, |entry| entry.state.handle_disconnect(node, failure.clone(), now));
+    }
+
+    /// Leaves the wait queues of all nodes because one node does not queue this client. The callers poll instead.
+    pub(super) fn leave_queues(&mut self, now: Moment) {
+        if matches!(self.queue_support(), QueueSupport::No(_)) {
+            self.for_each_waiting(now, |entry| entry.state.stop_queueing(now));
         }
     }
 
-    /// A node does not queue this client. Calls that are queued on other nodes leave: their callers poll, as later
-    /// calls do.
-    pub(super) fn leave_queues(&mut self, now: Moment) {
-        if !matches!(self.queue_support(), QueueSupport::No(_)) {
-            return;
-        }
+    fn for_each_waiting(&mut self, now: Moment, input: impl Fn(&mut LockEntry)) {
         let waiting: Vec<EntryId> = self.by_ticket.values().copied().collect();
         for lock in waiting {
             if let Some(entry) = self.entry(lock) {
-                entry.state.stop_queueing(now);
+                input(entry);
                 self.advance(lock, now);
             }
         }

@@ -1,22 +1,17 @@
-//! Releases: that each does what it is for, whatever becomes of it on its way.
+//! Releases that failed, or that freed nothing: what the driver sends next.
 
 use super::Driver;
-use super::in_flight::{InFlight, PendingRelease, ReleaseGoal, Stage};
+use super::in_flight::{InFlight, Stage};
 use super::message::EntryId;
+use super::pending_releases::{PendingRelease, ReleaseGoal};
 use crate::hold::Hold;
 use crate::wire;
-use bytes::BytesMut;
 use redlock_proto::{Ask, Failure, Moment, Request};
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How much longer than its time to live a lock may linger on a node that we could not reach: as long as a
-/// node bars late requests.
-const KEEP_BEYOND_TTL: Duration = Duration::from_secs(10);
-
-/// How often a bar is set up anew that came too late: more requests than that are hardly on their way, and a node that
-/// always says that it has freed something is not to be believed.
+/// How many times the client repeats a release that should leave a tombstone and freed the lock instead. More late
+/// acquires than that are unlikely: a node that keeps freeing is wrong.
 const MAX_TOMBSTONES: u8 = 4;
 
 /// Whether a release has to be sent again: the node did not get it, or could not do it just then.
@@ -30,44 +25,20 @@ fn is_to_be_repeated(outcome: &Result<wire::Frame, Failure>) -> bool {
     }
 }
 
-/// A release of some keys of a lock, as a node shall get it when it is back.
-fn pending_release(
-    goal: ReleaseGoal,
-    keys: Range<usize>,
-    hold: &Arc<Hold>,
-    request: &Request,
-    scratch: &mut BytesMut,
-) -> Box<PendingRelease> {
-    scratch.clear();
-    let names = hold.keys.names().get(keys.clone()).unwrap_or_default();
-    request.with_words(names, hold.owner.as_bytes(), &[], |words| wire::command(scratch, words));
-    let expires_at = request.sent.plus(request.ttl.saturating_add(KEEP_BEYOND_TTL));
-    Box::new(PendingRelease {
-        goal,
-        hold: Arc::clone(hold),
-        keys,
-        request: *request,
-        command: scratch.clone().freeze(),
-        due: request.sent,
-        sent: request.sent,
-        expires_at,
-    })
-}
-
 impl Driver {
-    /// Frees a lock that this driver does not know.
+    /// Releases a lock that this driver does not track.
     pub(super) fn release_untracked(&mut self, hold: &Arc<Hold>, ttl: Duration, now: Moment) {
         let request = Request { ask: Ask::Release { floor: None }, ttl, sent: now };
+        // An acquire of the former driver may still be on its way.
+        let goal = ReleaseGoal::ReleaseThenTombstone;
         for node in 0..self.settings.quorum.nodes() {
             let all = 0..hold.keys.names().len();
-            // What the driver of this lock had asked for may still be on its way.
-            let release =
-                pending_release(ReleaseGoal::ReleaseThenTombstone, all, hold, &request, &mut self.scratch);
+            let release = PendingRelease::new(goal, all, hold, &request, &mut self.scratch);
             self.send_release(node, release, now);
         }
     }
 
-    /// Sends a release that nobody waits for, now.
+    /// Sends a release now, and repeats it until the node has executed it.
     fn send_release(&mut self, node: usize, mut release: Box<PendingRelease>, now: Moment) {
         release.sent = now;
         let (pool, events) = (&mut self.pool, &mut self.events);
@@ -78,7 +49,11 @@ impl Driver {
         });
     }
 
-    /// Makes sure that a release does what it is for, whatever the node has said to it.
+    /// Decides what follows a node's reply to the release of a lock:
+    ///
+    /// - The node did not execute it: the driver repeats it.
+    /// - It freed the lock, and a late acquire may still be on its way: another release leaves a tombstone.
+    /// - It freed nothing: if the lock has several keys, the driver releases each key on its own.
     pub(super) fn after_release(
         &mut self,
         node: usize,
@@ -99,18 +74,18 @@ impl Driver {
         let all = 0..hold.keys.names().len();
         if must_repeat {
             let goal = if is_in_doubt { ReleaseGoal::ReleaseThenTombstone } else { ReleaseGoal::Release };
-            let release = pending_release(goal, all, &hold, request, &mut self.scratch);
+            let release = PendingRelease::new(goal, all, &hold, request, &mut self.scratch);
             self.pool.queue_release(node, release, now);
         } else if must_tombstone {
             let goal = ReleaseGoal::Tombstone { again: MAX_TOMBSTONES };
-            let release = pending_release(goal, all, &hold, request, &mut self.scratch);
+            let release = PendingRelease::new(goal, all, &hold, request, &mut self.scratch);
             self.send_release(node, release, now);
         } else {
             self.release_keys_singly(node, &hold, request, now);
         }
     }
 
-    /// The same for a release that nobody waits for: it is owed until the node has done it.
+    /// The same for a pending release.
     pub(super) fn after_pending_release(
         &mut self,
         node: usize,
@@ -119,7 +94,6 @@ impl Driver {
         stage: Stage,
         now: Moment,
     ) {
-        // It is still on its way.
         if stage == Stage::Overdue {
             return;
         }
@@ -140,12 +114,12 @@ impl Driver {
         self.send_release(node, release, now);
     }
 
-    /// Frees the keys of a lock one by one: several are freed together or not at all, and one of them was gone.
+    /// Releases each key of a lock on its own. A node frees several keys together or not at all, and one was gone.
     fn release_keys_singly(&mut self, node: usize, hold: &Arc<Hold>, request: &Request, now: Moment) {
         let count = hold.keys.names().len();
         for key in (0..count).filter(|_| count > 1) {
             let release =
-                pending_release(ReleaseGoal::Release, key..key + 1, hold, request, &mut self.scratch);
+                PendingRelease::new(ReleaseGoal::Release, key..key + 1, hold, request, &mut self.scratch);
             self.send_release(node, release, now);
         }
     }

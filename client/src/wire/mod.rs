@@ -11,5 +11,5 @@ mod push;
 pub(crate) use decode::{ProtocolError, decode};
 pub(crate) use encode::command;
 pub(crate) use frame::Frame;
-pub(crate) use push::{Push, push};
+pub(crate) use push::Push;
 pub(crate) use redlock_proto::Decimal;

@@ -1,25 +1,28 @@
-//! What a node says without being asked: that it has given a lock to somebody who waits.
+//! RESP3 pushes: messages that answer no command.
 
 use super::Frame;
 use bytes::Bytes;
 
-/// What a message that answers no command says.
+/// A push, as far as a client that queues needs it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Push {
-    /// From now on one is told.
+    /// The server confirms `SUBSCRIBE`.
     Subscribed,
-    /// Something for those who wait.
+    /// A message on the channel.
     Message(Bytes),
+    /// Any other push.
     Other,
 }
 
-/// Reads the parts of such a message: a push in RESP3, a plain list in RESP2.
-pub(crate) fn push(parts: &[Frame]) -> Push {
-    let kind = parts.first().and_then(Frame::as_bytes);
-    match (kind, parts.get(2)) {
-        (Some(b"subscribe"), _) => Push::Subscribed,
-        (Some(b"message"), Some(Frame::Bulk(message))) => Push::Message(message.clone()),
-        _ => Push::Other,
+impl Push {
+    /// Reads the elements of a push.
+    pub(crate) fn parse(parts: &[Frame]) -> Self {
+        let kind = parts.first().and_then(Frame::as_bytes);
+        match (kind, parts.get(2)) {
+            (Some(b"subscribe"), _) => Self::Subscribed,
+            (Some(b"message"), Some(Frame::Bulk(message))) => Self::Message(message.clone()),
+            _ => Self::Other,
+        }
     }
 }
 
@@ -28,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_concerns_those_who_wait_is_heard() {
+    fn confirmations_and_messages_are_read_and_other_pushes_ignored() {
         let bulk = |text: &'static str| Frame::Bulk(Bytes::from_static(text.as_bytes()));
         let cases = [
             (vec![bulk("subscribe"), bulk("c"), Frame::Integer(1)], Push::Subscribed),
@@ -43,7 +46,7 @@ mod tests {
             (vec![], Push::Other),
         ];
         for (parts, expected) in cases {
-            assert_eq!(push(&parts), expected, "{parts:?}");
+            assert_eq!(Push::parse(&parts), expected, "{parts:?}");
         }
     }
 }
