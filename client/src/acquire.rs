@@ -69,8 +69,8 @@ struct AcquireLoop<'a> {
     started: Instant,
     /// The end of the time that the caller allowed, if the caller allowed a time.
     deadline: Option<Instant>,
-    /// The ticket in the nodes' queues, the same for all attempts: a new attempt keeps its position. `None` for a call
-    /// of one attempt.
+    /// The ticket in the nodes' queues, the same for all attempts: a new attempt keeps its position. `None`
+    /// for a call of one attempt.
     wait: Option<WaitPlan>,
     attempts: u32,
     runtimes_lost: u32,
@@ -82,7 +82,7 @@ struct AcquireLoop<'a> {
 
 /// Why an attempt did not lead to a lock.
 enum AttemptError {
-    /// An older ticket needed the nodes that had granted, or too few nodes queue this client: try again at once.
+    /// The client yielded to an older ticket, or too few nodes queue this client: try again at once.
     Yielded,
     /// The runtime of the driver has shut down, and the caller's has not: try again at once.
     RuntimeLost,
@@ -133,7 +133,7 @@ impl<'a> AcquireLoop<'a> {
         })
     }
 
-    /// Tries until the lock is held, another attempt would be no use, or the policy gives up.
+    /// Tries until the lock is held, another attempt cannot succeed, or the policy gives up.
     async fn run(&mut self) -> Result<Guard, Error> {
         loop {
             self.attempts += 1;
@@ -288,8 +288,8 @@ impl<'a> AcquireLoop<'a> {
     }
 }
 
-/// An attempt that a caller waits for. Dropped, it gives up the position in the queues, and gives back a lock that was
-/// granted meanwhile.
+/// An attempt that a caller waits for. Dropped, it gives up the position in the queues, and gives back a lock
+/// that was granted meanwhile.
 struct PendingAcquire<'a> {
     acquired: oneshot::Receiver<Acquired>,
     /// The position in the queues that is given up with it.
@@ -304,7 +304,7 @@ impl Drop for PendingAcquire<'_> {
     fn drop(&mut self) {
         self.acquired.close();
         if !self.is_answered && self.inbox.is_closed() {
-            // The runtime that asked the nodes has shut down; another one may be there to free what they granted.
+            // The runtime of the driver has shut down; another runtime may release the lock.
             let ttl = self.hold.ttl();
             return self.shared.free(Arc::clone(&self.hold), ttl);
         }

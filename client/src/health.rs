@@ -1,4 +1,4 @@
-//! How the nodes are.
+//! The health of the nodes.
 
 use crate::Error;
 use crate::driver::NodeResponse;
@@ -9,62 +9,61 @@ use redlock_proto::{Failure, FailureKind, Quorum};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How the nodes are.
+/// The health of all nodes.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Health {
-    /// Every node, in the order in which they were configured.
+    /// Each node, in the order in which the nodes were configured.
     pub nodes: Vec<NodeHealth>,
     quorum: Quorum,
 }
 
-/// How one node is.
+/// The health of one node.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct NodeHealth {
     /// The node's address.
     pub node: Arc<str>,
-    /// What it says of itself, or why it does not.
+    /// What the node reports, or why it does not answer.
     pub state: Result<NodeState, Failure>,
-    /// How long it took to say so.
+    /// The time until the reply.
     pub latency: Duration,
 }
 
-/// What a node says of itself.
+/// What a node reports about itself.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct NodeState {
-    /// Which node it is: kept over restarts.
+    /// The id of the node. A restart does not change it.
     pub id: String,
     /// The version of the module.
     pub version: String,
-    /// For how long it grants nothing, because it may have forgotten locks; zero if it does grant.
+    /// The time left in quarantine, during which the node grants nothing because it may have forgotten locks.
     pub quarantine: Duration,
-    /// Whether it follows another server: then it grants nothing either. An older module does not say.
+    /// Whether the server is a replica, which grants nothing. `false` if an older module does not report it.
     pub is_replica: bool,
-    /// How many locks it holds.
+    /// How many locks the node holds.
     pub locks: u64,
-    /// How many wait for one.
+    /// How many waiters its wait queues have.
     pub waiters: u64,
-    /// The largest number it has granted.
+    /// The largest fence that the node has granted.
     pub fence: u64,
-    /// The longest lease that may still be running: how long a quarantine takes. An older module says the longest time
-    /// to live it has ever granted.
+    /// The longest lease that may still be running, which is how long a quarantine takes. An older module
+    /// reports the longest time to live that it has ever granted.
     pub longest_lease: Duration,
-    /// The longest time to live that it grants; `None` if an older module does not say.
+    /// The longest time to live that the node grants; `None` if an older module does not report it.
     pub max_ttl: Option<Duration>,
-    /// Grows at every start of the node; `None` if an older module does not say.
+    /// A number that grows at every start of the node; `None` if an older module does not report it.
     pub incarnation: Option<u64>,
-    /// At least every fence that it has given out; `None` if an older module does not say.
+    /// The high-water mark: no fence of the node is above it. `None` if an older module does not report it.
     pub high_water: Option<u64>,
-    /// Why it grants nothing until an operator admits it; `None` if it votes, or if an older module does not say.
+    /// Why the node does not vote; `None` if it votes, or if an older module does not report it.
     pub non_voting: Option<String>,
 }
 
 impl NodeHealth {
-    /// Whether the node would grant a free lock now, as far as it says: a master that answers, votes and is not in
-    /// quarantine.
-    /// That its memory or its disk is full shows only when it is asked for a lock.
+    /// Whether the node would grant a free lock now: it answers, is a master, votes and is not in quarantine.
+    /// A full memory or disk shows only when a client acquires a lock.
     #[must_use]
     pub fn can_grant(&self) -> bool {
         let grants =
@@ -74,13 +73,13 @@ impl NodeHealth {
 }
 
 impl Health {
-    /// Whether enough nodes would grant a free lock now; see [`NodeHealth::can_grant`].
+    /// Whether a majority of the nodes would grant a free lock now; see [`NodeHealth::can_grant`].
     #[must_use]
     pub fn can_grant(&self) -> bool {
         self.quorum.is_reached_by(self.nodes.iter().filter(|node| node.can_grant()).count())
     }
 
-    /// How many nodes it takes.
+    /// How many nodes are a majority.
     #[must_use]
     pub fn needed(&self) -> usize {
         self.quorum.needed()
@@ -88,10 +87,10 @@ impl Health {
 }
 
 impl LockManager {
-    /// Asks every node how it is. Changes nothing. Cancel safe.
+    /// Asks every node for its state. Read-only. Cancel safe.
     ///
     /// # Errors
-    /// Only for want of a runtime: nodes that do not answer are part of the report.
+    /// [`Error::NoRuntime`]. A node that does not answer is a failure in [`Health::nodes`].
     pub async fn health(&self) -> Result<Health, Error> {
         let replies = self.broadcast(Query::node().into_words()).await?;
         let settings = &self.shared().settings;
@@ -127,7 +126,12 @@ fn state(reply: NodeResponse) -> Result<NodeState, Failure> {
             non_voting: (number("voting") == Some(0)).then(|| text("non-voting-reason").unwrap_or_default()),
         })
     };
-    state().ok_or_else(|| Failure::new(FailureKind::Rejected, "a reply that makes no sense"))
+    state().ok_or_else(|| {
+        Failure::new(
+            FailureKind::Rejected,
+            "the reply to REDLOCK.NODE lacks the id, the version or the quarantine",
+        )
+    })
 }
 
 #[cfg(test)]
@@ -148,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_module_says_more() {
+    fn the_module_reports_all_fields() {
         let node = node_with(&[
             ("incarnation", Ok(4)),
             ("high-water", Ok(900)),
@@ -167,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn an_older_module_votes_and_says_less() {
+    fn an_older_module_votes_and_reports_fewer_fields() {
         let node = node_with(&[("longest-ttl-ms", Ok(500))]);
         let state = node.state.as_ref().expect("a state");
         assert_eq!(state.longest_lease, Duration::from_millis(500));
@@ -180,6 +184,6 @@ mod tests {
         let node = node_with(&[("voting", Ok(0)), ("non-voting-reason", Err("it was promoted"))]);
         assert_eq!(node.state.as_ref().expect("a state").non_voting.as_deref(), Some("it was promoted"));
         assert!(!node.can_grant());
-        assert!(!node_with(&[("voting", Ok(0))]).can_grant(), "also without a reason");
+        assert!(!node_with(&[("voting", Ok(0))]).can_grant(), "a reason is optional");
     }
 }

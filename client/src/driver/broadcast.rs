@@ -1,5 +1,5 @@
-//! Commands that go to several nodes and are not votes: inspection, health, queries, and releases and extensions of
-//! locks that no driver tracks.
+//! Commands that go to several nodes and are not votes: inspection, health, queries, and releases and
+//! extensions of locks that no driver tracks.
 
 use super::Driver;
 use super::in_flight::InFlight;
@@ -29,7 +29,7 @@ pub(super) struct Broadcast {
 }
 
 impl Driver {
-    /// Sends a command, given by its words, to the nodes `to`. `answer` gets their replies in the order of the nodes.
+    /// Sends a command, given by its words, to the nodes `to`. `answer` gets the replies, in node order.
     pub(super) fn broadcast(
         &mut self,
         words: &[Vec<u8>],
@@ -51,7 +51,7 @@ impl Driver {
         }
     }
 
-    /// Stores a node's reply; only the first reply of a node counts. Once all nodes have replied, answers the caller.
+    /// Stores a node's reply; only the first counts. Answers the caller once all nodes have replied.
     pub(super) fn handle_broadcast_reply(
         &mut self,
         node: usize,

@@ -27,7 +27,7 @@ impl Driver {
         }
     }
 
-    /// Starts an attempt. A call that wants to queue waits until the driver knows whether the nodes queue this client.
+    /// Starts an attempt. A call that wants to queue waits until it is known whether it can.
     pub(super) fn acquire(&mut self, call: AcquireCall, now: Moment) {
         let queue_until = match call.wait.and_then(|wait| wait.queue_until) {
             None => None,
@@ -49,7 +49,7 @@ impl Driver {
         self.advance(lock, now);
     }
 
-    /// Starts the calls that waited to know whether they can queue, once that is known; true if there were any.
+    /// Starts the waiting calls once it is known whether they can queue; true if there were any.
     pub(super) fn start_undecided(&mut self, now: Moment) -> bool {
         if self.undecided.is_empty() || self.queue_support() == QueueSupport::Unknown {
             return false;

@@ -1,7 +1,7 @@
-//! The connection to one node. Commands of all callers share it; replies come back in the order of the commands.
+//! The connection to one node. All callers share it; replies come in the order of the commands.
 //!
-//! A `NodeConn` connects by itself and reconnects with backoff. While the node is known to be down, a command fails at
-//! once: no caller waits for a node that has just made another caller wait.
+//! A `NodeConn` connects by itself and reconnects with backoff. While the node is known to be down, a command
+//! fails at once: no caller waits for a node that has just made another caller wait.
 //!
 //! | to find | look in |
 //! |---|---|
@@ -118,8 +118,8 @@ impl NodeConn {
         matches!(self.state, ConnState::Down { .. }) || self.silent_since.is_some()
     }
 
-    /// Queues a command for writing. If the node is down, the request fails at once. A release is queued as long as the
-    /// connection is up, even if the node is silent: it follows the acquire that it undoes on the same connection.
+    /// Queues a command for writing. If the node is down, the request fails at once. A release is queued even
+    /// if the node is silent: it follows its acquire on the same connection.
     pub(super) fn submit(
         &mut self,
         command: &[u8],
@@ -153,8 +153,9 @@ impl NodeConn {
         self.buffer_releases(now);
     }
 
-    /// Whether a caller of close, who called at `asked`, still waits for a release to this node. That is a release which
-    /// was queued by then and less than a timeout ago, and is not overdue. A retry does not restart the timeout.
+    /// Whether a caller of close, who called at `asked`, still waits for a release to this node. That is a
+    /// release which was queued by then and less than a timeout ago, and is not overdue. A retry does not
+    /// restart the timeout.
     pub(super) fn awaits_release(&self, asked: Moment, now: Moment) -> bool {
         let is_awaited = |release: &PendingRelease| {
             asked.has_reached(release.queued_at) && !now.has_reached(release.queued_at.plus(self.allowed()))
@@ -217,8 +218,8 @@ impl NodeConn {
         self.state = ConnState::Up(ready.stream);
     }
 
-    /// Closes a new connection without using it, because the node may not vote. Its former identity is forgotten, so
-    /// that the same node may be accepted at another address.
+    /// Closes a new connection without using it, because the node may not vote. Its former identity is
+    /// forgotten, so that the same node may be accepted at another address.
     pub(super) fn refuse(&mut self, why: &str, now: Moment, events: &mut Vec<NodeEvent>) {
         self.identity = None;
         self.fail(FailureKind::Down, why, now, events);
@@ -234,8 +235,8 @@ impl NodeConn {
         self.overdue += usize::from(self.overdue > 0);
     }
 
-    /// Reports overdue requests. Closes the connection if the node is silent for too long. True if there are releases
-    /// to write now.
+    /// Reports overdue requests. Closes the connection if the node is silent for too long. True if there are
+    /// releases to write now.
     pub(super) fn tick(&mut self, now: Moment, events: &mut Vec<NodeEvent>) -> bool {
         self.report_overdue(now, events);
         if !matches!(self.state, ConnState::Up(_)) {
@@ -276,8 +277,8 @@ impl NodeConn {
         }
     }
 
-    /// When a request that was submitted at `sent` is overdue. A request that waited for the connection has its full
-    /// time from the moment of connecting.
+    /// When a request that was submitted at `sent` is overdue. A request that waited for the connection has
+    /// its full time from the moment of connecting.
     fn overdue_at(&self, sent: Moment) -> Moment {
         let is_up = matches!(self.state, ConnState::Up(_));
         let from = if is_up && !sent.has_reached(self.connected_at) { self.connected_at } else { sent };

@@ -66,7 +66,7 @@ impl Connecting {
         }))
     }
 
-    /// The connection, or why there is none.
+    /// The connection, or why it failed.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Ready, ConnectFailure>> {
         Pin::new(&mut self.0).poll(cx).map(|ended| {
             ended.unwrap_or_else(|_| {

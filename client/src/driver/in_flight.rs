@@ -41,7 +41,7 @@ impl InFlight {
 
 /// What happened at a node or on the connection to it.
 pub(super) enum NodeEvent {
-    /// The reply to a request, or why there is none.
+    /// The reply to a request, or why it failed.
     Outcome { node: usize, request: InFlight, outcome: Result<Frame, Failure>, stage: Stage },
     /// A message on the channel of grants, not verified yet.
     Push { node: usize, message: Bytes },

@@ -99,7 +99,7 @@ impl LockEntry {
         self.is_over && self.unanswered == 0
     }
 
-    /// Whether a caller of close waits for this lock: for its release, or for an attempt that may end with one.
+    /// Whether a caller of close waits for this lock: a release, or an attempt that may end with one.
     pub(super) fn is_releasing(&self) -> bool {
         self.in_flight > 0 && (self.is_over || self.on_acquired.is_some())
     }
@@ -166,7 +166,7 @@ impl LockEntry {
                 if let Some(fence) = self.state.fence() {
                     self.hold.granted(fence);
                 }
-                // Set here and not by the caller: the extension counts even if the caller has stopped waiting.
+                // Set here: the extension counts even if the caller has stopped waiting.
                 if let Some(ttl) = self.next_ttl.take() {
                     self.hold.set_ttl(ttl, self.lease);
                 }
@@ -275,7 +275,7 @@ fn rejected(why: &str) -> Reply {
     Reply::Failed(Failure::new(FailureKind::Rejected, why))
 }
 
-/// Whether the lock is held and its wait queue is full: the node refuses, as it refuses a client that does not queue.
+/// Whether the lock is held and its wait queue is full: a refusal, as for a client that does not queue.
 fn is_line_full(complaint: &str, request: &Request) -> bool {
     matches!(request.ask, Ask::Wait { .. }) && complaint.starts_with("REDLOCKWAITERS ")
 }

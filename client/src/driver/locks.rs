@@ -56,7 +56,7 @@ impl Driver {
         self.advance(lock, now);
     }
 
-    /// Does what a lock asks for after an input or a command: sends requests, reports the event, sets the timer.
+    /// Does what a lock asks for after an input: sends requests, reports the event, sets the timer.
     pub(super) fn advance(&mut self, lock: EntryId, now: Moment) {
         let has_sent = self.transmit(lock, now);
         let Some(entry) = self.locks.get_mut(lock.index) else { return };
@@ -117,12 +117,12 @@ impl Driver {
             if now.has_reached(at) {
                 is_busy = true;
                 entry.state.handle_timeout(now);
-                // A lock that asks to be woken at this very moment again must not keep the loop from the others.
+                // A lock that asks to be woken at this moment again must not block the others.
                 entry.not_before = now.plus(MIN_TIMER_PAUSE);
                 self.advance(lock, now);
             } else {
-                // One clock has reached `not_before`, neither has reached `at`. A timer for the later of the two would
-                // fire at once again.
+                // One clock has reached `not_before`, neither has reached `at`. A timer for the later of the
+                // two would fire at once again.
                 entry.timer = Some(at);
                 self.timers.set(lock, at);
             }

@@ -39,7 +39,7 @@ pub(crate) enum Message {
     Close { answer: oneshot::Sender<()> },
 }
 
-/// One attempt to acquire a lock. If the caller has stopped waiting, the driver releases what the nodes grant.
+/// One attempt to acquire a lock. If the caller stops waiting, the driver releases the lock.
 pub(crate) struct AcquireCall {
     pub(crate) hold: Arc<Hold>,
     pub(crate) ttl: Duration,

@@ -1,8 +1,8 @@
 //! The driver: the one task of a manager that talks to the nodes.
 //!
-//! All calls of a manager come in here, and all replies too. Because there is one task, commands of concurrent callers
-//! to one node share a write, their replies share a read, and no state needs a mutex. The driver decides nothing about a
-//! lock itself: [`redlock_proto::LockState`] does.
+//! All calls of a manager come in here, and all replies too. Because there is one task, commands of
+//! concurrent callers to one node share a write, their replies share a read, and no state needs a mutex. The
+//! driver decides nothing about a lock itself: [`redlock_proto::LockState`] does.
 //!
 //! | to find | look in |
 //! |---|---|
@@ -21,10 +21,11 @@
 //! | connecting and backoff | `connecting.rs` |
 //! | nodes in memory | `memory_conn.rs` |
 //!
-//! The order of the loop: take calls; if many callers are active, let other tasks run once, so that their commands share
-//! the write; write and read; handle the events that the nodes caused. Repeat while any of this brings something new.
-//! Only then, when every reply that has come is handled, fire timers and report overdue requests, start calls that waited
-//! to know whether they can queue, answer callers of close, and sleep until a timer, bytes or a call.
+//! The order of the loop: take calls; if many callers are active, let other tasks run once, so that their
+//! commands share the write; write and read; handle the events that the nodes caused. Repeat while any of
+//! this brings something new. Only then, when every reply that has come is handled, fire timers and report
+//! overdue requests, start calls that waited to know whether they can queue, answer callers of close, and
+//! sleep until a timer, bytes or a call.
 
 mod broadcast;
 mod calls;
@@ -165,8 +166,8 @@ impl Driver {
         any
     }
 
-    /// Whether to let other tasks run before the loop writes: with many callers, more commands are about to come and can
-    /// share the write. A single caller never waits.
+    /// Whether to let other tasks run before the loop writes: with many callers, more commands are about to
+    /// come and can share the write. A single caller never waits.
     fn batches_writes(&mut self) -> bool {
         let callers = self.in_flight / self.settings.quorum.nodes();
         self.has_batched = !self.has_batched && callers > FEW_CALLERS;
@@ -209,8 +210,9 @@ impl Driver {
         }
     }
 
-    /// Sleeps until the next deadline; ready if it has passed. The sleep may end too early, never too late: under load the
-    /// next deadline moves all the time, and to move the sleep with it would cost more than the rest of the loop.
+    /// Sleeps until the next deadline; ready if it has passed. The sleep may end too early, never too late:
+    /// under load the next deadline moves all the time, and to move the sleep with it would cost more than
+    /// the rest of the loop.
     fn poll_sleep(&mut self, cx: &mut Context<'_>, now: Moment) -> Poll<()> {
         let deadlines = [self.timers.next(), self.pool.wake_at(now), self.close_deadline(now)];
         let Some(next) = deadlines.into_iter().fold(None, sooner) else { return Poll::Pending };

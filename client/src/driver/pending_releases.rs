@@ -1,4 +1,4 @@
-//! Releases that a node has not executed yet. The driver repeats each until the node has, or the lock has expired.
+//! Releases that a node has not executed yet. The driver repeats each until then, or until the lock expires.
 
 use crate::hold::Hold;
 use crate::wire;
@@ -21,11 +21,11 @@ const MAX_PENDING: usize = 65_536;
 pub(super) enum ReleaseGoal {
     /// Free the lock.
     Release,
-    /// Free the lock, then leave a tombstone: a late acquire of the same owner may still be on its way. A node leaves a
-    /// tombstone when a release frees nothing.
+    /// Free the lock, then leave a tombstone: a late acquire of the same owner may still be on its way. A
+    /// node leaves a tombstone when a release frees nothing.
     ReleaseThenTombstone,
-    /// Leave a tombstone. If the release frees the lock instead, an acquire came first: the client sends the release
-    /// again, at most `again` times.
+    /// Leave a tombstone. If the release frees the lock instead, an acquire came first: the client sends the
+    /// release again, at most `again` times.
     Tombstone { again: u8 },
 }
 

@@ -25,8 +25,8 @@ pub(super) enum NodePool {
 pub(super) struct RemoteNodes {
     conns: Vec<NodeConn>,
     names: Vec<Arc<str>>,
-    /// The identities that the client has accepted. A refused connection clears the identity of its `NodeConn`, not
-    /// this one.
+    /// The identities that the client has accepted. A refused connection clears the identity of its
+    /// `NodeConn`, not this one.
     roster: Roster,
 }
 
@@ -111,8 +111,8 @@ impl NodePool {
         }
     }
 
-    /// Whether a call can queue on the nodes, and the name of the node that ruled it out. Nodes that are down do not
-    /// count against it. A majority is enough to know: a node that is still connecting does not delay a call.
+    /// Whether a call can queue on the nodes, and the name of the node that ruled it out. Nodes that are down
+    /// do not count against it. A majority is enough to know: a connecting node does not delay a call.
     pub(super) fn queue_support(&self, quorum: Quorum) -> (QueueSupport, &str) {
         let Self::Remote(nodes) = self else { return (QueueSupport::Yes, "") };
         let mut ready = 0;

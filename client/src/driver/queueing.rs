@@ -34,8 +34,8 @@ impl Driver {
         }
     }
 
-    /// Handles a message on the channel of grants. Every user who may publish can write there: only a message that is
-    /// signed with the owner of the lock counts.
+    /// Handles a message on the channel of grants. Every user who may publish can write there: only a message
+    /// that is signed with the owner of the lock counts.
     pub(super) fn handle_push(&mut self, node: usize, message: &[u8], now: Moment) {
         let Some(message) = Unverified::parse(message) else { return };
         let Some(lock) = self.by_ticket.get(&message.ticket()).copied() else { return };
@@ -51,7 +51,7 @@ impl Driver {
         self.for_each_waiting(now, |entry| entry.state.handle_disconnect(node, failure.clone(), now));
     }
 
-    /// Leaves the wait queues of all nodes because one node does not queue this client. The callers poll instead.
+    /// Leaves all wait queues because one node does not queue this client. The callers poll instead.
     pub(super) fn leave_queues(&mut self, now: Moment) {
         if matches!(self.queue_support(), QueueSupport::No(_)) {
             self.for_each_waiting(now, |entry| entry.state.stop_queueing(now));

@@ -29,8 +29,8 @@ async fn queued(now: Moment) -> (Driver, EntryId, oneshot::Receiver<Acquired>) {
     (driver, id, answered)
 }
 
-/// A moment consists of two clocks that run at different rates. The later of two moments takes its parts from both, so
-/// one clock can reach it before any clock reaches the moment at which the lock wants to be woken.
+/// A moment consists of two clocks that run at different rates. The later of two moments takes its parts from
+/// both, so one clock can reach it before any clock reaches the moment at which the lock wants to be woken.
 #[tokio::test]
 async fn a_timer_that_fires_too_early_is_not_set_to_the_same_moment_again() {
     let (mut driver, id, _answered) = queued(Moment::new(100_000_000_000, 50_000_000_000)).await;
@@ -41,7 +41,7 @@ async fn a_timer_that_fires_too_early_is_not_set_to_the_same_moment_again() {
     entry.timer = None;
     driver.timers = Timers::default();
     driver.set_timer(id);
-    // One clock has passed the timer, neither has reached the lock's timeout: nothing is woken, and the call returns.
+    // One clock has passed the timer, neither has reached the lock's timeout: nothing is woken.
     assert!(!driver.fire_timers(Moment::new(first - 100, second - 8_900)));
     let at = driver.timers.next().expect("the timer is set again");
     assert_eq!(at.nanoseconds(), (first, second));

@@ -5,8 +5,8 @@ use redlock_proto::Moment;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Timers of the locks, soonest first. A replaced timer stays in the heap until it fires, and is ignored then: to remove
-/// it earlier would cost more.
+/// Timers of the locks, soonest first. A replaced timer stays in the heap until it fires, and is ignored
+/// then: to remove it earlier would cost more.
 #[derive(Debug, Default)]
 pub(super) struct Timers {
     heap: BinaryHeap<Reverse<((u64, u64), EntryId)>>,

@@ -1,7 +1,6 @@
-//! The bytes between client and node: commands go out, frames come in.
+//! RESP: encodes commands and decodes replies.
 //!
-//! Nothing here reads a socket or a clock; the same bytes give the same frames, however they were cut up on
-//! their way.
+//! Nothing here reads a socket or a clock. The same bytes give the same frames, however they are split.
 
 mod decode;
 mod encode;

@@ -20,7 +20,7 @@ const MAX_UNSENT: usize = 16 * 1024 * 1024;
 const READ_AHEAD: usize = 16 * 1024;
 
 impl NodeConn {
-    /// Writes and reads until both block; true if bytes came in. The error says why the connection is of no use.
+    /// Writes and reads until both block; true if bytes came in. The error says why the connection ends.
     pub(super) fn transfer(
         &mut self,
         cx: &mut Context<'_>,
@@ -119,7 +119,7 @@ impl NodeConn {
         }
     }
 
-    /// Matches a reply to the oldest request in flight; true if the reply shows that the server became a replica.
+    /// Matches a reply to the oldest request in flight; true if the server became a replica.
     fn handle_reply(&mut self, frame: Frame, events: &mut Vec<NodeEvent>) -> Result<bool, String> {
         let request = self.in_flight.pop_front().ok_or("a reply without a request")?;
         let stage = Stage::settled(self.overdue > 0);
@@ -141,8 +141,8 @@ impl NodeConn {
         Ok(is_replica)
     }
 
-    /// Handles a reply where the confirmation of `SUBSCRIBE` was due. A confirmation is a push, so only an error is
-    /// valid here: the user may not subscribe. Any other reply belongs to a later command, and the order is lost.
+    /// Handles a reply where the confirmation of `SUBSCRIBE` was due. A confirmation is a push, so only an
+    /// error is valid here: the user may not subscribe. Any other reply belongs to a later command.
     fn handle_subscribe_reply(&mut self, frame: &Frame, events: &mut Vec<NodeEvent>) -> Result<(), String> {
         if !matches!(frame, Frame::Error(_)) {
             return Err("no answer to the subscription".into());
@@ -153,8 +153,8 @@ impl NodeConn {
     }
 }
 
-/// The failure of a request that a former master, now a replica, has refused. The client reconnects to find the new
-/// master, and repeats a refused release there.
+/// The failure of a request that a former master, now a replica, has refused. The client reconnects to find
+/// the new master, and repeats a refused release there.
 fn demotion(target: &Target, frame: &Frame) -> Option<Failure> {
     match frame {
         Frame::Error(text) if text.starts_with(b"READONLY") && target.may_move() => {
