@@ -2,6 +2,7 @@
 
 use crate::Error;
 use crate::manager::LockManager;
+use redlock_contract::commands::Verb;
 use redlock_proto::admission::Terms;
 use redlock_proto::{Failure, NodeSet};
 
@@ -30,7 +31,7 @@ impl LockManager {
         if node >= self.shared().settings.names.len() {
             return Err(Error::invalid("there is no such node"));
         }
-        let words = ["REDLOCK.ADMIT", node_id, &terms.floor.to_string(), &terms.wait_ms.to_string()];
+        let words = [Verb::Admit.name(), node_id, &terms.floor.to_string(), &terms.wait_ms.to_string()];
         let words = words.map(|word| word.as_bytes().to_vec()).to_vec();
         let replies = self.send_to(words, NodeSet::one(node)).await?;
         Ok(replies.into_iter().next().ok_or(Error::NoRuntime)?.frame.map(|_| ()))

@@ -6,18 +6,16 @@ use crate::manager::LockManager;
 use crate::memory::Nodes;
 use crate::node::Node;
 use crate::settings::{Places, Settings};
+use redlock_contract::limits::MAX_LABEL_BYTES;
 use redlock_proto::{Drift, MAX_NODES, Quorum, Retry};
 use std::sync::Arc;
-use std::time::Duration;
-
-/// The longest label that a node takes.
-const LONGEST_LABEL: usize = 256;
 
 /// Describes a [`LockManager`].
 ///
 /// ```
 /// use redlock_client::{LockManager, Retry};
-/// use std::time::Duration;
+/// use redlock_contract::limits::MAX_LABEL_BYTES;
+use std::time::Duration;
 ///
 /// let locks = LockManager::builder()
 ///     .nodes(["redis://one:6379", "redis://two:6379", "redis://three:6379"])
@@ -157,8 +155,8 @@ impl Builder {
         if self.node_timeout.is_zero() || self.connect_timeout.is_zero() {
             return Err(config("a timeout must be longer than nothing".into()));
         }
-        if self.label.len() > LONGEST_LABEL {
-            return Err(config(format!("the label is longer than {LONGEST_LABEL} bytes")));
+        if self.label.len() > MAX_LABEL_BYTES {
+            return Err(config(format!("the label is longer than {MAX_LABEL_BYTES} bytes")));
         }
         let (places, names, clock) = match &self.memory {
             Some(_) if !self.nodes.is_empty() => {

@@ -2,8 +2,9 @@
 
 use crate::keys::Keys;
 use crate::lease::Loss;
+use redlock_contract::ErrorCode;
 use redlock_proto::fence_reach::MOST_COMMANDS;
-use redlock_proto::{Ballot, FailureKind, Quorum, Refusal, Vote};
+use redlock_proto::{Ballot, Quorum, Refusal, Vote};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -124,24 +125,15 @@ impl Evidence {
     }
 }
 
-/// The errors that say that the request is wrong, and will be tomorrow. Others pass: a server that loads, is
+/// Whether an error says that the request is wrong, and will be tomorrow. Other errors pass: a server that loads, is
 /// busy with a script, has no memory left or is a replica.
-const FAULTS_OF_THE_REQUEST: [&str; 9] = [
-    "REDLOCKTTL",
-    "REDLOCKOWNER",
-    "REDLOCKARG",
-    "WRONGTYPE",
-    "NOPERM",
-    "NOAUTH",
-    "WRONGPASS",
-    "CROSSSLOT",
-    "ERR",
-];
-
 fn is_the_requests_fault(vote: &Vote) -> bool {
+    use ErrorCode::{Arg, CrossSlot, Err, NoAuth, NoPerm, Owner, Ttl, UnknownCommand, WrongPass, WrongType};
     let Vote::Failed(failure) = vote else { return false };
-    let word = failure.detail.split(' ').next().unwrap_or_default();
-    failure.kind == FailureKind::Rejected && FAULTS_OF_THE_REQUEST.contains(&word)
+    matches!(
+        failure.code,
+        Some(Ttl | Owner | Arg | WrongType | NoPerm | NoAuth | WrongPass | CrossSlot | Err | UnknownCommand)
+    )
 }
 
 impl fmt::Display for Evidence {

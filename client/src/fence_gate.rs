@@ -1,18 +1,15 @@
-//! Turning away holders that have been overtaken, at a store inside the process.
+//! A check of fences, for a store inside the process.
 
-use std::borrow::Borrow;
-use std::collections::HashMap;
 use std::error::Error;
 use std::fmt;
-use std::hash::Hash;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Lets a write pass only if no newer holder of the lock has been seen.
 ///
-/// A lock is a lease: a holder that was paused for too long believes that it still holds a lock that has
-/// long gone to somebody else. No client can rule that out; the place that is written to can. Every holder
-/// brings the fence of its lock ([`Guard::fence`](crate::Guard::fence)), the gate keeps the largest fence
-/// that it has seen, and what comes with a smaller one is too late.
+/// A lock is a lease. A holder that was paused for longer than the lease still believes that it holds the lock, and
+/// another client holds it by then. No lock can prevent that; the store can. Each holder passes the fence of its lock
+/// ([`Guard::fence`](crate::Guard::fence)), the gate keeps the largest fence that it has seen, and rejects a write
+/// with a smaller one.
 ///
 /// ```
 /// use redlock_client::FenceGate;
@@ -32,10 +29,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 ///
 /// # Checking and writing are one step
 ///
-/// Between a check and a write that follows it, a newer holder may come and write. [`run`](Self::run) keeps
-/// the gate shut for everybody else until the write is done. [`admit`](Self::admit) only checks: it is for
-/// those who hold a mutex of their own around the check and the write. An async store is one of them: the
-/// gate goes into the `tokio::sync::Mutex` that guards the store anyway, so that the lock lasts over each
+/// Between a check and a later write, a newer holder can write. [`run`](Self::run) therefore keeps the gate locked until
+/// the write is done. [`admit`](Self::admit) only checks: use it under a mutex of your own that also covers the write.
+/// An async store puts the gate into the `tokio::sync::Mutex` that guards the store, so that the mutex is held over each
 /// `await` of the write.
 ///
 /// ```
@@ -43,44 +39,41 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// use tokio::sync::Mutex;
 ///
 /// #[derive(Default)]
-/// struct Ledger {
+/// struct Journal {
 ///     gate: FenceGate,
 ///     lines: Vec<String>,
 /// }
 ///
-/// async fn append(ledger: &Mutex<Ledger>, fence: u64, line: &str) -> Result<(), StaleFence> {
-///     let mut ledger = ledger.lock().await;
-///     ledger.gate.admit(fence)?;
-///     tokio::task::yield_now().await; // a write that takes its time
-///     ledger.lines.push(line.to_owned());
+/// async fn append(journal: &Mutex<Journal>, fence: u64, line: &str) -> Result<(), StaleFence> {
+///     let mut journal = journal.lock().await;
+///     journal.gate.admit(fence)?;
+///     tokio::task::yield_now().await; // a slow write
+///     journal.lines.push(line.to_owned());
 ///     Ok(())
 /// }
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {
-/// # let ledger = Mutex::new(Ledger::default());
-/// # append(&ledger, 2, "second").await.unwrap();
-/// # append(&ledger, 1, "first").await.unwrap_err();
-/// # assert_eq!(ledger.lock().await.lines, ["second"]);
+/// # let journal = Mutex::new(Journal::default());
+/// # append(&journal, 2, "second").await.unwrap();
+/// # append(&journal, 1, "first").await.unwrap_err();
+/// # assert_eq!(journal.lock().await.lines, ["second"]);
 /// # }
 /// ```
 ///
-/// A read that a later write builds on belongs behind the gate as well. It shuts out older holders from then
-/// on; otherwise one of them may still write between the read and the write, and its write is lost.
+/// If a write depends on an earlier read, pass the read through the gate, too. From then on older holders are rejected;
+/// otherwise one of them can write between the read and the write, and its write is lost.
 ///
-/// # Why an equal fence may pass
+/// # Why an equal fence is accepted
 ///
-/// No fence is ever given to two holders of a resource. Who comes with the newest fence again is the same
-/// holder with its next write, and a gate that asked for a larger one would allow one write for each acquire.
-/// In return the gate does not order the writes of *one* holder: tasks that share a guard, or a write of that
-/// holder that is sent twice, must be told apart by other means.
+/// No two holders of a resource get the same fence. An equal fence is the same holder with its next write. So the gate
+/// does not order the writes of *one* holder: tasks that share a guard need an order of their own.
 ///
-/// # Where it does not help
+/// # Limits
 ///
-/// A gate lasts as long as the process. If the store outlives it, the newest fence has to be kept in the
-/// store and compared there in the same statement or transaction; the crate's examples `fenced_write_sqlite`
-/// and `fenced_write_redis` do so. [`resume`](Self::resume) is for a store that is read back as a whole at
-/// the start. Fences of different resources have nothing to do with each other: a gate belongs to one
-/// resource, and [`FenceGates`] keeps one for each of many.
+/// A gate lasts as long as the process. If the store outlives the process, keep the largest fence in the store and compare
+/// it there in the same statement or transaction: see the examples `fenced_write_sqlite` and `fenced_write_redis`.
+/// [`resume`](Self::resume) is for a store that is read back as a whole at the start. A gate belongs to one resource:
+/// fences of different resources are not comparable.
 #[derive(Default)]
 pub struct FenceGate {
     /// 0 before the first: no fence is 0.
@@ -147,116 +140,10 @@ impl fmt::Debug for FenceGate {
     }
 }
 
-/// A [`FenceGate`] for each of many resources.
+/// A write was rejected: a newer holder has passed the gate.
 ///
-/// The write of one resource does not hold up that of another. There is one entry for each resource ever
-/// seen, because a gate that is forgotten lets everybody in again: see [`forget`](Self::forget).
-///
-/// ```
-/// use redlock_client::FenceGates;
-///
-/// let gates = FenceGates::<String>::new();
-/// gates.admit("account:1", 40)?;
-/// gates.admit("account:2", 12)?; // another resource has numbers of its own
-/// assert!(gates.admit("account:1", 39).is_err());
-/// # Ok::<(), redlock_client::StaleFence>(())
-/// ```
-pub struct FenceGates<K> {
-    gates: Mutex<HashMap<K, Arc<FenceGate>>>,
-}
-
-impl<K: Eq + Hash> FenceGates<K> {
-    /// Gates that have seen nobody yet.
-    #[must_use]
-    pub fn new() -> Self {
-        Self { gates: Mutex::new(HashMap::new()) }
-    }
-
-    /// As [`FenceGate::admit`], at the gate of this resource.
-    ///
-    /// # Errors
-    /// A larger fence has been admitted for this resource before. A fence of 0 is turned away too.
-    pub fn admit<Q>(&self, resource: &Q, fence: u64) -> Result<(), StaleFence>
-    where
-        K: Borrow<Q>,
-        Q: Eq + Hash + ToOwned<Owned = K> + ?Sized,
-    {
-        self.gate(resource).admit(fence)
-    }
-
-    /// As [`FenceGate::run`], at the gate of this resource.
-    ///
-    /// # Errors
-    /// A larger fence has been admitted for this resource before. A fence of 0 is turned away too.
-    pub fn run<Q, T>(&self, resource: &Q, fence: u64, write: impl FnOnce() -> T) -> Result<T, StaleFence>
-    where
-        K: Borrow<Q>,
-        Q: Eq + Hash + ToOwned<Owned = K> + ?Sized,
-    {
-        self.gate(resource).run(fence, write)
-    }
-
-    /// The gate of this resource, a fresh one if there is none yet.
-    ///
-    /// Who keeps it and writes through it often saves the search each time.
-    #[must_use]
-    pub fn gate<Q>(&self, resource: &Q) -> Arc<FenceGate>
-    where
-        K: Borrow<Q>,
-        Q: Eq + Hash + ToOwned<Owned = K> + ?Sized,
-    {
-        let mut gates = unpoisoned(&self.gates);
-        if let Some(gate) = gates.get(resource) {
-            return Arc::clone(gate);
-        }
-        let gate = Arc::new(FenceGate::new());
-        gates.insert(resource.to_owned(), Arc::clone(&gate));
-        gate
-    }
-
-    /// Forgets what was seen of a resource, to give its memory back, and returns the newest fence.
-    ///
-    /// This is only right for a resource that is gone and whose name will not be used again: whoever comes
-    /// next is let in, however late.
-    pub fn forget<Q>(&self, resource: &Q) -> Option<u64>
-    where
-        K: Borrow<Q>,
-        Q: Eq + Hash + ?Sized,
-    {
-        let gate = unpoisoned(&self.gates).remove(resource);
-        gate.and_then(|gate| gate.newest())
-    }
-
-    /// How many resources are remembered.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        unpoisoned(&self.gates).len()
-    }
-
-    /// Whether no resource is remembered.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-}
-
-impl<K: Eq + Hash> Default for FenceGates<K> {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-/// Does not wait for a write that is under way.
-impl<K: fmt::Debug> fmt::Debug for FenceGates<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FenceGates").field("gates", &self.gates).finish()
-    }
-}
-
-/// A holder came too late: the resource has been written by a newer one.
-///
-/// Trying again with the same fence is in vain. What the holder read while it believed in its lock may be out
-/// of date; it has to acquire the lock again and begin anew.
+/// A retry with the same fence fails again. What the holder has read may be out of date: acquire the lock again and
+/// start over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StaleFence {
     /// The fence that the holder came with.
@@ -277,7 +164,7 @@ impl fmt::Display for StaleFence {
 
 impl Error for StaleFence {}
 
-/// Locks, also after a panic of somebody's write: it leaves neither a number nor a map half changed.
+/// Locks the mutex, also after a panic in a write: a panic does not leave the number half changed.
 fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -334,16 +221,13 @@ mod tests {
     #[test]
     fn a_panic_of_one_write_does_not_spread() {
         let gate = FenceGate::new();
-        let gates = FenceGates::<u32>::new();
         for fence in [1, 2] {
             let write = || panic!("a write that goes wrong");
             assert!(catch_unwind(AssertUnwindSafe(|| gate.run(fence, write))).is_err());
-            assert!(catch_unwind(AssertUnwindSafe(|| gates.run(&7, fence, write))).is_err());
         }
         assert_eq!(gate.newest(), Some(2));
         assert_eq!(gate.admit(1), Err(StaleFence { offered: 1, newest: 2 }));
         assert_eq!(gate.run(2, || "goes on"), Ok("goes on"));
-        assert_eq!(gates.run(&7, 3, || "goes on"), Ok("goes on"));
     }
 
     /// Many holders, each with several writes, in any order: what was written last never goes back.
@@ -387,54 +271,31 @@ mod tests {
         assert!((1..=HOLDERS * WRITES).contains(&admitted), "{admitted}");
     }
 
+    /// A newer write waits for one that is under way, and comes after it. Printing the gate does not wait.
     #[test]
-    fn resources_have_numbers_of_their_own() {
-        let gates = FenceGates::<String>::default();
-        assert!(gates.is_empty());
-        assert_eq!(gates.admit("a", 10), Ok(()));
-        assert_eq!(gates.admit("b", 3), Ok(()));
-        assert_eq!(gates.admit("a", 9), Err(StaleFence { offered: 9, newest: 10 }));
-        assert_eq!(gates.run("b", 2, || ()), Err(StaleFence { offered: 2, newest: 3 }));
-        assert_eq!(gates.gate("a").newest(), Some(10));
-        assert_eq!(gates.len(), 2);
-        assert_eq!(gates.forget("a"), Some(10));
-        assert_eq!(gates.forget("a"), None);
-        assert_eq!(gates.len(), 1);
-        assert_eq!(gates.admit("a", 1), Ok(()), "what is forgotten keeps nobody out");
-
-        let raw = FenceGates::<Vec<u8>>::new();
-        assert_eq!(raw.admit(b"ab".as_slice(), 1), Ok(()));
-        let numbered = FenceGates::<u64>::new();
-        assert_eq!(numbered.admit(&5, 1), Ok(()));
-    }
-
-    /// A write that lasts shuts its own gate, and no other.
-    #[test]
-    fn a_slow_write_holds_up_its_own_resource_only() {
-        let gates = FenceGates::<u32>::new();
+    fn a_write_waits_for_the_one_before_it() {
+        let gate = FenceGate::new();
         let (started, has_started) = mpsc::channel();
         let (finish, may_finish) = mpsc::channel::<()>();
         let order = Mutex::new(Vec::new());
         thread::scope(|scope| {
-            let (gates, order) = (&gates, &order);
-            // Dropped with this closure, so that a failed expectation ends the slow write too.
+            let (gate, order) = (&gate, &order);
+            // Dropped with this closure, so that a failed assertion ends the slow write too.
             let finish = finish;
             scope.spawn(move || {
-                gates.run(&1, 1, || {
+                gate.run(1, || {
                     started.send(()).unwrap();
                     may_finish.recv().unwrap();
-                    order.lock().unwrap().push("the slow write");
+                    order.lock().unwrap().push("slow");
                 })
             });
             has_started.recv().unwrap();
-            gates.run(&2, 1, || order.lock().unwrap().push("another resource")).unwrap();
-            assert!(format!("{gates:?}").contains("locked"), "printing does not wait either");
-            let newer =
-                scope.spawn(move || gates.run(&1, 2, || order.lock().unwrap().push("the newer write")));
+            assert!(format!("{gate:?}").contains("locked"));
+            let newer = scope.spawn(move || gate.run(2, || order.lock().unwrap().push("newer")));
             finish.send(()).unwrap();
             newer.join().unwrap().unwrap();
         });
-        assert_eq!(order.into_inner().unwrap(), ["another resource", "the slow write", "the newer write"]);
+        assert_eq!(order.into_inner().unwrap(), ["slow", "newer"]);
     }
 
     #[test]
@@ -453,7 +314,6 @@ mod tests {
     fn may_be_shared_between_threads() {
         fn shareable<T: Send + Sync + 'static>() {}
         shareable::<FenceGate>();
-        shareable::<FenceGates<Vec<u8>>>();
         shareable::<StaleFence>();
     }
 }

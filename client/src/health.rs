@@ -5,6 +5,8 @@ use crate::driver::NodeResponse;
 use crate::manager::LockManager;
 use crate::query::Query;
 use crate::wire::Frame;
+use redlock_contract::fields::node as fields;
+use redlock_contract::{Origin, Role};
 use redlock_proto::{Failure, FailureKind, Quorum};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +15,7 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Health {
-    /// Each node, in the order in which the nodes were configured.
+    /// Each node, in the configured order.
     pub nodes: Vec<NodeHealth>,
     quorum: Quorum,
 }
@@ -31,7 +33,7 @@ pub struct NodeHealth {
 }
 
 /// What a node reports about itself.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NodeState {
     /// The id of the node. A restart does not change it.
@@ -59,16 +61,35 @@ pub struct NodeState {
     pub high_water: Option<u64>,
     /// Why the node does not vote; `None` if it votes, or if an older module does not report it.
     pub non_voting: Option<String>,
+    /// How the node began; `None` if an older module does not report it.
+    pub origin: Option<Origin>,
+    /// The claim window, within which a waiter confirms a grant; `None` if an older module has no wait
+    /// queues.
+    pub claim_window: Option<Duration>,
+    /// `new`, or `resumed` if the node started with the state of an earlier start.
+    pub started: String,
+}
+
+impl NodeState {
+    /// Whether the node is a master that votes, in quarantine or not. Every master with an older module votes.
+    #[must_use]
+    pub fn votes(&self) -> bool {
+        !self.is_replica && self.non_voting.is_none()
+    }
+
+    /// Whether the node would grant a free lock now: it votes and is not in quarantine. A full memory or disk
+    /// shows only when a client acquires a lock.
+    #[must_use]
+    pub fn can_grant(&self) -> bool {
+        self.votes() && self.quarantine.is_zero()
+    }
 }
 
 impl NodeHealth {
-    /// Whether the node would grant a free lock now: it answers, is a master, votes and is not in quarantine.
-    /// A full memory or disk shows only when a client acquires a lock.
+    /// Whether the node answers and would grant a free lock now: see [`NodeState::can_grant`].
     #[must_use]
     pub fn can_grant(&self) -> bool {
-        let grants =
-            |state: &NodeState| state.quarantine.is_zero() && !state.is_replica && state.non_voting.is_none();
-        self.state.as_ref().is_ok_and(grants)
+        self.state.as_ref().is_ok_and(NodeState::can_grant)
     }
 }
 
@@ -110,20 +131,24 @@ fn state(reply: NodeResponse) -> Result<NodeState, Failure> {
     let text = |name| Some(frame.field(name).and_then(Frame::as_text)?.to_owned());
     let state = || {
         Some(NodeState {
-            id: text("node-id")?,
-            version: text("version")?,
-            quarantine: Duration::from_millis(number("quarantine-ms")?),
-            is_replica: text("role").as_deref() == Some("replica"),
-            locks: number("locks").unwrap_or_default(),
-            waiters: number("waiters").unwrap_or_default(),
-            fence: number("fence").unwrap_or_default(),
-            longest_lease: milliseconds("longest-lease-ms")
+            id: text(fields::ID)?,
+            version: text(fields::VERSION)?,
+            quarantine: Duration::from_millis(number(fields::QUARANTINE_MS)?),
+            is_replica: text(fields::ROLE).as_deref() == Some(Role::Replica.name()),
+            locks: number(fields::LOCKS).unwrap_or_default(),
+            waiters: number(fields::WAITERS).unwrap_or_default(),
+            fence: number(fields::FENCE).unwrap_or_default(),
+            longest_lease: milliseconds(fields::LONGEST_LEASE_MS)
                 .or_else(|| milliseconds("longest-ttl-ms"))
                 .unwrap_or_default(),
-            max_ttl: milliseconds("max-ttl-ms"),
-            incarnation: number("incarnation"),
-            high_water: number("high-water"),
-            non_voting: (number("voting") == Some(0)).then(|| text("non-voting-reason").unwrap_or_default()),
+            max_ttl: milliseconds(fields::MAX_TTL_MS),
+            incarnation: number(fields::INCARNATION),
+            high_water: number(fields::HIGH_WATER),
+            non_voting: (number(fields::VOTING) == Some(0))
+                .then(|| text(fields::NON_VOTING_REASON).unwrap_or_default()),
+            origin: text(fields::ORIGIN).and_then(|origin| Origin::named(&origin)),
+            claim_window: milliseconds(fields::CLAIM_WINDOW_MS),
+            started: text(fields::STARTED).unwrap_or_default(),
         })
     };
     state().ok_or_else(|| {

@@ -5,6 +5,7 @@ use crate::driver::NodeResponse;
 use crate::manager::LockManager;
 use crate::query::Query;
 use crate::wire::Frame;
+use redlock_contract::fields::lock as fields;
 use redlock_proto::inspection::{LockInfo, LockStatus, NodeStatus, lock_status};
 use redlock_proto::{Failure, FailureKind};
 use std::sync::Arc;
@@ -107,12 +108,12 @@ fn lock_info(reply: NodeResponse) -> Result<Option<LockInfo>, Failure> {
     let number = |name| u64::try_from(frame.field(name)?.as_integer()?).ok();
     let milliseconds = |name| number(name).map(Duration::from_millis);
     let info = || {
-        let label = frame.field("label").and_then(Frame::as_bytes).unwrap_or_default();
+        let label = frame.field(fields::LABEL).and_then(Frame::as_bytes).unwrap_or_default();
         let label = String::from_utf8_lossy(label).into_owned();
-        let mut info = LockInfo::new(number("fence")?, label, milliseconds("pttl")?);
-        info.held = milliseconds("held-ms").unwrap_or_default();
-        info.extensions = number("extensions").unwrap_or_default();
-        info.waiters = number("waiters").unwrap_or_default();
+        let mut info = LockInfo::new(number(fields::FENCE)?, label, milliseconds(fields::TIME_LEFT_MS)?);
+        info.held = milliseconds(fields::HELD_MS).unwrap_or_default();
+        info.extensions = number(fields::EXTENSIONS).unwrap_or_default();
+        info.waiters = number(fields::WAITERS).unwrap_or_default();
         Some(info)
     };
     info().map(Some).ok_or_else(|| {

@@ -1,9 +1,7 @@
 //! What is locked: one resource, or several as one.
 
+use redlock_contract::limits::MAX_KEYS;
 use std::fmt;
-
-/// The most resources that one lock can span: what a node takes in one command.
-pub(crate) const MAX_KEYS: usize = 1024;
 
 /// The longest key: commands of all callers share a connection, and one must not hold up the others.
 const LONGEST_KEY: usize = 64 * 1024;

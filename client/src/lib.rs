@@ -176,7 +176,7 @@ mod wire;
 
 pub use builder::Builder;
 pub use error::{Error, Evidence, NodeAnswer};
-pub use fence_gate::{FenceGate, FenceGates, StaleFence};
+pub use fence_gate::{FenceGate, StaleFence};
 pub use guard::{Detached, Guard};
 pub use health::{Health, NodeHealth, NodeState};
 pub use held::Held;
@@ -188,6 +188,7 @@ pub use node::Node;
 pub use node::Tls;
 pub use owner::Owner;
 pub use query::{NodeReply, Query, Response};
+pub use redlock_contract::{ErrorCode, Origin};
 pub use redlock_proto::admission;
 pub use redlock_proto::inspection::{LockInfo, LockStatus};
 pub use redlock_proto::retry::RetryContext;

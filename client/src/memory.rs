@@ -16,11 +16,6 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 use tokio::time::Instant;
 
-// The client and the node must agree on how far one command raises a fence.
-const _: () = assert!(redlock_proto::fence_reach::RAISE_CAP == redlock_core::fence::RAISE_CAP);
-const _: () = assert!(redlock_proto::fence_reach::RAISE_STEP == redlock_core::fence::RAISE_STEP);
-const _: () = assert!(redlock_proto::fence_reach::MAX_FENCE == redlock_core::fence::MAX_FENCE);
-
 /// Nodes in memory. Managers can share them, and tests can make them fail.
 #[derive(Clone)]
 pub struct Nodes {

@@ -4,6 +4,8 @@ use crate::Error;
 use crate::driver::{Message, NodeResponse};
 use crate::manager::LockManager;
 use crate::wire::Frame;
+use redlock_contract::TYPE_NAME;
+use redlock_contract::commands::Verb;
 use redlock_proto::{Failure, NodeSet};
 use std::fmt;
 use std::sync::Arc;
@@ -51,13 +53,13 @@ impl Query {
     /// `REDLOCK.NODE`, with all its fields.
     #[must_use]
     pub fn node() -> Self {
-        Self::of(&["REDLOCK.NODE"])
+        Self::of(&[Verb::Node.name()])
     }
 
     /// `REDLOCK.INSPECT key`. The key includes the prefix.
     #[must_use]
     pub fn inspect(key: impl Into<Vec<u8>>) -> Self {
-        Self { words: vec![b"REDLOCK.INSPECT".to_vec(), key.into()] }
+        Self { words: vec![Verb::Inspect.name().into(), key.into()] }
     }
 
     /// `TYPE key`. The key includes the prefix. The reply is `none` if the key does not exist, and `string`
@@ -78,7 +80,7 @@ impl Query {
     #[must_use]
     pub fn scan_locks(cursor: u64, pattern: impl Into<Vec<u8>>, count: u32) -> Self {
         let (cursor, count) = (cursor.to_string(), count.to_string());
-        let mut query = Self::of(&["SCAN", &cursor, "COUNT", &count, "TYPE", LOCK_TYPE, "MATCH"]);
+        let mut query = Self::of(&["SCAN", &cursor, "COUNT", &count, "TYPE", TYPE_NAME, "MATCH"]);
         query.words.push(pattern.into());
         query
     }
@@ -101,9 +103,6 @@ impl Query {
         self.words
     }
 }
-
-/// The type of a lock, as `TYPE` replies.
-const LOCK_TYPE: &str = "redlock-1";
 
 /// The reply of one node to a [`Query`].
 #[derive(Clone, Debug)]

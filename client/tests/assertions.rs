@@ -4,8 +4,8 @@
 
 use redlock_client::memory::Nodes;
 use redlock_client::{
-    Builder, Detached, Drift, Error, Evidence, Failure, FailureKind, FenceGate, FenceGates, Guard, Health,
-    Held, Inspection, LockInfo, LockManager, LockStatus, Loss, Node, NodeAnswer, NodeHealth, NodeInspection,
+    Builder, Detached, Drift, Error, Evidence, Failure, FailureKind, FenceGate, Guard, Health, Held,
+    Inspection, LockInfo, LockManager, LockStatus, Loss, Node, NodeAnswer, NodeHealth, NodeInspection,
     NodeRelease, NodeReply, NodeState, Owner, Query, ReleaseOutcome, ReleaseReport, Response, Retry,
     RetryContext, ShardHealth, ShardedLocks, StaleFence, Vote,
 };
@@ -57,7 +57,6 @@ assert_impl_all!(Nodes: Portable, Clone, Debug);
 assert_impl_all!(Retry: Portable, Clone, Debug);
 assert_impl_all!(Drift: Portable, Clone, Debug);
 assert_impl_all!(FenceGate: Portable, Debug, UnwindSafe, RefUnwindSafe);
-assert_impl_all!(FenceGates<String>: Portable, Debug);
 assert_impl_all!(StaleFence: Portable, Debug, std::error::Error);
 
 // One lock has one guard, and who cannot print an owner cannot print it by accident.

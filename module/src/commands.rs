@@ -1,10 +1,10 @@
 //! How a command runs: arguments to request, request to decision, decision to answer.
 
-use redlock_core::catalog::Verb;
+use redlock_contract::Role;
+use redlock_contract::commands::Verb;
 use redlock_core::durable::Dataset;
 use redlock_core::fence::Stripe;
 use redlock_core::grammar::{self, Acquire, Release};
-use redlock_core::node::Role;
 use redlock_core::{Fault, Keyspace, Reply};
 
 use crate::ffi::args::Args;

@@ -7,9 +7,11 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use redlock_core::late::DEFAULT_WINDOW_MS;
-use redlock_core::queue::{DEFAULT_CLAIM_WINDOW_MS, DEFAULT_LIMITS};
-use redlock_core::request::{self, DEFAULT_MAX_TTL_MS, MAX_TTL_LIMIT_MS};
+use redlock_contract::limits::DEFAULT_CLAIM_WINDOW_MS;
+use redlock_contract::limits::DEFAULT_LATE_WINDOW_MS;
+use redlock_contract::limits::{DEFAULT_MAX_TTL_MS, MAX_TTL_LIMIT_MS};
+use redlock_core::queue::DEFAULT_LIMITS;
+use redlock_core::request;
 
 use crate::restart::Grace;
 use crate::state::{self, State};
@@ -40,7 +42,7 @@ pub(crate) const SETTINGS: [Setting; 7] = [
     },
     Setting {
         name: "late-window",
-        default: DEFAULT_WINDOW_MS,
+        default: DEFAULT_LATE_WINDOW_MS,
         range: (0, 3_600_000),
         get: |state| state.node.late_window_ms(),
         set: |state, value| state.node.set_late_window_ms(value),

@@ -1,6 +1,6 @@
 //! `INFO redlock`.
 
-use redlock_core::durable::NonVoting;
+use redlock_contract::NonVoting;
 use redlock_core::node::VERSION;
 
 use crate::ffi::info::InfoWriter;

@@ -4,8 +4,9 @@ use std::collections::HashSet;
 use std::env;
 use std::ffi::c_int;
 
+use redlock_contract::NonVoting;
 use redlock_core::Node;
-use redlock_core::durable::{Dataset, DurableState, ID_DIGITS, NonVoting};
+use redlock_core::durable::{Dataset, DurableState, ID_DIGITS};
 
 use crate::config::{self, Arguments, SETTINGS};
 use crate::ffi::api;

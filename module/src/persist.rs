@@ -2,8 +2,8 @@
 
 use std::ffi::c_int;
 
+use redlock_contract::limits::MAX_FENCE;
 use redlock_core::LockId;
-use redlock_core::fence::MAX_FENCE;
 use redlock_core::image::{LockImage, encode_stripes, restore_stripes};
 
 use crate::ffi::data_type::ENCODING;

@@ -6,7 +6,8 @@
 //!   forgotten nothing if the server was shut down in order and the loaded locks are the ones that it had then. A
 //!   flush and an eviction throw locks away that a client may rely on.
 
-use redlock_core::durable::{Dataset, DurableState, ID_DIGITS, LocksDigest, NonVoting};
+use redlock_contract::NonVoting;
+use redlock_core::durable::{Dataset, DurableState, ID_DIGITS, LocksDigest};
 
 use crate::ffi::context::Ctx;
 use crate::ffi::log::Level;

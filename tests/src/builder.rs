@@ -2,8 +2,8 @@
 
 use crate::locate;
 use crate::port::Port;
-use crate::server::Access;
-use crate::{Certs, Clock, Server, StartFailure};
+use crate::server::ServerAccess;
+use crate::{Certs, FakeClock, Server, StartFailure};
 use std::ffi::OsStr;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -12,13 +12,13 @@ use tempfile::TempDir;
 /// Describes a server before it starts. By default: the module loaded, a Unix socket and no TCP port,
 /// nothing persisted, everything in a folder of its own that goes away with the server.
 #[derive(Debug, Clone)]
-pub struct Builder {
+pub struct ServerBuilder {
     binary: PathBuf,
     module: Option<Vec<String>>,
     module_file: Option<PathBuf>,
     settings: Vec<(String, String)>,
     data_dir: Option<PathBuf>,
-    clock: Option<Clock>,
+    clock: Option<FakeClock>,
     tcp: bool,
     tls: bool,
     cluster: bool,
@@ -28,7 +28,7 @@ pub struct Builder {
 /// How many ports are tried: a reservation keeps out all but those who name the very same number.
 const PORTS_TRIED: usize = 10;
 
-impl Builder {
+impl ServerBuilder {
     pub(crate) fn new() -> Self {
         let settings = [
             ("port", "0"),
@@ -106,7 +106,7 @@ impl Builder {
 
     /// Puts `clock` between the server and the kernel's clocks.
     #[must_use]
-    pub fn clock(mut self, clock: &Clock) -> Self {
+    pub fn clock(mut self, clock: &FakeClock) -> Self {
         self.clock = Some(clock.clone());
         self
     }
@@ -168,7 +168,7 @@ impl Builder {
         self.try_start().unwrap_or_else(|failure| panic!("{failure}"))
     }
 
-    /// As [`Builder::start`], for a server that is expected to refuse.
+    /// As [`ServerBuilder::start`], for a server that is expected to refuse.
     ///
     /// # Errors
     /// When the server ended before it answered, or never did; with its log.
@@ -186,7 +186,7 @@ impl Builder {
     fn start_on_free_port(&self) -> Result<Server, StartFailure> {
         // A short name under a short folder: the path of a Unix socket has 107 bytes at most.
         let home = tempfile::Builder::new().prefix("rl-").tempdir().expect("a folder for the server");
-        let access = Access {
+        let access = ServerAccess {
             tcp: self.tcp.then(Port::reserve),
             tls: self.tls.then(Port::reserve),
             password: self.password.clone(),
@@ -199,7 +199,7 @@ impl Builder {
     }
 
     /// Everything goes into a file, so that `CONFIG REWRITE` has something to rewrite.
-    fn config(&self, home: &TempDir, data: &Path, access: &Access) -> String {
+    fn config(&self, home: &TempDir, data: &Path, access: &ServerAccess) -> String {
         let mut lines = String::new();
         let mut line = |text: std::fmt::Arguments<'_>| writeln!(lines, "{text}").expect("a string grows");
         line(format_args!("dir \"{}\"", data.display()));

@@ -23,8 +23,8 @@ use tempfile::NamedTempFile;
 ///
 /// Until told otherwise it changes nothing.
 #[derive(Debug, Clone)]
-pub struct Clock {
-    shared: Arc<Shared>,
+pub struct FakeClock {
+    shared: Arc<ClockShared>,
 }
 
 /// The layout is repeated in `shim/clock.c`.
@@ -39,17 +39,17 @@ struct Control {
 }
 
 #[derive(Debug)]
-struct Shared {
+struct ClockShared {
     file: NamedTempFile,
     control: NonNull<Control>,
 }
 
-// SAFETY: the mapping lives as long as `Shared`, is not tied to a thread, and holds nothing but atomics.
-unsafe impl Send for Shared {}
+// SAFETY: the mapping lives as long as `ClockShared`, is not tied to a thread, and holds nothing but atomics.
+unsafe impl Send for ClockShared {}
 // SAFETY: as above; every access goes through an atomic.
-unsafe impl Sync for Shared {}
+unsafe impl Sync for ClockShared {}
 
-impl Clock {
+impl FakeClock {
     /// A clock that runs true.
     ///
     /// # Panics
@@ -61,7 +61,7 @@ impl Clock {
         let file = tempfile::Builder::new().prefix("rl-clock-").tempfile().expect("a file for the clock");
         file.as_file().set_len(size_of::<Control>() as u64).expect("the clock's file can grow");
         let control = map(file.as_file());
-        Self { shared: Arc::new(Shared { file, control }) }
+        Self { shared: Arc::new(ClockShared { file, control }) }
     }
 
     /// Sets the wall clock forward, or back, by whole seconds from where it is.
@@ -92,7 +92,7 @@ impl Clock {
     /// Lets CLOCK_MONOTONIC alone run ahead, as a clock that is being slewed too fast.
     ///
     /// # Panics
-    /// As [`Clock::advance_module`].
+    /// As [`FakeClock::advance_module`].
     pub fn advance_mono(&self, time: Duration) {
         self.advance(&self.control().module_mono_ns, time);
     }
@@ -100,7 +100,7 @@ impl Clock {
     /// Lets CLOCK_MONOTONIC_RAW alone run ahead, as an oscillator that is too fast.
     ///
     /// # Panics
-    /// As [`Clock::advance_module`].
+    /// As [`FakeClock::advance_module`].
     pub fn advance_raw(&self, time: Duration) {
         self.advance(&self.control().module_raw_ns, time);
     }
@@ -120,12 +120,12 @@ impl Clock {
     }
 
     fn control(&self) -> &Control {
-        // SAFETY: mapped, aligned to a page and zeroed in `map`; unmapped only when `Shared` is dropped.
+        // SAFETY: mapped, aligned to a page and zeroed in `map`; unmapped only when `ClockShared` is dropped.
         unsafe { self.shared.control.as_ref() }
     }
 }
 
-impl Drop for Shared {
+impl Drop for ClockShared {
     fn drop(&mut self) {
         // SAFETY: the address and size are those of the mapping made in `map`, and no reference is left.
         unsafe { libc::munmap(self.control.as_ptr().cast(), size_of::<Control>()) };

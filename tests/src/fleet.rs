@@ -1,6 +1,6 @@
 //! Several independent servers, as one quorum client sees them.
 
-use crate::{Builder, Inspection, Server};
+use crate::{InspectReply, Server, ServerBuilder};
 use std::ops::{Index, IndexMut};
 use std::thread;
 
@@ -27,8 +27,9 @@ impl Fleet {
     /// # Panics
     /// When one of them does not come up.
     #[must_use]
-    pub fn start_with(size: usize, describe: impl Fn(usize, Builder) -> Builder) -> Self {
-        let nodes: Vec<Builder> = (0..size).map(|index| describe(index, Server::builder().tcp())).collect();
+    pub fn start_with(size: usize, describe: impl Fn(usize, ServerBuilder) -> ServerBuilder) -> Self {
+        let nodes: Vec<ServerBuilder> =
+            (0..size).map(|index| describe(index, Server::builder().tcp())).collect();
         // All at once: a server spends most of its start waiting.
         let nodes = thread::scope(|scope| {
             let starting: Vec<_> = nodes.into_iter().map(|node| scope.spawn(|| node.start())).collect();
@@ -98,7 +99,7 @@ impl Fleet {
     /// What every node that runs says about a lock; a node that was killed holds none.
     ///
     /// A paused node would not answer: resume it first.
-    pub fn locks(&mut self, key: &str) -> Vec<Option<Inspection>> {
+    pub fn locks(&mut self, key: &str) -> Vec<Option<InspectReply>> {
         let look = |node: &mut Server| node.is_running().then(|| node.connect().inspect(key)).flatten();
         self.nodes.iter_mut().map(look).collect()
     }

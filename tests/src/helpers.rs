@@ -1,12 +1,12 @@
 //! What many tests of one server do first.
 
-use crate::{Answer, Builder, Clock, Server, Wire};
-use redlock_core::proof::Unverified;
+use crate::{Answer, FakeClock, Server, ServerBuilder, Wire};
+use redlock_contract::grant::Unverified;
 
 /// Starts a server whose module sees a clock that stands still, over restarts too, so that every number is exact.
 #[must_use]
-pub fn start_frozen(builder: Builder) -> (Server, Clock) {
-    let clock = Clock::new();
+pub fn start_frozen(builder: ServerBuilder) -> (Server, FakeClock) {
+    let clock = FakeClock::new();
     clock.freeze_module();
     (builder.clock(&clock).start(), clock)
 }

@@ -23,16 +23,16 @@ pub struct Observation {
 #[derive(Clone, Copy, Debug)]
 pub enum ObservationKind {
     /// The lock was granted.
-    Granted(Lease),
+    Granted(PromisedLease),
     /// The lock was extended.
-    Extended(Lease),
+    Extended(PromisedLease),
     /// A release was sent, answered or not: from here on nobody relies on the lock.
     ReleaseSent,
 }
 
 /// What a node promised to a holder.
 #[derive(Clone, Copy, Debug)]
-pub struct Lease {
+pub struct PromisedLease {
     /// The number that came with it.
     pub fence: i64,
     /// When the request left.
@@ -82,7 +82,7 @@ pub struct History {
 }
 
 /// Who relies on a lock.
-struct Holder {
+struct RecordedHolder {
     owner: u64,
     fence: i64,
     until: Instant,
@@ -92,7 +92,7 @@ struct Holder {
 #[derive(Default)]
 struct LockReplay {
     largest: i64,
-    hold: Option<Holder>,
+    hold: Option<RecordedHolder>,
 }
 
 impl History {
@@ -147,7 +147,7 @@ impl LockReplay {
         }
     }
 
-    fn granted(&mut self, event: &Observation, promise: &Lease) -> Vec<HistoryViolation> {
+    fn granted(&mut self, event: &Observation, promise: &PromisedLease) -> Vec<HistoryViolation> {
         let key = event.key;
         let mut breaches = Vec::new();
         if promise.fence <= self.largest {
@@ -164,11 +164,11 @@ impl LockReplay {
         }
         self.largest = self.largest.max(promise.fence);
         let until = promise.sent + promise.ttl;
-        self.hold = Some(Holder { owner: event.owner, fence: promise.fence, until });
+        self.hold = Some(RecordedHolder { owner: event.owner, fence: promise.fence, until });
         breaches
     }
 
-    fn extended(&mut self, event: &Observation, promise: &Lease) -> Vec<HistoryViolation> {
+    fn extended(&mut self, event: &Observation, promise: &PromisedLease) -> Vec<HistoryViolation> {
         let hold = self.hold.as_mut().filter(|hold| hold.owner == event.owner);
         match hold {
             Some(hold) => {
@@ -201,7 +201,7 @@ mod tests {
         for line in lines {
             let words: Vec<&str> = line.split(' ').collect();
             let number = |at: usize| words[at].parse::<u64>().expect("a number");
-            let promise = || Lease {
+            let promise = || PromisedLease {
                 fence: number(2).cast_signed(),
                 sent: start + Duration::from_millis(number(3)),
                 answered: start + Duration::from_millis(number(4)),

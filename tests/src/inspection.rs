@@ -4,7 +4,7 @@ use crate::{Answer, Wire};
 
 /// The reply to `REDLOCK.INSPECT`, read by field name so that the order of fields is free.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Inspection {
+pub struct InspectReply {
     /// The number handed out with the lock.
     pub fence: i64,
     /// The holder's remark about itself; empty when it made none.
@@ -24,7 +24,7 @@ impl Wire {
     ///
     /// # Panics
     /// When the reply is neither nil nor a map of exactly the known fields.
-    pub fn inspect(&mut self, key: impl AsRef<[u8]>) -> Option<Inspection> {
+    pub fn inspect(&mut self, key: impl AsRef<[u8]>) -> Option<InspectReply> {
         let answer = self.call(&[b"REDLOCK.INSPECT", key.as_ref()]);
         if answer == Answer::Nil {
             return None;
@@ -32,7 +32,7 @@ impl Wire {
         assert_eq!(answer.pairs().len(), 6, "fields of {answer:?}");
         let field = |name: &str| answer.field(name).unwrap_or_else(|| panic!("no {name} in {answer:?}"));
         let Answer::Text(label) = field("label") else { panic!("a label is a text: {answer:?}") };
-        Some(Inspection {
+        Some(InspectReply {
             fence: field("fence").int(),
             label: label.clone(),
             pttl: field("pttl").int(),

@@ -1,7 +1,7 @@
 //! Real servers, faults and checks for Redlock.
 //!
 //! A test starts a [`Server`], talks to it over a [`Wire`], reads [`Answer`]s and waits only with
-//! [`eventually`]. Where time itself is under test, a [`Clock`] stands between the server and the kernel;
+//! [`eventually`]. Where time itself is under test, a [`FakeClock`] stands between the server and the kernel;
 //! where the network is, a [`Proxy`] stands before each server of a [`Fleet`].
 //!
 //! | file | subject |
@@ -56,13 +56,13 @@ mod wait;
 mod wire;
 
 pub use answer::Answer;
-pub use builder::{Builder, ClientCertificate};
+pub use builder::{ClientCertificate, ServerBuilder};
 pub use certs::Certs;
-pub use clock::Clock;
+pub use clock::FakeClock;
 pub use flavor::{Brand, Flavor};
 pub use fleet::Fleet;
 pub use helpers::{admit, granted, start_frozen, without_proof};
-pub use inspection::Inspection;
+pub use inspection::InspectReply;
 pub use locate::{OLDER_VERSION, module_path, older_module};
 pub use proxy::{CommandFault, Direction, Proxy};
 pub use redlock_sim::seed;

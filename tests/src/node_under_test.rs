@@ -6,7 +6,7 @@ use std::time::Duration;
 use redlock_core::reply::Value;
 use redlock_core::{MemoryNode, Millis, Occupant, Reply};
 
-use crate::{Answer, Clock, SOON, Server, Wire, eventually};
+use crate::{Answer, FakeClock, SOON, Server, Wire, eventually};
 
 /// Something that takes the commands of the contract, on several connections, and whose time stands still
 /// unless it is moved.
@@ -43,7 +43,7 @@ pub struct CoreNode {
 #[derive(Debug)]
 pub struct ServerNode {
     server: Server,
-    clock: Clock,
+    clock: FakeClock,
     connections: HashMap<u64, Wire>,
     subscription: Wire,
 }

@@ -14,7 +14,7 @@ pub use rules::{CommandFault, Direction};
 use crate::port::Port;
 use crate::{SOON, Server, eventually, eventually_async, in_time};
 use rules::{AcceptMode, Rules};
-use state::{Observed, State};
+use state::{Observed, ProxyState};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -28,7 +28,7 @@ use tokio::sync::oneshot;
 #[derive(Debug)]
 pub struct Proxy {
     port: Port,
-    state: Arc<State>,
+    state: Arc<ProxyState>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -54,7 +54,7 @@ impl Proxy {
     }
 
     fn to_port(server: u16) -> Self {
-        let (port, state) = (Port::reserve(), Arc::new(State::new()));
+        let (port, state) = (Port::reserve(), Arc::new(ProxyState::new()));
         let (stop, stopped) = oneshot::channel();
         let (here, shared) = (loopback(port.number()), Arc::clone(&state));
         let run = move || {
@@ -244,7 +244,7 @@ fn loopback(port: u16) -> SocketAddr {
 }
 
 /// Lets in, throws out or stays away from those who come, as the rules say.
-async fn accept_loop(here: SocketAddr, server: SocketAddr, state: Arc<State>) {
+async fn accept_loop(here: SocketAddr, server: SocketAddr, state: Arc<ProxyState>) {
     let mut rules = state.rules.subscribe();
     let mut listener = None;
     let mut cuts = 0;
@@ -303,7 +303,7 @@ impl Listener {
     }
 }
 
-async fn forward(client: TcpStream, server: SocketAddr, born: u64, state: Arc<State>) {
+async fn forward(client: TcpStream, server: SocketAddr, born: u64, state: Arc<ProxyState>) {
     // Whoever cannot be let through finds its connection closed.
     if let Ok(server) = TcpStream::connect(server).await {
         connection::serve(client, server, born, &state).await;

@@ -2,7 +2,7 @@
 
 use crate::port::Port;
 use crate::spawn;
-use crate::{Answer, Builder, Clock, Flavor, SOON, Wire, eventually, within};
+use crate::{Answer, FakeClock, Flavor, SOON, ServerBuilder, Wire, eventually, within};
 use std::fmt;
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -21,13 +21,13 @@ pub struct Server {
     home: TempDir,
     data_dir: PathBuf,
     binary: PathBuf,
-    clock: Option<Clock>,
-    access: Access,
+    clock: Option<FakeClock>,
+    access: ServerAccess,
 }
 
 /// How a server is reached, apart from its Unix socket.
 #[derive(Debug)]
-pub(crate) struct Access {
+pub(crate) struct ServerAccess {
     pub(crate) tcp: Option<Port>,
     pub(crate) tls: Option<Port>,
     /// Asked of everybody who names no user.
@@ -57,24 +57,24 @@ impl Server {
     /// # Panics
     /// As [`Server::start`].
     #[must_use]
-    pub fn start_frozen() -> (Self, Clock) {
-        let clock = Clock::new();
+    pub fn start_frozen() -> (Self, FakeClock) {
+        let clock = FakeClock::new();
         clock.freeze_module();
         (Self::builder().clock(&clock).start(), clock)
     }
 
     /// Describes a server that differs from the usual one.
     #[must_use]
-    pub fn builder() -> Builder {
-        Builder::new()
+    pub fn builder() -> ServerBuilder {
+        ServerBuilder::new()
     }
 
     pub(crate) fn launch(
         home: TempDir,
         data_dir: PathBuf,
         binary: &Path,
-        clock: Option<Clock>,
-        access: Access,
+        clock: Option<FakeClock>,
+        access: ServerAccess,
     ) -> Result<Self, StartFailure> {
         let mut server = Self { child: None, home, data_dir, binary: binary.to_path_buf(), clock, access };
         server.start_process()?;

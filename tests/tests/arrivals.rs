@@ -3,7 +3,7 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "tests, and helpers of tests")]
 
-use redlock_tests::{Answer, Builder, SOON, Server, Wire, admit, eventually, granted, start_frozen};
+use redlock_tests::{Answer, SOON, Server, ServerBuilder, Wire, admit, eventually, granted, start_frozen};
 use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,7 +13,7 @@ const LONG_MS: u64 = 600_000;
 const HIGH: u64 = 50_000_000;
 
 /// A server that can be kept from storing its state: the state file has a folder of its own.
-fn with_a_folder_of_its_own(builder: Builder) -> (tempfile::TempDir, PathBuf, Builder) {
+fn with_a_folder_of_its_own(builder: ServerBuilder) -> (tempfile::TempDir, PathBuf, ServerBuilder) {
     let all = tempfile::tempdir().expect("a folder");
     let folder = all.path().join("state");
     fs::create_dir(&folder).expect("a folder in a folder");

@@ -252,7 +252,7 @@ struct Target {
 impl Target {
     fn start() -> Self {
         // A frozen clock: nothing but the commands changes anything.
-        let clock = redlock_tests::Clock::new();
+        let clock = redlock_tests::FakeClock::new();
         clock.freeze_module();
         // Keys are flushed when they become too many; the node must not wait for their locks then.
         // And nobody waits: who is served later is another test's subject.

@@ -6,20 +6,20 @@ mod client;
 
 use client::{TTL, manager, until_all_answer, until_held};
 use redlock_client::{Detached, Guard, LockManager};
-use redlock_tests::{Answer, Clock, Fleet};
+use redlock_tests::{Answer, FakeClock, Fleet};
 use std::time::Duration;
 
 /// Three nodes with snapshots, their clocks frozen.
 struct Fixture {
     fleet: Fleet,
-    clocks: Vec<Clock>,
+    clocks: Vec<FakeClock>,
     locks: LockManager,
 }
 
 impl Fixture {
     async fn start() -> Self {
-        let clocks: Vec<Clock> = (0..3).map(|_| Clock::new()).collect();
-        clocks.iter().for_each(Clock::freeze_module);
+        let clocks: Vec<FakeClock> = (0..3).map(|_| FakeClock::new()).collect();
+        clocks.iter().for_each(FakeClock::freeze_module);
         let fleet = Fleet::start_with(3, |index, node| node.clock(&clocks[index]).arg("save", "3600 100000"));
         let locks = manager(fleet.urls());
         until_all_answer(&locks).await;

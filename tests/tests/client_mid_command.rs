@@ -195,7 +195,7 @@ async fn nodes_that_die_in_a_release_and_stay_dead() {
 
 #[tokio::test]
 async fn a_node_that_comes_back_with_its_lock_is_told_of_the_release() {
-    let lasting = |_, node: redlock_tests::Builder| {
+    let lasting = |_, node: redlock_tests::ServerBuilder| {
         node.arg("appendonly", "yes").arg("appendfsync", "always").module_args(["restart-grace", "off"])
     };
     for fault in [Fault::Crash, Fault::Restart] {

@@ -92,7 +92,7 @@ fn the_same_address_twice_is_found_at_once() {
 #[tokio::test]
 async fn nodes_without_the_module_do_not_vote() {
     let plain_below = |count: usize| {
-        move |index: usize, node: redlock_tests::Builder| {
+        move |index: usize, node: redlock_tests::ServerBuilder| {
             if index < count { node.without_module() } else { node }
         }
     };

@@ -1,7 +1,7 @@
 //! A jump of the server's wall clock neither ends nor prolongs a lock; a plain `SET PX` key beside it shows
 //! that the jump was real.
 
-use redlock_tests::{Answer, Clock, SOON, Server, Wire, eventually};
+use redlock_tests::{Answer, FakeClock, SOON, Server, Wire, eventually};
 use std::time::Duration;
 
 const HOUR: i64 = 3600;
@@ -78,7 +78,7 @@ fn the_sweep_goes_on_after_a_jump_back() {
 
 #[test]
 fn a_jump_between_stop_and_start_does_not_end_a_saved_lock() {
-    let clock = Clock::new();
+    let clock = FakeClock::new();
     clock.freeze_module();
     let mut server =
         Server::builder().clock(&clock).arg("appendonly", "yes").arg("appendfsync", "always").start();
@@ -96,7 +96,7 @@ fn a_jump_between_stop_and_start_does_not_end_a_saved_lock() {
 
 #[test]
 fn one_clock_running_ahead_does_not_end_a_lock() {
-    for ahead in [Clock::advance_mono, Clock::advance_raw] {
+    for ahead in [FakeClock::advance_mono, FakeClock::advance_raw] {
         let (server, clock) = Server::start_frozen();
         let mut wire = server.connect();
         assert!(granted(&wire.call_strs("REDLOCK.ACQUIRE lock me 10000")));

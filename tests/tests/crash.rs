@@ -4,15 +4,15 @@
 
 mod traffic;
 
-use redlock_tests::history::{History, HistoryViolation, Lease, Observation, ObservationKind};
-use redlock_tests::{Answer, Builder, SOON, Server, Wire, eventually, granted, seed, start_frozen};
+use redlock_tests::history::{History, HistoryViolation, Observation, ObservationKind, PromisedLease};
+use redlock_tests::{Answer, SOON, Server, ServerBuilder, Wire, eventually, granted, seed, start_frozen};
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::{Duration, Instant};
 use traffic::{Progress, Traffic};
 
 /// Grants again at once after a crash, whatever it may have forgotten.
-fn forgetful() -> Builder {
+fn forgetful() -> ServerBuilder {
     Server::builder().module_args(["restart-grace", "off"])
 }
 
@@ -76,7 +76,7 @@ fn rounds() -> u32 {
 
 /// Kills a server again and again while clients work on it, and starts it on what it left behind. Half of
 /// the crashes come while the server does its `upkeep`. Hands over what was wrong.
-fn crash_under_load(name: &str, seed: u64, builder: Builder, upkeep: &str) -> Vec<HistoryViolation> {
+fn crash_under_load(name: &str, seed: u64, builder: ServerBuilder, upkeep: &str) -> Vec<HistoryViolation> {
     let mut server = builder.start();
     let mut random = fastrand::Rng::with_seed(seed);
     let mut traffic = Traffic::new(seed);
@@ -133,7 +133,7 @@ fn work_until_crash(
     });
 }
 
-fn verify(name: &str, fixed: u64, builder: Builder, upkeep: &str) {
+fn verify(name: &str, fixed: u64, builder: ServerBuilder, upkeep: &str) {
     let seed = seed(fixed);
     let breaches = crash_under_load(name, seed, builder, upkeep);
     let told: Vec<String> = breaches.iter().map(HistoryViolation::to_string).collect();
@@ -169,7 +169,7 @@ fn crashes_under_load_without_the_wait_still_give_no_number_twice() {
     assert!(numbers.is_empty(), "{numbers:?}");
 }
 
-fn append_only(fsync: &str) -> Builder {
+fn append_only(fsync: &str) -> ServerBuilder {
     Server::builder().arg("appendonly", "yes").arg("appendfsync", fsync)
 }
 
@@ -178,7 +178,7 @@ fn grant(wire: &mut Wire, history: &mut History, owner: u64) {
     let sent = Instant::now();
     let answer = wire.call(&["REDLOCK.ACQUIRE", "lock", &owner.to_string(), "10000"]);
     let fence = granted(&answer);
-    let promise = Lease { fence, sent, answered: Instant::now(), ttl: Duration::from_secs(10) };
+    let promise = PromisedLease { fence, sent, answered: Instant::now(), ttl: Duration::from_secs(10) };
     history.record(Observation { key: 0, owner, kind: ObservationKind::Granted(promise) });
 }
 

@@ -8,7 +8,7 @@
 mod traffic;
 
 use redlock_tests::history::HistoryViolation;
-use redlock_tests::{Answer, Builder, Clock, SOON, Server, Wire, admit, eventually, granted, seed};
+use redlock_tests::{Answer, FakeClock, SOON, Server, ServerBuilder, Wire, admit, eventually, granted, seed};
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,11 +18,11 @@ use traffic::{Progress, Traffic};
 struct Pair {
     master: Server,
     replica: Server,
-    replica_clock: Clock,
+    replica_clock: FakeClock,
 }
 
-fn frozen() -> Clock {
-    let clock = Clock::new();
+fn frozen() -> FakeClock {
+    let clock = FakeClock::new();
     clock.freeze_module();
     clock
 }
@@ -55,7 +55,7 @@ impl Pair {
         Self::with(Server::builder(), Server::builder())
     }
 
-    fn with(master: Builder, replica: Builder) -> Self {
+    fn with(master: ServerBuilder, replica: ServerBuilder) -> Self {
         let master = master.tcp().clock(&frozen()).start();
         let replica_clock = frozen();
         let replica = replica.replica_of(&master).clock(&replica_clock).start();

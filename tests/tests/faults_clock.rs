@@ -1,15 +1,15 @@
 //! Wall clocks that jump on one node, on a majority and on all of them, while they run and between two runs.
 
 use redlock_tests::campaign::{Campaign, LockMethod, Violation, Workload};
-use redlock_tests::{Builder, Clock, Fleet};
+use redlock_tests::{FakeClock, Fleet, ServerBuilder};
 use std::time::Duration;
 
 const CONTENDER: &str = env!("CARGO_BIN_EXE_campaign_client");
 const HOUR: i64 = 3600;
 
 /// Five nodes, each with a clock of its own.
-fn start(describe: impl Fn(Builder) -> Builder) -> (Fleet, Vec<Clock>) {
-    let clocks: Vec<Clock> = (0..5).map(|_| Clock::new()).collect();
+fn start(describe: impl Fn(ServerBuilder) -> ServerBuilder) -> (Fleet, Vec<FakeClock>) {
+    let clocks: Vec<FakeClock> = (0..5).map(|_| FakeClock::new()).collect();
     (Fleet::start_with(5, |node, builder| describe(builder).clock(&clocks[node])), clocks)
 }
 
@@ -36,7 +36,7 @@ fn wall_clocks_jump_under_running_nodes() {
 /// Keys that expire by the server's wall clock are gone when it jumps.
 #[test]
 fn control_wall_clocks_jump_under_plain_locks() {
-    let (fleet, clocks) = start(Builder::without_module);
+    let (fleet, clocks) = start(ServerBuilder::without_module);
     let work = Workload { lock: LockMethod::PLAIN, ..Workload::default() };
     let mut campaign = Campaign::start(CONTENDER, &fleet.urls(), work);
     campaign.inject_until_violation(is_overlap, |campaign| {

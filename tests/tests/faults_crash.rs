@@ -3,7 +3,7 @@
 #![allow(clippy::expect_used, reason = "helpers of tests")]
 
 use redlock_tests::campaign::{Campaign, LockMethod, Violation, Workload};
-use redlock_tests::{Builder, Fleet, Server};
+use redlock_tests::{Fleet, Server, ServerBuilder};
 use std::fs::{self, OpenOptions};
 use std::time::Duration;
 
@@ -18,11 +18,11 @@ fn rounds() -> usize {
 }
 
 /// Grants at once after a crash, whatever it may have forgotten.
-fn forgetful(node: Builder) -> Builder {
+fn forgetful(node: ServerBuilder) -> ServerBuilder {
     node.module_args(["restart-grace", "off"])
 }
 
-fn append_only(node: Builder, fsync: &str) -> Builder {
+fn append_only(node: ServerBuilder, fsync: &str) -> ServerBuilder {
     node.arg("appendonly", "yes").arg("appendfsync", fsync)
 }
 

@@ -3,7 +3,7 @@
 #![allow(clippy::expect_used, reason = "helpers of tests")]
 
 use redlock_tests::campaign::{Campaign, LockMethod, Violation, Workload};
-use redlock_tests::{Answer, Builder, Fleet, SOON, Server, eventually, granted};
+use redlock_tests::{Answer, Fleet, SOON, Server, ServerBuilder, eventually, granted};
 use std::time::Duration;
 
 const CONTENDER: &str = env!("CARGO_BIN_EXE_campaign_client");
@@ -13,7 +13,7 @@ fn is_overlap(violation: &Violation) -> bool {
     matches!(violation, Violation::Overlap { .. })
 }
 
-fn forgetful(node: Builder) -> Builder {
+fn forgetful(node: ServerBuilder) -> ServerBuilder {
     node.module_args(["restart-grace", "off"])
 }
 

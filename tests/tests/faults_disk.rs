@@ -4,7 +4,9 @@
 #![allow(clippy::expect_used, reason = "helpers of tests")]
 
 use redlock_tests::campaign::{Campaign, EndPolicy, Violation, Workload, now_ns};
-use redlock_tests::{Answer, Builder, Fleet, SOON, Server, SyscallFault, eventually, granted, signal, skip};
+use redlock_tests::{
+    Answer, Fleet, SOON, Server, ServerBuilder, SyscallFault, eventually, granted, signal, skip,
+};
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -182,7 +184,7 @@ fn is_written(node: &Server, word: &str) -> bool {
     texts.any(|text| text.windows(word.len()).any(|part| part == word.as_bytes()))
 }
 
-fn everysec(node: Builder) -> Builder {
+fn everysec(node: ServerBuilder) -> ServerBuilder {
     node.arg("appendonly", "yes").arg("appendfsync", "everysec")
 }
 
@@ -208,7 +210,7 @@ fn nodes_killed_while_their_disks_dawdle() {
 
 #[test]
 fn control_nodes_killed_while_their_disks_dawdle_without_the_wait() {
-    let forgetful = |_, node: Builder| everysec(node).module_args(["restart-grace", "off"]);
+    let forgetful = |_, node: ServerBuilder| everysec(node).module_args(["restart-grace", "off"]);
     let mut fleet = Fleet::start_with(5, forgetful);
     if SyscallFault::inject(&fleet[0], SYNCS, "delay_enter=1ms").is_none() {
         return skip("system calls cannot be tampered with here (needs strace, and the right to trace)");

@@ -3,7 +3,7 @@
 #![allow(clippy::expect_used, reason = "helpers of tests")]
 
 use redlock_tests::campaign::{Campaign, Violation, Workload};
-use redlock_tests::{Answer, Builder, Fleet, SOON, Sentinel, Server, Wire, admit, eventually};
+use redlock_tests::{Answer, Fleet, SOON, Sentinel, Server, ServerBuilder, Wire, admit, eventually};
 use std::thread;
 use std::time::Duration;
 
@@ -17,10 +17,10 @@ struct SentinelNode {
 }
 
 impl SentinelNode {
-    fn start(describe: impl Fn(Builder) -> Builder) -> Self {
+    fn start(describe: impl Fn(ServerBuilder) -> ServerBuilder) -> Self {
         let masters = Fleet::start_with(5, |_, node| describe(node));
         let replicas = masters.iter().map(|master| describe(Server::builder()).replica_of(master));
-        let replicas: Vec<Server> = replicas.map(Builder::start).collect();
+        let replicas: Vec<Server> = replicas.map(ServerBuilder::start).collect();
         let sentinel = Sentinel::start();
         for (node, (master, replica)) in masters.iter().zip(&replicas).enumerate() {
             replica.wait_for_replication(master);
@@ -78,7 +78,7 @@ impl SentinelNode {
 /// The longest lock that these nodes grant, and so the wait of an admitted one.
 const MAX_TTL_MS: u64 = 5_000;
 
-fn limited(node: Builder) -> Builder {
+fn limited(node: ServerBuilder) -> ServerBuilder {
     node.module_args(["max-ttl", &MAX_TTL_MS.to_string()])
 }
 

@@ -4,7 +4,7 @@
 
 use fastrand::Rng;
 use redlock_tests::campaign::{Campaign, Violation, Workload};
-use redlock_tests::{Answer, Builder, Clock, Direction, Fleet, Proxy, seed};
+use redlock_tests::{Answer, Direction, FakeClock, Fleet, Proxy, ServerBuilder, seed};
 use std::time::Duration;
 
 const CONTENDER: &str = env!("CARGO_BIN_EXE_campaign_client");
@@ -17,14 +17,14 @@ fn rounds() -> usize {
 /// Five nodes with clocks of their own, and for every process a proxy before each.
 struct Nodes {
     fleet: Fleet,
-    clocks: Vec<Clock>,
+    clocks: Vec<FakeClock>,
     ways: Vec<Vec<Proxy>>,
     chance: Rng,
 }
 
 impl Nodes {
-    fn start(seed: u64, describe: impl Fn(usize, Builder) -> Builder) -> Self {
-        let clocks: Vec<Clock> = (0..5).map(|_| Clock::new()).collect();
+    fn start(seed: u64, describe: impl Fn(usize, ServerBuilder) -> ServerBuilder) -> Self {
+        let clocks: Vec<FakeClock> = (0..5).map(|_| FakeClock::new()).collect();
         let fleet = Fleet::start_with(5, |index, node| describe(index, node).clock(&clocks[index]));
         let ways = (0..3).map(|_| fleet.iter().map(Proxy::to).collect()).collect();
         Self { fleet, clocks, ways, chance: Rng::with_seed(seed) }
@@ -96,7 +96,7 @@ impl Nodes {
     }
 }
 
-fn everything_goes_wrong(name: &str, fixed: u64, describe: impl Fn(usize, Builder) -> Builder) {
+fn everything_goes_wrong(name: &str, fixed: u64, describe: impl Fn(usize, ServerBuilder) -> ServerBuilder) {
     let seed = seed(fixed);
     let mut world = Nodes::start(seed, describe);
     let mut campaign = world.campaign(Workload::default());
@@ -124,7 +124,7 @@ fn everything_goes_wrong_without_persistence() {
 
 #[test]
 fn everything_goes_wrong_with_an_append_only_file() {
-    let describe = |index: usize, node: Builder| {
+    let describe = |index: usize, node: ServerBuilder| {
         let fsync = if index.is_multiple_of(2) { "always" } else { "everysec" };
         node.arg("appendonly", "yes").arg("appendfsync", fsync)
     };

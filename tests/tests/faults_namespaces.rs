@@ -4,7 +4,7 @@
 use redlock_tests::campaign::{
     Campaign, Host, LockMethod, Validity, Violation, VirtualNetwork, Workload, now_ns,
 };
-use redlock_tests::{Builder, SOON, Server, eventually, skip};
+use redlock_tests::{SOON, Server, ServerBuilder, eventually, skip};
 use std::time::Duration;
 
 const CONTENDER: &str = env!("CARGO_BIN_EXE_campaign_client");
@@ -16,7 +16,7 @@ struct Hosts {
 }
 
 impl Hosts {
-    fn start(describe: impl Fn(Builder) -> Builder) -> Option<Self> {
+    fn start(describe: impl Fn(ServerBuilder) -> ServerBuilder) -> Option<Self> {
         let Some(internet) = VirtualNetwork::create(8) else {
             skip("there is no network of its own to be had here (needs root, `ip` and `nsenter`)");
             return None;
@@ -104,7 +104,7 @@ fn packets_go_one_way_only() {
 /// Where two votes of five are enough, each side of a cut has its own holder.
 #[test]
 fn control_locks_of_two_votes_on_both_sides_of_a_cut_in_the_kernel() {
-    let Some(world) = Hosts::start(Builder::without_module) else { return };
+    let Some(world) = Hosts::start(ServerBuilder::without_module) else { return };
     let lock = LockMethod::Plain { votes: 2, validity: Validity::FromRequest };
     let mut campaign = world.campaign(Workload { lock, ..work() });
     campaign.wait_for_holds_by_each(1);

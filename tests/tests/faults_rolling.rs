@@ -6,7 +6,7 @@
 use redlock_client::LockManager;
 use redlock_tests::campaign::{Campaign, Violation, Workload};
 use redlock_tests::{
-    Answer, Builder, Fleet, OLDER_VERSION, SOON, Server, eventually, module_path, older_module,
+    Answer, Fleet, OLDER_VERSION, SOON, Server, ServerBuilder, eventually, module_path, older_module,
 };
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -72,15 +72,15 @@ impl Modules {
     }
 }
 
-fn keeps_nothing(node: Builder) -> Builder {
+fn keeps_nothing(node: ServerBuilder) -> ServerBuilder {
     node
 }
 
-fn keeps_everything(node: Builder) -> Builder {
+fn keeps_everything(node: ServerBuilder) -> ServerBuilder {
     node.arg("appendonly", "yes")
 }
 
-fn restart_in_turn(name: &str, describe: fn(Builder) -> Builder) {
+fn restart_in_turn(name: &str, describe: fn(ServerBuilder) -> ServerBuilder) {
     let mut fleet = Fleet::start_with(5, |_, node| describe(node));
     let mut campaign = Campaign::start(CONTENDER, &fleet.urls(), Workload::default());
     campaign.wait_for_holds_by_each(2);
@@ -100,7 +100,7 @@ fn nodes_restarted_in_turn_with_an_append_only_file() {
 
 #[test]
 fn control_nodes_restarted_in_turn_without_the_wait() {
-    let forgetful = |_, node: Builder| node.module_args(["restart-grace", "off"]);
+    let forgetful = |_, node: ServerBuilder| node.module_args(["restart-grace", "off"]);
     let mut fleet = Fleet::start_with(5, forgetful);
     let work = Workload { ttl: Duration::from_secs(3), ..Workload::default() };
     let mut campaign = Campaign::start(CONTENDER, &fleet.urls(), work);

@@ -3,7 +3,7 @@
 #![allow(clippy::expect_used, reason = "helpers of tests")]
 
 use redlock_client::LockManager;
-use redlock_tests::{Clock, Fleet, SOON, eventually, skip};
+use redlock_tests::{FakeClock, Fleet, SOON, eventually, skip};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -62,7 +62,7 @@ fn a_holder_whose_machine_was_suspended_knows_that_its_lock_is_over() {
     let Some(keeper) = Sleeper::start() else {
         return skip("there are no time namespaces to be had here (needs root)");
     };
-    let clock = Clock::new();
+    let clock = FakeClock::new();
     clock.freeze_module();
     let fleet = Fleet::start_with(5, |_, node| node.clock(&clock));
     let mut sleeper = Command::new(env!("CARGO_BIN_EXE_sleeper"))

@@ -6,7 +6,7 @@
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Value, cmd};
 use redlock_client::{LockManager, Retry};
-use redlock_tests::{Clock, Fleet, SOON, Server, in_time};
+use redlock_tests::{FakeClock, Fleet, SOON, Server, in_time};
 use std::time::Duration;
 use tokio::task::JoinSet;
 
@@ -147,7 +147,7 @@ async fn a_read_shuts_older_holders_out() {
 /// all its clocks: nothing on its side could keep it from writing.
 #[tokio::test]
 async fn a_paused_holder_that_still_believes_in_its_lock_is_turned_away() {
-    let clock = Clock::new();
+    let clock = FakeClock::new();
     clock.freeze_module();
     let nodes = Fleet::start_with(3, |_, node| node.clock(&clock));
     let [one, other] = [(); 2].map(|()| LockManager::builder().nodes(nodes.urls()).build().unwrap());

@@ -2,7 +2,7 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
-use redlock_tests::{Answer, Builder, Clock, Server, Wire, granted, start_frozen};
+use redlock_tests::{Answer, FakeClock, Server, ServerBuilder, Wire, granted, start_frozen};
 use std::thread;
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ fn quarantines(server: &Server) -> Option<String> {
     server.info("redlock", "redlock_quarantines")
 }
 
-fn pass(clock: &Clock, ms: i64) {
+fn pass(clock: &FakeClock, ms: i64) {
     clock.advance_module(Duration::from_millis(ms.unsigned_abs()));
 }
 
@@ -200,7 +200,7 @@ fn a_second_flush_lengthens_the_wait_if_it_must() {
 #[test]
 fn an_end_of_the_server_during_the_wait_does_not_shorten_it() {
     let append_only = |fsync| Server::builder().arg("appendonly", "yes").arg("appendfsync", fsync);
-    let keeps: [(&str, Builder); 4] = [
+    let keeps: [(&str, ServerBuilder); 4] = [
         ("nothing", Server::builder()),
         ("RDB", Server::builder().arg("save", "3600 1")),
         ("AOF everysec", append_only("everysec")),

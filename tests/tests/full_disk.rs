@@ -4,7 +4,7 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
-use redlock_tests::{Answer, Builder, Clock, Server, Wire, granted, skip};
+use redlock_tests::{Answer, FakeClock, Server, ServerBuilder, Wire, granted, skip};
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -49,7 +49,7 @@ impl SmallDisk {
         Some(disk)
     }
 
-    fn builder(&self) -> Builder {
+    fn builder(&self) -> ServerBuilder {
         Server::builder().binary(self.program()).data_dir(self.dir.path())
     }
 
@@ -105,7 +105,7 @@ const UNHEARD_OF: [&str; 8] = [
 #[test]
 fn a_full_disk_stops_what_must_be_remembered_and_nothing_else() {
     let Some(disk) = SmallDisk::new(64, "true") else { return };
-    let clock = Clock::new();
+    let clock = FakeClock::new();
     clock.freeze_module();
     let server = disk.builder().clock(&clock).start();
     let mut wire = server.connect();

@@ -1,13 +1,13 @@
 //! The harness itself, on plain servers: what it promises the other tests.
 
-use redlock_tests::{Answer, Clock, SOON, Server, eventually};
+use redlock_tests::{Answer, FakeClock, SOON, Server, eventually};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 const HOUR: i64 = 3600;
 
-fn plain() -> redlock_tests::Builder {
+fn plain() -> redlock_tests::ServerBuilder {
     Server::builder().without_module()
 }
 
@@ -78,7 +78,7 @@ fn a_replica_follows() {
 
 #[test]
 fn the_wall_clock_jumps_for_a_running_server() {
-    let clock = Clock::new();
+    let clock = FakeClock::new();
     let server = plain().clock(&clock).start();
     let mut wire = server.connect();
 

@@ -3,7 +3,7 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
-use redlock_tests::{Answer, Builder, Server, Wire, admit, granted, skip};
+use redlock_tests::{Answer, Server, ServerBuilder, Wire, admit, granted, skip};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -15,7 +15,7 @@ fn folder() -> TempDir {
     tempfile::tempdir().expect("a folder for data")
 }
 
-fn saving(folder: &Path) -> Builder {
+fn saving(folder: &Path) -> ServerBuilder {
     Server::builder().arg("save", "3600 1").data_dir(folder)
 }
 

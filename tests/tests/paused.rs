@@ -1,25 +1,25 @@
 //! While writes are paused a server may not change its data by itself, and ends itself if it does. A lock
 //! whose time runs out meanwhile waits with everything else, and goes when the pause is over.
 
-use redlock_tests::{Answer, Clock, SOON, Server, Wire, eventually};
+use redlock_tests::{Answer, FakeClock, SOON, Server, Wire, eventually};
 use std::time::Duration;
 
 const OVER: Duration = Duration::from_millis(10_001);
 
-fn frozen() -> Clock {
-    let clock = Clock::new();
+fn frozen() -> FakeClock {
+    let clock = FakeClock::new();
     clock.freeze_module();
     clock
 }
 
 /// A server with somebody to tell: what it deletes goes to its append only file.
-fn start_with_aof() -> (Server, Clock) {
+fn start_with_aof() -> (Server, FakeClock) {
     let clock = frozen();
     (Server::builder().arg("appendonly", "yes").clock(&clock).start(), clock)
 }
 
 /// A master with somebody to tell, and its replica.
-fn start_pair() -> ((Server, Clock), (Server, Clock)) {
+fn start_pair() -> ((Server, FakeClock), (Server, FakeClock)) {
     let (master_clock, replica_clock) = (frozen(), frozen());
     let master = Server::builder().tcp().clock(&master_clock).start();
     let replica = Server::builder().replica_of(&master).clock(&replica_clock).start();

@@ -3,7 +3,7 @@
 #![allow(clippy::expect_used, reason = "helpers of tests")]
 
 use redlock_tests::{
-    Answer, Builder, Clock, Inspection, SOON, Server, Wire, eventually, granted, start_frozen,
+    Answer, FakeClock, InspectReply, SOON, Server, ServerBuilder, Wire, eventually, granted, start_frozen,
 };
 use std::fs;
 use std::ops::RangeInclusive;
@@ -14,7 +14,7 @@ const KEY: &[u8] = b"job \0\r\n\xff";
 const OWNER: &[u8] = b"\0owner\r\n\xfe\"";
 const LABEL: &[u8] = b"night\0ly \xff\r\n";
 
-fn aof(fsync: &str) -> Builder {
+fn aof(fsync: &str) -> ServerBuilder {
     // What is kept is the subject here, not the quarantine after a crash.
     let builder = Server::builder().module_args(["restart-grace", "off"]);
     builder.arg("appendonly", "yes").arg("appendfsync", fsync)
@@ -25,7 +25,7 @@ fn call(wire: &mut Wire, name: &str, rest: &[&[u8]]) -> Answer {
 }
 
 /// A lock with a history, and a released key whose number must not be forgotten.
-fn prepare(wire: &mut Wire, clock: &Clock) -> Inspection {
+fn prepare(wire: &mut Wire, clock: &FakeClock) -> InspectReply {
     assert_eq!(call(wire, "REDLOCK.ACQUIRE", &[b"60000", b"FENCE", b"41", b"LABEL", LABEL]), Answer::Int(41));
     clock.advance_module(Duration::from_secs(5));
     assert_eq!(call(wire, "REDLOCK.EXTEND", &[b"60000"]), Answer::Int(41));
@@ -33,7 +33,7 @@ fn prepare(wire: &mut Wire, clock: &Clock) -> Inspection {
     assert_eq!(wire.call_strs("REDLOCK.ACQUIRE released me 60000 FENCE 1000"), Answer::Int(1000));
     assert_eq!(wire.call_strs("REDLOCK.RELEASE released me"), Answer::Int(1));
     let before = wire.inspect(KEY).expect("the lock is held");
-    let expected = Inspection {
+    let expected = InspectReply {
         fence: 41,
         label: LABEL.into(),
         pttl: 60_000,
@@ -46,7 +46,7 @@ fn prepare(wire: &mut Wire, clock: &Clock) -> Inspection {
 }
 
 /// Everything that a client could tell of a lock is as it was, and the lock still does its work.
-fn verify(wire: &mut Wire, before: &Inspection, pttl: RangeInclusive<i64>, held_ms: RangeInclusive<i64>) {
+fn verify(wire: &mut Wire, before: &InspectReply, pttl: RangeInclusive<i64>, held_ms: RangeInclusive<i64>) {
     let after = wire.inspect(KEY).expect("the lock is still held");
     assert_eq!((after.fence, &after.label, after.extensions), (41, &before.label, 2));
     assert!(pttl.contains(&after.pttl), "{after:?}");

@@ -2,7 +2,7 @@
 
 #![allow(clippy::expect_used, reason = "helpers of tests")]
 
-use redlock_tests::{Answer, Clock, SOON, Server, Wire, admit, eventually};
+use redlock_tests::{Answer, FakeClock, SOON, Server, Wire, admit, eventually};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use std::time::Duration;
 struct Pair {
     master: Server,
     replica: Server,
-    master_clock: Clock,
-    replica_clock: Clock,
+    master_clock: FakeClock,
+    replica_clock: FakeClock,
 }
 
 impl Pair {
@@ -42,19 +42,19 @@ impl Pair {
     }
 }
 
-fn frozen() -> Clock {
-    let clock = Clock::new();
+fn frozen() -> FakeClock {
+    let clock = FakeClock::new();
     clock.freeze_module();
     clock
 }
 
-fn start_master() -> (Server, Clock) {
+fn start_master() -> (Server, FakeClock) {
     let clock = frozen();
     (Server::builder().tcp().clock(&clock).start(), clock)
 }
 
 /// A replica that grants at once when it is promoted; `failover.rs` has those that wait.
-fn start_replica(master: &Server) -> (Server, Clock) {
+fn start_replica(master: &Server) -> (Server, FakeClock) {
     let clock = frozen();
     let builder = Server::builder().module_args(["restart-grace", "off"]);
     let replica = builder.replica_of(master).clock(&clock).start();

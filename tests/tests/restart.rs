@@ -2,22 +2,24 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
-use redlock_tests::{Answer, Builder, Clock, SOON, Server, Wire, eventually, granted, start_frozen};
+use redlock_tests::{
+    Answer, FakeClock, SOON, Server, ServerBuilder, Wire, eventually, granted, start_frozen,
+};
 use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
 const TTL_MS: i64 = 60_000;
 
-fn append_only(fsync: &str) -> Builder {
+fn append_only(fsync: &str) -> ServerBuilder {
     Server::builder().arg("appendonly", "yes").arg("appendfsync", fsync)
 }
 
-fn snapshots() -> Builder {
+fn snapshots() -> ServerBuilder {
     Server::builder().arg("save", "3600 1")
 }
 
-fn grace(builder: Builder, grace: &str) -> Builder {
+fn grace(builder: ServerBuilder, grace: &str) -> ServerBuilder {
     builder.module_args(["restart-grace", grace])
 }
 
@@ -62,7 +64,7 @@ fn end_and_restart(server: &mut Server, end: &str) {
 }
 
 /// The node grants nothing for the longest time to live, and does the rest of its work meanwhile.
-fn verify_wait(server: &Server, clock: &Clock, case: &str) {
+fn verify_wait(server: &Server, clock: &FakeClock, case: &str) {
     let mut wire = server.connect();
     let left = left_ms(server);
     assert!((TTL_MS + TTL_MS / 100 + 2..=TTL_MS * 9 / 8).contains(&left), "{case}: {left} ms");
@@ -90,7 +92,7 @@ fn verify_no_wait(server: &Server, case: &str) {
     granted(&server.connect().call_strs("REDLOCK.ACQUIRE fresh other 1000"));
 }
 
-type Persistence = fn() -> Builder;
+type Persistence = fn() -> ServerBuilder;
 
 /// Ways to keep data.
 const KEEPS: [(&str, Persistence); 4] = [
@@ -264,7 +266,7 @@ fn a_digit_changed_in_the_append_only_file_lowers_no_number() {
 #[test]
 fn a_server_that_stops_keeping_every_grant_is_not_trusted_for_what_it_was() {
     let folder = tempfile::tempdir().expect("a folder for data");
-    let clock = Clock::new();
+    let clock = FakeClock::new();
     clock.freeze_module();
     let kept = || append_only("always").data_dir(folder.path()).clock(&clock).start();
     take(&kept(), "kept");

@@ -3,7 +3,7 @@
 
 #![allow(clippy::expect_used, reason = "helpers of tests")]
 
-use redlock_tests::{Answer, Clock, SOON, Server, Wire, eventually};
+use redlock_tests::{Answer, FakeClock, SOON, Server, Wire, eventually};
 use std::time::{Duration, Instant};
 
 const OVER: Duration = Duration::from_millis(10_001);
@@ -14,8 +14,8 @@ fn acquire(wire: &mut Wire, line: &str) {
 }
 
 /// A server that grants at once after a flush, and does not wait until the flushed locks would be over.
-fn start_without_grace() -> (Server, Clock) {
-    let clock = Clock::new();
+fn start_without_grace() -> (Server, FakeClock) {
+    let clock = FakeClock::new();
     clock.freeze_module();
     (Server::builder().module_args(["restart-grace", "off"]).clock(&clock).start(), clock)
 }
@@ -25,7 +25,7 @@ fn select(wire: &mut Wire, database: u8) {
 }
 
 /// Waits on DBSIZE alone, which looks at no key. Time goes on meanwhile, at about half its true speed.
-fn wait_for_keys(wire: &mut Wire, clock: &Clock, count: i64) {
+fn wait_for_keys(wire: &mut Wire, clock: &FakeClock, count: i64) {
     eventually("only keys with time left remain", SOON, || {
         clock.advance_module(Duration::from_millis(1));
         (wire.call_strs("DBSIZE") == Answer::Int(count)).then_some(())
@@ -256,7 +256,7 @@ fn locks_that_never_stand_still_are_swept_all_the_same() {
     const OTHERS: i64 = 20_000;
     const MOVING: i64 = 16;
     // A quick cron searches quickly, so that a few searches go by while the locks move.
-    let clock = Clock::new();
+    let clock = FakeClock::new();
     clock.freeze_module();
     let server = Server::builder().arg("hz", "100").clock(&clock).start();
     let mut wire = server.connect();

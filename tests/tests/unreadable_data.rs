@@ -3,7 +3,7 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
-use redlock_tests::{Answer, Builder, Server, granted};
+use redlock_tests::{Answer, Server, ServerBuilder, granted};
 use std::fs;
 use std::path::Path;
 
@@ -20,12 +20,12 @@ const DAMAGES: [(&str, Damage); 5] = [
 ];
 
 /// A server that saves its data when it is shut down.
-fn saving(builder: Builder, folder: &Path) -> Builder {
+fn saving(builder: ServerBuilder, folder: &Path) -> ServerBuilder {
     builder.arg("save", "3600 1").data_dir(folder)
 }
 
 /// Starts a server on a damaged file. Returns whether it came up; the file must be what it was.
-fn comes_up(builder: Builder, folder: &Path, damaged: &[u8], case: &str) -> bool {
+fn comes_up(builder: ServerBuilder, folder: &Path, damaged: &[u8], case: &str) -> bool {
     let file = folder.join("dump.rdb");
     fs::write(&file, damaged).expect("the data folder can be written");
     let started = saving(builder, folder).try_start();

@@ -2,12 +2,12 @@
 
 #![allow(clippy::expect_used, reason = "helpers of tests")]
 
-use redlock_tests::{Answer, Builder, Server, Wire, granted, older_module};
+use redlock_tests::{Answer, Server, ServerBuilder, Wire, granted, older_module};
 use std::fs;
 use std::path::Path;
 
 /// How a server keeps its data.
-type Persistence = (&'static str, fn(Builder) -> Builder);
+type Persistence = (&'static str, fn(ServerBuilder) -> ServerBuilder);
 const KEPT: [Persistence; 3] = [
     ("a snapshot", |server| server.arg("save", "3600 1")),
     ("an append-only file", |server| server.arg("appendonly", "yes").arg("appendfsync", "always")),
@@ -80,7 +80,7 @@ fn what_an_older_module_has_stored_is_read() {
 }
 
 /// A server on this folder, whose state file has the same name for every module.
-fn keeping(folder: &Path) -> Builder {
+fn keeping(folder: &Path) -> ServerBuilder {
     let file = folder.join("mine.state").display().to_string();
     Server::builder().data_dir(folder).module_args(["state-file", &file])
 }
@@ -104,7 +104,8 @@ fn an_older_module_refuses_the_present_state_file_and_leaves_it_alone() {
 #[test]
 fn settings_that_an_older_module_lacks_keep_it_from_starting() {
     let Some(older) = older_module() else { return };
-    let refused = |server: Builder| server.module_file(&older).try_start().expect_err("no such setting").log;
+    let refused =
+        |server: ServerBuilder| server.module_file(&older).try_start().expect_err("no such setting").log;
     let log = refused(Server::builder().module_args(["claim-window", "50"]));
     assert!(log.contains("not loaded: module argument 'claim-window' is unknown"), "{log}");
     let log = refused(Server::builder().arg("redlock.claim-window", "50"));

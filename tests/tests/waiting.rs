@@ -2,11 +2,11 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "tests, and helpers of tests")]
 
-use redlock_tests::{Answer, Builder, SOON, Server, Wire, eventually, granted, without_proof};
+use redlock_tests::{Answer, SOON, Server, ServerBuilder, Wire, eventually, granted, without_proof};
 use std::time::Duration;
 
 /// A way to start servers that leave all the time in the world to claim what they hand on.
-fn patient() -> Builder {
+fn patient() -> ServerBuilder {
     Server::builder().module_args(["claim-window", "60000"])
 }
 

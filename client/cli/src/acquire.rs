@@ -1,18 +1,22 @@
 //! `redlock acquire`: takes a lock and leaves it held.
 
-use crate::args::{Acquire, Common};
+use crate::args::{AcquireArgs, CommonArgs};
 use crate::config::Config;
 use crate::duration::millis;
-use crate::exit::{Code, Failure};
+use crate::exit::{Code, ExitError};
 use crate::obtain::{Obtained, obtain};
-use crate::output::Output;
+use crate::output::Printer;
 use crate::run::signals::Interrupts;
 use crate::ticket::OwnerFile;
 use redlock_client::Detached;
 use serde_json::json;
 use std::time::Duration;
 
-pub(crate) async fn main(common: &Common, args: &Acquire, output: &Output) -> Result<Code, Failure> {
+pub(crate) async fn main(
+    common: &CommonArgs,
+    args: &AcquireArgs,
+    output: &Printer,
+) -> Result<Code, ExitError> {
     let config = Config::load(common)?;
     let ttl = config.ttl(args.ttl);
     let locks = config.locker(args.label.as_deref(), args.wait)?;
@@ -37,10 +41,10 @@ pub(crate) async fn main(common: &Common, args: &Acquire, output: &Output) -> Re
 fn hand_over(
     lock: &Detached,
     file: Option<OwnerFile<'_>>,
-    args: &Acquire,
+    args: &AcquireArgs,
     ttl: Duration,
-    output: &Output,
-) -> Result<(), Failure> {
+    output: &Printer,
+) -> Result<(), ExitError> {
     let is_printed = file.is_none();
     if let Some(file) = file {
         file.write(&lock.owner, lock.fence)?;

@@ -5,15 +5,16 @@
 //! another node after that node was asked, and raise its fence beyond the floor. After the wait no such request can make
 //! a holder. What the program cannot know, it says: the server that the node replaces must be stopped.
 
-use crate::args::{Admit, Common};
+use crate::args::{AdmitArgs, CommonArgs};
 use crate::config::Config;
 use crate::duration::{millis, show};
-use crate::exit::{Code, Failure};
-use crate::output::{Output, tame};
-use crate::survey::{Identity, NodeReport, State, Survey, explanation, remedy};
+use crate::exit::{Code, ExitError};
+use crate::group_report::{GroupReport, NodeReport, explanation, remedy};
+use crate::output::{Printer, tame};
 use redlock_client::admission::{NodeFacts, Terms, TooFewAnswers, terms};
-use redlock_client::{FailureKind, LockManager, Query};
-use redlock_core::durable::{NonVoting, with_drift};
+use redlock_client::{FailureKind, LockManager, NodeState, Origin, Query};
+use redlock_contract::NonVoting;
+use redlock_contract::drift::with_drift;
 use serde_json::{Value, json};
 use std::io::{BufRead, IsTerminal, Write};
 use std::time::Duration;
@@ -21,10 +22,10 @@ use std::time::Duration;
 /// A node id is named by at least so many of its digits.
 const LEAST_DIGITS: usize = 8;
 
-pub(crate) async fn main(common: &Common, args: &Admit, output: &Output) -> Result<Code, Failure> {
+pub(crate) async fn main(common: &CommonArgs, args: &AdmitArgs, output: &Printer) -> Result<Code, ExitError> {
     let locks = Config::load(common)?.manager()?;
-    let survey = Survey::take(&locks).await?;
-    let plan = Plan::make(&survey, args)?;
+    let report = GroupReport::take(&locks).await?;
+    let plan = AdmissionPlan::make(&report, args)?;
     if !output.is_json {
         output.lines(&plan.lines())?;
     }
@@ -34,13 +35,13 @@ pub(crate) async fn main(common: &Common, args: &Admit, output: &Output) -> Resu
     }
     // Nothing has changed yet: a program that is stopped here admits no node.
     tokio::time::sleep(Duration::from_millis(with_drift(plan.terms.wait_ms))).await;
-    let survey = Survey::take(&locks).await?;
-    let counted = Plan::make(&survey, args)?;
+    let report = GroupReport::take(&locks).await?;
+    let counted = AdmissionPlan::make(&report, args)?;
     finish(&counted, &locks, *output).await
 }
 
 /// Admits the node and says what came of it.
-async fn finish(plan: &Plan<'_>, locks: &LockManager, output: Output) -> Result<Code, Failure> {
+async fn finish(plan: &AdmissionPlan<'_>, locks: &LockManager, output: Printer) -> Result<Code, ExitError> {
     let outcome = plan.carry_out(locks).await?;
     if output.is_json {
         output.json(&plan.json(&outcome))?;
@@ -51,11 +52,11 @@ async fn finish(plan: &Plan<'_>, locks: &LockManager, output: Output) -> Result<
 }
 
 /// What is about to be done.
-struct Plan<'a> {
+struct AdmissionPlan<'a> {
     /// The place of the node among those that were configured.
     place: usize,
     node: &'a str,
-    state: &'a State,
+    state: &'a NodeState,
     terms: Terms,
     /// Floor and wait are the operator's, not counted.
     alone: bool,
@@ -65,25 +66,25 @@ struct Plan<'a> {
 }
 
 /// What the node says afterwards.
-struct Outcome {
+struct AdmissionOutcome {
     fences_above: u64,
     votes_in: Duration,
 }
 
-impl<'a> Plan<'a> {
-    fn make(survey: &'a Survey, args: &Admit) -> Result<Self, Failure> {
-        let place = find(survey, &args.node)?;
-        let (node, state, identity) = candidate(&survey.nodes[place], args.force)?;
+impl<'a> AdmissionPlan<'a> {
+    fn make(report: &'a GroupReport, args: &AdmitArgs) -> Result<Self, ExitError> {
+        let place = find(report, &args.node)?;
+        let (node, state, own) = candidate(&report.nodes[place], args.force)?;
         let facts = |report: &'a NodeReport| {
             let state = report.state.as_ref().ok()?;
-            Some((&*report.node, facts(state, state.identity.as_ref()?)))
+            Some((&*report.node, facts(state)?))
         };
         let others =
-            || survey.nodes.iter().enumerate().filter(|(at, _)| *at != place).map(|(_, other)| other);
+            || report.nodes.iter().enumerate().filter(|(at, _)| *at != place).map(|(_, other)| other);
         let all: Vec<(&str, NodeFacts)> = others().filter_map(facts).collect();
         let told: Vec<NodeFacts> = all.iter().map(|(_, facts)| facts.clone()).collect();
-        let quorum = survey.quorum();
-        let counted = terms(quorum, &self::facts(state, identity), &told);
+        let quorum = report.quorum();
+        let counted = terms(quorum, &own, &told);
         let given = args.floor.zip(args.wait).filter(|_| args.alone);
         let terms = match (counted, given) {
             (Ok(terms), None) => terms,
@@ -91,7 +92,7 @@ impl<'a> Plan<'a> {
                 Terms { floor, wait_ms: millis(wait), answers: too_few.answers }
             }
             (Ok(terms), Some(_)) => {
-                return Err(Failure::usage(format!(
+                return Err(ExitError::usage(format!(
                     "--alone is for groups whose other nodes cannot be asked, and {} of them vote and answer: leave \
                      --alone, --floor and --wait out",
                     terms.answers
@@ -107,7 +108,7 @@ impl<'a> Plan<'a> {
     fn lines(&self) -> Vec<String> {
         let Self { node, state, terms, .. } = self;
         let (floor, wait) = (terms.floor, show(Duration::from_millis(terms.wait_ms)));
-        let now = match state.non_voting() {
+        let now = match state.non_voting.as_deref() {
             Some(word) => format!("does not vote: {}", tame(&explanation(word))),
             None => "votes".to_owned(),
         };
@@ -141,7 +142,7 @@ impl<'a> Plan<'a> {
         lines
     }
 
-    async fn carry_out(&self, locks: &LockManager) -> Result<Outcome, Failure> {
+    async fn carry_out(&self, locks: &LockManager) -> Result<AdmissionOutcome, ExitError> {
         let Self { place, node, state, terms, .. } = self;
         // The program has waited itself, unless it could not ask.
         let wait_ms = if self.alone { terms.wait_ms } else { 0 };
@@ -153,29 +154,29 @@ impl<'a> Plan<'a> {
                     "{node} may or may not be admitted: {words}; see `redlock status`, and run it again"
                 ),
             };
-            return Err(Failure::new(Code::NoQuorum, "not_admitted", message));
+            return Err(ExitError::new(Code::NoQuorum, "not_admitted", message));
         }
         let told = locks.ask_node(*place, &Query::node()).await?.response.ok();
         let number = |name: &str| u64::try_from(told.as_ref()?.field(name)?.integer()?).ok();
-        Ok(Outcome {
+        Ok(AdmissionOutcome {
             fences_above: number("fence").unwrap_or(terms.floor),
             votes_in: Duration::from_millis(number("quarantine-ms").unwrap_or(wait_ms)),
         })
     }
 
-    fn announcement(&self, outcome: &Outcome) -> String {
+    fn announcement(&self, outcome: &AdmissionOutcome) -> String {
         let when =
             if outcome.votes_in.is_zero() { "now".into() } else { format!("in {}", show(outcome.votes_in)) };
         format!("{} is admitted: it votes {when}, with fences above {}.", self.node, outcome.fences_above)
     }
 
-    fn json(&self, outcome: &Outcome) -> Value {
+    fn json(&self, outcome: &AdmissionOutcome) -> Value {
         let answer = |(node, facts): &(&str, NodeFacts)| json!({"node": node, "high_water": facts.high_water, "max_ttl_ms": facts.max_ttl_ms});
         json!({
             "node": self.node,
             "node_id": self.state.id,
             "was_voting": self.state.votes(),
-            "non_voting_reason": self.state.non_voting(),
+            "non_voting_reason": self.state.non_voting.as_deref(),
             "alone": self.alone,
             "answers": self.answers.iter().map(answer).collect::<Vec<_>>(),
             "needed": self.needed,
@@ -187,40 +188,41 @@ impl<'a> Plan<'a> {
     }
 }
 
-fn facts(state: &State, identity: &Identity) -> NodeFacts {
-    NodeFacts {
+/// What an admission counts with; `None` from an older module, which does not say it.
+fn facts(state: &NodeState) -> Option<NodeFacts> {
+    Some(NodeFacts {
         id: state.id.clone(),
         votes: state.votes(),
-        high_water: identity.high_water,
-        max_ttl_ms: millis(identity.max_ttl),
-        longest_lease_ms: millis(state.longest_ttl),
-    }
+        high_water: state.high_water?,
+        max_ttl_ms: millis(state.max_ttl?),
+        longest_lease_ms: millis(state.longest_lease),
+    })
 }
 
 /// The place of the named node: by its address as `redlock status` shows it, by its URL, or by the beginning of its
 /// node id.
-fn find(survey: &Survey, named: &str) -> Result<usize, Failure> {
+fn find(report: &GroupReport, named: &str) -> Result<usize, ExitError> {
     let address = named.split_once("://").map_or(named, |(_, rest)| rest);
     let address = address.rsplit_once('@').map_or(address, |(_, rest)| rest).trim_end_matches('/');
     let is_named = |node: &NodeReport| &*node.node == named || &*node.node == address;
-    if let Some(place) = survey.nodes.iter().position(is_named) {
+    if let Some(place) = report.nodes.iter().position(is_named) {
         return Ok(place);
     }
     let is_id = named.len() >= LEAST_DIGITS && named.bytes().all(|digit| digit.is_ascii_hexdigit());
     let begins = |node: &NodeReport| {
         is_id && node.state.as_ref().is_ok_and(|state| state.id.starts_with(&named.to_ascii_lowercase()))
     };
-    let places: Vec<usize> = (0..survey.nodes.len()).filter(|place| begins(&survey.nodes[*place])).collect();
-    let names: Vec<&str> = survey.nodes.iter().map(|node| &*node.node).collect();
+    let places: Vec<usize> = (0..report.nodes.len()).filter(|place| begins(&report.nodes[*place])).collect();
+    let names: Vec<&str> = report.nodes.iter().map(|node| &*node.node).collect();
     match places.as_slice() {
         [place] => Ok(*place),
-        [] => Err(Failure::usage(format!(
+        [] => Err(ExitError::usage(format!(
             "{} is not a configured node; configured are {}. NODE is an address or at least {LEAST_DIGITS} digits of a \
              node id",
             tame(address),
             names.join(", ")
         ))),
-        several => Err(Failure::usage(format!(
+        several => Err(ExitError::usage(format!(
             "{} nodes have an id that begins with {named}; give more digits or an address",
             several.len()
         ))),
@@ -228,47 +230,47 @@ fn find(survey: &Survey, named: &str) -> Result<usize, Failure> {
 }
 
 /// The node that is to be admitted, if it can be.
-fn candidate(report: &NodeReport, force: bool) -> Result<(&str, &State, &Identity), Failure> {
+fn candidate(report: &NodeReport, force: bool) -> Result<(&str, &NodeState, NodeFacts), ExitError> {
     let node = &*report.node;
     let refuse =
-        |why: String| Failure::new(Code::Usage, "not_admitted", format!("{node} is not admitted: {why}"));
+        |why: String| ExitError::new(Code::Usage, "not_admitted", format!("{node} is not admitted: {why}"));
     let state = report.state.as_ref().map_err(|failure| {
         let words = tame(&failure.to_string());
         let message =
             format!("{node} is not admitted: it does not answer as a node ({words}); start it first");
-        Failure::new(Code::NoQuorum, "no_quorum", message)
+        ExitError::new(Code::NoQuorum, "no_quorum", message)
     })?;
     if state.is_replica {
         return Err(refuse(
             "it is a replica; stop its master for good and promote it first: REPLICAOF NO ONE".into(),
         ));
     }
-    let Some(identity) = &state.identity else {
+    let Some(own) = facts(state) else {
         return Err(refuse(format!(
             "its module {} does not report whether it votes; upgrade the module",
             tame(&state.version)
         )));
     };
-    match state.non_voting() {
+    match state.non_voting.as_deref() {
         Some(word) if word == NonVoting::SeveralStates.name() => {
             Err(refuse(format!("{}; {}", explanation(word), remedy(word, node))))
         }
         None if !force => Err(refuse(format!(
             "it votes already (origin {}, incarnation {}); --force admits it all the same, after the wait",
-            tame(&identity.origin),
-            identity.incarnation
+            state.origin.map_or("unknown", Origin::name),
+            state.incarnation.unwrap_or_default()
         ))),
-        _ => Ok((node, state, identity)),
+        _ => Ok((node, state, own)),
     }
 }
 
 /// Too few other nodes can be asked: which ones, why, and what remains.
-fn uncounted(node: &str, too_few: &TooFewAnswers, others: &[&NodeReport]) -> Failure {
+fn uncounted(node: &str, too_few: &TooFewAnswers, others: &[&NodeReport]) -> ExitError {
     let why = |other: &&NodeReport| {
         let why = match &other.state {
             Err(failure) => tame(&failure.to_string()),
             Ok(state) if state.is_replica => "a replica".to_owned(),
-            Ok(state) => match (&state.identity, state.non_voting()) {
+            Ok(state) => match (state.high_water, state.non_voting.as_deref()) {
                 (None, _) => "its module does not report a high-water mark".to_owned(),
                 (_, Some(word)) => format!("does not vote: {}", tame(&explanation(word))),
                 (_, None) => return None,
@@ -285,17 +287,17 @@ fn uncounted(node: &str, too_few: &TooFewAnswers, others: &[&NodeReport]) -> Fai
     };
     let message =
         format!("{node} is not admitted: floor and wait cannot be counted: {too_few}{reasons}. {remedy}");
-    Failure::new(Code::NoQuorum, "no_quorum", message)
+    ExitError::new(Code::NoQuorum, "no_quorum", message)
 }
 
 /// Asks the operator, on a terminal.
-fn confirm(args: &Admit, output: Output) -> Result<(), Failure> {
+fn confirm(args: &AdmitArgs, output: Printer) -> Result<(), ExitError> {
     if args.yes {
         return Ok(());
     }
     let (stdin, mut stderr) = (std::io::stdin(), std::io::stderr());
     if output.is_json || !stdin.is_terminal() || !stderr.is_terminal() {
-        return Err(Failure::usage(
+        return Err(ExitError::usage(
             "nothing was done: without a terminal, and with --json, admit needs --yes",
         ));
     }
@@ -306,5 +308,5 @@ fn confirm(args: &Admit, output: Output) -> Result<(), Failure> {
     if read.is_ok() && answer.trim().eq_ignore_ascii_case("yes") {
         return Ok(());
     }
-    Err(Failure::new(Code::Usage, "not_admitted", "nothing was done: the answer was not yes"))
+    Err(ExitError::new(Code::Usage, "not_admitted", "nothing was done: the answer was not yes"))
 }

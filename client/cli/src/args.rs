@@ -1,7 +1,7 @@
 //! What can be said on the command line.
 
 use crate::{duration, exit};
-use clap::{Args as Group, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, ValueEnum};
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -14,17 +14,17 @@ use std::time::Duration;
 #[derive(Debug, Parser)]
 #[command(name = "redlock", version, after_help = exit::HELP, max_term_width = 100)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
-pub(crate) struct Args {
+pub(crate) struct Cli {
     #[command(flatten)]
-    pub(crate) common: Common,
+    pub(crate) common: CommonArgs,
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub(crate) command: Subcommand,
 }
 
 /// What every command understands.
-#[derive(Clone, Debug, Default, Group)]
+#[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Nodes and settings")]
-pub(crate) struct Common {
+pub(crate) struct CommonArgs {
     /// The nodes, separated by commas; may be given again.
     ///
     /// A password in a URL can be read in the list of processes: better in REDLOCK_NODES, in the file of settings,
@@ -80,43 +80,43 @@ pub(crate) enum Color {
     Never,
 }
 
-#[derive(Debug, Subcommand)]
-pub(crate) enum Command {
-    Run(Run),
-    Acquire(Acquire),
-    Extend(Extend),
-    Release(Release),
-    Inspect(Inspect),
-    Status(Status),
-    Exporter(Exporter),
-    Top(Top),
-    Bench(Bench),
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Subcommand {
+    Run(RunArgs),
+    Acquire(AcquireArgs),
+    Extend(ExtendArgs),
+    Release(ReleaseArgs),
+    Inspect(InspectArgs),
+    Status(StatusArgs),
+    Exporter(ExporterArgs),
+    Top(TopArgs),
+    Bench(BenchArgs),
     /// Looks for what would hurt.
     ///
     /// Asks the nodes and their servers, changes nothing, and tells for each finding how bad it is, why, and what to
     /// do about it. Exits with 117 if there are errors, and with 116 if there are warnings.
     #[command(after_help = exit::HELP)]
     Doctor,
-    Admit(Admit),
-    Completions(Completions),
-    Man(Man),
+    Admit(AdmitArgs),
+    Completions(CompletionsArgs),
+    Man(ManArgs),
 }
 
 /// How long to wait for a lock that is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wait {
+pub(crate) enum WaitLimit {
     /// One try.
     Not,
     For(Duration),
     Forever,
 }
 
-fn wait(text: &str) -> Result<Wait, String> {
+fn wait(text: &str) -> Result<WaitLimit, String> {
     match text {
-        "forever" => Ok(Wait::Forever),
+        "forever" => Ok(WaitLimit::Forever),
         text => match duration::parse(text)? {
-            Duration::ZERO => Ok(Wait::Not),
-            wait => Ok(Wait::For(wait)),
+            Duration::ZERO => Ok(WaitLimit::Not),
+            wait => Ok(WaitLimit::For(wait)),
         },
     }
 }
@@ -127,15 +127,15 @@ fn wait(text: &str) -> Result<Wait, String> {
 /// REDLOCK_FENCE and REDLOCK_TTL_MS in its environment. If the lock is lost, the command and all processes of its
 /// group get SIGTERM and then SIGKILL, early enough to be gone before anybody else can have the lock. Signals and
 /// the exit status are passed on.
-#[derive(Debug, Group)]
+#[derive(Debug, Args)]
 #[command(after_help = exit::HELP)]
-pub(crate) struct Run {
+pub(crate) struct RunArgs {
     /// How long the lock outlives a crash of this machine [default: 30s].
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     pub(crate) ttl: Option<Duration>,
     /// How long to wait for the lock: 0, a time, or forever.
     #[arg(long, value_name = "TIME", value_parser = wait, default_value = "0")]
-    pub(crate) wait: Wait,
+    pub(crate) wait: WaitLimit,
     /// The time between SIGTERM and SIGKILL when the lock is lost [default: 5s, at most a quarter of the ttl].
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     pub(crate) kill_after: Option<Duration>,
@@ -157,15 +157,15 @@ pub(crate) struct Run {
 /// Prints REDLOCK_OWNER, REDLOCK_FENCE and REDLOCK_TTL_MS as a shell reads them. After `lock=$(redlock acquire job)`,
 /// `eval "$lock"` and `export REDLOCK_OWNER REDLOCK_FENCE` they are known to extend and release.
 /// The owner is a secret: whoever knows it can extend and release the lock.
-#[derive(Debug, Group)]
+#[derive(Debug, Args)]
 #[command(after_help = exit::HELP)]
-pub(crate) struct Acquire {
+pub(crate) struct AcquireArgs {
     /// How long the lock is held unless it is extended [default: 30s].
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     pub(crate) ttl: Option<Duration>,
     /// How long to wait for the lock: 0, a time, or forever.
     #[arg(long, value_name = "TIME", value_parser = wait, default_value = "0")]
-    pub(crate) wait: Wait,
+    pub(crate) wait: WaitLimit,
     /// What those see who inspect the lock [default: the host and the process].
     #[arg(long, value_name = "TEXT")]
     pub(crate) label: Option<String>,
@@ -177,8 +177,8 @@ pub(crate) struct Acquire {
 }
 
 /// Who holds the lock, as `acquire` told it.
-#[derive(Debug, Group)]
-pub(crate) struct Holder {
+#[derive(Debug, Args)]
+pub(crate) struct HolderArgs {
     /// The owner that acquire gave out. Better in REDLOCK_OWNER or in a file: options can be read in the list of
     /// processes.
     // Not with `env`: clap takes a variable for an option, and would find it in conflict with --owner-file.
@@ -193,11 +193,11 @@ pub(crate) struct Holder {
 }
 
 /// Holds a lock that was acquired for longer.
-#[derive(Debug, Group)]
+#[derive(Debug, Args)]
 #[command(after_help = exit::HELP)]
-pub(crate) struct Extend {
+pub(crate) struct ExtendArgs {
     #[command(flatten)]
-    pub(crate) holder: Holder,
+    pub(crate) holder: HolderArgs,
     /// For how long, from now on [default: 30s].
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     pub(crate) ttl: Option<Duration>,
@@ -206,11 +206,11 @@ pub(crate) struct Extend {
 }
 
 /// Frees a lock that was acquired.
-#[derive(Debug, Group)]
+#[derive(Debug, Args)]
 #[command(after_help = exit::HELP)]
-pub(crate) struct Release {
+pub(crate) struct ReleaseArgs {
     #[command(flatten)]
-    pub(crate) holder: Holder,
+    pub(crate) holder: HolderArgs,
     /// What was locked.
     pub(crate) resource: String,
 }
@@ -219,9 +219,9 @@ pub(crate) struct Release {
 ///
 /// Exits with 0 if somebody does, with 1 if it is free, with 113 if that is not clear. A key that somebody has set with
 /// SET NX PX counts as held; to see it, a user needs +type and +pttl.
-#[derive(Debug, Group)]
+#[derive(Debug, Args)]
 #[command(after_help = exit::HELP)]
-pub(crate) struct Inspect {
+pub(crate) struct InspectArgs {
     /// What may be locked.
     pub(crate) resource: String,
 }
@@ -229,9 +229,9 @@ pub(crate) struct Inspect {
 /// Tells how the nodes are.
 ///
 /// Exits with 113 or 114 if no majority can grant a lock.
-#[derive(Debug, Group)]
+#[derive(Debug, Args)]
 #[command(after_help = exit::HELP)]
-pub(crate) struct Status {
+pub(crate) struct StatusArgs {
     /// In the text format of Prometheus.
     #[arg(long, conflicts_with = "json")]
     pub(crate) prometheus: bool,
@@ -240,8 +240,8 @@ pub(crate) struct Status {
 /// Serves the numbers of the nodes to Prometheus, over HTTP.
 ///
 /// The nodes are asked at every request for /metrics.
-#[derive(Debug, Group)]
-pub(crate) struct Exporter {
+#[derive(Debug, Args)]
+pub(crate) struct ExporterArgs {
     /// Where to listen. Whoever reaches this address can read the numbers.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9464")]
     pub(crate) listen: SocketAddr,
@@ -255,9 +255,9 @@ pub(crate) struct Exporter {
 /// A user needs +scan, +redlock.inspect, +redlock.node and +info. Keys that were locked with SET NX PX are not shown, as
 /// nothing tells them from other strings; inspect knows them by their name. With --once it exits with 113 if
 /// fewer than a majority of the nodes answer.
-#[derive(Debug, Group)]
+#[derive(Debug, Args)]
 #[command(after_help = exit::HELP)]
-pub(crate) struct Top {
+pub(crate) struct TopArgs {
     /// How often to look.
     #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "1s")]
     pub(crate) interval: Duration,
@@ -294,9 +294,9 @@ pub(crate) enum Sort {
 ///
 /// Takes and frees locks of its own, whose keys begin with redlock:bench: and are new each time. Exits with 113 or 114
 /// if no majority can grant a lock, and with the code of the last failure if not a single lock was had.
-#[derive(Debug, Group)]
+#[derive(Debug, Args)]
 #[command(after_help = exit::HELP)]
-pub(crate) struct Bench {
+pub(crate) struct BenchArgs {
     /// For how long.
     #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "5s")]
     pub(crate) duration: Duration,
@@ -316,9 +316,9 @@ pub(crate) struct Bench {
 ///
 /// Exits with 110 if the node or the options do not allow it, and with 113 if the node or too many of the others do
 /// not answer or refuse. A user needs +redlock.node, +info and +redlock.admit.
-#[derive(Debug, Group)]
+#[derive(Debug, Args)]
 #[command(after_help = exit::HELP)]
-pub(crate) struct Admit {
+pub(crate) struct AdmitArgs {
     /// The node: its address as status shows it, or the first 8 or more digits of its node id.
     pub(crate) node: String,
     /// Does not ask for confirmation. Needed without a terminal and with --json.
@@ -339,15 +339,15 @@ pub(crate) struct Admit {
 }
 
 /// Prints completions for a shell.
-#[derive(Debug, Group)]
-pub(crate) struct Completions {
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsArgs {
     /// Which shell.
     pub(crate) shell: clap_complete::Shell,
 }
 
 /// Prints the manual page, or writes all of them to a folder.
-#[derive(Debug, Group)]
-pub(crate) struct Man {
+#[derive(Debug, Args)]
+pub(crate) struct ManArgs {
     /// Writes a page for each command to this folder.
     #[arg(long, value_name = "FOLDER")]
     pub(crate) out: Option<PathBuf>,
@@ -360,12 +360,12 @@ mod tests {
 
     #[test]
     fn the_command_line_is_sound() {
-        Args::command().debug_assert();
+        Cli::command().debug_assert();
     }
 
     #[test]
     fn no_help_shows_what_is_in_the_environment() {
-        let command = Args::command();
+        let command = Cli::command();
         let parts = command.get_subcommands().chain([&command]);
         let secret = |arg: &&clap::Arg| matches!(arg.get_id().as_str(), "nodes" | "owner");
         let secrets: Vec<&clap::Arg> = parts.flat_map(clap::Command::get_arguments).filter(secret).collect();
@@ -375,10 +375,10 @@ mod tests {
 
     #[test]
     fn how_long_to_wait() {
-        assert_eq!(wait("0"), Ok(Wait::Not));
-        assert_eq!(wait("0s"), Ok(Wait::Not));
-        assert_eq!(wait("forever"), Ok(Wait::Forever));
-        assert_eq!(wait("10s"), Ok(Wait::For(Duration::from_secs(10))));
+        assert_eq!(wait("0"), Ok(WaitLimit::Not));
+        assert_eq!(wait("0s"), Ok(WaitLimit::Not));
+        assert_eq!(wait("forever"), Ok(WaitLimit::Forever));
+        assert_eq!(wait("10s"), Ok(WaitLimit::For(Duration::from_secs(10))));
         assert!(wait("long").is_err());
     }
 }

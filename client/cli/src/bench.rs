@@ -5,10 +5,10 @@
 mod bar;
 mod histogram;
 
-use crate::args::{Bench, Common};
+use crate::args::{BenchArgs, CommonArgs};
 use crate::config::Config;
-use crate::exit::{Code, Failure};
-use crate::output::{Output, Table, Tone, cell, counted, tame, toned};
+use crate::exit::{Code, ExitError};
+use crate::output::{Printer, Table, Tone, cell, counted, tame, toned};
 use crate::run::signals::Interrupts;
 use bar::Bar;
 use hdrhistogram::Histogram;
@@ -44,13 +44,13 @@ struct Course {
     cycles: AtomicU64,
 }
 
-pub(crate) fn main(common: &Common, args: &Bench, output: &Output) -> Result<Code, Failure> {
+pub(crate) fn main(common: &CommonArgs, args: &BenchArgs, output: &Printer) -> Result<Code, ExitError> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| Failure::internal(format!("no runtime: {error}")))?;
+    let runtime = runtime.map_err(|error| ExitError::internal(format!("no runtime: {error}")))?;
     runtime.block_on(bench(common, args, output))
 }
 
-async fn bench(common: &Common, args: &Bench, output: &Output) -> Result<Code, Failure> {
+async fn bench(common: &CommonArgs, args: &BenchArgs, output: &Printer) -> Result<Code, ExitError> {
     let config = Config::load(common)?;
     // Under the user's prefix, which may be all that the user may touch, and under a name that nobody else has.
     let prefix = format!("{}redlock:bench:{}:", config.prefix(), uuid::Uuid::new_v4().simple());
@@ -77,7 +77,7 @@ async fn bench(common: &Common, args: &Bench, output: &Output) -> Result<Code, F
     course.is_over.store(true, Ordering::Relaxed);
     let mut all = Figures::new()?;
     while let Some(figures) = callers.join_next().await {
-        all.add(&figures.map_err(|error| Failure::internal(error.to_string()))??);
+        all.add(&figures.map_err(|error| ExitError::internal(error.to_string()))??);
     }
     let took = begun.elapsed();
     // Not before: the terminal shows a Ctrl-C when the signal is on its way already.
@@ -93,20 +93,20 @@ async fn bench(common: &Common, args: &Bench, output: &Output) -> Result<Code, F
 }
 
 /// Why there is nothing to measure, with the code that every other command has for it.
-fn no_majority(health: &Health) -> Failure {
+fn no_majority(health: &Health) -> ExitError {
     let of = health.nodes.len();
     let granting = health.nodes.iter().filter(|node| node.can_grant()).count();
     let votes = |node: &NodeState| !node.is_replica && node.non_voting.is_none();
     let there = health.nodes.iter().filter(|node| node.state.as_ref().is_ok_and(votes)).count();
     let message = format!("no lock can be granted: {granting} of {of} nodes grant, see redlock status");
     if there >= health.needed() {
-        Failure::new(Code::Quarantined, "quarantined", message)
+        ExitError::new(Code::Quarantined, "quarantined", message)
     } else {
-        Failure::new(Code::NoQuorum, "no_quorum", message)
+        ExitError::new(Code::NoQuorum, "no_quorum", message)
     }
 }
 
-async fn go_round(course: Arc<Course>, resource: String) -> Result<Figures, Failure> {
+async fn go_round(course: Arc<Course>, resource: String) -> Result<Figures, ExitError> {
     let mut figures = Figures::new()?;
     while !course.is_over.load(Ordering::Relaxed) {
         let begun = Instant::now();
@@ -121,7 +121,7 @@ async fn go_round(course: Arc<Course>, resource: String) -> Result<Figures, Fail
             }
             Err(error) => {
                 *figures.failures.entry(error.reason()).or_default() += 1;
-                figures.last_failure = Some(Failure::from(error).code);
+                figures.last_failure = Some(ExitError::from(error).code);
                 // Nodes that are away answer at once: there is no use in asking them without a pause.
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
@@ -135,7 +135,7 @@ fn record(histogram: &mut Histogram<u64>, took: Duration) {
 }
 
 /// Lets the time pass, and shows people how it does.
-async fn show_progress(course: &Course, args: &Bench, bar: &mut Bar) {
+async fn show_progress(course: &Course, args: &BenchArgs, bar: &mut Bar) {
     let begun = Instant::now();
     loop {
         bar.show(begun.elapsed(), course.cycles.load(Ordering::Relaxed));
@@ -148,10 +148,10 @@ async fn show_progress(course: &Course, args: &Bench, bar: &mut Bar) {
 }
 
 impl Figures {
-    fn new() -> Result<Self, Failure> {
+    fn new() -> Result<Self, ExitError> {
         let histogram = || {
             let made = Histogram::new_with_bounds(1, LONGEST_US, 3);
-            made.map_err(|error| Failure::internal(format!("no histogram: {error}")))
+            made.map_err(|error| ExitError::internal(format!("no histogram: {error}")))
         };
         let (acquire, release) = (histogram()?, histogram()?);
         Ok(Self { cycles: 0, acquire, release, failures: BTreeMap::new(), last_failure: None })
@@ -173,7 +173,7 @@ impl Figures {
         (self.cycles as f64 / took.as_secs_f64().max(1e-9)).round()
     }
 
-    fn json(&self, args: &Bench, health: &Health, took: Duration) -> Value {
+    fn json(&self, args: &BenchArgs, health: &Health, took: Duration) -> Value {
         let times = |histogram: &Histogram<u64>| {
             json!({
                 "p50_us": histogram.value_at_quantile(0.5),
@@ -198,7 +198,13 @@ impl Figures {
         })
     }
 
-    fn text(&self, args: &Bench, health: &Health, took: Duration, output: Output) -> Result<(), Failure> {
+    fn text(
+        &self,
+        args: &BenchArgs,
+        health: &Health,
+        took: Duration,
+        output: Printer,
+    ) -> Result<(), ExitError> {
         for node in &health.nodes {
             let state = match &node.state {
                 Ok(_) => output.paint(Tone::Good, "answered"),

@@ -1,13 +1,13 @@
 //! `redlock completions`: for shells.
 
-use crate::args::{Args, Completions};
-use crate::exit::{Code, Failure};
-use crate::output::Output;
+use crate::args::{Cli, CompletionsArgs};
+use crate::exit::{Code, ExitError};
+use crate::output::Printer;
 use clap::CommandFactory;
 
-pub(crate) fn main(args: &Completions, output: &Output) -> Result<Code, Failure> {
+pub(crate) fn main(args: &CompletionsArgs, output: &Printer) -> Result<Code, ExitError> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Args::command(), "redlock", &mut script);
+    clap_complete::generate(args.shell, &mut Cli::command(), "redlock", &mut script);
     output.line(String::from_utf8_lossy(&script).trim_end())?;
     Ok(Code::Success)
 }

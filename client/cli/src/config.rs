@@ -2,10 +2,10 @@
 
 mod file;
 
-use crate::args::{Common, Wait};
+use crate::args::{CommonArgs, WaitLimit};
 use crate::duration;
-use crate::exit::Failure;
-use file::File;
+use crate::exit::ExitError;
+use file::ConfigFile;
 use redlock_client::{Builder, LockManager, Node, Retry, Tls};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -30,8 +30,8 @@ pub(crate) struct Config {
 }
 
 impl Config {
-    pub(crate) fn load(common: &Common) -> Result<Self, Failure> {
-        let file = File::load(common.config.as_deref())?;
+    pub(crate) fn load(common: &CommonArgs) -> Result<Self, ExitError> {
+        let file = ConfigFile::load(common.config.as_deref())?;
         let credentials = credentials(common, &file)?;
         let login = |node: Node| match &credentials {
             Some((user, password)) => node.login(user, password),
@@ -46,7 +46,7 @@ impl Config {
             given.into_iter().map(url).collect()
         };
         if nodes.is_empty() {
-            return Err(Failure::usage(
+            return Err(ExitError::usage(
                 "no node is named: use --nodes, REDLOCK_NODES or a file of settings (see redlock --help)",
             ));
         }
@@ -86,14 +86,14 @@ impl Config {
     }
 
     /// A manager for those who look.
-    pub(crate) fn manager(&self) -> Result<LockManager, Failure> {
+    pub(crate) fn manager(&self) -> Result<LockManager, ExitError> {
         Ok(self.builder().build()?)
     }
 
     /// A manager for those who take locks and may wait for them.
-    pub(crate) fn locker(&self, label: Option<&str>, wait: Wait) -> Result<LockManager, Failure> {
+    pub(crate) fn locker(&self, label: Option<&str>, wait: WaitLimit) -> Result<LockManager, ExitError> {
         let label = label.map(str::to_owned).or_else(|| self.label.clone()).unwrap_or_else(default_label);
-        let waits_in_line = self.waits_in_line && wait != Wait::Not;
+        let waits_in_line = self.waits_in_line && wait != WaitLimit::Not;
         let retry = Retry::exponential(Duration::from_millis(5), Duration::from_millis(250));
         Ok(self.builder().label(label).wait_in_line(waits_in_line).retry(retry).build()?)
     }
@@ -117,7 +117,7 @@ fn has_login(url: &str) -> bool {
 }
 
 /// The login for nodes whose URL has none.
-fn credentials(common: &Common, file: &File) -> Result<Option<(String, String)>, Failure> {
+fn credentials(common: &CommonArgs, file: &ConfigFile) -> Result<Option<(String, String)>, ExitError> {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let password = match (&common.password_file, variable("REDLOCK_PASSWORD")) {
         (Some(path), _) => Some(read_secret(path)?),
@@ -128,14 +128,14 @@ fn credentials(common: &Common, file: &File) -> Result<Option<(String, String)>,
             (None, None, Some(name)) => {
                 let password = variable(name);
                 Some(password.ok_or_else(|| {
-                    Failure::usage(format!("the variable {name} with the password is not set"))
+                    ExitError::usage(format!("the variable {name} with the password is not set"))
                 })?)
             }
             (None, None, None) => None,
             _ => {
                 let words =
                     "the file of settings names more than one of password, password-file and password-env";
-                return Err(Failure::usage(words));
+                return Err(ExitError::usage(words));
             }
         },
     };
@@ -143,20 +143,20 @@ fn credentials(common: &Common, file: &File) -> Result<Option<(String, String)>,
     match (user, password) {
         (None, None) => Ok(None),
         (user, Some(password)) => Ok(Some((user.unwrap_or_else(|| "default".to_owned()), password))),
-        (Some(_), None) => Err(Failure::usage("there is a username and no password: see --password-file")),
+        (Some(_), None) => Err(ExitError::usage("there is a username and no password: see --password-file")),
     }
 }
 
-fn read_secret(path: &Path) -> Result<String, Failure> {
+fn read_secret(path: &Path) -> Result<String, ExitError> {
     let text = std::fs::read_to_string(path).map_err(|error| unreadable(path, &error))?;
     Ok(text.trim_end_matches(['\r', '\n']).to_owned())
 }
 
-fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::usage(format!("{} cannot be read: {error}", path.display()))
+fn unreadable(path: &Path, error: &std::io::Error) -> ExitError {
+    ExitError::usage(format!("{} cannot be read: {error}", path.display()))
 }
 
-fn tls(common: &Common, file: &File) -> Result<Option<Tls>, Failure> {
+fn tls(common: &CommonArgs, file: &ConfigFile) -> Result<Option<Tls>, ExitError> {
     let read = |path: &PathBuf| std::fs::read(path).map_err(|error| unreadable(path, &error));
     let from_file = file.tls.as_ref();
     let ca = common.tls_ca.as_ref().or_else(|| from_file?.ca.as_ref());
@@ -170,7 +170,7 @@ fn tls(common: &Common, file: &File) -> Result<Option<Tls>, Failure> {
         (Some(cert), Some(key)) => tls = tls.client_identity_pem(read(cert)?, read(key)?),
         (None, None) if ca.is_none() => return Ok(None),
         (None, None) => {}
-        _ => return Err(Failure::usage("a certificate of one's own needs both --tls-cert and --tls-key")),
+        _ => return Err(ExitError::usage("a certificate of one's own needs both --tls-cert and --tls-key")),
     }
     Ok(Some(tls))
 }

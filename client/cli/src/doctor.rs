@@ -3,15 +3,15 @@
 mod examination;
 mod facts;
 
-use crate::args::Common;
+use crate::args::CommonArgs;
 use crate::config::Config;
-use crate::exit::{Code, Failure};
-use crate::output::{Output, Tone, counted, tame};
+use crate::exit::{Code, ExitError};
+use crate::output::{Printer, Tone, counted, tame};
 use examination::{Finding, Severity, examine};
 use facts::Facts;
 use serde_json::{Value, json};
 
-pub(crate) async fn main(common: &Common, output: &Output) -> Result<Code, Failure> {
+pub(crate) async fn main(common: &CommonArgs, output: &Printer) -> Result<Code, ExitError> {
     let config = Config::load(common)?;
     let locks = config.manager()?;
     let facts = Facts::gather(&locks, &config).await?;
@@ -45,7 +45,7 @@ fn json(facts: &Facts, findings: &[Finding]) -> Value {
     })
 }
 
-fn text(facts: &Facts, findings: &[Finding], output: Output) -> Result<(), Failure> {
+fn text(facts: &Facts, findings: &[Finding], output: Printer) -> Result<(), ExitError> {
     for finding in findings {
         let tone = match finding.severity {
             Severity::Error => Tone::Bad,

@@ -4,7 +4,7 @@
 //! programs have theirs: above `sysexits.h` (64 to 78) and Rust's code for a panic (101), below those that shells,
 //! `env` and `timeout` give (124 to 127) and those of signals (from 128 on).
 
-use crate::survey::quorum_of;
+use crate::group_report::quorum_of;
 use redlock_client::{Error, NodeAnswer, Vote};
 use serde_json::{Value, json};
 use std::borrow::Cow;
@@ -74,7 +74,7 @@ run passes the status of its command on. Its own codes are in a range that few p
 
 /// Why the program did not do as asked.
 #[derive(Debug)]
-pub(crate) struct Failure {
+pub(crate) struct ExitError {
     pub(crate) code: Code,
     /// A short, stable word for programs.
     pub(crate) reason: Cow<'static, str>,
@@ -84,7 +84,7 @@ pub(crate) struct Failure {
     nodes: Vec<NodeAnswer>,
 }
 
-impl Failure {
+impl ExitError {
     pub(crate) fn new(code: Code, reason: &'static str, message: impl Into<String>) -> Self {
         Self { code, reason: reason.into(), message: message.into(), resource: None, nodes: Vec::new() }
     }
@@ -127,7 +127,7 @@ impl Failure {
     }
 }
 
-impl From<Error> for Failure {
+impl From<Error> for ExitError {
     fn from(error: Error) -> Self {
         let code = match &error {
             Error::Contended(_) => Code::NotAcquired,

@@ -3,13 +3,13 @@
 //! Whoever can reach the address may ask, and may be anybody: connections are few, requests are small and end in time,
 //! and the nodes are asked once for all who ask at the same time.
 
-use crate::args::{Common, Exporter};
+use crate::args::{CommonArgs, ExporterArgs};
 use crate::config::Config;
-use crate::exit::{Code, Failure};
-use crate::output::Output;
+use crate::exit::{Code, ExitError};
+use crate::group_report::GroupReport;
+use crate::output::Printer;
 use crate::prometheus;
 use crate::run::signals::Interrupts;
-use crate::survey::Survey;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
@@ -37,16 +37,20 @@ const BUFFER: usize = 16 * 1024;
 const EXPOSITION: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// What all connections share.
-struct Desk {
+struct MetricsServer {
     locks: LockManager,
-    /// One survey at a time, whoever asks.
+    /// One report at a time, whoever asks.
     turn: Mutex<()>,
 }
 
-pub(crate) async fn main(common: &Common, args: &Exporter, output: &Output) -> Result<Code, Failure> {
+pub(crate) async fn main(
+    common: &CommonArgs,
+    args: &ExporterArgs,
+    output: &Printer,
+) -> Result<Code, ExitError> {
     let locks = Config::load(common)?.manager()?;
     let mut interrupts = Interrupts::listen()?;
-    let unusable = |error| Failure::internal(format!("{} cannot be listened on: {error}", args.listen));
+    let unusable = |error| ExitError::internal(format!("{} cannot be listened on: {error}", args.listen));
     let listener = TcpListener::bind(args.listen).await.map_err(unusable)?;
     let address = listener.local_addr().map_err(unusable)?;
     if output.is_json {
@@ -54,23 +58,23 @@ pub(crate) async fn main(common: &Common, args: &Exporter, output: &Output) -> R
     } else {
         output.line(&format!("Listening on http://{address}/metrics"))?;
     }
-    let desk = Arc::new(Desk { locks, turn: Mutex::new(()) });
+    let server = Arc::new(MetricsServer { locks, turn: Mutex::new(()) });
     tokio::select! {
-        () = accept(&listener, &desk) => {}
+        () = accept(&listener, &server) => {}
         _ = interrupts.next() => {}
     }
     Ok(Code::Success)
 }
 
-async fn accept(listener: &TcpListener, desk: &Arc<Desk>) {
+async fn accept(listener: &TcpListener, server: &Arc<MetricsServer>) {
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, _)) => {
-                let desk = Arc::clone(desk);
+                let server = Arc::clone(server);
                 tokio::spawn(async move {
-                    let _ = tokio::time::timeout(CONNECTION_TIMEOUT, serve(stream, desk)).await;
+                    let _ = tokio::time::timeout(CONNECTION_TIMEOUT, serve(stream, server)).await;
                     drop(place);
                 });
             }
@@ -80,10 +84,10 @@ async fn accept(listener: &TcpListener, desk: &Arc<Desk>) {
     }
 }
 
-async fn serve(stream: TcpStream, desk: Arc<Desk>) {
+async fn serve(stream: TcpStream, server: Arc<MetricsServer>) {
     let service = service_fn(|request| {
-        let desk = Arc::clone(&desk);
-        async move { Ok::<_, Infallible>(answer(&request, &desk).await) }
+        let server = Arc::clone(&server);
+        async move { Ok::<_, Infallible>(answer(&request, &server).await) }
     });
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).max_buf_size(BUFFER);
@@ -91,7 +95,7 @@ async fn serve(stream: TcpStream, desk: Arc<Desk>) {
     let _ = http.serve_connection(TokioIo::new(stream), service).await;
 }
 
-async fn answer(request: &Request<Incoming>, desk: &Desk) -> Response<Full<Bytes>> {
+async fn answer(request: &Request<Incoming>, server: &MetricsServer) -> Response<Full<Bytes>> {
     if request.method() != Method::GET && request.method() != Method::HEAD {
         let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, "only GET\n".into());
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
@@ -99,10 +103,10 @@ async fn answer(request: &Request<Incoming>, desk: &Desk) -> Response<Full<Bytes
     }
     match request.uri().path() {
         "/metrics" => {
-            let _turn = desk.turn.lock().await;
-            match Survey::take(&desk.locks).await {
-                Ok(survey) => {
-                    let mut response = plain(StatusCode::OK, prometheus::text(&survey));
+            let _turn = server.turn.lock().await;
+            match GroupReport::take(&server.locks).await {
+                Ok(report) => {
+                    let mut response = plain(StatusCode::OK, prometheus::text(&report));
                     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(EXPOSITION));
                     response
                 }

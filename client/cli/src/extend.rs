@@ -1,18 +1,22 @@
 //! `redlock extend`: holds a lock that was acquired for longer.
 
-use crate::args::{Common, Extend};
+use crate::args::{CommonArgs, ExtendArgs};
 use crate::config::Config;
 use crate::duration::{millis, show};
-use crate::exit::{Code, Failure};
-use crate::output::Output;
+use crate::exit::{Code, ExitError};
+use crate::output::Printer;
 use crate::ticket::Ticket;
 use serde_json::json;
 
-pub(crate) async fn main(common: &Common, args: &Extend, output: &Output) -> Result<Code, Failure> {
+pub(crate) async fn main(
+    common: &CommonArgs,
+    args: &ExtendArgs,
+    output: &Printer,
+) -> Result<Code, ExitError> {
     let config = Config::load(common)?;
     let ticket = Ticket::find(&args.holder)?;
     let fence = ticket.fence.ok_or_else(|| {
-        Failure::usage("no fence: use --fence, REDLOCK_FENCE or the file that acquire wrote")
+        ExitError::usage("no fence: use --fence, REDLOCK_FENCE or the file that acquire wrote")
     })?;
     let ttl = config.ttl(args.ttl);
     let locks = config.manager()?;

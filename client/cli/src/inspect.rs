@@ -4,28 +4,32 @@
 
 mod view;
 
-use crate::args::{Common, Inspect};
+use crate::args::{CommonArgs, InspectArgs};
 use crate::config::Config;
 use crate::duration::{millis, show};
-use crate::exit::{Code, Failure};
-use crate::output::{Output, Table, Tone, cell, failure_json, tame, toned};
+use crate::exit::{Code, ExitError};
+use crate::output::{Printer, Table, Tone, cell, failure_json, tame, toned};
 use redlock_client::LockInfo;
 use serde_json::{Value, json};
-use view::{Left, Node, State, Verdict, View};
+use view::{NodeLock, NodeView, ResourceState, ResourceView, TimeLeft};
 
-pub(crate) async fn main(common: &Common, args: &Inspect, output: &Output) -> Result<Code, Failure> {
+pub(crate) async fn main(
+    common: &CommonArgs,
+    args: &InspectArgs,
+    output: &Printer,
+) -> Result<Code, ExitError> {
     let config = Config::load(common)?;
     let locks = config.manager()?;
-    let view = View::take(&locks, config.prefix(), &args.resource).await?;
+    let view = ResourceView::take(&locks, config.prefix(), &args.resource).await?;
     if output.is_json {
         output.json(&json(&args.resource, &view))?;
     } else {
         text(&args.resource, &view, *output)?;
     }
     Ok(match view.verdict {
-        Verdict::Held(_) | Verdict::Foreign(_) => Code::Success,
-        Verdict::Free => Code::Free,
-        Verdict::Unclear => Code::NoQuorum,
+        ResourceState::Held(_) | ResourceState::Foreign(_) => Code::Success,
+        ResourceState::Free => Code::Free,
+        ResourceState::Unclear => Code::NoQuorum,
     })
 }
 
@@ -41,30 +45,30 @@ fn record_json(record: &LockInfo) -> Value {
 }
 
 /// Null if it has no end.
-fn left_json(left: Left) -> Value {
+fn left_json(left: TimeLeft) -> Value {
     match left {
-        Left::For(left) => json!(millis(left)),
-        Left::Endless => Value::Null,
+        TimeLeft::For(left) => json!(millis(left)),
+        TimeLeft::Endless => Value::Null,
     }
 }
 
-fn node_json(node: &Node) -> Value {
+fn node_json(node: &NodeView) -> Value {
     let name = &*node.name;
     match &node.state {
-        State::Held(record) => json!({"node": name, "state": "held", "lock": record_json(record)}),
-        State::Foreign(left) => json!({"node": name, "state": "foreign", "left_ms": left_json(*left)}),
-        State::Free(None) => json!({"node": name, "state": "free"}),
-        State::Free(Some(why)) => json!({"node": name, "state": "free", "unseen": failure_json(why)}),
-        State::Unknown(why) => json!({"node": name, "state": "unknown", "error": failure_json(why)}),
+        NodeLock::Held(record) => json!({"node": name, "state": "held", "lock": record_json(record)}),
+        NodeLock::Foreign(left) => json!({"node": name, "state": "foreign", "left_ms": left_json(*left)}),
+        NodeLock::Free(None) => json!({"node": name, "state": "free"}),
+        NodeLock::Free(Some(why)) => json!({"node": name, "state": "free", "unseen": failure_json(why)}),
+        NodeLock::Unknown(why) => json!({"node": name, "state": "unknown", "error": failure_json(why)}),
     }
 }
 
-fn json(resource: &str, view: &View) -> Value {
+fn json(resource: &str, view: &ResourceView) -> Value {
     let (state, lock) = match &view.verdict {
-        Verdict::Held(record) => ("held", record_json(record)),
-        Verdict::Foreign(_) => ("foreign", Value::Null),
-        Verdict::Free => ("free", Value::Null),
-        Verdict::Unclear => ("unclear", Value::Null),
+        ResourceState::Held(record) => ("held", record_json(record)),
+        ResourceState::Foreign(_) => ("foreign", Value::Null),
+        ResourceState::Free => ("free", Value::Null),
+        ResourceState::Unclear => ("unclear", Value::Null),
     };
     json!({
         "resource": resource,
@@ -74,17 +78,17 @@ fn json(resource: &str, view: &View) -> Value {
     })
 }
 
-fn show_left(left: Left) -> String {
+fn show_left(left: TimeLeft) -> String {
     match left {
-        Left::For(left) => show(left),
-        Left::Endless => "no end".to_owned(),
+        TimeLeft::For(left) => show(left),
+        TimeLeft::Endless => "no end".to_owned(),
     }
 }
 
-fn headline(resource: &str, verdict: &Verdict, output: Output) -> String {
+fn headline(resource: &str, verdict: &ResourceState, output: Printer) -> String {
     let resource = tame(resource);
     match verdict {
-        Verdict::Held(record) => {
+        ResourceState::Held(record) => {
             let label =
                 if record.label.is_empty() { String::new() } else { format!(" by {}", tame(&record.label)) };
             format!(
@@ -95,29 +99,29 @@ fn headline(resource: &str, verdict: &Verdict, output: Output) -> String {
                 show(record.left),
             )
         }
-        Verdict::Foreign(left) => {
+        ResourceState::Foreign(left) => {
             let left = match left {
-                Left::For(left) => format!("{} left", show(*left)),
-                Left::Endless => "no end".to_owned(),
+                TimeLeft::For(left) => format!("{} left", show(*left)),
+                TimeLeft::Endless => "no end".to_owned(),
             };
             let word = output.paint(Tone::Doubtful, "held");
             format!("{resource} is {word} by a plain key, as SET NX PX makes one: no fence, no label, {left}")
         }
-        Verdict::Free => format!("{resource} is {}", output.paint(Tone::Good, "free")),
-        Verdict::Unclear => {
+        ResourceState::Free => format!("{resource} is {}", output.paint(Tone::Good, "free")),
+        ResourceState::Unclear => {
             let word = output.paint(Tone::Bad, "unclear");
             format!("{resource} is {word}: no majority holds it, and none has it free")
         }
     }
 }
 
-fn text(resource: &str, view: &View, output: Output) -> Result<(), Failure> {
+fn text(resource: &str, view: &ResourceView, output: Printer) -> Result<(), ExitError> {
     output.line(&headline(resource, &view.verdict, output))?;
     let mut table = Table::new(&["node", "state", "fence", "left", "held", "extended", "waiters", "label"]);
     for node in &view.nodes {
         let name = cell(&*node.name);
         table.row(match &node.state {
-            State::Held(record) => vec![
+            NodeLock::Held(record) => vec![
                 name,
                 toned(Tone::Doubtful, "held"),
                 cell(record.fence.to_string()),
@@ -127,11 +131,11 @@ fn text(resource: &str, view: &View, output: Output) -> Result<(), Failure> {
                 cell(record.waiters.to_string()),
                 cell(tame(&record.label)),
             ],
-            State::Foreign(left) => {
+            NodeLock::Foreign(left) => {
                 vec![name, toned(Tone::Doubtful, "plain key"), cell("-"), cell(show_left(*left))]
             }
-            State::Free(_) => vec![name, toned(Tone::Good, "free")],
-            State::Unknown(failure) => {
+            NodeLock::Free(_) => vec![name, toned(Tone::Good, "free")],
+            NodeLock::Unknown(failure) => {
                 table.failed_row(&node.name, "unknown", failure);
                 continue;
             }

@@ -10,7 +10,7 @@
 //! | `obtain.rs` | taking a lock, until a signal says otherwise |
 //! | `run.rs`, `run/` | a command under a lock |
 //! | `acquire.rs`, `extend.rs`, `release.rs`, `inspect.rs`, `ticket.rs` | locks for scripts |
-//! | `survey.rs` | what all nodes say of themselves |
+//! | `group_report.rs` | what all nodes say of themselves |
 //! | `status.rs`, `prometheus.rs`, `exporter.rs` | a look at the nodes, for people and for Prometheus |
 //! | `top.rs`, `top/` | the locks that are held, live |
 //! | `bench.rs` | how fast the user's own nodes are |
@@ -29,6 +29,7 @@ mod duration;
 mod exit;
 mod exporter;
 mod extend;
+mod group_report;
 mod inspect;
 mod man;
 mod obtain;
@@ -37,14 +38,13 @@ mod prometheus;
 mod release;
 mod run;
 mod status;
-mod survey;
 mod ticket;
 mod top;
 
-use args::{Args, Command};
+use args::{Cli, Subcommand};
 use clap::Parser;
-use exit::{Code, Failure};
-use output::Output;
+use exit::{Code, ExitError};
+use output::Printer;
 use std::io::ErrorKind;
 use std::process::ExitCode;
 
@@ -54,11 +54,11 @@ fn main() -> ExitCode {
     if std::env::args_os().skip(1).eq([run::watchdog::NAME]) {
         return ExitCode::from(run::watchdog::main().number());
     }
-    let args = match Args::try_parse() {
+    let args = match Cli::try_parse() {
         Ok(args) => args,
         Err(error) => return usage(&error),
     };
-    let output = Output::new(args.common.json, args.common.color);
+    let output = Printer::new(args.common.json, args.common.color);
     let code = dispatch(args, &output).unwrap_or_else(|failure| {
         output.failure(&failure);
         failure.code
@@ -72,7 +72,7 @@ fn usage(error: &clap::Error) -> ExitCode {
         let code = match error.print() {
             Err(error) if error.kind() != ErrorKind::BrokenPipe => {
                 let failure = output::unwritable(&error);
-                Output::new(false, args::Color::Auto).failure(&failure);
+                Printer::new(false, args::Color::Auto).failure(&failure);
                 failure.code
             }
             // A reader that has gone away has seen enough.
@@ -86,35 +86,35 @@ fn usage(error: &clap::Error) -> ExitCode {
         let text = error.render().to_string();
         let said = text.split("\n\n").next().unwrap_or_default();
         let words: Vec<&str> = said.trim_start_matches("error: ").split_whitespace().collect();
-        let failure = Failure::usage(words.join(" "));
-        Output::new(true, args::Color::Never).failure(&failure);
+        let failure = ExitError::usage(words.join(" "));
+        Printer::new(true, args::Color::Never).failure(&failure);
     } else {
         let _ = error.print();
     }
     ExitCode::from(Code::Usage.number())
 }
 
-fn dispatch(args: Args, output: &Output) -> Result<Code, Failure> {
+fn dispatch(args: Cli, output: &Printer) -> Result<Code, ExitError> {
     let common = args.common;
     match args.command {
-        Command::Run(run) => run::main(&common, &run, output),
-        Command::Acquire(acquire) => block_on(acquire::main(&common, &acquire, output)),
-        Command::Extend(extend) => block_on(extend::main(&common, &extend, output)),
-        Command::Release(release) => block_on(release::main(&common, &release, output)),
-        Command::Inspect(inspect) => block_on(inspect::main(&common, &inspect, output)),
-        Command::Status(status) => block_on(status::main(&common, &status, output)),
-        Command::Exporter(exporter) => block_on(exporter::main(&common, &exporter, output)),
-        Command::Top(top) => block_on(top::main(&common, &top, output)),
-        Command::Bench(bench) => bench::main(&common, &bench, output),
-        Command::Doctor => block_on(doctor::main(&common, output)),
-        Command::Admit(admit) => block_on(admit::main(&common, &admit, output)),
-        Command::Completions(completions) => completions::main(&completions, output),
-        Command::Man(man) => man::main(&man, output),
+        Subcommand::Run(run) => run::main(&common, &run, output),
+        Subcommand::Acquire(acquire) => block_on(acquire::main(&common, &acquire, output)),
+        Subcommand::Extend(extend) => block_on(extend::main(&common, &extend, output)),
+        Subcommand::Release(release) => block_on(release::main(&common, &release, output)),
+        Subcommand::Inspect(inspect) => block_on(inspect::main(&common, &inspect, output)),
+        Subcommand::Status(status) => block_on(status::main(&common, &status, output)),
+        Subcommand::Exporter(exporter) => block_on(exporter::main(&common, &exporter, output)),
+        Subcommand::Top(top) => block_on(top::main(&common, &top, output)),
+        Subcommand::Bench(bench) => bench::main(&common, &bench, output),
+        Subcommand::Doctor => block_on(doctor::main(&common, output)),
+        Subcommand::Admit(admit) => block_on(admit::main(&common, &admit, output)),
+        Subcommand::Completions(completions) => completions::main(&completions, output),
+        Subcommand::Man(man) => man::main(&man, output),
     }
 }
 
 /// One thread is enough for a command that mostly waits for the nodes.
-fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+fn block_on<T>(work: impl Future<Output = Result<T, ExitError>>) -> Result<T, ExitError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.map_err(|error| Failure::internal(format!("no runtime: {error}")))?.block_on(work)
+    runtime.map_err(|error| ExitError::internal(format!("no runtime: {error}")))?.block_on(work)
 }

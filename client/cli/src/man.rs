@@ -1,19 +1,19 @@
 //! `redlock man`: for `man`.
 
-use crate::args::{Args, Man};
-use crate::exit::{Code, Failure};
-use crate::output::Output;
+use crate::args::{Cli, ManArgs};
+use crate::exit::{Code, ExitError};
+use crate::output::Printer;
 use clap::{Command, CommandFactory};
 use clap_mangen::Man as Page;
 
-pub(crate) fn main(args: &Man, output: &Output) -> Result<Code, Failure> {
-    let mut command = Args::command();
+pub(crate) fn main(args: &ManArgs, output: &Printer) -> Result<Code, ExitError> {
+    let mut command = Cli::command();
     command.build();
     let Some(folder) = &args.out else {
         output.line(page(command)?.trim_end())?;
         return Ok(Code::Success);
     };
-    let unwritable = |error| Failure::internal(format!("{} cannot be written: {error}", folder.display()));
+    let unwritable = |error| ExitError::internal(format!("{} cannot be written: {error}", folder.display()));
     std::fs::create_dir_all(folder).map_err(unwritable)?;
     let visible = |command: &&Command| !command.is_hide_set() && command.get_name() != "help";
     let mut pages = vec![("redlock.1".to_owned(), command.clone())];
@@ -29,9 +29,9 @@ pub(crate) fn main(args: &Man, output: &Output) -> Result<Code, Failure> {
     Ok(Code::Success)
 }
 
-fn page(command: Command) -> Result<String, Failure> {
+fn page(command: Command) -> Result<String, ExitError> {
     let mut text = Vec::new();
     let rendered = Page::new(command).render(&mut text);
-    rendered.map_err(|error| Failure::internal(format!("the page cannot be written: {error}")))?;
+    rendered.map_err(|error| ExitError::internal(format!("the page cannot be written: {error}")))?;
     Ok(String::from_utf8_lossy(&text).into_owned())
 }

@@ -1,8 +1,8 @@
 //! Taking a lock for somebody who may change their mind.
 
-use crate::args::Wait;
+use crate::args::WaitLimit;
 use crate::config::FOREVER;
-use crate::exit::{Code, Failure};
+use crate::exit::{Code, ExitError};
 use crate::run::signals::Interrupts;
 use redlock_client::{Guard, LockManager};
 use std::time::Duration;
@@ -19,9 +19,9 @@ pub(crate) async fn obtain(
     locks: &LockManager,
     resource: &str,
     ttl: Duration,
-    wait: Wait,
+    wait: WaitLimit,
     interrupts: &mut Interrupts,
-) -> Result<Obtained, Failure> {
+) -> Result<Obtained, ExitError> {
     let outcome = tokio::select! {
         acquired = acquire(locks, resource, ttl, wait) => acquired.map(Obtained::Lock),
         signal = interrupts.next() => Ok(Obtained::Interrupted(Code::Given(signal.exit_code()))),
@@ -33,11 +33,16 @@ pub(crate) async fn obtain(
     outcome
 }
 
-async fn acquire(locks: &LockManager, resource: &str, ttl: Duration, wait: Wait) -> Result<Guard, Failure> {
+async fn acquire(
+    locks: &LockManager,
+    resource: &str,
+    ttl: Duration,
+    wait: WaitLimit,
+) -> Result<Guard, ExitError> {
     let guard = match wait {
-        Wait::Not => locks.try_acquire(resource, ttl).await,
-        Wait::For(wait) => locks.acquire_timeout(resource, ttl, wait).await,
-        Wait::Forever => locks.acquire_timeout(resource, ttl, FOREVER).await,
+        WaitLimit::Not => locks.try_acquire(resource, ttl).await,
+        WaitLimit::For(wait) => locks.acquire_timeout(resource, ttl, wait).await,
+        WaitLimit::Forever => locks.acquire_timeout(resource, ttl, FOREVER).await,
     };
     let guard = guard?;
     // Whoever was next in line has the lock for a moment at first, until the nodes know that it is wanted.

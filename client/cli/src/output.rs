@@ -1,14 +1,14 @@
 //! Text or JSON, with or without colour. Results go to stdout, all else to stderr.
 
 use crate::args::Color;
-use crate::exit::Failure;
+use crate::exit::ExitError;
 use serde_json::{Value, json};
 use std::io::{ErrorKind, IsTerminal, Write};
 use unicode_width::UnicodeWidthStr;
 
 /// How results are shown.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Output {
+pub(crate) struct Printer {
     pub(crate) is_json: bool,
     colors: Colors,
 }
@@ -42,7 +42,7 @@ impl Tone {
     }
 }
 
-impl Output {
+impl Printer {
     pub(crate) fn new(is_json: bool, color: Color) -> Self {
         let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
@@ -75,7 +75,7 @@ impl Output {
 
     /// One line of the result. A reader that has gone away, as `head` does, has seen enough; but a result that a full
     /// disk has swallowed must not look like one.
-    pub(crate) fn line(self, text: &str) -> Result<(), Failure> {
+    pub(crate) fn line(self, text: &str) -> Result<(), ExitError> {
         match write_out(text) {
             Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(unwritable(&error)),
             _ => Ok(()),
@@ -83,17 +83,17 @@ impl Output {
     }
 
     /// Lines of the result.
-    pub(crate) fn lines(self, lines: &[String]) -> Result<(), Failure> {
+    pub(crate) fn lines(self, lines: &[String]) -> Result<(), ExitError> {
         lines.iter().try_for_each(|line| self.line(line))
     }
 
     /// A result that must arrive: whoever was to read it may have gone away.
-    pub(crate) fn deliver(self, text: &str) -> Result<(), Failure> {
+    pub(crate) fn deliver(self, text: &str) -> Result<(), ExitError> {
         write_out(text).map_err(|error| unwritable(&error))
     }
 
     /// A result as one JSON document on one line.
-    pub(crate) fn json(self, value: &Value) -> Result<(), Failure> {
+    pub(crate) fn json(self, value: &Value) -> Result<(), ExitError> {
         self.line(&value.to_string())
     }
 
@@ -106,7 +106,7 @@ impl Output {
     }
 
     /// Why it did not go as asked.
-    pub(crate) fn failure(self, failure: &Failure) {
+    pub(crate) fn failure(self, failure: &ExitError) {
         let mut stderr = std::io::stderr().lock();
         if self.is_json {
             let _ = writeln!(stderr, "{}", failure.json());
@@ -123,8 +123,8 @@ fn write_out(text: &str) -> std::io::Result<()> {
 }
 
 /// Why a result is not where it should be.
-pub(crate) fn unwritable(error: &std::io::Error) -> Failure {
-    Failure::internal(format!("the result cannot be written: {error}"))
+pub(crate) fn unwritable(error: &std::io::Error) -> ExitError {
+    ExitError::internal(format!("the result cannot be written: {error}"))
 }
 
 fn painted(on: bool, tone: Tone, text: &str) -> String {
@@ -178,7 +178,7 @@ impl Table {
         self.remarks.push(format!("{name}: {}", tame(text)));
     }
 
-    pub(crate) fn lines(&self, output: Output) -> Vec<String> {
+    pub(crate) fn lines(&self, output: Printer) -> Vec<String> {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let width = |column: usize| {
             let cells = self.rows.iter().filter_map(|row| row.get(column));
@@ -221,17 +221,17 @@ mod tests {
 
     #[test]
     fn columns_are_aligned_whatever_their_colour() {
-        let plain = Output::new(false, Color::Never);
+        let plain = Printer::new(false, Color::Never);
         let mut table = Table::new(&["node", "state"]);
         table.row(vec![cell("10.0.0.1:6379"), toned(Tone::Good, "up")]);
         assert_eq!(table.lines(plain), ["node           state", "10.0.0.1:6379  up"]);
-        let colored = Output::new(false, Color::Always);
+        let colored = Printer::new(false, Color::Always);
         assert_eq!(table.lines(colored)[1], "10.0.0.1:6379  \u{1b}[32mup\u{1b}[0m");
     }
 
     #[test]
     fn columns_are_aligned_whatever_is_in_them() {
-        let plain = Output::new(false, Color::Never);
+        let plain = Printer::new(false, Color::Never);
         let mut table = Table::new(&["node", "state", "label"]);
         table.row(vec![cell("a:1"), cell("held"), cell("x")]);
         table.row(vec![cell("作業:1"), cell("e\u{301}"), cell("y")]);

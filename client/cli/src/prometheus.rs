@@ -1,6 +1,6 @@
 //! The numbers of the nodes in the text format of Prometheus.
 
-use crate::survey::{Identity, NodeReport, Survey};
+use crate::group_report::{GroupReport, NodeReport};
 use std::fmt::Write;
 
 /// Names of `INFO redlock` that are no counts: they have a unit or a name of their own below.
@@ -65,10 +65,10 @@ impl Family<'_> {
 }
 
 /// The whole exposition.
-pub(crate) fn text(survey: &Survey) -> String {
+pub(crate) fn text(report: &GroupReport) -> String {
     let mut text = String::new();
-    info(&mut text, &survey.nodes);
-    let mut family = Family { text: &mut text, nodes: &survey.nodes };
+    info(&mut text, &report.nodes);
+    let mut family = Family { text: &mut text, nodes: &report.nodes };
     family.gauge("up", "Whether the node answers.", |node| Some(f64::from(u8::from(node.state.is_ok()))));
     family.gauge("twin", "Whether the address leads to a node that another one leads to as well.", |node| {
         Some(f64::from(u8::from(node.twin().is_some())))
@@ -85,10 +85,10 @@ pub(crate) fn text(survey: &Survey) -> String {
         Some(float(node.state.as_ref().ok()?.fence))
     });
     family.gauge("longest_lease_seconds", "At least every lease that may still run there.", |node| {
-        Some(node.state.as_ref().ok()?.longest_ttl.as_secs_f64())
+        Some(node.state.as_ref().ok()?.longest_lease.as_secs_f64())
     });
     family.gauge("max_ttl_seconds", "The longest lease that the node grants.", |node| {
-        Some(identity(node)?.max_ttl.as_secs_f64())
+        Some(node.state.as_ref().ok()?.max_ttl?.as_secs_f64())
     });
     family.gauge(
         "voting",
@@ -96,10 +96,10 @@ pub(crate) fn text(survey: &Survey) -> String {
         |node| Some(f64::from(u8::from(node.state.as_ref().ok()?.votes()))),
     );
     family.gauge("incarnation", "How often the node has started.", |node| {
-        Some(float(identity(node)?.incarnation))
+        Some(float(node.state.as_ref().ok()?.incarnation?))
     });
     family.gauge("high_water", "At least every fence that the node has given out.", |node| {
-        Some(float(identity(node)?.high_water))
+        Some(float(node.state.as_ref().ok()?.high_water?))
     });
     family.gauge("far_stripes", "Stripes of keys with a high-water mark of their own.", |node| {
         Some(float(*node.numbers.get("far_stripes")?))
@@ -107,17 +107,13 @@ pub(crate) fn text(survey: &Survey) -> String {
     family.gauge("memory_bytes", "Memory kept for held locks.", |node| {
         Some(float(*node.numbers.get("memory_bytes")?))
     });
-    for name in counts(&survey.nodes) {
+    for name in counts(&report.nodes) {
         let help =
             COUNTS.iter().find(|(known, _)| *known == name).map_or("A count of the node.", |(_, help)| help);
         family.write(&format!("{name}_total"), "counter", help, |node| Some(float(*node.numbers.get(name)?)));
     }
-    quorum(&mut text, survey);
+    quorum(&mut text, report);
     text
-}
-
-fn identity(node: &NodeReport) -> Option<&Identity> {
-    node.state.as_ref().ok()?.identity.as_ref()
 }
 
 /// All counts that any node has: the known ones in their order, then the others.
@@ -153,8 +149,8 @@ fn info(text: &mut String, nodes: &[NodeReport]) {
     }
 }
 
-fn quorum(text: &mut String, survey: &Survey) {
-    let can_grant = u8::from(survey.can_grant());
+fn quorum(text: &mut String, report: &GroupReport) {
+    let can_grant = u8::from(report.can_grant());
     let _ =
         writeln!(text, "# HELP redlock_can_grant Whether a majority of the nodes would grant a free lock.");
     let _ = writeln!(text, "# TYPE redlock_can_grant gauge");

@@ -1,15 +1,19 @@
 //! `redlock release`: frees a lock that was acquired.
 
-use crate::args::{Common, Release};
+use crate::args::{CommonArgs, ReleaseArgs};
 use crate::config::Config;
-use crate::exit::{Code, Failure};
-use crate::output::Output;
-use crate::survey::quorum_of;
+use crate::exit::{Code, ExitError};
+use crate::group_report::quorum_of;
+use crate::output::Printer;
 use crate::ticket::Ticket;
 use redlock_client::{NodeRelease, ReleaseOutcome};
 use serde_json::{Value, json};
 
-pub(crate) async fn main(common: &Common, args: &Release, output: &Output) -> Result<Code, Failure> {
+pub(crate) async fn main(
+    common: &CommonArgs,
+    args: &ReleaseArgs,
+    output: &Printer,
+) -> Result<Code, ExitError> {
     let config = Config::load(common)?;
     let ticket = Ticket::find(&args.holder)?;
     let locks = config.manager()?;
@@ -23,9 +27,9 @@ pub(crate) async fn main(common: &Common, args: &Release, output: &Output) -> Re
         let answers = report.nodes().iter().filter(answered).count();
         if !quorum_of(report.nodes().len()).is_reached_by(answers) {
             let message = format!("too few nodes answered for {} ({report})", args.resource);
-            return Err(Failure::new(Code::NoQuorum, "no_quorum", message));
+            return Err(ExitError::new(Code::NoQuorum, "no_quorum", message));
         }
-        return Err(Failure::lost(format!("{} was not held by this owner ({report})", args.resource)));
+        return Err(ExitError::lost(format!("{} was not held by this owner ({report})", args.resource)));
     }
     if output.is_json {
         let node =

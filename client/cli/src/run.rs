@@ -16,27 +16,27 @@ mod supervisor;
 mod terminal;
 pub(crate) mod watchdog;
 
-use crate::args::{Common, Run};
+use crate::args::{CommonArgs, RunArgs};
 use crate::config::Config;
-use crate::exit::{Code, Failure};
+use crate::exit::{Code, ExitError};
 use crate::obtain::{Obtained, obtain};
-use crate::output::Output;
-use command::Command;
+use crate::output::Printer;
+use command::ChildCommand;
 use deadline::Deadline;
 use redlock_client::Guard;
 use signals::Interrupts;
 use supervisor::{Ending, Supervisor};
 use watchdog::Watchdog;
 
-pub(crate) fn main(common: &Common, args: &Run, output: &Output) -> Result<Code, Failure> {
+pub(crate) fn main(common: &CommonArgs, args: &RunArgs, output: &Printer) -> Result<Code, ExitError> {
     // On this thread alone: the kernel kills the command when the thread that started it is gone.
     crate::block_on(run(common, args, output))
 }
 
-async fn run(common: &Common, args: &Run, output: &Output) -> Result<Code, Failure> {
+async fn run(common: &CommonArgs, args: &RunArgs, output: &Printer) -> Result<Code, ExitError> {
     let config = Config::load(common)?;
     let ttl = config.ttl(args.ttl);
-    let deadline = Deadline::new(ttl, args.kill_after).map_err(Failure::usage)?;
+    let deadline = Deadline::new(ttl, args.kill_after).map_err(ExitError::usage)?;
     let locks = config.locker(args.label.as_deref(), args.wait)?;
     let mut interrupts = Interrupts::listen()?;
     let obtained = obtain(&locks, &args.resource, ttl, args.wait, &mut interrupts).await;
@@ -51,11 +51,15 @@ async fn run(common: &Common, args: &Run, output: &Output) -> Result<Code, Failu
 }
 
 /// Starts the command, watched from its first moment on.
-fn start(guard: &mut Guard, args: &Run, deadline: Deadline) -> Result<(Command, Watchdog), Failure> {
+fn start(
+    guard: &mut Guard,
+    args: &RunArgs,
+    deadline: Deadline,
+) -> Result<(ChildCommand, Watchdog), ExitError> {
     let mut watchdog = Watchdog::start()?;
     guard.keep_alive(supervisor::FOR_EVER)?;
     watchdog.allow(deadline.last_moment(guard.remaining()));
-    match Command::start(args, guard, &watchdog) {
+    match ChildCommand::start(args, guard, &watchdog) {
         Ok(command) => Ok((command, watchdog)),
         Err(failure) => {
             watchdog.dismiss();
@@ -67,11 +71,11 @@ fn start(guard: &mut Guard, args: &Run, deadline: Deadline) -> Result<(Command, 
 /// Runs the command under a lock that is held, and frees it whatever happens.
 async fn guarded(
     mut guard: Guard,
-    args: &Run,
+    args: &RunArgs,
     deadline: Deadline,
     mut interrupts: Interrupts,
-    output: &Output,
-) -> Result<Code, Failure> {
+    output: &Printer,
+) -> Result<Code, ExitError> {
     // Before the command runs: it may tell somebody at once that it is there.
     let started = interrupts.listen_to_all().and_then(|()| start(&mut guard, args, deadline));
     let ending = match started {
@@ -94,13 +98,13 @@ async fn guarded(
         }
         Ending::Lost(why) => {
             let resource = &args.resource;
-            Err(Failure::lost(format!(
+            Err(ExitError::lost(format!(
                 "{resource} is no longer held ({why}, fence {fence}); the command was stopped"
             )))
         }
         Ending::FoundLost(why) => {
             let resource = &args.resource;
-            Err(Failure::lost(format!(
+            Err(ExitError::lost(format!(
                 "{resource} was no longer held when the command ended ({why}, fence {fence})"
             )))
         }

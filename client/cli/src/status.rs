@@ -1,39 +1,44 @@
 //! `redlock status`: how the nodes are.
 
-use crate::args::{Common, Status};
+use crate::args::{CommonArgs, StatusArgs};
 use crate::config::Config;
 use crate::duration::{millis, show, show_latency};
-use crate::exit::{Code, Failure};
-use crate::output::{Output, Table, Tone, cell, failure_json, tame, toned};
+use crate::exit::{Code, ExitError};
+use crate::group_report::{GroupReport, NodeReport, explanation, remedy};
+use crate::output::{Printer, Table, Tone, cell, failure_json, tame, toned};
 use crate::prometheus;
-use crate::survey::{NodeReport, Survey, explanation, remedy};
+use redlock_client::Origin;
 use serde_json::{Value, json};
 
-pub(crate) async fn main(common: &Common, args: &Status, output: &Output) -> Result<Code, Failure> {
+pub(crate) async fn main(
+    common: &CommonArgs,
+    args: &StatusArgs,
+    output: &Printer,
+) -> Result<Code, ExitError> {
     let locks = Config::load(common)?.manager()?;
-    let survey = Survey::take(&locks).await?;
+    let report = GroupReport::take(&locks).await?;
     if args.prometheus {
-        output.line(prometheus::text(&survey).trim_end())?;
+        output.line(prometheus::text(&report).trim_end())?;
     } else if output.is_json {
-        output.json(&json(&survey))?;
+        output.json(&json(&report))?;
     } else {
-        text(&survey, *output)?;
+        text(&report, *output)?;
     }
-    Ok(if survey.can_grant() {
+    Ok(if report.can_grant() {
         Code::Success
-    } else if survey.waits_for_quarantine() {
+    } else if report.waits_for_quarantine() {
         Code::Quarantined
     } else {
         Code::NoQuorum
     })
 }
 
-fn json(survey: &Survey) -> Value {
+fn json(report: &GroupReport) -> Value {
     json!({
-        "can_grant": survey.can_grant(),
-        "granting": survey.granting(),
-        "needed": survey.quorum().needed(),
-        "nodes": survey.nodes.iter().map(node_json).collect::<Vec<_>>(),
+        "can_grant": report.can_grant(),
+        "granting": report.granting(),
+        "needed": report.quorum().needed(),
+        "nodes": report.nodes.iter().map(node_json).collect::<Vec<_>>(),
     })
 }
 
@@ -53,14 +58,14 @@ fn node_json(node: &NodeReport) -> Value {
             "quarantine_ms": node.quarantine_ms(),
             "replica": state.is_replica,
             "voting": state.votes(),
-            "non_voting_reason": state.non_voting(),
-            "incarnation": state.identity.as_ref().map(|identity| identity.incarnation),
-            "origin": state.identity.as_ref().map(|identity| &identity.origin),
-            "high_water": state.identity.as_ref().map(|identity| identity.high_water),
-            "max_ttl_ms": state.identity.as_ref().map(|identity| millis(identity.max_ttl)),
+            "non_voting_reason": state.non_voting.as_deref(),
+            "incarnation": state.incarnation,
+            "origin": state.origin.map(Origin::name),
+            "high_water": state.high_water,
+            "max_ttl_ms": state.max_ttl.map(millis),
             "locks": state.locks,
             "waiters": state.waiters,
-            "longest_ttl_ms": millis(state.longest_ttl),
+            "longest_ttl_ms": millis(state.longest_lease),
             "started": state.started,
             "info": node.numbers,
         }),
@@ -70,10 +75,10 @@ fn node_json(node: &NodeReport) -> Value {
     }
 }
 
-fn text(survey: &Survey, output: Output) -> Result<(), Failure> {
+fn text(report: &GroupReport, output: Printer) -> Result<(), ExitError> {
     let heading = ["node", "state", "latency", "server", "module", "fence", "locks", "waiters"];
     let mut table = Table::new(&heading);
-    for node in &survey.nodes {
+    for node in &report.nodes {
         let server = node
             .server
             .as_ref()
@@ -89,7 +94,7 @@ fn text(survey: &Survey, output: Output) -> Result<(), Failure> {
             cell(&*node.node),
             if state.is_replica {
                 toned(Tone::Bad, "replica")
-            } else if state.non_voting().is_some() {
+            } else if state.non_voting.as_deref().is_some() {
                 toned(Tone::Bad, "non-voting")
             } else if state.quarantine.is_zero() {
                 toned(Tone::Good, "grants")
@@ -103,20 +108,20 @@ fn text(survey: &Survey, output: Output) -> Result<(), Failure> {
             cell(state.locks.to_string()),
             cell(state.waiters.to_string()),
         ]);
-        if let Some(word) = state.non_voting().filter(|_| !state.is_replica) {
+        if let Some(word) = state.non_voting.as_deref().filter(|_| !state.is_replica) {
             let words = format!("non-voting: {}; {}", explanation(word), remedy(word, &node.node));
             table.remark(&node.node, &words);
         }
     }
     output.lines(&table.lines(output))?;
-    let (granting, of, needed) = (survey.granting(), survey.nodes.len(), survey.quorum().needed());
-    if survey.can_grant() {
+    let (granting, of, needed) = (report.granting(), report.nodes.len(), report.quorum().needed());
+    if report.can_grant() {
         let word = output.paint(Tone::Good, "Locks can be granted");
         output.line(&format!("{word}: {granting} of {of} nodes grant, {needed} are needed."))?;
     } else {
         let word = output.paint(Tone::Bad, "No lock can be granted");
-        let when = if survey.waits_for_quarantine() {
-            format!(" A majority may grant in {}.", show(survey.quarantine_left()))
+        let when = if report.waits_for_quarantine() {
+            format!(" A majority may grant in {}.", show(report.quarantine_left()))
         } else {
             String::new()
         };

@@ -1,7 +1,7 @@
 //! What `acquire` hands to a script, and how `extend` and `release` get it back.
 
-use crate::args::Holder;
-use crate::exit::Failure;
+use crate::args::HolderArgs;
+use crate::exit::ExitError;
 use redlock_client::Owner;
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -17,7 +17,7 @@ pub(crate) struct Ticket {
 impl Ticket {
     /// From the option or the file, and only if there is neither from the environment: a script that has exported
     /// the owner of one lock may well name the file of another.
-    pub(crate) fn find(holder: &Holder) -> Result<Self, Failure> {
+    pub(crate) fn find(holder: &HolderArgs) -> Result<Self, ExitError> {
         let (owner, fence) = match (&holder.owner_file, &holder.owner) {
             (Some(path), _) => read(path)?,
             (None, Some(owner)) => (owner.trim().to_owned(), None),
@@ -30,22 +30,22 @@ impl Ticket {
 }
 
 /// The owner in the environment, where `acquire` tells scripts to put it.
-fn exported() -> Result<String, Failure> {
+fn exported() -> Result<String, ExitError> {
     let owner = std::env::var_os("REDLOCK_OWNER").unwrap_or_default().to_string_lossy().trim().to_owned();
     if owner.is_empty() {
-        return Err(Failure::usage("no owner: use --owner-file, REDLOCK_OWNER or --owner"));
+        return Err(ExitError::usage("no owner: use --owner-file, REDLOCK_OWNER or --owner"));
     }
     Ok(owner)
 }
 
-fn read(path: &Path) -> Result<(String, Option<u64>), Failure> {
+fn read(path: &Path) -> Result<(String, Option<u64>), ExitError> {
     let text = std::fs::read_to_string(path)
-        .map_err(|error| Failure::usage(format!("{} cannot be read: {error}", path.display())))?;
+        .map_err(|error| ExitError::usage(format!("{} cannot be read: {error}", path.display())))?;
     let mut lines = text.lines().map(str::trim);
     let owner = lines.next().unwrap_or_default().to_owned();
     let fence = lines.next().filter(|line| !line.is_empty()).map(str::parse).transpose();
     let fence =
-        fence.map_err(|_| Failure::usage(format!("{}: the second line is no fence", path.display())))?;
+        fence.map_err(|_| ExitError::usage(format!("{}: the second line is no fence", path.display())))?;
     Ok((owner, fence))
 }
 
@@ -60,18 +60,19 @@ pub(crate) struct OwnerFile<'a> {
 impl<'a> OwnerFile<'a> {
     /// Makes a new file that only its owner can read. A file that is there already is not touched: it may hold
     /// the owner of another lock.
-    pub(crate) fn create(path: &'a Path) -> Result<Self, Failure> {
+    pub(crate) fn create(path: &'a Path) -> Result<Self, ExitError> {
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
         let file =
-            file.map_err(|error| Failure::usage(format!("{} cannot be made: {error}", path.display())))?;
+            file.map_err(|error| ExitError::usage(format!("{} cannot be made: {error}", path.display())))?;
         Ok(Self { path, file, is_written: false })
     }
 
-    pub(crate) fn write(mut self, owner: &Owner, fence: u64) -> Result<(), Failure> {
+    pub(crate) fn write(mut self, owner: &Owner, fence: u64) -> Result<(), ExitError> {
         let written = writeln!(self.file, "{}\n{fence}", owner.expose()).and_then(|()| self.file.sync_all());
         self.is_written = written.is_ok();
-        written
-            .map_err(|error| Failure::internal(format!("{} cannot be written: {error}", self.path.display())))
+        written.map_err(|error| {
+            ExitError::internal(format!("{} cannot be written: {error}", self.path.display()))
+        })
     }
 }
 

@@ -12,15 +12,15 @@ mod keys;
 mod look;
 mod screen;
 
-use crate::args::{Common, Top};
+use crate::args::{CommonArgs, TopArgs};
 use crate::config::Config;
-use crate::exit::{Code, Failure};
-use crate::output::Output;
+use crate::exit::{Code, ExitError};
+use crate::output::Printer;
 use crate::run::signals::Interrupts;
-use board::{Board, View};
+use board::{Board, BoardView};
 use crossterm::event::{self, Event};
-use keys::Outcome;
-use look::Look;
+use keys::KeyPress;
+use look::Snapshot;
 use redlock_client::LockManager;
 use std::io::IsTerminal;
 use std::pin::Pin;
@@ -31,12 +31,12 @@ use tokio::sync::mpsc;
 /// No more often than this, whatever the user says.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
 
-pub(crate) async fn main(common: &Common, args: &Top, output: &Output) -> Result<Code, Failure> {
+pub(crate) async fn main(common: &CommonArgs, args: &TopArgs, output: &Printer) -> Result<Code, ExitError> {
     let config = Config::load(common)?;
     let locks = config.manager()?;
-    let view = View::new(args.sort, args.filter.clone().unwrap_or_default());
+    let view = BoardView::new(args.sort, args.filter.clone().unwrap_or_default());
     if args.once {
-        let board = Board::new(Look::take(&locks, config.prefix(), args.limit).await?, None);
+        let board = Board::new(Snapshot::take(&locks, config.prefix(), args.limit).await?, None);
         let code = if board.look.has_majority() { Code::Success } else { Code::NoQuorum };
         if output.is_json {
             output.json(&board.json(&view))?;
@@ -46,7 +46,7 @@ pub(crate) async fn main(common: &Common, args: &Top, output: &Output) -> Result
         return Ok(code);
     }
     if output.is_json || !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
-        return Err(Failure::usage(
+        return Err(ExitError::usage(
             "top needs a terminal; redlock top --once prints one look, also with --json",
         ));
     }
@@ -59,11 +59,11 @@ async fn live(
     config: &Config,
     limit: usize,
     interval: Duration,
-    mut view: View,
-    output: Output,
-) -> Result<Code, Failure> {
+    mut view: BoardView,
+    output: Printer,
+) -> Result<Code, ExitError> {
     let mut interrupts = Interrupts::listen()?;
-    let look = || Look::take(locks, config.prefix(), limit);
+    let look = || Snapshot::take(locks, config.prefix(), limit);
     // The first look before the screen is taken: what is wrong can still be read then.
     let mut board = tokio::select! {
         look = look() => Board::new(look?, None),
@@ -92,11 +92,11 @@ async fn live(
             }
             event = events.recv() => match event {
                 Some(Event::Key(key)) => match keys::press(key, &mut view) {
-                    Outcome::Go => {}
-                    Outcome::Quit => return Ok(Code::Success),
+                    KeyPress::Go => {}
+                    KeyPress::Quit => return Ok(Code::Success),
                 },
                 Some(_) => {}
-                None => return Err(Failure::internal("the terminal is gone")),
+                None => return Err(ExitError::internal("the terminal is gone")),
             },
             signal = interrupts.next() => return Ok(Code::Given(signal.exit_code())),
         }
@@ -112,7 +112,7 @@ async fn seen<T>(looking: &mut Option<Pin<Box<impl Future<Output = T>>>>) -> T {
 }
 
 /// What happens at the terminal. The thread waits for the next key for ever; it ends with the process.
-fn listen() -> Result<mpsc::Receiver<Event>, Failure> {
+fn listen() -> Result<mpsc::Receiver<Event>, ExitError> {
     let (tell, events) = mpsc::channel(64);
     let listener = thread::Builder::new().name("keys".into()).spawn(move || {
         while let Ok(event) = event::read() {
@@ -121,6 +121,6 @@ fn listen() -> Result<mpsc::Receiver<Event>, Failure> {
             }
         }
     });
-    listener.map_err(|error| Failure::internal(format!("no thread: {error}")))?;
+    listener.map_err(|error| ExitError::internal(format!("no thread: {error}")))?;
     Ok(events)
 }

@@ -1,52 +1,53 @@
-//! The terms on which a node is admitted: the fence that its fences stay above, and how long it grants nothing.
+//! The terms on which a node is admitted: the floor of its fences, and how long it grants nothing.
 //!
-//! A lock that the lost node voted for has the votes of at least q−1 of the other N−1 nodes, where q is the quorum.
-//! Of any q of those N−1 nodes at least 2q−N ≥ 1 voted for that lock. So the largest high-water mark of q other
-//! nodes is at least the fence of every lock that the lost node voted for, and the largest `max-ttl` among them is at
-//! least the time to live of that lock. Nothing is known about the lost node but that it is stopped.
+//! A lock that the lost node voted for has the votes of at least q−1 of the other N−1 nodes, where q is the
+//! quorum. Of any q of those N−1 nodes at least 2q−N ≥ 1 voted for that lock. So the largest high-water mark
+//! of q other nodes is at least the fence of every lock that the lost node voted for, and the largest
+//! `max-ttl` among them is at least the time to live of that lock. The only thing known about the lost node
+//! is that it is stopped.
 //!
-//! The longest lease that the other nodes know of is not enough for the wait: a request that the lost node has
-//! answered may still be on its way to another node when that node is asked.
+//! The longest lease that the other nodes know of is not enough for the wait: a request that the lost node
+//! has answered may still be in flight to another node when that node reports.
 
 use crate::Quorum;
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// What a node says about itself when another node, or the node itself, is to be admitted.
+/// What a node reports about itself for the admission of another node, or of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeFacts {
     /// The node id.
     pub id: String,
     /// Whether the node is a master that votes. A node in quarantine votes: it knows its high-water mark.
     pub votes: bool,
-    /// At least every fence that the node has given out.
+    /// The high-water mark: no fence that the node has given out is larger.
     pub high_water: u64,
     /// The longest lease that the node grants now, in milliseconds.
     pub max_ttl_ms: u64,
-    /// At least every lease that may still run on the node, in milliseconds. It is longer than `max_ttl_ms` if the
-    /// limit was lowered.
+    /// An upper bound of every lease that may still run on the node, in milliseconds. It is longer than
+    /// `max_ttl_ms` if the limit was lowered.
     pub longest_lease_ms: u64,
 }
 
 /// The terms on which a node is admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
-    /// The node's fences are larger than this one.
+    /// The floor: all fences of the admitted node are larger.
     pub floor: u64,
-    /// How long the node grants nothing, in milliseconds.
+    /// How long the admitted node grants nothing, in milliseconds.
     pub wait_ms: u64,
     /// How many other nodes that vote have answered.
     pub answers: usize,
 }
 
-/// Too few of the other nodes vote and have answered.
+/// The error of an admission: too few of the other nodes vote and have answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooFewAnswers {
     /// How many other nodes that vote have answered.
     pub answers: usize,
-    /// How many are needed.
+    /// How many answers are needed: a quorum.
     pub needed: usize,
-    /// How many other nodes there are.
+    /// How many other nodes the group has.
     pub others: usize,
 }
 
@@ -59,11 +60,11 @@ impl fmt::Display for TooFewAnswers {
 
 impl std::error::Error for TooFewAnswers {}
 
-/// Counts the terms for `candidate` from the answers of the other nodes. `quorum` is that of the whole group, with the
-/// candidate in it. A node that is named twice counts once.
+/// Computes the terms for `candidate` from the answers of the other nodes. `quorum` is the quorum of the
+/// whole group, including the candidate. A node that is listed twice counts once.
 ///
 /// # Errors
-/// Fewer of the other nodes than a quorum vote and have answered.
+/// If fewer than a quorum of the other nodes vote and have answered.
 pub fn terms(quorum: Quorum, candidate: &NodeFacts, answers: &[NodeFacts]) -> Result<Terms, TooFewAnswers> {
     let others = || answers.iter().filter(|node| node.id != candidate.id);
     let voting = || others().filter(|node| node.votes);
@@ -95,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_of_a_quorum_of_the_others() {
+    fn the_terms_are_the_largest_values_of_a_quorum_of_the_other_nodes() {
         let answers = [node(1, 5, 100), node(2, 9, 300), node(3, 2, 200)];
         assert_eq!(of(5, &answers), Ok(Terms { floor: 9, wait_ms: 300, answers: 3 }));
         assert_eq!(of(3, &answers[..2]), Ok(Terms { floor: 9, wait_ms: 300, answers: 2 }));
@@ -103,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn too_few_answers() {
+    fn fewer_answers_than_a_quorum_are_an_error() {
         let all = [node(1, 5, 100), node(2, 9, 300)];
         assert_eq!(of(1, &[]), Err(TooFewAnswers { answers: 0, needed: 1, others: 0 }));
         assert_eq!(of(2, &all[..1]), Err(TooFewAnswers { answers: 1, needed: 2, others: 1 }));
@@ -113,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_does_not_vote_is_no_answer_but_its_limit_counts() {
+    fn a_non_voting_node_is_not_an_answer_but_its_limit_counts() {
         let mut answers = [node(1, 5, 100), node(2, 9, 300), node(3, 11, 900)];
         answers[2].votes = false;
         assert_eq!(of(3, &answers), Ok(Terms { floor: 9, wait_ms: 900, answers: 2 }));
@@ -122,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn one_node_under_two_names_is_one_answer_and_the_candidate_is_none() {
+    fn a_node_with_two_addresses_counts_once_and_the_candidate_does_not_count() {
         let twice = [node(1, 5, 100), node(1, 5, 100)];
         assert_eq!(of(3, &twice).map_err(|error| error.answers), Err(1));
         let with_itself = [node(1, 5, 100), node(99, 5, 100)];
@@ -137,13 +138,13 @@ mod tests {
         assert_eq!(
             of(3, &answers).map(|terms| terms.wait_ms),
             Ok(4_000),
-            "granted before the limit was lowered"
+            "a lease from before the limit was lowered"
         );
     }
 
     proptest! {
-        /// Any lock that the lost node voted for has a fence up to the floor and a time to live up to the wait,
-        /// whichever quorum voted for it and whichever quorum of the other nodes answers.
+        /// Any lock that the lost node voted for has a fence up to the floor and a time to live up to the
+        /// wait, whichever quorum voted for it and whichever quorum of the other nodes answers.
         #[test]
         fn no_lock_of_the_lost_node_is_missed(
             nodes in 3_usize..9,
@@ -157,7 +158,7 @@ mod tests {
             let quorum = Quorum::of(nodes).unwrap();
             let has = |set: u8, node: usize| set >> node & 1 == 1;
             let others = 0..nodes - 1;
-            // The lost node is the last vote.
+            // The lost node voted as well.
             prop_assume!(quorum.is_reached_by(1 + others.clone().filter(|node| has(voted, *node)).count()));
             let answers: Vec<NodeFacts> = others
                 .filter(|place| !has(silent, *place))

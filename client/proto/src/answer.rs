@@ -1,86 +1,96 @@
-//! What a node can say, and what becomes of it.
+//! What a node replies to a request, and the vote that follows from it.
 
+use redlock_contract::ErrorCode;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What came back for one request to one node.
+/// The reply of one node to one request, or the failure to get one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// A fence, or how many locks were freed.
+    /// The fence; for a release the number of locks that were freed.
     Number(u64),
-    /// Not granted, or not held.
+    /// The node did not grant the lock, or does not hold it.
     Nil,
-    /// Not granted, and in line for it.
+    /// The node did not grant the lock and has queued the client.
     Queued {
-        /// The place in the line, counted from 1.
+        /// The position in the wait queue, counted from 1.
         position: u64,
-        /// The ticket of the holder; 0 if it has none.
+        /// The ticket of the holder; 0 if the holder has no ticket.
         ticket: u64,
     },
-    /// The node may have forgotten locks and grants nothing for so long.
+    /// The node is in quarantine: it may have forgotten locks and grants nothing.
     Quarantined {
-        /// Until then it refuses.
+        /// How long the quarantine still lasts.
         left: Duration,
     },
-    /// No usable answer.
+    /// The node gave no usable reply.
     Failed(Failure),
 }
 
-/// How a node stands to one attempt to take a lock.
+/// The vote of a node in one attempt to get a lock.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Vote {
-    /// It has not answered yet.
+    /// The node has not replied.
     #[default]
     Pending,
-    /// It holds the lock for us under this fence.
+    /// The node holds the lock for this client.
     Granted {
-        /// The number that it answered.
+        /// The fence that the node answered.
         fence: u64,
     },
-    /// Somebody else holds the lock there.
+    /// Another client holds the lock on this node.
     Refused,
-    /// It may have forgotten locks and grants nothing for so long.
+    /// The node is in quarantine: it may have forgotten locks and grants nothing.
     Quarantined {
-        /// Until then it refuses.
+        /// How long the quarantine still lasts.
         left: Duration,
     },
-    /// It gave no usable answer.
+    /// The node gave no usable reply.
     Failed(Failure),
 }
 
-/// Why a node gave no usable answer.
+/// Why a node gave no usable reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// What kind of failure.
+    /// The kind of failure.
     pub kind: FailureKind,
-    /// More, for people. Never a secret.
+    /// The code of the error that the node replied with, if it did and the contract lists the code.
+    pub code: Option<ErrorCode>,
+    /// More about the failure, for people. Never contains a secret.
     pub detail: Arc<str>,
 }
 
-/// What kind of failure kept a node from answering.
+/// The kind of failure that left a request without a usable reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FailureKind {
-    /// It was known to be unreachable or unfit: nothing was sent.
+    /// The node was known to be unreachable or unfit: the client sent nothing.
     Down,
-    /// It was asked and did not answer in time.
+    /// The client sent the request and the node did not reply in time.
     Silent,
-    /// It was asked and the connection broke.
+    /// The client sent the request and the connection broke.
     Cut,
-    /// It answered with an error.
+    /// The node replied with an error.
     Rejected,
 }
 
 impl Failure {
-    /// A failure of a kind, with more to say.
+    /// Creates a failure of this kind.
     #[must_use]
     pub fn new(kind: FailureKind, detail: impl Into<Arc<str>>) -> Self {
-        Self { kind, detail: detail.into() }
+        Self { kind, code: None, detail: detail.into() }
     }
 
-    /// Whether the node may have done what it was asked.
+    /// The node replied with this error.
+    #[must_use]
+    pub fn rejected(error: impl Into<Arc<str>>) -> Self {
+        let detail = error.into();
+        Self { kind: FailureKind::Rejected, code: ErrorCode::of(detail.as_bytes()), detail }
+    }
+
+    /// Whether the node may have done what the request asked.
     #[must_use]
     pub fn may_have_happened(&self) -> bool {
         matches!(self.kind, FailureKind::Silent | FailureKind::Cut)
@@ -100,7 +110,7 @@ impl fmt::Display for Failure {
 }
 
 impl Vote {
-    /// The fence, if the node granted.
+    /// The fence, if the node has granted.
     #[must_use]
     pub fn fence(&self) -> Option<u64> {
         match self {

@@ -1,12 +1,12 @@
-//! Who won: one number from a majority.
+//! The votes of one attempt: one fence from a majority.
 //!
 //! **A client holds a lock with fence F when a majority of the nodes have answered exactly F, each while
 //! holding the lock for its owner, and hold it still.** Any two majorities share a node; that node held the
-//! lock for one of them first, counted on, and gave the other more. So two holders never have the same
-//! number, and the later one has the larger, whatever clocks and pauses do.
+//! lock for one of them first, and gave the other a larger fence. So two holders never have the same
+//! fence, and the later one has the larger, whatever clocks and pauses do.
 //!
-//! Only equal answers count. "The largest of what the nodes said" gives two holders one number within ten
-//! steps: the largest may be known to one node only.
+//! Only equal answers count. "The largest fence that a node answered" gives two holders one fence within ten
+//! steps: one node only may know the largest.
 
 use crate::fence_reach::{commands_to_raise, is_within_reach};
 use crate::{NodeSet, Quorum, Vote};
@@ -22,22 +22,23 @@ pub struct Ballot {
 /// What the votes amount to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is not decided: more answers can come.
+    /// The votes decide nothing yet: more answers can come.
     Open,
-    /// A majority has answered this number.
+    /// A majority has answered this fence.
     Agreed {
         /// The fence of the lock.
         fence: u64,
     },
-    /// A majority has granted, with different numbers.
+    /// A majority has granted, with different fences.
     Split {
-        /// A fence to which a majority can be raised: the smallest that takes one command, else the smallest. So
-        /// one node that is far ahead is left alone. If there is no such fence, the one that most nodes answered.
+        /// A fence to which a majority can be raised: the smallest that takes one command, else the smallest.
+        /// So one node that is far ahead is left alone. If there is no such fence, the one that most nodes
+        /// answered.
         goal: u64,
-        /// Whether an answer that is still to come could make a majority of one number.
+        /// Whether an answer that is still to come could make a majority of one fence.
         may_settle: bool,
     },
-    /// A majority can no longer be had.
+    /// A majority can no longer grant.
     Lost(Refusal),
 }
 
@@ -45,16 +46,16 @@ pub enum Verdict {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// Somebody else holds the lock on some nodes, and without them there is no majority.
+    /// Another client holds the lock on some nodes, and without them there is no majority.
     Contended,
     /// Too few nodes gave a usable answer.
     NoQuorum,
-    /// Too many nodes may have forgotten locks and wait.
+    /// Too many nodes are in quarantine.
     Quarantined {
-        /// After so long a majority may grant again.
+        /// The time after which a majority may grant again.
         left: Duration,
     },
-    /// A majority granted too late: nothing of the time to live was left.
+    /// A majority granted too late: the leases had expired.
     Expired,
     /// A majority granted, under fences so far apart that no majority can be raised to one fence.
     FencesApart {
@@ -63,31 +64,31 @@ pub enum Refusal {
         /// The largest.
         largest: u64,
     },
-    /// The place in line was given up, because somebody who waited longer had too few nodes and got ours, or because
-    /// too few nodes could be heard: to be tried again at once.
+    /// The client left the queue: it yielded its nodes to an older ticket that lacked a majority, or the
+    /// pushes of too few nodes could arrive. The caller tries again at once.
     Yielded,
 }
 
 impl Ballot {
-    /// A ballot on which nobody has voted.
+    /// A ballot without votes.
     #[must_use]
     pub fn new(quorum: Quorum) -> Self {
         Self { quorum, votes: vec![Vote::Pending; quorum.nodes()] }
     }
 
-    /// What every node has answered, in their order.
+    /// The vote of every node, in the order of the nodes.
     #[must_use]
     pub fn votes(&self) -> &[Vote] {
         &self.votes
     }
 
-    /// How one node stands.
+    /// The vote of one node.
     #[must_use]
     pub fn vote(&self, node: usize) -> &Vote {
         self.votes.get(node).unwrap_or(&Vote::Pending)
     }
 
-    /// Enters a vote; a later one of the same node replaces it.
+    /// Enters the vote of a node and replaces its earlier vote.
     pub fn enter(&mut self, node: usize, vote: Vote) {
         if let Some(place) = self.votes.get_mut(node) {
             *place = vote;
@@ -106,8 +107,8 @@ impl Ballot {
         self.votes.iter().filter_map(Vote::fence).max()
     }
 
-    /// The smallest fence to which one command raises a majority; if there is no such fence, the smallest to which a
-    /// majority can be raised at all.
+    /// The smallest fence to which one command raises a majority; if there is no such fence, the smallest to
+    /// which a majority can be raised at all.
     fn goal(&self) -> Option<u64> {
         self.least_fence(|fence| self.within_one_command(fence))
             .or_else(|| self.least_fence(|fence| self.within(fence)))
@@ -136,7 +137,7 @@ impl Ballot {
         Refusal::FencesApart { smallest, largest: self.highest().unwrap_or_default() }
     }
 
-    /// Whether the nodes that granted said different numbers.
+    /// Whether the nodes that granted answered different fences.
     #[must_use]
     pub fn disagrees(&self) -> bool {
         let mut fences = self.votes.iter().filter_map(Vote::fence);
@@ -175,8 +176,9 @@ impl Ballot {
         }
     }
 
-    /// Why no majority can be had, in the words that help most: somebody holds the lock, or the nodes wait,
-    /// or they are not there. It is somebody's holding if without it a majority could have granted.
+    /// Why no majority can grant. The most helpful reason comes first: another client holds the lock, or
+    /// nodes are in quarantine, or nodes are unreachable. It is another client if without it a majority could
+    /// have granted.
     pub(crate) fn refusal(&self) -> Refusal {
         let fit = self.count(|vote| matches!(vote, Vote::Granted { .. } | Vote::Refused | Vote::Pending));
         if self.quorum.is_reached_by(fit) {
@@ -187,8 +189,8 @@ impl Ballot {
         wait.map_or(Refusal::NoQuorum, |left| Refusal::Quarantined { left })
     }
 
-    /// For how long it is no use to ask again, because nodes in quarantine say so: not at all if those that failed are
-    /// enough for a majority, for they may be back at any moment.
+    /// How long it is no use to ask again, because of nodes in quarantine. Zero if the other nodes, including
+    /// those that failed, are enough for a majority: a node that failed may be back at any moment.
     #[must_use]
     pub fn no_use_before(&self) -> Duration {
         let others = self.count(|vote| !matches!(vote, Vote::Quarantined { .. }));
@@ -196,14 +198,15 @@ impl Ballot {
         self.until_so_many_grant(missing).unwrap_or_default()
     }
 
-    /// How long it takes until so many of the nodes in quarantine grant again; `None` if there are not as many.
+    /// The time until `count` of the nodes in quarantine grant again; `None` if fewer are in quarantine, or
+    /// `count` is 0.
     fn until_so_many_grant(&self, count: usize) -> Option<Duration> {
         let mut waits: Vec<Duration> = self.votes.iter().filter_map(quarantine).collect();
         waits.sort_unstable();
         waits.get(count.checked_sub(1)?).copied()
     }
 
-    /// The number that most nodes have answered, and how many.
+    /// The fence that most nodes have answered, and how many did.
     fn most_common(&self) -> (u64, usize) {
         let fences = self.votes.iter().filter_map(Vote::fence);
         let counted = fences.map(|fence| (fence, self.count(|vote| vote.fence() == Some(fence))));
@@ -225,8 +228,8 @@ fn quarantine(vote: &Vote) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fence_reach::{MAX_FENCE, RAISE_CAP, RAISE_STEP};
     use crate::{Failure, FailureKind};
+    use redlock_contract::limits::{MAX_FENCE, RAISE_CAP, RAISE_STEP};
 
     /// Votes in short: `g7` granted with 7, `r` refused, `q9` quarantined for 9 ms, `x` failed, `.` pending.
     fn ballot(votes: &str) -> Ballot {
@@ -256,19 +259,19 @@ mod tests {
             ("g1 g1 . . .", Open),
             ("g1 g1 g1 . .", Agreed { fence: 1 }),
             ("g1 g1 g1 r x", Agreed { fence: 1 }),
-            // The number need not be the largest that was said.
+            // The fence need not be the largest one.
             ("g9 g4 g4 g4 g8", Agreed { fence: 4 }),
             ("g1 g2 g2 . .", Split { goal: 2, may_settle: true }),
             ("g1 g2 g3 . .", Split { goal: 3, may_settle: true }),
             ("g1 g2 g3 . x", Split { goal: 3, may_settle: false }),
             ("g1 g2 g2 r x", Split { goal: 2, may_settle: false }),
-            // One that is far ahead is left alone.
+            // A node that is far ahead is left alone.
             ("g1 g2 g3 g900 x", Split { goal: 3, may_settle: false }),
             ("g900 g800 g3 g2 g1", Split { goal: 3, may_settle: false }),
             ("g1 g1 r r .", Open),
             ("g1 g1 r r r", Lost(Contended)),
             ("r r r . .", Lost(Contended)),
-            // Two granted, one refused: a majority answered, and somebody is in the way.
+            // Two granted, one refused: a majority answered, and another client holds one of them.
             ("g1 g1 r x x", Lost(Contended)),
             ("g1 g1 x x x", Lost(NoQuorum)),
             ("r x x x .", Lost(NoQuorum)),
@@ -295,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn when_everybody_has_answered_it_is_decided() {
+    fn when_all_nodes_have_answered_the_verdict_is_final() {
         for nodes in 1..=5_u32 {
             for code in 0..4_u32.pow(nodes) {
                 let votes: Vec<&str> = (0..nodes)
@@ -343,13 +346,13 @@ mod tests {
     }
 
     #[test]
-    fn quarantine_is_waited_for_only_where_nobody_else_can_help() {
+    fn quarantine_delays_a_retry_only_if_the_other_nodes_are_no_majority() {
         for (votes, ms) in [
             ("g1 g1 q50 q20 q30", 20),
             ("g1 q90 q50 q20 x", 20),
             ("q90 q50 q20 x x", 20),
             ("q90 q50 q20 q10 x", 20),
-            // Whoever failed may be back before the other's wait is over.
+            // A node that failed may be back before the quarantine of the other ends.
             ("g1 g1 q50 x x", 0),
             ("q60000 x g1", 0),
             ("r q50 x", 0),

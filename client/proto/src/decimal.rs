@@ -1,13 +1,13 @@
-//! Numbers as text, without an allocation.
+//! Numbers as decimal text, without an allocation.
 
 const DIGITS: [u8; 10] = *b"0123456789";
 
 /// A number as its decimal digits, on the stack.
 ///
-/// Times to live and fences travel as text; writing them must not allocate.
+/// Commands carry times to live and fences as text, and writing a command must not allocate.
 #[derive(Clone, Copy, Debug)]
 pub struct Decimal {
-    /// The digits stand at the end.
+    /// The digits are at the end.
     digits: [u8; Self::LONGEST],
     start: usize,
 }
@@ -16,7 +16,7 @@ impl Decimal {
     /// `u64::MAX` has 20 digits.
     const LONGEST: usize = 20;
 
-    /// The digits of a number, without leading zeros.
+    /// Writes a number without leading zeros.
     #[must_use]
     pub fn new(mut number: u64) -> Self {
         let mut digits = [b'0'; Self::LONGEST];

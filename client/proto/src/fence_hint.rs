@@ -1,36 +1,36 @@
-//! What to ask the nodes to count from.
+//! The fence that an acquire asks the nodes to start from.
 //!
-//! In the steady state every node counts each key alike and a number agreed in one round needs no help.
-//! After restarts and partitions some nodes are ahead. A hint (one more than the largest number this
-//! client has ever held a lock under) makes all of them answer the same, without a second round. It costs two words in
-//! every request, so it is sent only for a while after nodes were seen to differ.
+//! In the steady state all nodes have the same fence for a key, and one round agrees on the next one. After
+//! restarts and partitions some nodes are ahead. With a hint (the largest fence that this client has ever
+//! held, plus one) all nodes answer the same fence, without a second round. A hint costs two words in every
+//! request, so the client sends it only for a while after nodes disagreed.
 
-/// For how many acquires after a disagreement the hint is sent: at most one acquire in so many needs a
-/// second round, however many keys have fallen apart.
-const LASTS_FOR: u32 = 1024;
+/// The number of acquires after a disagreement that carry the hint. So at most one acquire in 1,024 needs a
+/// second round, however many keys have different fences on different nodes.
+const HINTED_ACQUIRES: u32 = 1024;
 
-/// The largest number held, and whether it is worth saying.
+/// The largest fence that the client has held, and for how many more acquires it sends a hint.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FenceHints {
     largest: u64,
-    to_give: u32,
+    acquires_left: u32,
 }
 
 impl FenceHints {
-    /// Takes note of a number that a lock was held under. What a single node says does not count: it may be far
-    /// ahead of all others.
+    /// Notes the fence of a lock that the client holds. The fence of a single node does not count: that node
+    /// may be far ahead of all others.
     pub fn held(&mut self, fence: u64) {
         self.largest = self.largest.max(fence);
     }
 
-    /// Takes note that nodes answered different numbers.
+    /// Notes that nodes answered different fences.
     pub fn saw_disagreement(&mut self) {
-        self.to_give = LASTS_FOR;
+        self.acquires_left = HINTED_ACQUIRES;
     }
 
-    /// The hint for the next acquire, if it should carry one.
+    /// The hint for the next acquire; `None` if it carries no hint.
     pub fn for_next_acquire(&mut self) -> Option<u64> {
-        self.to_give = self.to_give.checked_sub(1)?;
+        self.acquires_left = self.acquires_left.checked_sub(1)?;
         self.largest.checked_add(1)
     }
 }
@@ -40,20 +40,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn given_only_after_a_disagreement() {
+    fn a_hint_is_sent_only_after_a_disagreement() {
         let mut hints = FenceHints::default();
         hints.held(41);
         assert_eq!(hints.for_next_acquire(), None);
         hints.saw_disagreement();
         hints.held(7);
-        for _ in 0..LASTS_FOR {
+        for _ in 0..HINTED_ACQUIRES {
             assert_eq!(hints.for_next_acquire(), Some(42));
         }
         assert_eq!(hints.for_next_acquire(), None);
     }
 
     #[test]
-    fn the_last_number_has_no_successor() {
+    fn the_largest_fence_has_no_hint() {
         let mut hints = FenceHints::default();
         hints.held(u64::MAX);
         hints.saw_disagreement();

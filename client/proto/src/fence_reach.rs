@@ -3,15 +3,7 @@
 //! One command raises a fence to any number up to [`RAISE_CAP`]. Above it a command raises by at most
 //! [`RAISE_STEP`], so that no client can use up the fences of a key. A client that needs more asks again.
 
-/// One command raises a fence to any number up to this one.
-pub const RAISE_CAP: u64 = 1 << 62;
-
-/// Above [`RAISE_CAP`] one command raises a fence by at most this much. A node that is asked for more than it can
-/// raise at once raises by at least this much.
-pub const RAISE_STEP: u64 = 1 << 20;
-
-/// The largest fence: nodes reply with signed 64-bit integers.
-pub const MAX_FENCE: u64 = i64::MAX as u64;
+use redlock_contract::limits::{MAX_FENCE, RAISE_CAP, RAISE_STEP};
 
 /// The most commands that a client sends one node to raise it to one fence. A fence that takes more is out of reach:
 /// only hostile raises can have made it that large.
@@ -51,10 +43,11 @@ pub fn has_advanced(before: u64, after: u64, goal: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use redlock_contract::limits::raise_limit;
 
-    /// What a node does, as its contract says.
+    /// What a node does.
     fn raised(fence: u64, goal: u64) -> u64 {
-        fence.max(goal.min(fence.saturating_add(RAISE_STEP).max(RAISE_CAP)).min(MAX_FENCE))
+        fence.max(goal.min(raise_limit(fence)))
     }
 
     #[test]

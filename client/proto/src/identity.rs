@@ -1,19 +1,21 @@
-//! Which node answers at an address, and whether it may vote in the place of the one that did before.
+//! Which node answers at an address, and whether it may vote in place of the node that answered before.
 //!
-//! A vote counts because a node remembers what it granted. A server that has forgotten must not vote: another node
-//! that nobody admitted, a copy of the node from before its last start, a node whose disk was restored. The nodes
-//! guard against that themselves. A client also can: it has seen the node before.
+//! A vote counts because a node remembers what it granted. A server that has forgotten must not vote: another
+//! node that no operator admitted, a copy of the node from before its last start, a node whose disk was
+//! restored. The nodes guard against that themselves. A client can guard against it as well, because it has
+//! seen the node before.
 
+use redlock_contract::Origin;
 use std::fmt;
 
-/// What a node says of itself when a connection begins. An older module says its id only.
+/// What a node reports about itself when a connection begins. An older module reports its id only.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeIdentity {
-    /// The same at every address of the node, and after a restart.
+    /// The id of the node, the same at all of its addresses and after a restart.
     pub id: String,
-    /// Grows at every start of the node.
+    /// The incarnation, which grows with every start of the node.
     pub incarnation: Option<u64>,
-    /// At least every fence that the node has given out.
+    /// The high-water mark: no fence that the node has given out is larger.
     pub high_water: Option<u64>,
     /// How the node came to be part of its group.
     pub origin: Option<Origin>,
@@ -21,27 +23,18 @@ pub struct NodeIdentity {
     pub is_voting: Option<bool>,
 }
 
-/// How a node came to be part of its group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
-    /// It started without state of its own.
-    New,
-    /// An operator admitted it in the place of another node.
-    Admitted,
-}
-
 /// How a client knows a node that it accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accepted {
     /// No node has been accepted at this address before.
     First,
-    /// The node of before.
+    /// The same node as before.
     Same,
-    /// A node that was accepted at another address: nodes change places.
+    /// A node that was accepted at another address before: nodes may swap addresses.
     Moved,
-    /// Another node, in its place.
+    /// Another node: an operator admitted it, or its module is too old to know admission.
     Another,
-    /// A server that does not vote: it can be asked, and told to release.
+    /// A server that does not vote. The client can query it and send it releases.
     NonVoting,
 }
 
@@ -55,29 +48,30 @@ pub enum Objection {
         /// The id of the node that was accepted before.
         before: String,
     },
-    /// The node has started less often than the one of before: it is a copy.
+    /// The node has a smaller incarnation than before: it is an older copy.
     OlderCopy {
-        /// The incarnation that it answers.
+        /// The incarnation that the node reports.
         now: u64,
-        /// The largest that was accepted before.
+        /// The largest incarnation that was accepted before.
         before: u64,
     },
     /// The node has forgotten fences.
     WentBack {
-        /// The high-water mark that it answers.
+        /// The high-water mark that the node reports.
         now: u64,
-        /// The largest that was accepted before.
+        /// The largest high-water mark that was accepted before.
         before: u64,
     },
 }
 
 impl NodeIdentity {
-    /// Whether the module says more than an id, so that two servers can be told apart by it.
-    fn is_told(&self) -> bool {
+    /// Whether the module reports more than an id, so that the client can judge the node.
+    fn reports_state(&self) -> bool {
         self.incarnation.is_some() || self.high_water.is_some() || self.origin.is_some()
     }
 
-    /// Keeps what was accepted last: the largest numbers of one node, or all of another.
+    /// Takes over what an accepted node reports: of the same node the largest values, of another node
+    /// everything.
     pub fn accept(&mut self, now: &Self) {
         if self.id != now.id {
             *self = now.clone();
@@ -91,14 +85,15 @@ impl NodeIdentity {
 
 /// Whether a client counts the node that answers at an address, given what it accepted there before.
 ///
-/// Where neither says more than an id, another node is accepted: an older module knows no admission.
+/// If neither node reports more than an id, another node is accepted: an older module has no admission.
 ///
 /// # Errors
-/// With the reason, if the client does not count the node.
+/// If the client does not count the node, with the reason.
 pub fn judge(before: Option<&NodeIdentity>, now: &NodeIdentity) -> Result<Accepted, Objection> {
     let Some(before) = before else { return Ok(Accepted::First) };
     if before.id != now.id {
-        let may_replace = now.origin == Some(Origin::Admitted) || !(before.is_told() || now.is_told());
+        let may_replace =
+            now.origin == Some(Origin::Admitted) || !(before.reports_state() || now.reports_state());
         let objection = || Objection::NotAdmitted { now: now.id.clone(), before: before.id.clone() };
         return may_replace.then_some(Accepted::Another).ok_or_else(objection);
     }
@@ -114,17 +109,18 @@ pub fn judge(before: Option<&NodeIdentity>, now: &NodeIdentity) -> Result<Accept
 
 /// The nodes that a client has accepted, and at which of its addresses.
 ///
-/// It outlives refusals and broken connections: a node must not be accepted for having been refused once.
+/// The roster outlives rejections and broken connections: a node that was rejected must not be accepted when
+/// it connects again.
 #[derive(Clone, Debug, Default)]
 pub struct Roster {
-    /// With the largest numbers that each has said. At most one for every address.
+    /// The accepted nodes, with the largest values that each has reported. At most one for every address.
     nodes: Vec<NodeIdentity>,
     /// The id of the node that was accepted last at each address.
     at: Vec<Option<String>>,
 }
 
 impl Roster {
-    /// The roster of a client with this number of addresses that knows no node yet.
+    /// Creates an empty roster for this number of addresses.
     #[must_use]
     pub fn new(addresses: usize) -> Self {
         Self { nodes: Vec::new(), at: vec![None; addresses] }
@@ -138,11 +134,11 @@ impl Roster {
         self.at.get(address)?.as_deref()
     }
 
-    /// Whether the client counts the node that answers at an address: as [`judge`] says, and a node that it knows from
-    /// another address as if it had been here.
+    /// Whether the client counts the node that answers at an address: by [`judge`], and a node that it knows
+    /// from another address as if that node had been at this one.
     ///
     /// # Errors
-    /// With the reason, if the client does not count the node.
+    /// If the client does not count the node, with the reason.
     pub fn judge(&self, address: usize, now: &NodeIdentity) -> Result<Accepted, Objection> {
         if now.is_voting == Some(false) {
             return Ok(Accepted::NonVoting);
@@ -157,8 +153,8 @@ impl Roster {
         }
     }
 
-    /// Takes note of a node that is counted from now on. One that it replaces is forgotten. A server that does not vote
-    /// replaces no node.
+    /// Notes a node that the client counts from now on, and forgets the node that it replaces. A server that
+    /// does not vote replaces no node.
     pub fn accept(&mut self, address: usize, now: &NodeIdentity) {
         if now.is_voting == Some(false) {
             return;
@@ -176,7 +172,7 @@ impl Roster {
         }
     }
 
-    /// Takes note of what the node at an address says of itself later on.
+    /// Notes what the node at an address reports about itself later, on the same connection.
     pub fn learn(&mut self, address: usize, said: &NodeIdentity) {
         // A server that did not vote when the connection began may have been admitted since.
         if self.judge(address, said).is_ok() {
@@ -202,7 +198,7 @@ impl fmt::Display for Objection {
     }
 }
 
-/// The beginning of an id, as people compare it.
+/// The first characters of an id, for people to compare.
 fn short(id: &str) -> String {
     const SHOWN: usize = 8;
     let mut text: String = id.chars().filter(|char| !char.is_control()).take(SHOWN).collect();
@@ -227,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn every_change_has_its_judgement() {
+    fn every_change_of_identity_is_judged() {
         let known = node("a", 7, 100, New);
         let other = |now: &str| Err(Objection::NotAdmitted { now: now.into(), before: "a".into() });
         let copy = |now| Err(Objection::OlderCopy { now, before: 7 });
@@ -262,12 +258,12 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_numbers_of_a_node_are_kept() {
+    fn the_largest_values_of_a_node_are_kept() {
         let mut known = node("a", 7, 100, New);
         known.accept(&node("a", 8, 100, New));
         known.accept(&node("a", 8, 300, New));
         assert_eq!(known, node("a", 8, 300, New));
-        // A module that says less for a while hides nothing.
+        // A module that reports less for a while changes nothing.
         known.accept(&old("a"));
         assert_eq!(known, node("a", 8, 300, New));
         known.accept(&node("b", 1, 2, Admitted));
@@ -275,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_may_change_places() {
+    fn nodes_may_swap_addresses() {
         let mut roster = Roster::new(3);
         for (address, id) in ["a", "b", "c"].into_iter().enumerate() {
             assert_eq!(roster.judge(address, &node(id, 7, 100, New)), Ok(Accepted::First));
@@ -283,19 +279,19 @@ mod tests {
         }
         assert_eq!(roster.judge(0, &node("b", 7, 100, New)), Ok(Accepted::Moved));
         roster.accept(0, &node("b", 8, 200, New));
-        // What is known of a node is known at every address.
+        // What the client knows of a node holds at every address.
         assert_eq!(roster.judge(1, &node("b", 7, 200, New)), Err(Objection::OlderCopy { now: 7, before: 8 }));
         assert_eq!(roster.judge(1, &node("a", 6, 100, New)), Err(Objection::OlderCopy { now: 6, before: 7 }));
         assert_eq!(roster.judge(1, &node("a", 7, 100, New)), Ok(Accepted::Moved));
         roster.accept(1, &node("a", 7, 100, New));
         assert_eq!(roster.judge(1, &node("a", 7, 100, New)), Ok(Accepted::Same));
-        // Nobody knows this one.
+        // The client does not know this node.
         let objection = Objection::NotAdmitted { now: "d".into(), before: "a".into() };
         assert_eq!(roster.judge(1, &node("d", 9, 900, New)), Err(objection));
     }
 
     #[test]
-    fn a_node_that_was_replaced_is_not_known_any_more() {
+    fn a_replaced_node_is_forgotten() {
         let mut roster = Roster::new(2);
         roster.accept(0, &node("a", 7, 100, New));
         roster.accept(1, &node("b", 7, 100, New));
@@ -312,26 +308,26 @@ mod tests {
     }
 
     #[test]
-    fn an_objection_says_what_was_and_what_is() {
-        let told =
+    fn an_objection_names_the_old_and_the_new_value() {
+        let objection =
             |before: &NodeIdentity, now: &NodeIdentity| judge(Some(before), now).unwrap_err().to_string();
         let known = node("9bc1de5500000000", 7, 100, New);
         assert_eq!(
-            told(&known, &node("3f2a51bc\u{1b}11", 1, 0, New)),
+            objection(&known, &node("3f2a51bc\u{1b}11", 1, 0, New)),
             "answers as node 3f2a51bc… now; it was node 9bc1de55…: admit it with `redlock admit`"
         );
         assert_eq!(
-            told(&known, &node(&known.id, 4, 100, New)),
+            objection(&known, &node(&known.id, 4, 100, New)),
             "an older copy of this node: incarnation 4, was 7"
         );
         assert_eq!(
-            told(&known, &node(&known.id, 7, 40, New)),
+            objection(&known, &node(&known.id, 7, 40, New)),
             "its high-water mark went back from 100 to 40: its disk was restored"
         );
     }
 
     #[test]
-    fn a_server_that_does_not_vote_is_asked_and_replaces_no_node() {
+    fn a_non_voting_server_is_accepted_and_replaces_no_node() {
         let mut roster = Roster::new(1);
         let non_voting = NodeIdentity { is_voting: Some(false), ..node("b", 1, 0, New) };
         for _ in 0..2 {
@@ -340,7 +336,7 @@ mod tests {
             roster.accept(0, &node("a", 7, 100, New));
         }
         assert_eq!(roster.judge(0, &node("a", 7, 100, New)), Ok(Accepted::Same));
-        // The same server, once it votes.
+        // The same server, when it votes.
         assert!(roster.judge(0, &node("b", 1, 0, New)).is_err());
         assert_eq!(roster.judge(0, &node("b", 1, 0, Admitted)), Ok(Accepted::Another));
     }

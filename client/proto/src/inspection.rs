@@ -1,62 +1,64 @@
-//! What the nodes together say about a lock.
+//! The state of a lock, from what the nodes report.
 
 use crate::Quorum;
 use std::time::Duration;
 
-/// What one node knows of a lock that is held there. Never its owner.
+/// What one node reports about a lock that it holds. It never reports the owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockInfo {
-    /// The number it was granted with there.
+    /// The fence of the lock on this node.
     pub fence: u64,
-    /// What its holder said about itself; empty if nothing.
+    /// The label that the holder gave; empty if it gave none.
     pub label: String,
-    /// How long it lasts if nobody extends it.
+    /// The time until the lock expires, unless its holder extends it.
     pub left: Duration,
-    /// For how long it has been held.
+    /// The time since the node granted the lock.
     pub held: Duration,
-    /// How often it was extended.
+    /// The number of extensions.
     pub extensions: u64,
-    /// How many wait for it.
+    /// The number of waiters in the queue.
     pub waiters: u64,
 }
 
 impl LockInfo {
-    /// What a node said.
+    /// Creates the report of a node, with zero for all that is not given.
     #[must_use]
     pub fn new(fence: u64, label: String, left: Duration) -> Self {
         Self { fence, label, left, held: Duration::ZERO, extensions: 0, waiters: 0 }
     }
 }
 
-/// What a node said about a lock.
+/// What a node reports about a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeStatus {
-    /// It is held there.
+    /// The node holds the lock.
     Held(LockInfo),
-    /// A plain key is there, as `SET NX PX` makes one, which counts as held.
+    /// The node has a plain key of this name, such as `SET NX PX` makes. It counts as held.
     Foreign,
-    /// It is free there.
+    /// The lock is free on this node.
     Free,
-    /// The node did not say.
+    /// The node did not report.
     Unknown,
 }
 
-/// What a majority makes of it.
+/// The state of a lock, by a majority of the nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LockStatus {
-    /// A majority holds it under one number: somebody has the lock.
+    /// A majority holds the lock with one fence: a client holds the lock.
     Held(LockInfo),
-    /// A majority has a plain key there, as `SET NX PX` makes one: nobody gets the lock while it is there.
+    /// A majority has a plain key of this name, such as `SET NX PX` makes: no client gets the lock while it
+    /// exists.
     Foreign,
-    /// A majority has it free: anybody could take it, once those nodes that are in quarantine grant again.
+    /// The lock is free on a majority: a client can take it, once the nodes in quarantine grant again.
     Free,
-    /// Neither: an attempt is under way or was given up, nodes are away, or a lock is running out.
+    /// None of these: an attempt is in progress or was abandoned, nodes are unreachable, or a lock is about
+    /// to expire.
     Unclear,
 }
 
-/// What the nodes together say about a lock.
+/// Finds the state of a lock from what each node reports.
 #[must_use]
 pub fn lock_status(quorum: Quorum, statuses: &[NodeStatus]) -> LockStatus {
     let records = || {
@@ -75,7 +77,7 @@ pub fn lock_status(quorum: Quorum, statuses: &[NodeStatus]) -> LockStatus {
     for candidate in records() {
         let mut alike: Vec<&LockInfo> = records().filter(|record| record.fence == candidate.fence).collect();
         if quorum.is_reached_by(alike.len()) {
-            // It is held for as long as a majority holds it.
+            // The lock is held for as long as a majority holds it.
             alike.sort_unstable_by_key(|record| std::cmp::Reverse(record.left));
             if let Some(last_of_majority) = alike.get(quorum.needed() - 1) {
                 return LockStatus::Held((*last_of_majority).clone());
@@ -102,7 +104,7 @@ mod tests {
         else {
             panic!("four nodes hold it");
         };
-        assert_eq!((record.fence, record.left.as_millis()), (7, 70), "for as long as three hold it");
+        assert_eq!((record.fence, record.left.as_millis()), (7, 70), "as long as three nodes hold it");
         assert_eq!(view([Free, Free, Free, held(1, 9), Unknown]), LockStatus::Free);
         assert_eq!(view([Foreign, Foreign, Free, Foreign, Unknown]), LockStatus::Foreign);
         assert_eq!(view([Foreign, Foreign, Free, Free, Unknown]), LockStatus::Unclear);

@@ -1,44 +1,44 @@
-//! When a holder extends, and when it must count the lock as lost.
+//! When a holder extends the lock, and when it must take the lock for lost.
 
 use crate::Moment;
 use std::time::Duration;
 
-/// How long before the end of validity the holder is told: long enough for a timer that is late and a
-/// task that must stop, a small share of the whole.
+/// How long before the end of validity the holder is notified of the loss: long enough for a late timer and
+/// for a task that must stop, and a small share of the lease.
 ///
-/// A fiftieth of the lease, from 2 ms to 250 ms; never more than a quarter of a very short one.
+/// The notice is a fiftieth of the lease, from 2 ms to 250 ms, and at most a quarter of a very short lease.
 #[must_use]
 pub fn notice(lease: Duration) -> Duration {
     (lease / 50).clamp(Duration::from_millis(2), Duration::from_millis(250)).min(lease / 4)
 }
 
-/// A bounded wish to go on holding: extends in time, and stops for good at its end.
+/// Extends a lock in time until a given moment, and then stops for good.
 #[derive(Clone, Copy, Debug)]
 pub struct KeepAlive {
     lease: Duration,
     ends: Moment,
 }
 
-/// What a keep-alive does next.
+/// The next step of a [`KeepAlive`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextExtension {
-    /// Extend, after so long.
+    /// Extend the lock after this time.
     ExtendIn(Duration),
-    /// Extend no more: the lock runs out by itself.
+    /// Do not extend the lock again: it expires by itself.
     Stop,
 }
 
 impl KeepAlive {
-    /// Keeps a lock of this lease alive until `ends`.
+    /// Creates a keep-alive for a lock of this lease, until `ends`.
     #[must_use]
     pub fn new(lease: Duration, ends: Moment) -> Self {
         Self { lease, ends }
     }
 
-    /// What to do after an acquire or a successful extension: extend when a third of the lease is gone, so
-    /// that two thirds are left for nodes that are slow, fail, or come back.
+    /// The step after an acquire or a successful extension: extend when a third of the lease is gone, so that
+    /// two thirds are left for nodes that are slow, fail, or come back.
     ///
-    /// Extending stops once the lock reaches beyond `ends` without help.
+    /// The keep-alive stops once the lock lasts beyond `ends` without another extension.
     #[must_use]
     pub fn after_success(&self, valid_until: Moment, now: Moment) -> NextExtension {
         if valid_until.has_reached(self.ends) {
@@ -47,7 +47,7 @@ impl KeepAlive {
         NextExtension::ExtendIn(now.until(valid_until).saturating_sub(self.lease * 2 / 3))
     }
 
-    /// What to do after an extension that failed: try again soon, more often as the end comes near.
+    /// The step after a failed extension: extend again soon, and sooner as the end of validity comes near.
     #[must_use]
     pub fn after_failure(&self, valid_until: Moment, now: Moment) -> NextExtension {
         let left = now.until(valid_until);
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn notice_comes_early_enough_and_not_too_early() {
+    fn the_notice_is_a_small_share_of_the_lease() {
         for (lease, expected) in [(30_000, 250), (10_000, 200), (1_000, 20), (50, 2), (4, 1)] {
             assert_eq!(notice(ms(lease)), ms(expected), "{lease} ms");
         }
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn extends_when_a_third_is_gone() {
+    fn a_lock_is_extended_when_a_third_of_the_lease_is_gone() {
         let keep = KeepAlive::new(ms(900), at(100_000));
         assert_eq!(keep.after_success(at(900), at(0)), NextExtension::ExtendIn(ms(300)));
         assert_eq!(keep.after_success(at(900), at(250)), NextExtension::ExtendIn(ms(50)));
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn stops_at_its_end() {
+    fn extending_stops_at_the_end_of_the_keep_alive() {
         let keep = KeepAlive::new(ms(900), at(2_000));
         assert_ne!(keep.after_success(at(1_900), at(1_000)), NextExtension::Stop);
         assert_eq!(keep.after_success(at(2_000), at(1_100)), NextExtension::Stop);
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn tries_again_more_often_as_the_end_comes_near() {
+    fn a_failed_extension_is_repeated_sooner_as_the_end_comes_near() {
         let keep = KeepAlive::new(ms(900), at(100_000));
         assert_eq!(keep.after_failure(at(900), at(100)), NextExtension::ExtendIn(ms(100)));
         assert_eq!(

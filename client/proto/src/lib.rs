@@ -1,24 +1,25 @@
-//! What one Redlock client does, as pure code.
+//! The protocol of one Redlock client, as pure code.
 //!
-//! There are no sockets, no clock and no randomness in this crate: time comes in as an argument, requests
-//! and decisions go out as values. The same code runs in the client and under a simulator.
+//! This crate has no sockets, no clock and no randomness. Time is an argument; requests and decisions are
+//! return values. The same code runs in the client and in a simulator.
 //!
 //! | file | subject |
 //! |---|---|
-//! | [`quorum`] | how many nodes are enough |
-//! | [`moment`] | time as one client sees it |
-//! | [`validity`] | for how long a lock may be believed |
-//! | [`answer`] | what a node can say |
-//! | [`ballot`] | who won: one number from a majority |
-//! | [`fence_reach`] | how far a node raises a fence |
-//! | [`lock_state`] | one lock, from the first request to the last answer |
-//! | [`fence_hint`] | what to ask the nodes to count from |
-//! | [`identity`] | whether the node at an address is the one of before |
-//! | [`keep_alive`] | when a holder extends, and when it must stop |
-//! | [`retry`] | whether and when to try again |
-//! | [`decimal`] | numbers as text |
-//! | [`inspection`] | what the nodes together say about a lock |
-//! | [`rendezvous`] | which of several groups of nodes has a resource |
+//! | [`quorum`] | how many nodes are a majority |
+//! | [`moment`] | a moment on the clocks of one client |
+//! | [`validity`] | how long a client may rely on a lock; clock drift |
+//! | [`answer`] | what a node replies, and its vote |
+//! | [`ballot`] | the votes of one attempt: one fence from a majority |
+//! | [`fence_reach`] | how far one command raises a fence |
+//! | [`lock_state`] | one lock, from the first request to the last reply |
+//! | [`fence_hint`] | the fence that an acquire asks the nodes to start from |
+//! | [`identity`] | whether the node at an address is the same as before |
+//! | [`keep_alive`] | when a holder extends the lock, and when it stops |
+//! | [`retry`] | whether and when an acquire is tried again |
+//! | [`decimal`] | numbers as decimal text |
+//! | [`inspection`] | the state of a lock, from what the nodes report |
+//! | [`rendezvous`] | which shard has a resource |
+//! | [`nodes`] | a set of nodes |
 //! | [`admission`] | the terms on which a node is admitted |
 
 #![forbid(unsafe_code)]

@@ -1,13 +1,13 @@
-//! Time as one client sees it.
+//! A moment on the clocks of one client.
 
 use std::time::Duration;
 
 /// A moment on the clocks of one client.
 ///
-/// Two clocks, because each can be slow in its own way: one that counts the time a machine sleeps may be
-/// slewed by a time daemon (chrony: up to 8.3 %), one that nobody slews may stand still while the machine
-/// sleeps. A client believes whichever says that more time has passed, so that it can only think a lock
-/// over too early. Which clocks these are is for the caller to say; a simulation gives the same twice.
+/// A moment is read on two clocks, because each can be slow in its own way: the clock that counts the time a
+/// machine sleeps may be slewed by a time daemon (chrony: up to 8.3 %), and the clock that is never slewed
+/// may stop while the machine sleeps. The client uses the clock on which more time has passed, so it can only
+/// take a lock for expired too early. The caller chooses the clocks; a simulation uses one clock for both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moment {
     sleep_counting_ns: u64,
@@ -15,7 +15,8 @@ pub struct Moment {
 }
 
 impl Moment {
-    /// What the two clocks show, in nanoseconds since any fixed moment of their own.
+    /// Creates a moment from what the two clocks show, in nanoseconds since an arbitrary moment of each
+    /// clock.
     #[must_use]
     pub const fn new(sleep_counting_ns: u64, unslewed_ns: u64) -> Self {
         Self { sleep_counting_ns, unslewed_ns }
@@ -27,13 +28,13 @@ impl Moment {
         Self::new(ns, ns)
     }
 
-    /// What the two clocks show, to be stored and given to [`Moment::new`] again.
+    /// What the two clocks show, in the order of [`Moment::new`].
     #[must_use]
     pub const fn nanoseconds(self) -> (u64, u64) {
         (self.sleep_counting_ns, self.unslewed_ns)
     }
 
-    /// How much time has passed since an earlier moment: the larger of what the clocks say.
+    /// The time since an earlier moment: the longer of the times on the two clocks.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         let slept = self.sleep_counting_ns.saturating_sub(earlier.sleep_counting_ns);
@@ -41,8 +42,8 @@ impl Moment {
         Duration::from_nanos(slept.max(unslewed))
     }
 
-    /// How much time is left until a deadline: the smaller of what the clocks say, nothing once either
-    /// has reached it.
+    /// The time until a deadline: the shorter of the times on the two clocks, zero once either clock has
+    /// reached it.
     #[must_use]
     pub fn until(self, deadline: Self) -> Duration {
         let slept = deadline.sleep_counting_ns.saturating_sub(self.sleep_counting_ns);
@@ -56,34 +57,41 @@ impl Moment {
         self.until(deadline).is_zero()
     }
 
-    /// The moment so much later.
+    /// The moment that is later by `span`.
     #[must_use]
     pub fn plus(self, span: Duration) -> Self {
         let ns = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
         Self::new(self.sleep_counting_ns.saturating_add(ns), self.unslewed_ns.saturating_add(ns))
     }
 
-    /// The moment so much earlier.
+    /// The moment that is earlier by `span`.
     #[must_use]
     pub fn minus(self, span: Duration) -> Self {
         let ns = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
         Self::new(self.sleep_counting_ns.saturating_sub(ns), self.unslewed_ns.saturating_sub(ns))
     }
 
-    /// The later of two deadlines. Of either it can be said that it holds; of a mixture it could not.
+    /// The later of two deadlines, in the order of the sleep-counting clock. It is one of the two, never a
+    /// mixture of their clocks: a lease that ends at a mixture was never granted.
     #[must_use]
     pub fn later_of(self, other: Self) -> Self {
         if other.nanoseconds() > self.nanoseconds() { other } else { self }
     }
 
-    /// A moment up to which at least `count` of some deadlines have not been reached; `None` if there are
-    /// fewer.
+    /// The earlier of two deadlines, in the order of the sleep-counting clock.
+    #[must_use]
+    pub(crate) fn earlier_of(self, other: Self) -> Self {
+        if other.nanoseconds() < self.nanoseconds() { other } else { self }
+    }
+
+    /// A moment before which at least `count` of the deadlines are not reached; `None` if there are fewer
+    /// deadlines.
     ///
-    /// The same deadlines must hold on both clocks, so it is not enough to look at each clock for itself.
+    /// The same deadlines must hold on both clocks, so the two clocks cannot be computed separately.
     pub(crate) fn held_by(deadlines: impl Iterator<Item = Self> + Clone, count: usize) -> Option<Self> {
         let at_least =
             |bound: Self| deadlines.clone().filter(move |one| one.nanoseconds() >= bound.nanoseconds());
-        // Quadratic, over a handful of nodes, without memory of its own.
+        // Quadratic in the number of nodes, which is small, and without an allocation.
         let candidates = deadlines.clone().filter(|bound| at_least(*bound).count() >= count);
         let bound = candidates.max_by_key(|bound| bound.nanoseconds())?;
         let unslewed_ns = at_least(bound).map(|one| one.unslewed_ns).min()?;
@@ -98,9 +106,9 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     #[test]
-    fn the_clock_that_ran_more_is_believed() {
+    fn the_clock_that_advanced_more_counts() {
         let start = Moment::new(100 * MS, 7_000 * MS);
-        // The machine slept for a second: only one clock counts it.
+        // The machine sleeps for a second: only one clock counts it.
         let after_sleep = Moment::new(1_110 * MS, 7_010 * MS);
         assert_eq!(after_sleep.since(start), Duration::from_millis(1_010));
         // A daemon slows the other clock.
@@ -109,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deadline_is_reached_when_either_clock_is_there() {
+    fn a_deadline_is_reached_when_either_clock_reaches_it() {
         let start = Moment::new(0, 500 * MS);
         let deadline = start.plus(Duration::from_millis(10));
         assert!(!start.has_reached(deadline));
@@ -119,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_wraps() {
+    fn no_arithmetic_wraps() {
         let end = Moment::on_one_clock(u64::MAX);
         assert_eq!(end.plus(Duration::MAX), end);
         assert_eq!(Moment::default().minus(Duration::MAX), Moment::default());
@@ -128,11 +136,11 @@ mod tests {
     }
 
     #[test]
-    fn so_many_deadlines_hold_on_both_clocks() {
+    fn a_majority_of_deadlines_holds_on_both_clocks() {
         let deadlines = [Moment::new(1, 30), Moment::new(2, 20), Moment::new(3, 10)];
         let before = |count| Moment::held_by(deadlines.iter().copied(), count);
         assert_eq!(before(1), Some(Moment::new(3, 10)));
-        assert_eq!(before(2), Some(Moment::new(2, 10)), "not (2, 20): there only one of them holds");
+        assert_eq!(before(2), Some(Moment::new(2, 10)), "not (2, 20): only one deadline holds there");
         assert_eq!(before(3), Some(Moment::new(1, 10)));
         assert_eq!(before(4), None);
         let equal = [Moment::on_one_clock(5); 3];

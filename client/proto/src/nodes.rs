@@ -1,14 +1,14 @@
 //! A set of nodes.
 
-/// Some of the nodes of a client, by their place in its list.
+/// A set of nodes, each by its index in the client's list of nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeSet(u64);
 
-/// More nodes than anybody needs: a majority of 63 is 32 round trips to wait for.
+/// The most nodes that a client may have. A majority of 63 nodes takes 32 replies; no deployment needs more.
 pub const MAX_NODES: usize = 63;
 
 impl NodeSet {
-    /// No node.
+    /// The empty set.
     pub const EMPTY: Self = Self(0);
 
     /// The first `count` nodes.
@@ -17,7 +17,7 @@ impl NodeSet {
         Self((1 << count.min(MAX_NODES)) - 1)
     }
 
-    /// One node.
+    /// The set of one node.
     #[must_use]
     pub fn one(node: usize) -> Self {
         Self(1 << node.min(MAX_NODES))
@@ -28,30 +28,30 @@ impl NodeSet {
         self.0 |= 1 << node.min(MAX_NODES);
     }
 
-    /// Takes a node out.
+    /// Removes a node.
     pub fn remove(&mut self, node: usize) {
         self.0 &= !(1 << node.min(MAX_NODES));
     }
 
-    /// Whether a node is in it.
+    /// Whether the set contains a node.
     #[must_use]
     pub fn contains(self, node: usize) -> bool {
         self.0 >> node.min(MAX_NODES) & 1 == 1
     }
 
-    /// Whether there is none.
+    /// Whether the set is empty.
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// How many there are.
+    /// The number of nodes in the set.
     #[must_use]
     pub fn len(self) -> usize {
         self.0.count_ones() as usize
     }
 
-    /// The nodes, in order.
+    /// The nodes, in ascending order.
     pub fn iter(self) -> impl Iterator<Item = usize> {
         let mut left = self.0;
         std::iter::from_fn(move || {
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keeps_what_it_is_given() {
+    fn a_set_keeps_its_nodes() {
         let mut set: NodeSet = [4, 0, 2].into_iter().collect();
         assert_eq!(set.iter().collect::<Vec<_>>(), [0, 2, 4]);
         set.remove(2);

@@ -1,36 +1,36 @@
-//! Whether to try again, and after how long.
+//! Whether and when an acquire is tried again.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How much of a growing delay is left to chance, unless the caller says otherwise.
+/// The default jitter of an exponential delay, as a share of the delay.
 ///
-/// Contenders that split the nodes among themselves must not meet again, so their delays have to lie
-/// further apart than a round trip takes: the wider the better. But one that comes back almost at once meets
-/// the votes that it is just giving back. In a simulation of five nodes and 2 to 64 contenders four fifths
-/// took the fewest tries; 64 contenders without jitter took almost seven times as many.
+/// Contenders that split the nodes among themselves must not collide again, so their delays have to differ by
+/// more than a round trip: the wider the better. But a contender that comes back almost at once meets its own
+/// votes, which it is still releasing. In a simulation of five nodes and 2 to 64 contenders, four fifths took
+/// the fewest attempts; 64 contenders without jitter took almost seven times as many.
 const GROWING_JITTER: f64 = 0.8;
 
-/// How much of a fixed delay is left to chance, unless the caller says otherwise: as above, but the delay
-/// shall be recognised.
+/// The default jitter of a fixed delay, as a share of the delay. It is smaller, so that the delay stays
+/// recognisable.
 const FIXED_JITTER: f64 = 0.5;
 
-/// When an acquire that was refused is tried again, and when it is given up.
+/// A retry policy: when an acquire that was refused is tried again, and when the client gives up.
 ///
-/// A policy is a value: it reads no clock and draws no number. Whoever tries keeps count and asks
-/// [`next`](Self::next) after every refusal.
+/// A policy is a value: it reads no clock and draws no random number. The caller counts its attempts and
+/// calls [`next`](Self::next) after every refusal.
 ///
-/// | form | delay before the next try |
+/// | form | delay before the next attempt |
 /// |---|---|
-/// | [`Retry::none`] | none: one try is all |
+/// | [`Retry::none`] | no second attempt |
 /// | [`Retry::fixed`] | always the same |
 /// | [`Retry::exponential`] | twice the last one, up to a cap |
-/// | [`Retry::custom`] | what a function says |
+/// | [`Retry::custom`] | what a function returns |
 ///
-/// The delay is then shortened at random by up to the share given with [`jitter`](Self::jitter).
-/// [`max_attempts`](Self::max_attempts) and [`give_up_after`](Self::give_up_after) bound the whole; a policy
-/// made without either of them goes on until it is granted. The default is bounded.
+/// The policy then shortens the delay at random, by up to the share given with [`jitter`](Self::jitter).
+/// [`max_attempts`](Self::max_attempts) and [`give_up_after`](Self::give_up_after) limit the policy. Without
+/// either it goes on until the lock is granted. The default policy is limited.
 ///
 /// ```
 /// # use redlock_proto::retry::Retry;
@@ -39,43 +39,43 @@ const FIXED_JITTER: f64 = 0.5;
 ///     .max_attempts(8)
 ///     .give_up_after(Duration::from_secs(3));
 ///
-/// let random = 0; // draws no jitter: the whole delay
+/// let random = 0; // no jitter: the whole delay
 /// assert_eq!(retry.next(1, Duration::ZERO, random), Some(Duration::from_millis(10)));
 /// assert_eq!(retry.next(3, Duration::from_millis(60), random), Some(Duration::from_millis(40)));
 /// assert_eq!(retry.next(8, Duration::from_millis(900), random), None);
 /// ```
 #[derive(Clone)]
 pub struct Retry {
-    schedule: Schedule,
-    /// From 0 to 1.
+    schedule: RetrySchedule,
+    /// The share of a delay by which it is shortened at most, from 0 to 1.
     jitter: f64,
     max_attempts: Option<u32>,
     give_up_after: Option<Duration>,
 }
 
-/// What a [`Retry::custom`] policy decides on.
+/// The input of the function of a [`Retry::custom`] policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RetryContext {
-    /// How many tries have been made and refused, 1 or more.
+    /// How many attempts have been refused, 1 or more.
     pub attempts_made: u32,
-    /// The time since the first of them began.
+    /// The time since the first attempt began.
     pub elapsed: Duration,
-    /// A random number, fresh for every decision.
+    /// A random number, a new one for every call.
     pub random: u64,
 }
 
 type Decide = dyn Fn(RetryContext) -> Option<Duration> + Send + Sync;
 
 #[derive(Clone)]
-enum Schedule {
+enum RetrySchedule {
     Never,
     Fixed(Duration),
     Exponential { first: Duration, cap: Duration },
     Custom(Arc<Decide>),
 }
 
-/// From 5 ms, doubling up to 250 ms, with jitter; given up after 10 s.
+/// Exponential from 5 ms to 250 ms with jitter; gives up after 10 s.
 impl Default for Retry {
     fn default() -> Self {
         Self::exponential(Duration::from_millis(5), Duration::from_millis(250))
@@ -84,49 +84,50 @@ impl Default for Retry {
 }
 
 impl Retry {
-    /// The shortest delay there is. A try that follows at once meets the same votes again, and a loop of them
-    /// takes a core: where a policy says less, this is taken.
+    /// The shortest delay. A shorter delay of a policy is lengthened to it: an attempt without a delay meets
+    /// the same votes again, and a loop of such attempts uses a whole core.
     pub const SHORTEST_DELAY: Duration = Duration::from_micros(100);
 
-    /// One try, and no other.
+    /// One attempt, and no retry.
     #[must_use]
     pub fn none() -> Self {
-        Self::of(Schedule::Never, 0.0)
+        Self::of(RetrySchedule::Never, 0.0)
     }
 
-    /// The same delay before every try, less a jitter of up to half of it.
+    /// The same delay before every attempt, less a jitter of up to half of it.
     ///
-    /// Without a bound of its own it goes on for ever: see [`max_attempts`](Self::max_attempts) and
+    /// Without a limit the policy never gives up: see [`max_attempts`](Self::max_attempts) and
     /// [`give_up_after`](Self::give_up_after).
     #[must_use]
     pub fn fixed(delay: Duration) -> Self {
-        Self::of(Schedule::Fixed(delay), FIXED_JITTER)
+        Self::of(RetrySchedule::Fixed(delay), FIXED_JITTER)
     }
 
-    /// `first` before the second try, then twice the last delay, never more than `cap`; less a jitter of up
-    /// to four fifths.
+    /// `first` before the second attempt, then twice the last delay, at most `cap`; less a jitter of up to
+    /// four fifths.
     ///
-    /// Without a bound of its own it goes on for ever: see [`max_attempts`](Self::max_attempts) and
+    /// Without a limit the policy never gives up: see [`max_attempts`](Self::max_attempts) and
     /// [`give_up_after`](Self::give_up_after).
     #[must_use]
     pub fn exponential(first: Duration, cap: Duration) -> Self {
-        // Nothing doubled stays nothing: the cap would never be reached.
+        // Zero doubled stays zero: the delay would never reach the cap.
         let first = first.max(Self::SHORTEST_DELAY);
-        Self::of(Schedule::Exponential { first, cap }, GROWING_JITTER)
+        Self::of(RetrySchedule::Exponential { first, cap }, GROWING_JITTER)
     }
 
-    /// The delay that a function says, or no further try when it says `None`.
+    /// The delay that a function returns; no further attempt if it returns `None`.
     ///
-    /// The function gets a random number to draw its own jitter from; the policy adds none unless
-    /// [`jitter`](Self::jitter) asks for it. The bounds of the policy hold for it as well.
+    /// The function gets a random number for its own jitter; the policy adds jitter only if
+    /// [`jitter`](Self::jitter) asks for it. The limits of the policy apply as well.
     ///
-    /// Nobody can tell how long such a policy goes on, so a call that goes by it alone does not stand in line for a
-    /// lock that is held: it asks again when the function says. (One with a time limit of its own does.) Beside others who do stand in line it may get its turn late.
+    /// The client cannot tell how long such a policy goes on. A call that uses it without a time limit of its
+    /// own therefore does not queue for a lock that is held, and asks again when the function says. Beside
+    /// clients that queue, it may get the lock late.
     ///
     /// ```
     /// # use redlock_proto::retry::Retry;
     /// # use std::time::Duration;
-    /// // Eager at first, patient later.
+    /// // Short delays at first, longer ones later.
     /// let retry = Retry::custom(|context| match context.attempts_made {
     ///     1..=3 => Some(Duration::from_millis(2)),
     ///     4..=20 => Some(Duration::from_millis(100)),
@@ -137,18 +138,18 @@ impl Retry {
     /// ```
     #[must_use]
     pub fn custom(decide: impl Fn(RetryContext) -> Option<Duration> + Send + Sync + 'static) -> Self {
-        Self::of(Schedule::Custom(Arc::new(decide)), 0.0)
+        Self::of(RetrySchedule::Custom(Arc::new(decide)), 0.0)
     }
 
-    fn of(schedule: Schedule, jitter: f64) -> Self {
+    fn of(schedule: RetrySchedule, jitter: f64) -> Self {
         Self { schedule, jitter, max_attempts: None, give_up_after: None }
     }
 
-    /// Leaves this share of every delay to chance: with 0.8 a delay of 100 ms becomes one of 20 to 100 ms,
-    /// all equally likely.
+    /// Sets the jitter: the share by which a delay is shortened at most. With 0.8, a delay of 100 ms becomes
+    /// one of 20 to 100 ms, uniformly distributed.
     ///
-    /// The share is from 0 (no jitter: contenders that started together may meet again and again) to 1. Less
-    /// than 0 counts as 0 and more than 1 as 1; what is not a number changes nothing.
+    /// The share is from 0 (no jitter: contenders that started together may collide again and again) to 1. A
+    /// share below 0 counts as 0, and above 1 as 1. NaN changes nothing.
     #[must_use]
     pub fn jitter(mut self, share: f64) -> Self {
         if !share.is_nan() {
@@ -157,16 +158,17 @@ impl Retry {
         self
     }
 
-    /// Gives up after so many tries, the first one included. There is always a first one: 0 counts as 1.
+    /// Gives up after this number of attempts, including the first. There is always a first attempt: 0 counts
+    /// as 1.
     #[must_use]
     pub fn max_attempts(mut self, attempts: u32) -> Self {
         self.max_attempts = Some(attempts);
         self
     }
 
-    /// Gives up when so much time has passed since the first try began.
+    /// Gives up when this time has passed since the first attempt began.
     ///
-    /// No try begins later than that. A delay that would end later is cut short, so that the last try is made
+    /// No attempt begins later. A delay that would end later is shortened, so that the last attempt is made
     /// when the time is up and not a whole delay before.
     #[must_use]
     pub fn give_up_after(mut self, limit: Duration) -> Self {
@@ -174,20 +176,20 @@ impl Retry {
         self
     }
 
-    /// How long to wait before the next try; `None` to give up.
+    /// The delay before the next attempt; `None` to give up.
     ///
-    /// `attempts_made` counts the tries so far, `elapsed` is the time since the first of them began and
-    /// `random` any number, all of its values equally likely, fresh for every call.
+    /// `attempts_made` is the number of attempts so far, `elapsed` the time since the first attempt began,
+    /// and `random` a uniformly distributed random number, a new one for every call.
     #[must_use]
     pub fn next(&self, attempts_made: u32, elapsed: Duration, random: u64) -> Option<Duration> {
         self.next_at_least(attempts_made, elapsed, random, Duration::ZERO)
     }
 
-    /// As [`next`](Self::next), where it is known that no try can succeed before `at_least` has passed, such
-    /// as the time left of a quarantine.
+    /// As [`next`](Self::next), for a caller that knows that no attempt can succeed before `at_least` has
+    /// passed, such as the rest of a quarantine.
     ///
-    /// The policy's own delay comes on top, so that those who wait for the same moment do not arrive
-    /// together. If the policy gives up before that moment, it gives up now.
+    /// The policy's own delay is added, so that clients that wait for the same moment do not arrive together.
+    /// If the policy would give up before that moment, it gives up now.
     #[must_use]
     pub fn next_at_least(
         &self,
@@ -210,12 +212,14 @@ impl Retry {
 }
 
 impl Retry {
-    /// For how long the policy goes on, so that one can wait in line for as long instead of trying again.
+    /// How long the policy goes on. A client can queue for this time instead of retrying.
     ///
-    /// `None` if there is no second try, or if a function decides about each of them.
+    /// `None` if there is no second attempt, or if a function decides about each attempt.
     #[must_use]
     pub fn patience(&self) -> Option<Duration> {
-        if matches!(self.schedule, Schedule::Never | Schedule::Custom(_)) || self.max_attempts == Some(1) {
+        if matches!(self.schedule, RetrySchedule::Never | RetrySchedule::Custom(_))
+            || self.max_attempts == Some(1)
+        {
             return None;
         }
         let by_attempts = self.max_attempts.map(|most| self.schedule.delays(most.saturating_sub(1)));
@@ -223,18 +227,18 @@ impl Retry {
     }
 }
 
-impl Schedule {
-    /// The delays before so many tries, without jitter.
-    fn delays(&self, tries: u32) -> Duration {
-        // After so many doublings no delay grows any more.
-        let growing = tries.min(64);
+impl RetrySchedule {
+    /// The sum of the delays before this number of retries, without jitter.
+    fn delays(&self, retries: u32) -> Duration {
+        // After 64 doublings no delay grows any more.
+        let growing = retries.min(64);
         let context = |attempts_made| RetryContext { attempts_made, elapsed: Duration::ZERO, random: 0 };
         let delay = |attempts_made| self.step(context(attempts_made)).unwrap_or_default();
         let sum = (1..=growing).map(delay).fold(Duration::ZERO, Duration::saturating_add);
-        sum.saturating_add(delay(growing.max(1)).saturating_mul(tries - growing))
+        sum.saturating_add(delay(growing.max(1)).saturating_mul(retries - growing))
     }
 
-    /// The delay before jitter and bounds.
+    /// The delay before jitter and limits.
     fn step(&self, context: RetryContext) -> Option<Duration> {
         match self {
             Self::Never => None,
@@ -245,31 +249,31 @@ impl Schedule {
     }
 }
 
-/// `delay` times two to the power of `times`, or the longest delay that can be told.
+/// `delay` times two to the power of `times`, or [`Duration::MAX`] if that overflows.
 fn doubled(delay: Duration, times: u32) -> Duration {
-    // 64 bits moved up by at most 64 places stay within 128.
+    // 64 bits shifted by at most 64 places fit into 128.
     let nanos = u128::from(nanos(delay)) << times.min(64);
     u64::try_from(nanos).map_or(Duration::MAX, Duration::from_nanos)
 }
 
-/// Takes a random part of a share off a delay. Something is always left of it.
+/// Shortens a delay by a random part of a share of it. A delay longer than zero never becomes zero.
 fn shorten(delay: Duration, share: f64, random: u64) -> Duration {
     if share == 0.0 {
         return delay;
     }
-    // The share in billionths, so that the rest is exact at every size.
+    // The share in billionths, so that the arithmetic is exact for every delay.
     let billionths = Duration::from_secs_f64(share).as_nanos();
     let spread = u128::from(nanos(delay)) * billionths / 1_000_000_000;
     let off = (spread * u128::from(random)) >> 64;
     delay.saturating_sub(u64::try_from(off).map_or(Duration::MAX, Duration::from_nanos))
 }
 
-/// A delay in nanoseconds; more than 584 years are not told apart.
+/// A delay in nanoseconds, at most 584 years.
 fn nanos(delay: Duration) -> u64 {
     u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Everything but the function of a custom policy, which has no name to print.
+/// Prints everything but the function of a custom policy.
 impl fmt::Debug for Retry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Retry")
@@ -281,7 +285,7 @@ impl fmt::Debug for Retry {
     }
 }
 
-impl fmt::Debug for Schedule {
+impl fmt::Debug for RetrySchedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Never => f.write_str("Never"),
@@ -296,8 +300,10 @@ impl fmt::Debug for Schedule {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+
     #[test]
-    fn a_policy_has_patience_for_all_its_tries() {
+    fn patience_lasts_for_all_attempts() {
         let ms = Duration::from_millis;
         assert_eq!(Retry::default().patience(), Some(Duration::from_secs(10)));
         assert_eq!(Retry::none().patience(), None);
@@ -310,12 +316,10 @@ mod tests {
         assert_eq!(Retry::custom(|_| Some(Duration::ZERO)).patience(), None);
     }
 
-    use super::*;
-
     const MS: fn(u64) -> Duration = Duration::from_millis;
-    /// Draws no jitter.
+    /// The random number for no jitter.
     const WHOLE: u64 = 0;
-    /// Draws all of it.
+    /// The random number for the most jitter.
     const LEAST: u64 = u64::MAX;
 
     fn extremes() -> [Duration; 8] {
@@ -359,7 +363,7 @@ mod tests {
             ("exponential, shifted out", exponential.clone(), 65, Some(250)),
             ("exponential, shifted far out", exponential.clone(), 66, Some(250)),
             ("exponential, last", exponential.clone(), u32::MAX, Some(250)),
-            ("a count from nothing", exponential, 0, Some(5)),
+            ("a count of zero", exponential, 0, Some(5)),
             ("a cap below the first", Retry::exponential(MS(50), MS(20)).jitter(0.0), 1, Some(20)),
             ("custom goes on", custom.clone(), 2, Some(7)),
             ("custom gives up", custom, 3, None),
@@ -370,15 +374,15 @@ mod tests {
     }
 
     #[test]
-    fn a_custom_policy_is_told_what_is_known() {
-        let told = RetryContext { attempts_made: 4, elapsed: MS(20), random: 99 };
-        let retry = Retry::custom(move |context| (context == told).then_some(MS(1)));
+    fn a_custom_policy_gets_the_whole_context() {
+        let expected = RetryContext { attempts_made: 4, elapsed: MS(20), random: 99 };
+        let retry = Retry::custom(move |context| (context == expected).then_some(MS(1)));
         assert_eq!(retry.next(4, MS(20), 99), Some(MS(1)));
         assert_eq!(retry.next(4, MS(20), 98), None);
     }
 
     #[test]
-    fn attempts_are_counted_with_the_first() {
+    fn the_first_attempt_counts() {
         for (most, made, goes_on) in [
             (0, 1, false),
             (1, 1, false),
@@ -393,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_try_is_made_when_the_time_is_up() {
+    fn the_last_attempt_is_made_when_the_time_is_up() {
         let retry = Retry::fixed(MS(100)).jitter(0.0).give_up_after(MS(1_000));
         for (elapsed, delay) in [
             (MS(0), Some(MS(100))),
@@ -409,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn no_try_before_it_can_succeed() {
+    fn no_attempt_is_made_before_it_can_succeed() {
         let retry = Retry::fixed(MS(100)).jitter(0.0).give_up_after(MS(1_000));
         for (elapsed, at_least, delay) in [
             (0, 0, Some(100)),
@@ -431,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_wait_for_one_moment_do_not_arrive_together() {
+    fn clients_that_wait_for_the_same_moment_arrive_apart() {
         let retry = Retry::default();
         let [early, late] =
             [LEAST, WHOLE].map(|random| retry.next_at_least(4, MS(0), random, MS(500)).unwrap());
@@ -440,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn jitter_takes_off_its_share_and_no_more() {
+    fn jitter_shortens_by_at_most_its_share() {
         for (share, least) in [(0.0, 100.0), (0.25, 75.0), (0.8, 20.0), (1.0, 0.1), (7.0, 0.1), (-1.0, 100.0)]
         {
             let retry = Retry::fixed(MS(100)).jitter(share);
@@ -466,8 +470,8 @@ mod tests {
     }
 
     #[test]
-    fn contenders_part_ways_by_default() {
-        // Sixteen that were refused at one moment, one random number in each sixteenth of all.
+    fn the_default_jitter_keeps_contenders_apart() {
+        // Sixteen clients that were refused at one moment, with evenly spread random numbers.
         for (name, retry, attempts_made) in [
             ("default", Retry::default(), 4),
             ("fixed", Retry::fixed(MS(50)), 1),
@@ -479,13 +483,13 @@ mod tests {
             delays.sort();
             assert!(delays.windows(2).all(|pair| pair[1] - pair[0] > MS(1)), "{name}: {delays:?}");
         }
-        // The control: without jitter they stay together.
+        // The control: without jitter they collide.
         let together = Retry::default().jitter(0.0);
         assert_eq!(together.next(4, MS(0), WHOLE), together.next(4, MS(0), LEAST));
     }
 
     #[test]
-    fn no_extreme_overflows_and_no_delay_is_nothing() {
+    fn no_extreme_overflows_and_no_delay_is_zero() {
         let numbers = [0, 1, 2, 31, 32, 33, 63, 64, 65, 127, 128, 129, u32::MAX - 1, u32::MAX];
         for policy in policies() {
             for (share, limit, at_least) in extremes().into_iter().flat_map(|limit| {
@@ -523,7 +527,7 @@ mod tests {
         while let Some(delay) = retry.next(attempts_made, elapsed, LEAST) {
             elapsed += delay;
             attempts_made += 1;
-            assert!(attempts_made < 1_000, "still trying after {elapsed:?}");
+            assert!(attempts_made < 1_000, "no end after {elapsed:?}");
         }
         assert!(elapsed > Duration::from_secs(9) && elapsed <= Duration::from_secs(10), "{elapsed:?}");
     }

@@ -6,7 +6,11 @@ use super::target::{Login, Protocol};
 use super::{ConnectFailure, Stream};
 use crate::wire::{self, Frame};
 use bytes::BytesMut;
-use redlock_proto::identity::{NodeIdentity, Origin};
+use redlock_contract::ErrorCode;
+use redlock_contract::Origin;
+use redlock_contract::commands::Verb;
+use redlock_contract::fields::node as fields;
+use redlock_proto::identity::NodeIdentity;
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
@@ -43,7 +47,7 @@ impl Step {
             Self::Auth => "AUTH",
             Self::Select => "SELECT",
             Self::Role => "ROLE",
-            Self::Node => "REDLOCK.NODE",
+            Self::Node => Verb::Node.name(),
             Self::MasterAddress => "SENTINEL",
         }
     }
@@ -83,7 +87,7 @@ impl Handshake {
 
     /// Asks for the node's identity: the last command on every connection for locks.
     pub(super) fn ask_identity(self) -> Self {
-        self.say(Step::Node, &[b"REDLOCK.NODE"])
+        self.say(Step::Node, &[Verb::Node.name().as_bytes()])
     }
 
     /// Asks whether the server is a master.
@@ -149,20 +153,20 @@ impl Handshake {
             let why = self.login.conceal(why.to_owned());
             Err(ConnectFailure::Refused(format!("{}: {why}", step.name())))
         };
-        match (step, frame.error_message()) {
-            (Step::Node, Some(why)) if why.starts_with("ERR unknown command") => {
-                Err(ConnectFailure::NoModule)
-            }
+        let error = frame.error_message();
+        let code = error.as_ref().and_then(|error| ErrorCode::of(error.as_bytes()));
+        match (step, error, code) {
+            (Step::Node, _, Some(ErrorCode::UnknownCommand)) => Err(ConnectFailure::NoModule),
             // A user for locks alone may not run ROLE. A replica grants nothing anyway.
-            (Step::Role, Some(why)) if why.starts_with("NOPERM") => Ok(()),
-            (_, Some(why)) => refused(&why),
-            (Step::Role, None) => {
+            (Step::Role, _, Some(ErrorCode::NoPerm)) => Ok(()),
+            (_, Some(why), _) => refused(&why),
+            (Step::Role, None, _) => {
                 match frame.as_items().and_then(<[Frame]>::first).and_then(Frame::as_text) {
                     Some("master") => Ok(()),
                     _ => refused("the server is no master"),
                 }
             }
-            (_, None) => Ok(()),
+            (_, None, _) => Ok(()),
         }
     }
 }
@@ -179,7 +183,7 @@ pub(super) struct Heard {
 impl Heard {
     /// Whether the node's module queues clients, by the reply to `REDLOCK.NODE`.
     pub(super) fn queues_clients(&self) -> bool {
-        self.last.field("claim-window-ms").is_some()
+        self.last.field(fields::CLAIM_WINDOW_MS).is_some()
     }
 
     /// The node's identity, by the reply to `REDLOCK.NODE`.
@@ -189,14 +193,15 @@ impl Heard {
         let identity = || {
             Some(Identity {
                 node: node_identity(&self.last)?,
-                version: text("version")?,
-                quarantine_ms: u64::try_from(number("quarantine-ms")?).ok()?,
+                version: text(fields::VERSION)?,
+                quarantine_ms: u64::try_from(number(fields::QUARANTINE_MS)?).ok()?,
             })
         };
         identity().ok_or_else(|| {
-            ConnectFailure::Refused(
-                "REDLOCK.NODE: the reply lacks the id, the version or the quarantine".to_owned(),
-            )
+            ConnectFailure::Refused(format!(
+                "{}: the reply lacks the id, the version or the quarantine",
+                Verb::Node.name()
+            ))
         })
     }
 
@@ -214,14 +219,12 @@ impl Heard {
 pub(crate) fn node_identity(reply: &Frame) -> Option<NodeIdentity> {
     let text = |name| reply.field(name).and_then(Frame::as_text);
     let number = |name| u64::try_from(reply.field(name)?.as_integer()?).ok();
-    let origin =
-        text("origin").map(|origin| if origin == "admitted" { Origin::Admitted } else { Origin::New });
     Some(NodeIdentity {
-        id: text("node-id")?.to_owned(),
-        incarnation: number("incarnation"),
-        high_water: number("high-water"),
-        origin,
-        is_voting: number("voting").map(|voting| voting != 0),
+        id: text(fields::ID)?.to_owned(),
+        incarnation: number(fields::INCARNATION),
+        high_water: number(fields::HIGH_WATER),
+        origin: text(fields::ORIGIN).and_then(Origin::named),
+        is_voting: number(fields::VOTING).map(|voting| voting != 0),
     })
 }
 

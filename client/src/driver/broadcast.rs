@@ -5,14 +5,14 @@ use super::Driver;
 use super::in_flight::InFlight;
 use super::message::EntryId;
 use crate::wire::{self, Frame};
-use redlock_proto::{Failure, FailureKind, Moment, NodeSet};
+use redlock_proto::{Failure, Moment, NodeSet};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
 /// The reply of one node.
 #[derive(Clone, Debug)]
 pub(crate) struct NodeResponse {
-    /// An error reply is a failure of the kind [`FailureKind::Rejected`].
+    /// An error reply is a failure of the kind [`FailureKind::Rejected`](redlock_proto::FailureKind::Rejected).
     pub(crate) frame: Result<Frame, Failure>,
     pub(crate) latency: Duration,
 }
@@ -63,7 +63,7 @@ impl Driver {
         let Some(broadcast) = broadcast else { return };
         if let Some(response @ None) = broadcast.responses.get_mut(node) {
             let frame = outcome.and_then(|frame| match frame.error_message() {
-                Some(message) => Err(Failure::new(FailureKind::Rejected, message)),
+                Some(message) => Err(Failure::rejected(message)),
                 None => Ok(frame),
             });
             *response = Some(NodeResponse { frame, latency: now.since(broadcast.sent) });

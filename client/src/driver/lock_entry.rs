@@ -6,7 +6,8 @@ use crate::hold::Hold;
 use crate::lease::Loss;
 use crate::settings::Settings;
 use crate::wire::Frame;
-use redlock_core::proof::{GrantMessage, Stamped};
+use redlock_contract::grant::{GrantMessage, Stamped};
+use redlock_contract::{ErrorCode, Quarantine};
 use redlock_proto::lock_state::Over;
 use redlock_proto::{
     Ask, Drift, Event, Failure, FailureKind, Grant, LockState, Moment, QueueRequest, Refusal,
@@ -193,7 +194,7 @@ impl LockEntry {
     fn report_held(&mut self, fence: u64, id: EntryId, now: Moment) -> bool {
         self.hold.granted(fence);
         self.hold.granted_by(self.state.ballot().nodes(|vote| vote.fence().is_some()));
-        if self.state.was_refused() {
+        if self.state.was_contended() {
             self.hold.refused();
         }
         let is_taken = self.on_acquired.take().is_some_and(|answer| answer.send(Ok(id)).is_ok());
@@ -231,19 +232,22 @@ pub(super) fn reply_of(outcome: Result<Frame, Failure>, request: &Request) -> Re
     match &frame {
         Frame::Integer(number) => match u64::try_from(*number) {
             Ok(number) => Reply::Number(number),
-            Err(_) => garbled("a negative number"),
+            Err(_) => malformed("the number is negative"),
         },
         Frame::Nil => Reply::Nil,
         Frame::Array(parts) if matches!(request.ask, Ask::Wait { .. }) => queued(parts),
         Frame::Error(_) => {
-            let complaint = frame.error_message().unwrap_or_default();
-            match quarantine(&complaint) {
-                Some(left) => Reply::Quarantined { left },
-                None if is_line_full(&complaint, request) => Reply::Nil,
-                None => rejected(&complaint),
+            let failure = Failure::rejected(frame.error_message().unwrap_or_default());
+            match (failure.code, Quarantine::parse(failure.detail.as_bytes())) {
+                (_, Some(Quarantine { left_ms })) => {
+                    Reply::Quarantined { left: Duration::from_millis(left_ms) }
+                }
+                // The queue is full: refused, as a client that does not queue is.
+                (Some(ErrorCode::Waiters), _) if matches!(request.ask, Ask::Wait { .. }) => Reply::Nil,
+                _ => Reply::Failed(failure),
             }
         }
-        _ => garbled("a reply of a kind that the command does not have"),
+        _ => malformed("the reply is of an unexpected type"),
     }
 }
 
@@ -253,9 +257,9 @@ fn queued(parts: &[Frame]) -> Reply {
     match parts {
         [_, position, ticket] => match (number(position), number(ticket)) {
             (Some(position), Some(ticket)) => Reply::Queued { position, ticket },
-            _ => garbled("the position in the wait queue is not a number"),
+            _ => malformed("the position in the wait queue is not a number"),
         },
-        _ => garbled("the reply to WAIT does not have 3 elements"),
+        _ => malformed("the reply to WAIT does not have 3 elements"),
     }
 }
 
@@ -267,22 +271,6 @@ pub(super) fn grant_of(message: &GrantMessage<'_>) -> Option<Grant> {
 }
 
 /// A malformed reply: the client cannot know what the node did.
-fn garbled(why: &str) -> Reply {
+fn malformed(why: &str) -> Reply {
     Reply::Failed(Failure::new(FailureKind::Cut, why))
-}
-
-fn rejected(why: &str) -> Reply {
-    Reply::Failed(Failure::new(FailureKind::Rejected, why))
-}
-
-/// Whether the lock is held and its wait queue is full: a refusal, as for a client that does not queue.
-fn is_line_full(complaint: &str, request: &Request) -> bool {
-    matches!(request.ask, Ask::Wait { .. }) && complaint.starts_with("REDLOCKWAITERS ")
-}
-
-/// The time left in the error of a node in quarantine: `REDLOCKQUARANTINE … <ms left>`.
-fn quarantine(complaint: &str) -> Option<Duration> {
-    complaint.strip_prefix("REDLOCKQUARANTINE")?;
-    let left = complaint.rsplit(|c: char| !c.is_ascii_digit()).find(|word| !word.is_empty())?;
-    left.parse().ok().map(Duration::from_millis)
 }

@@ -3,6 +3,7 @@
 use crate::hold::Hold;
 use crate::wire;
 use bytes::{Bytes, BytesMut};
+use redlock_contract::limits::DEFAULT_LATE_WINDOW_MS;
 use redlock_proto::{Moment, Request};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -12,7 +13,7 @@ use std::time::Duration;
 /// The pause before the client repeats releases on a connection that is up.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
 /// How long after the time to live a release is kept: as long as a node keeps a tombstone.
-const KEEP_BEYOND_TTL: Duration = Duration::from_secs(10);
+const KEEP_BEYOND_TTL: Duration = Duration::from_millis(DEFAULT_LATE_WINDOW_MS);
 /// How many releases are kept for one node. Beyond that, locks expire by their time to live.
 const MAX_PENDING: usize = 65_536;
 

@@ -10,7 +10,7 @@ use crate::connect::Ready;
 use crate::observe;
 use crate::queue_support::QueueSupport;
 use crate::settings::{Places, Settings};
-use redlock_core::node::CHANNEL_PREFIX;
+use redlock_contract::CHANNEL_PREFIX;
 use redlock_proto::identity::{Accepted, Roster};
 use redlock_proto::{Moment, Quorum};
 use std::sync::Arc;

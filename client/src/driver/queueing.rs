@@ -4,7 +4,7 @@ use super::lock_entry::{LockEntry, grant_of};
 use super::{Driver, EntryId};
 use crate::observe;
 use crate::queue_support::QueueSupport;
-use redlock_core::proof::Unverified;
+use redlock_contract::grant::Unverified;
 use redlock_proto::{Failure, Moment, QueueRequest};
 use std::time::Duration;
 

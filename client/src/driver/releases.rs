@@ -6,6 +6,7 @@ use super::message::EntryId;
 use super::pending_releases::{PendingRelease, ReleaseGoal};
 use crate::hold::Hold;
 use crate::wire;
+use redlock_contract::ErrorCode;
 use redlock_proto::{Ask, Failure, Moment, Request};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,11 +17,12 @@ const MAX_TOMBSTONES: u8 = 4;
 
 /// Whether a release has to be sent again: the node did not get it, or could not do it just then.
 fn is_to_be_repeated(outcome: &Result<wire::Frame, Failure>) -> bool {
-    const PASSING: [&[u8]; 6] =
-        [b"BUSY ", b"LOADING ", b"MASTERDOWN ", b"READONLY ", b"MISCONF ", b"NOREPLICAS "];
+    use ErrorCode::{Busy, Loading, MasterDown, Misconf, NoReplicas, ReadOnly};
     match outcome {
         Err(_) => true,
-        Ok(wire::Frame::Error(text)) => PASSING.iter().any(|word| text.starts_with(word)),
+        Ok(wire::Frame::Error(text)) => {
+            matches!(ErrorCode::of(text), Some(Busy | Loading | MasterDown | ReadOnly | Misconf | NoReplicas))
+        }
         Ok(_) => false,
     }
 }

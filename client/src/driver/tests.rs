@@ -7,7 +7,7 @@ use super::*;
 use crate::LockManager;
 use crate::hold::Hold;
 use crate::memory::Nodes;
-use redlock_core::proof::{GrantMessage, Stamped};
+use redlock_contract::grant::{GrantMessage, Stamped};
 use redlock_proto::{Failure, FailureKind};
 use tokio::sync::oneshot;
 

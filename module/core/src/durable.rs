@@ -18,7 +18,10 @@ use std::fmt;
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::fence::{MAX_FENCE, Stripe, Stripes};
+use crate::fence::{Stripe, Stripes};
+use redlock_contract::drift::with_drift;
+use redlock_contract::limits::{MAX_FAR_STRIPES, MAX_FENCE};
+use redlock_contract::{NonVoting, Origin};
 
 /// How far a high-water mark is put ahead of the fence that reached it.
 pub const HIGH_WATER_STEP: u64 = 1 << 20;
@@ -26,9 +29,6 @@ pub const HIGH_WATER_STEP: u64 = 1 << 20;
 /// A fence at most so far above the common high-water mark moves the common mark; one that is further away gets a
 /// mark of its own. Sixteen restarts move a node that far.
 const NEAR: u64 = 1 << 24;
-
-/// How many stripes have a high-water mark of their own at most.
-pub const MAX_FAR_STRIPES: usize = 1_024;
 
 /// The longest lease is never lowered below this: a wait of a minute costs little, and a node that sees a short
 /// lock now and then should not store its state each time.
@@ -64,82 +64,6 @@ pub struct DurableState {
     pub dataset_id: u64,
     /// The locks at the orderly shutdown; `None` while the node runs.
     pub locks_at_shutdown: Option<LocksDigest>,
-}
-
-/// How a node began.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
-    /// It started without a past.
-    New,
-    /// An operator admitted it in the place of another node.
-    Admitted,
-}
-
-/// Why a server does not vote.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NonVoting {
-    /// It is a replica, or was one.
-    Replica,
-    /// Its state file is a copy of another file.
-    CopiedState,
-    /// Its data set is not the one that its state file belongs to.
-    ForeignData,
-    /// It has locks in its data set and no state file.
-    NoState,
-    /// It found more than one state file, and cannot tell which is its own.
-    SeveralStates,
-    /// The operator started it with `new-node non-voting`.
-    Asked,
-}
-
-/// Names and explanations, in the order of the variants.
-const REASONS: [(NonVoting, &str, &str); 6] = [
-    (NonVoting::Replica, "replica", "it is or was a replica"),
-    (NonVoting::CopiedState, "copied-state-file", "its state file is a copy"),
-    (NonVoting::ForeignData, "foreign-data", "its data set does not belong to its state file"),
-    (NonVoting::NoState, "no-state-file", "its data set has locks but there is no state file"),
-    (NonVoting::SeveralStates, "several-state-files", "there is more than one state file"),
-    (NonVoting::Asked, "new-node", "it was started with new-node non-voting"),
-];
-
-impl NonVoting {
-    /// One word for programs and for the state file.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        REASONS[self as usize].1
-    }
-
-    /// A clause for people.
-    #[must_use]
-    pub fn explanation(self) -> &'static str {
-        REASONS[self as usize].2
-    }
-
-    /// What the operator does about it.
-    #[must_use]
-    pub fn remedy(self) -> &'static str {
-        match self {
-            Self::SeveralStates => {
-                "keep the state file of this node, move the others out of its dir and restart the server"
-            }
-            _ => "run `redlock admit` once the server that it replaces is stopped",
-        }
-    }
-
-    fn named(name: &str) -> Option<Self> {
-        REASONS.iter().find(|(_, known, _)| *known == name).map(|(reason, ..)| *reason)
-    }
-}
-
-impl Origin {
-    /// One word for programs and for the state file.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::New => "new",
-            Self::Admitted => "admitted",
-        }
-    }
 }
 
 /// The set of locks of a node in brief: two nodes with the same digest hold the same locks.
@@ -538,12 +462,6 @@ fn has_its_digest(text: &str) -> bool {
     };
     let expected = xxh3_64(format!("{content}\n").as_bytes());
     digest == format!("digest {expected:016x}")
-}
-
-/// How long a node waits for a lease of another clock to end: the lease, one percent and two milliseconds; 0 for none.
-#[must_use]
-pub fn with_drift(lease_ms: u64) -> u64 {
-    if lease_ms == 0 { 0 } else { lease_ms.saturating_add(lease_ms / 100).saturating_add(2) }
 }
 
 /// Whether a fence is far enough below a high-water mark. Half a step early, so that the mark is stored long before

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use crate::durable::NonVoting;
+use redlock_contract::limits::{MAX_CHANNEL_BYTES, MAX_LABEL_BYTES, MAX_OWNER_BYTES};
+use redlock_contract::{ErrorCode, NonVoting, Quarantine};
 
 /// Why a command was refused without changing anything.
 ///
@@ -20,6 +21,19 @@ pub enum Fault {
     },
     /// The owner is empty or too long.
     Owner,
+    /// The label is too long.
+    Label,
+    /// The channel of a waiter is empty, too long or has other characters than letters, digits, - and _.
+    Channel,
+    /// An argument is not an integer in its range.
+    Range {
+        /// The argument.
+        what: &'static str,
+        /// The smallest value.
+        min: u64,
+        /// The largest value.
+        max: u64,
+    },
     /// Anything else about the arguments; the text says what.
     Arg(&'static str),
     /// The key holds a value that is neither a lock nor a string.
@@ -45,44 +59,70 @@ pub enum Fault {
     Internal,
 }
 
+impl Fault {
+    pub(crate) fn range(what: &'static str, min: u64, max: u64) -> Self {
+        Self::Range { what, min, max }
+    }
+
+    /// The first word of the error.
+    #[must_use]
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::Ttl { .. } => ErrorCode::Ttl,
+            Self::Owner => ErrorCode::Owner,
+            Self::Label | Self::Channel | Self::Range { .. } | Self::Arg(_) | Self::OtherNode => {
+                ErrorCode::Arg
+            }
+            Self::WrongType => ErrorCode::WrongType,
+            Self::Quarantine { .. } => ErrorCode::Quarantine,
+            Self::NonVoting(_) => ErrorCode::NoVote,
+            Self::NotStored => ErrorCode::State,
+            Self::TooManyWaiters(_) => ErrorCode::Waiters,
+            Self::Replica => ErrorCode::ReadOnly,
+            Self::WrongArity(_) | Self::FenceExhausted | Self::Internal => ErrorCode::Err,
+        }
+    }
+}
+
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Self::Quarantine { left_ms } = *self {
+            return Quarantine { left_ms }.fmt(f);
+        }
+        write!(f, "{} ", self.code().word())?;
         match self {
-            Self::WrongArity(command) => {
-                write!(f, "ERR wrong number of arguments for '{command}' command")
-            }
+            // Written above: the contract knows how.
+            Self::Quarantine { .. } => Ok(()),
+            Self::WrongArity(command) => write!(f, "wrong number of arguments for '{command}' command"),
             Self::Ttl { max_ms } => {
-                write!(f, "REDLOCKTTL the time to live must be an integer from 1 to {max_ms} milliseconds")
+                write!(f, "the time to live must be an integer from 1 to {max_ms} milliseconds")
             }
-            Self::Owner => f.write_str("REDLOCKOWNER the owner must have 1 to 256 bytes"),
-            Self::Arg(what) => write!(f, "REDLOCKARG {what}"),
-            Self::WrongType => {
-                f.write_str("WRONGTYPE the key holds a value that is neither a lock nor a string")
+            Self::Owner => write!(f, "the owner must have 1 to {MAX_OWNER_BYTES} bytes"),
+            Self::Label => write!(f, "LABEL must have at most {MAX_LABEL_BYTES} bytes"),
+            Self::Channel => {
+                write!(f, "the channel of WAIT must be 1 to {MAX_CHANNEL_BYTES} letters, digits, - or _")
             }
-            Self::Quarantine { left_ms } => write!(
-                f,
-                "REDLOCKQUARANTINE this node may have forgotten locks and grants none for {left_ms}"
-            ),
+            Self::Range { what, min, max } => write!(f, "{what} must be an integer from {min} to {max}"),
+            Self::Arg(what) => f.write_str(what),
+            Self::WrongType => f.write_str("the key holds a value that is neither a lock nor a string"),
             Self::NonVoting(reason) => write!(
                 f,
-                "REDLOCKNOVOTE this server does not vote and grants nothing: {}; {}",
+                "this server does not vote and grants nothing: {}; {}",
                 reason.explanation(),
                 reason.remedy()
             ),
-            Self::OtherNode => f.write_str(
-                "REDLOCKARG node-id is not the id of this node; REDLOCK.NODE shows its id",
-            ),
+            Self::OtherNode => f.write_str("node-id is not the id of this node; REDLOCK.NODE shows its id"),
             Self::FenceExhausted => {
-                f.write_str("ERR the fence numbers of this key are used up; nothing was granted")
+                f.write_str("the fence numbers of this key are used up; nothing was granted")
             }
             Self::NotStored => f.write_str(
-                "REDLOCKSTATE this node cannot store what it must remember and grants nothing; see the server's log",
+                "this node cannot store what it must remember and grants nothing; see the server's log",
             ),
             Self::TooManyWaiters(scope) => {
-                write!(f, "REDLOCKWAITERS the queue {scope} is full; ask again without WAIT")
+                write!(f, "the queue {scope} is full; ask again without WAIT")
             }
-            Self::Replica => f.write_str("READONLY a replica grants no locks; ask its master"),
-            Self::Internal => f.write_str("ERR this command is for replication and AOF loading only"),
+            Self::Replica => f.write_str("a replica grants no locks; ask its master"),
+            Self::Internal => f.write_str("this command is for replication and AOF loading only"),
         }
     }
 }

@@ -6,20 +6,11 @@
 
 use std::collections::HashMap;
 
+use redlock_contract::limits::{MAX_FENCE, raise_limit};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// How many stripes a node keeps. Part of the persisted format.
 pub const STRIPES: usize = 65_536;
-
-/// A client's raise reaches any fence up to this one at once: half of the fences are left.
-pub const RAISE_CAP: u64 = 1 << 62;
-
-/// Above [`RAISE_CAP`] a command raises a fence by at most so much, so that a client cannot use up the fences of a
-/// key: it would take 2^42 commands. Healthy nodes are rarely further apart; a client asks again until they agree.
-pub const RAISE_STEP: u64 = 1 << 20;
-
-/// The largest fence: replies are signed 64-bit integers.
-pub const MAX_FENCE: u64 = i64::MAX as u64;
 
 /// The stripe of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -104,7 +95,7 @@ impl Stripes {
     #[inline]
     pub fn next(&self, stripe: Stripe, floor: u64) -> Option<u64> {
         let last = self.last(stripe);
-        let next = (last + 1).max(floor.min(reach(last)));
+        let next = (last + 1).max(floor.min(raise_limit(last)));
         (next <= MAX_FENCE).then_some(next)
     }
 
@@ -144,18 +135,13 @@ impl Stripes {
 /// The fence that a raise to `floor` gives a lock that has `fence`: never a smaller one.
 #[must_use]
 pub fn raised(fence: u64, floor: u64) -> u64 {
-    fence.max(floor.min(reach(fence)))
-}
-
-/// The largest fence to which one command can raise.
-#[must_use]
-pub fn reach(fence: u64) -> u64 {
-    fence.saturating_add(RAISE_STEP).clamp(RAISE_CAP, MAX_FENCE)
+    fence.max(floor.min(raise_limit(fence)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use redlock_contract::limits::{RAISE_CAP, RAISE_STEP};
 
     #[test]
     fn numbers_start_at_one_and_grow() {

@@ -5,10 +5,11 @@
 
 use std::ops::Range;
 
-use crate::catalog::Verb;
 use crate::fault::Fault;
-use crate::fence::MAX_FENCE;
-use crate::request::{self, MAX_KEYS, MAX_TTL_LIMIT_MS, Owner, Ttl, Wait};
+use crate::request;
+use crate::request::{Owner, Ttl, Wait};
+use redlock_contract::commands::{Verb, option};
+use redlock_contract::limits::{MAX_FENCE, MAX_FLOOR, MAX_KEYS, MAX_TTL_LIMIT_MS};
 
 /// Which words of a command are its keys, each key once.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -126,15 +127,15 @@ impl<'a> Acquire<'a> {
         let mut stamp = None;
         let mut claim_ms = None;
         while let Some(option) = args.option() {
-            if option.eq_ignore_ascii_case(b"FENCE") {
+            if is(option, option::FENCE) {
                 set_once(&mut floor, request::floor(args.value()?)?)?;
-            } else if option.eq_ignore_ascii_case(b"LABEL") {
+            } else if is(option, option::LABEL) {
                 set_once(&mut label, request::label(args.value()?)?)?;
-            } else if option.eq_ignore_ascii_case(b"WAIT") {
+            } else if is(option, option::WAIT) {
                 set_once(&mut self.wait, Wait::parse(args.value()?, args.value()?, args.value()?)?)?;
-            } else if option.eq_ignore_ascii_case(b"STAMP") {
+            } else if is(option, option::STAMP) {
                 set_once(&mut stamp, request::stamp(args.value()?)?)?;
-            } else if option.eq_ignore_ascii_case(b"CLAIM") {
+            } else if is(option, option::CLAIM) {
                 set_once(&mut claim_ms, request::claim_ms(args.value()?)?)?;
             } else {
                 return Err(UNKNOWN_OPTION);
@@ -194,12 +195,12 @@ pub fn apply<'a>(argv: &[&'a [u8]]) -> Result<Apply<'a>, Fault> {
     let mut apply = Apply { owner, fence, left_ms, held_ms: None, extensions: None, label: None };
     while let Some(option) = args.option() {
         let value = args.value()?;
-        if option.eq_ignore_ascii_case(b"HELD") {
+        if is(option, option::HELD) {
             set_once(&mut apply.held_ms, request::integer(value).ok_or(NUMBER)?)?;
-        } else if option.eq_ignore_ascii_case(b"EXT") {
+        } else if is(option, option::EXTENSIONS) {
             let count = request::integer(value).and_then(|count| u32::try_from(count).ok()).ok_or(NUMBER)?;
             set_once(&mut apply.extensions, count)?;
-        } else if option.eq_ignore_ascii_case(b"LABEL") {
+        } else if is(option, option::LABEL) {
             set_once(&mut apply.label, request::label(value)?)?;
         } else {
             return Err(UNKNOWN_OPTION);
@@ -236,15 +237,12 @@ pub fn admit<'a>(argv: &[&'a [u8]]) -> Result<Admit<'a>, Fault> {
     exactly(Verb::Admit, argv)?;
     let floor = request::integer(argv[2])
         .filter(|floor| *floor <= MAX_FLOOR)
-        .ok_or(Fault::Arg("floor must be an integer from 0 to 6917529027641081855"))?;
+        .ok_or(Fault::range("floor", 0, MAX_FLOOR))?;
     let wait_ms = request::integer(argv[3])
         .filter(|wait_ms| *wait_ms <= MAX_TTL_LIMIT_MS)
-        .ok_or(Fault::Arg("wait-ms must be an integer from 0 to 31536000000 milliseconds"))?;
+        .ok_or(Fault::range("wait-ms", 0, MAX_TTL_LIMIT_MS))?;
     Ok(Admit { node_id: argv[1], floor, wait_ms })
 }
-
-/// The largest floor of an admitted node: a quarter of all fences is left above it.
-pub const MAX_FLOOR: u64 = 3 * (1 << 61) - 1;
 
 /// Reads a number that one node tells another.
 fn number(word: &[u8]) -> Result<u64, Fault> {
@@ -262,19 +260,24 @@ pub fn exactly(verb: Verb, argv: &[&[u8]]) -> Result<(), Fault> {
 /// The words that are keys, in a command whose first argument counts them. Repeated keys are repeated.
 ///
 /// # Errors
-/// [`Fault::Arg`] when the count is none or too large.
+/// [`Fault::Range`] when the count is not an integer or too large, [`Fault::Arg`] when there are fewer arguments.
 pub fn counted_keys(argv: &[&[u8]]) -> Result<Range<usize>, Fault> {
     let count = argv
         .get(1)
         .and_then(|count| request::integer(count))
         .and_then(|count| usize::try_from(count).ok())
         .filter(|count| (1..=MAX_KEYS).contains(count))
-        .ok_or(Fault::Arg("numkeys must be an integer from 1 to 1024"))?;
+        .ok_or(Fault::range("numkeys", 1, MAX_KEYS as u64))?;
     let words = 2..2 + count;
     if words.end > argv.len() {
         return Err(Fault::Arg("numkeys is larger than the number of arguments"));
     }
     Ok(words)
+}
+
+/// Whether a word is this option, in any case.
+fn is(word: &[u8], option: &str) -> bool {
+    word.eq_ignore_ascii_case(option.as_bytes())
 }
 
 const NUMBER: Fault = Fault::Arg("a number is not an integer, or is out of range");
@@ -343,7 +346,7 @@ impl<'w, 'a> ArgReader<'w, 'a> {
     fn only_a_floor(mut self) -> Result<u64, Fault> {
         let mut floor = None;
         while let Some(option) = self.option() {
-            if !option.eq_ignore_ascii_case(b"FENCE") {
+            if !is(option, option::FENCE) {
                 return Err(UNKNOWN_OPTION);
             }
             set_once(&mut floor, request::floor(self.value()?)?)?;
@@ -398,8 +401,8 @@ mod tests {
             (Verb::Acquire, "R k o 5 WAIT 1 2", "REDLOCKARG an option lacks"),
             (Verb::Acquire, "R k o 5 WAIT 0 2 c", "REDLOCKARG the ticket of WAIT"),
             (Verb::Acquire, "R k o 5 WAIT 9223372036854775808 2 c", "REDLOCKARG the ticket of WAIT"),
-            (Verb::Acquire, "R k o 5 WAIT 1 0 c", "REDLOCKARG the time of WAIT"),
-            (Verb::Acquire, "R k o 5 WAIT 1 86400001 c", "REDLOCKARG the time of WAIT"),
+            (Verb::Acquire, "R k o 5 WAIT 1 0 c", "REDLOCKARG the wait-ms of WAIT"),
+            (Verb::Acquire, "R k o 5 WAIT 1 86400001 c", "REDLOCKARG the wait-ms of WAIT"),
             (Verb::Acquire, "R k o 5 WAIT 1 2 a:b", "REDLOCKARG the channel of WAIT"),
             (Verb::Acquire, "R k o 5 WAIT 1 2 c WAIT 1 2 c", "REDLOCKARG an option is given twice"),
             (Verb::Acquire, "R k o 5 STAMP 1", "REDLOCKARG STAMP goes with WAIT"),

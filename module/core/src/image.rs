@@ -4,7 +4,8 @@
 //! remaining time anew in full, whatever any wall clock says meanwhile.
 
 use crate::durable::{Dataset, DurableState};
-use crate::fence::{MAX_FENCE, Stripes};
+use crate::fence::Stripes;
+use redlock_contract::limits::MAX_FENCE;
 
 /// The version of what [`encode_stripes`] writes.
 const STRIPES_VERSION: u8 = 2;

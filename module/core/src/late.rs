@@ -7,6 +7,7 @@
 //! On one connection order is kept, so an acquire after a release there is meant: it is not barred.
 //! The memory is small and forgets under pressure; a ghost ends with its time to live in any case.
 
+use redlock_contract::limits::DEFAULT_LATE_WINDOW_MS;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use crate::time::Millis;
@@ -17,9 +18,6 @@ const WAYS: usize = 8;
 
 /// How many releases are remembered at most: sets of places, by places in a set.
 const PLACES: usize = 512 * WAYS;
-
-/// The default of `redlock.late-window`.
-pub const DEFAULT_WINDOW_MS: u64 = 10_000;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Entry {
@@ -41,7 +39,7 @@ pub struct LateReleases {
 
 impl Default for LateReleases {
     fn default() -> Self {
-        Self { window_ms: DEFAULT_WINDOW_MS, entries: Vec::new(), quiet_after: Millis(0) }
+        Self { window_ms: DEFAULT_LATE_WINDOW_MS, entries: Vec::new(), quiet_after: Millis(0) }
     }
 }
 
@@ -119,8 +117,8 @@ mod tests {
         assert!(!late.bars(b"job", b"me", 1, Millis(100)), "order is kept on one connection");
         assert!(!late.bars(b"job", b"you", 2, Millis(100)));
         assert!(!late.bars(b"jo", b"bme", 2, Millis(100)), "key and owner do not run together");
-        assert!(late.bars(b"job", b"me", 2, Millis(100 + DEFAULT_WINDOW_MS)));
-        assert!(!late.bars(b"job", b"me", 2, Millis(101 + DEFAULT_WINDOW_MS)));
+        assert!(late.bars(b"job", b"me", 2, Millis(100 + DEFAULT_LATE_WINDOW_MS)));
+        assert!(!late.bars(b"job", b"me", 2, Millis(101 + DEFAULT_LATE_WINDOW_MS)));
     }
 
     /// The table is not full, and far from it.

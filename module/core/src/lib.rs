@@ -7,18 +7,17 @@
 //! | to find | look in |
 //! |---|---|
 //! | what each command decides | [`node`] |
-//! | what a command line may look like | [`grammar`], [`catalog`] |
+//! | how the words of a command are read | [`grammar`] |
+//! | command names, limits, error codes, messages | the crate `redlock-contract` |
 //! | how numbers only ever grow | [`fence`] |
 //! | why a wall clock cannot end a lock | [`time`] |
 //! | how a held lock is kept in memory | [`table`] over [`slab`] and [`wheel`] |
 //! | why a late request leaves no ghost | [`late`] |
-//! | why a grant message cannot be forged | [`proof`] |
 //! | who a node is, and what survives a crash | [`durable`] |
 //! | what is saved and replicated | [`image`] |
 
 #![forbid(unsafe_code)]
 
-pub mod catalog;
 pub mod counters;
 pub mod durable;
 pub mod fault;
@@ -29,7 +28,6 @@ pub mod keyspace;
 pub mod late;
 pub mod memory;
 pub mod node;
-pub mod proof;
 pub mod queue;
 pub mod reply;
 pub mod request;

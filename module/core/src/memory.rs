@@ -5,18 +5,19 @@
 
 use std::collections::HashMap;
 
-use crate::catalog::Verb;
 use crate::durable::DurableState;
 use crate::fault::Fault;
 use crate::fence::Stripes;
 use crate::grammar::{self, Keys};
 use crate::image::LockImage;
 use crate::keyspace::{Effect, Keyspace, Occupant};
-use crate::node::{Announcement, Node, Role, Sweep};
+use crate::node::{Announcement, Node, Sweep};
 use crate::queue::KEYS_AT_ONCE;
 use crate::reply::Reply;
 use crate::table::{Database, LockId};
 use crate::time::Millis;
+use redlock_contract::Role;
+use redlock_contract::commands::Verb;
 
 /// What a server does for the node in it: stores its durable state, and passes on what the node did.
 pub trait Host {

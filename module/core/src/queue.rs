@@ -19,14 +19,12 @@ use std::sync::Arc;
 
 use due::Due;
 use line::Line;
+use redlock_contract::limits::MAX_WAIT_KEY_BYTES;
 
 use crate::fault::Fault;
 use crate::swaps::Swaps;
 use crate::table::{Database, LockId};
 use crate::time::Millis;
-
-/// The default of `redlock.claim-window`.
-pub const DEFAULT_CLAIM_WINDOW_MS: u64 = 100;
 
 /// How many may wait, at most. Whoever waits for several keys counts once for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,9 +38,6 @@ pub struct Limits {
     /// The memory that all of them take, in bytes, roughly.
     pub bytes: u64,
 }
-
-/// The longest key that a client can wait for, in bytes.
-pub const MAX_WAIT_KEY_BYTES: usize = 4_096;
 
 /// How many keys' worth of waiters are let go in one go: a few hundredths of a millisecond's work.
 pub(crate) const KEYS_AT_ONCE: usize = 64;

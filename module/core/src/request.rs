@@ -1,25 +1,9 @@
 //! The parts of a request. A value that exists is a legal one.
 
 use crate::fault::Fault;
-use crate::fence::MAX_FENCE;
-
-/// The longest owner.
-pub const MAX_OWNER_BYTES: usize = 256;
-/// The longest label.
-pub const MAX_LABEL_BYTES: usize = 256;
-/// The most keys in one command.
-pub const MAX_KEYS: usize = 1_024;
-/// The largest value that `redlock.max-ttl` takes: a year.
-pub const MAX_TTL_LIMIT_MS: u64 = 365 * 24 * 3_600 * 1_000;
-/// The default of `redlock.max-ttl`: an hour. A node that is admitted waits that long before it votes.
-pub const DEFAULT_MAX_TTL_MS: u64 = 3_600 * 1_000;
-
-/// The longest channel.
-pub const MAX_CHANNEL_BYTES: usize = 64;
-/// The longest that a request may wait before it is asked again: a day.
-pub const MAX_WAIT_MS: u64 = 24 * 3_600 * 1_000;
-/// The longest that a lock can be made to wait for being claimed.
-pub const MAX_CLAIM_MS: u64 = 60_000;
+use redlock_contract::limits::{
+    MAX_CHANNEL_BYTES, MAX_CLAIM_MS, MAX_FENCE, MAX_LABEL_BYTES, MAX_OWNER_BYTES, MAX_WAIT_MS,
+};
 
 /// The wish to wait for a lock that is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,13 +28,13 @@ impl<'a> Wait<'a> {
     pub fn parse(ticket: &[u8], wait_ms: &[u8], channel: &'a [u8]) -> Result<Self, Fault> {
         let ticket = integer(ticket)
             .filter(|ticket| (1..=MAX_FENCE).contains(ticket))
-            .ok_or(Fault::Arg("the ticket of WAIT must be an integer from 1 to 9223372036854775807"))?;
+            .ok_or(Fault::range("the ticket of WAIT", 1, MAX_FENCE))?;
         let wait_ms = integer(wait_ms)
             .filter(|wait_ms| (1..=MAX_WAIT_MS).contains(wait_ms))
-            .ok_or(Fault::Arg("the time of WAIT must be an integer from 1 to 86400000 milliseconds"))?;
+            .ok_or(Fault::range("the wait-ms of WAIT", 1, MAX_WAIT_MS))?;
         let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
         if !(1..=MAX_CHANNEL_BYTES).contains(&channel.len()) || !channel.iter().all(is_plain) {
-            return Err(Fault::Arg("the channel of WAIT must be 1 to 64 letters, digits, - or _"));
+            return Err(Fault::Channel);
         }
         Ok(Self { ticket, wait_ms, channel, stamp: None, claim_ms: 0 })
     }
@@ -59,21 +43,21 @@ impl<'a> Wait<'a> {
 /// Reads a stamp, a number that is repeated to its sender.
 ///
 /// # Errors
-/// [`Fault::Arg`] for anything but an integer from 0 to 2^63 - 1.
+/// [`Fault::Range`] for anything but an integer from 0 to [`MAX_FENCE`].
 pub fn stamp(text: &[u8]) -> Result<u64, Fault> {
-    integer(text)
-        .filter(|stamp| *stamp <= MAX_FENCE)
-        .ok_or(Fault::Arg("STAMP must be an integer from 0 to 9223372036854775807"))
+    integer(text).filter(|stamp| *stamp <= MAX_FENCE).ok_or(Fault::range("STAMP", 0, MAX_FENCE))
 }
 
 /// Reads how long a waiter needs to claim what it is given.
 ///
 /// # Errors
-/// [`Fault::Arg`] for anything but an integer from 1 to 60000.
+/// [`Fault::Range`] for anything but an integer from 1 to [`MAX_CLAIM_MS`].
 pub fn claim_ms(text: &[u8]) -> Result<u64, Fault> {
-    integer(text)
-        .filter(|claim_ms| (1..=MAX_CLAIM_MS).contains(claim_ms))
-        .ok_or(Fault::Arg("CLAIM must be an integer from 1 to 60000 milliseconds"))
+    integer(text).filter(|claim_ms| (1..=MAX_CLAIM_MS).contains(claim_ms)).ok_or(Fault::range(
+        "CLAIM claim-ms",
+        1,
+        MAX_CLAIM_MS,
+    ))
 }
 
 /// A time to live in milliseconds.
@@ -132,23 +116,17 @@ impl std::fmt::Debug for Owner<'_> {
 /// Reads a label, a text for people.
 ///
 /// # Errors
-/// [`Fault::Arg`] for one that is too long.
+/// [`Fault::Label`] for one that is too long.
 pub fn label(text: &[u8]) -> Result<&[u8], Fault> {
-    if text.len() <= MAX_LABEL_BYTES {
-        Ok(text)
-    } else {
-        Err(Fault::Arg("LABEL must have at most 256 bytes"))
-    }
+    if text.len() <= MAX_LABEL_BYTES { Ok(text) } else { Err(Fault::Label) }
 }
 
 /// Reads a floor, the number that a fence should at least have.
 ///
 /// # Errors
-/// [`Fault::Arg`] for anything but an integer from 0 to 2^63 - 1.
+/// [`Fault::Range`] for anything but an integer from 0 to [`MAX_FENCE`].
 pub fn floor(text: &[u8]) -> Result<u64, Fault> {
-    integer(text)
-        .filter(|floor| *floor <= MAX_FENCE)
-        .ok_or(Fault::Arg("FENCE must be an integer from 0 to 9223372036854775807"))
+    integer(text).filter(|floor| *floor <= MAX_FENCE).ok_or(Fault::range("FENCE", 0, MAX_FENCE))
 }
 
 /// A decimal integer in its one spelling: no sign, no blanks, no leading zeros.

@@ -4,7 +4,7 @@ use std::ffi::{CString, c_char, c_int};
 use std::ptr;
 
 use redis_module::raw;
-use redlock_core::catalog::{Access, Arg, ArgKind, COMMANDS, KeyWords, SINCE, Spec};
+use redlock_contract::commands::{Access, Arg, ArgKind, COMMANDS, KeyWords, SINCE, Spec};
 
 use super::api::{OK, server};
 use super::commands::function_of;

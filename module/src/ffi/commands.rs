@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 
 use redis_module::raw;
-use redlock_core::catalog::Verb;
+use redlock_contract::commands::Verb;
 use redlock_core::grammar::counted_keys;
 
 use super::api::OK;

@@ -5,6 +5,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use redis_module::raw;
+use redlock_contract::TYPE_NAME;
 use redlock_core::LockId;
 
 use super::api::{ERR, OK, server};
@@ -15,7 +16,6 @@ use super::io::Io;
 use crate::{persist, reclaim};
 
 /// The type of lock keys, as `TYPE key` shows it. Nine letters, by the server's rule.
-pub(crate) const TYPE_NAME: &str = "redlock-1";
 /// The version in which locks and fences are saved.
 pub(crate) const ENCODING: c_int = 1;
 

@@ -32,9 +32,9 @@ use redlock_tests::Server;
 use report::Report;
 
 /// A part: its name, the pieces of it that can be asked for by name, and how it is measured.
-type Part = (&'static str, &'static [&'static str], fn(&mut Report, &[String]));
+type BenchPart = (&'static str, &'static [&'static str], fn(&mut Report, &[String]));
 
-const PARTS: [Part; 5] = [
+const PARTS: [BenchPart; 5] = [
     ("module", &[], |report, _| module::measure(report)),
     ("client", &client::PIECES, client::measure),
     ("contention", &contention::PIECES, contention::measure),
@@ -59,7 +59,7 @@ fn main() {
     }
 }
 
-fn measure((name, pieces, measure): &Part, wanted: &[String]) {
+fn measure((name, pieces, measure): &BenchPart, wanted: &[String]) {
     if let Some(unknown) = wanted.iter().find(|piece| !pieces.contains(&piece.as_str())) {
         give_up(&format!("{name} has no piece {unknown}; there are: {}", pieces.join(", ")));
     }

@@ -6,12 +6,13 @@
 use crate::byte_reader::ByteReader;
 use crate::model::{KeyOwnership, Model};
 use crate::vocabulary;
-use redlock_core::catalog::Verb;
+use redlock_contract::ErrorCode;
+use redlock_contract::commands::Verb;
+use redlock_contract::limits::{MAX_FENCE, MAX_FLOOR, MAX_LABEL_BYTES, MAX_OWNER_BYTES, MAX_TTL_LIMIT_MS};
 use redlock_core::durable::{DurableState, LocksDigest};
-use redlock_core::fence::{MAX_FENCE, Stripe};
+use redlock_core::fence::Stripe;
 use redlock_core::grammar::{self, Keys};
 use redlock_core::reply::Value;
-use redlock_core::request::{MAX_LABEL_BYTES, MAX_OWNER_BYTES, MAX_TTL_LIMIT_MS};
 use redlock_core::{Fault, MemoryNode, Millis, Occupant, Reply};
 use std::collections::BTreeSet;
 
@@ -153,7 +154,7 @@ impl CommandHistory {
     fn judge(
         &mut self,
         verb: Verb,
-        request: Result<Request<'_>, Fault>,
+        request: Result<ParsedCommand<'_>, Fault>,
         outcome: Result<Reply, Fault>,
         is_late: bool,
     ) {
@@ -168,7 +169,7 @@ impl CommandHistory {
                 return;
             }
         };
-        let Request { keys, owner, ttl_ms, .. } = &request;
+        let ParsedCommand { keys, owner, ttl_ms, .. } = &request;
         let standing = self.model.standing(keys, owner, self.now);
         match (verb, outcome) {
             (Verb::Apply | Verb::Dataset | Verb::Mark, outcome) => assert_eq!(outcome, Err(Fault::Internal)),
@@ -254,14 +255,14 @@ struct Summary {
 }
 
 /// What the words of a command say.
-struct Request<'a> {
+struct ParsedCommand<'a> {
     keys: Vec<&'a [u8]>,
     owner: &'a [u8],
     ttl_ms: u64,
 }
 
 /// Reads the words as the node does, and looks at what the grammar made of them.
-fn read<'a>(verb: Verb, argv: &[&'a [u8]], max_ttl_ms: u64) -> Result<Request<'a>, Fault> {
+fn read<'a>(verb: Verb, argv: &[&'a [u8]], max_ttl_ms: u64) -> Result<ParsedCommand<'a>, Fault> {
     let (keys, owner, ttl_ms, floor, label) = match verb {
         Verb::Acquire | Verb::Macquire => {
             let request = grammar::acquire(verb, argv, max_ttl_ms)?;
@@ -286,16 +287,16 @@ fn read<'a>(verb: Verb, argv: &[&'a [u8]], max_ttl_ms: u64) -> Result<Request<'a
         Verb::Dataset => {
             let (id, high_water) = grammar::dataset(argv)?;
             assert!(id.max(high_water) <= MAX_FENCE);
-            return Ok(Request { keys: vec![], owner: b"nobody", ttl_ms: 1 });
+            return Ok(ParsedCommand { keys: vec![], owner: b"nobody", ttl_ms: 1 });
         }
         Verb::Admit => {
             let request = grammar::admit(argv)?;
-            assert!(request.floor <= grammar::MAX_FLOOR);
-            return Ok(Request { keys: vec![], owner: b"nobody", ttl_ms: 1 });
+            assert!(request.floor <= MAX_FLOOR);
+            return Ok(ParsedCommand { keys: vec![], owner: b"nobody", ttl_ms: 1 });
         }
         Verb::Node | Verb::Mark => {
             grammar::exactly(verb, argv)?;
-            return Ok(Request { keys: vec![], owner: b"nobody", ttl_ms: 1 });
+            return Ok(ParsedCommand { keys: vec![], owner: b"nobody", ttl_ms: 1 });
         }
     };
     assert!((1..=MAX_OWNER_BYTES).contains(&owner.len()) && label.len() <= MAX_LABEL_BYTES);
@@ -305,15 +306,14 @@ fn read<'a>(verb: Verb, argv: &[&'a [u8]], max_ttl_ms: u64) -> Result<Request<'a
     assert!(words.is_sorted() && words.iter().all(|word| (first..argv.len()).contains(word)), "{words:?}");
     let named: Vec<&[u8]> = words.iter().map(|word| argv[*word]).collect();
     assert_eq!(named.iter().collect::<BTreeSet<_>>().len(), named.len(), "every key once");
-    Ok(Request { keys: named, owner, ttl_ms })
+    Ok(ParsedCommand { keys: named, owner, ttl_ms })
 }
 
 /// An error is one line that begins with a word that programs know.
 fn check_text(fault: Fault) {
     let text = fault.to_string();
-    let known = ["ERR", "WRONGTYPE", "REDLOCKARG", "REDLOCKTTL", "REDLOCKOWNER", "REDLOCKQUARANTINE"];
-    let first = text.split(' ').next().unwrap_or_default();
-    assert!(known.contains(&first) && !text.contains(['\r', '\n']), "{text:?}");
+    assert_eq!(ErrorCode::of(text.as_bytes()), Some(fault.code()), "{text:?}");
+    assert!(!text.contains(['\r', '\n']), "{text:?}");
 }
 
 fn check_fields(fields: &[(&'static str, Value)], names: &[&str]) {

@@ -5,12 +5,12 @@
 
 use crate::byte_reader::ByteReader;
 use crate::{commands, vocabulary};
-use redlock_core::catalog::Verb;
+use redlock_contract::commands::Verb;
+use redlock_contract::limits::MAX_TTL_LIMIT_MS;
 use redlock_core::durable::DurableState;
 use redlock_core::fence::{Stripe, Stripes};
 use redlock_core::grammar;
 use redlock_core::node::Sweep;
-use redlock_core::request::MAX_TTL_LIMIT_MS;
 use redlock_core::table::Database;
 use redlock_core::{Effect, Fault, Keyspace, LockId, Millis, Node, Occupant};
 use std::collections::BTreeMap;
@@ -46,7 +46,7 @@ struct Copy {
 }
 
 /// The keys of one command.
-struct View<'a> {
+struct CommandKeys<'a> {
     names: Vec<&'a [u8]>,
     keys: &'a mut BTreeMap<Vec<u8>, LockId>,
 }
@@ -69,7 +69,7 @@ impl Copy {
         let Ok(request) = grammar::apply(&argv) else { return };
         let key = argv[1];
         let before = self.keys.get(key).map(|lock| self.node.image(*lock, &mut self.now));
-        let mut view = View { names: vec![key], keys: &mut self.keys };
+        let mut view = CommandKeys { names: vec![key], keys: &mut self.keys };
         self.node.apply(&mut view, &request, &mut self.now).expect("there is room");
         let image = self.node.image(self.keys[key], &mut self.now);
         assert_eq!((&image.owner[..], image.fence), (request.owner.bytes(), request.fence));
@@ -87,7 +87,7 @@ impl Copy {
         let argv: Vec<&[u8]> = argv.iter().map(Vec::as_slice).collect();
         let Ok(request) = grammar::release(Verb::Mrelease, &argv) else { return };
         let names: Vec<&[u8]> = request.keys.words().map(|word| argv[word]).collect();
-        let mut view = View { names: names.clone(), keys: &mut self.keys };
+        let mut view = CommandKeys { names: names.clone(), keys: &mut self.keys };
         self.node.replay_release(&mut view, &request);
         for name in names {
             let left = self.keys.get(name).map(|lock| self.node.image(*lock, &mut self.now).owner);
@@ -127,7 +127,7 @@ impl Copy {
     }
 }
 
-impl Keyspace for View<'_> {
+impl Keyspace for CommandKeys<'_> {
     fn count(&self) -> usize {
         self.names.len()
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::{fs, panic};
 
-use crate::Target;
+use crate::FuzzTarget;
 
 /// Bytes that mean something to a target; changes put them in. libFuzzer is given the same file.
 static TOKENS: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| tokens(include_str!("../tokens.dict")));
@@ -29,7 +29,12 @@ pub fn kept(target: &str) -> Vec<Vec<u8>> {
 
 /// Runs a target with every kept input and `count` new ones; hands back the first that makes it panic, and what
 /// it said.
-pub fn first_failure(target: Target, kept: &[Vec<u8>], count: usize, seed: u64) -> Option<(Vec<u8>, String)> {
+pub fn first_failure(
+    target: FuzzTarget,
+    kept: &[Vec<u8>],
+    count: usize,
+    seed: u64,
+) -> Option<(Vec<u8>, String)> {
     let mut rng = Rng::with_seed(seed);
     let made = (0..count).map(|_| make(&mut rng, kept));
     kept.iter().cloned().chain(made).find_map(|input| {

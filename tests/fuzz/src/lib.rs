@@ -41,10 +41,10 @@ mod wire;
 mod vocabulary;
 
 /// Something to be tried with any bytes; panics when a promise is broken.
-pub type Target = fn(&[u8]);
+pub type FuzzTarget = fn(&[u8]);
 
 /// All targets under their names, which are also the names of their folders in `corpus/`.
-pub const TARGETS: [(&str, Target); 5] = [
+pub const TARGETS: [(&str, FuzzTarget); 5] = [
     ("commands", commands::run),
     ("copies", copies::run),
     ("stored", stored::run),
@@ -54,7 +54,7 @@ pub const TARGETS: [(&str, Target); 5] = [
 
 /// The target, or the planted mistake, of this name.
 #[must_use]
-pub fn target(name: &str) -> Option<Target> {
+pub fn target(name: &str) -> Option<FuzzTarget> {
     let known = TARGETS.iter().chain(planted::ALL.iter().map(|planted| &planted.target));
     known.copied().find_map(|(known, target)| (known == name).then_some(target))
 }

@@ -8,13 +8,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Default)]
 pub(crate) struct Model {
-    locks: BTreeMap<Vec<u8>, Held>,
+    locks: BTreeMap<Vec<u8>, HeldLock>,
     last: BTreeMap<Vec<u8>, u64>,
     /// Keys under which an administrator has put something that is no lock of this node.
     taken: BTreeSet<Vec<u8>>,
 }
 
-struct Held {
+struct HeldLock {
     owner: Vec<u8>,
     fence: u64,
     deadline: Millis,
@@ -34,7 +34,7 @@ pub(crate) enum KeyOwnership {
 }
 
 impl Model {
-    fn live(&self, key: &[u8], now: Millis) -> Option<&Held> {
+    fn live(&self, key: &[u8], now: Millis) -> Option<&HeldLock> {
         self.locks.get(key).filter(|held| held.deadline > now)
     }
 
@@ -84,7 +84,7 @@ impl Model {
         for key in keys {
             let before = self.live(key, now).map_or(Millis(0), |held| held.deadline);
             let deadline = now.deadline_after(ttl_ms).max(before);
-            let held = Held { owner: owner.to_vec(), fence, deadline, is_forgotten: false };
+            let held = HeldLock { owner: owner.to_vec(), fence, deadline, is_forgotten: false };
             self.locks.insert(key.to_vec(), held);
             let last = self.last.entry(key.to_vec()).or_default();
             *last = fence.max(*last);

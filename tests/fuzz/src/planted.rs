@@ -2,7 +2,7 @@
 
 use crate::commands::{self, NodeUnderFuzz};
 use crate::wire::{self, Frame, ProtocolError};
-use crate::{Target, replies, session, stored};
+use crate::{FuzzTarget, replies, session, stored};
 use bytes::BytesMut;
 use redlock_core::durable::{DurableState, StoredState, Unreadable};
 use redlock_core::{Fault, MemoryNode, Millis, Reply};
@@ -12,7 +12,7 @@ use xxhash_rust::xxh3::xxh3_64;
 /// A mistake, and how it shows.
 pub struct Planted {
     /// The target with the mistake in it.
-    pub target: (&'static str, Target),
+    pub target: (&'static str, FuzzTarget),
     /// The target without it, whose inputs find it.
     pub of: &'static str,
     /// What is said when it is found.

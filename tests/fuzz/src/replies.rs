@@ -7,7 +7,7 @@ use crate::allocation::measured;
 use crate::byte_reader::ByteReader;
 use crate::wire::{self, Frame, ProtocolError};
 use bytes::BytesMut;
-use redlock_core::proof::Unverified;
+use redlock_contract::grant::Unverified;
 
 /// How many bytes may be asked for, for each that was sent: a list of empty lists is the dearest.
 const MOST_FOR_A_BYTE: usize = 128;

@@ -25,7 +25,7 @@ pub fn run(bytes: &[u8]) {
 /// When it breaks a promise.
 pub fn check(bytes: &[u8], hear: impl Fn(&mut LockState, usize, &Request, Reply, Moment)) {
     let mut tape = ByteReader::new(bytes);
-    let mut driver = Driver::begin(&mut tape);
+    let mut driver = Harness::begin(&mut tape);
     for _ in 0..LONGEST_HISTORY {
         if tape.is_over() {
             break;
@@ -35,7 +35,7 @@ pub fn check(bytes: &[u8], hear: impl Fn(&mut LockState, usize, &Request, Reply,
 }
 
 /// What the driver has seen, from which follows what the session may say.
-struct Driver {
+struct Harness {
     session: LockState,
     quorum: Quorum,
     now: (u64, u64),
@@ -70,20 +70,20 @@ enum Phase {
 struct Sent {
     node: usize,
     request: Request,
-    heard: Heard,
+    heard: ReplyState,
     /// Whether the node did as asked.
     granted: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Heard {
+enum ReplyState {
     Nothing,
     /// It was given up; the answer may still come.
     Silence,
     Answer,
 }
 
-impl Driver {
+impl Harness {
     fn begin(tape: &mut ByteReader<'_>) -> Self {
         let nodes = [1, 2, 3, 4, 5, 5, 7, MAX_NODES][tape.below(8)];
         let quorum = Quorum::of(nodes).expect("a node");
@@ -113,7 +113,7 @@ impl Driver {
         };
         let Some(Transmit { request, to }) = session.poll_transmit() else { panic!("it asks for the lock") };
         assert_eq!(to, NodeSet::first(nodes));
-        let sent = (0..nodes).map(|node| Sent { node, request, heard: Heard::Nothing, granted: false });
+        let sent = (0..nodes).map(|node| Sent { node, request, heard: ReplyState::Nothing, granted: false });
         Self {
             session,
             quorum,
@@ -150,8 +150,9 @@ impl Driver {
                 self.take(was_valid);
             }
             0..=8 => {
-                let open: Vec<usize> =
-                    (0..self.sent.len()).filter(|sent| self.sent[*sent].heard != Heard::Answer).collect();
+                let open: Vec<usize> = (0..self.sent.len())
+                    .filter(|sent| self.sent[*sent].heard != ReplyState::Answer)
+                    .collect();
                 if !open.is_empty() {
                     let which = *tape.pick(&open);
                     let reply = self.reply(tape);
@@ -219,7 +220,11 @@ impl Driver {
     ) {
         let sent = &mut self.sent[which];
         let gives_up = matches!(&reply, Reply::Failed(failure) if failure.may_have_happened());
-        sent.heard = if gives_up && sent.heard == Heard::Nothing { Heard::Silence } else { Heard::Answer };
+        sent.heard = if gives_up && sent.heard == ReplyState::Nothing {
+            ReplyState::Silence
+        } else {
+            ReplyState::Answer
+        };
         sent.granted |= matches!(reply, Reply::Number(1..));
         let (node, request) = (sent.node, sent.request);
         let is_settled = !gives_up;
@@ -382,9 +387,10 @@ impl Driver {
             }
             Some(Event::Extended) => {
                 assert!(matches!(self.phase, Phase::Held(_)) && is_valid, "extended when it was over");
-                let request = self.extension.take().expect("extended without a request");
+                let request = self.extension.take();
                 let granted = |node| {
-                    self.sent.iter().any(|sent| sent.node == node && sent.request == request && sent.granted)
+                    let is_of_it = |sent: &&Sent| sent.node == node && Some(sent.request) == request;
+                    self.sent.iter().filter(is_of_it).any(|sent| sent.granted)
                 };
                 assert!(self.is_wild || self.majority(granted), "extended by less than a majority");
             }
@@ -411,7 +417,7 @@ impl Driver {
             let is_there = node < self.quorum.nodes();
             assert!(self.is_wild || is_there, "node {node}");
             if is_there {
-                self.sent.push(Sent { node, request, heard: Heard::Nothing, granted: false });
+                self.sent.push(Sent { node, request, heard: ReplyState::Nothing, granted: false });
             }
         }
     }

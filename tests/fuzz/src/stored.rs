@@ -1,12 +1,12 @@
 //! What a node finds on disk: state files, stripes and locks that were saved, or something else altogether.
 
 use crate::byte_reader::ByteReader;
-use redlock_core::durable::{
-    DurableState, FileId, ID_DIGITS, LocksDigest, NonVoting, StoredState, Unreadable,
-};
-use redlock_core::fence::{MAX_FENCE, Stripe, Stripes};
+use redlock_contract::NonVoting;
+use redlock_contract::limits::MAX_FENCE;
+use redlock_contract::limits::{MAX_LABEL_BYTES, MAX_OWNER_BYTES, MAX_TTL_LIMIT_MS};
+use redlock_core::durable::{DurableState, FileId, ID_DIGITS, LocksDigest, StoredState, Unreadable};
+use redlock_core::fence::{Stripe, Stripes};
 use redlock_core::image::{LockImage, encode_stripes, restore_stripes};
-use redlock_core::request::{MAX_LABEL_BYTES, MAX_OWNER_BYTES, MAX_TTL_LIMIT_MS};
 use redlock_core::{Millis, Node};
 use xxhash_rust::xxh3::xxh3_64;
 

@@ -1,8 +1,8 @@
 //! Commands, well formed and almost.
 
 use crate::byte_reader::ByteReader;
-use redlock_core::catalog::{COMMANDS, Verb};
-use redlock_core::fence::MAX_FENCE;
+use redlock_contract::commands::{COMMANDS, Verb};
+use redlock_contract::limits::MAX_FENCE;
 
 /// Few, so that commands meet.
 pub(crate) const KEYS: [&[u8]; 5] = [b"a", b"b", b"c", b"", &[0xff; 300]];

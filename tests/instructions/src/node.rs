@@ -2,7 +2,7 @@
 
 use std::hint::black_box;
 
-use redlock_core::catalog::Verb;
+use redlock_contract::commands::Verb;
 use redlock_core::durable::DurableState;
 use redlock_core::fence::Stripes;
 use redlock_core::node::Sweep;
@@ -46,7 +46,10 @@ impl<'a> NodeBench<'a> {
     fn send(&mut self, verb: Verb, key: usize, argv: &[&[u8]]) -> Result<Reply, Fault> {
         self.now.0 += 1;
         let (argv, now) = (black_box(argv), &mut self.now);
-        let keys = &mut OneKey { name: self.names[key % KEYS].as_bytes(), held: &mut self.table[key % KEYS] };
+        let keys = &mut SingleKeyspace {
+            name: self.names[key % KEYS].as_bytes(),
+            held: &mut self.table[key % KEYS],
+        };
         match verb {
             Verb::Acquire => {
                 let request = grammar::acquire(verb, argv, MAX_TTL_MS)?;
@@ -108,7 +111,7 @@ impl<'a> NodeBench<'a> {
         let (mut served, mut keys_left) = (0, KEYS_PER_CALL);
         while let Some((waiter, _, _)) = self.node.next_due(&mut keys_left) {
             // Only the first key has a line.
-            let keys = &mut OneKey { name: self.names[0].as_bytes(), held: &mut self.table[0] };
+            let keys = &mut SingleKeyspace { name: self.names[0].as_bytes(), held: &mut self.table[0] };
             served += usize::from(self.node.serve(keys, waiter, &mut self.now).is_some());
         }
         served
@@ -123,7 +126,7 @@ fn replace(held: &mut Occupant, by: Occupant) -> Option<LockId> {
     }
 }
 
-struct OneKey<'a> {
+struct SingleKeyspace<'a> {
     name: &'a [u8],
     held: &'a mut Occupant,
 }
@@ -151,7 +154,7 @@ macro_rules! alike {
     };
 }
 
-impl Keyspace for OneKey<'_> {
+impl Keyspace for SingleKeyspace<'_> {
     fn count(&self) -> usize {
         1
     }

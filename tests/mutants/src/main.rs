@@ -19,7 +19,7 @@ mod source_copy;
 
 use layer::{Detection, Layer, LayerError};
 use mutant::{Mutant, SourceCrate};
-use report::{Finding, Report};
+use report::{MutantFinding, Report};
 use source_copy::SourceCopy;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -137,7 +137,7 @@ fn expect_all_quiet(workshop: &SourceCopy, wish: &Options) -> Result<(), String>
 }
 
 /// What every layer says about the code as it is now.
-fn find(workshop: &SourceCopy, wish: &Options, home: SourceCrate, expected: &[Layer]) -> Finding {
+fn find(workshop: &SourceCopy, wish: &Options, home: SourceCrate, expected: &[Layer]) -> MutantFinding {
     let mut verdicts = Vec::new();
     for layer in Layer::ALL {
         verdicts.push(if !wish.asks(layer, expected) {

@@ -24,15 +24,18 @@ pub(crate) enum SourceCrate {
     Core,
     /// What one client does.
     Proto,
+    /// What both agree on.
+    Contract,
 }
 
 impl SourceCrate {
-    pub(crate) const ALL: [Self; 2] = [Self::Core, Self::Proto];
+    pub(crate) const ALL: [Self; 3] = [Self::Core, Self::Proto, Self::Contract];
 
     pub(crate) fn package(self) -> &'static str {
         match self {
             Self::Core => "redlock-core",
             Self::Proto => "redlock-proto",
+            Self::Contract => "redlock-contract",
         }
     }
 
@@ -40,6 +43,7 @@ impl SourceCrate {
         match self {
             Self::Core => "module/core/src/",
             Self::Proto => "client/proto/src/",
+            Self::Contract => "module/contract/src/",
         }
     }
 }

@@ -4,17 +4,17 @@ use crate::layer::{Detection, Layer, LayerError};
 use crate::mutant::Mutant;
 
 /// What the layers said, in their order; or why they could not.
-pub(crate) type Finding = Result<Vec<Detection>, LayerError>;
+pub(crate) type MutantFinding = Result<Vec<Detection>, LayerError>;
 
 /// All bugs, and what became of each.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
-    lines: Vec<(Mutant, Finding)>,
+    lines: Vec<(Mutant, MutantFinding)>,
 }
 
 impl Report {
     /// Takes a finding in, and tells it to whoever waits.
-    pub(crate) fn enter(&mut self, mutant: Mutant, finding: Finding) {
+    pub(crate) fn enter(&mut self, mutant: Mutant, finding: MutantFinding) {
         let complaint = complaint(&mutant, &finding);
         eprintln!("{:36}{}", mutant.name, complaint.unwrap_or_else(|| summary(&finding)));
         self.lines.push((mutant, finding));
@@ -56,7 +56,7 @@ impl Report {
 }
 
 /// What is not as it should be, if anything.
-fn complaint(mutant: &Mutant, finding: &Finding) -> Option<String> {
+fn complaint(mutant: &Mutant, finding: &MutantFinding) -> Option<String> {
     let verdicts = match finding {
         Ok(verdicts) => verdicts,
         Err(LayerError::Uncompiled(_)) => return Some("DOES NOT COMPILE".to_owned()),
@@ -74,7 +74,7 @@ fn complaint(mutant: &Mutant, finding: &Finding) -> Option<String> {
     (!is_caught).then(|| "UNNOTICED".to_owned())
 }
 
-fn summary(finding: &Finding) -> String {
+fn summary(finding: &MutantFinding) -> String {
     let verdicts = finding.as_deref().unwrap_or_default();
     let said = Layer::ALL.iter().zip(verdicts).filter_map(|(layer, verdict)| match verdict {
         Detection::Caught(what) => Some(format!("{}: {what}", layer.name())),

@@ -7,7 +7,8 @@
 #[path = "../../src/cases.rs"]
 mod cases;
 
-use redlock_core::node::{Announcement, CHANNEL_PREFIX};
+use redlock_contract::CHANNEL_PREFIX;
+use redlock_core::node::Announcement;
 use redlock_core::reply::Value;
 use redlock_core::{MemoryNode, Millis, Occupant, Reply};
 use std::collections::VecDeque;

@@ -4,7 +4,8 @@
 //! promised. So it refuses a node that another address has already, a node that is neither the one it knows nor
 //! admitted, and a node that is older than it was.
 
-use redlock_core::durable::{DurableState, Origin};
+use redlock_contract::Origin;
+use redlock_core::durable::DurableState;
 
 /// What a client has last seen of a node.
 #[derive(Clone, Debug)]
@@ -38,7 +39,7 @@ pub(super) fn is_taken(known: &[Known], slot: usize, state: &DurableState) -> bo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use redlock_core::durable::NonVoting;
+    use redlock_contract::NonVoting;
 
     #[test]
     fn another_node_and_an_older_one_are_refused() {

@@ -9,7 +9,7 @@ use std::str::FromStr;
 
 /// Something that happened to one attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Event {
+pub struct CampaignEvent {
     /// When, by [`now_ns`](super::now_ns).
     pub at_ns: u64,
     /// Which attempt; no two of a campaign have the same.
@@ -69,7 +69,7 @@ pub enum HoldEnd {
     Abandoned,
 }
 
-impl fmt::Display for Event {
+impl fmt::Display for CampaignEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} ", self.at_ns, self.session)?;
         match &self.kind {
@@ -96,7 +96,7 @@ impl fmt::Display for Event {
 #[derive(Debug)]
 pub struct ParseEventError;
 
-impl FromStr for Event {
+impl FromStr for CampaignEvent {
     type Err = ParseEventError;
 
     fn from_str(line: &str) -> Result<Self, ParseEventError> {
@@ -149,11 +149,11 @@ mod tests {
             EventKind::Ended(HoldEnd::Abandoned),
         ];
         for kind in kinds {
-            let event = Event { at_ns: 5, session: 3, kind };
-            assert_eq!(event.to_string().parse::<Event>().ok().as_ref(), Some(&event), "{event}");
+            let event = CampaignEvent { at_ns: 5, session: 3, kind };
+            assert_eq!(event.to_string().parse::<CampaignEvent>().ok().as_ref(), Some(&event), "{event}");
         }
         for line in ["", "1", "1 2", "1 2 rested", "1 2 held 3", "1 2 started 3,", "x 2 extended"] {
-            assert!(line.parse::<Event>().is_err(), "{line}");
+            assert!(line.parse::<CampaignEvent>().is_err(), "{line}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What all processes and the storage saw, brought into true order and put before the simulator's checks.
 
-use super::event::{Event, EventKind, HoldEnd};
+use super::event::{CampaignEvent, EventKind, HoldEnd};
 use super::storage::WriteRecord;
 use redlock_sim::{Checks, SessionId, Violation};
 use std::collections::HashMap;
@@ -20,7 +20,7 @@ struct Attempt {
 }
 
 impl Attempt {
-    fn read(&mut self, event: &Event) {
+    fn read(&mut self, event: &CampaignEvent) {
         let at_ns = event.at_ns;
         match &event.kind {
             EventKind::Started { keys } => self.keys.clone_from(keys),
@@ -55,14 +55,14 @@ impl Attempt {
 
 /// One thing that happened, to an attempt or to the storage.
 enum Entry<'a> {
-    Event(&'a Event),
+    CampaignEvent(&'a CampaignEvent),
     Write(&'a WriteRecord),
 }
 
 impl Entry<'_> {
     fn at_ns(&self) -> u64 {
         match self {
-            Self::Event(event) => event.at_ns,
+            Self::CampaignEvent(event) => event.at_ns,
             Self::Write(write) => write.at_ns,
         }
     }
@@ -70,13 +70,13 @@ impl Entry<'_> {
 
 /// Everything that is wrong with a history, as far as it is known.
 #[must_use]
-pub fn violations(events: &[Event], writes: &[WriteRecord]) -> Vec<Violation> {
+pub fn violations(events: &[CampaignEvent], writes: &[WriteRecord]) -> Vec<Violation> {
     let mut attempts = HashMap::<SessionId, Attempt>::new();
     for event in events {
         attempts.entry(event.session).or_default().read(event);
     }
     let mut entries: Vec<Entry<'_>> =
-        events.iter().map(Entry::Event).chain(writes.iter().map(Entry::Write)).collect();
+        events.iter().map(Entry::CampaignEvent).chain(writes.iter().map(Entry::Write)).collect();
     // Stable: what one process tells stays in its order.
     entries.sort_by_key(Entry::at_ns);
     // Nobody touches the rates of the clocks, and all processes have the same.
@@ -84,7 +84,7 @@ pub fn violations(events: &[Event], writes: &[WriteRecord]) -> Vec<Violation> {
     let mut holders = HashMap::<usize, Vec<SessionId>>::new();
     for entry in entries {
         match entry {
-            Entry::Event(event) => read(&mut checks, &mut holders, &attempts, event),
+            Entry::CampaignEvent(event) => read(&mut checks, &mut holders, &attempts, event),
             Entry::Write(write) => {
                 let was_valid =
                     attempts.get(&write.session).is_some_and(|attempt| attempt.is_valid_at(write.at_ns));
@@ -99,7 +99,7 @@ fn read(
     checks: &mut Checks,
     holders: &mut HashMap<usize, Vec<SessionId>>,
     attempts: &HashMap<SessionId, Attempt>,
-    event: &Event,
+    event: &CampaignEvent,
 ) {
     let session = event.session;
     let Some(attempt) = attempts.get(&session) else { return };
@@ -133,7 +133,7 @@ mod tests {
     fn found(lines: &[&str]) -> Vec<Violation> {
         let (writes, events): (Vec<&str>, Vec<&str>) =
             lines.iter().partition(|line| line.starts_with("write "));
-        let events: Vec<Event> = events.iter().map(|line| line.parse().expect("an event")).collect();
+        let events: Vec<CampaignEvent> = events.iter().map(|line| line.parse().expect("an event")).collect();
         let write = |line: &str| {
             let numbers: Vec<u64> = line.split(' ').filter_map(|word| word.parse().ok()).collect();
             WriteRecord {

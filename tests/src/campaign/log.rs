@@ -1,13 +1,13 @@
 //! What the processes have told so far.
 
-use super::event::{Event, EventKind};
+use super::event::{CampaignEvent, EventKind};
 use redlock_sim::SessionId;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Collects the events of all processes, in the order in which they are read.
 #[derive(Debug, Default)]
 pub(super) struct EventLog {
-    events: Mutex<Vec<Event>>,
+    events: Mutex<Vec<CampaignEvent>>,
 }
 
 /// The process that a session belongs to.
@@ -22,11 +22,11 @@ pub fn first_session(process: u64) -> SessionId {
 }
 
 impl EventLog {
-    pub(super) fn record(&self, event: Event) {
+    pub(super) fn record(&self, event: CampaignEvent) {
         self.events().push(event);
     }
 
-    pub(super) fn read(&self) -> Vec<Event> {
+    pub(super) fn read(&self) -> Vec<CampaignEvent> {
         self.events().clone()
     }
 
@@ -52,11 +52,11 @@ impl EventLog {
             .count()
     }
 
-    pub(super) fn count(&self, is_meant: impl Fn(&Event) -> bool) -> usize {
+    pub(super) fn count(&self, is_meant: impl Fn(&CampaignEvent) -> bool) -> usize {
         self.events().iter().filter(|event| is_meant(event)).count()
     }
 
-    fn events(&self) -> MutexGuard<'_, Vec<Event>> {
+    fn events(&self) -> MutexGuard<'_, Vec<CampaignEvent>> {
         self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

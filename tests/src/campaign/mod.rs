@@ -24,7 +24,7 @@ mod process;
 mod result;
 mod storage;
 
-pub use event::{Event, EventKind, HoldEnd};
+pub use event::{CampaignEvent, EventKind, HoldEnd};
 pub use history::violations;
 pub use log::first_session;
 pub use monotonic::now_ns;
@@ -362,7 +362,7 @@ impl Campaign {
             .filter(|event| matches!(event.kind, EventKind::Started { .. }) && event.at_ns > after_ns)
             .map(|event| event.session)
             .collect();
-        let is_meant = |event: &&Event| {
+        let is_meant = |event: &&CampaignEvent| {
             process_of(event.session) == process
                 && matches!(event.kind, EventKind::Held { .. })
                 && event.at_ns < before_ns

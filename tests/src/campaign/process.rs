@@ -1,6 +1,6 @@
 //! A client process, which ends with the value that stands for it.
 
-use super::event::Event;
+use super::event::CampaignEvent;
 use super::log::EventLog;
 use crate::spawn;
 use crate::{SOON, eventually};
@@ -34,7 +34,7 @@ impl Process {
         let read = move || {
             for line in lines.map_while(Result::ok) {
                 // The last line of a process that was killed may be a part of one.
-                if let Ok(event) = line.parse::<Event>() {
+                if let Ok(event) = line.parse::<CampaignEvent>() {
                     log.record(event);
                 }
             }

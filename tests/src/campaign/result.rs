@@ -1,6 +1,6 @@
 //! The end of a campaign: what was found, what is left on the nodes, whether all locks can be had again.
 
-use super::event::{Event, EventKind, HoldEnd};
+use super::event::{CampaignEvent, EventKind, HoldEnd};
 use super::log::first_session;
 use super::{Campaign, Violation, key_name, node, now_ns};
 use crate::{Fleet, SOON, Server, within};
@@ -19,7 +19,7 @@ pub struct CampaignResult {
     /// How many locks the nodes have handed to somebody in line, since each of them was last started.
     pub handoffs: u64,
     summary: String,
-    events: Vec<Event>,
+    events: Vec<CampaignEvent>,
 }
 
 impl Campaign {
@@ -75,7 +75,7 @@ impl Campaign {
     /// Takes a lock when all is well again; its number counts with all others.
     fn acquire_after_faults(&self, locks: &blocking::LockManager, key: usize) -> bool {
         let session = first_session(self.started) + key as u64;
-        let tell = |kind| self.log.record(Event { at_ns: now_ns(), session, kind });
+        let tell = |kind| self.log.record(CampaignEvent { at_ns: now_ns(), session, kind });
         tell(EventKind::Started { keys: vec![key] });
         match locks.acquire_timeout(key_name(key), Duration::from_secs(5), SOON * 2) {
             Ok(guard) => {
@@ -132,8 +132,8 @@ impl CampaignResult {
                 Violation::LossToldLate { session } | Violation::Revived { session } => vec![*session],
                 _ => continue,
             };
-            let of_them = |event: &&Event| concerned.contains(&event.session);
-            let mut told: Vec<&Event> = self.events.iter().filter(of_them).collect();
+            let of_them = |event: &&CampaignEvent| concerned.contains(&event.session);
+            let mut told: Vec<&CampaignEvent> = self.events.iter().filter(of_them).collect();
             told.sort_by_key(|event| event.at_ns);
             lines.extend(told.iter().map(|event| format!("  {event}")));
         }

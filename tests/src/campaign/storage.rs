@@ -38,11 +38,11 @@ pub struct WriteRecord {
 #[derive(Debug)]
 pub struct Storage {
     dir: TempDir,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<StorageState>>,
 }
 
 #[derive(Debug)]
-struct State {
+struct StorageState {
     fencing: Fencing,
     newest: HashMap<usize, u64>,
     writes: Vec<WriteRecord>,
@@ -58,7 +58,7 @@ impl Storage {
         let home = tempfile::Builder::new().prefix("rl-").tempdir().expect("a folder for the storage");
         let storage = Self {
             dir: home,
-            state: Arc::new(Mutex::new(State { fencing, newest: HashMap::new(), writes: Vec::new() })),
+            state: Arc::new(Mutex::new(StorageState { fencing, newest: HashMap::new(), writes: Vec::new() })),
         };
         let listener = UnixListener::bind(storage.socket_path()).expect("a socket for the storage");
         let state = Arc::clone(&storage.state);
@@ -86,7 +86,7 @@ impl Storage {
 }
 
 /// Answers one client until it is gone.
-fn serve(client: &UnixStream, state: &Mutex<State>) {
+fn serve(client: &UnixStream, state: &Mutex<StorageState>) {
     let mut answers = client;
     for line in BufReader::new(client).lines().map_while(Result::ok) {
         let numbers: Vec<u64> = line.split(' ').filter_map(|word| word.parse().ok()).collect();
@@ -100,7 +100,7 @@ fn serve(client: &UnixStream, state: &Mutex<State>) {
     }
 }
 
-impl State {
+impl StorageState {
     fn decide(&mut self, session: SessionId, key: usize, fence: u64) -> bool {
         let newest = self.newest.entry(key).or_default();
         let was_taken = fence >= *newest || self.fencing == Fencing::Ignored;
@@ -112,7 +112,7 @@ impl State {
     }
 }
 
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+fn lock(state: &Mutex<StorageState>) -> MutexGuard<'_, StorageState> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

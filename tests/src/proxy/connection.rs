@@ -2,7 +2,7 @@
 
 use super::frames::{command, frame};
 use super::rules::{CommandFault, Direction, Rules};
-use super::state::State;
+use super::state::ProxyState;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
@@ -35,7 +35,7 @@ struct Item {
 }
 
 /// What to do with the item at the head of a direction.
-enum Step {
+enum ItemAction {
     /// Nothing, until something changes.
     Wait,
     /// Nothing, until this moment or until something changes.
@@ -49,7 +49,7 @@ enum Step {
 }
 
 /// Carries bytes both ways until both sides are done or a later cut than the one it was `born` after.
-pub(super) async fn serve(client: TcpStream, server: TcpStream, born: u64, state: &State) {
+pub(super) async fn serve(client: TcpStream, server: TcpStream, born: u64, state: &ProxyState) {
     let mut rules = state.rules.subscribe();
     let link = Connection::default();
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
@@ -68,7 +68,7 @@ pub(super) async fn serve(client: TcpStream, server: TcpStream, born: u64, state
 struct Forwarder<'a> {
     direction: Direction,
     link: &'a Connection,
-    state: &'a State,
+    state: &'a ProxyState,
     /// Bytes that are no whole item yet.
     unread: Vec<u8>,
     queue: VecDeque<Item>,
@@ -79,7 +79,7 @@ struct Forwarder<'a> {
 }
 
 impl<'a> Forwarder<'a> {
-    fn new(way: Direction, link: &'a Connection, state: &'a State) -> Self {
+    fn new(way: Direction, link: &'a Connection, state: &'a ProxyState) -> Self {
         let (unread, queue) = (Vec::new(), VecDeque::new());
         Self { direction: way, link, state, unread, queue, held_at: None, discards: false }
     }
@@ -92,11 +92,11 @@ impl<'a> Forwarder<'a> {
             rules.borrow_and_update();
             let step = self.step();
             let until = match step {
-                Step::WaitUntil(moment) => Some(moment),
-                Step::Wait => None,
+                ItemAction::WaitUntil(moment) => Some(moment),
+                ItemAction::Wait => None,
                 other => {
                     // Whatever its sender still says does not come any more.
-                    open &= !matches!(other, Step::CloseClient);
+                    open &= !matches!(other, ItemAction::CloseClient);
                     self.apply(other, &mut to).await;
                     continue;
                 }
@@ -164,9 +164,9 @@ impl<'a> Forwarder<'a> {
     }
 
     /// What happens to the item at the head, by the rules of this moment.
-    fn step(&mut self) -> Step {
-        let Some(item) = self.queue.front() else { return Step::Wait };
-        let mut step = Step::Wait;
+    fn step(&mut self) -> ItemAction {
+        let Some(item) = self.queue.front() else { return ItemAction::Wait };
+        let mut step = ItemAction::Wait;
         self.state.rules.send_if_modified(|rules| {
             let waiting = |rules: &Rules| (rules.fault.is_some(), rules.direction(self.direction).cut_after);
             let before = waiting(rules);
@@ -176,34 +176,34 @@ impl<'a> Forwarder<'a> {
         step
     }
 
-    fn decide(&self, item: &Item, rules: &mut Rules) -> Step {
+    fn decide(&self, item: &Item, rules: &mut Rules) -> ItemAction {
         let way_rules = rules.direction(self.direction);
         let due = item.arrived + way_rules.delay;
         if way_rules.hold || self.held_at == Some(rules.releases) {
-            return Step::Wait;
+            return ItemAction::Wait;
         }
         if way_rules.drop || self.discards || (item.is_push && rules.drop_pushes) {
-            return Step::Discard;
+            return ItemAction::Discard;
         }
         if due > Instant::now() {
-            return Step::WaitUntil(due);
+            return ItemAction::WaitUntil(due);
         }
         let mut bytes = item.bytes.clone();
         if self.direction == Direction::ToClient {
             if self.link.ends_at_reply.load(Relaxed) {
-                return Step::DeliverAndEnd(Vec::new());
+                return ItemAction::DeliverAndEnd(Vec::new());
             }
             if let Some(forged) = rules.forged(item.name.as_deref()) {
                 bytes = forged.to_vec();
             }
         } else {
             match rules.take_fault(item.name.as_deref()) {
-                Some(CommandFault::Hold) => return Step::Hold,
-                Some(CommandFault::DeliverAfterClose) => return Step::CloseClient,
-                Some(CommandFault::CutBefore) => return Step::DeliverAndEnd(Vec::new()),
+                Some(CommandFault::Hold) => return ItemAction::Hold,
+                Some(CommandFault::DeliverAfterClose) => return ItemAction::CloseClient,
+                Some(CommandFault::CutBefore) => return ItemAction::DeliverAndEnd(Vec::new()),
                 Some(CommandFault::CutInside) => {
                     bytes.truncate(bytes.len() / 2);
-                    return Step::DeliverAndEnd(bytes);
+                    return ItemAction::DeliverAndEnd(bytes);
                 }
                 Some(CommandFault::DropReply) => self.link.ends_at_reply.store(true, Relaxed),
                 None => {}
@@ -214,33 +214,33 @@ impl<'a> Forwarder<'a> {
             Some(left) if left <= bytes.len() => {
                 *fuse = None;
                 bytes.truncate(left);
-                Step::DeliverAndEnd(bytes)
+                ItemAction::DeliverAndEnd(bytes)
             }
             Some(left) => {
                 *fuse = Some(left - bytes.len());
-                Step::Deliver(bytes)
+                ItemAction::Deliver(bytes)
             }
-            None => Step::Deliver(bytes),
+            None => ItemAction::Deliver(bytes),
         }
     }
 
-    async fn apply(&mut self, step: Step, to: &mut OwnedWriteHalf) {
-        let ends = matches!(step, Step::DeliverAndEnd(_));
+    async fn apply(&mut self, step: ItemAction, to: &mut OwnedWriteHalf) {
+        let ends = matches!(step, ItemAction::DeliverAndEnd(_));
         match step {
-            Step::Wait | Step::WaitUntil(_) => {}
-            Step::Hold => self.held_at = Some(self.state.rules.borrow().releases),
-            Step::CloseClient => {
+            ItemAction::Wait | ItemAction::WaitUntil(_) => {}
+            ItemAction::Hold => self.held_at = Some(self.state.rules.borrow().releases),
+            ItemAction::CloseClient => {
                 self.held_at = Some(self.state.rules.borrow().releases);
                 self.queue.truncate(1);
                 self.link.close_client.notify_one();
             }
-            Step::Discard => {
+            ItemAction::Discard => {
                 self.queue.pop_front();
                 if !self.discards {
                     self.state.observed.send_modify(|observed| observed.dropped += 1);
                 }
             }
-            Step::Deliver(bytes) | Step::DeliverAndEnd(bytes) => {
+            ItemAction::Deliver(bytes) | ItemAction::DeliverAndEnd(bytes) => {
                 let item = self.queue.pop_front();
                 // Before the bytes: the reply may be here as soon as they are there.
                 if self.direction == Direction::ToServer

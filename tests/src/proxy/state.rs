@@ -6,7 +6,7 @@ use tokio::sync::watch;
 
 /// What is in force, and what has been seen.
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct ProxyState {
     pub(super) rules: watch::Sender<Rules>,
     pub(super) observed: watch::Sender<Observed>,
 }
@@ -28,7 +28,7 @@ pub(super) struct Observed {
     pub(super) accept_mode: Option<AcceptMode>,
 }
 
-impl State {
+impl ProxyState {
     pub(super) fn new() -> Self {
         Self {
             rules: watch::Sender::new(Rules::default()),

@@ -5,6 +5,11 @@ use std::path::Path;
 
 /// Every page that is part of the project, by its path from the root.
 pub(crate) fn pages() -> Vec<String> {
+    files(".md")
+}
+
+/// Every file of the project whose name ends like this, by its path from the root.
+pub(crate) fn files(ending: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut folders = vec![root()];
     while let Some(folder) = folders.pop() {
@@ -15,7 +20,7 @@ pub(crate) fn pages() -> Vec<String> {
             let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
             if path.is_dir() && name != "target" && !name.starts_with('.') {
                 folders.push(path);
-            } else if name.ends_with(".md") {
+            } else if name.ends_with(ending) {
                 let inner = path.strip_prefix(root()).expect("a path below the root");
                 found.push(inner.to_string_lossy().into_owned());
             }

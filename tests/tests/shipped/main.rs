@@ -11,6 +11,7 @@
 //! | `languages.rs` | `client/LANGUAGES.md`: every snippet is run |
 //! | `migration.rs` | `client/MIGRATION.md`: old and new locks on one key |
 //! | `operations.rs` | `module/OPERATIONS.md`: rules and commands do what the page says |
+//! | `names.rs` | no two types of the production crates have one name |
 //! | `licences.rs` | `deny.toml`: what may be built upon |
 
 #![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
@@ -21,6 +22,7 @@ mod languages;
 mod licences;
 mod links;
 mod migration;
+mod names;
 mod operations;
 mod page;
 mod program;

@@ -6,7 +6,7 @@ use crate::page::{Block, Page};
 use crate::program::{find, run, told};
 use redlock_client::LockManager;
 use redlock_tests::{
-    Answer, Builder, Certs, ClientCertificate, Fleet, SOON, Server, Wire, eventually, granted, in_time,
+    Answer, Certs, ClientCertificate, Fleet, SOON, Server, ServerBuilder, Wire, eventually, granted, in_time,
     module_path, skip,
 };
 use std::fs;
@@ -185,7 +185,7 @@ async fn the_client_needs_no_more_than_an_application_has() {
 }
 
 /// The lines of a configuration on the page; the file that it loads is the module under test.
-fn configured(heading: &str, mut server: Builder) -> Builder {
+fn configured(heading: &str, mut server: ServerBuilder) -> ServerBuilder {
     let block = &blocks(heading, "text")[0];
     assert!(block.text.starts_with("# redis.conf\n"), "{heading}");
     for line in block.text.lines().skip(1) {

@@ -2,7 +2,7 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
-use redlock_tests::history::{History, Lease, Observation, ObservationKind};
+use redlock_tests::history::{History, Observation, ObservationKind, PromisedLease};
 use redlock_tests::{Answer, Wire};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -129,7 +129,7 @@ impl Traffic {
 
     /// Takes an answer in. True if it is a grant.
     fn understand(&mut self, request: Request, answer: &Answer, sent: Instant) -> bool {
-        let promise = |fence, ttl_ms| Lease {
+        let promise = |fence, ttl_ms| PromisedLease {
             fence,
             sent,
             answered: Instant::now(),

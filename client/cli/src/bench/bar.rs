@@ -3,7 +3,7 @@
 //! The cursor stays in the first column of the bar. What the terminal writes by itself, as the `^C` of whoever has had
 //! enough, lands on the bar then, and goes with it.
 
-use crate::output::{Output, Tone};
+use crate::output::{Printer, Tone};
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ const USUAL_WIDTH: u16 = 80;
 
 /// The bar on the terminal.
 pub(super) struct Bar {
-    output: Output,
+    output: Printer,
     total: Duration,
     is_watched: bool,
     /// How many columns are in use.
@@ -22,7 +22,7 @@ pub(super) struct Bar {
 }
 
 impl Bar {
-    pub(super) fn new(total: Duration, output: Output) -> Self {
+    pub(super) fn new(total: Duration, output: Printer) -> Self {
         let is_watched = !output.is_json && std::io::stderr().is_terminal();
         Self { output, total, is_watched, drawn: 0 }
     }

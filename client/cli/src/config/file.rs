@@ -1,6 +1,6 @@
 //! The file of settings.
 
-use crate::exit::Failure;
+use crate::exit::ExitError;
 use serde::{Deserialize, Deserializer};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -9,9 +9,9 @@ use std::time::Duration;
 /// What the file may say. An unknown name is an error: it may be a misspelled one.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-pub(super) struct File {
+pub(super) struct ConfigFile {
     pub(super) nodes: Vec<String>,
-    pub(super) sentinel: Vec<Watched>,
+    pub(super) sentinel: Vec<SentinelEntry>,
     pub(super) prefix: Option<String>,
     #[serde(deserialize_with = "duration")]
     pub(super) ttl: Option<Duration>,
@@ -25,20 +25,20 @@ pub(super) struct File {
     pub(super) password: Option<String>,
     pub(super) password_file: Option<PathBuf>,
     pub(super) password_env: Option<String>,
-    pub(super) tls: Option<Certificates>,
+    pub(super) tls: Option<TlsEntry>,
 }
 
 /// A master that Sentinel watches.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Watched {
+pub(super) struct SentinelEntry {
     pub(super) master: String,
     pub(super) urls: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Certificates {
+pub(super) struct TlsEntry {
     pub(super) ca: Option<PathBuf>,
     pub(super) cert: Option<PathBuf>,
     pub(super) key: Option<PathBuf>,
@@ -49,9 +49,9 @@ fn duration<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::E
     super::duration_of(&text).map(Some).map_err(serde::de::Error::custom)
 }
 
-impl File {
+impl ConfigFile {
     /// The file that is named, which must be there, or the first of the usual ones that is.
-    pub(super) fn load(named: Option<&Path>) -> Result<Self, Failure> {
+    pub(super) fn load(named: Option<&Path>) -> Result<Self, ExitError> {
         if let Some(path) = named {
             let text = std::fs::read_to_string(path).map_err(|error| super::unreadable(path, &error))?;
             return Self::parse(path, &text);
@@ -66,13 +66,13 @@ impl File {
         Ok(Self::default())
     }
 
-    fn parse(path: &Path, text: &str) -> Result<Self, Failure> {
+    fn parse(path: &Path, text: &str) -> Result<Self, ExitError> {
         let mut file: Self = toml::from_str(text).map_err(|error| {
             // The parser would quote the line, and that may be the one with the password.
             let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
             let line = before.matches('\n').count() + 1;
             let message = error.message().lines().next().unwrap_or_default();
-            Failure::usage(format!("{}, line {line}: {message}", path.display()))
+            ExitError::usage(format!("{}, line {line}: {message}", path.display()))
         })?;
         file.settle_in(path.parent().unwrap_or(Path::new("")));
         Ok(file)
@@ -98,8 +98,8 @@ fn usual_places() -> Vec<PathBuf> {
 mod tests {
     use super::*;
 
-    fn parse(text: &str) -> Result<File, String> {
-        File::parse(Path::new("/etc/redlock.toml"), text).map_err(|failure| failure.message)
+    fn parse(text: &str) -> Result<ConfigFile, String> {
+        ConfigFile::parse(Path::new("/etc/redlock.toml"), text).map_err(|failure| failure.message)
     }
 
     #[test]

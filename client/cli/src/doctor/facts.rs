@@ -1,8 +1,8 @@
 //! What the nodes and their servers say, before it is judged.
 
 use crate::config::Config;
-use crate::exit::Failure as Stop;
-use crate::survey::{NodeReport, Survey, field};
+use crate::exit::ExitError;
+use crate::group_report::{GroupReport, NodeReport, field};
 use redlock_client::{LockManager, NodeReply, Query, Response};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,14 +11,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// Everything that is examined.
 #[derive(Clone, Debug)]
 pub(super) struct Facts {
-    pub(super) nodes: Vec<Node>,
+    pub(super) nodes: Vec<ExaminedNode>,
     /// The time to live that is asked for if nobody names another.
     pub(super) ttl: Duration,
 }
 
 /// One node.
 #[derive(Clone, Debug)]
-pub(super) struct Node {
+pub(super) struct ExaminedNode {
     pub(super) report: NodeReport,
     pub(super) role: Option<String>,
     /// Settings of the server and the module, as far as they may be read.
@@ -55,9 +55,9 @@ const KEY: &str = "{key}";
 const OWNER: &str = "nobody";
 
 impl Facts {
-    pub(super) async fn gather(locks: &LockManager, config: &Config) -> Result<Self, Stop> {
-        let survey = Survey::take(locks).await?;
-        let mut nodes: Vec<Node> = survey.nodes.into_iter().map(Node::new).collect();
+    pub(super) async fn gather(locks: &LockManager, config: &Config) -> Result<Self, ExitError> {
+        let report = GroupReport::take(locks).await?;
+        let mut nodes: Vec<ExaminedNode> = report.nodes.into_iter().map(ExaminedNode::new).collect();
         for pattern in SETTINGS {
             let said = locks.ask(&Query::config(pattern)).await?;
             each(&mut nodes, said, |node, response| node.settings.extend(response.pairs()));
@@ -87,7 +87,7 @@ impl Facts {
     }
 }
 
-impl Node {
+impl ExaminedNode {
     pub(super) fn new(report: NodeReport) -> Self {
         Self {
             report,
@@ -139,7 +139,7 @@ async fn resolve(node: &str) -> Option<IpAddr> {
 }
 
 /// Hands what every node said to its place; who said nothing is passed over.
-fn each(nodes: &mut [Node], said: Vec<NodeReply>, mut note: impl FnMut(&mut Node, Response)) {
+fn each(nodes: &mut [ExaminedNode], said: Vec<NodeReply>, mut note: impl FnMut(&mut ExaminedNode, Response)) {
     for (node, reply) in nodes.iter_mut().zip(said) {
         if let Ok(response) = reply.response {
             note(node, response);
@@ -172,7 +172,7 @@ async fn rights(
     locks: &LockManager,
     node: usize,
     prefix: &str,
-) -> Result<Option<Vec<(&'static str, String)>>, Stop> {
+) -> Result<Option<Vec<(&'static str, String)>>, ExitError> {
     let whoami = locks.ask_node(node, &Query::whoami()).await?;
     let Some(user) = whoami.response.ok().and_then(|response| response.text().map(str::to_owned)) else {
         return Ok(None);

@@ -1,9 +1,9 @@
 //! The command's processes: a process group of its own, which ends with us.
 
 use super::watchdog::Watchdog;
-use crate::args::Run;
+use crate::args::RunArgs;
 use crate::duration::millis;
-use crate::exit::{Code, Failure};
+use crate::exit::{Code, ExitError};
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
@@ -21,14 +21,14 @@ use tokio::sync::mpsc;
 const GONE_WITHIN: Duration = Duration::from_millis(500);
 
 /// A command that was started.
-pub(super) struct Command {
+pub(super) struct ChildCommand {
     pid: Pid,
-    pub(super) events: mpsc::UnboundedReceiver<Event>,
+    pub(super) events: mpsc::UnboundedReceiver<ChildEvent>,
 }
 
 /// What has become of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Event {
+pub(super) enum ChildEvent {
     /// It has ended, with this exit status as a shell has it. Nobody has collected it yet.
     Ended(u8),
     /// It has died of a signal.
@@ -37,11 +37,11 @@ pub(super) enum Event {
     Stopped(Signal),
 }
 
-impl Command {
+impl ChildCommand {
     /// Starts the command in a process group of its own.
-    pub(super) fn start(args: &Run, guard: &Guard, watchdog: &Watchdog) -> Result<Self, Failure> {
+    pub(super) fn start(args: &RunArgs, guard: &Guard, watchdog: &Watchdog) -> Result<Self, ExitError> {
         let (program, rest) =
-            args.command.split_first().ok_or_else(|| Failure::usage("no command is named"))?;
+            args.command.split_first().ok_or_else(|| ExitError::usage("no command is named"))?;
         let mut command = process::Command::new(program);
         command
             .args(rest)
@@ -54,7 +54,7 @@ impl Command {
         let child = command.spawn().map_err(|error| unstartable(program, &error))?;
         // Process numbers are positive and small; the kernel gave this one out.
         let pid = Pid::from_raw(
-            i32::try_from(child.id()).map_err(|_| Failure::internal("a process without a number"))?,
+            i32::try_from(child.id()).map_err(|_| ExitError::internal("a process without a number"))?,
         );
         let (tell, events) = mpsc::unbounded_channel();
         let threads = [watch_for_end as fn(_, _), watch_for_stops];
@@ -64,7 +64,7 @@ impl Command {
             if let Err(error) = watcher {
                 let _ = killpg(pid, Signal::SIGKILL);
                 let _ = waitpid(pid, None);
-                return Err(Failure::internal(format!("no thread: {error}")));
+                return Err(ExitError::internal(format!("no thread: {error}")));
             }
         }
         Ok(Self { pid, events })
@@ -128,37 +128,37 @@ pub(super) fn before_exec(
 }
 
 /// As shells have it: 127 for a command that is not there, 126 for one that cannot be executed.
-fn unstartable(program: &OsStr, error: &io::Error) -> Failure {
+fn unstartable(program: &OsStr, error: &io::Error) -> ExitError {
     let program = program.to_string_lossy();
     match error.kind() {
         ErrorKind::NotFound => {
-            Failure::new(Code::Given(127), "command_not_found", format!("{program}: command not found"))
+            ExitError::new(Code::Given(127), "command_not_found", format!("{program}: command not found"))
         }
-        _ => Failure::new(Code::Given(126), "command_not_executable", format!("{program}: {error}")),
+        _ => ExitError::new(Code::Given(126), "command_not_executable", format!("{program}: {error}")),
     }
 }
 
 /// Tells of the end, and leaves the command uncollected: until then its number is its own.
-fn watch_for_end(pid: Pid, tell: mpsc::UnboundedSender<Event>) {
+fn watch_for_end(pid: Pid, tell: mpsc::UnboundedSender<ChildEvent>) {
     let event = loop {
         match waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT) {
             Ok(WaitStatus::Exited(_, status)) => {
-                break Event::Ended(u8::try_from(status & 0xff).unwrap_or(1));
+                break ChildEvent::Ended(u8::try_from(status & 0xff).unwrap_or(1));
             }
-            Ok(WaitStatus::Signaled(_, signal, _)) => break Event::Died(signal),
+            Ok(WaitStatus::Signaled(_, signal, _)) => break ChildEvent::Died(signal),
             Ok(_) | Err(Errno::EINTR) => {}
             // Nobody else collects it, so this cannot be; but to wait for ever would be worse than to be wrong.
-            Err(_) => break Event::Ended(1),
+            Err(_) => break ChildEvent::Ended(1),
         }
     };
     let _ = tell.send(event);
 }
 
-fn watch_for_stops(pid: Pid, tell: mpsc::UnboundedSender<Event>) {
+fn watch_for_stops(pid: Pid, tell: mpsc::UnboundedSender<ChildEvent>) {
     loop {
         match waitid(Id::Pid(pid), WaitPidFlag::WSTOPPED) {
             Ok(WaitStatus::Stopped(_, signal)) => {
-                if tell.send(Event::Stopped(signal)).is_err() {
+                if tell.send(ChildEvent::Stopped(signal)).is_err() {
                     return;
                 }
             }

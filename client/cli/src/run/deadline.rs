@@ -30,7 +30,7 @@ pub(super) struct Deadline {
 
 /// What has to be done about a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Due {
+pub(super) enum NextStep {
     /// Nothing before so much more time has passed.
     Nothing(Duration),
     /// It must be told to end.
@@ -63,13 +63,13 @@ impl Deadline {
     }
 
     /// What has to be done while so much validity is left.
-    pub(super) fn due(&self, remaining: Duration) -> Due {
+    pub(super) fn due(&self, remaining: Duration) -> NextStep {
         if remaining <= self.margin {
-            return Due::Kill;
+            return NextStep::Kill;
         }
         match remaining.checked_sub(self.kill_after + self.margin) {
-            Some(time) if !time.is_zero() => Due::Nothing(time),
-            _ => Due::Term,
+            Some(time) if !time.is_zero() => NextStep::Nothing(time),
+            _ => NextStep::Term,
         }
     }
 }
@@ -102,12 +102,12 @@ mod tests {
     fn the_end_comes_in_two_steps() {
         let deadline = Deadline { kill_after: ms(5_000), margin: ms(1_000) };
         let table = [
-            (29_000, Due::Nothing(ms(23_000))),
-            (6_001, Due::Nothing(ms(1))),
-            (6_000, Due::Term),
-            (1_001, Due::Term),
-            (1_000, Due::Kill),
-            (0, Due::Kill),
+            (29_000, NextStep::Nothing(ms(23_000))),
+            (6_001, NextStep::Nothing(ms(1))),
+            (6_000, NextStep::Term),
+            (1_001, NextStep::Term),
+            (1_000, NextStep::Kill),
+            (0, NextStep::Kill),
         ];
         for (remaining, due) in table {
             assert_eq!(deadline.due(ms(remaining)), due, "{remaining} ms left");
@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn a_command_that_may_not_linger_is_ended_at_once() {
         let deadline = Deadline::new(ms(10_000), Some(Duration::ZERO)).expect("no time at all");
-        assert_eq!(deadline.due(ms(501)), Due::Nothing(ms(1)));
-        assert_eq!(deadline.due(ms(500)), Due::Kill);
+        assert_eq!(deadline.due(ms(501)), NextStep::Nothing(ms(1)));
+        assert_eq!(deadline.due(ms(500)), NextStep::Kill);
     }
 }

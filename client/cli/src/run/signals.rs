@@ -1,6 +1,6 @@
 //! Signals that are passed on.
 
-use crate::exit::Failure;
+use crate::exit::ExitError;
 use nix::sys::signal::Signal;
 use std::future::poll_fn;
 use std::task::Poll;
@@ -42,18 +42,18 @@ pub(crate) fn exit_code(signal: Signal) -> u8 {
 
 impl Interrupts {
     /// Listens for the signals that end a wait.
-    pub(crate) fn listen() -> Result<Self, Failure> {
+    pub(crate) fn listen() -> Result<Self, ExitError> {
         let mut interrupts = Self { ignored: ignored(), streams: Vec::new() };
         interrupts.add(&ENDINGS)?;
         Ok(interrupts)
     }
 
     /// Listens for all that a command may want to hear of. Before it runs, a stop is for this process alone.
-    pub(crate) fn listen_to_all(&mut self) -> Result<(), Failure> {
+    pub(crate) fn listen_to_all(&mut self) -> Result<(), ExitError> {
         self.add(&OTHERS)
     }
 
-    fn add(&mut self, signals: &[Signal]) -> Result<(), Failure> {
+    fn add(&mut self, signals: &[Signal]) -> Result<(), ExitError> {
         for signal in signals {
             // Whoever started us with a signal ignored, as nohup does, wants the command to ignore it too.
             if self.ignored & (1 << (*signal as i32 - 1)) != 0 {
@@ -61,7 +61,7 @@ impl Interrupts {
             }
             let stream = unix::signal(SignalKind::from_raw(*signal as i32));
             let stream =
-                stream.map_err(|error| Failure::internal(format!("{signal} cannot be heard: {error}")))?;
+                stream.map_err(|error| ExitError::internal(format!("{signal} cannot be heard: {error}")))?;
             self.streams.push((*signal, stream));
         }
         Ok(())

@@ -1,11 +1,11 @@
 //! Watches over a command and its lock until one of them ends.
 
-use super::command::{Command, Event};
-use super::deadline::{Deadline, Due};
+use super::command::{ChildCommand, ChildEvent};
+use super::deadline::{Deadline, NextStep};
 use super::signals::{Interrupt, Interrupts, exit_code};
 use super::terminal::Terminal;
 use super::watchdog::Watchdog;
-use crate::output::Output;
+use crate::output::Printer;
 use nix::sys::signal::Signal;
 use redlock_client::{Guard, Loss};
 use std::time::Duration;
@@ -32,12 +32,12 @@ pub(super) enum Ending {
 
 /// A command, its lock, and all that goes with them.
 pub(super) struct Supervisor {
-    command: Command,
+    command: ChildCommand,
     watchdog: Watchdog,
     deadline: Deadline,
     interrupts: Interrupts,
     terminal: Terminal,
-    output: Output,
+    output: Printer,
     /// Until when the lock could be believed when it last could.
     valid_until: Instant,
     stopping: Option<Stopping>,
@@ -53,8 +53,8 @@ struct Stopping {
 }
 
 /// What has happened.
-enum News {
-    Of(Option<Event>),
+enum SupervisorEvent {
+    Of(Option<ChildEvent>),
     Signal(Interrupt),
     Loss(Loss),
     Nothing,
@@ -62,11 +62,11 @@ enum News {
 
 impl Supervisor {
     pub(super) fn new(
-        command: Command,
+        command: ChildCommand,
         watchdog: Watchdog,
         deadline: Deadline,
         interrupts: Interrupts,
-        output: Output,
+        output: Printer,
     ) -> Self {
         let terminal = Terminal::open(command.group());
         let valid_until = Instant::now();
@@ -89,19 +89,19 @@ impl Supervisor {
             let pause = self.look_after(guard);
             let is_running = self.stopping.is_none();
             let news = tokio::select! {
-                event = self.command.events.recv() => News::Of(event),
-                signal = self.interrupts.next() => News::Signal(signal),
-                loss = guard.lost(), if is_running => News::Loss(loss),
-                () = tokio::time::sleep(pause) => News::Nothing,
+                event = self.command.events.recv() => SupervisorEvent::Of(event),
+                signal = self.interrupts.next() => SupervisorEvent::Signal(signal),
+                loss = guard.lost(), if is_running => SupervisorEvent::Loss(loss),
+                () = tokio::time::sleep(pause) => SupervisorEvent::Nothing,
             };
             match news {
-                News::Of(Some(Event::Stopped(signal))) => self.stopped(signal, guard),
-                News::Of(Some(event)) => break event,
+                SupervisorEvent::Of(Some(ChildEvent::Stopped(signal))) => self.stopped(signal, guard),
+                SupervisorEvent::Of(Some(event)) => break event,
                 // Both watchers have gone without a word; there is nothing left to wait for.
-                News::Of(None) => break Event::Ended(1),
-                News::Signal(signal) => self.pass_on(signal),
-                News::Loss(loss) => self.stop(reason(loss)),
-                News::Nothing => {}
+                SupervisorEvent::Of(None) => break ChildEvent::Ended(1),
+                SupervisorEvent::Signal(signal) => self.pass_on(signal),
+                SupervisorEvent::Loss(loss) => self.stop(reason(loss)),
+                SupervisorEvent::Nothing => {}
             }
         };
         self.ended(ended, guard).await
@@ -124,9 +124,9 @@ impl Supervisor {
         }
         match self.deadline.due(remaining) {
             // It is over, and the guard is about to say why.
-            Due::Kill if remaining.is_zero() => Duration::from_millis(1),
-            Due::Nothing(time) => time.clamp(Duration::from_millis(1), LOOK),
-            Due::Term | Due::Kill => {
+            NextStep::Kill if remaining.is_zero() => Duration::from_millis(1),
+            NextStep::Nothing(time) => time.clamp(Duration::from_millis(1), LOOK),
+            NextStep::Term | NextStep::Kill => {
                 self.stop("it could not be extended in time");
                 Duration::ZERO
             }
@@ -177,7 +177,7 @@ impl Supervisor {
         let had_terminal = self.terminal.is_the_commands();
         self.hears_own_stop = self.terminal.suspend();
         // Somebody lets us go on. Not the command, if the lock has run out meanwhile.
-        if !matches!(self.deadline.due(guard.remaining()), Due::Nothing(_)) {
+        if !matches!(self.deadline.due(guard.remaining()), NextStep::Nothing(_)) {
             self.stop("it ran out while the command was stopped");
             return;
         }
@@ -187,12 +187,12 @@ impl Supervisor {
         self.command.signal_group(Signal::SIGCONT);
     }
 
-    async fn ended(self, event: Event, guard: &Guard) -> Ending {
+    async fn ended(self, event: ChildEvent, guard: &Guard) -> Ending {
         // Killed so shortly before the end, it was the watchdog's doing.
-        let is_killed = event == Event::Died(Signal::SIGKILL);
+        let is_killed = event == ChildEvent::Died(Signal::SIGKILL);
         let is_valid = match self.deadline.due(guard.remaining()) {
-            Due::Kill => guard.is_valid() && !is_killed,
-            Due::Term | Due::Nothing(_) => true,
+            NextStep::Kill => guard.is_valid() && !is_killed,
+            NextStep::Term | NextStep::Nothing(_) => true,
         };
         let was_at_terminal = self.terminal.is_ours();
         if self.stopping.is_some() {
@@ -200,7 +200,7 @@ impl Supervisor {
         } else {
             self.command.collect();
         }
-        let is_interrupt = event == Event::Died(Signal::SIGINT) && was_at_terminal;
+        let is_interrupt = event == ChildEvent::Died(Signal::SIGINT) && was_at_terminal;
         if is_interrupt {
             self.terminal.share_interrupt();
         }
@@ -209,10 +209,10 @@ impl Supervisor {
         match (self.stopping, event) {
             (Some(stopping), _) => Ending::Lost(stopping.why),
             (None, _) if !is_valid => Ending::FoundLost("its time was up"),
-            (None, Event::Died(_)) if is_interrupt => Ending::Interrupted,
-            (None, Event::Died(signal)) => Ending::Status(exit_code(signal)),
-            (None, Event::Ended(status)) => Ending::Status(status),
-            (None, Event::Stopped(_)) => Ending::Status(1),
+            (None, ChildEvent::Died(_)) if is_interrupt => Ending::Interrupted,
+            (None, ChildEvent::Died(signal)) => Ending::Status(exit_code(signal)),
+            (None, ChildEvent::Ended(status)) => Ending::Status(status),
+            (None, ChildEvent::Stopped(_)) => Ending::Status(1),
         }
     }
 }

@@ -4,7 +4,7 @@
 //! watch and until when it may live, again and again. If the socket closes or the time comes, it kills the group.
 
 use super::command::before_exec;
-use crate::exit::{Code, Failure};
+use crate::exit::{Code, ExitError};
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, killpg};
 use nix::time::{ClockId, clock_gettime};
@@ -32,9 +32,9 @@ pub(super) struct Watchdog {
 }
 
 impl Watchdog {
-    pub(super) fn start() -> Result<Self, Failure> {
+    pub(super) fn start() -> Result<Self, ExitError> {
         let failed =
-            |error: std::io::Error| Failure::internal(format!("the watchdog did not start: {error}"));
+            |error: std::io::Error| ExitError::internal(format!("the watchdog did not start: {error}"));
         let (line, far_end) = UnixStream::pair().map_err(failed)?;
         // A watchdog that does not listen must not hold us up.
         line.set_nonblocking(true).map_err(failed)?;
@@ -51,10 +51,10 @@ impl Watchdog {
 
     /// Has a command tell its process group by itself, before it becomes the program that it is started for: so it never
     /// runs unwatched.
-    pub(super) fn watch(&self, command: &mut Command) -> Result<(), Failure> {
+    pub(super) fn watch(&self, command: &mut Command) -> Result<(), ExitError> {
         let line = self.line.try_clone();
         let line =
-            line.map_err(|error| Failure::internal(format!("the watchdog cannot be reached: {error}")))?;
+            line.map_err(|error| ExitError::internal(format!("the watchdog cannot be reached: {error}")))?;
         before_exec(command, move || {
             // On the stack: there is no allocating here.
             let mut word = [0_u8; 32];
@@ -100,22 +100,26 @@ fn now() -> Duration {
 
 /// What the watchdog was told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Word {
+enum WatchdogMessage {
     Group(Pid),
     Until(Duration),
     Done,
 }
 
-fn word(line: &str) -> Option<Word> {
+fn word(line: &str) -> Option<WatchdogMessage> {
     if line == DONE {
-        return Some(Word::Done);
+        return Some(WatchdogMessage::Done);
     }
     match line.split_once(' ')? {
         // The groups 0 and 1 would be our own and everybody's.
-        ("group", number) => {
-            number.parse().ok().filter(|group| *group > 1).map(|group| Word::Group(Pid::from_raw(group)))
+        ("group", number) => number
+            .parse()
+            .ok()
+            .filter(|group| *group > 1)
+            .map(|group| WatchdogMessage::Group(Pid::from_raw(group))),
+        ("until", number) => {
+            number.parse().ok().map(|until| WatchdogMessage::Until(Duration::from_nanos(until)))
         }
-        ("until", number) => number.parse().ok().map(|until| Word::Until(Duration::from_nanos(until))),
         _ => None,
     }
 }
@@ -140,16 +144,16 @@ pub(crate) fn main() -> Code {
 }
 
 /// Listens until nothing is left to be watched, or until a group has to be killed: that one.
-fn guard(words: &Receiver<Word>, now: impl Fn() -> Duration) -> Option<Pid> {
+fn guard(words: &Receiver<WatchdogMessage>, now: impl Fn() -> Duration) -> Option<Pid> {
     let mut group = None;
     let mut until = None;
     loop {
         let due = until.filter(|_| group.is_some());
         let left = due.map_or(LOOK, |until: Duration| until.saturating_sub(now()));
         match words.recv_timeout(left.min(LOOK)) {
-            Ok(Word::Group(told)) => group = Some(told),
-            Ok(Word::Until(told)) => until = Some(told),
-            Ok(Word::Done) => return None,
+            Ok(WatchdogMessage::Group(told)) => group = Some(told),
+            Ok(WatchdogMessage::Until(told)) => until = Some(told),
+            Ok(WatchdogMessage::Done) => return None,
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return group,
         }
@@ -186,7 +190,7 @@ mod tests {
     #[test]
     fn the_time_comes_even_if_somebody_is_there() {
         let (tell, heard) = channel();
-        for word in [Word::Group(GROUP), Word::Until(Duration::from_nanos(50))] {
+        for word in [WatchdogMessage::Group(GROUP), WatchdogMessage::Until(Duration::from_nanos(50))] {
             tell.send(word).expect("a listener");
         }
         assert_eq!(guard(&heard, || Duration::from_nanos(50)), Some(GROUP));
@@ -196,7 +200,7 @@ mod tests {
     #[test]
     fn a_watchdog_that_comes_late_hears_all() {
         let (tell, heard) = channel();
-        for word in [Word::Until(Duration::from_nanos(50)), Word::Group(GROUP)] {
+        for word in [WatchdogMessage::Until(Duration::from_nanos(50)), WatchdogMessage::Group(GROUP)] {
             tell.send(word).expect("a listener");
         }
         assert_eq!(guard(&heard, || Duration::from_nanos(99)), Some(GROUP));

@@ -1,10 +1,10 @@
 //! What is to be shown: rows, order, filter, rates.
 
-use super::look::{Look, Sighting};
+use super::look::{SeenLock, Snapshot};
 use crate::args::Sort;
 use crate::duration::{millis, show, show_latency};
-use crate::output::{Output, Table, Tone, cell, counted, failure_json, tame, tame_bytes, toned};
-use crate::survey::quorum_of;
+use crate::group_report::quorum_of;
+use crate::output::{Printer, Table, Tone, cell, counted, failure_json, tame, tame_bytes, toned};
 use redlock_proto::Quorum;
 use serde_json::{Value, json};
 use std::cmp::Reverse;
@@ -47,13 +47,13 @@ impl Rates {
 #[derive(Clone, Debug)]
 pub(super) struct Board {
     rows: Vec<Row>,
-    pub(super) look: Look,
+    pub(super) look: Snapshot,
     pub(super) rates: Option<Rates>,
 }
 
 /// What of it is to be seen.
 #[derive(Clone, Debug)]
-pub(super) struct View {
+pub(super) struct BoardView {
     pub(super) sort: Sort,
     pub(super) is_reversed: bool,
     pub(super) filter: String,
@@ -64,14 +64,14 @@ pub(super) struct View {
     pub(super) first: usize,
 }
 
-impl View {
+impl BoardView {
     pub(super) fn new(sort: Sort, filter: String) -> Self {
         Self { sort, is_reversed: false, filter, is_typing: false, is_paused: false, first: 0 }
     }
 }
 
 impl Board {
-    pub(super) fn new(look: Look, before: Option<&Board>) -> Self {
+    pub(super) fn new(look: Snapshot, before: Option<&Board>) -> Self {
         let quorum = quorum_of(look.nodes.len());
         let rows = look.locks.iter().filter_map(|(key, sightings)| row(key, sightings, quorum)).collect();
         let rates = before.and_then(|before| rates(&before.look, &look));
@@ -79,7 +79,7 @@ impl Board {
     }
 
     /// The rows that are to be seen, in order.
-    pub(super) fn rows(&self, view: &View) -> Vec<&Row> {
+    pub(super) fn rows(&self, view: &BoardView) -> Vec<&Row> {
         let wanted = |row: &&Row| row.key.contains(&view.filter) || row.label.contains(&view.filter);
         let mut rows: Vec<&Row> = self.rows.iter().filter(wanted).collect();
         match view.sort {
@@ -111,7 +111,7 @@ impl Board {
 
     /// One line of each node, and whether it is well.
     pub(super) fn node_lines(&self) -> Vec<(String, Tone)> {
-        let line = |node: &crate::survey::NodeReport| match &node.state {
+        let line = |node: &crate::group_report::NodeReport| match &node.state {
             Ok(state) if state.is_replica => (format!("{}  replica", node.node), Tone::Bad),
             Ok(state) if !state.votes() => {
                 (format!("{}  non-voting, see redlock status", node.node), Tone::Bad)
@@ -146,7 +146,7 @@ impl Board {
     }
 
     /// As text, for one look.
-    pub(super) fn lines(&self, view: &View, output: Output) -> Vec<String> {
+    pub(super) fn lines(&self, view: &BoardView, output: Printer) -> Vec<String> {
         let mut lines: Vec<String> =
             self.node_lines().into_iter().map(|(line, tone)| output.paint(tone, &line)).collect();
         let mut table = Table::new(&["key", "fence", "nodes", "left", "age", "waiters", "label"]);
@@ -167,7 +167,7 @@ impl Board {
         lines
     }
 
-    pub(super) fn json(&self, view: &View) -> Value {
+    pub(super) fn json(&self, view: &BoardView) -> Value {
         let row = |row: &&Row| {
             json!({
                 "key": row.key,
@@ -180,7 +180,7 @@ impl Board {
                 "waiters": row.waiters,
             })
         };
-        let node = |node: &crate::survey::NodeReport| match &node.state {
+        let node = |node: &crate::group_report::NodeReport| match &node.state {
             Ok(state) => json!({
                 "node": &*node.node,
                 "up": true,
@@ -202,11 +202,11 @@ impl Board {
 }
 
 /// A lock, under the fence that most nodes have it under.
-fn row(key: &[u8], sightings: &[Sighting], quorum: Quorum) -> Option<Row> {
+fn row(key: &[u8], sightings: &[SeenLock], quorum: Quorum) -> Option<Row> {
     let count = |fence: u64| sightings.iter().filter(|sighting| sighting.fence == fence).count();
     let fence =
         sightings.iter().map(|sighting| sighting.fence).max_by_key(|fence| (count(*fence), *fence))?;
-    let mut alike: Vec<&Sighting> = sightings.iter().filter(|sighting| sighting.fence == fence).collect();
+    let mut alike: Vec<&SeenLock> = sightings.iter().filter(|sighting| sighting.fence == fence).collect();
     alike.sort_by_key(|sighting| Reverse(sighting.left));
     let is_held = quorum.is_reached_by(alike.len());
     let left = alike.get(quorum.needed().min(alike.len()) - 1)?.left;
@@ -227,7 +227,7 @@ fn row(key: &[u8], sightings: &[Sighting], quorum: Quorum) -> Option<Row> {
 }
 
 /// What has happened between two looks, on the nodes that answered both.
-fn rates(before: &Look, now: &Look) -> Option<Rates> {
+fn rates(before: &Snapshot, now: &Snapshot) -> Option<Rates> {
     let seconds = since(before.taken, now.taken);
     let sum = |name: &str| {
         let each = before.nodes.iter().zip(&now.nodes).filter_map(|(before, now)| {
@@ -258,8 +258,8 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    fn sighting(node: usize, fence: u64, left: u64) -> Sighting {
-        Sighting {
+    fn sighting(node: usize, fence: u64, left: u64) -> SeenLock {
+        SeenLock {
             node,
             fence,
             label: "worker".into(),
@@ -282,21 +282,21 @@ mod tests {
     }
 
     fn board() -> Board {
-        let locks: BTreeMap<Vec<u8>, Vec<Sighting>> = [
+        let locks: BTreeMap<Vec<u8>, Vec<SeenLock>> = [
             (b"a".to_vec(), vec![sighting(0, 1, 30)]),
             (b"b".to_vec(), vec![sighting(0, 2, 10), sighting(1, 2, 10)]),
-            (b"c\x1b".to_vec(), vec![Sighting { waiters: 3, ..sighting(0, 3, 20) }]),
+            (b"c\x1b".to_vec(), vec![SeenLock { waiters: 3, ..sighting(0, 3, 20) }]),
         ]
         .into();
         let (nodes, cut, refusals) = (Vec::new(), vec!["one:1".into()], Vec::new());
-        Board::new(Look { nodes, locks, cut, refusals, taken: Instant::now() }, None)
+        Board::new(Snapshot { nodes, locks, cut, refusals, taken: Instant::now() }, None)
     }
 
     #[test]
     fn rows_come_in_the_order_that_was_asked_for() {
         let board = board();
         let order = |sort, is_reversed| {
-            let view = View { is_reversed, ..View::new(sort, String::new()) };
+            let view = BoardView { is_reversed, ..BoardView::new(sort, String::new()) };
             board.rows(&view).iter().map(|row| row.key.clone()).collect::<Vec<_>>().join(" ")
         };
         assert_eq!(order(Sort::Name, false), "a b c\\x1b");
@@ -310,8 +310,8 @@ mod tests {
     #[test]
     fn what_is_not_asked_for_is_not_shown_and_what_is_left_out_is_said() {
         let board = board();
-        assert_eq!(board.rows(&View::new(Sort::Name, "a".into())).len(), 1);
-        assert_eq!(board.rows(&View::new(Sort::Name, "work".into())).len(), 3, "labels count as well");
+        assert_eq!(board.rows(&BoardView::new(Sort::Name, "a".into())).len(), 1);
+        assert_eq!(board.rows(&BoardView::new(Sort::Name, "work".into())).len(), 3, "labels count as well");
         assert!(board.omission().expect("it was cut").contains("one:1"));
     }
 

@@ -1,6 +1,6 @@
 //! What keys do.
 
-use super::board::View;
+use super::board::BoardView;
 use crate::args::Sort;
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
@@ -9,24 +9,24 @@ const PAGE: usize = 20;
 
 /// What becomes of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum KeyPress {
     Go,
     Quit,
 }
 
-pub(super) fn press(key: KeyEvent, view: &mut View) -> Outcome {
+pub(super) fn press(key: KeyEvent, view: &mut BoardView) -> KeyPress {
     if key.kind == KeyEventKind::Release {
-        return Outcome::Go;
+        return KeyPress::Go;
     }
     if key.modifiers.contains(KeyModifiers::CONTROL) {
-        return if key.code == KeyCode::Char('c') { Outcome::Quit } else { Outcome::Go };
+        return if key.code == KeyCode::Char('c') { KeyPress::Quit } else { KeyPress::Go };
     }
     if view.is_typing {
         type_filter(key.code, view);
-        return Outcome::Go;
+        return KeyPress::Go;
     }
     match key.code {
-        KeyCode::Char('q') => return Outcome::Quit,
+        KeyCode::Char('q') => return KeyPress::Quit,
         KeyCode::Char('n') => view.sort = Sort::Name,
         KeyCode::Char('l') => view.sort = Sort::Left,
         KeyCode::Char('a') => view.sort = Sort::Age,
@@ -43,10 +43,10 @@ pub(super) fn press(key: KeyEvent, view: &mut View) -> Outcome {
         KeyCode::Home => view.first = 0,
         _ => {}
     }
-    Outcome::Go
+    KeyPress::Go
 }
 
-fn type_filter(code: KeyCode, view: &mut View) {
+fn type_filter(code: KeyCode, view: &mut BoardView) {
     match code {
         KeyCode::Enter => view.is_typing = false,
         KeyCode::Esc => {
@@ -66,24 +66,24 @@ fn type_filter(code: KeyCode, view: &mut View) {
 mod tests {
     use super::*;
 
-    fn type_in(keys: &str, view: &mut View) -> Outcome {
+    fn type_in(keys: &str, view: &mut BoardView) -> KeyPress {
         let press = |letter| {
             let code = if letter == '\n' { KeyCode::Enter } else { KeyCode::Char(letter) };
             super::press(KeyEvent::new(code, KeyModifiers::NONE), view)
         };
-        keys.chars().map(press).last().unwrap_or(Outcome::Go)
+        keys.chars().map(press).last().unwrap_or(KeyPress::Go)
     }
 
     #[test]
     fn letters_sort_and_quit_unless_they_are_typed() {
-        let mut view = View::new(Sort::Left, String::new());
-        assert_eq!(type_in("w", &mut view), Outcome::Go);
+        let mut view = BoardView::new(Sort::Left, String::new());
+        assert_eq!(type_in("w", &mut view), KeyPress::Go);
         assert_eq!(view.sort, Sort::Waiters);
-        assert_eq!(type_in("/queue", &mut view), Outcome::Go);
+        assert_eq!(type_in("/queue", &mut view), KeyPress::Go);
         assert_eq!((view.filter.as_str(), view.is_typing), ("queue", true));
-        assert_eq!(type_in("\nq", &mut view), Outcome::Quit);
+        assert_eq!(type_in("\nq", &mut view), KeyPress::Quit);
         assert_eq!(view.filter, "queue");
         let interrupt = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
-        assert_eq!(press(interrupt, &mut view), Outcome::Quit);
+        assert_eq!(press(interrupt, &mut view), KeyPress::Quit);
     }
 }

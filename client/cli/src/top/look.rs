@@ -3,8 +3,8 @@
 //! A node may have millions of keys and a hundred thousand locks. A look takes at most so many steps of `SCAN` on each
 //! node, and asks about at most so many locks; what is left out is said.
 
-use crate::exit::Failure;
-use crate::survey::{NodeReport, Survey, quorum_of};
+use crate::exit::ExitError;
+use crate::group_report::{GroupReport, NodeReport, quorum_of};
 use redlock_client::{FailureKind, LockManager, Query, Response};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -19,10 +19,10 @@ const AT_ONCE: usize = 32;
 
 /// What was seen.
 #[derive(Clone, Debug)]
-pub(super) struct Look {
+pub(super) struct Snapshot {
     pub(super) nodes: Vec<NodeReport>,
     /// By key: what each node that holds it says.
-    pub(super) locks: BTreeMap<Vec<u8>, Vec<Sighting>>,
+    pub(super) locks: BTreeMap<Vec<u8>, Vec<SeenLock>>,
     /// Nodes of which not all locks were seen.
     pub(super) cut: Vec<String>,
     /// Nodes that did not let us look, and what they said.
@@ -32,7 +32,7 @@ pub(super) struct Look {
 
 /// One lock on one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Sighting {
+pub(super) struct SeenLock {
     pub(super) node: usize,
     pub(super) fence: u64,
     pub(super) label: String,
@@ -41,19 +41,19 @@ pub(super) struct Sighting {
     pub(super) waiters: u64,
 }
 
-impl Look {
+impl Snapshot {
     /// Whether enough nodes answered for what is seen to be the truth.
     pub(super) fn has_majority(&self) -> bool {
         let answers = self.nodes.iter().filter(|node| node.state.is_ok()).count();
         quorum_of(self.nodes.len()).is_reached_by(answers)
     }
 
-    pub(super) async fn take(locks: &LockManager, prefix: &str, limit: usize) -> Result<Self, Failure> {
-        let survey = Survey::take(locks).await?;
+    pub(super) async fn take(locks: &LockManager, prefix: &str, limit: usize) -> Result<Self, ExitError> {
+        let group = GroupReport::take(locks).await?;
         let taken = Instant::now();
         let pattern = pattern(prefix);
         let mut scans = JoinSet::new();
-        for (node, report) in survey.nodes.iter().enumerate() {
+        for (node, report) in group.nodes.iter().enumerate() {
             if report.state.is_ok() {
                 let (locks, pattern) = (locks.clone(), pattern.clone());
                 scans.spawn(async move { (node, scan(&locks, node, &pattern, limit).await) });
@@ -63,7 +63,7 @@ impl Look {
         let mut refusals = BTreeMap::new();
         let mut keys = BTreeSet::new();
         while let Some(Ok((node, scanned))) = scans.join_next().await {
-            let Scan { found, is_all, refusal } = scanned?;
+            let LockScan { found, is_all, refusal } = scanned?;
             keys.extend(found);
             if !is_all {
                 cut.insert(node);
@@ -75,17 +75,17 @@ impl Look {
         if wanted.len() > limit {
             wanted.truncate(limit);
             cut.extend(
-                survey.nodes.iter().enumerate().filter(|(_, node)| node.state.is_ok()).map(|(node, _)| node),
+                group.nodes.iter().enumerate().filter(|(_, node)| node.state.is_ok()).map(|(node, _)| node),
             );
         }
         let mut inspections = JoinSet::new();
-        for (node, report) in survey.nodes.iter().enumerate() {
+        for (node, report) in group.nodes.iter().enumerate() {
             if report.state.is_ok() {
                 let (locks, wanted) = (locks.clone(), wanted.clone());
                 inspections.spawn(async move { (node, inspect(&locks, node, &wanted).await) });
             }
         }
-        let mut seen: BTreeMap<Vec<u8>, Vec<Sighting>> = BTreeMap::new();
+        let mut seen: BTreeMap<Vec<u8>, Vec<SeenLock>> = BTreeMap::new();
         while let Some(Ok((node, inspected))) = inspections.join_next().await {
             let (sightings, refusal) = inspected?;
             for (key, sighting) in sightings {
@@ -93,10 +93,10 @@ impl Look {
             }
             refusals.extend(refusal.map(|words| (node, words)));
         }
-        let name = |node: usize| survey.nodes.get(node).map(|node| node.node.to_string());
+        let name = |node: usize| group.nodes.get(node).map(|node| node.node.to_string());
         let cut = cut.into_iter().filter_map(name).collect();
         let refusals = refusals.into_iter().filter_map(|(node, words)| Some((name(node)?, words))).collect();
-        Ok(Self { nodes: survey.nodes, locks: seen, cut, refusals, taken })
+        Ok(Self { nodes: group.nodes, locks: seen, cut, refusals, taken })
     }
 }
 
@@ -115,7 +115,7 @@ fn pattern(prefix: &str) -> Vec<u8> {
 
 /// The locks on one node.
 #[derive(Default)]
-struct Scan {
+struct LockScan {
     found: BTreeSet<Vec<u8>>,
     /// Whether these are all.
     is_all: bool,
@@ -123,8 +123,8 @@ struct Scan {
     refusal: Option<String>,
 }
 
-async fn scan(locks: &LockManager, node: usize, pattern: &[u8], limit: usize) -> Result<Scan, Failure> {
-    let mut scan = Scan::default();
+async fn scan(locks: &LockManager, node: usize, pattern: &[u8], limit: usize) -> Result<LockScan, ExitError> {
+    let mut scan = LockScan::default();
     let mut cursor = 0;
     for _ in 0..STEPS {
         let reply = locks.ask_node(node, &Query::scan_locks(cursor, pattern, STEP)).await?;
@@ -158,7 +158,7 @@ async fn inspect(
     locks: &LockManager,
     node: usize,
     keys: &[Vec<u8>],
-) -> Result<(Vec<(Vec<u8>, Sighting)>, Option<String>), Failure> {
+) -> Result<(Vec<(Vec<u8>, SeenLock)>, Option<String>), ExitError> {
     let mut sightings = Vec::new();
     let mut refused = None;
     for some in keys.chunks(AT_ONCE) {
@@ -180,11 +180,11 @@ async fn inspect(
     Ok((sightings, refused))
 }
 
-fn sighting(node: usize, response: &Response) -> Option<Sighting> {
+fn sighting(node: usize, response: &Response) -> Option<SeenLock> {
     let number = |name: &str| u64::try_from(response.field(name)?.integer()?).ok();
     let label =
         response.field("label").and_then(|label| label.bytes().map(<[u8]>::to_vec)).unwrap_or_default();
-    Some(Sighting {
+    Some(SeenLock {
         node,
         fence: number("fence")?,
         label: String::from_utf8_lossy(&label).into_owned(),

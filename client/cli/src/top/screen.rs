@@ -1,9 +1,9 @@
 //! Draws the board on a terminal, and leaves the terminal as it was.
 
-use super::board::{Board, View};
+use super::board::{Board, BoardView};
 use crate::args::Sort;
 use crate::duration::show;
-use crate::exit::Failure;
+use crate::exit::ExitError;
 use crate::output::Tone;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -18,17 +18,17 @@ pub(super) struct Screen {
 }
 
 impl Screen {
-    pub(super) fn open(is_colored: bool) -> Result<Self, Failure> {
+    pub(super) fn open(is_colored: bool) -> Result<Self, ExitError> {
         let terminal = ratatui::try_init();
         let terminal =
-            terminal.map_err(|error| Failure::internal(format!("the terminal cannot be used: {error}")))?;
+            terminal.map_err(|error| ExitError::internal(format!("the terminal cannot be used: {error}")))?;
         Ok(Self { terminal, is_colored })
     }
 
-    pub(super) fn draw(&mut self, board: &Board, view: &mut View) -> Result<(), Failure> {
+    pub(super) fn draw(&mut self, board: &Board, view: &mut BoardView) -> Result<(), ExitError> {
         let is_colored = self.is_colored;
         let drawn = self.terminal.draw(|frame| paint(frame, board, view, is_colored));
-        drawn.map_err(|error| Failure::internal(format!("the terminal cannot be written to: {error}")))?;
+        drawn.map_err(|error| ExitError::internal(format!("the terminal cannot be written to: {error}")))?;
         Ok(())
     }
 }
@@ -39,7 +39,7 @@ impl Drop for Screen {
     }
 }
 
-fn paint(frame: &mut Frame<'_>, board: &Board, view: &mut View, is_colored: bool) {
+fn paint(frame: &mut Frame<'_>, board: &Board, view: &mut BoardView, is_colored: bool) {
     let nodes = u16::try_from(board.size()).unwrap_or(u16::MAX).min(frame.area().height / 3);
     let areas = Layout::vertical([
         Constraint::Length(nodes + 1),
@@ -68,7 +68,7 @@ fn paint_locks(
     frame: &mut Frame<'_>,
     area: Rect,
     board: &Board,
-    view: &mut View,
+    view: &mut BoardView,
     tint: &dyn Fn(Tone) -> Style,
 ) {
     let rows = board.rows(view);
@@ -102,7 +102,7 @@ fn paint_locks(
     frame.render_widget(Table::new(shown, widths).header(heading), area);
 }
 
-fn footer(view: &View) -> String {
+fn footer(view: &BoardView) -> String {
     if view.is_typing {
         return format!("filter: {}_   Enter keeps it, Esc clears it", view.filter);
     }

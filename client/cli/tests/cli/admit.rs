@@ -1,6 +1,6 @@
 //! Letting a node vote: a replacement, a promoted replica; and what is refused.
 
-use crate::program::{Desk, NO_QUORUM, USAGE, names};
+use crate::program::{Launcher, NO_QUORUM, USAGE, names};
 use crate::tmux::Tmux;
 use redlock_tests::{Answer, Fleet, SOON, Server, eventually, granted, older_module};
 
@@ -12,7 +12,7 @@ fn nodes(size: usize) -> Fleet {
 }
 
 /// A server in the place of a lost node, which does not vote by itself.
-fn newcomer() -> redlock_tests::Builder {
+fn newcomer() -> redlock_tests::ServerBuilder {
     Server::builder().tcp().module_args(["max-ttl", MAX_TTL, "new-node", "non-voting"])
 }
 
@@ -39,13 +39,13 @@ fn a_node_that_replaces_another_waits_and_counts_on_above_all_others() {
     assert_eq!(highest, 70_000_000);
     fleet[2].kill();
     let replacement = newcomer().start();
-    let desk = Desk::at(&[fleet[0].url(), fleet[1].url(), replacement.url()]);
+    let redlock = Launcher::at(&[fleet[0].url(), fleet[1].url(), replacement.url()]);
     assert_eq!(acquire(&replacement, "job").error_word(), Some("REDLOCKNOVOTE"));
-    let status = desk.run(&["--json", "status"]).succeeds().json();
+    let status = redlock.run(&["--json", "status"]).succeeds().json();
     assert_eq!(status["nodes"][2]["non_voting_reason"], "new-node");
 
     let node = name(&replacement);
-    let said = desk.run(&["--json", "admit", &node, "--yes"]).succeeds().json();
+    let said = redlock.run(&["--json", "admit", &node, "--yes"]).succeeds().json();
     let fields = [
         "alone",
         "answers",
@@ -71,13 +71,13 @@ fn a_node_that_replaces_another_waits_and_counts_on_above_all_others() {
     assert!(said["floor"].as_i64() >= Some(highest), "{said}");
 
     // It votes above everything that the others have given out.
-    assert_eq!(desk.run(&["--json", "status"]).succeeds().json()["nodes"][2]["voting"], true);
+    assert_eq!(redlock.run(&["--json", "status"]).succeeds().json()["nodes"][2]["voting"], true);
     for key in ["job", "another"] {
         assert!(granted(&acquire(&replacement, key)) > said["floor"].as_i64().expect("a floor"));
     }
     assert_eq!(field(&replacement, "origin"), Answer::text("admitted"));
     eventually("the lease has ended", SOON, || {
-        let said = desk.run(&["acquire", "--ttl", "400ms", "later"]);
+        let said = redlock.run(&["acquire", "--ttl", "400ms", "later"]);
         (said.code() == Some(0)).then_some(())
     });
 }
@@ -88,16 +88,16 @@ fn what_is_done_and_assumed_is_said() {
     fleet[0].kill();
     let replacement = newcomer().start();
     let node = name(&replacement);
-    let desk = Desk::at(&[replacement.url(), fleet[1].url(), fleet[2].url()]);
+    let redlock = Launcher::at(&[replacement.url(), fleet[1].url(), fleet[2].url()]);
     // Without a terminal it shows what it would do, and does nothing.
-    let said = desk.run(&["admit", &node]).exits(USAGE);
+    let said = redlock.run(&["admit", &node]).exits(USAGE);
     assert!(said.stderr.contains("admit needs --yes"), "{said:?}");
     assert!(said.stdout.contains("the server that this node replaces is stopped"), "{said:?}");
-    let said = desk.run(&["--json", "admit", &node]).exits(USAGE);
+    let said = redlock.run(&["--json", "admit", &node]).exits(USAGE);
     assert!(said.stdout.is_empty() && said.json_error()["reason"] == "usage", "{said:?}");
     assert_eq!(acquire(&replacement, "job").error_word(), Some("REDLOCKNOVOTE"));
 
-    let said = desk.run(&["admit", "--yes", &replacement.url()]).succeeds();
+    let said = redlock.run(&["admit", "--yes", &replacement.url()]).succeeds();
     let lines: Vec<&str> = said.stdout.lines().collect();
     assert_eq!(lines.len(), 5, "{said:?}");
     assert!(lines[0].starts_with(&format!("{node}, node id ")), "{said:?}");
@@ -116,22 +116,22 @@ fn what_is_done_and_assumed_is_said() {
 #[test]
 fn answers_in_quarantine_count_and_answers_without_a_vote_do_not() {
     let mut fleet = Fleet::start(3);
-    let desk = Desk::of(&fleet);
-    desk.run(&["acquire", "--ttl", "10m", "job"]).succeeds();
+    let redlock = Launcher::of(&fleet);
+    redlock.run(&["acquire", "--ttl", "10m", "job"]).succeeds();
     fleet[2].kill();
     fleet.crash(&[0, 1]);
     assert!(number(&fleet[0], "quarantine-ms") > 0);
     let (one, other) = (newcomer().start(), newcomer().start());
-    let two_lost = Desk::at(&[fleet[0].url(), other.url(), one.url()]);
+    let two_lost = Launcher::at(&[fleet[0].url(), other.url(), one.url()]);
     let said = two_lost.run(&["admit", "--yes", &name(&one)]).exits(NO_QUORUM);
     assert!(said.stderr.contains("1 of the other 2 nodes vote and answer, 2 are needed"), "{said:?}");
     assert!(
         said.stderr.contains(&format!("{}: does not vote: it was started with", name(&other))),
         "{said:?}"
     );
-    let desk = Desk::at(&[fleet[0].url(), fleet[1].url(), one.url()]);
+    let redlock = Launcher::at(&[fleet[0].url(), fleet[1].url(), one.url()]);
     // It would wait for an hour, the largest limit of the group.
-    let said = desk.run(&["admit", &name(&one)]).exits(USAGE);
+    let said = redlock.run(&["admit", &name(&one)]).exits(USAGE);
     assert!(said.stdout.contains("wait 1h"), "{said:?}");
 }
 
@@ -139,25 +139,25 @@ fn answers_in_quarantine_count_and_answers_without_a_vote_do_not() {
 fn a_node_is_named_by_its_address_or_by_its_id() {
     let fleet = nodes(2);
     let replacement = newcomer().start();
-    let desk = Desk::at(&[fleet[0].url(), fleet[1].url(), replacement.url()]);
+    let redlock = Launcher::at(&[fleet[0].url(), fleet[1].url(), replacement.url()]);
     let id = field(&replacement, "node-id").string();
     for unknown in ["127.0.0.1:1", &id[..7], "0123456789abcdef"] {
-        let said = desk.run(&["admit", "--yes", unknown]).exits(USAGE);
+        let said = redlock.run(&["admit", "--yes", unknown]).exits(USAGE);
         assert!(said.stderr.contains("is not a configured node; configured are"), "{said:?}");
     }
-    let said = desk.run(&["--json", "admit", "--yes", &id[..8].to_uppercase()]).succeeds().json();
+    let said = redlock.run(&["--json", "admit", "--yes", &id[..8].to_uppercase()]).succeeds().json();
     assert_eq!(said["node"], name(&replacement));
 }
 
 #[test]
 fn a_node_that_votes_is_admitted_only_by_force() {
     let fleet = nodes(3);
-    let desk = Desk::of(&fleet);
-    let said = desk.run(&["admit", "--yes", &name(&fleet[1])]).exits(USAGE);
+    let redlock = Launcher::of(&fleet);
+    let said = redlock.run(&["admit", "--yes", &name(&fleet[1])]).exits(USAGE);
     assert!(said.stderr.contains("it votes already (origin new, incarnation 1); --force"), "{said:?}");
-    let error = desk.run(&["--json", "admit", "--yes", &name(&fleet[1])]).exits(USAGE).json_error();
+    let error = redlock.run(&["--json", "admit", "--yes", &name(&fleet[1])]).exits(USAGE).json_error();
     assert_eq!(error["reason"], "not_admitted");
-    let said = desk.run(&["--json", "admit", "--yes", "--force", &name(&fleet[1])]).succeeds().json();
+    let said = redlock.run(&["--json", "admit", "--yes", "--force", &name(&fleet[1])]).succeeds().json();
     assert_eq!(said["was_voting"], true);
     assert_eq!(field(&fleet[1], "origin"), Answer::text("admitted"));
 }
@@ -168,24 +168,24 @@ fn a_replica_is_promoted_first() {
     let replica = Server::builder().module_args(["max-ttl", MAX_TTL]).replica_of(&fleet[2]).start();
     replica.wait_for_replication(&fleet[2]);
     fleet[2].kill();
-    let desk = Desk::at(&[fleet[0].url(), fleet[1].url(), replica.url()]);
-    let said = desk.run(&["admit", "--yes", &name(&replica)]).exits(USAGE);
+    let redlock = Launcher::at(&[fleet[0].url(), fleet[1].url(), replica.url()]);
+    let said = redlock.run(&["admit", "--yes", &name(&replica)]).exits(USAGE);
     assert!(said.stderr.contains("it is a replica") && said.stderr.contains("REPLICAOF NO ONE"), "{said:?}");
     assert_eq!(replica.connect().call_strs("REPLICAOF NO ONE"), Answer::ok());
     assert_eq!(acquire(&replica, "job").error_word(), Some("REDLOCKNOVOTE"));
-    desk.run(&["admit", "--yes", &name(&replica)]).succeeds();
+    redlock.run(&["admit", "--yes", &name(&replica)]).succeeds();
     eventually("the wait is over", SOON, || matches!(acquire(&replica, "job"), Answer::Int(_)).then_some(()));
 }
 
 #[test]
 fn with_several_state_files_nothing_is_admitted() {
     let mut fleet = nodes(3);
-    let desk = Desk::of(&fleet);
+    let redlock = Launcher::of(&fleet);
     fleet[2].shutdown();
     let dir = fleet[2].data_dir().to_path_buf();
     std::fs::copy(dir.join("redlock.state"), dir.join("redlock-old.state")).expect("a second state file");
     fleet[2].restart();
-    let said = desk.run(&["admit", "--yes", &name(&fleet[2])]).exits(USAGE);
+    let said = redlock.run(&["admit", "--yes", &name(&fleet[2])]).exits(USAGE);
     assert!(
         said.stderr.contains("there is more than one state file; keep the state file of this node"),
         "{said:?}"
@@ -195,22 +195,22 @@ fn with_several_state_files_nothing_is_admitted() {
 #[test]
 fn nodes_that_do_not_answer() {
     let mut fleet = nodes(3);
-    let desk = Desk::of(&fleet);
+    let redlock = Launcher::of(&fleet);
     fleet[2].kill();
-    let said = desk.run(&["admit", "--yes", &name(&fleet[2])]).exits(NO_QUORUM);
+    let said = redlock.run(&["admit", "--yes", &name(&fleet[2])]).exits(NO_QUORUM);
     assert!(
         said.stderr.contains("it does not answer as a node") && said.stderr.contains("refused"),
         "{said:?}"
     );
     let replacement = newcomer().start();
-    let desk = Desk::at(&[fleet[0].url(), fleet[2].url(), replacement.url()]);
-    let said = desk.run(&["admit", "--yes", &name(&replacement)]).exits(NO_QUORUM);
+    let redlock = Launcher::at(&[fleet[0].url(), fleet[2].url(), replacement.url()]);
+    let said = redlock.run(&["admit", "--yes", &name(&replacement)]).exits(NO_QUORUM);
     assert!(said.stderr.contains("1 of the other 2 nodes vote and answer, 2 are needed"), "{said:?}");
     assert!(said.stderr.contains(&format!("{}: ", name(&fleet[2]))), "{said:?}");
     assert!(said.stderr.contains("Start the other nodes, or"), "{said:?}");
     let plain = Server::builder().without_module().tcp().start();
-    let desk = Desk::at(&[fleet[0].url(), fleet[1].url(), plain.url()]);
-    let said = desk.run(&["admit", "--yes", &name(&plain)]).exits(NO_QUORUM);
+    let redlock = Launcher::at(&[fleet[0].url(), fleet[1].url(), plain.url()]);
+    let said = redlock.run(&["admit", "--yes", &name(&plain)]).exits(NO_QUORUM);
     assert!(said.stderr.contains("has not loaded the redlock module"), "{said:?}");
 }
 
@@ -219,7 +219,7 @@ fn an_older_module_cannot_be_admitted() {
     let Some(older) = older_module() else { return };
     let fleet =
         Fleet::start_with(3, |node, builder| if node == 1 { builder.module_file(&older) } else { builder });
-    let said = Desk::of(&fleet).run(&["admit", "--yes", &name(&fleet[1])]).exits(USAGE);
+    let said = Launcher::of(&fleet).run(&["admit", "--yes", &name(&fleet[1])]).exits(USAGE);
     assert!(said.stderr.contains("does not report whether it votes; upgrade the module"), "{said:?}");
 }
 
@@ -227,9 +227,9 @@ fn an_older_module_cannot_be_admitted() {
 #[test]
 fn a_single_node_is_admitted_on_the_word_of_the_operator() {
     let (node, _clock) = redlock_tests::start_frozen(newcomer());
-    let desk = Desk::at(&[node.url()]);
+    let redlock = Launcher::at(&[node.url()]);
     let named = name(&node);
-    let said = desk.run(&["admit", "--yes", &named]).exits(NO_QUORUM);
+    let said = redlock.run(&["admit", "--yes", &named]).exits(NO_QUORUM);
     assert!(said.stderr.contains("0 of the other 0 nodes vote and answer, 1 are needed"), "{said:?}");
     assert!(said.stderr.contains("--alone --floor NUMBER --wait TIME"), "{said:?}");
     for incomplete in [
@@ -239,10 +239,10 @@ fn a_single_node_is_admitted_on_the_word_of_the_operator() {
         &["--floor", "9", "--wait", "1s"],
         &["--alone", "--floor", "9", "--wait", "30"],
     ] {
-        desk.run(&[&["admit", "--yes", &named], incomplete].concat()).exits(USAGE);
+        redlock.run(&[&["admit", "--yes", &named], incomplete].concat()).exits(USAGE);
     }
     let said =
-        desk.run(&["admit", "--yes", "--alone", "--floor", "9000000", "--wait", "2s", &named]).succeeds();
+        redlock.run(&["admit", "--yes", "--alone", "--floor", "9000000", "--wait", "2s", &named]).succeeds();
     assert!(
         said.stdout.contains("You vouch that this group has given out no fence above 9000000"),
         "{said:?}"
@@ -252,13 +252,13 @@ fn a_single_node_is_admitted_on_the_word_of_the_operator() {
 
     // Where the others can be asked, nobody has to vouch; and what the node refuses is passed on.
     let fleet = nodes(2);
-    let three = Desk::at(&[fleet[0].url(), fleet[1].url(), node.url()]);
+    let three = Launcher::at(&[fleet[0].url(), fleet[1].url(), node.url()]);
     let alone = ["admit", "--yes", "--force", "--alone", "--floor", "9", "--wait", "1s", &named];
     let said = three.run(&alone).exits(USAGE);
     assert!(said.stderr.contains("2 of them vote and answer: leave --alone"), "{said:?}");
     let too_high =
         ["admit", "--yes", "--force", "--alone", "--floor", "6917529027641081856", "--wait", "1s", &named];
-    let said = desk.run(&too_high).exits(NO_QUORUM);
+    let said = redlock.run(&too_high).exits(NO_QUORUM);
     assert!(said.stderr.contains("is not admitted: ") && said.stderr.contains("floor must be"), "{said:?}");
 }
 
@@ -266,10 +266,10 @@ fn a_single_node_is_admitted_on_the_word_of_the_operator() {
 fn a_user_without_the_right_is_refused() {
     let rules = "on >hush ~* &* -@all +hello +info +redlock.node";
     let node = newcomer().user("watcher", rules).start();
-    let desk = Desk::at(&[node.url().replace("redis://", "redis://watcher:hush@")]);
+    let redlock = Launcher::at(&[node.url().replace("redis://", "redis://watcher:hush@")]);
     let named = name(&node);
     let said =
-        desk.run(&["admit", "--yes", "--alone", "--floor", "1", "--wait", "1s", &named]).exits(NO_QUORUM);
+        redlock.run(&["admit", "--yes", "--alone", "--floor", "1", "--wait", "1s", &named]).exits(NO_QUORUM);
     assert!(said.stderr.contains("NOPERM"), "{said:?}");
     assert_eq!(acquire(&node, "job").error_word(), Some("REDLOCKNOVOTE"));
 }
@@ -278,8 +278,8 @@ fn a_user_without_the_right_is_refused() {
 fn on_a_terminal_the_operator_is_asked() {
     let fleet = nodes(2);
     let replacement = newcomer().start();
-    let desk = Desk::at(&[fleet[0].url(), fleet[1].url(), replacement.url()]);
-    let Some(tmux) = Tmux::start(desk) else { return };
+    let redlock = Launcher::at(&[fleet[0].url(), fleet[1].url(), replacement.url()]);
+    let Some(tmux) = Tmux::start(redlock) else { return };
     let line = format!("redlock admit {}; echo code=$?", name(&replacement));
     tmux.line(&line);
     tmux.until("Type yes to admit");

@@ -1,18 +1,18 @@
 //! bench.
 
 use crate::processes::SIGINT;
-use crate::program::{Desk, NO_QUORUM, QUARANTINED, USAGE, names};
+use crate::program::{Launcher, NO_QUORUM, QUARANTINED, USAGE, names};
 use crate::tmux::Tmux;
 use redlock_tests::{Fleet, SOON, eventually};
 
 #[test]
 fn figures_are_told_and_nothing_is_left() {
     let fleet = Fleet::start(3);
-    let desk = Desk::of(&fleet);
+    let redlock = Launcher::of(&fleet);
     for contended in [&[][..], &["--contended"]] {
         let arguments =
             [&["--json", "--prefix", "mine:", "bench", "--duration", "100ms", "--tasks", "4"], contended];
-        let result = desk.run(&arguments.concat()).succeeds().json();
+        let result = redlock.run(&arguments.concat()).succeeds().json();
         let fields = [
             "acquire",
             "contended",
@@ -51,9 +51,9 @@ fn figures_are_told_and_nothing_is_left() {
 #[test]
 fn people_get_a_table() {
     let mut fleet = Fleet::start(3);
-    let desk = Desk::of(&fleet);
+    let redlock = Launcher::of(&fleet);
     fleet[1].kill();
-    let said = desk.run(&["bench", "--duration", "50ms"]).succeeds();
+    let said = redlock.run(&["bench", "--duration", "50ms"]).succeeds();
     assert_eq!(said.stdout.matches("answered").count(), 2, "{said:?}");
     assert!(said.stdout.contains(" 1 caller, each a lock of its own"), "{said:?}");
     for word in ["p50", "p99.9", "acquire", "release", "per second"] {
@@ -64,16 +64,16 @@ fn people_get_a_table() {
     assert!(bars.count() >= 2, "how long it took is drawn: {said:?}");
     assert!(said.stderr.is_empty(), "no bar without a terminal: {said:?}");
     fleet[2].kill();
-    desk.run(&["bench", "--duration", "50ms"]).exits(NO_QUORUM);
-    desk.run(&["bench", "--tasks", "0"]).exits(USAGE);
-    desk.run(&["bench", "--tasks", "5000"]).exits(USAGE);
+    redlock.run(&["bench", "--duration", "50ms"]).exits(NO_QUORUM);
+    redlock.run(&["bench", "--tasks", "0"]).exits(USAGE);
+    redlock.run(&["bench", "--tasks", "5000"]).exits(USAGE);
 }
 
 #[test]
 fn it_can_be_ended_early() {
     let fleet = Fleet::start(1);
-    let desk = Desk::of(&fleet);
-    let running = desk.start(&["--json", "bench", "--duration", "1h"]);
+    let redlock = Launcher::of(&fleet);
+    let running = redlock.start(&["--json", "bench", "--duration", "1h"]);
     eventually("it is under way", SOON, || (fleet.calls("redlock.release")[0] > 10).then_some(()));
     running.signal(SIGINT);
     assert!(running.finish().succeeds().json()["cycles"].as_u64() > Some(0));
@@ -82,12 +82,12 @@ fn it_can_be_ended_early() {
 #[test]
 fn without_a_lock_it_is_no_success() {
     let mut fleet = Fleet::start(3);
-    let desk = Desk::of(&fleet);
+    let redlock = Launcher::of(&fleet);
     // Not a single lock can be had: the time to live that it asks for is too long for these nodes.
     for node in fleet.iter() {
         node.connect().call(&["CONFIG", "SET", "redlock.max-ttl", "1000"]);
     }
-    let said = desk.run(&["--json", "bench", "--duration", "50ms"]).exits(NO_QUORUM);
+    let said = redlock.run(&["--json", "bench", "--duration", "50ms"]).exits(NO_QUORUM);
     let result = said.json();
     assert_eq!(result["cycles"], 0);
     assert!(result["failures"].as_object().is_some_and(|failures| !failures.is_empty()), "{result}");
@@ -95,16 +95,16 @@ fn without_a_lock_it_is_no_success() {
         node.connect().call(&["CONFIG", "SET", "redlock.max-ttl", "600000"]);
     }
     // Two nodes that wait after a crash are quarantine, and not want of nodes.
-    desk.run(&["acquire", "--ttl", "10m", "job"]).succeeds();
+    redlock.run(&["acquire", "--ttl", "10m", "job"]).succeeds();
     fleet.crash(&[0, 1]);
-    let said = desk.run(&["--json", "bench", "--duration", "50ms"]).exits(QUARANTINED);
+    let said = redlock.run(&["--json", "bench", "--duration", "50ms"]).exits(QUARANTINED);
     assert_eq!(said.json_error()["reason"], "quarantined");
 }
 
 #[test]
 fn people_at_a_terminal_see_a_bar_and_then_the_figures() {
     let fleet = Fleet::start(3);
-    let Some(tmux) = Tmux::start(Desk::of(&fleet)) else { return };
+    let Some(tmux) = Tmux::start(Launcher::of(&fleet)) else { return };
     tmux.line("redlock bench --duration 1h; echo code=$?");
     // The bar says how many there were so far.
     assert!(tmux.until("cycles").contains("░"));
@@ -124,7 +124,7 @@ fn people_at_a_terminal_see_a_bar_and_then_the_figures() {
 #[test]
 fn whoever_ends_it_at_a_terminal_gets_the_line_back_also_without_the_figures() {
     let fleet = Fleet::start(3);
-    let Some(tmux) = Tmux::start(Desk::of(&fleet)) else { return };
+    let Some(tmux) = Tmux::start(Launcher::of(&fleet)) else { return };
     // Figures that go elsewhere write over nothing.
     tmux.line("redlock bench --duration 1h --tasks 8 >figures; echo code=$?");
     tmux.until("cycles");

@@ -1,12 +1,12 @@
 //! Planted ills, each of which must be found.
 
-use crate::program::{Desk, ILL, NO_QUORUM, Said, WARNING, names};
-use redlock_tests::{Answer, Clock, Fleet, OLDER_VERSION, Proxy, Server, granted, older_module};
+use crate::program::{ILL, Launcher, NO_QUORUM, ProgramOutput, WARNING, names};
+use redlock_tests::{Answer, FakeClock, Fleet, OLDER_VERSION, Proxy, Server, granted, older_module};
 use serde_json::Value;
 
 /// What was found: severity, check and node, without what all servers of a test have in common.
-fn findings(desk: &Desk) -> Vec<(String, String, String)> {
-    let report = desk.run(&["--json", "doctor"]).json();
+fn findings(redlock: &Launcher) -> Vec<(String, String, String)> {
+    let report = redlock.run(&["--json", "doctor"]).json();
     let text = |value: &Value| value.as_str().unwrap_or("all").to_owned();
     let all = report["findings"].as_array().expect("findings").iter();
     let each =
@@ -16,17 +16,17 @@ fn findings(desk: &Desk) -> Vec<(String, String, String)> {
 }
 
 #[track_caller]
-fn finds(desk: &Desk, severity: &str, check: &str, node: &Server) {
-    let found = findings(desk);
+fn finds(redlock: &Launcher, severity: &str, check: &str, node: &Server) {
+    let found = findings(redlock);
     let name = node.url().replace("redis://", "");
     let wanted = (severity.to_owned(), check.to_owned(), name);
     assert!(found.contains(&wanted), "{wanted:?} is not in {found:?}");
 }
 
-fn three() -> (Fleet, Desk) {
+fn three() -> (Fleet, Launcher) {
     let fleet = Fleet::start(3);
-    let desk = Desk::of(&fleet);
-    (fleet, desk)
+    let redlock = Launcher::of(&fleet);
+    (fleet, redlock)
 }
 
 fn set(node: &Server, name: &str, value: &str) {
@@ -36,13 +36,13 @@ fn set(node: &Server, name: &str, value: &str) {
 
 #[test]
 fn nodes_that_are_well_are_left_in_peace() {
-    let (_fleet, desk) = three();
-    assert_eq!(findings(&desk), []);
+    let (_fleet, redlock) = three();
+    assert_eq!(findings(&redlock), []);
     // All servers of a test are on one machine, and that is worth a word.
-    let said: Said = desk.run(&["doctor"]).exits(WARNING);
+    let said: ProgramOutput = redlock.run(&["doctor"]).exits(WARNING);
     assert!(said.stdout.contains("warning [same-host] all nodes: "), "{said:?}");
     assert!(said.stdout.ends_with("3 nodes: 0 errors, 1 warning, 0 notes.\n"), "{said:?}");
-    let report = desk.run(&["--json", "doctor"]).exits(WARNING).json();
+    let report = redlock.run(&["--json", "doctor"]).exits(WARNING).json();
     assert_eq!(names(&report), ["findings", "nodes", "worst"]);
     assert_eq!(report["worst"], "warning");
     assert_eq!(names(&report["findings"][0]), ["check", "node", "reason", "remedy", "severity"]);
@@ -52,7 +52,7 @@ fn nodes_that_are_well_are_left_in_peace() {
 fn too_few_nodes_and_an_even_number() {
     let (fleet, _) = three();
     let urls = fleet.urls();
-    let check = |urls: &[String]| findings(&Desk::at(urls)).first().map(|(_, check, _)| check.clone());
+    let check = |urls: &[String]| findings(&Launcher::at(urls)).first().map(|(_, check, _)| check.clone());
     assert_eq!(check(&urls[..1]).as_deref(), Some("few-nodes"));
     assert_eq!(check(&urls[..2]).as_deref(), Some("few-nodes"));
     let fourth = Server::builder().tcp().start();
@@ -65,7 +65,7 @@ fn a_server_that_is_named_twice() {
     let (fleet, _) = three();
     let mut urls = fleet.urls();
     urls[2] = urls[0].replace("127.0.0.1", "localhost");
-    let found = findings(&Desk::at(&urls));
+    let found = findings(&Launcher::at(&urls));
     let is_found = found
         .iter()
         .any(|(severity, check, _)| (severity.as_str(), check.as_str()) == ("error", "same-server"));
@@ -79,23 +79,23 @@ fn a_server_without_the_module_and_one_that_is_away() {
     let mut urls = fleet.urls();
     urls[1] = plain.url();
     fleet[2].kill();
-    let desk = Desk::at(&urls);
-    finds(&desk, "error", "no-module", &plain);
-    finds(&desk, "error", "unreachable", &fleet[2]);
-    let said = desk.run(&["doctor"]).exits(ILL);
+    let redlock = Launcher::at(&urls);
+    finds(&redlock, "error", "no-module", &plain);
+    finds(&redlock, "error", "unreachable", &fleet[2]);
+    let said = redlock.run(&["doctor"]).exits(ILL);
     assert!(said.stdout.contains("loadmodule"), "the remedy is told: {said:?}");
     assert!(said.stdout.contains("no-quorum"), "{said:?}");
 }
 
 #[test]
 fn eviction_and_memory() {
-    let (fleet, desk) = three();
+    let (fleet, redlock) = three();
     set(&fleet[0], "maxmemory-policy", "allkeys-lru");
-    finds(&desk, "warning", "eviction", &fleet[0]);
+    finds(&redlock, "warning", "eviction", &fleet[0]);
     set(&fleet[0], "maxmemory", "1gb");
-    finds(&desk, "error", "eviction", &fleet[0]);
+    finds(&redlock, "error", "eviction", &fleet[0]);
     set(&fleet[1], "maxmemory", "1mb");
-    finds(&desk, "warning", "memory", &fleet[1]);
+    finds(&redlock, "warning", "memory", &fleet[1]);
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn a_replica() {
     let replica = Server::builder().replica_of(&fleet[2]).start();
     let mut urls = fleet.urls();
     urls[2] = replica.url();
-    finds(&Desk::at(&urls), "error", "replica", &replica);
+    finds(&Launcher::at(&urls), "error", "replica", &replica);
 }
 
 /// A promoted replica cannot know what it has missed: it does not vote, and every command says so.
@@ -116,35 +116,35 @@ fn a_promoted_replica() {
     fleet[2].kill();
     assert_eq!(replica.connect().call_strs("REPLICAOF NO ONE"), Answer::ok());
     let name = replica.url().replace("redis://", "");
-    let desk = Desk::at(&[fleet[0].url(), fleet[1].url(), replica.url()]);
-    finds(&desk, "error", "non-voting", &replica);
-    let said = desk.run(&["doctor"]).exits(ILL);
+    let redlock = Launcher::at(&[fleet[0].url(), fleet[1].url(), replica.url()]);
+    finds(&redlock, "error", "non-voting", &replica);
+    let said = redlock.run(&["doctor"]).exits(ILL);
     assert!(said.stdout.contains("it is or was a replica"), "{said:?}");
     assert!(said.stdout.contains(&format!("`redlock admit {name}`")), "{said:?}");
 
-    let said = desk.run(&["status"]).succeeds();
+    let said = redlock.run(&["status"]).succeeds();
     let words = format!("{name}: non-voting: it is or was a replica; run `redlock admit {name}`");
     assert!(said.stdout.contains(&words), "{said:?}");
     assert!(said.stdout.contains("2 of 3 nodes grant, 2 are needed."), "{said:?}");
-    let node = &desk.run(&["--json", "status"]).succeeds().json()["nodes"][2];
+    let node = &redlock.run(&["--json", "status"]).succeeds().json()["nodes"][2];
     assert_eq!((&node["can_grant"], &node["voting"]), (&false.into(), &false.into()));
     assert_eq!(node["non_voting_reason"], "replica");
-    let metrics = desk.run(&["status", "--prometheus"]).succeeds().stdout;
+    let metrics = redlock.run(&["status", "--prometheus"]).succeeds().stdout;
     assert!(metrics.contains(&format!("redlock_node_voting{{node=\"{name}\"}} 0\n")), "{metrics}");
-    let board = desk.run(&["top", "--once"]).succeeds().stdout;
+    let board = redlock.run(&["top", "--once"]).succeeds().stdout;
     assert!(board.contains(&format!("{name}  non-voting")), "{board}");
     // Without it there is no majority, and waiting does not help.
     fleet[1].kill();
-    desk.run(&["status"]).exits(NO_QUORUM);
+    redlock.run(&["status"]).exits(NO_QUORUM);
 }
 
 #[test]
 fn fences_that_were_raised_far() {
-    let (fleet, desk) = three();
+    let (fleet, redlock) = three();
     let mut wire = fleet[1].connect();
     let fence = granted(&wire.call_strs("REDLOCK.ACQUIRE job me 60000 FENCE 4611686018427387904"));
     assert_eq!(fence, 1 << 62);
-    finds(&desk, "warning", "high-fences", &fleet[1]);
+    finds(&redlock, "warning", "high-fences", &fleet[1]);
     for number in 0..520 {
         granted(
             &fleet[2]
@@ -152,52 +152,52 @@ fn fences_that_were_raised_far() {
                 .call_strs(&format!("REDLOCK.ACQUIRE key:{number} me 60000 FENCE {}", 1_u64 << 40)),
         );
     }
-    finds(&desk, "warning", "far-stripes", &fleet[2]);
+    finds(&redlock, "warning", "far-stripes", &fleet[2]);
 }
 
 #[test]
 fn quarantine() {
-    let (mut fleet, desk) = three();
-    desk.run(&["acquire", "--ttl", "10m", "job"]).succeeds();
+    let (mut fleet, redlock) = three();
+    redlock.run(&["acquire", "--ttl", "10m", "job"]).succeeds();
     fleet.crash(&[1]);
-    finds(&desk, "warning", "quarantine", &fleet[1]);
+    finds(&redlock, "warning", "quarantine", &fleet[1]);
 }
 
 #[test]
 fn no_grace_after_a_restart() {
-    let (fleet, desk) = three();
+    let (fleet, redlock) = three();
     set(&fleet[1], "redlock.restart-grace", "off");
-    finds(&desk, "error", "restart-grace", &fleet[1]);
+    finds(&redlock, "error", "restart-grace", &fleet[1]);
     set(&fleet[1], "save", "3600 1");
-    finds(&desk, "warning", "restart-grace", &fleet[1]);
+    finds(&redlock, "warning", "restart-grace", &fleet[1]);
 }
 
 /// A crash is as long as the longest lock: what may come is worth a word, what will come a warning.
 #[test]
 fn locks_that_make_a_quarantine_long() {
-    let (fleet, desk) = three();
+    let (fleet, redlock) = three();
     for node in fleet.iter() {
         set(node, "redlock.max-ttl", "86400000");
     }
-    let said = desk.run(&["doctor"]).exits(WARNING);
+    let said = redlock.run(&["doctor"]).exits(WARNING);
     assert!(
         said.stdout.contains("note [long-quarantine] all nodes: redlock.max-ttl is 24h0m on "),
         "{said:?}"
     );
-    desk.run(&["acquire", "--ttl", "1d", "job"]).succeeds();
-    finds(&desk, "warning", "long-quarantine", &fleet[0]);
+    redlock.run(&["acquire", "--ttl", "1d", "job"]).succeeds();
+    finds(&redlock, "warning", "long-quarantine", &fleet[0]);
     for node in fleet.iter() {
         set(node, "redlock.max-ttl", "600000");
     }
-    let said = desk.run(&["doctor"]).exits(WARNING);
+    let said = redlock.run(&["doctor"]).exits(WARNING);
     assert!(!said.stdout.contains("note [long-quarantine]"), "{said:?}");
 }
 
 #[test]
 fn replicas_without_which_a_node_refuses() {
-    let (fleet, desk) = three();
+    let (fleet, redlock) = three();
     set(&fleet[1], "min-replicas-to-write", "1");
-    finds(&desk, "warning", "replicas", &fleet[1]);
+    finds(&redlock, "warning", "replicas", &fleet[1]);
     let mut wire = fleet[1].connect();
     let answer = wire.call(&["REDLOCK.ACQUIRE", "job", "owner", "1000"]);
     assert_eq!(answer.error_word(), Some("NOREPLICAS"), "what it warns of is so");
@@ -205,16 +205,16 @@ fn replicas_without_which_a_node_refuses() {
 
 #[test]
 fn a_clock_that_is_off() {
-    let clock = Clock::new();
+    let clock = FakeClock::new();
     let fleet = Fleet::start_with(3, |place, node| if place == 1 { node.clock(&clock) } else { node });
-    let desk = Desk::of(&fleet);
-    assert_eq!(findings(&desk), []);
+    let redlock = Launcher::of(&fleet);
+    assert_eq!(findings(&redlock), []);
     clock.jump_wall(-3_600);
-    finds(&desk, "note", "clock", &fleet[1]);
-    let said = desk.run(&["doctor"]).exits(WARNING);
+    finds(&redlock, "note", "clock", &fleet[1]);
+    let said = redlock.run(&["doctor"]).exits(WARNING);
     assert!(said.stdout.contains("behind ours") && !said.stdout.contains("ahead of"), "{said:?}");
     clock.jump_wall(7_200);
-    let said = desk.run(&["doctor"]).exits(WARNING);
+    let said = redlock.run(&["doctor"]).exits(WARNING);
     assert!(said.stdout.contains("ahead of ours"), "{said:?}");
 }
 
@@ -223,7 +223,7 @@ fn a_clock_that_is_off() {
 fn hosts_are_known_by_where_their_names_lead() {
     let (fleet, _) = three();
     let urls: Vec<String> = fleet.urls().iter().map(|url| url.replace("127.0.0.1", "0x7f000001")).collect();
-    let said = Desk::at(&urls).run(&["doctor"]).exits(WARNING);
+    let said = Launcher::at(&urls).run(&["doctor"]).exits(WARNING);
     assert!(said.stdout.contains("are on this machine: they fail together"), "{said:?}");
 }
 
@@ -243,18 +243,18 @@ fn versions_that_differ() {
         };
         forged += &format!("${}\r\n{name}\r\n{value}\r\n", name.len());
     }
-    let desk = Desk::at(&[fleet[0].url(), fleet[1].url(), proxy.url()]);
-    assert_eq!(findings(&desk), []);
+    let redlock = Launcher::at(&[fleet[0].url(), fleet[1].url(), proxy.url()]);
+    assert_eq!(findings(&redlock), []);
     proxy.forge_reply("REDLOCK.NODE", forged);
-    assert_eq!(findings(&desk), [("warning".into(), "mixed-versions".into(), "all".into())]);
+    assert_eq!(findings(&redlock), [("warning".into(), "mixed-versions".into(), "all".into())]);
 }
 
 #[test]
 fn limits_that_differ() {
-    let (fleet, desk) = three();
+    let (fleet, redlock) = three();
     set(&fleet[0], "redlock.max-ttl", "60000");
     let has = |severity: &str| {
-        findings(&desk)
+        findings(&redlock)
             .iter()
             .any(|(found, check, _)| (found.as_str(), check.as_str()) == (severity, "max-ttl"))
     };
@@ -273,20 +273,20 @@ fn rights_that_are_missing() {
     let as_user = |user: &str| -> Vec<String> {
         fleet.urls().iter().map(|url| url.replace("redis://", &format!("redis://{user}:hush@"))).collect()
     };
-    let desk = Desk::at(&as_user("app"));
-    finds(&desk, "error", "rights", &fleet[0]);
-    let said = desk.run(&["doctor"]).exits(ILL);
+    let redlock = Launcher::at(&as_user("app"));
+    finds(&redlock, "error", "rights", &fleet[0]);
+    let said = redlock.run(&["doctor"]).exits(ILL);
     assert!(said.stdout.contains("redlock.extend is not allowed"), "{said:?}");
     assert!(!said.stdout.contains("redlock.acquire is not allowed"), "{said:?}");
     assert!(said.stdout.contains("may not read settings"), "{said:?}");
     // Who may lock one at a time lacks what many never use; who may lock nothing is there to look.
-    let found = findings(&desk);
+    let found = findings(&redlock);
     assert!(
         found.iter().any(|(severity, check, _)| (severity.as_str(), check.as_str()) == ("warning", "rights"))
     );
     // A user who may not even ask is told so.
-    finds(&Desk::at(&as_user("shy")), "note", "rights", &fleet[0]);
-    finds(&Desk::at(&as_user("nobody")), "error", "login", &fleet[0]);
+    finds(&Launcher::at(&as_user("shy")), "note", "rights", &fleet[0]);
+    finds(&Launcher::at(&as_user("nobody")), "error", "login", &fleet[0]);
 }
 
 #[test]
@@ -294,7 +294,7 @@ fn replies_in_resp2() {
     let (fleet, _) = three();
     let mut urls = fleet.urls();
     urls[0].push_str("?protocol=resp2");
-    assert_eq!(findings(&Desk::at(&urls)), [], "the client polls there, which is no fault");
+    assert_eq!(findings(&Launcher::at(&urls)), [], "the client polls there, which is no fault");
 }
 
 #[test]
@@ -302,7 +302,7 @@ fn nodes_with_an_older_module() {
     let Some(older) = older_module() else { return };
     let fleet =
         Fleet::start_with(3, |node, builder| if node == 1 { builder.module_file(&older) } else { builder });
-    let said = Desk::of(&fleet).run(&["doctor"]).exits(WARNING);
+    let said = Launcher::of(&fleet).run(&["doctor"]).exits(WARNING);
     let names: Vec<String> = fleet.urls().iter().map(|url| url.replace("redis://", "")).collect();
     let present = env!("CARGO_PKG_VERSION");
     let versions = format!("{OLDER_VERSION} on {}; {present} on {}, {}", names[1], names[0], names[2]);

@@ -8,7 +8,7 @@ use crate::processes::{
     SIGCONT, SIGKILL, SIGSTOP, command_and_watchdog, hundredths, is_alive, until_gone, until_lines,
     until_pids, uptime,
 };
-use crate::program::{Desk, LOST, Running};
+use crate::program::{LOST, Launcher, Running};
 use redlock_tests::{Fleet, SOON, eventually, signal};
 use std::path::PathBuf;
 
@@ -24,13 +24,13 @@ struct Patient {
 }
 
 impl Patient {
-    fn start(desk: &Desk, resource: &str) -> Self {
+    fn start(redlock: &Launcher, resource: &str) -> Self {
         let heart = "trap '' TERM; echo $$ >> pids; while :; do cat /proc/uptime >> beats; done";
-        std::fs::write(desk.path().join("heart"), heart).expect("a script");
+        std::fs::write(redlock.path().join("heart"), heart).expect("a script");
         let script = "trap '' TERM; echo $$ >> pids; sh heart & wait; wait; wait";
-        let running = desk.start(&["run", "--ttl", TTL.0, resource, "--", "sh", "-c", script]);
-        let beats = desk.path().join("beats");
-        let pids = until_pids(&desk.path().join("pids"), 2);
+        let running = redlock.start(&["run", "--ttl", TTL.0, resource, "--", "sh", "-c", script]);
+        let beats = redlock.path().join("beats");
+        let pids = until_pids(&redlock.path().join("pids"), 2);
         until_lines(&beats, 1);
         Self { running, beats, pids }
     }
@@ -51,8 +51,8 @@ impl Patient {
 #[test]
 fn a_command_is_gone_before_its_lock_is() {
     let mut fleet = Fleet::start(3);
-    let desk = Desk::of(&fleet);
-    let patient = Patient::start(&desk, "job");
+    let redlock = Launcher::of(&fleet);
+    let patient = Patient::start(&redlock, "job");
     fleet[0].kill();
     fleet[1].kill();
     let last_extension = uptime();
@@ -65,10 +65,21 @@ fn a_command_is_gone_before_its_lock_is() {
 #[test]
 fn a_command_that_listens_is_told_first() {
     let mut fleet = Fleet::start(3);
-    let desk = Desk::of(&fleet);
+    let redlock = Launcher::of(&fleet);
     let script = "trap 'echo told; exit 0' TERM; echo runs; while :; do sleep 0.01; done";
-    let mut running =
-        desk.start(&["--json", "run", "--ttl", TTL.0, "--kill-after", "1s", "job", "--", "sh", "-c", script]);
+    let mut running = redlock.start(&[
+        "--json",
+        "run",
+        "--ttl",
+        TTL.0,
+        "--kill-after",
+        "1s",
+        "job",
+        "--",
+        "sh",
+        "-c",
+        script,
+    ]);
     assert_eq!(running.line(), "runs");
     fleet[1].kill();
     fleet[2].kill();
@@ -80,8 +91,8 @@ fn a_command_that_listens_is_told_first() {
 #[test]
 fn a_lock_that_is_taken_away_stops_the_command() {
     let fleet = Fleet::start(3);
-    let desk = Desk::of(&fleet);
-    let patient = Patient::start(&desk, "job");
+    let redlock = Launcher::of(&fleet);
+    let patient = Patient::start(&redlock, "job");
     for node in fleet.iter() {
         node.connect().call(&["DEL", "job"]);
     }
@@ -93,11 +104,11 @@ fn a_lock_that_is_taken_away_stops_the_command() {
 #[test]
 fn the_loss_of_a_minority_costs_nothing() {
     let mut fleet = Fleet::start(3);
-    let desk = Desk::of(&fleet);
+    let redlock = Launcher::of(&fleet);
     let mut command =
-        desk.command(&["run", "--ttl", "3s", "job", "--", "sh", "-c", "echo runs; read word; exit 5"]);
+        redlock.command(&["run", "--ttl", "3s", "job", "--", "sh", "-c", "echo runs; read word; exit 5"]);
     command.stdin(std::process::Stdio::piped());
-    let mut running = desk.start_command(command);
+    let mut running = redlock.start_command(command);
     assert_eq!(running.line(), "runs");
     fleet[1].kill();
     let extensions = |fleet: &mut Fleet| {
@@ -114,8 +125,8 @@ fn the_loss_of_a_minority_costs_nothing() {
 #[test]
 fn a_redlock_that_is_killed_takes_its_command_with_it() {
     let fleet = Fleet::start(3);
-    let desk = Desk::of(&fleet);
-    let patient = Patient::start(&desk, "job");
+    let redlock = Launcher::of(&fleet);
+    let patient = Patient::start(&redlock, "job");
     let (_, watchdogs) = command_and_watchdog(patient.running.pid());
     patient.running.signal(SIGKILL);
     patient.until_gone();
@@ -125,9 +136,9 @@ fn a_redlock_that_is_killed_takes_its_command_with_it() {
 #[test]
 fn a_command_dies_with_redlock_and_its_watchdog() {
     let fleet = Fleet::start(3);
-    let desk = Desk::of(&fleet);
-    let running = desk.start(&["run", "job", "--", "sh", "-c", "echo $$ > pid; exec sleep 600"]);
-    let pids = until_pids(&desk.path().join("pid"), 1);
+    let redlock = Launcher::of(&fleet);
+    let running = redlock.start(&["run", "job", "--", "sh", "-c", "echo $$ > pid; exec sleep 600"]);
+    let pids = until_pids(&redlock.path().join("pid"), 1);
     let (_, watchdogs) = command_and_watchdog(running.pid());
     // The watchdog cannot do anything any more; the kernel can.
     signal(watchdogs[0], SIGSTOP);
@@ -140,8 +151,8 @@ fn a_command_dies_with_redlock_and_its_watchdog() {
 #[test]
 fn a_redlock_that_stands_still_does_not_leave_its_command_unguarded() {
     let fleet = Fleet::start(3);
-    let desk = Desk::of(&fleet);
-    let patient = Patient::start(&desk, "job");
+    let redlock = Launcher::of(&fleet);
+    let patient = Patient::start(&redlock, "job");
     patient.running.signal(SIGSTOP);
     let last_extension = uptime();
     let last_beat = patient.until_gone();
@@ -155,8 +166,8 @@ fn a_redlock_that_stands_still_does_not_leave_its_command_unguarded() {
 #[test]
 fn an_unguarded_command_outlives_its_lock() {
     let mut fleet = Fleet::start(3);
-    let desk = Desk::of(&fleet);
-    let patient = Patient::start(&desk, "job");
+    let redlock = Launcher::of(&fleet);
+    let patient = Patient::start(&redlock, "job");
     let (_, watchdogs) = command_and_watchdog(patient.running.pid());
     signal(watchdogs[0], SIGSTOP);
     patient.running.signal(SIGSTOP);

@@ -1,6 +1,6 @@
 //! From nothing to a held lock, as README.md has it.
 
-use crate::program::{Desk, PATH, Said};
+use crate::program::{Launcher, PATH, ProgramOutput};
 use redlock_tests::{SOON, eventually, module_path};
 use std::path::Path;
 use std::process::Command;
@@ -25,9 +25,9 @@ fn commands(page: &str, heading: &str) -> Vec<String> {
 }
 
 /// Runs a line in the checkout, with what is built already in place of a long build.
-fn shell(desk: &Desk, line: &str) -> Said {
+fn shell(redlock: &Launcher, line: &str) -> ProgramOutput {
     let mut command = Command::new("bash");
-    for (name, value) in desk.command(&[]).get_envs() {
+    for (name, value) in redlock.command(&[]).get_envs() {
         match value {
             Some(value) => command.env(name, value),
             None => command.env_remove(name),
@@ -41,14 +41,14 @@ fn shell(desk: &Desk, line: &str) -> Said {
         .args(["-c", line])
         .current_dir(ROOT)
         .env("HOME", std::env::var_os("HOME").unwrap_or_default())
-        .env("CARGO_TARGET_DIR", desk.path().join("target"))
+        .env("CARGO_TARGET_DIR", redlock.path().join("target"))
         .env("REDLOCK_MODULE", module_path())
         .env("REDLOCK_COMMAND", PATH);
-    desk.finish(command)
+    redlock.finish(command)
 }
 
 /// Ends the nodes whatever happens.
-struct Nodes<'a>(&'a Desk);
+struct Nodes<'a>(&'a Launcher);
 
 impl Drop for Nodes<'_> {
     fn drop(&mut self) {
@@ -58,45 +58,45 @@ impl Drop for Nodes<'_> {
 
 #[test]
 fn two_commands_lead_to_a_held_lock() {
-    let desk = Desk::without_nodes();
+    let redlock = Launcher::without_nodes();
     let lines = commands("README.md", "Two commands");
     let [start, hold] = lines.get(..2).expect("two commands") else { panic!("{lines:?}") };
     assert!(start.starts_with("./scripts/cluster start"), "{lines:?}");
-    let nodes = Nodes(&desk);
-    let started = shell(&desk, start).succeeds();
-    let said = shell(&desk, hold).succeeds();
+    let nodes = Nodes(&redlock);
+    let started = shell(&redlock, start).succeeds();
+    let said = shell(&redlock, hold).succeeds();
     assert_eq!(said.stdout, "held with fence 1\n");
     // What it says to type next works as well, for a redlock that knows nothing yet.
     let export = started.stdout.lines().map(str::trim).find(|line| line.starts_with("export REDLOCK_NODES="));
     let export = export.unwrap_or_else(|| panic!("{started:?}"));
-    let said = shell(&desk, &format!("{export}; '{PATH}' status")).succeeds();
+    let said = shell(&redlock, &format!("{export}; '{PATH}' status")).succeeds();
     assert!(said.stdout.contains("Locks can be granted: 5 of 5 nodes grant, 3 are needed."), "{said:?}");
     // The lock is of a majority: two of five may be away.
     let pids: Vec<&str> =
         started.stdout.lines().skip(1).take(2).filter_map(|line| line.split_whitespace().nth(2)).collect();
-    shell(&desk, &format!("kill -9 {}", pids.join(" "))).succeeds();
+    shell(&redlock, &format!("kill -9 {}", pids.join(" "))).succeeds();
     eventually("two of five are gone", SOON, || {
-        let said = shell(&desk, "./scripts/cluster redlock --json status");
+        let said = shell(&redlock, "./scripts/cluster redlock --json status");
         said.stdout.contains("\"granting\":3").then_some(())
     });
-    shell(&desk, hold).succeeds();
+    shell(&redlock, hold).succeeds();
     drop(nodes);
-    shell(&desk, "./scripts/cluster redlock status").exits(1);
+    shell(&redlock, "./scripts/cluster redlock status").exits(1);
 }
 
 /// The recipe for completions and manual pages puts them where they are looked for.
 #[test]
 fn the_recipe_for_completions_and_pages_works() {
-    let desk = Desk::without_nodes();
+    let redlock = Launcher::without_nodes();
     let text = std::fs::read_to_string(Path::new(ROOT).join("client/CLI.md")).expect("a page");
     let recipe = text.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a recipe");
     let line = format!(
         "export XDG_DATA_HOME='{}'; redlock() {{ '{PATH}' \"$@\"; }}; set -e\n{recipe}",
-        desk.path().display()
+        redlock.path().display()
     );
-    shell(&desk, &line).succeeds();
+    shell(&redlock, &line).succeeds();
     for file in ["bash-completion/completions/redlock", "man/man1/redlock.1", "man/man1/redlock-run.1"] {
-        let length = std::fs::metadata(desk.path().join(file)).map(|file| file.len());
+        let length = std::fs::metadata(redlock.path().join(file)).map(|file| file.len());
         assert!(length.is_ok_and(|length| length > 100), "{file}");
     }
 }

@@ -1,6 +1,6 @@
 //! Results that cannot be written.
 
-use crate::program::{Desk, INTERNAL, PATH};
+use crate::program::{INTERNAL, Launcher, PATH};
 use redlock_tests::Fleet;
 use std::process::{Command, Stdio};
 
@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 #[test]
 fn a_full_disk_is_noticed_by_every_command() {
     let mut fleet = Fleet::start(3);
-    let desk = Desk::of(&fleet);
+    let redlock = Launcher::of(&fleet);
     let lines: [&[&str]; 12] = [
         &["status"],
         &["status", "--prometheus"],
@@ -24,17 +24,17 @@ fn a_full_disk_is_noticed_by_every_command() {
         &["--version"],
     ];
     for line in lines {
-        let said = desk.run_in_vain(line).exits(INTERNAL);
+        let said = redlock.run_in_vain(line).exits(INTERNAL);
         assert!(said.stderr.contains("cannot be written"), "{line:?}: {said:?}");
     }
     assert!(fleet.is_free("job"), "a lock that could not be handed over is freed");
     for line in [&["--json", "status"][..], &["--json", "inspect", "job"], &["--json", "doctor"]] {
-        let said = desk.run_in_vain(line).exits(INTERNAL);
+        let said = redlock.run_in_vain(line).exits(INTERNAL);
         assert_eq!(said.json_error()["reason"], "internal", "{line:?}");
     }
-    desk.run(&["acquire", "--owner-file", "lock", "job"]).succeeds();
-    desk.run_in_vain(&["extend", "--owner-file", "lock", "job"]).exits(INTERNAL);
-    desk.run_in_vain(&["release", "--owner-file", "lock", "job"]).exits(INTERNAL);
+    redlock.run(&["acquire", "--owner-file", "lock", "job"]).succeeds();
+    redlock.run_in_vain(&["extend", "--owner-file", "lock", "job"]).exits(INTERNAL);
+    redlock.run_in_vain(&["release", "--owner-file", "lock", "job"]).exits(INTERNAL);
     assert!(fleet.is_free("job"), "done all the same");
 }
 
@@ -42,11 +42,11 @@ fn a_full_disk_is_noticed_by_every_command() {
 #[test]
 fn a_reader_that_goes_away_is_no_failure() {
     let fleet = Fleet::start(1);
-    let desk = Desk::of(&fleet);
+    let redlock = Launcher::of(&fleet);
     for line in ["status --prometheus", "top --once", "completions zsh", "--help"] {
         let mut command = Command::new("bash");
         let script = format!("set -o pipefail; '{PATH}' {line} | true");
-        let prepared = desk.command(&[]);
+        let prepared = redlock.command(&[]);
         for (name, value) in prepared.get_envs() {
             match value {
                 Some(value) => command.env(name, value),
@@ -54,7 +54,7 @@ fn a_reader_that_goes_away_is_no_failure() {
             };
         }
         command.args(["-c", &script]).stdin(Stdio::null());
-        let said = desk.finish(command).succeeds();
+        let said = redlock.finish(command).succeeds();
         assert!(said.stderr.is_empty(), "{line}: {said:?}");
     }
 }

@@ -1,7 +1,7 @@
 //! The procedures of module/OPERATIONS.md that end with `redlock admit`, with the commands of the page.
 
-use crate::program::{Desk, PATH, Said, USAGE};
-use redlock_tests::{Answer, Builder, Fleet, SOON, Server, eventually, granted, skip};
+use crate::program::{Launcher, PATH, ProgramOutput, USAGE};
+use redlock_tests::{Answer, Fleet, SOON, Server, ServerBuilder, eventually, granted, skip};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 /// The longest lease that the nodes grant, so that the waits are short.
 const MAX_TTL: &str = "500";
 
-fn node() -> Builder {
+fn node() -> ServerBuilder {
     Server::builder().tcp().module_args(["max-ttl", MAX_TTL])
 }
 
@@ -25,20 +25,20 @@ fn commands(heading: &str) -> String {
 }
 
 /// Runs the commands of a section against these nodes, with one more variable of the page.
-fn carry_out(heading: &str, urls: &[String], variable: &str, value: &str) -> Said {
-    let desk = Desk::at(urls);
+fn carry_out(heading: &str, urls: &[String], variable: &str, value: &str) -> ProgramOutput {
+    let redlock = Launcher::at(urls);
     let folder = Path::new(PATH).parent().expect("a folder");
     let path = format!("{}:{}", folder.display(), std::env::var("PATH").expect("a PATH"));
     let mut command = Command::new("sh");
-    for (name, value) in desk.command(&[]).get_envs() {
+    for (name, value) in redlock.command(&[]).get_envs() {
         match value {
             Some(value) => command.env(name, value),
             None => command.env_remove(name),
         };
     }
     command.args(["-euc", &commands(heading)]).env("PATH", path).env(variable, value);
-    command.current_dir(desk.path());
-    desk.finish(command).succeeds()
+    command.current_dir(redlock.path());
+    redlock.finish(command).succeeds()
 }
 
 fn has_cli() -> bool {
@@ -83,7 +83,7 @@ fn is_admitted(heading: &str, others: &Fleet, node: &Server, variable: &str, abo
     });
     assert!(fence > above, "{fence} after {above}");
     // Once: it votes from now on.
-    Desk::at(&urls).run(&["admit", "--yes", &node.url()]).exits(USAGE);
+    Launcher::at(&urls).run(&["admit", "--yes", &node.url()]).exits(USAGE);
 }
 
 #[test]

@@ -20,12 +20,12 @@ pub(crate) const ILL: i32 = 117;
 pub(crate) const PATH: &str = env!("CARGO_BIN_EXE_redlock");
 
 /// How the program is started: with a folder of its own, and nothing of the tester's settings.
-pub(crate) struct Desk {
+pub(crate) struct Launcher {
     pub(crate) folder: TempDir,
     nodes: Option<String>,
 }
 
-impl Desk {
+impl Launcher {
     /// For these nodes, named in the environment.
     pub(crate) fn of(fleet: &Fleet) -> Self {
         Self { nodes: Some(fleet.urls().join(",")), ..Self::without_nodes() }
@@ -64,12 +64,12 @@ impl Desk {
     }
 
     /// Runs the program to its end.
-    pub(crate) fn run(&self, arguments: &[&str]) -> Said {
+    pub(crate) fn run(&self, arguments: &[&str]) -> ProgramOutput {
         self.finish(self.command(arguments))
     }
 
     /// Runs a command to its end.
-    pub(crate) fn finish(&self, command: Command) -> Said {
+    pub(crate) fn finish(&self, command: Command) -> ProgramOutput {
         self.start_command(command).finish()
     }
 
@@ -84,7 +84,7 @@ impl Desk {
     }
 
     /// Runs the program to its end, with a disk behind its stdout that is full.
-    pub(crate) fn run_in_vain(&self, arguments: &[&str]) -> Said {
+    pub(crate) fn run_in_vain(&self, arguments: &[&str]) -> ProgramOutput {
         let mut command = self.command(arguments);
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("a disk that is full");
         command.stdout(full);
@@ -138,10 +138,10 @@ impl Running {
     }
 
     /// Waits until it has ended.
-    pub(crate) fn finish(mut self) -> Said {
+    pub(crate) fn finish(mut self) -> ProgramOutput {
         eventually("the program has ended", SOON * 3, || (!self.is_running()).then_some(()));
         let child = self.child.take().expect("it was not waited for");
-        Said::new(child.wait_with_output().expect("a child can be waited for"))
+        ProgramOutput::new(child.wait_with_output().expect("a child can be waited for"))
     }
 
     /// Waits until it has ended, and does not ask what it had to say: others may still have its stdout.
@@ -162,13 +162,13 @@ impl Drop for Running {
 
 /// What came of it.
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct ProgramOutput {
     pub(crate) status: ExitStatus,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
 
-impl Said {
+impl ProgramOutput {
     fn new(output: Output) -> Self {
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
         Self { status: output.status, stdout: text(output.stdout), stderr: text(output.stderr) }

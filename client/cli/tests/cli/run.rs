@@ -4,13 +4,13 @@ use crate::processes::{
     SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGSTOP, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH, command_and_watchdog,
     is_stopped, until_gone, until_lines, until_pids,
 };
-use crate::program::{Desk, NO_QUORUM, NOT_ACQUIRED, Running, USAGE};
+use crate::program::{Launcher, NO_QUORUM, NOT_ACQUIRED, Running, USAGE};
 use redlock_tests::{Fleet, SOON, eventually, signal};
 use std::os::unix::process::ExitStatusExt;
 
 /// A command that holds the lock until somebody ends it, and says when it runs.
-fn hold(desk: &Desk, resource: &str) -> Running {
-    let mut running = desk.start(&["run", resource, "--", "sh", "-c", "echo runs; exec sleep 600"]);
+fn hold(redlock: &Launcher, resource: &str) -> Running {
+    let mut running = redlock.start(&["run", resource, "--", "sh", "-c", "echo runs; exec sleep 600"]);
     assert_eq!(running.line(), "runs");
     running
 }
@@ -18,21 +18,21 @@ fn hold(desk: &Desk, resource: &str) -> Running {
 #[test]
 fn the_status_of_the_command_is_passed_on() {
     let mut fleet = Fleet::start(3);
-    let desk = Desk::of(&fleet);
+    let redlock = Launcher::of(&fleet);
     for code in [0, 1, 7, 110, 255] {
-        desk.run(&["run", "job", "--", "sh", "-c", &format!("exit {code}")]).exits(code);
+        redlock.run(&["run", "job", "--", "sh", "-c", &format!("exit {code}")]).exits(code);
     }
-    desk.run(&["run", "job", "--", "sh", "-c", "kill -TERM $$"]).exits(143);
-    desk.run(&["run", "job", "--", "sh", "-c", "kill -KILL $$"]).exits(137);
+    redlock.run(&["run", "job", "--", "sh", "-c", "kill -TERM $$"]).exits(143);
+    redlock.run(&["run", "job", "--", "sh", "-c", "kill -KILL $$"]).exits(137);
     assert!(fleet.is_free("job"), "released each time");
 }
 
 #[test]
 fn the_command_gets_its_arguments_its_streams_and_what_it_must_know() {
     let fleet = Fleet::start(3);
-    let desk = Desk::of(&fleet);
+    let redlock = Launcher::of(&fleet);
     let script = r#"echo "$REDLOCK_RESOURCE $REDLOCK_FENCE $REDLOCK_TTL_MS $1"; echo to stderr >&2"#;
-    let said = desk.run(&["run", "--ttl", "20s", "a job", "--", "sh", "-c", script, "name", "$HOME; *"]);
+    let said = redlock.run(&["run", "--ttl", "20s", "a job", "--", "sh", "-c", script, "name", "$HOME; *"]);
     let said = said.succeeds();
     assert_eq!(said.stdout, "a job 1 20000 $HOME; *\n");
     assert_eq!(said.stderr, "to stderr\n");
@@ -41,16 +41,16 @@ fn the_command_gets_its_arguments_its_streams_and_what_it_must_know() {
 #[test]
 fn the_lock_is_held_while_the_command_runs() {
     let mut fleet = Fleet::start(3);
-    let desk = Desk::of(&fleet);
-    let running = desk.start(&["run", "--label", "night shift", "job", "--", "sleep", "600"]);
+    let redlock = Launcher::of(&fleet);
+    let running = redlock.start(&["run", "--label", "night shift", "job", "--", "sleep", "600"]);
     eventually("all nodes hold the lock", SOON, || {
         fleet.locks("job").iter().all(Option::is_some).then_some(())
     });
-    let inspected = desk.run(&["--json", "inspect", "job"]).succeeds().json();
+    let inspected = redlock.run(&["--json", "inspect", "job"]).succeeds().json();
     assert_eq!(inspected["lock"]["label"], "night shift");
-    desk.run(&["run", "job", "--", "true"]).exits(NOT_ACQUIRED);
-    desk.run(&["run", "-E", "9", "job", "--", "true"]).exits(9);
-    desk.run(&["run", "other", "--", "true"]).succeeds();
+    redlock.run(&["run", "job", "--", "true"]).exits(NOT_ACQUIRED);
+    redlock.run(&["run", "-E", "9", "job", "--", "true"]).exits(9);
+    redlock.run(&["run", "other", "--", "true"]).succeeds();
     let (_, watchdogs) = command_and_watchdog(running.pid());
     assert_eq!(watchdogs.len(), 1);
     running.signal(SIGTERM);
@@ -62,8 +62,8 @@ fn the_lock_is_held_while_the_command_runs() {
 #[test]
 fn a_lock_that_is_short_is_extended() {
     let mut fleet = Fleet::start(3);
-    let desk = Desk::of(&fleet);
-    let running = desk.start(&["run", "--ttl", "2s", "job", "--", "sleep", "600"]);
+    let redlock = Launcher::of(&fleet);
+    let running = redlock.start(&["run", "--ttl", "2s", "job", "--", "sleep", "600"]);
     eventually("it was extended often enough to have run out otherwise", SOON, || {
         let locks = fleet.locks("job");
         let extended = locks.iter().flatten().filter(|lock| lock.extensions >= 4).count();
@@ -77,11 +77,11 @@ fn a_lock_that_is_short_is_extended() {
 #[test]
 fn a_command_that_cannot_be_started_leaves_no_lock() {
     let mut fleet = Fleet::start(3);
-    let desk = Desk::of(&fleet);
-    let said = desk.run(&["run", "job", "--", "no-such-command"]).exits(127);
+    let redlock = Launcher::of(&fleet);
+    let said = redlock.run(&["run", "job", "--", "no-such-command"]).exits(127);
     assert!(said.stderr.contains("no-such-command: command not found"), "{said:?}");
-    std::fs::write(desk.path().join("data"), "no program").expect("a file");
-    let said = desk.run(&["--json", "run", "job", "--", "./data"]).exits(126);
+    std::fs::write(redlock.path().join("data"), "no program").expect("a file");
+    let said = redlock.run(&["--json", "run", "job", "--", "./data"]).exits(126);
     assert_eq!(said.json_error()["reason"], "command_not_executable");
     assert!(fleet.is_free("job"));
 }
@@ -89,11 +89,11 @@ fn a_command_that_cannot_be_started_leaves_no_lock() {
 #[test]
 fn signals_reach_the_command() {
     let fleet = Fleet::start(3);
-    let desk = Desk::of(&fleet);
+    let redlock = Launcher::of(&fleet);
     let script = "trap 'echo usr1' USR1; trap 'echo usr2' USR2; trap 'echo winch' WINCH; trap 'echo hup' HUP; \
                   trap 'echo quit' QUIT; trap 'echo int' INT; trap 'echo term; exit 3' TERM; \
                   echo runs; while :; do sleep 0.01; done";
-    let mut running = desk.start(&["run", "job", "--", "sh", "-c", script]);
+    let mut running = redlock.start(&["run", "job", "--", "sh", "-c", script]);
     assert_eq!(running.line(), "runs");
     let table = [
         (SIGUSR1, "usr1"),
@@ -114,12 +114,12 @@ fn signals_reach_the_command() {
 #[test]
 fn a_signal_that_ends_reaches_all_processes_of_the_command() {
     let mut fleet = Fleet::start(3);
-    let desk = Desk::of(&fleet);
+    let redlock = Launcher::of(&fleet);
     let script = "sleep 600 & echo $! > pids; sh -c 'sleep 600 & echo $! >> ../pids; wait' & wait; wait";
-    std::fs::create_dir(desk.path().join("sub")).expect("a folder");
+    std::fs::create_dir(redlock.path().join("sub")).expect("a folder");
     let script = format!("cd sub; {}", script.replace("> pids", "> ../pids"));
-    let running = desk.start(&["run", "job", "--", "sh", "-c", &script]);
-    let pids = until_pids(&desk.path().join("pids"), 2);
+    let running = redlock.start(&["run", "job", "--", "sh", "-c", &script]);
+    let pids = until_pids(&redlock.path().join("pids"), 2);
     running.signal(SIGTERM);
     assert_eq!(running.status().code(), Some(143));
     until_gone(&pids);
@@ -129,11 +129,11 @@ fn a_signal_that_ends_reaches_all_processes_of_the_command() {
 #[test]
 fn a_signal_that_is_ignored_stays_ignored() {
     let fleet = Fleet::start(3);
-    let desk = Desk::of(&fleet);
+    let redlock = Launcher::of(&fleet);
     // As nohup does it, and before the program can say anything about it.
     let script = "trap '' HUP; exec \"$@\"";
     let mut command = std::process::Command::new("sh");
-    let program = desk.command(&["run", "job", "--", "sh", "-c", "echo runs; read word; echo $word"]);
+    let program = redlock.command(&["run", "job", "--", "sh", "-c", "echo runs; read word; echo $word"]);
     command.args(["-c", script, "sh"]).arg(program.get_program()).args(program.get_args());
     for (name, value) in program.get_envs() {
         match value {
@@ -141,8 +141,8 @@ fn a_signal_that_is_ignored_stays_ignored() {
             None => command.env_remove(name),
         };
     }
-    command.current_dir(desk.path()).stdin(std::process::Stdio::piped());
-    let mut running = desk.start_command(command);
+    command.current_dir(redlock.path()).stdin(std::process::Stdio::piped());
+    let mut running = redlock.start_command(command);
     assert_eq!(running.line(), "runs");
     running.signal(SIGHUP);
     let (commands, _) = command_and_watchdog(running.pid());
@@ -155,9 +155,9 @@ fn a_signal_that_is_ignored_stays_ignored() {
 #[test]
 fn a_command_that_somebody_stops_keeps_its_lock() {
     let mut fleet = Fleet::start(3);
-    let desk = Desk::of(&fleet);
+    let redlock = Launcher::of(&fleet);
     let mut running =
-        desk.start(&["run", "--ttl", "2s", "job", "--", "sh", "-c", "echo runs; exec sleep 600"]);
+        redlock.start(&["run", "--ttl", "2s", "job", "--", "sh", "-c", "echo runs; exec sleep 600"]);
     assert_eq!(running.line(), "runs");
     let (commands, _) = command_and_watchdog(running.pid());
     signal(commands[0], SIGSTOP);
@@ -175,11 +175,11 @@ fn a_command_that_somebody_stops_keeps_its_lock() {
 #[test]
 fn whoever_waits_gets_the_lock_next() {
     let mut fleet = Fleet::start(3);
-    let desk = Desk::of(&fleet);
+    let redlock = Launcher::of(&fleet);
     for wait in ["30s", "forever"] {
-        let first = hold(&desk, "job");
+        let first = hold(&redlock, "job");
         let second =
-            desk.start(&["run", "--wait", wait, "job", "--", "sh", "-c", "echo $REDLOCK_FENCE > fence"]);
+            redlock.start(&["run", "--wait", wait, "job", "--", "sh", "-c", "echo $REDLOCK_FENCE > fence"]);
         eventually("somebody waits", SOON, || {
             let waiters: u64 = fleet.iter().map(waiters).sum();
             (waiters > 0).then_some(())
@@ -187,7 +187,7 @@ fn whoever_waits_gets_the_lock_next() {
         first.signal(SIGTERM);
         first.finish().exits(143);
         second.finish().succeeds();
-        until_lines(&desk.path().join("fence"), 1);
+        until_lines(&redlock.path().join("fence"), 1);
     }
     assert!(fleet.is_free("job"));
 }
@@ -199,9 +199,9 @@ fn waiters(node: &redlock_tests::Server) -> u64 {
 #[test]
 fn a_wait_has_an_end() {
     let fleet = Fleet::start(3);
-    let desk = Desk::of(&fleet);
-    let _first = hold(&desk, "job");
-    let said = desk.run(&["--json", "run", "--wait", "200ms", "job", "--", "true"]).exits(NOT_ACQUIRED);
+    let redlock = Launcher::of(&fleet);
+    let _first = hold(&redlock, "job");
+    let said = redlock.run(&["--json", "run", "--wait", "200ms", "job", "--", "true"]).exits(NOT_ACQUIRED);
     let error = said.json_error();
     assert_eq!((&error["reason"], &error["exit_code"]), (&"timeout".into(), &NOT_ACQUIRED.into()));
     assert_eq!(error["resource"], "job");
@@ -211,10 +211,10 @@ fn a_wait_has_an_end() {
 #[test]
 fn a_wait_that_is_given_up_leaves_nothing_behind() {
     let mut fleet = Fleet::start(3);
-    let desk = Desk::of(&fleet);
-    let first = hold(&desk, "job");
+    let redlock = Launcher::of(&fleet);
+    let first = hold(&redlock, "job");
     for (number, code) in [(SIGINT, 130), (SIGTERM, 143)] {
-        let waiting = desk.start(&["run", "--wait", "forever", "job", "--", "touch", "ran"]);
+        let waiting = redlock.start(&["run", "--wait", "forever", "job", "--", "touch", "ran"]);
         eventually("it waits on every node", SOON, || {
             fleet.iter().all(|node| waiters(node) == 1).then_some(())
         });
@@ -225,26 +225,26 @@ fn a_wait_that_is_given_up_leaves_nothing_behind() {
     first.signal(SIGTERM);
     first.finish().exits(143);
     eventually("the lock is free", SOON, || fleet.is_free("job").then_some(()));
-    assert!(!desk.path().join("ran").exists());
+    assert!(!redlock.path().join("ran").exists());
 }
 
 #[test]
 fn without_a_majority_nothing_runs() {
     let mut fleet = Fleet::start(3);
-    let desk = Desk::of(&fleet);
+    let redlock = Launcher::of(&fleet);
     fleet[0].kill();
-    desk.run(&["run", "job", "--", "true"]).succeeds();
+    redlock.run(&["run", "job", "--", "true"]).succeeds();
     fleet[1].kill();
-    desk.run(&["run", "job", "--", "touch", "ran"]).exits(NO_QUORUM);
-    desk.run(&["run", "--wait", "300ms", "job", "--", "touch", "ran"]).exits(NO_QUORUM);
-    assert!(!desk.path().join("ran").exists());
+    redlock.run(&["run", "job", "--", "touch", "ran"]).exits(NO_QUORUM);
+    redlock.run(&["run", "--wait", "300ms", "job", "--", "touch", "ran"]).exits(NO_QUORUM);
+    assert!(!redlock.path().join("ran").exists());
     eventually("what the third node granted was given back", SOON, || fleet.is_free("job").then_some(()));
 }
 
 #[test]
 fn what_makes_no_sense_is_said_and_does_nothing() {
     let fleet = Fleet::start(1);
-    let desk = Desk::of(&fleet);
+    let redlock = Launcher::of(&fleet);
     fleet.reset_calls();
     let table: [&[&str]; 9] = [
         &["run", "job"],
@@ -258,11 +258,11 @@ fn what_makes_no_sense_is_said_and_does_nothing() {
         &["no-such-command"],
     ];
     for arguments in table {
-        let said = desk.run(arguments).exits(USAGE);
+        let said = redlock.run(arguments).exits(USAGE);
         assert!(said.stdout.is_empty() && !said.stderr.is_empty(), "{said:?}");
         let mut with_json = vec!["--json"];
         with_json.extend(arguments);
-        let error = desk.run(&with_json).exits(USAGE).json_error();
+        let error = redlock.run(&with_json).exits(USAGE).json_error();
         assert_eq!(error["exit_code"], USAGE, "{arguments:?}");
     }
     assert_eq!(fleet.calls("redlock.acquire"), [0]);
@@ -271,9 +271,9 @@ fn what_makes_no_sense_is_said_and_does_nothing() {
 #[test]
 fn a_shell_sees_a_command_that_was_interrupted() {
     let fleet = Fleet::start(3);
-    let desk = Desk::of(&fleet);
+    let redlock = Launcher::of(&fleet);
     // Without a terminal the code is an exit code, for whoever waits for this process.
-    let running = hold(&desk, "job");
+    let running = hold(&redlock, "job");
     running.signal(SIGINT);
     let said = running.finish();
     assert_eq!((said.status.code(), said.status.signal()), (Some(130), None));

@@ -1,6 +1,6 @@
 //! What is never shown: passwords, and owners but where they are asked for.
 
-use crate::program::Desk;
+use crate::program::Launcher;
 use redlock_tests::{Fleet, Server};
 
 #[test]
@@ -28,11 +28,11 @@ fn no_password_is_ever_shown() {
         &["--help"],
     ];
     for url in urls {
-        let desk = Desk::at(&[url]);
+        let redlock = Launcher::at(&[url]);
         for arguments in commands {
             for format in [&["--json"][..], &[]] {
                 let arguments = [format, arguments].concat();
-                let said = desk.run(&arguments);
+                let said = redlock.run(&arguments);
                 assert!(!said.all().contains("hush-hush"), "{arguments:?}: {said:?}");
             }
         }
@@ -42,14 +42,14 @@ fn no_password_is_ever_shown() {
 #[test]
 fn no_owner_is_shown_but_by_acquire() {
     let mut fleet = Fleet::start(3);
-    let desk = Desk::of(&fleet);
-    let lock = desk.run(&["--json", "acquire", "--ttl", "10m", "job"]).succeeds().json();
+    let redlock = Launcher::of(&fleet);
+    let lock = redlock.run(&["--json", "acquire", "--ttl", "10m", "job"]).succeeds().json();
     let owner = lock["owner"].as_str().expect("an owner").to_owned();
     let look = |arguments: &[&str]| {
         for format in [&["--json"][..], &[]] {
-            let mut command = desk.command(&[format, arguments].concat());
+            let mut command = redlock.command(&[format, arguments].concat());
             command.env("REDLOCK_OWNER", &owner).env("REDLOCK_FENCE", "1");
-            let said = desk.finish(command);
+            let said = redlock.finish(command);
             assert!(!said.all().contains(&owner), "{arguments:?}: {said:?}");
         }
     };
@@ -67,6 +67,6 @@ fn no_owner_is_shown_but_by_acquire() {
     commands.iter().for_each(|arguments| look(arguments));
     assert!(fleet.is_free("job"), "the last of them has freed it");
     // One that is wrong by a letter may be a real one.
-    let said = desk.run(&["release", "--owner", &owner[1..], "job"]);
+    let said = redlock.run(&["release", "--owner", &owner[1..], "job"]);
     assert!(!said.all().contains(&owner[1..]), "{said:?}");
 }

@@ -1,69 +1,72 @@
 //! Nodes and settings, and who has the last word.
 
-use crate::program::{Desk, NO_QUORUM, USAGE};
+use crate::program::{Launcher, NO_QUORUM, USAGE};
 use redlock_tests::{Certs, ClientCertificate, Fleet, Sentinel, Server, skip};
 use std::fs;
 
 /// The nodes that status tells of.
-fn nodes(desk: &Desk, arguments: &[&str], variables: &[(&str, &str)]) -> Vec<String> {
-    let mut command = desk.command(&["--json", "status"]);
+fn nodes(redlock: &Launcher, arguments: &[&str], variables: &[(&str, &str)]) -> Vec<String> {
+    let mut command = redlock.command(&["--json", "status"]);
     command.args(arguments).envs(variables.iter().copied());
-    let status = desk.finish(command).json();
+    let status = redlock.finish(command).json();
     let nodes = status["nodes"].as_array().expect("nodes").iter();
     nodes.map(|node| node["node"].as_str().expect("a name").to_owned()).collect()
 }
 
 #[test]
 fn options_go_before_the_environment_and_that_before_files() {
-    let desk = Desk::without_nodes();
+    let redlock = Launcher::without_nodes();
     let write = |path: &str, port: u16| {
-        let path = desk.path().join(path);
+        let path = redlock.path().join(path);
         fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
         fs::write(path, format!("nodes = [\"redis://127.0.0.1:{port}\"]\n")).expect("a file");
     };
-    let said = desk.run(&["status"]).exits(USAGE);
+    let said = redlock.run(&["status"]).exits(USAGE);
     assert!(said.stderr.contains("no node is named"), "{said:?}");
     write("config/redlock/redlock.toml", 1);
-    assert_eq!(nodes(&desk, &[], &[]), ["127.0.0.1:1"]);
+    assert_eq!(nodes(&redlock, &[], &[]), ["127.0.0.1:1"]);
     write("redlock.toml", 2);
-    assert_eq!(nodes(&desk, &[], &[]), ["127.0.0.1:2"]);
+    assert_eq!(nodes(&redlock, &[], &[]), ["127.0.0.1:2"]);
     write("other.toml", 3);
-    assert_eq!(nodes(&desk, &[], &[("REDLOCK_CONFIG", "other.toml")]), ["127.0.0.1:3"]);
+    assert_eq!(nodes(&redlock, &[], &[("REDLOCK_CONFIG", "other.toml")]), ["127.0.0.1:3"]);
     write("named.toml", 4);
     assert_eq!(
-        nodes(&desk, &["--config", "named.toml"], &[("REDLOCK_CONFIG", "other.toml")]),
+        nodes(&redlock, &["--config", "named.toml"], &[("REDLOCK_CONFIG", "other.toml")]),
         ["127.0.0.1:4"]
     );
     let variable = [("REDLOCK_NODES", "redis://127.0.0.1:5,redis://127.0.0.1:6")];
-    assert_eq!(nodes(&desk, &[], &variable), ["127.0.0.1:5", "127.0.0.1:6"]);
+    assert_eq!(nodes(&redlock, &[], &variable), ["127.0.0.1:5", "127.0.0.1:6"]);
     let options = ["--nodes", "redis://127.0.0.1:7,redis://127.0.0.1:8", "--nodes", "redis://127.0.0.1:9"];
-    assert_eq!(nodes(&desk, &options, &variable), ["127.0.0.1:7", "127.0.0.1:8", "127.0.0.1:9"]);
+    assert_eq!(nodes(&redlock, &options, &variable), ["127.0.0.1:7", "127.0.0.1:8", "127.0.0.1:9"]);
 }
 
 #[test]
 fn a_file_can_say_everything() {
     let mut fleet = Fleet::start(3);
-    let desk = Desk::without_nodes();
+    let redlock = Launcher::without_nodes();
     let urls: Vec<String> = fleet.urls().iter().map(|url| format!("{url:?}")).collect();
     let text = format!(
         "nodes = [{}]\nprefix = \"app:\"\nttl = \"90s\"\nlabel = \"from the file\"\nnode-timeout = \"2s\"\n",
         urls.join(", ")
     );
-    fs::write(desk.path().join("redlock.toml"), text).expect("a file");
-    let lock = desk.run(&["--json", "acquire", "job"]).succeeds().json();
+    fs::write(redlock.path().join("redlock.toml"), text).expect("a file");
+    let lock = redlock.run(&["--json", "acquire", "job"]).succeeds().json();
     assert_eq!(lock["ttl_ms"], 90_000);
     let held = fleet.locks("app:job");
     assert_eq!(held.iter().flatten().count(), 3);
-    assert_eq!(desk.run(&["--json", "inspect", "job"]).succeeds().json()["lock"]["label"], "from the file");
+    assert_eq!(
+        redlock.run(&["--json", "inspect", "job"]).succeeds().json()["lock"]["label"],
+        "from the file"
+    );
     // An option has the last word.
-    desk.run(&["--prefix", "other:", "run", "job", "--", "true"]).succeeds();
-    let lock = desk.run(&["--json", "acquire", "--ttl", "5s", "short"]).succeeds().json();
+    redlock.run(&["--prefix", "other:", "run", "job", "--", "true"]).succeeds();
+    let lock = redlock.run(&["--json", "acquire", "--ttl", "5s", "short"]).succeeds().json();
     assert_eq!(lock["ttl_ms"], 5_000);
 }
 
 #[test]
 fn a_file_that_makes_no_sense_is_named_with_what_is_wrong() {
-    let desk = Desk::without_nodes();
+    let redlock = Launcher::without_nodes();
     let table = [
         ("nodes = [\"redis://127.0.0.1:1\"]\nnode-timout = \"1s\"\n", "node-timout"),
         ("nodes = []\n[tls]\nauthority = \"x\"\n", "authority"),
@@ -73,29 +76,29 @@ fn a_file_that_makes_no_sense_is_named_with_what_is_wrong() {
         ("nodes = [\"redis://127.0.0.1:1\"]\npassword = \"a\"\npassword-env = \"B\"\n", "password-env"),
     ];
     for (text, word) in table {
-        fs::write(desk.path().join("redlock.toml"), text).expect("a file");
-        let said = desk.run(&["status"]).exits(USAGE);
+        fs::write(redlock.path().join("redlock.toml"), text).expect("a file");
+        let said = redlock.run(&["status"]).exits(USAGE);
         assert!(said.stderr.contains(word), "{text}: {said:?}");
     }
-    let said = desk.run(&["--config", "no-such-file", "status"]).exits(USAGE);
+    let said = redlock.run(&["--config", "no-such-file", "status"]).exits(USAGE);
     assert!(said.stderr.contains("no-such-file"), "{said:?}");
 }
 
 #[test]
 fn a_password_comes_from_where_nobody_sees_it() {
     let server = Server::builder().tcp().password("hush-hush").start();
-    let desk = Desk::at(&[server.url()]);
-    desk.run(&["status"]).exits(113);
-    fs::write(desk.path().join("password"), "hush-hush\n").expect("a file");
-    desk.run(&["--password-file", "password", "status"]).succeeds();
-    let mut command = desk.command(&["status"]);
+    let redlock = Launcher::at(&[server.url()]);
+    redlock.run(&["status"]).exits(113);
+    fs::write(redlock.path().join("password"), "hush-hush\n").expect("a file");
+    redlock.run(&["--password-file", "password", "status"]).succeeds();
+    let mut command = redlock.command(&["status"]);
     command.env("REDLOCK_PASSWORD", "hush-hush");
-    desk.finish(command).succeeds();
+    redlock.finish(command).succeeds();
     for line in ["password = \"hush-hush\"", "password-file = \"password\"", "password-env = \"SECRET\""] {
-        fs::write(desk.path().join("redlock.toml"), format!("{line}\n")).expect("a file");
-        let mut command = desk.command(&["status"]);
+        fs::write(redlock.path().join("redlock.toml"), format!("{line}\n")).expect("a file");
+        let mut command = redlock.command(&["status"]);
         command.env("SECRET", "hush-hush");
-        desk.finish(command).succeeds();
+        redlock.finish(command).succeeds();
     }
 }
 
@@ -108,30 +111,20 @@ fn certificates_come_from_files() {
         Err(failure) => panic!("{failure}"),
     };
     let port = server.tls_port().expect("a port for TLS");
-    let desk = Desk::at(&[format!("rediss://127.0.0.1:{port}")]);
+    let redlock = Launcher::at(&[format!("rediss://127.0.0.1:{port}")]);
     for (name, pem) in [("cert.pem", certs.client_cert_pem()), ("key.pem", certs.client_key_pem())] {
-        fs::write(desk.path().join(name), pem).expect("a file");
+        fs::write(redlock.path().join(name), pem).expect("a file");
     }
     let ca = certs.ca_cert().display().to_string();
-    desk.run(&["--tls-ca", &ca, "status"]).exits(NO_QUORUM);
-    desk.run(&["--tls-ca", &ca, "--tls-cert", "cert.pem", "status"]).exits(USAGE);
-    desk.run(&[
-        "--tls-ca",
-        &ca,
-        "--tls-cert",
-        "cert.pem",
-        "--tls-key",
-        "key.pem",
-        "run",
-        "job",
-        "--",
-        "true",
-    ])
-    .succeeds();
+    redlock.run(&["--tls-ca", &ca, "status"]).exits(NO_QUORUM);
+    redlock.run(&["--tls-ca", &ca, "--tls-cert", "cert.pem", "status"]).exits(USAGE);
+    redlock
+        .run(&["--tls-ca", &ca, "--tls-cert", "cert.pem", "--tls-key", "key.pem", "run", "job", "--", "true"])
+        .succeeds();
     let text = format!("[tls]\nca = {ca:?}\ncert = \"cert.pem\"\nkey = \"key.pem\"\n");
-    fs::write(desk.path().join("redlock.toml"), text).expect("a file");
-    desk.run(&["doctor"]).exits(crate::program::WARNING);
-    desk.run(&["top", "--once"]).succeeds();
+    fs::write(redlock.path().join("redlock.toml"), text).expect("a file");
+    redlock.run(&["doctor"]).exits(crate::program::WARNING);
+    redlock.run(&["top", "--once"]).succeeds();
 }
 
 #[test]
@@ -139,10 +132,10 @@ fn a_node_can_be_named_by_sentinel() {
     let master = Server::builder().tcp().start();
     let sentinel = Sentinel::start();
     sentinel.watch("locks", &master);
-    let desk = Desk::without_nodes();
+    let redlock = Launcher::without_nodes();
     let text = format!("[[sentinel]]\nmaster = \"locks\"\nurls = [{:?}]\n", sentinel.url());
-    fs::write(desk.path().join("redlock.toml"), text).expect("a file");
+    fs::write(redlock.path().join("redlock.toml"), text).expect("a file");
     let address = sentinel.url().trim_start_matches("redis://").trim_end_matches('/').to_owned();
-    assert_eq!(nodes(&desk, &[], &[]), [format!("sentinel locks of {address}")]);
-    desk.run(&["run", "job", "--", "true"]).succeeds();
+    assert_eq!(nodes(&redlock, &[], &[]), [format!("sentinel locks of {address}")]);
+    redlock.run(&["run", "job", "--", "true"]).succeeds();
 }

@@ -1,7 +1,7 @@
 //! status, Prometheus, exporter.
 
 use crate::processes::SIGTERM;
-use crate::program::{Desk, INTERNAL, NO_QUORUM, QUARANTINED, USAGE, names};
+use crate::program::{INTERNAL, Launcher, NO_QUORUM, QUARANTINED, USAGE, names};
 use redlock_tests::{Fleet, SOON, eventually};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -10,9 +10,9 @@ use std::net::{TcpListener, TcpStream};
 #[test]
 fn nodes_that_are_well_are_shown() {
     let fleet = Fleet::start(3);
-    let desk = Desk::of(&fleet);
-    desk.run(&["acquire", "job"]).succeeds();
-    let said = desk.run(&["status"]).succeeds();
+    let redlock = Launcher::of(&fleet);
+    redlock.run(&["acquire", "job"]).succeeds();
+    let said = redlock.run(&["status"]).succeeds();
     let flavor = fleet[0].flavor().to_string().to_lowercase();
     let lines: Vec<&str> = said.stdout.lines().collect();
     assert_eq!(lines.len(), 5, "{said:?}");
@@ -20,7 +20,7 @@ fn nodes_that_are_well_are_shown() {
     assert!(lines[1].contains("grants") && lines[1].contains(&flavor), "{said:?}");
     assert_eq!(lines[4], "Locks can be granted: 3 of 3 nodes grant, 2 are needed.");
 
-    let status = desk.run(&["--json", "status"]).succeeds().json();
+    let status = redlock.run(&["--json", "status"]).succeeds().json();
     assert_eq!(names(&status), ["can_grant", "granting", "needed", "nodes"]);
     let node = &status["nodes"][0];
     let fields = [
@@ -56,12 +56,12 @@ fn nodes_that_are_well_are_shown() {
 #[test]
 fn the_exit_code_says_whether_locks_can_be_granted() {
     let mut fleet = Fleet::start(3);
-    let desk = Desk::of(&fleet);
-    desk.run(&["acquire", "--ttl", "10m", "job"]).succeeds();
+    let redlock = Launcher::of(&fleet);
+    redlock.run(&["acquire", "--ttl", "10m", "job"]).succeeds();
     fleet[0].kill();
-    desk.run(&["status"]).succeeds();
+    redlock.run(&["status"]).succeeds();
     fleet[1].kill();
-    let said = desk.run(&["status"]).exits(NO_QUORUM);
+    let said = redlock.run(&["status"]).exits(NO_QUORUM);
     assert!(said.stdout.contains("No lock can be granted: 1 of 3 nodes grant, 2 are needed."), "{said:?}");
     // A long reason is below the table, and leaves its columns where they were.
     let lines: Vec<&str> = said.stdout.lines().collect();
@@ -70,17 +70,17 @@ fn the_exit_code_says_whether_locks_can_be_granted() {
     assert!(lines[0].len() < 100 && lines[1].ends_with("  down"), "{said:?}");
     let away = lines[1].split_whitespace().next().expect("a node");
     assert!(lines[4].starts_with(&format!("{away}: ")) && lines[4].contains("refused"), "{said:?}");
-    let status = desk.run(&["--json", "status"]).exits(NO_QUORUM).json();
+    let status = redlock.run(&["--json", "status"]).exits(NO_QUORUM).json();
     assert_eq!(names(&status["nodes"][0]), ["can_grant", "error", "node", "up"]);
     // They come back, and do not know which locks they had.
     fleet[0].restart();
     fleet[1].restart();
-    let said = desk.run(&["status"]).exits(QUARANTINED);
+    let said = redlock.run(&["status"]).exits(QUARANTINED);
     assert!(
         said.stdout.contains("quarantine for") && said.stdout.contains("A majority may grant in"),
         "{said:?}"
     );
-    desk.run(&["run", "other", "--", "true"]).exits(QUARANTINED);
+    redlock.run(&["run", "other", "--", "true"]).exits(QUARANTINED);
 }
 
 /// The text format, read strictly: each family has its HELP and TYPE before its samples, and no sample comes twice.
@@ -169,11 +169,11 @@ fn check_samples(text: &str, fleet: &Fleet) {
 #[test]
 fn prometheus_can_read_it() {
     let mut fleet = Fleet::start(3);
-    let desk = Desk::of(&fleet);
-    desk.run(&["acquire", "job"]).succeeds();
-    check_samples(&desk.run(&["status", "--prometheus"]).succeeds().stdout, &fleet);
+    let redlock = Launcher::of(&fleet);
+    redlock.run(&["acquire", "job"]).succeeds();
+    check_samples(&redlock.run(&["status", "--prometheus"]).succeeds().stdout, &fleet);
     fleet[2].kill();
-    let samples = parse(&desk.run(&["status", "--prometheus"]).succeeds().stdout);
+    let samples = parse(&redlock.run(&["status", "--prometheus"]).succeeds().stdout);
     let down =
         samples.iter().filter(|(name, value)| name.starts_with("redlock_node_up{") && value.abs() < 1e-9);
     assert_eq!(down.count(), 1);
@@ -186,7 +186,7 @@ fn one_node_behind_two_addresses_is_told_of() {
     let fleet = Fleet::start(3);
     let mut urls = fleet.urls();
     let twins = |urls: &[String], code: i32| {
-        let samples = parse(&Desk::at(urls).run(&["status", "--prometheus"]).exits(code).stdout);
+        let samples = parse(&Launcher::at(urls).run(&["status", "--prometheus"]).exits(code).stdout);
         let of = |name: &str| {
             let all = samples.iter().filter(|(sample, _)| sample.starts_with(name));
             all.map(|(_, value)| *value).sum::<f64>().round()
@@ -215,9 +215,9 @@ fn get(address: &str, path: &str) -> String {
 #[test]
 fn the_exporter_serves_and_is_not_impressed() {
     let fleet = Fleet::start(3);
-    let desk = Desk::of(&fleet);
-    desk.run(&["acquire", "job"]).succeeds();
-    let mut exporter = desk.start(&["--json", "exporter", "--listen", "127.0.0.1:0"]);
+    let redlock = Launcher::of(&fleet);
+    redlock.run(&["acquire", "job"]).succeeds();
+    let mut exporter = redlock.start(&["--json", "exporter", "--listen", "127.0.0.1:0"]);
     let line: serde_json::Value = serde_json::from_str(&exporter.line()).expect("JSON");
     let address = line["listening"].as_str().expect("an address");
     let answer = get(address, "/metrics");
@@ -249,12 +249,12 @@ fn the_exporter_serves_and_is_not_impressed() {
 #[test]
 fn an_address_that_is_taken_is_named() {
     let fleet = Fleet::start(1);
-    let desk = Desk::of(&fleet);
+    let redlock = Launcher::of(&fleet);
     let taken = TcpListener::bind("127.0.0.1:0").expect("an address");
     let address = taken.local_addr().expect("its number").to_string();
-    let said = desk.run(&["exporter", "--listen", &address]).exits(INTERNAL);
+    let said = redlock.run(&["exporter", "--listen", &address]).exits(INTERNAL);
     assert!(said.stderr.contains(&address) && said.stdout.is_empty(), "{said:?}");
-    let said = desk.run(&["--json", "exporter", "--listen", &address]).exits(INTERNAL);
+    let said = redlock.run(&["--json", "exporter", "--listen", &address]).exits(INTERNAL);
     assert_eq!(said.json_error()["exit_code"], INTERNAL);
-    desk.run(&["exporter", "--listen", "nowhere"]).exits(USAGE);
+    redlock.run(&["exporter", "--listen", "nowhere"]).exits(USAGE);
 }

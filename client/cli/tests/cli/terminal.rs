@@ -1,13 +1,13 @@
 //! Ctrl-C, Ctrl-Z and reading from the terminal.
 
-use crate::program::Desk;
+use crate::program::Launcher;
 use crate::tmux::Tmux;
 use redlock_tests::{Fleet, SOON, eventually};
 
 #[test]
 fn ctrl_c_ends_the_command_and_frees_the_lock() {
     let mut fleet = Fleet::start(3);
-    let Some(tmux) = Tmux::start(Desk::of(&fleet)) else { return };
+    let Some(tmux) = Tmux::start(Launcher::of(&fleet)) else { return };
     tmux.line("redlock run job -- sh -c 'echo ru''ns; exec sleep 600'; echo code=$?");
     tmux.until("runs");
     tmux.key("C-c");
@@ -21,10 +21,10 @@ fn ctrl_c_ends_the_command_and_frees_the_lock() {
 #[test]
 fn a_script_stops_at_ctrl_c() {
     let fleet = Fleet::start(3);
-    let desk = Desk::of(&fleet);
+    let redlock = Launcher::of(&fleet);
     let script = "#!/bin/bash\n$1 run job -- bash -c 'echo ru\"\"ns; exec sleep 600'\necho went on\n";
-    std::fs::write(desk.path().join("script"), script).expect("a script");
-    let Some(tmux) = Tmux::start(desk) else { return };
+    std::fs::write(redlock.path().join("script"), script).expect("a script");
+    let Some(tmux) = Tmux::start(redlock) else { return };
     tmux.line("bash script redlock");
     tmux.until("runs");
     tmux.key("C-c");
@@ -37,7 +37,7 @@ fn a_script_stops_at_ctrl_c() {
 #[test]
 fn the_command_can_read_from_the_terminal() {
     let fleet = Fleet::start(3);
-    let Some(tmux) = Tmux::start(Desk::of(&fleet)) else { return };
+    let Some(tmux) = Tmux::start(Launcher::of(&fleet)) else { return };
     tmux.line("redlock run job -- sh -c 'echo ru''ns; read word; echo heard $word; exit 6'; echo code=$?");
     tmux.until("runs");
     tmux.line("hello");
@@ -51,7 +51,7 @@ fn the_command_can_read_from_the_terminal() {
 #[test]
 fn ctrl_z_and_fg_work_as_with_any_command() {
     let mut fleet = Fleet::start(3);
-    let Some(tmux) = Tmux::start(Desk::of(&fleet)) else { return };
+    let Some(tmux) = Tmux::start(Launcher::of(&fleet)) else { return };
     // One command that does not read, and one that does, and has the terminal.
     for (command, proof) in [("sleep 600", None), ("cat", Some("echoed"))] {
         tmux.line(&format!("clear; redlock run --ttl 60s job -- {command}"));
@@ -83,7 +83,7 @@ fn ctrl_z_and_fg_work_as_with_any_command() {
 #[test]
 fn a_command_that_was_stopped_for_too_long_does_not_go_on() {
     let mut fleet = Fleet::start(3);
-    let Some(tmux) = Tmux::start(Desk::of(&fleet)) else { return };
+    let Some(tmux) = Tmux::start(Launcher::of(&fleet)) else { return };
     tmux.line("redlock run --ttl 3s job -- sh -c 'echo ru''ns; sleep 600; echo went o''n'");
     tmux.until("runs");
     tmux.key("C-z");
@@ -100,7 +100,7 @@ fn a_command_that_was_stopped_for_too_long_does_not_go_on() {
 #[test]
 fn a_pipeline_keeps_its_terminal() {
     let fleet = Fleet::start(3);
-    let Some(tmux) = Tmux::start(Desk::of(&fleet)) else { return };
+    let Some(tmux) = Tmux::start(Launcher::of(&fleet)) else { return };
     // What reads the pipe also reads from the terminal, as a pager does.
     tmux.line("redlock run job -- echo pip''ed | (cat; read word < /dev/tty; echo heard $word)");
     tmux.until("piped");

@@ -1,6 +1,6 @@
 //! A real terminal, with tmux behind it.
 
-use crate::program::{Desk, PATH};
+use crate::program::{Launcher, PATH};
 use redlock_tests::{SOON, skip, within};
 use std::path::Path;
 use std::process::Command;
@@ -9,18 +9,18 @@ use std::process::Command;
 pub(crate) struct Tmux {
     socket: String,
     /// The settings and the temporary folder of the shell.
-    desk: Desk,
+    redlock: Launcher,
 }
 
 impl Tmux {
-    /// A shell whose nodes are those of the desk; `None`, with a word about it, where there is no tmux.
-    pub(crate) fn start(desk: Desk) -> Option<Self> {
+    /// A shell whose nodes are those of the redlock; `None`, with a word about it, where there is no tmux.
+    pub(crate) fn start(redlock: Launcher) -> Option<Self> {
         if Command::new("tmux").arg("-V").output().is_err() {
             skip("there is no tmux here");
             return None;
         }
-        let socket = desk.path().join("tmux").display().to_string();
-        let prepared = desk.command(&[]);
+        let socket = redlock.path().join("tmux").display().to_string();
+        let prepared = redlock.command(&[]);
         let mut command = Command::new("tmux");
         command.args(["-S", &socket, "-f", "/dev/null", "new-session", "-d", "-x", "110", "-y", "30"]);
         command.args(["bash", "--norc", "--noprofile", "-i"]);
@@ -34,16 +34,16 @@ impl Tmux {
             .env("PS1", "ready> ")
             .env("TERM", "xterm-256color")
             .env_remove("TMUX")
-            .current_dir(desk.path());
+            .current_dir(redlock.path());
         assert!(command.status().expect("tmux starts").success());
-        let tmux = Self { socket, desk };
+        let tmux = Self { socket, redlock };
         tmux.until("ready>");
         Some(tmux)
     }
 
     /// The folder that the shell is in.
     pub(crate) fn path(&self) -> &Path {
-        self.desk.path()
+        self.redlock.path()
     }
 
     fn tmux(&self, arguments: &[&str]) -> String {

@@ -1,7 +1,7 @@
 //! The locks that are held.
 
 use crate::processes::{SIGINT, SIGTERM};
-use crate::program::{Desk, NO_QUORUM, USAGE, names};
+use crate::program::{Launcher, NO_QUORUM, USAGE, names};
 use crate::tmux::Tmux;
 use redlock_tests::{Fleet, SOON, Server, eventually, signal};
 use std::time::{Duration, Instant};
@@ -9,18 +9,18 @@ use std::time::{Duration, Instant};
 #[test]
 fn one_look_tells_of_all_locks() {
     let mut fleet = Fleet::start(3);
-    let desk = Desk::of(&fleet);
-    let empty = desk.run(&["--json", "top", "--once"]).succeeds().json();
+    let redlock = Launcher::of(&fleet);
+    let empty = redlock.run(&["--json", "top", "--once"]).succeeds().json();
     assert_eq!(names(&empty), ["cut", "locks", "nodes", "refused"]);
     assert_eq!(empty["locks"].as_array().map(Vec::len), Some(0));
     for (ttl, job) in [("9m", "job:a"), ("5m", "job:b"), ("7m", "other")] {
-        desk.run(&["acquire", "--ttl", ttl, "--label", "tester", job]).succeeds();
+        redlock.run(&["acquire", "--ttl", ttl, "--label", "tester", job]).succeeds();
     }
     // Other keys are no locks.
     fleet[0].connect().call(&["SET", "job:plain", "x"]);
     fleet[2].connect().call(&["DEL", "other"]);
     let keys = |arguments: &[&str]| {
-        let board = desk.run(&[&["--json", "top", "--once"], arguments].concat()).succeeds().json();
+        let board = redlock.run(&[&["--json", "top", "--once"], arguments].concat()).succeeds().json();
         let locks = board["locks"].as_array().expect("locks").iter();
         locks.map(|lock| lock["key"].as_str().expect("a key").to_owned()).collect::<Vec<_>>()
     };
@@ -29,21 +29,21 @@ fn one_look_tells_of_all_locks() {
     assert_eq!(keys(&["--sort", "holders"])[0], "other");
     assert_eq!(keys(&["--filter", "job"]), ["job:b", "job:a"]);
     assert_eq!(keys(&["--prefix", "ot"]), ["other"]);
-    let board = desk.run(&["--json", "top", "--once"]).succeeds().json();
+    let board = redlock.run(&["--json", "top", "--once"]).succeeds().json();
     let lock = &board["locks"][1];
     assert_eq!(names(lock), ["fence", "held", "held_ms", "holders", "key", "label", "left_ms", "waiters"]);
     assert_eq!(
         (&lock["holders"], &lock["label"], &lock["held"]),
         (&2.into(), &"tester".into(), &true.into())
     );
-    let said = desk.run(&["top", "--once"]).succeeds();
+    let said = redlock.run(&["top", "--once"]).succeeds();
     assert!(said.stdout.contains("other  1      2/3    6m5"), "{said:?}");
     fleet[1].kill();
-    let board = desk.run(&["--json", "top", "--once"]).succeeds().json();
+    let board = redlock.run(&["--json", "top", "--once"]).succeeds().json();
     assert_eq!(board["nodes"][1]["up"], false);
     assert_eq!(board["locks"].as_array().map(Vec::len), Some(3));
     fleet[2].kill();
-    let board = desk.run(&["--json", "top", "--once"]).exits(NO_QUORUM).json();
+    let board = redlock.run(&["--json", "top", "--once"]).exits(NO_QUORUM).json();
     assert_eq!(board["nodes"][2]["up"], false, "what was seen is told all the same");
 }
 
@@ -52,18 +52,18 @@ fn a_right_that_is_missing_is_named() {
     let blind = "on >hush ~* &* -@all +hello +redlock.node +redlock.inspect +info";
     let shy = "on >hush ~* &* -@all +hello +redlock.node +scan +info";
     let fleet = Fleet::start_with(3, |_, node| node.user("blind", blind).user("shy", shy));
-    Desk::of(&fleet).run(&["acquire", "job"]).succeeds();
+    Launcher::of(&fleet).run(&["acquire", "job"]).succeeds();
     for (user, command) in [("blind", "scan"), ("shy", "redlock.inspect")] {
         let login = format!("redis://{user}:hush@");
         let urls: Vec<String> = fleet.urls().iter().map(|url| url.replace("redis://", &login)).collect();
-        let desk = Desk::at(&urls);
-        let said = desk.run(&["top", "--once"]).succeeds();
+        let redlock = Launcher::at(&urls);
+        let said = redlock.run(&["top", "--once"]).succeeds();
         let last = said.stdout.lines().last().unwrap_or_default();
         assert!(
             last.starts_with("not all locks are shown: NOPERM") && last.to_lowercase().contains(command),
             "{said:?}"
         );
-        let board = desk.run(&["--json", "top", "--once"]).succeeds().json();
+        let board = redlock.run(&["--json", "top", "--once"]).succeeds().json();
         assert_eq!(board["refused"].as_array().map(Vec::len), Some(3));
         let words = board["refused"][0]["error"].as_str().expect("words");
         assert!(words.contains("NOPERM") && words.to_lowercase().contains(command), "{words}");
@@ -73,35 +73,35 @@ fn a_right_that_is_missing_is_named() {
 #[test]
 fn a_long_list_is_cut_and_says_so() {
     let fleet = Fleet::start(1);
-    let desk = Desk::of(&fleet);
+    let redlock = Launcher::of(&fleet);
     let mut wire = fleet[0].connect();
     for number in 0..30 {
         wire.call(&["REDLOCK.ACQUIRE", &format!("job:{number}"), "owner", "600000"]);
     }
-    let board = desk.run(&["--json", "top", "--once", "--limit", "10"]).succeeds().json();
+    let board = redlock.run(&["--json", "top", "--once", "--limit", "10"]).succeeds().json();
     assert_eq!(board["locks"].as_array().map(Vec::len), Some(10));
     assert_eq!(board["cut"].as_array().map(Vec::len), Some(1));
-    let said = desk.run(&["top", "--once", "--limit", "10"]).succeeds();
+    let said = redlock.run(&["top", "--once", "--limit", "10"]).succeeds();
     assert!(said.stdout.contains("not all locks are shown"), "{said:?}");
-    let board = desk.run(&["--json", "top", "--once"]).succeeds().json();
+    let board = redlock.run(&["--json", "top", "--once"]).succeeds().json();
     assert_eq!((board["locks"].as_array().map(Vec::len), &board["cut"]), (Some(30), &serde_json::json!([])));
 }
 
 #[test]
 fn without_a_terminal_it_refuses() {
     let fleet = Fleet::start(1);
-    let desk = Desk::of(&fleet);
-    let said = desk.run(&["top"]).exits(USAGE);
+    let redlock = Launcher::of(&fleet);
+    let said = redlock.run(&["top"]).exits(USAGE);
     assert!(said.stderr.contains("top needs a terminal") && said.stdout.is_empty(), "{said:?}");
 }
 
 #[test]
 fn it_lives_in_a_terminal_and_leaves_it_as_it_was() {
     let fleet = Fleet::start(3);
-    let desk = Desk::of(&fleet);
-    let take = |job: &str| desk.run(&["acquire", "--ttl", "9m", job]).succeeds();
+    let redlock = Launcher::of(&fleet);
+    let take = |job: &str| redlock.run(&["acquire", "--ttl", "9m", job]).succeeds();
     take("alpha");
-    let Some(tmux) = Tmux::start(Desk::of(&fleet)) else { return };
+    let Some(tmux) = Tmux::start(Launcher::of(&fleet)) else { return };
     tmux.line("redlock top --interval 100ms; echo code=$?");
     tmux.until("alpha");
     assert!(tmux.is_alternate() && !tmux.is_cooked());
@@ -142,19 +142,19 @@ fn order(screen: &str) -> Vec<&str> {
 #[test]
 fn keys_sort_and_waiters_are_counted() {
     let fleet = Fleet::start(3);
-    let desk = Desk::of(&fleet);
+    let redlock = Launcher::of(&fleet);
     // beta is the oldest, alpha has the longest to go, gamma somebody who waits.
     for (job, ttl) in [("beta", "5m"), ("gamma", "7m"), ("alpha", "9m")] {
-        desk.run(&["acquire", "--ttl", ttl, job]).succeeds();
+        redlock.run(&["acquire", "--ttl", ttl, job]).succeeds();
         // Ages are told in milliseconds: the next one must be younger.
         eventually("time has passed", SOON, || {
-            let held = desk.run(&["--json", "inspect", job]).succeeds().json()["lock"]["held_ms"].as_u64();
+            let held = redlock.run(&["--json", "inspect", job]).succeeds().json()["lock"]["held_ms"].as_u64();
             (held > Some(0)).then_some(())
         });
     }
     fleet[2].connect().call(&["DEL", "beta"]);
-    let waiting = desk.start(&["run", "--wait", "forever", "gamma", "--", "true"]);
-    let Some(tmux) = Tmux::start(Desk::of(&fleet)) else { return };
+    let waiting = redlock.start(&["run", "--wait", "forever", "gamma", "--", "true"]);
+    let Some(tmux) = Tmux::start(Launcher::of(&fleet)) else { return };
     tmux.line("NO_COLOR=1 redlock top --interval 100ms; echo code=$?");
     let screen = tmux.until("by time left");
     assert_eq!(order(&screen), ["beta", "gamma", "alpha"], "{screen}");
@@ -211,9 +211,9 @@ fn until_a_look_hangs(node: &Server) {
 #[test]
 fn a_node_that_hangs_holds_nobody_up() {
     let fleet = Fleet::start(3);
-    let desk = Desk::of(&fleet);
-    desk.run(&["acquire", "--ttl", "9m", "alpha"]).succeeds();
-    let Some(tmux) = Tmux::start(Desk::of(&fleet)) else { return };
+    let redlock = Launcher::of(&fleet);
+    redlock.run(&["acquire", "--ttl", "9m", "alpha"]).succeeds();
+    let Some(tmux) = Tmux::start(Launcher::of(&fleet)) else { return };
     let file = tmux.path().join("pid");
     let start = |options: &str| {
         let _ = std::fs::remove_file(&file);
@@ -250,7 +250,7 @@ fn a_node_that_hangs_holds_nobody_up() {
 #[test]
 fn a_signal_leaves_the_terminal_as_it_was() {
     let fleet = Fleet::start(1);
-    let Some(tmux) = Tmux::start(Desk::of(&fleet)) else { return };
+    let Some(tmux) = Tmux::start(Launcher::of(&fleet)) else { return };
     tmux.line("redlock top & echo $! > pid; fg > /dev/null; echo code=$?; stty -a | grep -o ' -*icanon'");
     eventually("it has the terminal", SOON, || tmux.is_alternate().then_some(()));
     let text =

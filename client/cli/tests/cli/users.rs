@@ -1,6 +1,6 @@
 //! The users of module/OPERATIONS.md can do with the program what the page says.
 
-use crate::program::{Desk, WARNING};
+use crate::program::{Launcher, WARNING};
 use redlock_tests::{Answer, Fleet};
 use serde_json::Value;
 
@@ -24,54 +24,54 @@ fn rules() -> Vec<String> {
 }
 
 /// The program as one of the page's users, at the same nodes.
-fn desk(fleet: &Fleet, user: &str) -> Desk {
+fn redlock(fleet: &Fleet, user: &str) -> Launcher {
     let rules = rules();
     let rule = rules.iter().find(|rule| rule.starts_with(&format!("ACL SETUSER {user} "))).expect("a rule");
     let secret = rule.split_whitespace().find_map(|word| word.strip_prefix('>')).expect("a secret");
     let login = format!("redis://{user}:{secret}@");
     let urls: Vec<String> = fleet.urls().iter().map(|url| url.replace("redis://", &login)).collect();
-    Desk::at(&urls)
+    Launcher::at(&urls)
 }
 
 #[test]
 fn an_application_locks_what_is_its_own() {
     let fleet = fleet();
-    let desk = desk(&fleet, "orders");
-    desk.run(&["run", "--wait", "1s", "orders:42", "--", "true"]).succeeds();
-    desk.run(&["acquire", "--owner-file", "lock", "orders:42"]).succeeds();
-    desk.run(&["extend", "--owner-file", "lock", "orders:42"]).succeeds();
-    desk.run(&["release", "--owner-file", "lock", "orders:42"]).succeeds();
-    assert_ne!(desk.run(&["run", "stock:1", "--", "true"]).code(), Some(0), "another application's name");
+    let redlock = redlock(&fleet, "orders");
+    redlock.run(&["run", "--wait", "1s", "orders:42", "--", "true"]).succeeds();
+    redlock.run(&["acquire", "--owner-file", "lock", "orders:42"]).succeeds();
+    redlock.run(&["extend", "--owner-file", "lock", "orders:42"]).succeeds();
+    redlock.run(&["release", "--owner-file", "lock", "orders:42"]).succeeds();
+    assert_ne!(redlock.run(&["run", "stock:1", "--", "true"]).code(), Some(0), "another application's name");
 }
 
 #[test]
 fn a_watcher_sees_all_there_is_to_see() {
     let fleet = fleet();
-    Desk::of(&fleet).run(&["acquire", "orders:42"]).succeeds();
+    Launcher::of(&fleet).run(&["acquire", "orders:42"]).succeeds();
     for node in fleet.iter() {
         node.connect().call(&["SET", "orders:7", "somebody", "NX", "PX", "600000"]);
     }
     for user in ["watcher", "oncall"] {
-        let desk = desk(&fleet, user);
-        let status = desk.run(&["--json", "status"]).succeeds().json();
+        let redlock = redlock(&fleet, user);
+        let status = redlock.run(&["--json", "status"]).succeeds().json();
         assert!(status["nodes"][0]["server_version"].is_string(), "{status}");
         assert_eq!(status["nodes"][0]["info"]["grants"], 1, "{status}");
-        let metrics = desk.run(&["status", "--prometheus"]).succeeds().stdout;
+        let metrics = redlock.run(&["status", "--prometheus"]).succeeds().stdout;
         assert_eq!(metrics.matches("redlock_node_grants_total{").count(), 3, "{metrics}");
-        let board = desk.run(&["--json", "top", "--once"]).succeeds().json();
+        let board = redlock.run(&["--json", "top", "--once"]).succeeds().json();
         assert_eq!(board["locks"][0]["key"], "orders:42");
         assert_eq!((&board["refused"], &board["cut"]), (&Value::Array(vec![]), &Value::Array(vec![])));
-        desk.run(&["inspect", "orders:42"]).succeeds();
-        let said = desk.run(&["inspect", "orders:7"]).succeeds();
+        redlock.run(&["inspect", "orders:42"]).succeeds();
+        let said = redlock.run(&["inspect", "orders:7"]).succeeds();
         assert!(said.stdout.contains("plain key") && said.stderr.is_empty(), "{said:?}");
-        assert_ne!(desk.run(&["acquire", "orders:8"]).code(), Some(0), "and takes nothing");
+        assert_ne!(redlock.run(&["acquire", "orders:8"]).code(), Some(0), "and takes nothing");
     }
 }
 
 #[test]
 fn a_doctor_looks_at_everything() {
     let fleet = fleet();
-    let report = desk(&fleet, "doctor").run(&["--json", "doctor"]).exits(WARNING).json();
+    let report = redlock(&fleet, "doctor").run(&["--json", "doctor"]).exits(WARNING).json();
     let findings = report["findings"].as_array().expect("findings");
     let checks: Vec<(&str, &str)> = findings
         .iter()
@@ -84,6 +84,6 @@ fn a_doctor_looks_at_everything() {
     assert_eq!(checks, expected, "{report}");
     // What it warns of is seen: it does read the settings.
     fleet[1].connect().call(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
-    let said = desk(&fleet, "doctor").run(&["doctor"]).exits(WARNING);
+    let said = redlock(&fleet, "doctor").run(&["doctor"]).exits(WARNING);
     assert!(said.stdout.contains("warning [eviction]"), "{said:?}");
 }

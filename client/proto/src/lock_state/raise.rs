@@ -1,208 +1,193 @@
-//! Raising the number of a lock that is held.
+//! The second round: raising a majority that granted to one fence.
 //!
-//! A lock may have to be held under the number of another one: when both stand for one resource, in two groups of
-//! nodes. The rule is the same as for a number that is agreed on at first: a majority of the nodes must have
-//! answered exactly the new number while they held the lock. Until then it is held under the old one.
+//! Nodes that missed requests grant one lock with different fences. The client holds the lock only with one
+//! fence from a majority, so it chooses a goal and asks the nodes below it to raise their fence. The same
+//! command renews the lease and claims a lock that was handed over.
 
-use super::{Event, LockState, Over, Phase, is_within_reach};
-use crate::{Moment, NodeSet};
+use super::{Ask, LockState, Request};
+use crate::ballot::Refusal;
+use crate::fence_reach::{has_advanced, is_within_reach};
+use crate::{Failure, FailureKind, Moment, NodeSet, Reply};
+use std::time::Duration;
 
-/// A number on its way to the nodes.
+/// The second round of one attempt.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Raising {
-    goal: u64,
+pub(super) struct FenceRaise {
+    goal: Option<RaiseGoal>,
+    /// When the client sent the first raise to the present majority.
+    since: Option<Moment>,
+    settle_timer: SettleTimer,
+}
+
+/// The fence that nodes are raised to.
+#[derive(Clone, Copy, Debug)]
+struct RaiseGoal {
+    fence: u64,
+    /// The nodes that have not replied to the raise.
     in_flight: NodeSet,
-    /// When the client gives up. Every raise renews the lease of its node, so the leases set no end.
-    until: Moment,
+}
+
+/// How long the client waits for a reply that may make the second round needless.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SettleTimer {
+    /// The client has not waited for the present majority.
+    Unused,
+    /// The client waits until this moment.
+    Until(Moment),
+    /// The time is over and does not start again: a client that waits now waits for a reply.
+    Spent,
+}
+
+impl FenceRaise {
+    pub(super) fn new() -> Self {
+        Self { goal: None, since: None, settle_timer: SettleTimer::Unused }
+    }
+
+    /// Whether a node has not replied to a raise.
+    pub(super) fn is_in_flight(&self) -> bool {
+        self.goal.is_some_and(|goal| !goal.in_flight.is_empty())
+    }
+
+    /// The moment until which the client waits for a reply that may make the second round needless.
+    pub(super) fn settles_at(&self) -> Option<Moment> {
+        match self.settle_timer {
+            SettleTimer::Until(moment) => Some(moment),
+            SettleTimer::Unused | SettleTimer::Spent => None,
+        }
+    }
+
+    /// Forgets the majority that granted, because it is gone. Another majority gets its own time to settle
+    /// and to be raised.
+    pub(super) fn forget_majority(&mut self) {
+        self.since = None;
+        if let SettleTimer::Until(_) = self.settle_timer {
+            self.settle_timer = SettleTimer::Unused;
+        }
+    }
+
+    /// Whether the client waits before it raises. It waits once, for as long as the majority took to grant.
+    fn waits_to_settle(&mut self, may_settle: bool, majority_took: Duration, now: Moment) -> bool {
+        if self.settle_timer == SettleTimer::Unused {
+            self.settle_timer = SettleTimer::Until(now.plus(majority_took));
+        }
+        match self.settle_timer {
+            SettleTimer::Until(moment) if may_settle && !now.has_reached(moment) => true,
+            _ => {
+                self.settle_timer = SettleTimer::Spent;
+                false
+            }
+        }
+    }
 }
 
 impl LockState {
-    /// Asks the nodes to hold the lock under a larger number, and for its time to live from now on. Ends with
-    /// [`Event::Extended`] or [`Event::NotExtended`], as an extension does, and takes the place of one that is
-    /// under way.
-    ///
-    /// # Errors
-    /// When the lock is over.
-    pub fn raise_fence(&mut self, goal: u64, now: Moment) -> Result<(), Over> {
-        // What can be said of an extension can be said of this.
-        self.extend(self.begun.ttl, now)?;
-        self.extension = None;
-        let until = now.plus(self.drift.lease(self.begun.ttl));
-        self.raising = Some(Raising { goal, in_flight: self.maybe_held, until });
-        self.send_raise(goal, self.maybe_held, now);
-        Ok(())
+    /// Handles the reply of a node to a raise.
+    pub(super) fn handle_raise_reply(
+        &mut self,
+        node: usize,
+        fence: u64,
+        request: &Request,
+        mut reply: Reply,
+        now: Moment,
+    ) {
+        if let Some(goal) = self.fence_raise.goal.as_mut().filter(|goal| goal.fence == fence) {
+            goal.in_flight.remove(node);
+        }
+        if self.lose_if_expired(now) {
+            return;
+        }
+        // A fence may take several commands to reach. A node that advances by less than a step is broken: the
+        // client does not ask it again.
+        if let Reply::Number(after) = reply
+            && self.ballot.vote(node).fence().is_some_and(|before| !has_advanced(before, after, fence))
+        {
+            reply = Reply::Failed(Failure::new(FailureKind::Rejected, "did not raise the fence"));
+        }
+        self.note_claimed(node, &reply);
+        self.note_arrival(node, request, &reply, now);
+        self.enter_vote(node, request, reply);
+        if !self.lose_if_expired(now) {
+            self.decide(now);
+        }
     }
 
-    /// Goes on with raising after a node has answered, if that is what it was asked for.
-    pub(super) fn continue_held_raise(&mut self, node: usize, asked: u64, now: Moment) {
-        let Phase::Held { .. } = self.phase else { return };
-        let Some(Raising { goal, until, .. }) = self.raising.filter(|raising| raising.goal == asked) else {
+    /// Raises a majority that granted to one fence. If that sends nothing and fails nothing, the client
+    /// queues on.
+    pub(super) fn raise_or_queue(&mut self, goal: u64, may_settle: bool, now: Moment) {
+        self.raise_to_one_fence(goal, may_settle, now);
+        self.advance_queue(now);
+    }
+
+    /// Raises the nodes below the goal. First the client waits for a reply that may make this needless, at
+    /// most for as long as the majority took to grant.
+    fn raise_to_one_fence(&mut self, goal: u64, may_settle: bool, now: Moment) {
+        if self.lacks_usable_majority(now) || self.raises_for_too_long(now) {
+            return self.fail(Refusal::Expired);
+        }
+        // A node takes back what it handed over, unless the client claims it. A raise claims it, or leads to
+        // a hold that does; waiting does not.
+        let may_settle = may_settle && !self.has_unclaimed_grants();
+        let majority_took = now.since(self.first_request.sent);
+        if self.fence_raise.waits_to_settle(may_settle, majority_took, now) {
+            return;
+        }
+        let Some(mut goal) = self.choose_goal(goal) else {
+            // Another reply may bring a goal within reach.
+            if self.ballot.pending() == 0 {
+                self.fail(self.ballot.fences_apart());
+            }
             return;
         };
-        if self.is_held_under(goal, now) {
-            self.phase = Phase::Held { fence: goal };
-            self.raising = None;
-            return self.emit(Event::Extended);
-        }
-        // A fence may take several commands to reach. A node that did not advance has failed by now.
-        let is_on_its_way =
-            |fence: u64| fence < goal && is_within_reach(fence, goal) && !now.has_reached(until);
-        if self.ballot.vote(node).fence().is_some_and(is_on_its_way) {
-            return self.send_raise(goal, NodeSet::one(node), now);
-        }
-        let Some(raising) = self.raising.as_mut() else { return };
-        raising.in_flight.remove(node);
-        let in_flight = raising.in_flight;
-        let can_count =
-            |node: &usize| in_flight.contains(*node) || self.ballot.vote(*node).fence() == Some(goal);
-        if !self.quorum.is_reached_by((0..self.quorum.nodes()).filter(can_count).count()) {
-            self.raising = None;
-            self.emit(Event::NotExtended(self.ballot.clone()));
+        let to = self.nodes_to_raise(goal, now);
+        to.iter().for_each(|node| goal.in_flight.insert(node));
+        self.fence_raise.goal = Some(goal);
+        if !to.is_empty() {
+            self.fence_raise.since.get_or_insert(now);
+            self.send_raise(goal.fence, to, now);
         }
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::super::testing::Output;
-    use super::super::{Ask, Request, Transmit};
-    use super::*;
-    use crate::fence_reach::{MAX_FENCE, RAISE_CAP, RAISE_STEP};
-    use crate::{Drift, Failure, FailureKind, Quorum, Reply};
-    use std::time::Duration;
-
-    const TTL: Duration = Duration::from_millis(10_000);
-
-    fn at(ms: u64) -> Moment {
-        Moment::on_one_clock(ms * 1_000_000)
+    /// Whether fewer than a majority of the grants had time left when the client got them: the round trip
+    /// takes up the time to live, and another request would not help.
+    fn lacks_usable_majority(&self, now: Moment) -> bool {
+        let Some(queueing) = &self.queueing else {
+            return now.has_reached(self.first_request.lease_end(self.drift));
+        };
+        let is_usable = |node: &usize| {
+            self.ballot.vote(*node).fence().is_some() && !queueing.has_expired_on_arrival(*node)
+        };
+        !self.quorum.is_reached_by((0..self.quorum.nodes()).filter(is_usable).count())
     }
 
-    /// A lock that three nodes hold under these numbers, 0 for one that has not answered.
-    fn held(numbers: [u64; 3]) -> LockState {
-        let (mut lock, acquire) =
-            LockState::begin(Quorum::of(3).unwrap(), Drift::default(), TTL, None, at(0));
-        for (node, number) in numbers.into_iter().enumerate().filter(|(_, number)| *number > 0) {
-            lock.on_reply(node, &acquire, Reply::Number(number), at(1));
-        }
-        assert!(lock.fence().is_some());
-        lock
+    /// Whether the second round has taken as long as one lease. Every raise renews the lease of its node, so
+    /// the leases themselves set no end.
+    fn raises_for_too_long(&self, now: Moment) -> bool {
+        let lease = self.drift.lease(self.first_request.ttl);
+        self.fence_raise.since.is_some_and(|since| now.has_reached(since.plus(lease)))
     }
 
-    fn said(lock: &mut LockState, node: usize, request: &Request, number: u64) -> Option<Output> {
-        lock.on_reply(node, request, Reply::Number(number), at(3))
+    /// The goal of before while a majority can still be raised to it, whatever else nodes have replied since;
+    /// else the new one. `None` if no majority can be raised to it.
+    fn choose_goal(&self, fence: u64) -> Option<RaiseGoal> {
+        let is_within_reach = |fence: u64| self.quorum.is_reached_by(self.ballot.within(fence));
+        let kept = self.fence_raise.goal.filter(|old| is_within_reach(old.fence));
+        kept.or_else(|| is_within_reach(fence).then_some(RaiseGoal { fence, in_flight: NodeSet::EMPTY }))
     }
 
-    #[test]
-    fn a_majority_of_exactly_that_number_raises() {
-        let mut lock = held([7, 7, 7]);
-        let (request, to) = lock.on_raise(40, at(2)).unwrap();
-        assert_eq!((request.ask, to.len()), (Ask::RaiseFence { fence: 40 }, 3));
-        assert!(said(&mut lock, 0, &request, 40).is_none());
-        assert_eq!(lock.fence(), Some(7), "one node is not enough");
-        assert!(matches!(said(&mut lock, 1, &request, 40), Some(Output::Event(Event::Extended))));
-        assert_eq!(lock.fence(), Some(40));
-        assert!(said(&mut lock, 2, &request, 40).is_none(), "told once");
-        assert_eq!(
-            lock.valid_until().unwrap().nanoseconds().0,
-            at(2 + 9_898).nanoseconds().0,
-            "and extended"
-        );
+    /// The nodes to send a raise: those below the goal, and those that have the goal but hold the lock for
+    /// too short a time, such as a node that granted it long ago to a client that queued. Without those that
+    /// have one in flight.
+    fn nodes_to_raise(&self, goal: RaiseGoal, now: Moment) -> NodeSet {
+        let is_wanted = |node: &usize| match self.ballot.vote(*node).fence() {
+            Some(fence) if fence == goal.fence => self.leases.has_expired(*node, self.must_last_until(now)),
+            Some(fence) => is_within_reach(fence, goal.fence),
+            None => false,
+        };
+        let nodes = 0..self.quorum.nodes();
+        nodes.filter(is_wanted).filter(|node| !goal.in_flight.contains(*node)).collect()
     }
 
-    #[test]
-    fn a_node_that_is_ahead_does_not_count() {
-        let mut lock = held([7, 7, 90]);
-        let (request, _) = lock.on_raise(40, at(2)).unwrap();
-        assert!(said(&mut lock, 2, &request, 90).is_none());
-        assert!(said(&mut lock, 0, &request, 40).is_none());
-        assert_eq!(lock.fence(), Some(7));
-        let silent = Reply::Failed(Failure::new(FailureKind::Silent, ""));
-        let event = lock.on_reply(1, &request, silent, at(3));
-        assert!(matches!(event, Some(Output::Event(Event::NotExtended(_)))), "{event:?}");
-        assert_eq!(lock.fence(), Some(7), "still held as it was");
-        // An answer that was late comes too late for whoever asked.
-        assert!(said(&mut lock, 1, &request, 40).is_none());
-    }
-
-    #[test]
-    fn a_node_that_raises_in_steps_is_asked_again() {
-        let goal = RAISE_CAP + 9 * RAISE_STEP;
-        let mut lock = held([7, 7, 0]);
-        let (request, _) = lock.on_raise(goal, at(2)).unwrap();
-        for step in 0..9 {
-            let event = said(&mut lock, 0, &request, RAISE_CAP + step * RAISE_STEP);
-            let Some(Output::Transmit(Transmit { request: again, to })) = event else { panic!("{event:?}") };
-            assert_eq!((again.ask, to), (request.ask, NodeSet::one(0)));
-        }
-        assert!(said(&mut lock, 0, &request, goal).is_none());
-        // One that stands still, and one that is not there: it cannot be had.
-        assert!(said(&mut lock, 1, &request, 7).is_none(), "the third may still answer");
-        let down = Reply::Failed(Failure::new(FailureKind::Down, ""));
-        assert!(matches!(
-            lock.on_reply(2, &request, down, at(3)),
-            Some(Output::Event(Event::NotExtended(_)))
-        ));
-    }
-
-    #[test]
-    fn nobody_is_asked_for_a_fence_out_of_reach() {
-        let mut lock = held([7, 7, 7]);
-        let (request, _) = lock.on_raise(MAX_FENCE, at(2)).unwrap();
-        assert!(said(&mut lock, 0, &request, RAISE_CAP).is_none());
-        assert!(matches!(
-            said(&mut lock, 1, &request, RAISE_CAP),
-            Some(Output::Event(Event::NotExtended(_)))
-        ));
-    }
-
-    /// A broken node might advance by one step each time, and renew the lease with it.
-    #[test]
-    fn nodes_that_raise_for_longer_than_a_lease_are_given_up() {
-        let mut lock = held([7, 7, 7]);
-        let (first, _) = lock.on_raise(RAISE_CAP, at(2)).unwrap();
-        let mut requests = [first; 3];
-        let mut ms = 2;
-        for step in 1..200 {
-            for (node, request) in requests.iter_mut().enumerate() {
-                ms += 100;
-                match lock.on_reply(node, request, Reply::Number(7 + step * RAISE_STEP), at(ms)) {
-                    Some(Output::Transmit(Transmit { request: again, to })) => {
-                        assert_eq!(to, NodeSet::one(node));
-                        *request = again;
-                    }
-                    Some(Output::Event(Event::NotExtended(_))) => {
-                        assert_eq!(lock.fence(), Some(7), "still held as it was");
-                        assert!((9_900..10_300).contains(&ms), "after one lease, not after {ms} ms");
-                        return;
-                    }
-                    other => assert!(other.is_none() && ms > 9_900, "{ms} ms: {other:?}"),
-                }
-            }
-        }
-        panic!("it goes on and on");
-    }
-
-    #[test]
-    fn what_is_over_is_not_raised() {
-        let mut lock = held([7, 7, 7]);
-        let (request, _) = lock.on_raise(40, at(2)).unwrap();
-        assert!(lock.on_reply(0, &request, Reply::Nil, at(3)).is_none());
-        assert!(matches!(lock.on_reply(1, &request, Reply::Nil, at(3)), Some(Output::Event(Event::Lost(_)))));
-        assert!(said(&mut lock, 2, &request, 40).is_none());
-        assert_eq!(lock.fence(), None);
-        assert!(lock.on_raise(41, at(4)).is_err());
-        assert!(held([7, 7, 7]).on_raise(40, at(20_000)).is_err(), "its time is up");
-    }
-
-    #[test]
-    fn an_extension_takes_its_place() {
-        let mut lock = held([7, 7, 7]);
-        let (raise, _) = lock.on_raise(40, at(2)).unwrap();
-        let (extend, _) = lock.on_extend(TTL, at(3)).unwrap();
-        assert!(said(&mut lock, 0, &raise, 40).is_none());
-        assert!(said(&mut lock, 1, &raise, 40).is_none(), "nobody waits for it any more");
-        assert!(said(&mut lock, 0, &extend, 40).is_none());
-        assert!(matches!(said(&mut lock, 1, &extend, 40), Some(Output::Event(Event::Extended))));
-        assert_eq!(lock.fence(), Some(7), "and nobody was told another number");
+    pub(super) fn send_raise(&mut self, fence: u64, to: NodeSet, now: Moment) {
+        self.send(Request { ask: Ask::RaiseFence { fence }, ttl: self.first_request.ttl, sent: now }, to);
     }
 }

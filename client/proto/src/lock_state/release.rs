@@ -1,21 +1,22 @@
-//! What became of a release, node by node.
+//! Release, and what each node replied to it.
 
-use crate::{Failure, NodeSet, Quorum, Reply};
+use super::{Ask, Event, LockPhase, LockState, Request};
+use crate::{Failure, Moment, NodeSet, Quorum, Reply};
 use std::fmt;
 
-/// What one node made of a release.
+/// The outcome of a release on one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReleaseOutcome {
-    /// It has not answered yet.
+    /// The node has not replied.
     Pending,
-    /// The lock is free there.
+    /// The node has freed the lock.
     Freed,
-    /// The lock was not ours there: it had run out, or was never granted.
+    /// The node did not hold the lock for this client: it had expired, or the node never granted it.
     NotHeld,
-    /// It gave no usable answer; the lock there ends by itself.
+    /// The node gave no usable reply. The lock on this node ends when its lease expires.
     Failed(Failure),
-    /// It never had the lock, so it was not asked.
+    /// The node never held the lock, so the client did not ask it.
     NotAsked,
 }
 
@@ -31,7 +32,7 @@ impl fmt::Display for ReleaseOutcome {
     }
 }
 
-/// The answers to a release.
+/// The outcomes of a release on all nodes.
 #[derive(Clone, Debug)]
 pub struct ReleaseProgress {
     quorum: Quorum,
@@ -40,13 +41,13 @@ pub struct ReleaseProgress {
 
 impl ReleaseProgress {
     pub(crate) fn of(quorum: Quorum, asked: NodeSet) -> Self {
-        let asked =
+        let outcome =
             |node| if asked.contains(node) { ReleaseOutcome::Pending } else { ReleaseOutcome::NotAsked };
-        Self { quorum, nodes: (0..quorum.nodes()).map(asked).collect() }
+        Self { quorum, nodes: (0..quorum.nodes()).map(outcome).collect() }
     }
 
     pub(crate) fn enter(&mut self, node: usize, reply: Reply) {
-        let freed = match reply {
+        let outcome = match reply {
             Reply::Number(0) | Reply::Nil | Reply::Queued { .. } | Reply::Quarantined { .. } => {
                 ReleaseOutcome::NotHeld
             }
@@ -54,24 +55,68 @@ impl ReleaseProgress {
             Reply::Failed(failure) => ReleaseOutcome::Failed(failure),
         };
         if let Some(place) = self.nodes.get_mut(node) {
-            *place = freed;
+            *place = outcome;
         }
     }
 
-    /// Whether the caller need not wait any more: a majority is free, or everybody has answered.
+    /// Whether the caller need not wait any longer: a majority has freed the lock, or every node has replied.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.quorum.is_reached_by(self.count(&ReleaseOutcome::Freed))
             || self.count(&ReleaseOutcome::Pending) == 0
     }
 
-    /// What every node has answered, in their order.
+    /// The outcome of each node, in the order of the nodes.
     #[must_use]
     pub fn nodes(&self) -> &[ReleaseOutcome] {
         &self.nodes
     }
 
-    fn count(&self, what: &ReleaseOutcome) -> usize {
-        self.nodes.iter().filter(|freed| *freed == what).count()
+    fn count(&self, wanted: &ReleaseOutcome) -> usize {
+        self.nodes.iter().filter(|outcome| *outcome == wanted).count()
+    }
+}
+
+impl LockState {
+    /// Ends the attempt or the hold: the transmit goes to all nodes that hold the lock, or may. Ends with
+    /// [`Event::Released`]. A second release sends nothing: the first is in flight.
+    pub fn release(&mut self, now: Moment) {
+        self.phase = LockPhase::Over;
+        self.extension = None;
+        if self.release_progress.is_some() {
+            return;
+        }
+        let to = self.maybe_held.nodes();
+        self.release_progress = Some(ReleaseProgress::of(self.quorum, to));
+        if to.is_empty() {
+            return self.emit(Event::Released);
+        }
+        let floor = self.ballot.highest().filter(|_| self.ballot.disagrees());
+        self.send(Request { ask: Ask::Release { floor }, ttl: self.longest_ttl, sent: now }, to);
+    }
+
+    /// Handles the reply of a node to the release.
+    pub(super) fn handle_release_reply(&mut self, node: usize, reply: Reply) {
+        let Some(progress) = self.release_progress.as_mut() else { return };
+        let was_settled = progress.is_settled();
+        progress.enter(node, reply);
+        if !was_settled && progress.is_settled() {
+            self.emit(Event::Released);
+        }
+    }
+
+    /// Whether a request to this node is in doubt: its connection broke, and it may still arrive although the
+    /// node has answered a later one. If so, and the release has freed what the later one got, the caller
+    /// must send the release once more: a node rejects late requests only of an owner whose release freed
+    /// nothing.
+    #[must_use]
+    pub fn may_be_granted_late(&self, node: usize) -> bool {
+        self.maybe_held.is_in_doubt(node)
+    }
+
+    /// The outcomes of the release so far; `None` before a release.
+    #[must_use]
+    pub fn release_progress(&self) -> Option<&ReleaseProgress> {
+        self.release_progress.as_ref()
     }
 }

@@ -1,57 +1,57 @@
-//! What a client asks of a node.
+//! A request of the client to a node.
 
 use super::QueueRequest;
 use crate::{Drift, Moment};
 use std::time::Duration;
 
-/// What is asked; the key and the owner are the same in all of a client's requests.
+/// What a request asks for. The keys and the owner are the same in all requests of one attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask {
     /// Take the lock.
     Acquire {
-        /// Count from here, if the nodes should be told.
+        /// The smallest fence to grant; `None` leaves it to the nodes.
         hint: Option<u64>,
     },
-    /// Take the lock, or wait in line for it.
+    /// Take the lock, or queue for it.
     Wait {
-        /// Count from here, if the nodes should be told.
+        /// The smallest fence to grant; `None` leaves it to the nodes.
         hint: Option<u64>,
-        /// Where in the line, and how to be told.
+        /// The ticket, and the channel for the grant.
         queue: QueueRequest,
     },
-    /// Raise the fence of the lock just granted, and extend it.
+    /// Raise the fence of a lock that the node has granted, and extend it.
     RaiseFence {
-        /// To this number.
+        /// The fence to raise to.
         fence: u64,
     },
     /// Extend the lock.
     Extend,
     /// Free the lock.
     Release {
-        /// Let the next holder count from here, if the nodes have fallen apart.
+        /// The fence that the next grant must exceed, if nodes have different fences.
         floor: Option<u64>,
     },
 }
 
-/// A request as it was sent: comes back with the reply.
+/// A request as the client sent it. The caller reports it again with the reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// What is asked.
+    /// What the request asks for.
     pub ask: Ask,
-    /// The time to live that is asked for.
+    /// The time to live that the request asks for.
     pub ttl: Duration,
-    /// A moment before the first byte left.
+    /// A moment before the first byte was sent.
     pub sent: Moment,
 }
 
 impl Request {
-    /// Whether it frees the lock.
+    /// Whether the request is a release.
     #[must_use]
     pub fn is_release(&self) -> bool {
         matches!(self.ask, Ask::Release { .. })
     }
 
-    /// Until when a node that did as asked can be counted on.
+    /// The end of the lease of a node that did what the request asks.
     pub(crate) fn lease_end(&self, drift: Drift) -> Moment {
         self.sent.plus(drift.lease(self.ttl))
     }

@@ -2,6 +2,8 @@
 
 use super::{Ask, QueueRequest, Request};
 use crate::Decimal;
+use redlock_contract::commands::{Verb, option};
+use redlock_contract::limits::MAX_WAIT_MS;
 
 /// The most words after the keys: owner, time to live, `FENCE`, `LABEL`, `WAIT`, `STAMP` and
 /// `CLAIM` with their values.
@@ -29,9 +31,6 @@ impl Numerals {
     }
 }
 
-/// No node keeps a place for longer than a day without being asked again.
-const MAX_WAIT_MS: u64 = 24 * 3_600 * 1_000;
-
 impl Request {
     /// The words of the command that a node gets, on the stack for one key, which is the usual case.
     ///
@@ -45,12 +44,10 @@ impl Request {
     ) -> T {
         let ttl = Decimal::new(u64::try_from(self.ttl.as_millis()).unwrap_or(u64::MAX));
         let (one, many, number, wants_ttl) = match self.ask {
-            Ask::Acquire { hint } | Ask::Wait { hint, .. } => {
-                (&b"REDLOCK.ACQUIRE"[..], &b"REDLOCK.MACQUIRE"[..], hint, true)
-            }
-            Ask::RaiseFence { fence } => (&b"REDLOCK.EXTEND"[..], &b"REDLOCK.MEXTEND"[..], Some(fence), true),
-            Ask::Extend => (&b"REDLOCK.EXTEND"[..], &b"REDLOCK.MEXTEND"[..], None, true),
-            Ask::Release { floor } => (&b"REDLOCK.RELEASE"[..], &b"REDLOCK.MRELEASE"[..], floor, false),
+            Ask::Acquire { hint } | Ask::Wait { hint, .. } => (Verb::Acquire, Verb::Macquire, hint, true),
+            Ask::RaiseFence { fence } => (Verb::Extend, Verb::Mextend, Some(fence), true),
+            Ask::Extend => (Verb::Extend, Verb::Mextend, None, true),
+            Ask::Release { floor } => (Verb::Release, Verb::Mrelease, floor, false),
         };
         let number = number.map(Decimal::new);
         let queue = match &self.ask {
@@ -70,36 +67,36 @@ impl Request {
             push(ttl.as_bytes());
         }
         if let Some(number) = &number {
-            push(b"FENCE");
+            push(option::FENCE.as_bytes());
             push(number.as_bytes());
         }
         if matches!(self.ask, Ask::Acquire { .. } | Ask::Wait { .. }) && !label.is_empty() {
-            push(b"LABEL");
+            push(option::LABEL.as_bytes());
             push(label);
         }
         if let Some((queue, numerals)) = &queue {
-            push(b"WAIT");
+            push(option::WAIT.as_bytes());
             push(numerals.ticket.as_bytes());
             push(numerals.wait_ms.as_bytes());
             push(&queue.channel);
-            push(b"STAMP");
+            push(option::STAMP.as_bytes());
             push(numerals.stamp.as_bytes());
             if let Some(claim_ms) = &numerals.claim_ms {
-                push(b"CLAIM");
+                push(option::CLAIM.as_bytes());
                 push(claim_ms.as_bytes());
             }
         }
         let tail = tail.get(..length).unwrap_or_default();
         if let [key] = keys {
             let mut words: [&[u8]; MOST_TAIL_WORDS + 2] = [&[]; MOST_TAIL_WORDS + 2];
-            words[0] = one;
+            words[0] = one.name().as_bytes();
             words[1] = key.as_ref();
             words[2..2 + length].copy_from_slice(tail);
             return run(&words[..2 + length]);
         }
         let count = Decimal::new(keys.len() as u64);
         let mut words: Vec<&[u8]> = Vec::with_capacity(keys.len() + MOST_TAIL_WORDS + 2);
-        words.extend([many, count.as_bytes()]);
+        words.extend([many.name().as_bytes(), count.as_bytes()]);
         words.extend(keys.iter().map(AsRef::as_ref));
         words.extend_from_slice(tail);
         run(&words)

@@ -6,7 +6,8 @@ use crate::driver::in_flight::{InFlight, NodeEvent, Stage};
 use crate::queue_support::{NoQueue, QueueSupport};
 use crate::wire::{self, Frame, Push};
 use bytes::Buf;
-use redlock_proto::{Failure, FailureKind, Moment};
+use redlock_contract::ErrorCode;
+use redlock_proto::{Failure, Moment};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::io::AsyncWrite;
@@ -157,8 +158,8 @@ impl NodeConn {
 /// the new master, and repeats a refused release there.
 fn demotion(target: &Target, frame: &Frame) -> Option<Failure> {
     match frame {
-        Frame::Error(text) if text.starts_with(b"READONLY") && target.may_move() => {
-            Some(Failure::new(FailureKind::Rejected, frame.error_message().unwrap_or_default()))
+        Frame::Error(text) if ErrorCode::of(text) == Some(ErrorCode::ReadOnly) && target.may_move() => {
+            Some(Failure::rejected(frame.error_message().unwrap_or_default()))
         }
         _ => None,
     }

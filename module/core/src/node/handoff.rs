@@ -4,12 +4,13 @@ use super::{Node, Standing};
 use crate::fault::Fault;
 use crate::grammar::{Acquire, Keys};
 use crate::keyspace::{Keyspace, Occupant};
-use crate::proof::{GrantMessage, Stamped};
 use crate::queue::{Limits, Waiter, WaiterId};
 use crate::reply::Reply;
 use crate::request::{Owner, Ttl, Wait};
 use crate::table::Database;
 use crate::time::{Millis, NodeClock};
+use redlock_contract::CHANNEL_PREFIX;
+use redlock_contract::grant::{GrantMessage, Stamped};
 
 /// What a waiter is told on its channel: that a lock is its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,9 +23,6 @@ pub struct Announcement {
 
 /// When somebody cannot be served because of the node itself, it is tried again after this time.
 const RETRY_MS: u64 = 250;
-
-/// Every channel begins with this: no request can make a server publish anywhere else.
-pub const CHANNEL_PREFIX: &[u8] = b"redlock:grant:";
 
 impl Node {
     /// Refuses a request, and queues it if it wants to wait.
@@ -296,9 +294,9 @@ fn announcement(waiter: &Waiter, fence: u64, waited_ms: u64, claim_ms: u64) -> A
 #[cfg(test)]
 mod tests {
     use crate::memory::MemoryNode;
-    use crate::proof::Unverified;
     use crate::queue::Limits;
     use crate::{Fault, Millis, Occupant, Reply};
+    use redlock_contract::grant::Unverified;
 
     /// A node, and a connection for every letter.
     struct Scene {

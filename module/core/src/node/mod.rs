@@ -8,39 +8,24 @@ mod handoff;
 mod tests;
 mod upkeep;
 
-pub use handoff::{Announcement, CHANNEL_PREFIX};
+pub use handoff::Announcement;
 pub use upkeep::Sweep;
 
 use crate::counters::Counters;
-use crate::durable::{DurableState, NonVoting};
+use crate::durable::DurableState;
 use crate::fault::Fault;
 use crate::fence::{self, Stripe, Stripes};
 use crate::grammar::{Acquire, Apply, Extend, Release};
 use crate::keyspace::{Effect, Keyspace, Occupant};
 use crate::late::LateReleases;
-use crate::queue::{DEFAULT_CLAIM_WINDOW_MS, Queues};
+use crate::queue::Queues;
 use crate::reply::Reply;
-use crate::request::{DEFAULT_MAX_TTL_MS, MAX_TTL_LIMIT_MS, Ttl};
+use crate::request::Ttl;
 use crate::table::{LockId, LockTable, NewLock};
 use crate::time::{Millis, NodeClock};
-
-/// Whether a server decides, or follows another one that does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// It grants locks.
-    Master,
-    /// It has a copy of them.
-    Replica,
-}
-
-impl Role {
-    fn name(self) -> &'static [u8] {
-        match self {
-            Self::Master => b"master",
-            Self::Replica => b"replica",
-        }
-    }
-}
+use redlock_contract::fields::{lock, node};
+use redlock_contract::limits::{DEFAULT_CLAIM_WINDOW_MS, DEFAULT_MAX_TTL_MS, MAX_FENCE, MAX_TTL_LIMIT_MS};
+use redlock_contract::{NonVoting, Role};
 
 /// The version of this node, as `REDLOCK.NODE` tells it.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -288,12 +273,15 @@ impl Node {
         match keyspace.occupant(0) {
             Occupant::OtherType => Err(Fault::WrongType),
             Occupant::Lock(id) if !self.has_expired(id, clock) => Ok(Reply::Map(vec![
-                ("fence", self.locks.fence(id).into()),
-                ("label", self.locks.label(id).into()),
-                ("pttl", now.left_until(self.locks.deadline(id)).into()),
-                ("held-ms", now.since(self.locks.granted(id)).into()),
-                ("extensions", u64::from(self.locks.extensions(id)).into()),
-                ("waiters", (self.queues.waiting_for(keyspace.database(), keyspace.name(0)) as u64).into()),
+                (lock::FENCE, self.locks.fence(id).into()),
+                (lock::LABEL, self.locks.label(id).into()),
+                (lock::TIME_LEFT_MS, now.left_until(self.locks.deadline(id)).into()),
+                (lock::HELD_MS, now.since(self.locks.granted(id)).into()),
+                (lock::EXTENSIONS, u64::from(self.locks.extensions(id)).into()),
+                (
+                    lock::WAITERS,
+                    (self.queues.waiting_for(keyspace.database(), keyspace.name(0)) as u64).into(),
+                ),
             ])),
             _ => Ok(Reply::Nil),
         }
@@ -303,22 +291,22 @@ impl Node {
     #[must_use]
     pub fn describe(&self, unreclaimed: u64, role: Role, clock: &mut impl NodeClock) -> Reply {
         Reply::Map(vec![
-            ("node-id", self.state.node_id.as_bytes().into()),
-            ("incarnation", self.state.incarnation.into()),
-            ("origin", self.state.origin.name().as_bytes().into()),
-            ("voting", u64::from(self.state.non_voting.is_none()).into()),
-            ("non-voting-reason", self.state.non_voting.map_or("", NonVoting::name).as_bytes().into()),
-            ("fence", self.largest_fence().into()),
-            ("high-water", self.state.highest().into()),
-            ("quarantine-ms", self.quarantine_left_ms(clock).into()),
-            ("locks", self.held().saturating_sub(unreclaimed).into()),
-            ("waiters", self.waiters().into()),
-            ("longest-lease-ms", self.state.longest_lease_ms.into()),
-            ("max-ttl-ms", self.max_ttl_ms.into()),
-            ("claim-window-ms", self.claim_window_ms.into()),
-            ("started", if self.is_resumed { &b"resumed"[..] } else { b"new" }.into()),
-            ("role", role.name().into()),
-            ("version", VERSION.as_bytes().into()),
+            (node::ID, self.state.node_id.as_bytes().into()),
+            (node::INCARNATION, self.state.incarnation.into()),
+            (node::ORIGIN, self.state.origin.name().as_bytes().into()),
+            (node::VOTING, u64::from(self.state.non_voting.is_none()).into()),
+            (node::NON_VOTING_REASON, self.state.non_voting.map_or("", NonVoting::name).as_bytes().into()),
+            (node::FENCE, self.largest_fence().into()),
+            (node::HIGH_WATER, self.state.highest().into()),
+            (node::QUARANTINE_MS, self.quarantine_left_ms(clock).into()),
+            (node::LOCKS, self.held().saturating_sub(unreclaimed).into()),
+            (node::WAITERS, self.waiters().into()),
+            (node::LONGEST_LEASE_MS, self.state.longest_lease_ms.into()),
+            (node::MAX_TTL_MS, self.max_ttl_ms.into()),
+            (node::CLAIM_WINDOW_MS, self.claim_window_ms.into()),
+            (node::STARTED, if self.is_resumed { &b"resumed"[..] } else { b"new" }.into()),
+            (node::ROLE, role.name().as_bytes().into()),
+            (node::VERSION, VERSION.as_bytes().into()),
         ])
     }
 
@@ -402,7 +390,7 @@ impl Node {
                 fence = fence.max(self.locks.fence(old) + 1);
             }
         }
-        if fence > fence::MAX_FENCE {
+        if fence > MAX_FENCE {
             return Err(Fault::FenceExhausted);
         }
         if !self.locks.has_room_for(keys) {

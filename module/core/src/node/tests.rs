@@ -1,13 +1,14 @@
 //! What the sweep, a crash and a quarantine must not change. The contract of commands is a table, elsewhere.
 
 use super::*;
-use crate::catalog::Verb;
 use crate::durable::Dataset;
 use crate::grammar;
 use crate::image::LockImage;
 use crate::keyspace::{Effect, Occupant};
 use crate::memory::MemoryNode;
 use crate::table::{Database, LockId};
+use redlock_contract::commands::Verb;
+use redlock_contract::limits::RAISE_CAP;
 
 /// A keyspace of one key that nobody sweeps.
 struct SingleKey(Occupant);
@@ -294,10 +295,10 @@ fn in_quarantine_a_loaded_lock_is_not_prolonged_and_can_be_released() {
 fn a_forged_image_is_not_one_that_the_node_could_have_granted() {
     let mut node = node();
     node.set_max_ttl_ms(60_000);
-    assert!(node.could_have_granted(b"k", &image(fence::RAISE_CAP, 60_000)));
+    assert!(node.could_have_granted(b"k", &image(RAISE_CAP, 60_000)));
     assert!(!node.could_have_granted(b"k", &image(1, 60_001)));
     assert!(!node.could_have_granted(b"k", &image(1, u64::MAX)));
-    assert!(!node.could_have_granted(b"k", &image(fence::MAX_FENCE, 60_000)));
+    assert!(!node.could_have_granted(b"k", &image(MAX_FENCE, 60_000)));
     // From a replica's master or from a file: never for longer than any node grants.
     let mut now = Millis::START;
     let lock = node.load(0, b"k", &image(1, u64::MAX), &mut now).unwrap();
@@ -357,7 +358,7 @@ fn a_lower_longest_lease_is_stored_after_a_while_and_not_for_each_lock() {
 #[test]
 fn a_hostile_raise_of_one_key_leaves_the_others_where_they_are_over_a_restart() {
     let (mut memory, mut now) = (MemoryNode::new("me"), Millis::START);
-    let most = fence::MAX_FENCE;
+    let most = MAX_FENCE;
     assert!(send(&mut memory, "REDLOCK.ACQUIRE evil me 1000", now).is_ok());
     for _ in 0..2_000 {
         assert!(send(&mut memory, &format!("REDLOCK.EXTEND evil me 1000 FENCE {most}"), now).is_ok());
@@ -368,5 +369,5 @@ fn a_hostile_raise_of_one_key_leaves_the_others_where_they_are_over_a_restart() 
     let good = send(&mut memory, "REDLOCK.ACQUIRE good other 1000", now);
     assert!(matches!(good, Ok(Reply::Integer(fence)) if fence < 1 << 24), "{good:?}");
     let evil = send(&mut memory, "REDLOCK.ACQUIRE evil other 1000", now);
-    assert!(matches!(evil, Ok(Reply::Integer(fence)) if fence > fence::RAISE_CAP), "{evil:?}");
+    assert!(matches!(evil, Ok(Reply::Integer(fence)) if fence > RAISE_CAP), "{evil:?}");
 }

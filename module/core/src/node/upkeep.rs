@@ -3,17 +3,20 @@
 
 use super::{FULL, Node};
 use crate::counters::Counters;
-use crate::durable::{self, Dataset, DurableState, LocksDigest, NonVoting};
+use crate::durable::{Dataset, DurableState, LocksDigest};
 use crate::fault::Fault;
-use crate::fence::{self, Stripe, Stripes};
+use crate::fence::{Stripe, Stripes};
 use crate::grammar::Admit;
 use crate::image::LockImage;
 use crate::late::LateReleases;
 use crate::reply::Reply;
-use crate::request::{self, MAX_TTL_LIMIT_MS, Owner};
+use crate::request::{self, Owner};
 use crate::table::{Database, LockId, NewLock};
 use crate::time::{Millis, NodeClock};
 use crate::wheel::Step;
+use redlock_contract::NonVoting;
+use redlock_contract::drift::with_drift;
+use redlock_contract::limits::{MAX_TTL_LIMIT_MS, raise_limit};
 
 /// For how long a lower longest lease must do before it is stored.
 const LOWER_AFTER_MS: u64 = 60_000;
@@ -97,7 +100,7 @@ impl Node {
     /// image must not hold a key for years, or use up its fences.
     #[must_use]
     pub fn could_have_granted(&self, key: &[u8], image: &LockImage) -> bool {
-        image.left_ms <= self.max_ttl_ms && image.fence <= fence::reach(self.stripes.last(Stripe::of(key)))
+        image.left_ms <= self.max_ttl_ms && image.fence <= raise_limit(self.stripes.last(Stripe::of(key)))
     }
 
     /// The state that must be stored before a saved lock is loaded; `None` if the present one covers the lock.
@@ -256,7 +259,7 @@ impl Node {
         self.set_state(state);
         self.stripes.raise_all(above);
         if request.wait_ms > 0 {
-            self.quarantine(durable::with_drift(request.wait_ms), clock);
+            self.quarantine(with_drift(request.wait_ms), clock);
         }
         Ok(Reply::Integer(1))
     }

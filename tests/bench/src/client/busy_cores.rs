@@ -7,7 +7,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 
-use super::round::{Measurement, Round, Schedule, run_interleaved};
+use super::round::{Measurement, Round, RoundPlan, run_interleaved};
 use crate::report::Report;
 
 /// Where the kernel is told how many microseconds a core may take to wake up.
@@ -20,7 +20,7 @@ pub(super) fn run_interleaved_on_busy_cores(
     section: &str,
     what: &str,
     turns: &[Measurement<'_>],
-    rhythm: Schedule,
+    rhythm: RoundPlan,
 ) -> Option<Vec<Vec<Round>>> {
     let awake = match BusyCores::keep() {
         Ok(awake) => awake,

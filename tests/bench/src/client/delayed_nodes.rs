@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Pair;
 use super::delay::Delays;
-use super::nodes::{Nodes, url};
+use super::nodes::{ServerSets, url};
 use super::runtime::BenchRuntime;
 
 /// What lies between a client and a node in the same data centre.
@@ -18,7 +18,7 @@ pub(super) struct DelayedNodes {
 
 impl DelayedNodes {
     /// Puts a delay before each of these nodes.
-    pub(super) fn start(nodes: &Nodes, ways: impl IntoIterator<Item = (usize, Duration)>) -> Self {
+    pub(super) fn start(nodes: &ServerSets, ways: impl IntoIterator<Item = (usize, Duration)>) -> Self {
         let ways: Vec<(usize, Duration)> = ways.into_iter().collect();
         let both = |(number, delay): &(usize, Duration)| nodes.ports(*number).map(|port| (*delay, port));
         let delays = Delays::start(&ways.iter().flat_map(both).collect::<Vec<_>>());
@@ -26,7 +26,7 @@ impl DelayedNodes {
     }
 
     /// The two contenders on a choice of nodes; those that no delay was put before are as near as ever.
-    pub(super) fn pair(&self, stage: &BenchRuntime, nodes: &Nodes, choice: &[usize]) -> Pair {
+    pub(super) fn pair(&self, stage: &BenchRuntime, nodes: &ServerSets, choice: &[usize]) -> Pair {
         let urls = |kind: usize| {
             let port = |number: &usize| match self.numbers.iter().position(|far| far == number) {
                 Some(place) => self.delays.ports[2 * place + kind],

@@ -8,10 +8,10 @@ use std::time::Duration;
 use super::busy_cores::run_interleaved_on_busy_cores;
 use super::delayed_nodes::{DelayedNodes, NEAR};
 use super::lock_client::LockClient;
-use super::nodes::Nodes;
+use super::nodes::ServerSets;
 use super::quorum_loop::QuorumLoop;
 use super::redlock_client_loop::RedlockClient;
-use super::round::{Round, Schedule, run_interleaved, typical};
+use super::round::{Round, RoundPlan, run_interleaved, typical};
 use super::runtime::BenchRuntime;
 use super::{FIVE, Pair, head, row};
 use crate::report::{Report, figure, ratio_of};
@@ -21,13 +21,13 @@ pub(crate) const VICTIMS: usize = 3;
 const HUNG: usize = 9;
 const DEAD: [usize; 2] = [10, 11];
 /// The figures begin after the first second. Longer rounds than elsewhere: a p99 needs many cycles.
-const RHYTHM: Schedule =
-    Schedule { warm_up: Duration::from_millis(1_100), rounds: 15, time: Duration::from_millis(400) };
+const RHYTHM: RoundPlan =
+    RoundPlan { warm_up: Duration::from_millis(1_100), rounds: 15, time: Duration::from_millis(400) };
 /// Ten times what lies between a client and any other node.
 const FAR: Duration = Duration::from_millis(5);
 
 /// One node hung, and two dead, against five healthy ones.
-pub(crate) fn hung_and_dead(report: &mut Report, stage: &BenchRuntime, nodes: &mut Nodes) {
+pub(crate) fn hung_and_dead(report: &mut Report, stage: &BenchRuntime, nodes: &mut ServerSets) {
     let with_hung = [HUNG, 0, 1, 2, 3];
     let with_dead = [DEAD[0], 0, DEAD[1], 1, 2];
     let pairs = [FIVE, with_hung, with_dead].map(|choice| Pair::connect(stage, nodes, &choice));
@@ -41,7 +41,7 @@ pub(crate) fn hung_and_dead(report: &mut Report, stage: &BenchRuntime, nodes: &m
             .flat_map(|(choice, pair)| pair.turns(stage, nodes, 1, choice))
             .collect();
         // All of them work on healthy nodes first, so that the faults come to a client at work.
-        run_interleaved("before the faults", &well, Schedule { rounds: 0, ..RHYTHM });
+        run_interleaved("before the faults", &well, RoundPlan { rounds: 0, ..RHYTHM });
     }
     nodes.both(HUNG).into_iter().for_each(|server| server.pause());
     for number in DEAD {
@@ -90,7 +90,7 @@ fn judge(report: &mut Report, rounds: &[Vec<Round>]) {
 }
 
 /// One node with ten times the delay of the others.
-pub(crate) fn slow(report: &mut Report, stage: &BenchRuntime, nodes: &Nodes) {
+pub(crate) fn slow(report: &mut Report, stage: &BenchRuntime, nodes: &ServerSets) {
     let even = DelayedNodes::start(nodes, FIVE.map(|number| (number, NEAR)));
     let uneven =
         DelayedNodes::start(nodes, FIVE.map(|number| (number, if number == 0 { FAR } else { NEAR })));

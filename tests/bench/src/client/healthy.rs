@@ -1,7 +1,7 @@
 //! Five nodes in good health: one task, and many on keys of their own.
 
 use super::lock_client::LockClient;
-use super::nodes::Nodes;
+use super::nodes::ServerSets;
 use super::quorum_loop::QuorumLoop;
 use super::redlock_client_loop::RedlockClient;
 use super::round::{run_interleaved, typical};
@@ -11,7 +11,7 @@ use crate::report::{Bars, Chart, Report, ratio_of};
 
 pub(crate) const MANY: usize = 64;
 
-pub(crate) fn measure(report: &mut Report, section: &str, stage: &BenchRuntime, nodes: &Nodes) {
+pub(crate) fn measure(report: &mut Report, section: &str, stage: &BenchRuntime, nodes: &ServerSets) {
     let pair = Pair::connect(stage, nodes, &FIVE);
     let title = format!("One cycle, acquire and release, five nodes; runtime: {}; {SHORT}", stage.name);
     let mut rows = Vec::new();

@@ -27,13 +27,13 @@ pub(crate) trait LockClient: Send + Sync + Sized + 'static {
 /// Keys that nobody else uses, one for each task: a server counts the grants of a key, and contenders on
 /// different choices of nodes would bring these counts apart.
 #[derive(Clone, Copy)]
-pub(crate) struct Keys {
+pub(crate) struct TaskKeys {
     first: usize,
     /// How long they are; as long as names tend to be unless told.
     length: Option<usize>,
 }
 
-impl Keys {
+impl TaskKeys {
     pub(crate) fn unused() -> Self {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         Self { first: NEXT.fetch_add(10_000, Ordering::Relaxed), length: None }

@@ -35,18 +35,18 @@ pub(crate) use delay::{MODE as DELAYS, serve as serve_delays};
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_client::{Keys, LockClient};
-use nodes::{Nodes, url};
+use lock_client::{LockClient, TaskKeys};
+use nodes::{ServerSets, url};
 use quorum_loop::QuorumLoop;
 use redlock_client_loop::RedlockClient;
-use round::{Measurement, Round, Schedule, turn, typical};
+use round::{Measurement, Round, RoundPlan, turn, typical};
 use runtime::BenchRuntime;
 
 use crate::report::{Cell, Report, figure, ratio_of};
 
 /// Many short rounds: whatever disturbs the machine hits a few of them, and neighbours alike.
-const SHORT: Schedule =
-    Schedule { warm_up: Duration::from_millis(400), rounds: 31, time: Duration::from_millis(200) };
+const SHORT: RoundPlan =
+    RoundPlan { warm_up: Duration::from_millis(400), rounds: 31, time: Duration::from_millis(200) };
 pub(crate) const PIECES: [&str; 5] = ["healthy", "requests", "growth", "slow", "down"];
 /// The usual number of nodes.
 const FIVE: [usize; 5] = [0, 1, 2, 3, 4];
@@ -57,7 +57,7 @@ pub(crate) fn measure(report: &mut Report, pieces: &[String]) {
     let usual = BenchRuntime::multi_thread();
     let single = BenchRuntime::current_thread();
     // Nine in good health, and further ones that faults befall: plain ones for the loop, as many with the module.
-    let mut nodes = Nodes::start(9 + faults::VICTIMS);
+    let mut nodes = ServerSets::start(9 + faults::VICTIMS);
     if wanted("healthy") {
         healthy::measure(report, "healthy", &usual, &nodes);
         healthy::measure(report, "healthy-one-thread", &single, &nodes);
@@ -81,11 +81,11 @@ pub(crate) fn measure(report: &mut Report, pieces: &[String]) {
 struct Pair {
     by_hand: Arc<QuorumLoop>,
     ours: Arc<RedlockClient>,
-    keys: Keys,
+    keys: TaskKeys,
 }
 
 impl Pair {
-    fn connect(stage: &BenchRuntime, nodes: &Nodes, choice: &[usize]) -> Self {
+    fn connect(stage: &BenchRuntime, nodes: &ServerSets, choice: &[usize]) -> Self {
         let ports = choice.iter().map(|number| nodes.ports(*number));
         let (plain, with_module) = ports.map(|[plain, with_module]| (url(plain), url(with_module))).unzip();
         Self::connect_to(stage, plain, with_module)
@@ -95,7 +95,7 @@ impl Pair {
         Self {
             by_hand: Arc::new(stage.run(QuorumLoop::connect(plain))),
             ours: Arc::new(stage.run(RedlockClient::connect(with_module))),
-            keys: Keys::unused(),
+            keys: TaskKeys::unused(),
         }
     }
 
@@ -104,7 +104,7 @@ impl Pair {
     fn turns<'a>(
         &self,
         stage: &'a BenchRuntime,
-        nodes: &'a Nodes,
+        nodes: &'a ServerSets,
         tasks: usize,
         awake: &[usize],
     ) -> [Measurement<'a>; 2] {

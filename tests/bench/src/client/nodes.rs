@@ -5,12 +5,12 @@ use redlock_tests::Server;
 use super::lock_client::LockClient;
 
 /// Two sets of servers: plain ones, and as many with the module.
-pub(crate) struct Nodes {
+pub(crate) struct ServerSets {
     plain: Vec<Server>,
     with_module: Vec<Server>,
 }
 
-impl Nodes {
+impl ServerSets {
     /// Starts `count` servers of each kind, all at once.
     pub(crate) fn start(count: usize) -> Self {
         std::thread::scope(|scope| {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use redlock_tests::{SOON, Server, within};
 
 use super::healthy::MANY;
-use super::lock_client::{Keys, LockClient};
-use super::nodes::Nodes;
+use super::lock_client::{LockClient, TaskKeys};
+use super::nodes::ServerSets;
 use super::quorum_loop::QuorumLoop;
 use super::redlock_client_loop::RedlockClient;
 use super::runtime::BenchRuntime;
@@ -16,7 +16,7 @@ use crate::report::{Report, figure, spread};
 /// Cycles that are counted, over all tasks.
 const CYCLES: usize = 6_400;
 
-pub(crate) fn measure(report: &mut Report, stage: &BenchRuntime, nodes: &Nodes) {
+pub(crate) fn measure(report: &mut Report, stage: &BenchRuntime, nodes: &ServerSets) {
     let pair = Pair::connect(stage, nodes, &FIVE);
     let mut rows = Vec::new();
     let mut extremes = Vec::new();
@@ -45,9 +45,9 @@ pub(crate) fn measure(report: &mut Report, stage: &BenchRuntime, nodes: &Nodes) 
 
 fn counted<'a, C: LockClient>(
     stage: &'a BenchRuntime,
-    nodes: &'a Nodes,
+    nodes: &'a ServerSets,
     contender: &'a Arc<C>,
-    keys: Keys,
+    keys: TaskKeys,
     tasks: usize,
 ) -> RequestCount<'a, C> {
     RequestCount { stage, servers: &nodes.of::<C>()[..FIVE.len()], contender, keys, tasks }
@@ -58,7 +58,7 @@ struct RequestCount<'a, C> {
     stage: &'a BenchRuntime,
     servers: &'a [Server],
     contender: &'a Arc<C>,
-    keys: Keys,
+    keys: TaskKeys,
     tasks: usize,
 }
 
@@ -86,7 +86,7 @@ impl<C: LockClient> RequestCount<'_, C> {
     }
 }
 
-async fn cycles<C: LockClient>(contender: Arc<C>, keys: Keys, tasks: usize, cycles: usize) {
+async fn cycles<C: LockClient>(contender: Arc<C>, keys: TaskKeys, tasks: usize, cycles: usize) {
     let one_task = |task: usize| {
         let contender = Arc::clone(&contender);
         tokio::spawn(async move {

@@ -8,9 +8,9 @@ use redlock_tests::Server;
 use redlock_tests::campaign::now_ns;
 
 use super::cpu;
-use super::lock_client::{Keys, LockClient};
+use super::lock_client::{LockClient, TaskKeys};
 use super::runtime::BenchRuntime;
-use crate::report::{Progress, median, quantile};
+use crate::report::{TerminalBar, median, quantile};
 use crate::worker::{HeldSpan as Cycle, WorkerReport};
 
 /// What one round showed.
@@ -35,7 +35,7 @@ pub(crate) fn turn<'a, C: LockClient>(
     stage: &'a BenchRuntime,
     contender: &Arc<C>,
     tasks: usize,
-    keys: Keys,
+    keys: TaskKeys,
     servers: Vec<&'a Server>,
 ) -> Measurement<'a> {
     let contender = Arc::clone(contender);
@@ -115,24 +115,24 @@ async fn one_task<C: LockClient>(
 
 /// How often everybody has a turn, and how long.
 #[derive(Clone, Copy)]
-pub(crate) struct Schedule {
+pub(crate) struct RoundPlan {
     /// The first turn does not count.
     pub(crate) warm_up: Duration,
     pub(crate) rounds: usize,
     pub(crate) time: Duration,
 }
 
-impl fmt::Display for Schedule {
+impl fmt::Display for RoundPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} rounds of {} ms", self.rounds, self.time.as_millis())
     }
 }
 
 /// Rounds in which everybody has a turn, in an order that rotates.
-pub(crate) fn run_interleaved(what: &str, turns: &[Measurement<'_>], rhythm: Schedule) -> Vec<Vec<Round>> {
-    let Schedule { warm_up, rounds, time } = rhythm;
+pub(crate) fn run_interleaved(what: &str, turns: &[Measurement<'_>], rhythm: RoundPlan) -> Vec<Vec<Round>> {
+    let RoundPlan { warm_up, rounds, time } = rhythm;
     let mut all: Vec<Vec<Round>> = turns.iter().map(|_| Vec::new()).collect();
-    let progress = Progress::of(what, rounds + 1);
+    let progress = TerminalBar::of(what, rounds + 1);
     for round in 0..=rounds {
         for turn in 0..turns.len() {
             let which = (turn + round) % turns.len();

@@ -16,7 +16,7 @@ use redlock_tests::Server;
 pub(crate) use worker::{MODE as CONTEND, serve};
 
 use crate::client::delay::Delays;
-use crate::client::nodes::{Nodes, url};
+use crate::client::nodes::{ServerSets, url};
 use crate::peers::foreign::ForeignLibrary;
 use crate::report::{Bars, Chart, Report, figure, median, ratio_of};
 use methods::LockMethod;
@@ -37,7 +37,7 @@ pub(crate) fn measure(report: &mut Report, pieces: &[String]) {
     let wanted = |piece: &str| pieces.is_empty() || pieces.iter().any(|one| one == piece);
     if wanted("handoffs") {
         // One more of each kind, which dies.
-        let mut nodes = Nodes::start(NODES + 1);
+        let mut nodes = ServerSets::start(NODES + 1);
         one_and_four(report, &nodes);
         nodes.both(NODES).into_iter().for_each(Server::kill);
         one_dead(report, &nodes);
@@ -48,7 +48,7 @@ pub(crate) fn measure(report: &mut Report, pieces: &[String]) {
     }
 }
 
-fn crowd<'a>(nodes: &'a Nodes, name: &str, way: LockMethod, processes: usize) -> Contenders<'a> {
+fn crowd<'a>(nodes: &'a ServerSets, name: &str, way: LockMethod, processes: usize) -> Contenders<'a> {
     let servers: Vec<&Server> =
         if way.with_module() { nodes.with_module() } else { nodes.plain() }.iter().take(NODES).collect();
     let urls: Vec<String> = servers.iter().map(|server| server.url()).collect();
@@ -56,7 +56,7 @@ fn crowd<'a>(nodes: &'a Nodes, name: &str, way: LockMethod, processes: usize) ->
 }
 
 /// Finds the pause between attempts at which `rslock` hands over most often, from so many processes.
-fn best_pause(nodes: &Nodes, processes: usize) -> u64 {
+fn best_pause(nodes: &ServerSets, processes: usize) -> u64 {
     let rate = |pause_ms: u64| {
         let mut crowd = crowd(nodes, "", LockMethod::Rslock { pause_ms: Some(pause_ms) }, processes);
         crowd.round(TIME);
@@ -67,7 +67,7 @@ fn best_pause(nodes: &Nodes, processes: usize) -> u64 {
 }
 
 /// The lock in the hands of one process, and of four.
-fn one_and_four(report: &mut Report, nodes: &Nodes) {
+fn one_and_four(report: &mut Report, nodes: &ServerSets) {
     let [best_of_one, best_of_four] = [1, 4].map(|processes| best_pause(nodes, processes));
     let pausing = |pause_ms: u64| LockMethod::Rslock { pause_ms: Some(pause_ms) };
     let default = LockMethod::Rslock { pause_ms: None };
@@ -135,7 +135,7 @@ fn one_and_four(report: &mut Report, nodes: &Nodes) {
 }
 
 /// One of the five nodes is dead.
-fn one_dead(report: &mut Report, nodes: &Nodes) {
+fn one_dead(report: &mut Report, nodes: &ServerSets) {
     let servers = nodes.with_module();
     let urls = |numbers: [usize; NODES]| numbers.map(|number| servers[number].url());
     let awake = |numbers: &[usize]| numbers.iter().map(|number| &servers[*number]).collect();
@@ -155,7 +155,7 @@ fn one_dead(report: &mut Report, nodes: &Nodes) {
 }
 
 /// With a millisecond between clients and nodes.
-fn across_a_network(report: &mut Report, nodes: &Nodes) {
+fn across_a_network(report: &mut Report, nodes: &ServerSets) {
     let servers: Vec<&Server> = nodes.with_module().iter().take(NODES).collect();
     let ways: Vec<_> = (0..NODES).map(|number| (DELAY, nodes.ports(number)[1])).collect();
     let delays = Delays::start(&ways);

@@ -8,7 +8,7 @@ use redlock_tests::Server;
 use super::methods::LockMethod;
 use super::worker;
 use crate::client::cpu;
-use crate::report::Progress;
+use crate::report::TerminalBar;
 use crate::worker::{Worker, WorkerReport};
 
 /// How many tasks want the lock.
@@ -135,7 +135,7 @@ pub(crate) fn run_interleaved(
     time: Duration,
 ) -> Vec<Vec<ContentionRound>> {
     let mut all: Vec<Vec<ContentionRound>> = crowds.iter().map(|_| Vec::new()).collect();
-    let progress = Progress::of(what, rounds + 1);
+    let progress = TerminalBar::of(what, rounds + 1);
     for round in 0..=rounds {
         for turn in 0..crowds.len() {
             let which = (turn + round) % crowds.len();

@@ -11,8 +11,8 @@ use redlock_tests::{Answer, Server, Wire};
 use super::methods::LockMethod;
 use super::rounds::{Contenders, fresh_key};
 use crate::client::delay::Delays;
-use crate::client::nodes::{Nodes, url};
-use crate::report::{Progress, Report, median};
+use crate::client::nodes::{ServerSets, url};
+use crate::report::{Report, TerminalBar, median};
 
 const WINDOWS_MS: [u64; 5] = [5, 20, 50, 100, 250];
 const NODES: usize = 5;
@@ -46,7 +46,7 @@ const TROUBLES: [(Disturber, &str); 5] = [
 ];
 
 pub(crate) fn measure(report: &mut Report) {
-    let nodes = Nodes::start(NODES);
+    let nodes = ServerSets::start(NODES);
     let servers: Vec<&Server> = nodes.with_module().iter().collect();
     let ways: Vec<_> = (0..NODES).map(|number| (FAR, nodes.ports(number)[1])).collect();
     let delays = Delays::start(&ways);
@@ -57,7 +57,7 @@ pub(crate) fn measure(report: &mut Report) {
     // By trouble and window: hand-offs a second, and grants that nobody claimed for each hundred hand-offs; of slow
     // heads, those that lost what they were given, for each hundred.
     let mut seen = vec![vec![(Vec::new(), Vec::new()); WINDOWS_MS.len()]; TROUBLES.len()];
-    let progress = Progress::of("claim windows", ROUNDS * WINDOWS_MS.len());
+    let progress = TerminalBar::of("claim windows", ROUNDS * WINDOWS_MS.len());
     for round in 0..ROUNDS {
         for turn in 0..WINDOWS_MS.len() {
             let which = (turn + round) % WINDOWS_MS.len();

@@ -7,7 +7,7 @@ use redlock_tests::{Answer, Wire};
 use super::Servers;
 use super::lock_commands::{self, DEL, DELIFEQ, LUA, LockCommands};
 use crate::names;
-use crate::report::{Bars, Chart, Progress, Report, figure, median, ratio_of, spread};
+use crate::report::{Bars, Chart, Report, TerminalBar, figure, median, ratio_of, spread};
 
 /// Many short rounds: whatever disturbs the machine hits a few of them, and neighbours alike.
 const ROUNDS: usize = 41;
@@ -27,7 +27,7 @@ pub(super) fn measure(report: &mut Report, servers: &Servers) {
     let mut wires: Vec<Vec<Wire>> = contenders.iter().map(connect).collect();
     let mut cpu_us: Vec<Vec<f64>> = contenders.iter().map(|_| Vec::new()).collect();
     let mut wall_us = cpu_us.clone();
-    let progress = Progress::of("acquire and release", ROUNDS + 1);
+    let progress = TerminalBar::of("acquire and release", ROUNDS + 1);
     // The first round warms up and does not count.
     for round in 0..=ROUNDS {
         for turn in 0..contenders.len() {

@@ -21,19 +21,19 @@ use std::time::Duration;
 use peer::Peer;
 use redlock_tests::Server;
 
-use crate::client::nodes::{Nodes, url};
-use crate::client::round::{Round, Schedule, typical};
+use crate::client::nodes::{ServerSets, url};
+use crate::client::round::{Round, RoundPlan, typical};
 use crate::client::{cpu, head, row};
-use crate::report::{Bars, Cell, Chart, Progress, Report, ratio_of};
+use crate::report::{Bars, Cell, Chart, Report, TerminalBar, ratio_of};
 use crate::worker::Worker;
 
 const NODES: usize = 5;
 const MANY: usize = 64;
-const HEALTHY: Schedule =
-    Schedule { warm_up: Duration::from_millis(800), rounds: 15, time: Duration::from_millis(300) };
+const HEALTHY: RoundPlan =
+    RoundPlan { warm_up: Duration::from_millis(800), rounds: 15, time: Duration::from_millis(300) };
 /// The figures begin after the first second.
-const HUNG: Schedule =
-    Schedule { warm_up: Duration::from_millis(1_100), rounds: 5, time: Duration::from_secs(1) };
+const HUNG: RoundPlan =
+    RoundPlan { warm_up: Duration::from_millis(1_100), rounds: 5, time: Duration::from_secs(1) };
 /// Whoever has not come back by then is not waited for.
 const PATIENCE: Duration = Duration::from_secs(8);
 
@@ -43,7 +43,7 @@ pub(crate) const PIECES: [&str; 2] = ["healthy", "hung"];
 pub(crate) fn measure(report: &mut Report, pieces: &[String]) {
     let wanted = |piece: &str| pieces.is_empty() || pieces.iter().any(|one| one == piece);
     // The last one hangs.
-    let mut nodes = Nodes::start(NODES + 1);
+    let mut nodes = ServerSets::start(NODES + 1);
     if wanted("healthy") {
         for (section, tasks) in [("one", 1), ("many", MANY)] {
             healthy(report, &nodes, section, tasks);
@@ -85,13 +85,13 @@ impl<'a> RunningPeer<'a> {
     }
 }
 
-fn servers(nodes: &Nodes, entrant: Peer) -> &[Server] {
+fn servers(nodes: &ServerSets, entrant: Peer) -> &[Server] {
     if entrant.with_module() { nodes.with_module() } else { nodes.plain() }
 }
 
 /// Rounds in which everybody has a turn, in an order that rotates; the first does not count.
-fn run_interleaved(what: &str, seats: &mut [RunningPeer<'_>], rhythm: Schedule) {
-    let progress = Progress::of(what, rhythm.rounds + 1);
+fn run_interleaved(what: &str, seats: &mut [RunningPeer<'_>], rhythm: RoundPlan) {
+    let progress = TerminalBar::of(what, rhythm.rounds + 1);
     for round in 0..=rhythm.rounds {
         for turn in 0..seats.len() {
             let which = (turn + round) % seats.len();
@@ -104,7 +104,7 @@ fn run_interleaved(what: &str, seats: &mut [RunningPeer<'_>], rhythm: Schedule) 
     }
 }
 
-fn healthy(report: &mut Report, nodes: &Nodes, section: &str, tasks: usize) {
+fn healthy(report: &mut Report, nodes: &ServerSets, section: &str, tasks: usize) {
     let start = |entrant| RunningPeer::start(entrant, tasks, &[0, 1, 2, 3, 4], servers(nodes, entrant));
     let mut seats: Vec<RunningPeer<'_>> = Peer::all().into_iter().map(start).collect();
     run_interleaved(&format!("peers, tasks: {tasks}"), &mut seats, HEALTHY);
@@ -127,7 +127,7 @@ fn healthy(report: &mut Report, nodes: &Nodes, section: &str, tasks: usize) {
     report.chart(section, &Chart::Bars(chart));
 }
 
-fn hung(report: &mut Report, nodes: &mut Nodes) {
+fn hung(report: &mut Report, nodes: &mut ServerSets) {
     // Whoever does not look after its nodes cannot be asked to bear one that hangs.
     let entrants = || Peer::all().into_iter().filter(|entrant| *entrant != Peer::Sockets);
     // All of them have worked on healthy nodes before, so that the fault comes to a client at work.

@@ -100,13 +100,13 @@ impl Bars {
 }
 
 /// Where figures stand on a picture.
-struct Frame {
+struct PlotArea {
     x: (f64, f64),
     y: (f64, f64),
     by_factors: bool,
 }
 
-impl Frame {
+impl PlotArea {
     const HEIGHT: u32 = 400;
     const LEFT: f64 = 84.0;
     const RIGHT: f64 = 730.0;
@@ -186,10 +186,10 @@ fn said(value: f64) -> String {
 
 impl Lines {
     fn draw<'a>(&self, svg: &'a mut String) -> Drawn<'a> {
-        let area: Area<'a> = SVGBackend::with_string(svg, (WIDTH, Frame::HEIGHT)).into_drawing_area();
+        let area: Area<'a> = SVGBackend::with_string(svg, (WIDTH, PlotArea::HEIGHT)).into_drawing_area();
         area.fill(&WHITE)?;
         let points: Vec<_> = self.series.iter().flat_map(|series| &series.points).copied().collect();
-        let frame = Frame::around(&points, self.by_factors);
+        let frame = PlotArea::around(&points, self.by_factors);
         let mut places: Vec<f64> = points.iter().map(|point| point.0).collect();
         places.sort_by(f64::total_cmp);
         places.dedup();

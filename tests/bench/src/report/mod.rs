@@ -24,7 +24,7 @@ pub(crate) use cell::{Cell, figure};
 pub(crate) use chart::{Bars, Chart, Lines, Series};
 pub(crate) use figures::{median, quantile, ratio_of, spread};
 pub(crate) use page::fill as fill_page;
-pub(crate) use progress::Progress;
+pub(crate) use progress::TerminalBar;
 use redlock_tests::{Brand, Flavor};
 use serde_json::{Value, json};
 

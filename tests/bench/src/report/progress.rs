@@ -3,11 +3,11 @@
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// A bar on the terminal; nothing where there is none.
-pub(crate) struct Progress {
+pub(crate) struct TerminalBar {
     bar: ProgressBar,
 }
 
-impl Progress {
+impl TerminalBar {
     pub(crate) fn of(what: &str, steps: usize) -> Self {
         let bar = ProgressBar::new(steps as u64).with_message(what.to_owned());
         let style = ProgressStyle::with_template("{msg:32!} {wide_bar} {pos}/{len}  {eta} left");
@@ -20,7 +20,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for TerminalBar {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
     }

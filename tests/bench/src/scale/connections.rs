@@ -6,7 +6,7 @@ use redlock_tests::{Server, Wire};
 
 use crate::client::cpu;
 use crate::names::{key, owner};
-use crate::report::{Progress, Report, figure, median};
+use crate::report::{Report, TerminalBar, figure, median};
 
 const COUNTS: [usize; 4] = [1, 10, 100, 1_000];
 /// Pairs of acquire and release in a round, over all connections together.
@@ -18,7 +18,7 @@ pub(crate) fn measure(report: &mut Report) {
     let mut crowds: Vec<Vec<Wire>> =
         COUNTS.iter().map(|count| (0..*count).map(|_| server.connect()).collect()).collect();
     let mut seen = vec![(Vec::new(), Vec::new()); COUNTS.len()];
-    let progress = Progress::of("connections", ROUNDS + 1);
+    let progress = TerminalBar::of("connections", ROUNDS + 1);
     for round in 0..=ROUNDS {
         for turn in 0..COUNTS.len() {
             let which = (turn + round) % COUNTS.len();

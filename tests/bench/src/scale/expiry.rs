@@ -6,7 +6,7 @@ use redlock_tests::{Server, Wire};
 
 use super::{send_each, told, words};
 use crate::names::{key, owner};
-use crate::report::{Progress, Report, figure, median, spread};
+use crate::report::{Report, TerminalBar, figure, median, spread};
 
 const LOCKS: usize = 100_000;
 /// Longer than it takes to set them all.
@@ -16,7 +16,7 @@ const ROUNDS: usize = 5;
 pub(crate) fn measure(report: &mut Report) {
     let server = Server::start();
     let (mut quiet, mut swept, mut took) = (Vec::new(), Vec::new(), Vec::new());
-    let progress = Progress::of("locks that end at once", ROUNDS);
+    let progress = TerminalBar::of("locks that end at once", ROUNDS);
     for _ in 0..ROUNDS {
         let end = Instant::now() + AHEAD;
         let left = || (end - Instant::now()).as_millis().to_string();

@@ -5,10 +5,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use redlock_fuzz::Target;
+use redlock_fuzz::FuzzTarget;
 use std::sync::LazyLock;
 
-static TARGET: LazyLock<Target> = LazyLock::new(|| {
+static TARGET: LazyLock<FuzzTarget> = LazyLock::new(|| {
     let name = std::env::var("REDLOCK_FUZZ_TARGET").unwrap_or_default();
     redlock_fuzz::target(&name).unwrap_or_else(|| {
         eprintln!("REDLOCK_FUZZ_TARGET names no target: {name:?}");

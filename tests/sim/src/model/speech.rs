@@ -1,7 +1,7 @@
 //! What is said, as small numbers: every distinct request and reply once.
 
 use redlock_core::{Fault, Reply as NodeReply};
-use redlock_proto::{Ask, Failure, FailureKind, Reply, Request};
+use redlock_proto::{Ask, Failure, Reply, Request};
 use std::time::Duration;
 
 /// A request, with the moment at which it was sent on its client's own clock.
@@ -93,7 +93,7 @@ pub(super) fn heard(said: Result<NodeReply, Fault>) -> Reply {
         Ok(NodeReply::Integer(number)) => Reply::Number(number),
         Ok(_) => Reply::Nil,
         Err(Fault::Quarantine { .. }) => Reply::Quarantined { left: Duration::ZERO },
-        Err(fault) => Reply::Failed(Failure::new(FailureKind::Rejected, fault.to_string())),
+        Err(fault) => Reply::Failed(Failure::rejected(fault.to_string())),
     }
 }
 

@@ -3,7 +3,8 @@
 use super::start::{Data, End};
 use super::{World, reply_of};
 use crate::client::name;
-use redlock_core::durable::{SHORT_LEASE_MS, with_drift};
+use redlock_contract::drift::with_drift;
+use redlock_core::durable::SHORT_LEASE_MS;
 use redlock_proto::{Drift, Event, LockState, Moment, Transmit};
 use std::time::Duration;
 

@@ -5,7 +5,7 @@ use crate::Weakness;
 use crate::client::name;
 use crate::identity::{self, Known};
 use crate::network::Way;
-use redlock_core::proof::{Stamped, Unverified};
+use redlock_contract::grant::{Stamped, Unverified};
 use redlock_proto::{Ask, Failure, FailureKind, Grant, Moment, QueueRequest, Request, Vote};
 use std::time::Duration;
 

@@ -511,6 +511,6 @@ fn reply_of(said: Result<NodeReply, Fault>) -> Reply {
         Ok(NodeReply::Queued { position, ticket, .. }) => Reply::Queued { position, ticket },
         Ok(_) => Reply::Nil,
         Err(Fault::Quarantine { left_ms }) => Reply::Quarantined { left: Duration::from_millis(left_ms) },
-        Err(fault) => Reply::Failed(Failure::new(FailureKind::Rejected, fault.to_string())),
+        Err(fault) => Reply::Failed(Failure::rejected(fault.to_string())),
     }
 }

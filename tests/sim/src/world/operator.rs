@@ -11,8 +11,8 @@ use super::start::{End, Kept};
 use super::{Coming, World};
 use crate::Weakness;
 use crate::network::delay;
+use redlock_contract::drift::with_drift;
 use redlock_core::Reply;
-use redlock_core::durable::with_drift;
 use redlock_proto::NodeSet;
 
 /// An admission that is under way.

@@ -6,8 +6,10 @@ use super::{Coming, SimNode, World, id_of};
 use crate::Weakness;
 use crate::clocks::True;
 use crate::network::delay;
+use redlock_contract::NonVoting;
+use redlock_contract::drift::with_drift;
 use redlock_core::Host;
-use redlock_core::durable::{DurableState, HIGH_WATER_STEP, NonVoting, with_drift};
+use redlock_core::durable::{DurableState, HIGH_WATER_STEP};
 
 /// The replica of a node.
 pub(super) struct Replica {

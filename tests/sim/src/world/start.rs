@@ -5,7 +5,8 @@ use super::trouble::Trouble;
 use super::{Coming, World, id_of};
 use crate::Weakness;
 use crate::client::name;
-use redlock_core::durable::{Dataset, DurableState, FileId, NonVoting};
+use redlock_contract::NonVoting;
+use redlock_core::durable::{Dataset, DurableState, FileId};
 use redlock_core::image::LockImage;
 use redlock_core::{Host, Millis, Occupant};
 

@@ -7,9 +7,9 @@ use crate::Weakness;
 use crate::disk::{STEPS, Step};
 use crate::identity;
 use crate::network::Way;
+use redlock_contract::limits::MAX_FENCE;
 use redlock_core::Host;
 use redlock_core::durable::DurableState;
-use redlock_core::fence::MAX_FENCE;
 
 /// One thing that goes wrong.
 #[derive(Clone, Debug)]

@@ -27,7 +27,7 @@ use tokio::sync::watch;
 use worker::Worker;
 
 /// What the process was told.
-struct Args {
+struct WorkerArgs {
     number: u64,
     tasks: u64,
     at_once: usize,
@@ -40,7 +40,7 @@ struct Args {
     nodes: Vec<String>,
 }
 
-impl Args {
+impl WorkerArgs {
     fn parse() -> Self {
         let mut words = env::args().skip(1);
         let mut word = || {
@@ -66,7 +66,7 @@ impl Args {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
-    let args = Args::parse();
+    let args = WorkerArgs::parse();
     // Owners and pauses of plain locks: all tasks are on this thread.
     fastrand::seed(args.number);
     let locks = Arc::new(AnyLocks::new(&args.nodes, args.votes, &args.lock_method, args.ttl));

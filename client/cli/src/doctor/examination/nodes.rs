@@ -3,9 +3,10 @@
 use super::Severity::{Error, Note, Warning};
 use super::servers::{LONG_QUARANTINE, QUARANTINE_REMEDY};
 use super::{Facts, Findings};
-use crate::doctor::facts::Node;
+use crate::doctor::facts::ExaminedNode;
 use crate::duration::{show, show_latency};
-use crate::survey::{State, quorum_of};
+use crate::group_report::quorum_of;
+use redlock_client::{NodeState, Origin};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -27,7 +28,7 @@ pub(super) fn examine(facts: &Facts, findings: &mut Findings) {
     latencies(facts, findings);
 }
 
-fn states(facts: &Facts) -> impl Iterator<Item = (&Node, &State)> {
+fn states(facts: &Facts) -> impl Iterator<Item = (&ExaminedNode, &NodeState)> {
     facts.nodes.iter().filter_map(|node| Some((node, node.report.state.as_ref().ok()?)))
 }
 
@@ -116,10 +117,8 @@ fn versions(facts: &Facts, findings: &mut Findings) {
 /// A node that has started for the first time among nodes that have not may have lost its disk. The server itself cannot
 /// tell a wiped disk from a new node.
 fn newcomers(facts: &Facts, findings: &mut Findings) {
-    let incarnation = |state: &State| state.identity.as_ref().map_or(0, |identity| identity.incarnation);
-    let is_new = |state: &State| {
-        incarnation(state) == 1 && state.identity.as_ref().is_some_and(|identity| identity.origin == "new")
-    };
+    let incarnation = |state: &NodeState| state.incarnation.unwrap_or_default();
+    let is_new = |state: &NodeState| incarnation(state) == 1 && state.origin == Some(Origin::New);
     for (node, _) in states(facts).filter(|(_, state)| state.votes() && is_new(state)) {
         let mut others = states(facts).filter(|(other, _)| other.report.node != node.report.node).peekable();
         if others.peek().is_some() && others.all(|(_, other)| incarnation(other) > 1) {

@@ -3,12 +3,11 @@
 use super::Findings;
 use super::Severity::{Error, Note, Warning};
 use super::nodes::TWIN_REMEDY;
-use crate::doctor::facts::Node;
+use crate::doctor::facts::ExaminedNode;
 use crate::duration::show;
-use crate::survey::{State, explanation, field, remedy};
-use redlock_client::Failure;
-use redlock_core::durable::MAX_FAR_STRIPES;
-use redlock_core::fence::{RAISE_CAP, RAISE_STEP};
+use crate::group_report::{explanation, field, remedy};
+use redlock_client::{Failure, NodeState};
+use redlock_contract::limits::{MAX_FAR_STRIPES, RAISE_CAP, RAISE_STEP};
 use std::time::Duration;
 
 /// The oldest servers that the module runs on.
@@ -23,7 +22,7 @@ pub(super) const QUARANTINE_REMEDY: &str =
 /// Above this share of its limit a server may soon have no memory for a lock.
 const FULL_PERCENT: u64 = 90;
 
-pub(super) fn examine(node: &Node, findings: &mut Findings) {
+pub(super) fn examine(node: &ExaminedNode, findings: &mut Findings) {
     match &node.report.state {
         Err(failure) => away(node, failure, findings),
         Ok(state) => {
@@ -46,7 +45,7 @@ pub(super) fn examine(node: &Node, findings: &mut Findings) {
     }
 }
 
-fn away(node: &Node, failure: &Failure, findings: &mut Findings) {
+fn away(node: &ExaminedNode, failure: &Failure, findings: &mut Findings) {
     let name = Some(&*node.report.node);
     let words = failure.to_string();
     if words.contains("has not loaded the redlock module") {
@@ -65,8 +64,8 @@ fn away(node: &Node, failure: &Failure, findings: &mut Findings) {
 }
 
 /// A server that cannot prove which node it is does not vote. That a replica is one is found by its role.
-fn vote(node: &Node, state: &State, findings: &mut Findings) {
-    if let Some(word) = state.non_voting().filter(|_| !state.is_replica) {
+fn vote(node: &ExaminedNode, state: &NodeState, findings: &mut Findings) {
+    if let Some(word) = state.non_voting.as_deref().filter(|_| !state.is_replica) {
         let reason = format!("it does not vote and grants nothing: {}", explanation(word));
         let remedy = remedy(word, &node.report.node);
         findings.add(Error, "non-voting", Some(&node.report.node), reason, remedy);
@@ -74,9 +73,9 @@ fn vote(node: &Node, state: &State, findings: &mut Findings) {
 }
 
 /// Fences that a client has raised far: a key has as many left as are above its fence.
-fn fences(node: &Node, state: &State, findings: &mut Findings) {
+fn fences(node: &ExaminedNode, state: &NodeState, findings: &mut Findings) {
     let name = Some(&*node.report.node);
-    let high_water = state.identity.as_ref().map_or(0, |identity| identity.high_water);
+    let high_water = state.high_water.unwrap_or_default();
     if high_water > RAISE_CAP {
         let reason = format!(
             "its high-water mark is {high_water}, above 2^62 ({RAISE_CAP}): above it one command raises a fence by at \
@@ -98,7 +97,7 @@ fn fences(node: &Node, state: &State, findings: &mut Findings) {
 const RAISES_REMEDY: &str = "look for a client that raises fences far (FENCE of REDLOCK.ACQUIRE and REDLOCK.EXTEND), and \
                              give every application only its own keys: see Users in module/OPERATIONS.md";
 
-fn role(node: &Node, findings: &mut Findings) {
+fn role(node: &ExaminedNode, findings: &mut Findings) {
     match node.role.as_deref() {
         Some("master") | None => {}
         Some(role) => {
@@ -109,7 +108,7 @@ fn role(node: &Node, findings: &mut Findings) {
     }
 }
 
-fn version(node: &Node, findings: &mut Findings) {
+fn version(node: &ExaminedNode, findings: &mut Findings) {
     let Some(server) = &node.report.server else { return };
     let Some((_, oldest)) = OLDEST.iter().find(|(name, _)| *name == server.name) else { return };
     if server.major_minor().is_some_and(|version| version < *oldest) {
@@ -119,7 +118,7 @@ fn version(node: &Node, findings: &mut Findings) {
     }
 }
 
-fn memory(node: &Node, findings: &mut Findings) {
+fn memory(node: &ExaminedNode, findings: &mut Findings) {
     let name = Some(&*node.report.node);
     let limit = node.number("maxmemory").unwrap_or(0);
     if let Some(policy) = node.setting("maxmemory-policy").filter(|policy| policy.starts_with("allkeys-")) {
@@ -142,7 +141,7 @@ fn memory(node: &Node, findings: &mut Findings) {
 }
 
 /// Locks are writes, and a server that wants replicas refuses writes without them.
-fn replicas(node: &Node, findings: &mut Findings) {
+fn replicas(node: &ExaminedNode, findings: &mut Findings) {
     if let Some(wanted) = node.number("min-replicas-to-write").filter(|wanted| *wanted > 0) {
         let reason = format!(
             "min-replicas-to-write is {wanted}: it refuses every lock while fewer replicas are connected"
@@ -153,7 +152,7 @@ fn replicas(node: &Node, findings: &mut Findings) {
     }
 }
 
-fn persistence(node: &Node, findings: &mut Findings) {
+fn persistence(node: &ExaminedNode, findings: &mut Findings) {
     let name = Some(&*node.report.node);
     if node.setting("redlock.restart-grace") == Some("off") {
         let remedy = "CONFIG SET redlock.restart-grace auto, and CONFIG REWRITE";
@@ -182,9 +181,9 @@ fn persistence(node: &Node, findings: &mut Findings) {
 }
 
 /// A node that crashes waits for the longest lease that may still run.
-fn quarantine_to_come(node: &Node, state: &State, findings: &mut Findings) {
-    if state.longest_ttl > LONG_QUARANTINE {
-        let lease = show(state.longest_ttl);
+fn quarantine_to_come(node: &ExaminedNode, state: &NodeState, findings: &mut Findings) {
+    if state.longest_lease > LONG_QUARANTINE {
+        let lease = show(state.longest_lease);
         let reason =
             format!("leases of up to {lease} may run there: after a crash it grants nothing for {lease}");
         findings.add(Warning, "long-quarantine", Some(&node.report.node), reason, QUARANTINE_REMEDY);
@@ -194,7 +193,7 @@ fn quarantine_to_come(node: &Node, state: &State, findings: &mut Findings) {
 /// What it takes to lock. Whoever may do none of it is there to look.
 const TO_LOCK: [&str; 3] = ["redlock.acquire", "redlock.extend", "redlock.release"];
 
-fn rights(node: &Node, findings: &mut Findings) {
+fn rights(node: &ExaminedNode, findings: &mut Findings) {
     let name = Some(&*node.report.node);
     let remedy = "see Users in module/OPERATIONS.md for rules to copy";
     match &node.missing_rights {

@@ -1,36 +1,30 @@
 //! Each ill is planted in nodes that are well otherwise, and must be found, alone.
 
 use super::*;
-use crate::doctor::facts::Node;
-use crate::survey::{Identity, NodeReport, Server, State};
-use redlock_client::{Failure, FailureKind};
+use crate::doctor::facts::ExaminedNode;
+use crate::group_report::{NodeReport, ServerVersion};
+use redlock_client::{Failure, FailureKind, NodeState, Origin};
 use std::time::Duration;
 
-fn well(number: usize) -> Node {
-    let mut node = Node::new(NodeReport {
+fn well(number: usize) -> ExaminedNode {
+    let mut state = NodeState::default();
+    state.id = format!("id-{number}");
+    state.version = "0.1.0".into();
+    state.incarnation = Some(2);
+    state.origin = Some(Origin::New);
+    state.high_water = Some(1 << 21);
+    state.max_ttl = Some(Duration::from_secs(600));
+    state.claim_window = Some(Duration::from_millis(100));
+    let mut node = ExaminedNode::new(NodeReport {
         node: format!("10.0.0.{number}:6379").into(),
-        state: Ok(State {
-            id: format!("id-{number}"),
-            version: "0.1.0".into(),
-            fence: 1,
-            quarantine: Duration::ZERO,
-            is_replica: false,
-            locks: 0,
-            waiters: 0,
-            longest_ttl: Duration::ZERO,
-            non_voting: None,
-            identity: Some(Identity {
-                incarnation: 2,
-                origin: "new".into(),
-                high_water: 1 << 21,
-                max_ttl: Duration::from_secs(600),
-            }),
-            claim_window: Some(Duration::from_millis(100)),
-            started: "new".into(),
-        }),
+        state: Ok(state),
         latency: Duration::from_micros(300),
         numbers: [("grants".to_owned(), 1)].into(),
-        server: Some(Server { name: "redis", version: "7.2.4".into(), run_id: format!("run-{number}") }),
+        server: Some(ServerVersion {
+            name: "redis",
+            version: "7.2.4".into(),
+            run_id: format!("run-{number}"),
+        }),
     });
     node.role = Some("master".into());
     let settings = [
@@ -64,8 +58,8 @@ fn set(facts: &mut Facts, name: &str, value: &str) {
     facts.nodes[1].settings.insert(name.to_owned(), value.to_owned());
 }
 
-fn identity(node: &mut Node) -> &mut Identity {
-    node.report.state.as_mut().expect("a node that answers").identity.as_mut().expect("a recent module")
+fn state(node: &mut ExaminedNode) -> &mut NodeState {
+    node.report.state.as_mut().expect("a node that answers")
 }
 
 fn down(why: &str) -> Failure {
@@ -117,14 +111,14 @@ fn ills_of_all_nodes_together() {
     assert_eq!(found(hour), [], "the default");
     let identities = |facts: &mut Facts, incarnations: [u64; 3]| {
         for (node, incarnation) in facts.nodes.iter_mut().zip(incarnations) {
-            identity(node).incarnation = incarnation;
+            state(node).incarnation = Some(incarnation);
         }
     };
     assert_eq!(found(|facts| identities(facts, [3, 1, 2])), [(Note, "new-node")]);
     assert_eq!(found(|facts| identities(facts, [1, 1, 2])), [], "nodes that are new together");
     let admitted = |facts: &mut Facts| {
         identities(facts, [3, 1, 2]);
-        identity(&mut facts.nodes[1]).origin = "admitted".into();
+        state(&mut facts.nodes[1]).origin = Some(Origin::Admitted);
     };
     assert_eq!(found(admitted), []);
     assert_eq!(found(|facts| facts.nodes[0].clock_ms = Some(-61_000)), [(Note, "clock")]);
@@ -158,9 +152,9 @@ fn ills_of_one_node() {
     let finding = examine(&facts).remove(0);
     assert_eq!(finding.reason, "it does not vote and grants nothing: its state file is a copy");
     assert!(finding.remedy.contains("`redlock admit 10.0.0.2:6379`"), "{finding:?}");
-    let high = |facts: &mut Facts| identity(&mut facts.nodes[1]).high_water = (1 << 62) + 1;
+    let high = |facts: &mut Facts| state(&mut facts.nodes[1]).high_water = Some((1 << 62) + 1);
     assert_eq!(found(high), [(Warning, "high-fences")]);
-    assert_eq!(found(|facts| identity(&mut facts.nodes[1]).high_water = 1 << 62), []);
+    assert_eq!(found(|facts| state(&mut facts.nodes[1]).high_water = Some(1 << 62)), []);
     let far = |count| {
         move |facts: &mut Facts| facts.nodes[1].report.numbers.extend([("far_stripes".to_owned(), count)])
     };
@@ -185,7 +179,7 @@ fn ills_of_one_node() {
     assert_eq!(found(|facts| set(facts, "min-replicas-to-write", "0")), []);
     let long = |facts: &mut Facts| {
         if let Ok(state) = &mut facts.nodes[2].report.state {
-            state.longest_ttl = Duration::from_secs(86_400);
+            state.longest_lease = Duration::from_secs(86_400);
         }
     };
     assert_eq!(found(long), [(Warning, "long-quarantine")]);

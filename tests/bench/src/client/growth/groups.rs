@@ -12,9 +12,9 @@ use redlock_tests::Server;
 
 use crate::client::SHORT;
 use crate::client::cpu;
-use crate::client::lock_client::{Keys, LockClient, TTL};
-use crate::client::nodes::{Nodes, url};
-use crate::client::round::{Measurement, Round, Schedule, run_interleaved, turn, typical};
+use crate::client::lock_client::{LockClient, TTL, TaskKeys};
+use crate::client::nodes::{ServerSets, url};
+use crate::client::round::{Measurement, Round, RoundPlan, run_interleaved, turn, typical};
 use crate::client::runtime::BenchRuntime;
 use crate::report::{Chart, Lines, Report, Series, figure, median, ratio_of, spread};
 
@@ -22,7 +22,7 @@ const COUNTS: [usize; 3] = [1, 2, 3];
 const IN_A_GROUP: usize = 3;
 /// Every group has as many tasks at work: a node with less to do at a time spends more on each piece of it.
 const TASKS: usize = 64;
-const RHYTHM: Schedule = Schedule { rounds: 15, ..SHORT };
+const RHYTHM: RoundPlan = RoundPlan { rounds: 15, ..SHORT };
 
 /// The client over groups of three nodes, used as its front page says.
 struct GroupedClient {
@@ -50,7 +50,7 @@ impl LockClient for GroupedClient {
     }
 }
 
-pub(super) fn measure(report: &mut Report, stage: &BenchRuntime, nodes: &Nodes) {
+pub(super) fn measure(report: &mut Report, stage: &BenchRuntime, nodes: &ServerSets) {
     // CPU time of the busiest node for a lock, by the number of groups.
     let busiest = std::cell::RefCell::new(vec![Vec::new(); COUNTS.len()]);
     let turns: Vec<Measurement<'_>> = COUNTS
@@ -60,7 +60,7 @@ pub(super) fn measure(report: &mut Report, stage: &BenchRuntime, nodes: &Nodes) 
             let servers: Vec<&Server> = nodes.of::<GroupedClient>().iter().take(count * IN_A_GROUP).collect();
             let urls = servers.iter().map(|server| url(server.port().expect("a server with a port")));
             let grouped = Arc::new(stage.run(GroupedClient::connect(urls.collect())));
-            let round = turn(stage, &grouped, count * TASKS, Keys::unused(), servers.clone());
+            let round = turn(stage, &grouped, count * TASKS, TaskKeys::unused(), servers.clone());
             let busiest = &busiest;
             Box::new(move |time| {
                 let used = || servers.iter().map(|server| cpu::server_us(server)).collect::<Vec<_>>();

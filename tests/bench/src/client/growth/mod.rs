@@ -8,14 +8,14 @@ mod nodes;
 mod tasks;
 
 use super::lock_client::LockClient;
-use super::nodes::Nodes;
+use super::nodes::ServerSets;
 use super::quorum_loop::QuorumLoop;
 use super::redlock_client_loop::RedlockClient;
 use super::round::{Round, typical};
 use super::runtime::BenchRuntime;
 use crate::report::{Chart, Lines, Report, Series, figure, ratio_of};
 
-pub(crate) fn measure(report: &mut Report, stage: &BenchRuntime, nodes: &Nodes) {
+pub(crate) fn measure(report: &mut Report, stage: &BenchRuntime, nodes: &ServerSets) {
     nodes::measure(report, stage, nodes);
     tasks::measure(report, stage, nodes);
     keys::measure(report, stage, nodes);

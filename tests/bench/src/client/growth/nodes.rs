@@ -5,18 +5,18 @@ use std::time::Duration;
 use super::GrowthSeries;
 use crate::client::busy_cores::run_interleaved_on_busy_cores;
 use crate::client::delayed_nodes::{DelayedNodes, NEAR};
-use crate::client::nodes::Nodes;
-use crate::client::round::{Schedule, run_interleaved};
+use crate::client::nodes::ServerSets;
+use crate::client::round::{RoundPlan, run_interleaved};
 use crate::client::runtime::BenchRuntime;
 use crate::client::{Pair, SHORT};
 use crate::report::{Report, median};
 
 const COUNTS: [usize; 5] = [1, 3, 5, 7, 9];
-const RHYTHM: Schedule = Schedule { time: Duration::from_millis(150), ..SHORT };
+const RHYTHM: RoundPlan = RoundPlan { time: Duration::from_millis(150), ..SHORT };
 /// At a distance a cycle takes longer.
-const FAR_RHYTHM: Schedule = Schedule { time: Duration::from_millis(300), ..SHORT };
+const FAR_RHYTHM: RoundPlan = RoundPlan { time: Duration::from_millis(300), ..SHORT };
 
-pub(super) fn measure(report: &mut Report, stage: &BenchRuntime, nodes: &Nodes) {
+pub(super) fn measure(report: &mut Report, stage: &BenchRuntime, nodes: &ServerSets) {
     let first = |count: &usize| (0..*count).collect::<Vec<usize>>();
     let turns: Vec<_> = COUNTS
         .iter()
@@ -43,7 +43,7 @@ pub(super) fn measure(report: &mut Report, stage: &BenchRuntime, nodes: &Nodes) 
 }
 
 /// The same at a distance. All cores sleep while messages are under way, however many nodes there are.
-fn far(report: &mut Report, stage: &BenchRuntime, nodes: &Nodes) {
+fn far(report: &mut Report, stage: &BenchRuntime, nodes: &ServerSets) {
     let all: Vec<usize> = (0..COUNTS[COUNTS.len() - 1]).collect();
     let distance = DelayedNodes::start(nodes, all.iter().map(|number| (*number, NEAR)));
     let turns: Vec<_> = COUNTS

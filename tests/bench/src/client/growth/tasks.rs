@@ -1,16 +1,16 @@
 //! More tasks: one to 1,024 on five nodes, each with a lock of its own.
 
 use super::GrowthSeries;
-use crate::client::nodes::Nodes;
-use crate::client::round::{Schedule, run_interleaved};
+use crate::client::nodes::ServerSets;
+use crate::client::round::{RoundPlan, run_interleaved};
 use crate::client::runtime::BenchRuntime;
 use crate::client::{FIVE, Pair, SHORT};
 use crate::report::Report;
 
 const COUNTS: [usize; 6] = [1, 4, 16, 64, 256, 1_024];
-const RHYTHM: Schedule = Schedule { rounds: 15, ..SHORT };
+const RHYTHM: RoundPlan = RoundPlan { rounds: 15, ..SHORT };
 
-pub(super) fn measure(report: &mut Report, stage: &BenchRuntime, nodes: &Nodes) {
+pub(super) fn measure(report: &mut Report, stage: &BenchRuntime, nodes: &ServerSets) {
     let pair = Pair::connect(stage, nodes, &FIVE);
     let turns: Vec<_> = COUNTS.iter().flat_map(|count| pair.turns(stage, nodes, *count, &FIVE)).collect();
     let rounds = run_interleaved("one to 1,024 tasks", &turns, RHYTHM);

@@ -104,6 +104,24 @@ pub struct Spec {
     pub args: &'static [Arg],
 }
 
+/// The words that introduce optional arguments, in any case.
+pub mod option {
+    /// The least fence that the client wants: `FENCE floor`.
+    pub const FENCE: &str = "FENCE";
+    /// A text for people: `LABEL text`.
+    pub const LABEL: &str = "LABEL";
+    /// Queue if the lock is held: `WAIT ticket wait-ms channel`.
+    pub const WAIT: &str = "WAIT";
+    /// A number that the grant message repeats: `STAMP stamp`.
+    pub const STAMP: &str = "STAMP";
+    /// The least claim window that the client needs: `CLAIM claim-ms`.
+    pub const CLAIM: &str = "CLAIM";
+    /// Time since the grant: `HELD ms`.
+    pub const HELD: &str = "HELD";
+    /// How often the lock was extended: `EXT count`.
+    pub const EXTENSIONS: &str = "EXT";
+}
+
 /// The version in which all commands of the catalogue appeared.
 pub const SINCE: &str = "0.1.0";
 
@@ -111,7 +129,7 @@ const fn plain(name: &'static str, kind: ArgKind) -> Arg {
     Arg { name, kind, token: None, repeats: false }
 }
 
-const fn option(token: &'static str, name: &'static str, kind: ArgKind) -> Arg {
+const fn optional(token: &'static str, name: &'static str, kind: ArgKind) -> Arg {
     Arg { name, kind, token: Some(token), repeats: false }
 }
 
@@ -120,10 +138,10 @@ const KEYS: Arg = Arg { name: "key", kind: ArgKind::Key, token: None, repeats: t
 const NUMKEYS: Arg = plain("numkeys", ArgKind::Integer);
 const OWNER: Arg = plain("owner", ArgKind::Text);
 const TTL: Arg = plain("ttl-ms", ArgKind::Integer);
-const FENCE: Arg = option("FENCE", "floor", ArgKind::Integer);
-const LABEL: Arg = option("LABEL", "text", ArgKind::Text);
-const WAIT: Arg = option(
-    "WAIT",
+const FENCE: Arg = optional(option::FENCE, "floor", ArgKind::Integer);
+const LABEL: Arg = optional(option::LABEL, "text", ArgKind::Text);
+const WAIT: Arg = optional(
+    option::WAIT,
     "wait",
     ArgKind::Block(&[
         plain("ticket", ArgKind::Integer),
@@ -132,8 +150,8 @@ const WAIT: Arg = option(
     ]),
 );
 
-const STAMP: Arg = option("STAMP", "stamp", ArgKind::Integer);
-const CLAIM: Arg = option("CLAIM", "claim-ms", ArgKind::Integer);
+const STAMP: Arg = optional(option::STAMP, "stamp", ArgKind::Integer);
+const CLAIM: Arg = optional(option::CLAIM, "claim-ms", ArgKind::Integer);
 
 /// All commands.
 pub const COMMANDS: [Spec; 12] = [
@@ -248,8 +266,8 @@ pub const COMMANDS: [Spec; 12] = [
             OWNER,
             plain("fence", ArgKind::Integer),
             plain("left-ms", ArgKind::Integer),
-            option("HELD", "ms", ArgKind::Integer),
-            option("EXT", "count", ArgKind::Integer),
+            optional(option::HELD, "ms", ArgKind::Integer),
+            optional(option::EXTENSIONS, "count", ArgKind::Integer),
             LABEL,
         ],
     },

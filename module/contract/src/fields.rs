@@ -1,0 +1,53 @@
+//! The names of fields in replies.
+
+/// Fields of `REDLOCK.NODE`.
+pub mod node {
+    /// The id of the node: 40 hexadecimal digits.
+    pub const ID: &str = "node-id";
+    /// How often the node has started.
+    pub const INCARNATION: &str = "incarnation";
+    /// How the node began: see [`Origin`](crate::Origin).
+    pub const ORIGIN: &str = "origin";
+    /// 1 if the node votes, otherwise 0.
+    pub const VOTING: &str = "voting";
+    /// Why the node does not vote: see [`NonVoting`](crate::NonVoting). Empty if it votes.
+    pub const NON_VOTING_REASON: &str = "non-voting-reason";
+    /// The largest fence that the node has given out.
+    pub const FENCE: &str = "fence";
+    /// The largest fence that the node may give out before it stores a larger high-water mark.
+    pub const HIGH_WATER: &str = "high-water";
+    /// Time until the node grants again, in milliseconds; 0 outside quarantine.
+    pub const QUARANTINE_MS: &str = "quarantine-ms";
+    /// How many locks are held.
+    pub const LOCKS: &str = "locks";
+    /// How many clients wait.
+    pub const WAITERS: &str = "waiters";
+    /// At least every lease that may still be running, in milliseconds.
+    pub const LONGEST_LEASE_MS: &str = "longest-lease-ms";
+    /// `redlock.max-ttl`.
+    pub const MAX_TTL_MS: &str = "max-ttl-ms";
+    /// `redlock.claim-window`. A module without this field has no queues.
+    pub const CLAIM_WINDOW_MS: &str = "claim-window-ms";
+    /// `new` or `resumed`.
+    pub const STARTED: &str = "started";
+    /// See [`Role`](crate::Role).
+    pub const ROLE: &str = "role";
+    /// The version of the module.
+    pub const VERSION: &str = "version";
+}
+
+/// Fields of `REDLOCK.INSPECT`.
+pub mod lock {
+    /// The fence of the lock.
+    pub const FENCE: &str = "fence";
+    /// The label that the holder gave it.
+    pub const LABEL: &str = "label";
+    /// Time until the lock ends, in milliseconds.
+    pub const TIME_LEFT_MS: &str = "pttl";
+    /// Time since the lock was granted, in milliseconds.
+    pub const HELD_MS: &str = "held-ms";
+    /// How often the lock was extended.
+    pub const EXTENSIONS: &str = "extensions";
+    /// How many clients wait for the key.
+    pub const WAITERS: &str = "waiters";
+}
