@@ -7,7 +7,7 @@
 //! | one attempt: the driver asks the nodes, the caller waits | [`AcquireLoop::attempt`] |
 //! | a caller that stops waiting | [`PendingAcquire`], whose drop gives the lock back |
 
-use crate::driver::{Acquired, Inbox, Message, NotAcquired, Wait};
+use crate::driver::{AcquireCall, Acquired, Inbox, Message, NotAcquired, WaitPlan};
 use crate::error::Evidence;
 use crate::guard::Guard;
 use crate::hold::Hold;
@@ -69,9 +69,9 @@ struct AcquireLoop<'a> {
     started: Instant,
     /// The end of the time that the caller allowed, if the caller allowed a time.
     deadline: Option<Instant>,
-    /// The ticket in the nodes' queues, the same for all attempts: a new attempt keeps its position. `None` for a call
-    /// of one attempt.
-    wait: Option<Wait>,
+    /// The ticket in the nodes' queues, the same for all attempts: a new attempt keeps its position. `None`
+    /// for a call of one attempt.
+    wait: Option<WaitPlan>,
     attempts: u32,
     runtimes_lost: u32,
     /// Whether another client held the lock at some time during the call.
@@ -82,7 +82,7 @@ struct AcquireLoop<'a> {
 
 /// Why an attempt did not lead to a lock.
 enum AttemptError {
-    /// An older ticket needed the nodes that had granted, or too few nodes queue this client: try again at once.
+    /// The client yielded to an older ticket, or too few nodes queue this client: try again at once.
     Yielded,
     /// The runtime of the driver has shut down, and the caller's has not: try again at once.
     RuntimeLost,
@@ -114,7 +114,7 @@ impl<'a> AcquireLoop<'a> {
             }
         };
         let queue_for = queue_for.filter(|_| settings.waits_in_line);
-        let in_line_until = queue_for.map(|queue_for| settings.clock.now().plus(queue_for));
+        let queue_until = queue_for.map(|queue_for| settings.clock.now().plus(queue_for));
         let ticket = queue_for.or(allowed).map(|_| ticket::next());
         let started = Instant::now();
         Ok(Self {
@@ -125,7 +125,7 @@ impl<'a> AcquireLoop<'a> {
             started,
             // A time too long for the clock never comes.
             deadline: allowed.and_then(|allowed| started.checked_add(allowed)),
-            wait: ticket.map(|ticket| Wait { ticket, in_line_until, yields: 0 }),
+            wait: ticket.map(|ticket| WaitPlan { ticket, queue_until, yields: 0 }),
             attempts: 0,
             runtimes_lost: 0,
             was_held: false,
@@ -133,7 +133,7 @@ impl<'a> AcquireLoop<'a> {
         })
     }
 
-    /// Tries until the lock is held, another attempt would be no use, or the policy gives up.
+    /// Tries until the lock is held, another attempt cannot succeed, or the policy gives up.
     async fn run(&mut self) -> Result<Guard, Error> {
         loop {
             self.attempts += 1;
@@ -145,7 +145,8 @@ impl<'a> AcquireLoop<'a> {
                 }
                 Err(AttemptError::Yielded) => {
                     self.was_held = true;
-                    self.wait = self.wait.map(|wait| Wait { yields: wait.yields.saturating_add(1), ..wait });
+                    self.wait =
+                        self.wait.map(|wait| WaitPlan { yields: wait.yields.saturating_add(1), ..wait });
                     continue;
                 }
                 Err(AttemptError::RuntimeLost) if self.runtimes_lost < MAX_RUNTIMES_LOST => {
@@ -180,8 +181,8 @@ impl<'a> AcquireLoop<'a> {
         let inbox = shared.inbox()?;
         let (answer, acquired) = oneshot::channel();
         let (ttl, wait) = (self.ttl, self.wait);
-        let call = Message::Acquire { hold: Arc::clone(&hold), ttl, wait, answer };
-        inbox.send(call).map_err(|_| Error::NoRuntime)?;
+        let call = AcquireCall { hold: Arc::clone(&hold), ttl, wait, answer };
+        inbox.send(Message::Acquire(call)).map_err(|_| Error::NoRuntime)?;
         let mut pending = PendingAcquire {
             acquired,
             ticket: wait.map(|wait| wait.ticket),
@@ -203,8 +204,8 @@ impl<'a> AcquireLoop<'a> {
         match outcome {
             // The runtime of the driver has shut down.
             Err(_) => Err(AttemptError::RuntimeLost),
-            Ok(Ok(session)) => {
-                let guard = Guard::new(Arc::clone(shared), inbox, session, Arc::clone(&hold));
+            Ok(Ok(lock)) => {
+                let guard = Guard::new(Arc::clone(shared), inbox, lock, Arc::clone(&hold));
                 // This task may have been suspended between the grant and here.
                 if guard.is_valid() {
                     return Ok(guard);
@@ -225,7 +226,7 @@ impl<'a> AcquireLoop<'a> {
         pending: &mut PendingAcquire<'_>,
     ) -> Result<Result<Acquired, oneshot::error::RecvError>, AttemptError> {
         if let Some(ticket) = pending.ticket {
-            let _ = pending.inbox.send(Message::TimeUp { ticket });
+            let _ = pending.inbox.send(Message::DeadlinePassed { ticket });
         }
         let answer = tokio::time::timeout(DRIVER_GRACE, &mut pending.acquired).await;
         answer.map_err(|_| AttemptError::DeadlinePassed(self.answers(None)))
@@ -287,8 +288,8 @@ impl<'a> AcquireLoop<'a> {
     }
 }
 
-/// An attempt that a caller waits for. Dropped, it gives up the position in the queues, and gives back a lock that was
-/// granted meanwhile.
+/// An attempt that a caller waits for. Dropped, it gives up the position in the queues, and gives back a lock
+/// that was granted meanwhile.
 struct PendingAcquire<'a> {
     acquired: oneshot::Receiver<Acquired>,
     /// The position in the queues that is given up with it.
@@ -303,12 +304,12 @@ impl Drop for PendingAcquire<'_> {
     fn drop(&mut self) {
         self.acquired.close();
         if !self.is_answered && self.inbox.is_closed() {
-            // The runtime that asked the nodes has shut down; another one may be there to free what they granted.
+            // The runtime of the driver has shut down; another runtime may release the lock.
             let ttl = self.hold.ttl();
             return self.shared.free(Arc::clone(&self.hold), ttl);
         }
-        if let Ok(Ok(session)) = self.acquired.try_recv() {
-            let _ = self.inbox.send(Message::Release { session, answer: None });
+        if let Ok(Ok(lock)) = self.acquired.try_recv() {
+            let _ = self.inbox.send(Message::Release { lock, answer: None });
         } else if let Some(ticket) = self.ticket {
             let _ = self.inbox.send(Message::Cancel { ticket });
         }

@@ -1,7 +1,7 @@
-//! Locks that are held, and that no driver looks after: extended and freed by whoever knows their owner.
+//! Detached locks: no driver tracks them; any process that knows the owner can extend and release them.
 
 use crate::Error;
-use crate::driver::{Deed, Message, Question, Sighted};
+use crate::driver::{Message, NodeResponse};
 use crate::guard::Detached;
 use crate::keys::Keys;
 use crate::lease::Loss;
@@ -15,8 +15,8 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 impl LockManager {
-    /// A lock that was [detached](crate::Guard::detach) elsewhere: by its resource, its owner and its fence.
-    /// Nobody is asked whether it is still held.
+    /// A lock that another process has [detached](crate::Guard::detach), given by its resource, owner and
+    /// fence. This does not ask the nodes whether the lock is still held.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -27,7 +27,7 @@ impl LockManager {
     /// let given = locks.acquire("orders:42", Duration::from_secs(30)).await?.detach();
     /// let (owner, fence) = (given.owner.expose(), given.fence);
     ///
-    /// // In another process, which was told both:
+    /// // In another process, which got owner and fence from this one:
     /// let lock = locks.detached("orders:42", owner.parse()?, fence)?;
     /// locks.extend_detached(&lock, Duration::from_secs(30)).await?;
     /// let report = locks.release_detached(&lock).await?;
@@ -37,33 +37,33 @@ impl LockManager {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a resource without a name.
+    /// [`Error::Invalid`] if the resource is empty.
     pub fn detached(&self, resource: impl AsRef<[u8]>, owner: Owner, fence: u64) -> Result<Detached, Error> {
         let keys = self.key(resource.as_ref())?;
         let keys = keys.names().iter().map(|key| key.to_vec()).collect();
         Ok(Detached { keys, fence, owner, remaining: Duration::ZERO })
     }
 
-    /// Holds a detached lock for this time to live, from now on. Returns how long it may be believed.
+    /// Extends a detached lock to this time to live, from now. Returns its validity.
     ///
-    /// It is held if a majority of the nodes still has it for this owner *under the fence that it was given*: a node
-    /// that says another number has granted it anew, and somebody else may have come and gone in between. So
-    /// it does not matter whether the time to live had run out meanwhile; nobody else has had the lock.
+    /// The lock is held if a majority of the nodes holds it for this owner *under its fence*. A node that
+    /// replies with another fence has granted the lock again, and another client may have held it in between.
+    /// If the fence is the same, no other client has held the lock, even if its time to live had passed.
     ///
-    /// Cancel safe: an extension whose future is dropped takes its course.
+    /// Cancel safe: if the future is dropped, the extension may still happen.
     ///
     /// # Errors
-    /// [`Error::NoQuorum`] if too few nodes answered: the lock is still held for as long as it was.
-    /// [`Error::Lost`] if so many nodes no longer have it that no majority does.
+    /// [`Error::NoQuorum`] if too few nodes answered: the lock is held for as long as before.
+    /// [`Error::Lost`] if no majority of the nodes can hold the lock any more.
     pub async fn extend_detached(&self, lock: &Detached, ttl: Duration) -> Result<Duration, Error> {
         let settings = &self.shared().settings;
         let ttl = settings.check_ttl(ttl)?;
         let begun = settings.clock.now();
         let request = Request { ask: Ask::Extend, ttl, sent: begun };
-        let said = self.survey(deed(&request, lock)).await?;
+        let replies = self.broadcast(command(&request, lock)).await?;
         let mut ballot = Ballot::new(settings.quorum);
-        for (node, sighted) in said.into_iter().enumerate() {
-            ballot.enter(node, vote(sighted.said));
+        for (node, reply) in replies.into_iter().enumerate() {
+            ballot.enter(node, vote(reply.frame));
         }
         let evidence = || Box::new(self.shared().evidence(&self.keys_of(lock), Some(&ballot)));
         match judge(settings.quorum, &ballot, lock.fence) {
@@ -76,38 +76,38 @@ impl LockManager {
         }
     }
 
-    /// Frees a detached lock, and waits until every node has answered or failed to in time. A node that could not
-    /// be told keeps it until it runs out.
+    /// Releases a detached lock, and waits until every node has answered or timed out. A node that did not
+    /// get the release holds the lock until it expires.
     ///
-    /// Of several keys some may be gone: the others are freed, and the lock as a whole counts as not held.
+    /// If a node has lost some of several keys, the others are freed, and the lock counts as not held.
     ///
-    /// The report's [`was_held`](ReleaseReport::was_held) says whether a majority had it. Cancel safe: once
-    /// polled, the release takes its course; only what is left of several keys of which some were gone may have to run
-    /// out.
+    /// [`was_held`](ReleaseReport::was_held) of the report says whether a majority held the lock. Cancel
+    /// safe: once polled, the release happens even if the future is dropped, except that the remaining keys
+    /// of a lock that has lost some keys may have to expire.
     ///
     /// # Errors
-    /// Only for want of a runtime.
+    /// [`Error::NoRuntime`].
     pub async fn release_detached(&self, lock: &Detached) -> Result<ReleaseReport, Error> {
         let settings = &self.shared().settings;
         let floor = (lock.fence > 0).then_some(lock.fence);
         let ask = Ask::Release { floor };
         let request = Request { ask, ttl: Duration::ZERO, sent: settings.clock.now() };
-        let said = self.survey(deed(&request, lock)).await?;
-        let has_freed_nothing = |sighted: &Sighted| matches!(sighted.said, Ok(Frame::Integer(0)));
-        let partly: NodeSet = said
+        let replies = self.broadcast(command(&request, lock)).await?;
+        let has_freed_nothing = |reply: &NodeResponse| matches!(reply.frame, Ok(Frame::Integer(0)));
+        let partly: NodeSet = replies
             .iter()
             .enumerate()
-            .filter(|(_, said)| has_freed_nothing(said))
+            .filter(|(_, reply)| has_freed_nothing(reply))
             .map(|(node, _)| node)
             .collect();
         if lock.keys.len() > 1 && !partly.is_empty() {
-            // Several keys are freed together or not at all. If one of them is gone, the others are freed one by one.
+            // A node frees all keys of a command or none. If one is gone, release each on its own.
             let inbox = self.shared().inbox()?;
             let mut answers = Vec::with_capacity(lock.keys.len());
             for key in &lock.keys {
-                let question = deed(&request, &Detached { keys: vec![key.clone()], ..lock.clone() });
+                let words = command(&request, &Detached { keys: vec![key.clone()], ..lock.clone() });
                 let (answer, answered) = oneshot::channel();
-                let _ = inbox.send(Message::Survey { question, to: partly, answer });
+                let _ = inbox.send(Message::Broadcast { words, to: partly, answer });
                 answers.push(answered);
             }
             for answered in answers {
@@ -117,27 +117,27 @@ impl LockManager {
         let nodes = settings
             .names
             .iter()
-            .zip(said)
-            .map(|(name, sighted)| NodeRelease { node: Arc::clone(name), outcome: freed(sighted.said) });
+            .zip(replies)
+            .map(|(name, reply)| NodeRelease { node: Arc::clone(name), outcome: freed(reply.frame) });
         Ok(ReleaseReport::of_nodes(nodes.collect()))
     }
 
-    /// The keys of a lock, for people: without the prefix if that is ours.
+    /// The keys of a lock, for error messages: without the prefix of this manager.
     fn keys_of(&self, lock: &Detached) -> Keys {
         Keys::of_names(&self.shared().settings.key_prefix, &lock.keys)
     }
 }
 
-fn deed(request: &Request, lock: &Detached) -> Question {
-    let words = |words: &[&[u8]]| words.iter().map(|word| word.to_vec()).collect();
-    Question::Deed(Deed(request.with_words(&lock.keys, lock.owner.as_bytes(), &[], words)))
+fn command(request: &Request, lock: &Detached) -> Vec<Vec<u8>> {
+    let copied = |words: &[&[u8]]| words.iter().map(|word| word.to_vec()).collect();
+    request.with_words(&lock.keys, lock.owner.as_bytes(), &[], copied)
 }
 
-/// What becomes of an extension.
+/// The result of an extension.
 #[derive(Debug, PartialEq, Eq)]
 enum Judgement {
     Held,
-    /// Whatever the others would say, no majority has it.
+    /// No majority holds the lock, whatever the remaining nodes would reply.
     Gone,
     Unknown,
 }
@@ -155,28 +155,24 @@ fn judge(quorum: Quorum, ballot: &Ballot, fence: u64) -> Judgement {
     }
 }
 
-fn number(said: Result<Frame, Failure>) -> Result<Option<u64>, Failure> {
-    let frame = said?;
-    if let Some(complaint) = frame.complaint() {
-        return Err(Failure::rejected(complaint));
-    }
-    match frame {
+fn number(reply: Result<Frame, Failure>) -> Result<Option<u64>, Failure> {
+    match reply? {
         Frame::Nil => Ok(None),
         Frame::Integer(number) if number >= 0 => Ok(Some(number.unsigned_abs())),
-        _ => Err(Failure::new(FailureKind::Cut, "a reply of a kind that the command does not have")),
+        _ => Err(Failure::new(FailureKind::Cut, "the reply is neither a number nor nil")),
     }
 }
 
-fn vote(said: Result<Frame, Failure>) -> Vote {
-    match number(said) {
+fn vote(reply: Result<Frame, Failure>) -> Vote {
+    match number(reply) {
         Ok(Some(fence)) => Vote::Granted { fence },
         Ok(None) => Vote::Refused,
         Err(failure) => Vote::Failed(failure),
     }
 }
 
-fn freed(said: Result<Frame, Failure>) -> ReleaseOutcome {
-    match number(said) {
+fn freed(reply: Result<Frame, Failure>) -> ReleaseOutcome {
+    match number(reply) {
         Ok(Some(0) | None) => ReleaseOutcome::NotHeld,
         Ok(Some(_)) => ReleaseOutcome::Freed,
         Err(failure) => ReleaseOutcome::Failed(failure),
@@ -191,7 +187,7 @@ mod tests {
     const TTL: Duration = Duration::from_secs(30);
 
     #[test]
-    fn only_the_same_number_counts() {
+    fn only_votes_with_the_same_fence_count() {
         let quorum = Quorum::of(5).expect("five");
         let silent = || Vote::Failed(Failure::new(FailureKind::Down, ""));
         let held = |fence| Vote::Granted { fence };
@@ -211,7 +207,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn another_process_extends_and_frees() {
+    async fn another_process_extends_and_releases() {
         let nodes = Nodes::new(3);
         let build = || crate::Builder::new().key_prefix("app:").memory(&nodes).build().expect("a manager");
         let (here, there) = (build(), build());
@@ -227,13 +223,13 @@ mod tests {
         let report = there.release_detached(&lock).await.expect("a runtime");
         assert!(report.was_held() && report.is_free_on_a_majority());
         assert!(!there.release_detached(&lock).await.expect("a runtime").was_held());
-        let lost = there.extend_detached(&lock, TTL).await.expect_err("nobody holds it");
+        let lost = there.extend_detached(&lock, TTL).await.expect_err("the lock is released");
         assert!(matches!(&lost, Error::Lost { loss: Loss::Gone, .. }), "{lost}");
         assert_eq!(lost.resource(), "job");
     }
 
     #[tokio::test]
-    async fn somebody_elses_lock_is_not_touched() {
+    async fn a_lock_of_another_owner_is_not_touched() {
         let locks = LockManager::in_memory(3);
         let guard = locks.acquire("job", TTL).await.expect("a free lock");
         let stranger = locks.detached("job", Owner::random(), guard.fence()).expect("a name");
@@ -252,7 +248,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn too_few_nodes_take_nothing_away() {
+    async fn an_extension_without_a_quorum_changes_nothing() {
         let nodes = Nodes::new(3);
         let locks = crate::Builder::new().memory(&nodes).build().expect("a manager");
         let given = locks.acquire("job", TTL).await.expect("a free lock").detach();
@@ -274,7 +270,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn of_several_keys_those_that_are_left_are_freed() {
+    async fn the_remaining_keys_of_several_are_released() {
         let nodes = Nodes::new(3);
         let locks = crate::Builder::new().memory(&nodes).build().expect("a manager");
         let given = locks.acquire_many(["a", "b"], TTL).await.expect("two free locks").detach();

@@ -1,6 +1,6 @@
 //! Extending a lock, from its guard and in the background.
 
-use crate::driver::{Extended, Inbox, Message, SessionId};
+use crate::driver::{EntryId, Extended, Inbox, Message};
 use crate::hold::Hold;
 use crate::lease::Loss;
 use crate::manager::Shared;
@@ -9,19 +9,19 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// What it takes to extend a lock. The guard has it, and the task that keeps the lock alive.
+/// Extends a lock. The guard and the task that keeps the lock alive each have one.
 #[derive(Clone)]
 pub(crate) struct Extender {
     pub(crate) hold: Arc<Hold>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) inbox: Inbox,
-    pub(crate) session: SessionId,
+    pub(crate) lock: EntryId,
 }
 
 impl Extender {
-    /// Extends the lock; one extension after the other.
+    /// Extends the lock. Extensions of one lock run one after the other.
     pub(crate) async fn extend(&self, ttl: Duration) -> Result<Duration, Error> {
-        self.ask(|answer| Message::Extend { session: self.session, ttl, answer }).await
+        self.ask(|answer| Message::Extend { lock: self.lock, ttl, answer }).await
     }
 
     async fn ask(&self, call: impl FnOnce(oneshot::Sender<Extended>) -> Message) -> Result<Duration, Error> {
@@ -34,14 +34,14 @@ impl Extender {
             (Extended::No(said), None) => {
                 Err(Error::NoQuorum(Box::new(self.shared.evidence(&self.hold.keys, Some(&said)))))
             }
-            // The last answers may have come after the verdict, and ended it.
+            // Later replies may have ended the lock.
             (_, Some(loss)) => Err(self.lost(loss)),
             (Extended::Lost, None) => Err(self.lost(Loss::Gone)),
             (Extended::Over, None) => Err(self.lost(Loss::Expired)),
         }
     }
 
-    /// Asks the driver, unless the lock is over already.
+    /// Sends the call to the driver, unless the lock has ended.
     async fn outcome_of(
         &self,
         call: impl FnOnce(oneshot::Sender<Extended>) -> Message,
@@ -54,7 +54,7 @@ impl Extender {
         extended.await.map_err(|_| Error::NoRuntime)
     }
 
-    /// The error that says that the lock is over.
+    /// The error of a lock that is lost.
     pub(crate) fn lost(&self, loss: Loss) -> Error {
         self.hold.tell_loss();
         let said = self.hold.last_words(self.shared.settings.quorum);

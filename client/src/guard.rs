@@ -1,6 +1,6 @@
 //! A lock that is held.
 
-use crate::driver::{Inbox, Message, SessionId};
+use crate::driver::{EntryId, Inbox, Message};
 use crate::extender::Extender;
 use crate::held::Held;
 use crate::hold::Hold;
@@ -49,9 +49,9 @@ pub struct Detached {
 }
 
 impl Guard {
-    pub(crate) fn new(shared: Arc<Shared>, inbox: Inbox, session: SessionId, hold: Arc<Hold>) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, inbox: Inbox, lock: EntryId, hold: Arc<Hold>) -> Self {
         let acquired = shared.settings.clock.now();
-        let extender = Extender { hold, shared, inbox, session };
+        let extender = Extender { hold, shared, inbox, lock };
         Self { extender, acquired, keeping_alive: None, is_ours: true }
     }
 
@@ -213,8 +213,8 @@ impl Guard {
         hold.tell_loss();
         hold.keep_silent();
         observe::detached(&hold.keys, self.extender.shared.settings.clock.now().since(self.acquired));
-        let session = self.extender.session;
-        let _ = self.extender.inbox.send(Message::Detach { session });
+        let lock = self.extender.lock;
+        let _ = self.extender.inbox.send(Message::Detach { lock });
         detached
     }
 
@@ -232,9 +232,9 @@ impl Guard {
         hold.tell_loss();
         let settings = &self.extender.shared.settings;
         observe::ended(&hold.keys, settings.clock.now().since(self.acquired));
-        let session = self.extender.session;
+        let lock = self.extender.lock;
         let is_waited_for = answer.is_some();
-        let release = Message::Release { session, answer };
+        let release = Message::Release { lock, answer };
         if self.extender.inbox.send(release).is_err() && !is_waited_for {
             // The runtime that took the lock has shut down; another one may be there to free it.
             self.extender.shared.free(Arc::clone(self.hold()), self.ttl());

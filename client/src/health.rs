@@ -1,8 +1,9 @@
-//! How the nodes are.
+//! The health of the nodes.
 
 use crate::Error;
-use crate::driver::{Question, Sighted};
+use crate::driver::NodeResponse;
 use crate::manager::LockManager;
+use crate::query::Query;
 use crate::wire::Frame;
 use redlock_contract::fields::node as fields;
 use redlock_contract::{Origin, Role};
@@ -10,61 +11,62 @@ use redlock_proto::{Failure, FailureKind, Quorum};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How the nodes are.
+/// The health of all nodes.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Health {
-    /// Every node, in the order in which they were configured.
+    /// Each node, in the configured order.
     pub nodes: Vec<NodeHealth>,
     quorum: Quorum,
 }
 
-/// How one node is.
+/// The health of one node.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct NodeHealth {
     /// The node's address.
     pub node: Arc<str>,
-    /// What it says of itself, or why it does not.
+    /// What the node reports, or why it does not answer.
     pub state: Result<NodeState, Failure>,
-    /// How long it took to say so.
+    /// The time until the reply.
     pub latency: Duration,
 }
 
-/// What a node says of itself.
+/// What a node reports about itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NodeState {
-    /// Which node it is: kept over restarts.
+    /// The id of the node. A restart does not change it.
     pub id: String,
     /// The version of the module.
     pub version: String,
-    /// For how long it grants nothing, because it may have forgotten locks; zero if it does grant.
+    /// The time left in quarantine, during which the node grants nothing because it may have forgotten locks.
     pub quarantine: Duration,
-    /// Whether it follows another server: then it grants nothing either. An older module does not say.
+    /// Whether the server is a replica, which grants nothing. `false` if an older module does not report it.
     pub is_replica: bool,
-    /// How many locks it holds.
+    /// How many locks the node holds.
     pub locks: u64,
-    /// How many wait for one.
+    /// How many waiters its wait queues have.
     pub waiters: u64,
-    /// The largest number it has granted.
+    /// The largest fence that the node has granted.
     pub fence: u64,
-    /// The longest lease that may still be running: how long a quarantine takes. An older module says the longest time
-    /// to live it has ever granted.
+    /// The longest lease that may still be running, which is how long a quarantine takes. An older module
+    /// reports the longest time to live that it has ever granted.
     pub longest_lease: Duration,
-    /// The longest time to live that it grants; `None` if an older module does not say.
+    /// The longest time to live that the node grants; `None` if an older module does not report it.
     pub max_ttl: Option<Duration>,
-    /// Grows at every start of the node; `None` if an older module does not say.
+    /// A number that grows at every start of the node; `None` if an older module does not report it.
     pub incarnation: Option<u64>,
-    /// At least every fence that it has given out; `None` if an older module does not say.
+    /// The high-water mark: no fence of the node is above it. `None` if an older module does not report it.
     pub high_water: Option<u64>,
-    /// Why it grants nothing until an operator admits it; `None` if it votes, or if an older module does not say.
+    /// Why the node does not vote; `None` if it votes, or if an older module does not report it.
     pub non_voting: Option<String>,
-    /// How the node began; `None` if an older module does not say.
+    /// How the node began; `None` if an older module does not report it.
     pub origin: Option<Origin>,
-    /// How long a lock that was handed over waits for its claim; `None` if the module has no queues.
+    /// The claim window, within which a waiter confirms a grant; `None` if an older module has no wait
+    /// queues.
     pub claim_window: Option<Duration>,
-    /// `new`, or `resumed` if it started with the state of an earlier start.
+    /// `new`, or `resumed` if the node started with the state of an earlier start.
     pub started: String,
 }
 
@@ -75,8 +77,8 @@ impl NodeState {
         !self.is_replica && self.non_voting.is_none()
     }
 
-    /// Whether the node would grant a free lock now, as far as it says: it votes and is not in quarantine. That its
-    /// memory or its disk is full shows only when it is asked for a lock.
+    /// Whether the node would grant a free lock now: it votes and is not in quarantine. A full memory or disk
+    /// shows only when a client acquires a lock.
     #[must_use]
     pub fn can_grant(&self) -> bool {
         self.votes() && self.quarantine.is_zero()
@@ -92,13 +94,13 @@ impl NodeHealth {
 }
 
 impl Health {
-    /// Whether enough nodes would grant a free lock now; see [`NodeHealth::can_grant`].
+    /// Whether a majority of the nodes would grant a free lock now; see [`NodeHealth::can_grant`].
     #[must_use]
     pub fn can_grant(&self) -> bool {
         self.quorum.is_reached_by(self.nodes.iter().filter(|node| node.can_grant()).count())
     }
 
-    /// How many nodes it takes.
+    /// How many nodes are a majority.
     #[must_use]
     pub fn needed(&self) -> usize {
         self.quorum.needed()
@@ -106,28 +108,24 @@ impl Health {
 }
 
 impl LockManager {
-    /// Asks every node how it is. Changes nothing. Cancel safe.
+    /// Asks every node for its state. Read-only. Cancel safe.
     ///
     /// # Errors
-    /// Only for want of a runtime: nodes that do not answer are part of the report.
+    /// [`Error::NoRuntime`]. A node that does not answer is a failure in [`Health::nodes`].
     pub async fn health(&self) -> Result<Health, Error> {
-        let question = Question::Node;
-        let said = self.survey(question).await?;
+        let replies = self.broadcast(Query::node().into_words()).await?;
         let settings = &self.shared().settings;
-        let named = settings.names.iter().zip(said);
-        let node = |(name, said): (&Arc<str>, Sighted)| {
-            let latency = said.took;
-            NodeHealth { node: Arc::clone(name), state: state(said), latency }
+        let named = settings.names.iter().zip(replies);
+        let node = |(name, reply): (&Arc<str>, NodeResponse)| {
+            let latency = reply.latency;
+            NodeHealth { node: Arc::clone(name), state: state(reply), latency }
         };
         Ok(Health { nodes: named.map(node).collect(), quorum: settings.quorum })
     }
 }
 
-fn state(said: Sighted) -> Result<NodeState, Failure> {
-    let frame = said.said?;
-    if let Some(complaint) = frame.complaint() {
-        return Err(Failure::rejected(complaint));
-    }
+fn state(reply: NodeResponse) -> Result<NodeState, Failure> {
+    let frame = reply.frame?;
     let number = |name| frame.field(name)?.as_integer().and_then(|number| u64::try_from(number).ok());
     let milliseconds = |name| number(name).map(Duration::from_millis);
     let text = |name| Some(frame.field(name).and_then(Frame::as_text)?.to_owned());
@@ -153,7 +151,12 @@ fn state(said: Sighted) -> Result<NodeState, Failure> {
             started: text(fields::STARTED).unwrap_or_default(),
         })
     };
-    state().ok_or_else(|| Failure::new(FailureKind::Rejected, "a reply that makes no sense"))
+    state().ok_or_else(|| {
+        Failure::new(
+            FailureKind::Rejected,
+            "the reply to REDLOCK.NODE lacks the id, the version or the quarantine",
+        )
+    })
 }
 
 #[cfg(test)]
@@ -161,7 +164,7 @@ mod tests {
     use super::*;
     use bytes::Bytes;
 
-    fn said(fields: &[(&'static str, Result<i64, &'static str>)]) -> NodeHealth {
+    fn node_with(fields: &[(&'static str, Result<i64, &'static str>)]) -> NodeHealth {
         let bulk = |text: &'static str| Frame::Bulk(Bytes::from_static(text.as_bytes()));
         let usual =
             [("node-id", Err("n1")), ("version", Err("0.2.0")), ("quarantine-ms", Ok(0)), ("locks", Ok(3))];
@@ -169,13 +172,13 @@ mod tests {
             .iter()
             .chain(fields)
             .map(|(name, value)| (bulk(name), value.map_or_else(bulk, Frame::Integer)));
-        let said = Sighted { said: Ok(Frame::Map(fields.collect())), took: Duration::ZERO };
-        NodeHealth { node: "a".into(), state: state(said), latency: Duration::ZERO }
+        let reply = NodeResponse { frame: Ok(Frame::Map(fields.collect())), latency: Duration::ZERO };
+        NodeHealth { node: "a".into(), state: state(reply), latency: Duration::ZERO }
     }
 
     #[test]
-    fn a_newer_module_says_more() {
-        let node = said(&[
+    fn the_module_reports_all_fields() {
+        let node = node_with(&[
             ("incarnation", Ok(4)),
             ("high-water", Ok(900)),
             ("voting", Ok(1)),
@@ -193,8 +196,8 @@ mod tests {
     }
 
     #[test]
-    fn an_older_module_votes_and_says_less() {
-        let node = said(&[("longest-ttl-ms", Ok(500))]);
+    fn an_older_module_votes_and_reports_fewer_fields() {
+        let node = node_with(&[("longest-ttl-ms", Ok(500))]);
         let state = node.state.as_ref().expect("a state");
         assert_eq!(state.longest_lease, Duration::from_millis(500));
         assert_eq!((state.incarnation, state.high_water, state.max_ttl), (None, None, None));
@@ -203,9 +206,9 @@ mod tests {
 
     #[test]
     fn a_node_that_does_not_vote_grants_nothing() {
-        let node = said(&[("voting", Ok(0)), ("non-voting-reason", Err("it was promoted"))]);
+        let node = node_with(&[("voting", Ok(0)), ("non-voting-reason", Err("it was promoted"))]);
         assert_eq!(node.state.as_ref().expect("a state").non_voting.as_deref(), Some("it was promoted"));
         assert!(!node.can_grant());
-        assert!(!said(&[("voting", Ok(0))]).can_grant(), "also without a reason");
+        assert!(!node_with(&[("voting", Ok(0))]).can_grant(), "a reason is optional");
     }
 }

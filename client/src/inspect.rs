@@ -1,7 +1,7 @@
-//! Who holds a lock, as the nodes see it.
+//! Inspecting a lock: what each node knows about it.
 
 use crate::Error;
-use crate::driver::{Question, Sighted};
+use crate::driver::NodeResponse;
 use crate::manager::LockManager;
 use crate::query::Query;
 use crate::wire::Frame;
@@ -11,68 +11,70 @@ use redlock_proto::{Failure, FailureKind};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The type of keys that count as held without being locks. Other types are an error to a node, as to everybody else.
+/// The type of a plain key, which counts as held. A node replies with an error for keys of other types.
 const FOREIGN_TYPE: &str = "string";
 
-/// What the nodes know of one lock.
+/// What the nodes know about one lock.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Inspection {
-    /// What a majority makes of it.
+    /// The status of the lock, as a majority of the nodes sees it.
     pub status: LockStatus,
-    /// What every node said, in the order in which they were configured.
+    /// What each node knows, in the order in which the nodes were configured.
     pub nodes: Vec<NodeInspection>,
 }
 
-/// What one node knows of a lock.
+/// What one node knows about a lock.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct NodeInspection {
     /// The node's address.
     pub node: Arc<str>,
-    /// The lock as it is held there, `None` if there is none; or why the node did not say.
+    /// The lock as the node holds it, `None` if the node holds none, or why the node did not answer.
     pub lock: Result<Option<LockInfo>, Failure>,
-    /// Whether a plain key is there, as `SET NX PX` makes one. It counts as held. `false` also where nobody looked,
-    /// because no node was without a lock. Why it could not be seen, if it could not: the user needs
-    /// permission to run `TYPE`.
+    /// Whether the node has a plain key, as `SET NX PX` creates it. Such a key counts as held. The client
+    /// looks for plain keys only if some node holds no lock, and this is `false` otherwise. The failure says
+    /// why the client could not look: the user needs permission to run `TYPE`.
     pub is_foreign: Result<bool, Failure>,
 }
 
 impl Inspection {
-    /// Whether somebody has it: a majority of the nodes holds the lock for one owner, or a majority has a plain key
-    /// there.
+    /// Whether a majority of the nodes holds the lock for one owner, or has a plain key.
     #[must_use]
     pub fn is_held(&self) -> bool {
         matches!(self.status, LockStatus::Held(_) | LockStatus::Foreign)
     }
 
-    /// The lock as a majority holds it; a plain key is none.
+    /// The lock as a majority holds it; `None` for a plain key.
     #[must_use]
     pub fn lock(&self) -> Option<&LockInfo> {
         match &self.status {
-            LockStatus::Held(record) => Some(record),
+            LockStatus::Held(info) => Some(info),
             _ => None,
         }
     }
 }
 
 impl LockManager {
-    /// Asks every node about a lock: whether it is held, under which label, for how long. Where there is none, asks
-    /// also whether somebody has locked it with `SET NX PX`, which counts as held. Changes nothing.
+    /// Asks every node whether a lock is held, under which label and for how long. Read-only. If some node
+    /// holds no lock, the client also asks for a plain key, as `SET NX PX` creates it, which counts as held.
     ///
-    /// What it says may be over by the time it is read: it is for people, never a reason to write. Cancel
-    /// safe.
+    /// The result may be out of date when it is returned: never a reason to write. Cancel safe.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a resource without a name. Nodes that do not answer are part of the report.
+    /// [`Error::Invalid`] if the resource is empty. A node that does not answer is a failure in
+    /// [`Inspection::nodes`].
     pub async fn inspect(&self, resource: impl AsRef<[u8]>) -> Result<Inspection, Error> {
         let keys = self.key(resource.as_ref())?;
         let key = keys.names().first().cloned().unwrap_or_default();
-        let locks: Vec<_> =
-            self.survey(Question::Inspect(key.clone())).await?.into_iter().map(sighting).collect();
+        let replies = self.broadcast(Query::inspect(key.clone()).into_words()).await?;
+        let locks: Vec<_> = replies.into_iter().map(lock_info).collect();
         let is_foreign = if locks.iter().any(|lock| matches!(lock, Ok(None))) {
             let types = self.ask(&Query::key_type(key)).await?;
-            types.into_iter().map(|reply| reply.said.map(|said| said.text() == Some(FOREIGN_TYPE))).collect()
+            types
+                .into_iter()
+                .map(|reply| reply.response.map(|response| response.text() == Some(FOREIGN_TYPE)))
+                .collect()
         } else {
             vec![Ok(false); locks.len()]
         };
@@ -89,33 +91,32 @@ impl LockManager {
 impl NodeInspection {
     fn status(&self) -> NodeStatus {
         match (&self.lock, &self.is_foreign) {
-            (Ok(Some(record)), _) => NodeStatus::Held(record.clone()),
+            (Ok(Some(info)), _) => NodeStatus::Held(info.clone()),
             (Ok(None), Ok(true)) => NodeStatus::Foreign,
-            // Who may not look for plain keys sees what there is to see.
+            // A user who may not run TYPE sees locks only.
             (Ok(None), _) => NodeStatus::Free,
             (Err(_), _) => NodeStatus::Unknown,
         }
     }
 }
 
-fn sighting(said: Sighted) -> Result<Option<LockInfo>, Failure> {
-    let frame = said.said?;
-    if let Some(complaint) = frame.complaint() {
-        return Err(Failure::rejected(complaint));
-    }
+fn lock_info(reply: NodeResponse) -> Result<Option<LockInfo>, Failure> {
+    let frame = reply.frame?;
     if matches!(frame, Frame::Nil) {
         return Ok(None);
     }
     let number = |name| u64::try_from(frame.field(name)?.as_integer()?).ok();
     let milliseconds = |name| number(name).map(Duration::from_millis);
-    let record = || {
+    let info = || {
         let label = frame.field(fields::LABEL).and_then(Frame::as_bytes).unwrap_or_default();
         let label = String::from_utf8_lossy(label).into_owned();
-        let mut record = LockInfo::new(number(fields::FENCE)?, label, milliseconds(fields::TIME_LEFT_MS)?);
-        record.held = milliseconds(fields::HELD_MS).unwrap_or_default();
-        record.extensions = number(fields::EXTENSIONS).unwrap_or_default();
-        record.waiters = number(fields::WAITERS).unwrap_or_default();
-        Some(record)
+        let mut info = LockInfo::new(number(fields::FENCE)?, label, milliseconds(fields::TIME_LEFT_MS)?);
+        info.held = milliseconds(fields::HELD_MS).unwrap_or_default();
+        info.extensions = number(fields::EXTENSIONS).unwrap_or_default();
+        info.waiters = number(fields::WAITERS).unwrap_or_default();
+        Some(info)
     };
-    record().map(Some).ok_or_else(|| Failure::new(FailureKind::Rejected, "a reply that makes no sense"))
+    info().map(Some).ok_or_else(|| {
+        Failure::new(FailureKind::Rejected, "the reply to REDLOCK.INSPECT lacks the fence or the time left")
+    })
 }

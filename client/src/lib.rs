@@ -187,7 +187,7 @@ pub use node::Node;
 #[cfg(feature = "tls")]
 pub use node::Tls;
 pub use owner::Owner;
-pub use query::{NodeReply, Query, Said};
+pub use query::{NodeReply, Query, Response};
 pub use redlock_contract::{ErrorCode, Origin};
 pub use redlock_proto::admission;
 pub use redlock_proto::inspection::{LockInfo, LockStatus};

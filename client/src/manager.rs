@@ -63,7 +63,7 @@ impl Shared {
     /// Frees a lock that no driver keeps any more, if there is a runtime to do it.
     pub(crate) fn free(&self, hold: Arc<Hold>, ttl: Duration) {
         if let Ok(inbox) = self.inbox() {
-            let _ = inbox.send(Message::Free { hold, ttl });
+            let _ = inbox.send(Message::ReleaseUntracked { hold, ttl });
         }
     }
 

@@ -1,8 +1,8 @@
 //! Nodes in memory: locks without a server, for examples and tests.
 //!
-//! They decide with the same code as the server module, and their time is the runtime's: a test that pauses
-//! tokio's clock can let a lock run out without waiting for it. Two managers over the same [`Nodes`] compete
-//! as two processes would.
+//! They decide with the same code as the server module. Their clock is the runtime's: a test that pauses
+//! tokio's clock can let a lock expire without waiting. Managers that share [`Nodes`] compete as processes
+//! do.
 
 use crate::wire::Frame;
 use bytes::Bytes;
@@ -16,81 +16,79 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 use tokio::time::Instant;
 
-// What a client expects of a node that is raised is what a node does.
-
-/// Some nodes in memory, to be shared by managers and told to misbehave.
+/// Nodes in memory. Managers can share them, and tests can make them fail.
 #[derive(Clone)]
 pub struct Nodes {
     shared: Arc<Shared>,
 }
 
 struct Shared {
-    nodes: Vec<Mutex<Memory>>,
+    nodes: Vec<Mutex<MemoryHost>>,
     connections: AtomicU64,
-    /// Where those listen who wait for locks, by their channels.
-    mailboxes: Mutex<HashMap<Vec<u8>, Weak<Mailbox>>>,
-    /// A paused clock belongs to one runtime: time starts with the first command inside it.
+    /// The subscribers, by channel.
+    push_queues: Mutex<HashMap<Vec<u8>, Weak<PushQueue>>>,
+    /// When time starts: at the first command, because a paused clock belongs to one runtime.
     start: OnceLock<Instant>,
 }
 
-struct Memory {
+struct MemoryHost {
     node: MemoryNode,
-    silence: Option<Silence>,
-    /// Releases that wait until the node can be reached again, each with its connection.
-    owed: Vec<(Vec<Vec<u8>>, u64)>,
+    outage: Option<Outage>,
+    /// Releases that the node gets when it is revived, each with its connection.
+    pending_releases: Vec<(Vec<Vec<u8>>, u64)>,
 }
 
-/// How a node does not answer.
+/// How a node fails to answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Silence {
-    /// It cannot be reached, which shows at once.
-    CutOff,
-    /// It can be reached and says nothing.
+pub(crate) enum Outage {
+    /// A command fails at once.
+    Unreachable,
+    /// A command gets no reply.
     Hung,
 }
 
 impl Nodes {
-    /// So many nodes that hold nothing.
+    /// Creates `count` nodes that hold no locks.
     #[must_use]
     pub fn new(count: usize) -> Self {
         let node = |place| {
-            Mutex::new(Memory {
+            Mutex::new(MemoryHost {
                 node: MemoryNode::new(&format!("memory-{place}")),
-                silence: None,
-                owed: Vec::new(),
+                outage: None,
+                pending_releases: Vec::new(),
             })
         };
         let nodes = (0..count).map(node).collect();
         let connections = AtomicU64::new(0);
-        let (mailboxes, start) = (Mutex::default(), OnceLock::new());
-        Self { shared: Arc::new(Shared { nodes, connections, mailboxes, start }) }
+        let (push_queues, start) = (Mutex::default(), OnceLock::new());
+        Self { shared: Arc::new(Shared { nodes, connections, push_queues, start }) }
     }
 
-    /// How many there are.
+    /// The number of nodes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.shared.nodes.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no nodes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.shared.nodes.is_empty()
     }
 
-    /// Whether these are the same nodes, not only as many.
+    /// Whether `others` are the same nodes.
     pub(crate) fn are(&self, others: &Self) -> bool {
         Arc::ptr_eq(&self.shared, &others.shared)
     }
 
-    /// Cuts a node off, until [`Nodes::revive`]: whoever asks it learns at once that it is down. Its locks run on, as
-    /// they do on a server that cannot be reached.
+    /// Makes a node unreachable until [`Nodes::revive`]: commands fail at once. Its locks keep expiring.
     pub fn silence(&self, node: usize) {
-        self.with(node, |memory| memory.silence = Some(Silence::CutOff));
+        self.with(node, |host| host.outage = Some(Outage::Unreachable));
     }
 
-    /// Lets a node hang, until [`Nodes::revive`]: it answers nothing, and whoever asks it waits for as long as the
-    /// manager waits for a node. What it was asked meanwhile is lost, but for releases, which reach it when it is revived; its locks run on.
+    /// Makes a node hang until [`Nodes::revive`]: commands get no reply, and a caller waits for the node
+    /// timeout of its manager. Commands are lost, except releases, which the node gets when it is revived.
+    /// Its locks keep expiring.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
@@ -103,95 +101,95 @@ impl Nodes {
     /// let mut guard = locks.acquire("orders:42", Duration::from_secs(10)).await?;
     /// guard.keep_alive(Duration::from_secs(60))?;
     /// (0..3).for_each(|node| nodes.hang(node));
-    /// // Nobody answers, and the holder is told all the same.
+    /// // No node answers, and the holder is notified all the same.
     /// assert_eq!(guard.lost().await, Loss::Expired);
     /// # Ok(())
     /// # }
     /// ```
     pub fn hang(&self, node: usize) {
-        self.with(node, |memory| memory.silence = Some(Silence::Hung));
+        self.with(node, |host| host.outage = Some(Outage::Hung));
     }
 
-    /// Makes a node answer again. Releases that it has missed reach it first, as they do over a new connection.
+    /// Makes a node answer again. It first gets the releases that it has missed.
     pub fn revive(&self, node: usize) {
         let now = self.now();
-        self.with(node, |memory| {
-            memory.silence = None;
-            for (words, connection) in std::mem::take(&mut memory.owed) {
+        self.with(node, |host| {
+            host.outage = None;
+            for (words, connection) in std::mem::take(&mut host.pending_releases) {
                 let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
-                // What it says is of no interest: nobody waits for it.
-                let _ = memory.node.execute(&words, connection, now);
+                // No caller waits for the reply.
+                let _ = host.node.execute(&words, connection, now);
             }
         });
     }
 
-    /// Keeps a release for when a node can be reached again.
-    pub(crate) fn owe(&self, node: usize, words: &[&[u8]], connection: u64) {
+    /// Keeps a release until the node is revived.
+    pub(crate) fn queue_release(&self, node: usize, words: &[&[u8]], connection: u64) {
         let words = words.iter().map(|word| word.to_vec()).collect();
-        self.with(node, |memory| memory.owed.push((words, connection)));
+        self.with(node, |host| host.pending_releases.push((words, connection)));
     }
 
-    /// Deletes a key on a node, as an administrator's `DEL` does; true if there was one.
+    /// Deletes a key on a node, as `DEL` does; true if the key existed.
     pub fn delete(&self, node: usize, key: impl AsRef<[u8]>) -> bool {
-        self.with(node, |memory| memory.node.delete(key.as_ref())).unwrap_or(false)
+        self.with(node, |host| host.node.delete(key.as_ref())).unwrap_or(false)
     }
 
     /// Whether a node holds a lock on a key now.
     #[must_use]
     pub fn holds(&self, node: usize, key: impl AsRef<[u8]>) -> bool {
         let now = self.now();
-        self.with(node, |memory| memory.node.exists(key.as_ref(), now)).unwrap_or(false)
+        self.with(node, |host| host.node.exists(key.as_ref(), now)).unwrap_or(false)
     }
 
-    /// A connection's number: a node tells the requests of two connections apart.
+    /// The number of a new connection. A node distinguishes the requests of two connections.
     pub(crate) fn connect(&self) -> u64 {
         self.shared.connections.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Runs a command on a node, if that answers.
-    pub(crate) fn execute(&self, node: usize, words: &[&[u8]], connection: u64) -> Result<Frame, Silence> {
+    /// Runs a command on a node.
+    pub(crate) fn execute(&self, node: usize, words: &[&[u8]], connection: u64) -> Result<Frame, Outage> {
         let now = self.now();
-        let said = self.with(node, |memory| match memory.silence {
-            None => Ok(frame(memory.node.execute(words, connection, now))),
-            Some(silence) => Err(silence),
+        let reply = self.with(node, |host| match host.outage {
+            None => Ok(frame(host.node.execute(words, connection, now))),
+            Some(outage) => Err(outage),
         });
         self.deliver(node);
-        said.unwrap_or(Err(Silence::CutOff))
+        reply.unwrap_or(Err(Outage::Unreachable))
     }
 
-    /// Where the news of a channel is found.
-    pub(crate) fn listen(&self, channel: &[u8]) -> Arc<Mailbox> {
-        let mailbox = Arc::new(Mailbox::default());
-        let mut mailboxes = self.shared.mailboxes.lock().unwrap_or_else(PoisonError::into_inner);
-        mailboxes.retain(|_, mailbox| mailbox.strong_count() > 0);
-        mailboxes.insert(channel.to_vec(), Arc::downgrade(&mailbox));
-        mailbox
+    /// Subscribes to a channel.
+    pub(crate) fn subscribe(&self, channel: &[u8]) -> Arc<PushQueue> {
+        let push_queue = Arc::new(PushQueue::default());
+        let mut push_queues = self.shared.push_queues.lock().unwrap_or_else(PoisonError::into_inner);
+        push_queues.retain(|_, push_queue| push_queue.strong_count() > 0);
+        push_queues.insert(channel.to_vec(), Arc::downgrade(&push_queue));
+        push_queue
     }
 
-    /// Brings what a node has announced to those who listen, unless it is silent.
+    /// Delivers the pushes of a node to the subscribers. They are lost if the node is down.
     fn deliver(&self, node: usize) {
-        let announce = |memory: &mut Memory| {
-            let pushes = memory.node.take_pushes();
-            if memory.silence.is_some() { Vec::new() } else { pushes }
+        let take = |host: &mut MemoryHost| {
+            let pushes = host.node.take_pushes();
+            if host.outage.is_some() { Vec::new() } else { pushes }
         };
-        let pushes = self.with(node, announce).unwrap_or_default();
+        let pushes = self.with(node, take).unwrap_or_default();
         if pushes.is_empty() {
             return;
         }
-        let mailboxes = self.shared.mailboxes.lock().unwrap_or_else(PoisonError::into_inner);
+        let push_queues = self.shared.push_queues.lock().unwrap_or_else(PoisonError::into_inner);
         for push in pushes {
-            if let Some(mailbox) = mailboxes.get(&push.channel).and_then(Weak::upgrade) {
-                mailbox.put(node, push.message.into());
+            if let Some(push_queue) = push_queues.get(&push.channel).and_then(Weak::upgrade) {
+                push_queue.put(node, push.message.into());
             }
         }
     }
 
-    /// How long until a node has something to do for those who wait; `None` while nobody does.
-    pub(crate) fn next_attention(&self) -> Option<Duration> {
+    /// The time until the next lock with waiters expires; `None` if there are no waiters.
+    pub(crate) fn next_sweep(&self) -> Option<Duration> {
         let now = self.now();
         let next = |node| {
-            self.with(node, |memory| {
-                let node = memory.node.node();
+            self.with(node, |host| {
+                let node = host.node.node();
                 node.next_sweep().filter(|_| node.waiters() > 0)
             })?
         };
@@ -199,14 +197,14 @@ impl Nodes {
         Some(Duration::from_millis(soonest.since(now).max(1)))
     }
 
-    /// Lets locks run out, and hands them on to those who wait.
-    pub(crate) fn look_after_waiters(&self) {
+    /// Expires locks that have waiters, and grants them to the next waiter.
+    pub(crate) fn sweep(&self) {
         let now = self.now();
         for node in 0..self.len() {
-            let waits = self.with(node, |memory| {
-                let waits = memory.node.node().waiters() > 0;
+            let waits = self.with(node, |host| {
+                let waits = host.node.node().waiters() > 0;
                 if waits {
-                    memory.node.sweep(now);
+                    host.node.sweep(now);
                 }
                 waits
             });
@@ -221,54 +219,54 @@ impl Nodes {
         Millis(Millis::START.0.saturating_add(u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX)))
     }
 
-    fn with<T>(&self, node: usize, run: impl FnOnce(&mut Memory) -> T) -> Option<T> {
-        let memory = self.shared.nodes.get(node)?;
-        // A panic in a user's test does not spoil the node: its state changes in whole steps.
-        let mut memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
-        Some(run(&mut memory))
+    fn with<T>(&self, node: usize, run: impl FnOnce(&mut MemoryHost) -> T) -> Option<T> {
+        let host = self.shared.nodes.get(node)?;
+        // A panic in a test leaves the node consistent: no step of the node panics halfway.
+        let mut host = host.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(run(&mut host))
     }
 }
 
-/// Letters for one driver.
+/// The pushes to one driver.
 #[derive(Default)]
-pub(crate) struct Mailbox {
-    letters: Mutex<Letters>,
+pub(crate) struct PushQueue {
+    queued: Mutex<QueuedPushes>,
 }
 
 #[derive(Default)]
-struct Letters {
-    /// Each with the node that it is from.
+struct QueuedPushes {
+    /// Each with the node that sent it.
     unread: Vec<(usize, Bytes)>,
     reader: Option<Waker>,
 }
 
-impl Mailbox {
+impl PushQueue {
     fn put(&self, node: usize, message: Bytes) {
-        let mut letters = self.letters.lock().unwrap_or_else(PoisonError::into_inner);
-        letters.unread.push((node, message));
-        if let Some(reader) = letters.reader.take() {
+        let mut queued = self.queued.lock().unwrap_or_else(PoisonError::into_inner);
+        queued.unread.push((node, message));
+        if let Some(reader) = queued.reader.take() {
             reader.wake();
         }
     }
 
-    /// Takes what has come, and asks to be woken when more does.
+    /// Takes all pushes. The task is woken when the next push comes.
     pub(crate) fn take(&self, cx: &Context<'_>) -> Vec<(usize, Bytes)> {
-        let mut letters = self.letters.lock().unwrap_or_else(PoisonError::into_inner);
-        letters.reader = Some(cx.waker().clone());
-        std::mem::take(&mut letters.unread)
+        let mut queued = self.queued.lock().unwrap_or_else(PoisonError::into_inner);
+        queued.reader = Some(cx.waker().clone());
+        std::mem::take(&mut queued.unread)
     }
 }
 
-/// What the nodes hold is not printed: owners are part of it.
+/// Leaves out the locks: they contain owners.
 impl fmt::Debug for Nodes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Nodes").field("len", &self.len()).finish_non_exhaustive()
     }
 }
 
-/// What the node said, as a server would have sent it.
-fn frame(said: Result<Reply, CommandError>) -> Frame {
-    match said {
+/// A reply of a node, as a server encodes it.
+fn frame(reply: Result<Reply, CommandError>) -> Frame {
+    match reply {
         Ok(Reply::Integer(number)) => integer(number),
         Ok(Reply::Nil) => Frame::Nil,
         Ok(Reply::Queued { left_ms, position, ticket }) => {
@@ -295,7 +293,7 @@ fn integer(number: u64) -> Frame {
 mod tests {
     use super::*;
 
-    /// Whoever waits asks a node more than once. What is still on its way when its runtime ends comes after the release.
+    /// A client that queues sends several requests to a node. One of them may arrive after the release.
     #[test]
     fn a_request_that_outlives_its_runtime_is_not_granted() {
         let nodes = Nodes::new(3);
@@ -308,7 +306,7 @@ mod tests {
         second.block_on(async {
             drop(guard);
             locks.close().await;
-            // The driver of the first runtime had the first connection.
+            // The driver of the first runtime uses connection 0.
             let late: [&[u8]; 4] = [b"REDLOCK.ACQUIRE", b"job", owner.as_bytes(), b"60000"];
             let said = nodes.execute(0, &late, 0);
             assert!(!nodes.holds(0, "job"), "{said:?}");

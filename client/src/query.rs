@@ -1,7 +1,7 @@
-//! Questions to the nodes that are not about one lock: for those who look after them.
+//! Read-only commands to the nodes, for operators and tools.
 
 use crate::Error;
-use crate::driver::{Message, Question, Sighted};
+use crate::driver::{Message, NodeResponse};
 use crate::manager::LockManager;
 use crate::wire::Frame;
 use redlock_contract::TYPE_NAME;
@@ -11,11 +11,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A command that changes nothing on a node and takes it little time.
+/// A read-only command that a node answers quickly.
 ///
-/// It travels on the manager's own connections, between the commands of those who take locks: so there is no way
-/// to make one of any words. Only commands that are quick, answered at once and leave the connection as it was
-/// are here.
+/// It shares the manager's connections with the commands that acquire locks. So a `Query` cannot be made of
+/// arbitrary words: every constructor here is a command that is quick, replies at once and leaves the
+/// connection unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Query {
     words: Vec<Vec<u8>>,
@@ -26,25 +26,25 @@ impl Query {
         Self { words: words.iter().map(|word| word.as_bytes().to_vec()).collect() }
     }
 
-    /// `INFO section`: numbers of the server, as lines of text.
+    /// `INFO section`: statistics of the server, as lines of text.
     #[must_use]
     pub fn info(section: &str) -> Self {
         Self::of(&["INFO", section])
     }
 
-    /// `CONFIG GET pattern`: settings, names and values.
+    /// `CONFIG GET pattern`: names and values of settings.
     #[must_use]
     pub fn config(pattern: &str) -> Self {
         Self::of(&["CONFIG", "GET", pattern])
     }
 
-    /// `TIME`: what the server's clock shows, seconds and microseconds.
+    /// `TIME`: the server's clock, in seconds and microseconds.
     #[must_use]
     pub fn time() -> Self {
         Self::of(&["TIME"])
     }
 
-    /// `ROLE`: whether it is a master.
+    /// `ROLE`: whether the server is a master.
     #[must_use]
     pub fn role() -> Self {
         Self::of(&["ROLE"])
@@ -56,27 +56,27 @@ impl Query {
         Self::of(&[Verb::Node.name()])
     }
 
-    /// `REDLOCK.INSPECT key`, for a key as the nodes know it, with its prefix.
+    /// `REDLOCK.INSPECT key`. The key includes the prefix.
     #[must_use]
     pub fn inspect(key: impl Into<Vec<u8>>) -> Self {
         Self { words: vec![Verb::Inspect.name().into(), key.into()] }
     }
 
-    /// `TYPE key`, for a key as the nodes know it: `none` if there is none, `string` if somebody may have locked it
-    /// with `SET NX PX`, which counts as held.
+    /// `TYPE key`. The key includes the prefix. The reply is `none` if the key does not exist, and `string`
+    /// if another client may have locked it with `SET NX PX`, which counts as held.
     #[must_use]
     pub fn key_type(key: impl Into<Vec<u8>>) -> Self {
         Self { words: vec![b"TYPE".to_vec(), key.into()] }
     }
 
-    /// `PTTL key`: how long a key that is no lock of the module lasts, in milliseconds; -1 if it has no end.
+    /// `PTTL key`: the time to live of a plain key, in milliseconds; -1 if it has none.
     #[must_use]
     pub fn time_left(key: impl Into<Vec<u8>>) -> Self {
         Self { words: vec![b"PTTL".to_vec(), key.into()] }
     }
 
-    /// One step of `SCAN` over keys that are locks, from this cursor on: about so many keys of any type are
-    /// looked at. With a thousand that is a fraction of a millisecond of the server's time.
+    /// One step of `SCAN` over locks, from this cursor on. The server looks at about `count` keys of any
+    /// type; 1,000 keys take it a fraction of a millisecond.
     #[must_use]
     pub fn scan_locks(cursor: u64, pattern: impl Into<Vec<u8>>, count: u32) -> Self {
         let (cursor, count) = (cursor.to_string(), count.to_string());
@@ -85,13 +85,13 @@ impl Query {
         query
     }
 
-    /// `ACL WHOAMI`: as whom one is logged in.
+    /// `ACL WHOAMI`: the user of the connection.
     #[must_use]
     pub fn whoami() -> Self {
         Self::of(&["ACL", "WHOAMI"])
     }
 
-    /// `ACL DRYRUN user command…`: whether a user may run a command. It is not run.
+    /// `ACL DRYRUN user command…`: whether a user may run a command. The server does not run it.
     #[must_use]
     pub fn may_run<W: AsRef<[u8]>>(user: &str, command: impl IntoIterator<Item = W>) -> Self {
         let mut query = Self::of(&["ACL", "DRYRUN", user]);
@@ -99,77 +99,77 @@ impl Query {
         query
     }
 
-    pub(crate) fn words(&self) -> Vec<&[u8]> {
-        self.words.iter().map(Vec::as_slice).collect()
+    pub(crate) fn into_words(self) -> Vec<Vec<u8>> {
+        self.words
     }
 }
 
-/// What one node answered to a [`Query`].
+/// The reply of one node to a [`Query`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct NodeReply {
     /// The node's address.
     pub node: Arc<str>,
-    /// What it said, or why it did not. An error of the server, such as a missing right, is a failure of the kind
-    /// [`FailureKind::Rejected`].
-    pub said: Result<Said, Failure>,
-    /// How long that took, connecting included if there was no connection.
+    /// The response, or why it failed. An error reply, such as a missing permission, is a failure of the
+    /// kind [`FailureKind::Rejected`](crate::FailureKind::Rejected).
+    pub response: Result<Response, Failure>,
+    /// The time until the response, including the time to connect if there was no connection.
     pub latency: Duration,
 }
 
-/// An answer of a server. What is asked of it that it is not is `None`.
+/// A response of a server. Its methods return `None` if it is of another type.
 ///
-/// Printing it shows its kind and size only: `CONFIG GET` answers with passwords, too.
+/// `Debug` shows type and size only: the response to `CONFIG GET` contains passwords.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Said(Frame);
+pub struct Response(Frame);
 
-impl fmt::Debug for Said {
+impl fmt::Debug for Response {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Frame::Integer(number) => write!(f, "Said({number})"),
-            Frame::Nil => f.write_str("Said(nothing)"),
-            Frame::Boolean(truth) => write!(f, "Said({truth})"),
+            Frame::Integer(number) => write!(f, "Response({number})"),
+            Frame::Nil => f.write_str("Response(nil)"),
+            Frame::Boolean(truth) => write!(f, "Response({truth})"),
             Frame::Simple(bytes) | Frame::Error(bytes) | Frame::Bulk(bytes) | Frame::Numeral(bytes) => {
-                write!(f, "Said({} bytes)", bytes.len())
+                write!(f, "Response({} bytes)", bytes.len())
             }
-            Frame::Array(items) | Frame::Push(items) => write!(f, "Said({} items)", items.len()),
-            Frame::Map(pairs) => write!(f, "Said({} pairs)", pairs.len()),
+            Frame::Array(items) | Frame::Push(items) => write!(f, "Response({} items)", items.len()),
+            Frame::Map(pairs) => write!(f, "Response({} pairs)", pairs.len()),
         }
     }
 }
 
-impl Said {
-    /// As text.
+impl Response {
+    /// The text of a string that is UTF-8.
     #[must_use]
     pub fn text(&self) -> Option<&str> {
         self.0.as_text()
     }
 
-    /// As any bytes.
+    /// The bytes of a string.
     #[must_use]
     pub fn bytes(&self) -> Option<&[u8]> {
         self.0.as_bytes()
     }
 
-    /// As a number; a text of digits is one too.
+    /// The value of an integer, or of a string of digits.
     #[must_use]
     pub fn integer(&self) -> Option<i64> {
         self.0.as_integer().or_else(|| self.text()?.parse().ok())
     }
 
-    /// The items of a list.
+    /// The elements of an array.
     #[must_use]
-    pub fn items(&self) -> Option<Vec<Said>> {
+    pub fn items(&self) -> Option<Vec<Response>> {
         Some(self.0.as_items()?.iter().cloned().map(Self).collect())
     }
 
-    /// The value of a name, in a map or in the list that stands for one.
+    /// The value of a field of a map (RESP3), or of the flat array that stands for one (RESP2).
     #[must_use]
-    pub fn field(&self, name: &str) -> Option<Said> {
+    pub fn field(&self, name: &str) -> Option<Response> {
         self.0.field(name).cloned().map(Self)
     }
 
-    /// Names and values that are text, in a map or in the list that stands for one.
+    /// The fields of a map, or of the flat array that stands for one. Only fields that are text or numbers.
     #[must_use]
     pub fn pairs(&self) -> Vec<(String, String)> {
         let pairs = self.0.fields().filter_map(|(name, value)| {
@@ -179,60 +179,57 @@ impl Said {
         pairs.collect()
     }
 
-    /// Whether it is nothing: no such key, no such lock.
+    /// Whether the response is nil: there is no such key or lock.
     #[must_use]
-    pub fn is_nothing(&self) -> bool {
+    pub fn is_nil(&self) -> bool {
         matches!(self.0, Frame::Nil)
     }
 }
 
 impl LockManager {
-    /// Sends one query to every node.
+    /// Sends a query to every node. Returns one reply per node, in the configured order.
     ///
-    /// For those who look after the nodes, not for those who take locks. Cancel safe.
+    /// For operators and tools; acquiring locks does not need it. Cancel safe.
     ///
     /// # Errors
-    /// Only for want of a runtime: nodes that do not answer are part of the report.
+    /// [`Error::NoRuntime`]. A node that does not answer is a failure in its own reply.
     pub async fn ask(&self, query: &Query) -> Result<Vec<NodeReply>, Error> {
-        let said = self.survey(Question::Query(query.clone())).await?;
-        let named = self.shared().settings.names.iter().zip(said);
-        Ok(named.map(|(name, said)| reply(name, said)).collect())
+        let replies = self.broadcast(query.words.clone()).await?;
+        let named = self.shared().settings.names.iter().zip(replies);
+        Ok(named.map(|(name, reply)| node_reply(name, reply)).collect())
     }
 
-    /// Asks one node, by its place among those that were configured. Cancel safe.
+    /// Sends a query to one node, given by its index in the configured order. Cancel safe.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if there is no such node, and for want of a runtime.
+    /// [`Error::Invalid`] if there is no such node. [`Error::NoRuntime`].
     pub async fn ask_node(&self, node: usize, query: &Query) -> Result<NodeReply, Error> {
         let name = self.shared().settings.names.get(node).map(Arc::clone);
         let name = name.ok_or_else(|| Error::invalid("there is no such node"))?;
-        let said = self.survey_of(Question::Query(query.clone()), NodeSet::one(node)).await?;
-        let said = said.into_iter().next().ok_or(Error::NoRuntime)?;
-        Ok(reply(&name, said))
+        let replies = self.send_to(query.words.clone(), NodeSet::one(node)).await?;
+        let reply = replies.into_iter().next().ok_or(Error::NoRuntime)?;
+        Ok(node_reply(&name, reply))
     }
 
-    /// What the nodes are called, in the order in which they were configured; never with a password.
+    /// The names of the nodes, in the order in which they were configured. They contain no passwords.
     #[must_use]
     pub fn nodes(&self) -> Vec<Arc<str>> {
         self.shared().settings.names.clone()
     }
 
-    /// Asks all nodes something that is no vote.
-    pub(crate) async fn survey(&self, question: Question) -> Result<Vec<Sighted>, Error> {
-        self.survey_of(question, NodeSet::first(self.shared().settings.quorum.nodes())).await
+    /// Sends a command that is not a vote to all nodes.
+    pub(crate) async fn broadcast(&self, words: Vec<Vec<u8>>) -> Result<Vec<NodeResponse>, Error> {
+        self.send_to(words, NodeSet::first(self.shared().settings.quorum.nodes())).await
     }
 
-    pub(crate) async fn survey_of(&self, question: Question, to: NodeSet) -> Result<Vec<Sighted>, Error> {
-        self.shared().call(|answer| Message::Survey { question, to, answer }).await
+    /// Sends a command that is not a vote to some nodes.
+    pub(crate) async fn send_to(&self, words: Vec<Vec<u8>>, to: NodeSet) -> Result<Vec<NodeResponse>, Error> {
+        self.shared().call(|answer| Message::Broadcast { words, to, answer }).await
     }
 }
 
-fn reply(name: &Arc<str>, sighted: Sighted) -> NodeReply {
-    let said = sighted.said.and_then(|frame| match frame.complaint() {
-        Some(complaint) => Err(Failure::rejected(complaint)),
-        None => Ok(Said(frame)),
-    });
-    NodeReply { node: Arc::clone(name), said, latency: sighted.took }
+fn node_reply(name: &Arc<str>, reply: NodeResponse) -> NodeReply {
+    NodeReply { node: Arc::clone(name), response: reply.frame.map(Response), latency: reply.latency }
 }
 
 #[cfg(test)]
@@ -241,12 +238,12 @@ mod tests {
     use redlock_proto::FailureKind;
 
     fn spelled(query: &Query) -> String {
-        let words: Vec<_> = query.words().into_iter().map(String::from_utf8_lossy).collect();
+        let words: Vec<_> = query.words.iter().map(|word| String::from_utf8_lossy(word)).collect();
         words.join(" ")
     }
 
     #[test]
-    fn every_query_has_its_words() {
+    fn every_query_is_the_command_that_it_names() {
         let table = [
             (Query::info("redlock"), "INFO redlock"),
             (Query::config("redlock.*"), "CONFIG GET redlock.*"),
@@ -266,21 +263,21 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_node_and_all_of_them_can_be_asked() {
+    async fn a_query_goes_to_one_node_or_to_all() {
         let locks = LockManager::in_memory(3);
-        let said = locks.ask(&Query::node()).await.expect("a runtime");
-        assert_eq!(said.len(), 3);
-        for (reply, name) in said.iter().zip(locks.nodes()) {
+        let replies = locks.ask(&Query::node()).await.expect("a runtime");
+        assert_eq!(replies.len(), 3);
+        for (reply, name) in replies.iter().zip(locks.nodes()) {
             assert_eq!(reply.node, name);
-            let said = reply.said.as_ref().expect("a node in memory answers");
-            assert_eq!(said.field("locks").and_then(|locks| locks.integer()), Some(0));
+            let response = reply.response.as_ref().expect("a node in memory answers");
+            assert_eq!(response.field("locks").and_then(|locks| locks.integer()), Some(0));
         }
         let one = locks.ask_node(1, &Query::inspect("nothing")).await.expect("the second of three");
         assert_eq!(one.node, locks.nodes()[1]);
-        assert!(one.said.is_ok_and(|said| said.is_nothing()));
+        assert!(one.response.is_ok_and(|response| response.is_nil()));
         assert!(matches!(locks.ask_node(3, &Query::node()).await, Err(Error::Invalid(_))));
-        // Nodes in memory have no such command, and say so as a server would.
-        let refused = locks.ask_node(0, &Query::time()).await.expect("the first of three").said;
+        // Nodes in memory do not have this command, and reply with an error as a server would.
+        let refused = locks.ask_node(0, &Query::time()).await.expect("the first of three").response;
         assert_eq!(refused.map_err(|failure| failure.kind), Err(FailureKind::Rejected));
     }
 }

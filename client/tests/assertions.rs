@@ -6,8 +6,8 @@ use redlock_client::memory::Nodes;
 use redlock_client::{
     Builder, Detached, Drift, Error, Evidence, Failure, FailureKind, FenceGate, Guard, Health, Held,
     Inspection, LockInfo, LockManager, LockStatus, Loss, Node, NodeAnswer, NodeHealth, NodeInspection,
-    NodeRelease, NodeReply, NodeState, Owner, Query, ReleaseOutcome, ReleaseReport, Retry, RetryContext,
-    Said, ShardHealth, ShardedLocks, StaleFence, Vote,
+    NodeRelease, NodeReply, NodeState, Owner, Query, ReleaseOutcome, ReleaseReport, Response, Retry,
+    RetryContext, ShardHealth, ShardedLocks, StaleFence, Vote,
 };
 use static_assertions::{assert_impl_all, assert_not_impl_any};
 use std::fmt::Debug;
@@ -49,7 +49,7 @@ assert_impl_all!(Failure: Portable, Clone, Debug);
 assert_impl_all!(FailureKind: Portable, Copy, Debug);
 assert_impl_all!(Query: Portable, Clone, Debug);
 assert_impl_all!(NodeReply: Portable, Clone, Debug);
-assert_impl_all!(Said: Portable, Clone, Debug);
+assert_impl_all!(Response: Portable, Clone, Debug);
 assert_impl_all!(ShardedLocks: Portable, Clone, Debug);
 assert_impl_all!(ShardHealth: Portable, Clone, Debug);
 assert_impl_all!(RetryContext: Portable, Debug);

@@ -185,7 +185,7 @@ async fn passwords_are_printed_nowhere() {
         fleet.urls().iter().map(|url| url.replace("://", "://:another-one-19c2@")).collect::<Vec<_>>();
     let operator = client::manager(&server_password);
     let replies = operator.ask(&redlock_client::Query::config("requirepass")).await.expect("a runtime");
-    let told = replies[0].said.as_ref().ok().and_then(|said| said.field("requirepass"));
+    let told = replies[0].response.as_ref().ok().and_then(|said| said.field("requirepass"));
     assert_eq!(told.as_ref().and_then(|said| said.text()), Some("another-one-19c2"));
     prints.secrets.push("another-one-19c2".into());
     prints.debug(&replies);

@@ -156,7 +156,7 @@ impl<'a> AdmissionPlan<'a> {
             };
             return Err(ExitError::new(Code::NoQuorum, "not_admitted", message));
         }
-        let told = locks.ask_node(*place, &Query::node()).await?.said.ok();
+        let told = locks.ask_node(*place, &Query::node()).await?.response.ok();
         let number = |name: &str| u64::try_from(told.as_ref()?.field(name)?.integer()?).ok();
         Ok(AdmissionOutcome {
             fences_above: number("fence").unwrap_or(terms.floor),

@@ -2,7 +2,7 @@
 
 use crate::duration::millis;
 use crate::exit::ExitError;
-use redlock_client::{Failure, LockManager, NodeState, Query, Said};
+use redlock_client::{Failure, LockManager, NodeState, Query, Response};
 use redlock_contract::NonVoting;
 use redlock_proto::Quorum;
 use std::collections::BTreeMap;
@@ -69,8 +69,8 @@ impl GroupReport {
             node: health.node,
             latency: health.latency,
             state: health.state,
-            numbers: redlock.said.ok().as_ref().map(numbers).unwrap_or_default(),
-            server: server.said.ok().as_ref().and_then(ServerVersion::read),
+            numbers: redlock.response.ok().as_ref().map(numbers).unwrap_or_default(),
+            server: server.response.ok().as_ref().and_then(ServerVersion::read),
         });
         Ok(Self { nodes: nodes.collect() })
     }
@@ -128,8 +128,8 @@ impl NodeReport {
 }
 
 impl ServerVersion {
-    fn read(said: &Said) -> Option<Self> {
-        let info = said.text()?;
+    fn read(response: &Response) -> Option<Self> {
+        let info = response.text()?;
         let run_id = field(info, "run_id").unwrap_or_default();
         let of = |name, version| Self { name, version, run_id: run_id.clone() };
         field(info, "valkey_version")
@@ -149,8 +149,8 @@ pub(crate) fn field(info: &str, name: &str) -> Option<String> {
     info.lines().find_map(|line| Some(line.strip_prefix(name)?.strip_prefix(':')?.trim().to_owned()))
 }
 
-fn numbers(said: &Said) -> BTreeMap<String, u64> {
-    let lines = said.text().unwrap_or_default().lines();
+fn numbers(response: &Response) -> BTreeMap<String, u64> {
+    let lines = response.text().unwrap_or_default().lines();
     let number = |line: &str| {
         let (name, value) = line.strip_prefix("redlock_")?.split_once(':')?;
         Some((name.to_owned(), value.trim().parse().ok()?))

@@ -1,26 +1,26 @@
-//! Why there is no connection.
+//! Why connecting failed.
 
 use super::tls;
-use crate::wire::Garbled;
+use crate::wire::ProtocolError;
 use std::{fmt, io};
 
-/// Why a node could not be reached, in words that may be shown: they name no password and no owner.
+/// Why connecting to a node failed. The text contains no password and no owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectFailure {
-    /// Nobody is there, or whoever is there hung up.
+    /// There is no connection, or the server closed it.
     Unreachable(String),
-    /// The server is there and will not have us; this is what it said.
+    /// The server refused the login or a command of the handshake, with this error.
     Refused(String),
-    /// The server is there and has not loaded the module.
+    /// The server has not loaded the module.
     NoModule,
-    /// No secure connection: a certificate that is not trusted, or not given.
+    /// The TLS handshake failed: a certificate is missing or not trusted.
     Tls(String),
-    /// Something is there that is no Redis.
-    Foreign(Garbled),
+    /// The bytes of the server are not RESP.
+    Foreign(ProtocolError),
 }
 
 impl ConnectFailure {
-    /// What an error of the stream means, before or after TLS has begun.
+    /// The meaning of an error of the stream.
     pub(super) fn of_stream(error: &io::Error) -> Self {
         if tls::is_at_fault(error) {
             Self::Tls(error.to_string())
@@ -37,7 +37,7 @@ impl fmt::Display for ConnectFailure {
             Self::Refused(why) => write!(f, "refused: {why}"),
             Self::NoModule => f.write_str("the server has not loaded the redlock module"),
             Self::Tls(why) => write!(f, "no secure connection: {why}"),
-            Self::Foreign(why) => write!(f, "what answers is no Redis: {why}"),
+            Self::Foreign(why) => write!(f, "not a Redis server: {why}"),
         }
     }
 }

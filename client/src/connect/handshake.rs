@@ -1,7 +1,6 @@
-//! What is said first on a connection, and what the answers mean.
+//! The handshake: the first commands on a connection, and the meaning of their replies.
 //!
-//! Everything is sent in one write and answered in one go, so that a connection costs one round trip however
-//! much there is to say.
+//! All commands go in one write, so that a handshake costs one round trip.
 
 use super::target::{Login, Protocol};
 use super::{ConnectFailure, Stream};
@@ -16,20 +15,20 @@ use std::io;
 use std::pin::Pin;
 use tokio::io::AsyncWrite;
 
-/// What a node says about itself when a connection begins.
+/// What a node reports about itself when a connection begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     /// Which node it is.
     pub(crate) node: NodeIdentity,
     /// The module's version.
     pub(crate) version: String,
-    /// How long the node still grants nothing.
+    /// The time left in quarantine, during which the node grants nothing.
     pub(crate) quarantine_ms: u64,
 }
 
-/// One question, known by what its answer has to look like.
+/// One command of the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(not(feature = "sentinel"), allow(dead_code, reason = "some questions are only asked there"))]
+#[cfg_attr(not(feature = "sentinel"), allow(dead_code, reason = "some commands are only for Sentinel"))]
 enum Step {
     Hello,
     Auth,
@@ -40,7 +39,7 @@ enum Step {
 }
 
 impl Step {
-    /// What people call it.
+    /// The command, for error messages.
     fn name(self) -> &'static str {
         match self {
             Self::Hello => "HELLO",
@@ -53,7 +52,7 @@ impl Step {
     }
 }
 
-/// What is going to be said, and which answers are owed.
+/// The commands to send, and the replies to expect.
 pub(super) struct Handshake {
     login: Login,
     steps: Vec<Step>,
@@ -61,7 +60,7 @@ pub(super) struct Handshake {
 }
 
 impl Handshake {
-    /// Logs in, if there is something to log in with, and chooses protocol and database.
+    /// Chooses the protocol and the database, and logs in if there are credentials.
     pub(super) fn new(login: &Login) -> Self {
         let script = Self { login: login.clone(), steps: Vec::new(), bytes: BytesMut::new() };
         let credentials =
@@ -74,7 +73,7 @@ impl Handshake {
             }
             (Protocol::Resp3, None) => script.say(Step::Hello, &[b"HELLO", b"3"]),
             (Protocol::Resp3, Some((user, password))) => {
-                // HELLO wants a name in any case; this is that of the user who has none.
+                // HELLO needs a user name; this is the name of the default user.
                 let user = user.unwrap_or(b"default");
                 script.say(Step::Hello, &[b"HELLO", b"3", b"AUTH", user, password])
             }
@@ -85,18 +84,18 @@ impl Handshake {
         }
     }
 
-    /// Asks the node who it is: the last question on every connection that is to be used for locks.
+    /// Asks for the node's identity: the last command on every connection for locks.
     pub(super) fn ask_identity(self) -> Self {
         self.say(Step::Node, &[Verb::Node.name().as_bytes()])
     }
 
-    /// Asks whether this is a master.
+    /// Asks whether the server is a master.
     #[cfg(feature = "sentinel")]
     pub(super) fn ask_role(self) -> Self {
         self.say(Step::Role, &[b"ROLE"])
     }
 
-    /// Asks a sentinel where the master of that name is.
+    /// Asks a sentinel for the address of the master of that name.
     #[cfg(feature = "sentinel")]
     pub(super) fn ask_master(self, name: &str) -> Self {
         self.say(Step::MasterAddress, &[b"SENTINEL", b"get-master-addr-by-name", name.as_bytes()])
@@ -108,7 +107,7 @@ impl Handshake {
         self
     }
 
-    /// Says it all, and listens until every answer has come.
+    /// Sends the commands and reads all replies.
     pub(super) async fn hold(mut self, stream: &mut Box<dyn Stream>) -> Result<Heard, ConnectFailure> {
         let written = write_all(stream, &mut self.bytes).await;
         written.map_err(|error| ConnectFailure::of_stream(&error))?;
@@ -118,42 +117,46 @@ impl Handshake {
                 return Ok(heard);
             }
             match tokio_util::io::read_buf(stream, &mut heard.leftover).await {
-                Ok(0) => return Err(ConnectFailure::Unreachable("the server hung up at once".to_owned())),
+                Ok(0) => {
+                    return Err(ConnectFailure::Unreachable(
+                        "the server closed the connection during the handshake".to_owned(),
+                    ));
+                }
                 Ok(_) => {}
                 Err(error) => return Err(ConnectFailure::of_stream(&error)),
             }
         }
     }
 
-    /// Takes the answers that have come in full; whether these were all.
+    /// Takes the complete replies; true if these are all.
     fn take_answers(&self, heard: &mut Heard) -> Result<bool, ConnectFailure> {
         while let Some(step) = self.steps.get(heard.answers) {
             match wire::decode(&mut heard.leftover) {
                 Ok(None) => return Ok(false),
-                // Answers nothing that was asked.
+                // A push answers no command.
                 Ok(Some(Frame::Push(_))) => {}
                 Ok(Some(frame)) => {
                     self.judge(*step, &frame)?;
                     heard.answers += 1;
                     heard.last = frame;
                 }
-                Err(garbled) => return Err(ConnectFailure::Foreign(garbled)),
+                Err(error) => return Err(ConnectFailure::Foreign(error)),
             }
         }
         Ok(true)
     }
 
-    /// Whether one may go on after this answer.
+    /// Whether a reply allows the handshake to go on.
     fn judge(&self, step: Step, frame: &Frame) -> Result<(), ConnectFailure> {
         let refused = |why: &str| {
             let why = self.login.conceal(why.to_owned());
             Err(ConnectFailure::Refused(format!("{}: {why}", step.name())))
         };
-        let error = frame.complaint();
+        let error = frame.error_message();
         let code = error.as_ref().and_then(|error| ErrorCode::of(error.as_bytes()));
         match (step, error, code) {
             (Step::Node, _, Some(ErrorCode::UnknownCommand)) => Err(ConnectFailure::NoModule),
-            // A user for locks alone may not ask. Nothing depends on it: a replica grants nothing anyway.
+            // A user for locks alone may not run ROLE. A replica grants nothing anyway.
             (Step::Role, _, Some(ErrorCode::NoPerm)) => Ok(()),
             (_, Some(why), _) => refused(&why),
             (Step::Role, None, _) => {
@@ -167,22 +170,22 @@ impl Handshake {
     }
 }
 
-/// What came back.
+/// The replies.
 pub(super) struct Heard {
     answers: usize,
-    /// The answer to the last question.
+    /// The last reply.
     last: Frame,
-    /// What was read beyond it.
+    /// Bytes after the last reply.
     pub(super) leftover: BytesMut,
 }
 
 impl Heard {
-    /// Whether the node's module queues clients, if that was the last question.
+    /// Whether the node's module queues clients, by the reply to `REDLOCK.NODE`.
     pub(super) fn queues_clients(&self) -> bool {
         self.last.field(fields::CLAIM_WINDOW_MS).is_some()
     }
 
-    /// The node's identity, if that was the last question.
+    /// The node's identity, by the reply to `REDLOCK.NODE`.
     pub(super) fn identity(&self) -> Result<Identity, ConnectFailure> {
         let text = |name| self.last.field(name).and_then(Frame::as_text).map(str::to_owned);
         let number = |name| self.last.field(name).and_then(Frame::as_integer);
@@ -195,13 +198,13 @@ impl Heard {
         };
         identity().ok_or_else(|| {
             ConnectFailure::Refused(format!(
-                "{}: the answer lacks what this client needs to know",
+                "{}: the reply lacks the id, the version or the quarantine",
                 Verb::Node.name()
             ))
         })
     }
 
-    /// The master's host and port, if that was the last question; `None` if the sentinel knows no such master.
+    /// The master's host and port; `None` if the sentinel does not know the master.
     #[cfg(feature = "sentinel")]
     pub(super) fn master(&self) -> Option<(String, u16)> {
         match self.last.as_items()? {
@@ -211,7 +214,7 @@ impl Heard {
     }
 }
 
-/// Which node a reply to `REDLOCK.NODE` is of. An older module does not say all of it.
+/// The identity in a reply to `REDLOCK.NODE`. An older module does not report all of it.
 pub(crate) fn node_identity(reply: &Frame) -> Option<NodeIdentity> {
     let text = |name| reply.field(name).and_then(Frame::as_text);
     let number = |name| u64::try_from(reply.field(name)?.as_integer()?).ok();
@@ -224,7 +227,7 @@ pub(crate) fn node_identity(reply: &Frame) -> Option<NodeIdentity> {
     })
 }
 
-/// Writes everything, and leaves none of it with the stream.
+/// Writes and flushes all bytes.
 pub(super) async fn write_all(stream: &mut Box<dyn Stream>, bytes: &mut BytesMut) -> io::Result<()> {
     let mut stream = Pin::new(stream);
     while !bytes.is_empty() {

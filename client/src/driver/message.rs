@@ -1,78 +1,92 @@
-//! What callers ask of the driver.
+//! Messages of callers to the driver.
 
-use super::survey::{Question, Sighted};
+use super::broadcast::NodeResponse;
 use crate::hold::Hold;
 use redlock_proto::{Ballot, Moment, NodeSet, Refusal, ReleaseProgress};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
-/// The way to a driver. Never blocks: what is sent is small, and the caller waits for the answer.
+/// The sender to a driver. Sending never blocks.
 pub(crate) type Inbox = mpsc::UnboundedSender<Message>;
 
-/// A lock that a driver keeps, by its place.
+/// Names a lock or a broadcast that a driver tracks. The driver reuses an index; it never reuses a serial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct SessionId {
-    pub(super) place: usize,
+pub(crate) struct EntryId {
+    pub(super) index: usize,
     pub(super) serial: u64,
 }
 
-/// One call.
-#[derive(Debug)]
+/// One call. Calls, requests and events have no `Debug`: they contain owners.
 pub(crate) enum Message {
-    /// Try once to take a lock. If nobody waits for the answer any more, it is given back.
-    Acquire { hold: Arc<Hold>, ttl: Duration, wait: Option<Wait>, answer: oneshot::Sender<Acquired> },
-    /// Nobody waits any more for the lock that was asked for with this ticket.
+    /// Makes one attempt to acquire a lock.
+    Acquire(AcquireCall),
+    /// The caller of the acquire with this ticket has stopped waiting.
     Cancel { ticket: u64 },
-    /// The time allowed for it is up: to be answered at once, with what the nodes have said so far.
-    TimeUp { ticket: u64 },
-    /// Extend a lock that is held.
-    Extend { session: SessionId, ttl: Duration, answer: oneshot::Sender<Extended> },
-    /// Free a lock; the answer may be of no interest.
-    Release { session: SessionId, answer: Option<oneshot::Sender<ReleaseProgress>> },
-    /// Forget a lock without freeing it.
-    Detach { session: SessionId },
-    /// Free a lock that no driver keeps: its own has ended with its runtime.
-    Free { hold: Arc<Hold>, ttl: Duration },
-    /// Ask some nodes something that is no vote.
-    Survey { question: Question, to: NodeSet, answer: oneshot::Sender<Vec<Sighted>> },
-    /// Say when nothing is left to be freed.
+    /// The deadline of the acquire with this ticket has passed: the driver answers with the votes so far.
+    DeadlinePassed { ticket: u64 },
+    /// Extends a held lock.
+    Extend { lock: EntryId, ttl: Duration, answer: oneshot::Sender<Extended> },
+    /// Releases a lock. `answer` is `None` if the caller does not wait.
+    Release { lock: EntryId, answer: Option<oneshot::Sender<ReleaseProgress>> },
+    /// Stops tracking a lock without releasing it.
+    Detach { lock: EntryId },
+    /// Releases a lock that no driver tracks: its driver has ended with its runtime.
+    ReleaseUntracked { hold: Arc<Hold>, ttl: Duration },
+    /// Sends a command that is not a vote to the nodes `to`.
+    Broadcast { words: Vec<Vec<u8>>, to: NodeSet, answer: oneshot::Sender<Vec<NodeResponse>> },
+    /// Answers once every release that was begun before has been answered or has timed out.
     Close { answer: oneshot::Sender<()> },
 }
 
-/// A call that may take longer than one round of questions.
+/// One attempt to acquire a lock. If the caller stops waiting, the driver releases the lock.
+pub(crate) struct AcquireCall {
+    pub(crate) hold: Arc<Hold>,
+    pub(crate) ttl: Duration,
+    /// `None` for a call of one attempt.
+    pub(crate) wait: Option<WaitPlan>,
+    pub(crate) answer: oneshot::Sender<Acquired>,
+}
+
+impl AcquireCall {
+    pub(super) fn ticket(&self) -> Option<u64> {
+        self.wait.map(|wait| wait.ticket)
+    }
+}
+
+/// How a call waits for a lock that another client holds.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wait {
-    /// Names the call, and is its place in line.
+pub(crate) struct WaitPlan {
+    /// Names the call, and orders it in the nodes' wait queues.
     pub(crate) ticket: u64,
-    /// Until when to wait in line for a lock that is held, if at all.
-    pub(crate) in_line_until: Option<Moment>,
-    /// How often earlier attempts of the same call have given way.
+    /// Until when to queue on the nodes; `None` to not queue.
+    pub(crate) queue_until: Option<Moment>,
+    /// How many times earlier attempts of the same call have yielded to an older ticket.
     pub(crate) yields: u32,
 }
 
-/// What became of an attempt: the lock, or why it is not held.
-pub(crate) type Acquired = Result<SessionId, NotAcquired>;
+/// The result of one attempt.
+pub(crate) type Acquired = Result<EntryId, NotAcquired>;
 
-/// Why a lock is not held.
+/// Why an attempt failed.
 #[derive(Debug)]
 pub(crate) struct NotAcquired {
     pub(crate) refusal: Refusal,
-    /// What the nodes said.
+    /// The nodes' votes.
     pub(crate) ballot: Ballot,
-    /// Whether it was waited for in line.
+    /// Whether the client queued on the nodes.
     pub(crate) has_waited: bool,
 }
 
-/// What became of an extension.
+/// The result of an extension.
 #[derive(Debug)]
 pub(crate) enum Extended {
-    /// Held for longer.
+    /// The lock is held for longer.
     Yes,
-    /// Held for as long as before.
+    /// The validity of the lock is unchanged.
     No(Ballot),
-    /// No longer held.
+    /// The lock is lost.
     Lost,
-    /// It was over before anybody was asked.
+    /// The lock had expired before the client asked the nodes.
     Over,
 }

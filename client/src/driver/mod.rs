@@ -1,37 +1,63 @@
-//! The one loop that talks to the nodes.
+//! The driver: the one task of a manager that talks to the nodes.
 //!
-//! All calls of a manager come in here and all replies too. One task for everything, because then the
-//! commands of concurrent callers to one node share a write, their replies share a read, and a decision needs
-//! no lock: it is made where the last vote arrives. The loop decides nothing itself; sessions do
-//! ([`redlock_proto::LockState`]).
+//! All calls of a manager come in here, and all replies too. Because there is one task, commands of
+//! concurrent callers to one node share a write, their replies share a read, and no state needs a mutex. The
+//! driver decides nothing about a lock itself: [`redlock_proto::LockState`] does.
+//!
+//! | to find | look in |
+//! |---|---|
+//! | the loop, and the order in which it does things | this file |
+//! | what callers can ask for | `message.rs` |
+//! | what the driver does for each message | `calls.rs` |
+//! | one lock: its state, its callers, the meaning of replies | `lock_entry.rs` |
+//! | sending what a lock asks for, votes, timers of locks | `locks.rs`, `timers.rs` |
+//! | wait queues and pushed grants | `queueing.rs` |
+//! | releases that fail, and what follows them | `releases.rs`, `pending_releases.rs` |
+//! | commands that are not votes | `broadcast.rs` |
+//! | the end of the driver, and callers of close | `close.rs` |
+//! | requests in flight, and the events that come of them | `in_flight.rs` |
+//! | all nodes; which node may vote | `pool.rs` |
+//! | one connection: states and timeouts; reading and writing | `conn.rs`, `conn/transfer.rs` |
+//! | connecting and backoff | `connecting.rs` |
+//! | nodes in memory | `memory_conn.rs` |
+//!
+//! The order of the loop: take calls; if many callers are active, let other tasks run once, so that their
+//! commands share the write; write and read; handle the events that the nodes caused. Repeat while any of
+//! this brings something new. Only then, when every reply that has come is handled, fire timers and report
+//! overdue requests, start calls that waited to know whether they can queue, answer callers of close, and
+//! sleep until a timer, bytes or a call.
 
-mod debt;
-mod dial;
-mod entry;
-mod lines;
-mod link;
+mod broadcast;
+mod calls;
+mod close;
+mod conn;
+mod connecting;
+mod in_flight;
+mod lock_entry;
+mod locks;
+mod memory_conn;
 mod message;
-mod owed;
-mod record;
-mod survey;
+mod pending_releases;
+mod pool;
+mod queueing;
+mod releases;
 #[cfg(test)]
 mod tests;
-mod wakes;
-mod wires;
+mod timers;
 
-pub(crate) use message::{Acquired, Extended, Inbox, Message, NotAcquired, SessionId, Wait};
-pub(crate) use survey::{Deed, Question, Sighted};
+pub(crate) use broadcast::NodeResponse;
+pub(crate) use message::{AcquireCall, Acquired, EntryId, Extended, Inbox, Message, NotAcquired, WaitPlan};
 
 use crate::clock::Clock;
-use crate::queue_support::{NoQueue, QueueSupport};
 use crate::settings::Settings;
-use crate::wire;
+use broadcast::Broadcast;
 use bytes::BytesMut;
-use entry::{Answer, Arrival, Entry, Stage};
-use link::sooner;
-use record::{Record, reply_of};
+use close::CloseWaiter;
+use in_flight::{InFlight, NodeEvent};
+use lock_entry::LockEntry;
+use pool::NodePool;
+use redlock_proto::Moment;
 use redlock_proto::fence_hint::FenceHints;
-use redlock_proto::{Ballot, Event, Moment, NodeSet, Refusal, Transmit};
 use slab::Slab;
 use std::collections::HashMap;
 use std::future::Future;
@@ -39,60 +65,51 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use survey::Survey;
-use tokio::sync::{mpsc, oneshot};
+use timers::{Timers, sooner};
+use tokio::sync::mpsc;
 use tokio::time::Sleep;
-use wakes::Wakes;
-use wires::Wires;
 
-/// How many calls are taken in before the nodes are looked after again.
-const CALLS_AT_ONCE: usize = 256;
+/// How many calls the loop takes before it polls the nodes again.
+const MAX_CALLS: usize = 256;
 
-/// How soon after it was woken a session can be woken again.
-const AT_ONCE: Duration = Duration::from_micros(50);
-
-/// Up to so many callers at a time nobody is made to wait for company.
+/// Up to this many concurrent callers, the loop writes at once and does not wait for more commands.
 const FEW_CALLERS: usize = 2;
-
-/// Somebody who wants to go.
-struct Closing {
-    /// When it said so, and what the newest session was.
-    asked: Moment,
-    serial: u64,
-    answer: Option<oneshot::Sender<()>>,
-}
 
 /// The task that serves a manager.
 pub(crate) struct Driver {
     settings: Arc<Settings>,
     clock: Clock,
     calls: mpsc::UnboundedReceiver<Message>,
-    /// Whether anybody is left who could call.
-    is_wanted: bool,
-    taken: Vec<Message>,
-    /// Calls that want to wait, made before it was known whether the nodes have lines.
-    unplaced: Vec<Message>,
-    wires: Wires,
-    records: Slab<Record>,
-    surveys: Slab<(u64, Survey)>,
-    wakes: Wakes,
-    /// The sessions of calls that may take long, by their tickets: those that wait in line, and others.
-    by_ticket: HashMap<u64, SessionId>,
-    /// Where the nodes send the news of what they give to those who wait.
+    /// Whether an [`Inbox`] still exists.
+    has_callers: bool,
+    /// The buffer for calls, reused.
+    received: Vec<Message>,
+    /// Calls that want to queue, made before it was known whether the nodes queue this client.
+    undecided: Vec<AcquireCall>,
+    pool: NodePool,
+    locks: Slab<LockEntry>,
+    broadcasts: Slab<Broadcast>,
+    timers: Timers,
+    /// The locks of calls that wait, by their tickets.
+    by_ticket: HashMap<u64, EntryId>,
+    /// The channel on which the nodes push grants to this driver.
     channel: [u8; 16],
-    /// Whether the reason for polling was reported.
     has_reported_polling: bool,
-    /// Requests of sessions whose fate is not known, and not yet overdue.
-    awaited: usize,
+    /// Requests of locks without an outcome, overdue ones excluded.
+    in_flight: usize,
+    /// The serial of the newest lock or broadcast.
     serial: u64,
     hints: FenceHints,
-    arrivals: Vec<Arrival>,
+    /// Events that are not handled yet.
+    events: Vec<NodeEvent>,
+    /// The buffer in which commands are encoded, reused.
     scratch: BytesMut,
-    timer: Pin<Box<Sleep>>,
-    armed: Option<Moment>,
-    /// Those who want to go.
-    closing: Vec<Closing>,
-    has_lingered: bool,
+    sleep: Pin<Box<Sleep>>,
+    /// When `sleep` ends; `None` if it is not set.
+    sleeps_until: Option<Moment>,
+    close_waiters: Vec<CloseWaiter>,
+    /// Whether the last poll let other tasks run before it wrote.
+    has_batched: bool,
 }
 
 /// Starts a driver on the current runtime.
@@ -108,336 +125,106 @@ impl Driver {
         let channel = crate::owner::channel();
         Self {
             clock: settings.clock,
-            wires: Wires::new(&settings, &channel),
+            pool: NodePool::new(&settings, &channel),
             settings,
             calls,
-            is_wanted: true,
-            taken: Vec::new(),
-            unplaced: Vec::new(),
-            records: Slab::new(),
-            surveys: Slab::new(),
-            wakes: Wakes::default(),
+            has_callers: true,
+            received: Vec::new(),
+            undecided: Vec::new(),
+            locks: Slab::new(),
+            broadcasts: Slab::new(),
+            timers: Timers::default(),
             by_ticket: HashMap::new(),
             channel,
             has_reported_polling: false,
-            awaited: 0,
+            in_flight: 0,
             serial: 0,
             hints: FenceHints::default(),
-            arrivals: Vec::new(),
+            events: Vec::new(),
             scratch: BytesMut::new(),
-            timer: Box::pin(tokio::time::sleep(Duration::ZERO)),
-            armed: None,
-            closing: Vec::new(),
-            has_lingered: false,
+            sleep: Box::pin(tokio::time::sleep(Duration::ZERO)),
+            sleeps_until: None,
+            close_waiters: Vec::new(),
+            has_batched: false,
         }
     }
 
-    /// Takes in what callers ask; true if there was anything.
-    fn take_calls(&mut self, cx: &mut Context<'_>, now: Moment) -> bool {
-        if !self.is_wanted {
+    /// Takes calls; true if there were any.
+    fn receive_calls(&mut self, cx: &mut Context<'_>, now: Moment) -> bool {
+        if !self.has_callers {
             return false;
         }
-        let mut taken = std::mem::take(&mut self.taken);
-        if let Poll::Ready(0) = self.calls.poll_recv_many(cx, &mut taken, CALLS_AT_ONCE) {
-            self.is_wanted = false;
+        let mut received = std::mem::take(&mut self.received);
+        if let Poll::Ready(0) = self.calls.poll_recv_many(cx, &mut received, MAX_CALLS) {
+            self.has_callers = false;
         }
-        let any = !taken.is_empty();
-        for message in taken.drain(..) {
-            self.call(message, now);
+        let any = !received.is_empty();
+        for message in received.drain(..) {
+            self.handle_message(message, now);
         }
-        self.taken = taken;
+        self.received = received;
         any
     }
 
-    fn call(&mut self, message: Message, now: Moment) {
-        match message {
-            Message::Acquire { hold, ttl, wait, answer } => {
-                let until = wait.and_then(|wait| wait.in_line_until);
-                let support = until.map_or(QueueSupport::No(NoQueue::TurnedOff), |_| self.queue_support());
-                if support == QueueSupport::Unknown {
-                    self.unplaced.push(Message::Acquire { hold, ttl, wait, answer });
-                    return;
-                }
-                let hint = self.hints.for_next_acquire();
-                self.serial += 1;
-                let ticket = wait.map(|wait| wait.ticket);
-                let until = until.filter(|_| support == QueueSupport::Yes);
-                let line = wait.zip(until).map(|(wait, until)| (self.line(wait.ticket), wait, until));
-                let mut record =
-                    Record::begin(&self.settings, self.serial, hold, ttl, hint, line, now, answer);
-                record.ticket = ticket;
-                let id = SessionId { place: self.records.insert(record), serial: self.serial };
-                if let Some(ticket) = ticket {
-                    self.by_ticket.insert(ticket, id);
-                }
-                self.follow(id, now);
-            }
-            Message::Cancel { ticket } => {
-                self.unplaced.retain(|call| !is_named(call, ticket));
-                if let Some(session) = self.by_ticket.get(&ticket).copied() {
-                    self.follow(session, now);
-                }
-            }
-            Message::TimeUp { ticket } => self.time_up(ticket, now),
-            Message::Extend { session, ttl, answer } => {
-                let drift = self.settings.drift;
-                let Some(record) = self.record(session) else { return };
-                record.extend(ttl, drift, now, answer);
-                self.transmit(session, now);
-            }
-            Message::Release { session, answer } => {
-                if let Some(record) = self.record(session) {
-                    record.on_released = answer;
-                    self.release(session, now);
-                }
-            }
-            Message::Detach { session } => {
-                if let Some(record) = self.record(session) {
-                    record.is_over = true;
-                }
-                self.forget_if_done(session);
-            }
-            Message::Free { hold, ttl } => self.free_unkept(&hold, ttl, now),
-            Message::Survey { question, to, answer } => self.survey(&question, to, answer, now),
-            Message::Close { answer } => {
-                let (asked, serial) = (now, self.serial);
-                self.closing.push(Closing { asked, serial, answer: Some(answer) });
-            }
-        }
+    /// Whether to let other tasks run before the loop writes: with many callers, more commands are about to
+    /// come and can share the write. A single caller never waits.
+    fn batches_writes(&mut self) -> bool {
+        let callers = self.in_flight / self.settings.quorum.nodes();
+        self.has_batched = !self.has_batched && callers > FEW_CALLERS;
+        self.has_batched
     }
 
-    /// Answers a call whose time is up, and frees what it may have got.
-    fn time_up(&mut self, ticket: u64, now: Moment) {
-        if let Some(place) = self.unplaced.iter().position(|call| is_named(call, ticket))
-            && let Message::Acquire { answer, .. } = self.unplaced.remove(place)
-        {
-            let ballot = Ballot::new(self.settings.quorum);
-            let _ = answer.send(Err(NotAcquired { refusal: Refusal::NoQuorum, ballot, has_waited: false }));
-        }
-        let Some(session) = self.by_ticket.get(&ticket).copied() else { return };
-        if self.record(session).is_some_and(Record::give_up) {
-            self.release(session, now);
-        }
-    }
-
-    fn record(&mut self, id: SessionId) -> Option<&mut Record> {
-        self.records.get_mut(id.place).filter(|record| record.serial == id.serial)
-    }
-
-    /// Sends what a lock state asks for; true if it asked for anything.
-    fn transmit(&mut self, session: SessionId, now: Moment) -> bool {
-        let Some(record) = self.records.get_mut(session.place) else { return false };
-        let Some(Transmit { request, to }) = record.session.poll_transmit() else { return false };
-        record.sent(to.len());
-        self.awaited += to.len();
-        let (wires, arrivals, scratch) = (&mut self.wires, &mut self.arrivals, &mut self.scratch);
-        let hold = &record.hold;
-        request.with_words(hold.keys.names(), hold.owner.as_bytes(), &self.settings.label, |words| {
-            scratch.clear();
-            wire::command(scratch, words);
-            for node in to.iter() {
-                wires.submit(node, words, scratch, Entry::Vote { session, request }, now, arrivals);
+    /// Handles all events; true if there were any.
+    fn handle_events(&mut self, now: Moment) -> bool {
+        let any = !self.events.is_empty();
+        // An event may cause requests; nodes in memory reply to them at once.
+        while !self.events.is_empty() {
+            let mut events = std::mem::take(&mut self.events);
+            for event in events.drain(..) {
+                self.handle_event(event, now);
             }
-        });
-        true
-    }
-
-    /// Ends a session: frees the lock wherever it may be held.
-    fn release(&mut self, session: SessionId, now: Moment) {
-        let Some(record) = self.record(session) else { return };
-        let disagreed = record.session.ballot().disagrees();
-        record.release(now);
-        if disagreed {
-            self.hints.saw_disagreement();
-        }
-        self.transmit(session, now);
-        self.forget_if_done(session);
-    }
-
-    fn survey(
-        &mut self,
-        question: &Question,
-        to: NodeSet,
-        answer: oneshot::Sender<Vec<Sighted>>,
-        now: Moment,
-    ) {
-        self.serial += 1;
-        let nodes = self.settings.quorum.nodes();
-        let serial = self.serial;
-        let place = self.surveys.insert((serial, Survey::new(nodes, to, now, answer)));
-        let words = question.words();
-        self.scratch.clear();
-        wire::command(&mut self.scratch, &words);
-        for node in to.iter() {
-            let entry = Entry::Survey { place, serial, sent: now };
-            self.wires.submit(node, &words, &self.scratch, entry, now, &mut self.arrivals);
-        }
-    }
-
-    /// Works off what has come of earlier requests; true if there was anything.
-    fn settle(&mut self, now: Moment) -> bool {
-        let any = !self.arrivals.is_empty();
-        // What is settled may send more, and in memory that arrives at once.
-        while !self.arrivals.is_empty() {
-            let mut arrivals = std::mem::take(&mut self.arrivals);
-            for arrival in arrivals.drain(..) {
-                self.arrived(arrival, now);
-            }
-            if self.arrivals.is_empty() {
-                self.arrivals = arrivals;
+            if self.events.is_empty() {
+                self.events = events;
             }
         }
         any
     }
 
-    fn arrived(&mut self, arrival: Arrival, now: Moment) {
-        let Answer { node, entry, outcome, stage } = match arrival {
-            Arrival::Answer(answer) => answer,
-            Arrival::News { node, message } => return self.heard(node, &message, now),
-            Arrival::Cut { node, failure } => return self.cut(node, &failure, now),
-            Arrival::SubscribeRefused => return self.leave_queues(now),
-        };
-        match entry {
-            Entry::Vote { session, request } => {
-                let Some(record) = self.records.get_mut(session.place) else { return };
-                record.settled(stage);
-                if stage != Stage::SettledLate {
-                    self.awaited = self.awaited.saturating_sub(1);
+    fn handle_event(&mut self, event: NodeEvent, now: Moment) {
+        match event {
+            NodeEvent::Outcome { node, request, outcome, stage } => match request {
+                InFlight::Vote { lock, request } => {
+                    self.handle_vote(node, lock, &request, outcome, stage, now);
                 }
-                if stage != Stage::Overdue && request.is_release() {
-                    self.see_to_release(node, session, &request, &outcome, now);
+                InFlight::Broadcast { broadcast, .. } => {
+                    self.handle_broadcast_reply(node, broadcast, outcome, now);
                 }
-                let Some(record) = self.records.get_mut(session.place) else { return };
-                let reply = reply_of(outcome, &request);
-                record.session.handle_reply(node, &request, reply, now);
-                self.follow(session, now);
-            }
-            Entry::Survey { place, serial, .. } => {
-                let Some((of, survey)) = self.surveys.get_mut(place) else { return };
-                if *of == serial && survey.said(node, outcome, now) {
-                    self.surveys.remove(place).1.report();
+                InFlight::Release(release) => {
+                    self.after_pending_release(node, release, &outcome, stage, now);
                 }
-            }
-            Entry::Owed(owed) => self.see_to_owed(node, owed, &outcome, stage, now),
-            Entry::Subscription { .. } => {}
+                InFlight::Subscription { .. } => {}
+            },
+            NodeEvent::Push { node, message } => self.handle_push(node, &message, now),
+            NodeEvent::Disconnected { node, failure } => self.handle_disconnect(node, &failure, now),
+            NodeEvent::SubscribeRefused => self.leave_queues(now),
         }
     }
 
-    /// Carries out what a lock state asks for after an input or a command: sends, acts on the event, sets the timer.
-    fn follow(&mut self, session: SessionId, now: Moment) {
-        let has_sent = self.transmit(session, now);
-        let Some(record) = self.records.get_mut(session.place) else { return };
-        let event = record.session.poll_event();
-        if let Some(Event::Held { fence }) = event {
-            self.hints.held(fence);
+    /// Sleeps until the next deadline; ready if it has passed. The sleep may end too early, never too late:
+    /// under load the next deadline moves all the time, and to move the sleep with it would cost more than
+    /// the rest of the loop.
+    fn poll_sleep(&mut self, cx: &mut Context<'_>, now: Moment) -> Poll<()> {
+        let deadlines = [self.timers.next(), self.pool.wake_at(now), self.close_deadline(now)];
+        let Some(next) = deadlines.into_iter().fold(None, sooner) else { return Poll::Pending };
+        if self.sleeps_until.is_none_or(|until| next.nanoseconds() < until.nanoseconds()) {
+            self.sleep.as_mut().reset(tokio::time::Instant::now() + now.until(next));
+            self.sleeps_until = Some(next);
         }
-        if record.carry_out(event, has_sent, session, now) {
-            self.release(session, now);
-        } else {
-            self.transmit(session, now);
+        let ended = self.sleep.as_mut().poll(cx);
+        if ended.is_ready() {
+            self.sleeps_until = None;
         }
-        self.plan_wake(session);
-        self.forget_if_done(session);
-    }
-
-    /// Makes sure that a session is woken when it wants to be.
-    fn plan_wake(&mut self, session: SessionId) {
-        let Some(record) = self.record(session) else { return };
-        let Some(at) = record.session.poll_timeout() else { return };
-        let at = at.later_of(record.not_before);
-        if record.planned.is_none_or(|planned| at.nanoseconds() < planned.nanoseconds()) {
-            record.planned = Some(at);
-            self.wakes.plan(session, at);
-        }
-    }
-
-    fn forget_if_done(&mut self, session: SessionId) {
-        let Some(record) = self.record(session).filter(|record| record.is_done()) else { return };
-        if let Some(ticket) = record.ticket
-            && self.by_ticket.get(&ticket) == Some(&session)
-        {
-            self.by_ticket.remove(&ticket);
-        }
-        self.records.remove(session.place);
-    }
-
-    /// Does what is due by now; true if there was anything.
-    fn tick(&mut self, now: Moment) -> bool {
-        let mut woke_any = self.wires.tick(now, &mut self.arrivals);
-        while let Some((session, planned)) = self.wakes.due(now) {
-            // One that another plan has taken the place of is needless.
-            let Some(record) = self.record(session).filter(|record| record.planned == Some(planned)) else {
-                continue;
-            };
-            record.planned = None;
-            if record.session.poll_timeout().is_some_and(|at| now.has_reached(at)) {
-                woke_any = true;
-                record.session.handle_timeout(now);
-                // Nobody is woken twice at one moment: a session that asks for that would keep everybody else waiting.
-                record.not_before = now.plus(AT_ONCE);
-                self.follow(session, now);
-            } else if let Some(at) = record.session.poll_timeout() {
-                // Later than `not_before` or not: that may be reached by one clock, and this is by none.
-                record.planned = Some(at);
-                self.wakes.plan(session, at);
-            }
-        }
-        woke_any || !self.arrivals.is_empty()
-    }
-
-    /// Arms the timer for what is due next. It may go off too early, never too late: under load the next
-    /// deadline moves all the time, and to move the timer with it would cost more than the rest.
-    fn arm(&mut self, cx: &mut Context<'_>, now: Moment) -> Poll<()> {
-        let Some(next) = sooner(sooner(self.wakes.next(), self.wires.wake_at(now)), self.let_go_at(now))
-        else {
-            return Poll::Pending;
-        };
-        if self.armed.is_none_or(|armed| next.nanoseconds() < armed.nanoseconds()) {
-            self.timer.as_mut().reset(tokio::time::Instant::now() + now.until(next));
-            self.armed = Some(next);
-        }
-        let fired = self.timer.as_mut().poll(cx);
-        if fired.is_ready() {
-            self.armed = None;
-        }
-        fired
-    }
-
-    /// When the next of those who want to go has waited long enough for nodes that are away.
-    fn let_go_at(&self, now: Moment) -> Option<Moment> {
-        let patience = self.settings.node_timeout;
-        let waiting = self.closing.iter().map(|closing| closing.asked.plus(patience));
-        waiting.filter(|until| !now.has_reached(*until)).map(Some).fold(None, sooner)
-    }
-
-    /// Whether to let other tasks run before anything is written: with many callers about, more of them are
-    /// just about to ask, and what they ask can share a write. One caller alone never waits.
-    fn lingers(&mut self) -> bool {
-        let callers = self.awaited / self.settings.quorum.nodes();
-        self.has_lingered = !self.has_lingered && callers > FEW_CALLERS;
-        self.has_lingered
-    }
-
-    /// Tells those who want to go that nothing is left to be freed; true if the driver itself can go.
-    fn is_done(&mut self, now: Moment) -> bool {
-        if self.closing.is_empty() && self.is_wanted {
-            return false;
-        }
-        let freed = self.records.iter().filter(|(_, record)| record.is_being_freed());
-        let freed = freed.map(|(_, record)| record.serial);
-        // Locks that no driver keeps are freed by asking, too.
-        let asked = self.surveys.iter().map(|(_, (serial, _))| *serial);
-        let oldest = freed.chain(asked).min().unwrap_or(u64::MAX);
-        // Whoever wants to go waits for what was begun before, not for what others have begun since.
-        let wires = &self.wires;
-        self.closing.retain_mut(|closing| {
-            let must_wait = oldest <= closing.serial || !wires.are_at_rest(closing.asked, now);
-            if !must_wait && let Some(answer) = closing.answer.take() {
-                let _ = answer.send(());
-            }
-            must_wait
-        });
-        !self.is_wanted && oldest == u64::MAX && self.wires.are_at_rest(now, now)
+        ended
     }
 }
 
@@ -448,33 +235,28 @@ impl Future for Driver {
         let this = self.get_mut();
         loop {
             let now = this.clock.now();
-            let mut busy = this.take_calls(cx, now);
-            if busy && this.lingers() {
+            let mut is_busy = this.receive_calls(cx, now);
+            if is_busy && this.batches_writes() {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
-            busy |= this.wires.poll(cx, now, &mut this.arrivals);
-            // What has arrived is judged by the time it was read at, not by that of the last look at the clock.
-            busy |= !this.arrivals.is_empty() && this.settle(this.clock.now());
-            if busy {
+            is_busy |= this.pool.poll(cx, now, &mut this.events);
+            // Replies count from the moment after they were read, not from `now`.
+            is_busy |= !this.events.is_empty() && this.handle_events(this.clock.now());
+            if is_busy {
                 continue;
             }
-            // Only now, when everything that has come is read, can anything be called overdue.
-            if this.tick(now) | this.place(now) {
-                this.settle(now);
+            // Every reply that has come is handled: a request without one may be overdue.
+            if this.fire_timers(now) | this.start_undecided(now) {
+                this.handle_events(now);
                 continue;
             }
             if this.is_done(now) {
                 return Poll::Ready(());
             }
-            if this.arm(cx, now).is_pending() {
+            if this.poll_sleep(cx, now).is_pending() {
                 return Poll::Pending;
             }
         }
     }
-}
-
-/// Whether a call was made with this ticket.
-fn is_named(call: &Message, ticket: u64) -> bool {
-    matches!(call, Message::Acquire { wait: Some(wait), .. } if wait.ticket == ticket)
 }

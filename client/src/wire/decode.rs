@@ -1,88 +1,88 @@
-//! Bytes to frames.
+//! Decodes replies.
 //!
-//! The replies that matter for speed (a fence, a nil, 1 or 0) are read in one look at their few bytes, with
-//! nothing allocated. All others are walked over once to see whether they are complete and within bounds, and
-//! only then built, so that a server can make the client allocate no more than it has really sent.
+//! The replies that matter for speed (integers and nil) are decoded in one pass and without allocation. Other
+//! replies are measured first, to see whether they are complete and within limits, and then built. So a
+//! server can make the client allocate only in proportion to the bytes that it has sent.
 
 use super::Frame;
 use bytes::{Buf, Bytes, BytesMut};
 use std::fmt;
 use std::ops::Range;
 
-/// How deep lists may be nested.
-const DEEPEST: usize = 32;
-/// The longest string. No command of ours is answered with as much as a thousandth of it.
-const LONGEST_BLOB: usize = 16 << 20;
-/// The longest text on a line of its own.
-const LONGEST_LINE: usize = 64 << 10;
-/// The longest number: more than any `i64` or length needs.
-const LONGEST_NUMBER: usize = 24;
-/// How many frames one frame may be made of.
-const MOST_PARTS: usize = 65_536;
-/// How many bytes one frame may be made of.
-const LARGEST: usize = 2 * LONGEST_BLOB;
+/// How deep arrays and maps may be nested.
+const MAX_DEPTH: usize = 32;
+/// The longest bulk string, in bytes. Replies to the client's commands are smaller than a thousandth of it.
+const MAX_BULK: usize = 16 << 20;
+/// The longest simple string or simple error, in bytes.
+const MAX_LINE: usize = 64 << 10;
+/// The most digits of a number: more than an `i64` needs.
+const MAX_DIGITS: usize = 24;
+/// How many elements one reply may have, nested ones included.
+const MAX_ELEMENTS: usize = 65_536;
+/// The largest reply, in bytes.
+const MAX_REPLY: usize = 2 * MAX_BULK;
 
-/// What came is no RESP, or exceeds all measure. Nothing after it can be trusted: close the connection.
+/// The bytes are not RESP, or exceed a limit. The caller closes the connection: frame boundaries are lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Garbled(&'static str);
+pub(crate) struct ProtocolError(&'static str);
 
-impl fmt::Display for Garbled {
+impl fmt::Display for ProtocolError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.0)
     }
 }
 
-impl std::error::Error for Garbled {}
+impl std::error::Error for ProtocolError {}
 
-/// Takes one frame off the front; `None`, with the buffer as it was, if it has not come in full.
+/// Takes one frame from the front of the buffer; `None`, with the buffer unchanged, if it is incomplete.
 ///
-/// Attributes, which RESP3 may put before a reply, are dropped.
+/// Skips attributes, which RESP3 allows before a reply.
 #[inline]
-pub(crate) fn decode(buffer: &mut BytesMut) -> Result<Option<Frame>, Garbled> {
+pub(crate) fn decode(buffer: &mut BytesMut) -> Result<Option<Frame>, ProtocolError> {
     let frame = match Head::read(buffer, 0) {
         Ok(Head { part: Part::Integer(number), end }) => (Frame::Integer(number), end),
         Ok(Head { part: Part::Nil, end }) => (Frame::Nil, end),
         Ok(_) => return decode_large(buffer),
         Err(Stop::Early) => return Ok(None),
-        Err(Stop::Garbled(what)) => return Err(what),
+        Err(Stop::Protocol(what)) => return Err(what),
     };
     buffer.advance(frame.1);
     Ok(Some(frame.0))
 }
 
-fn decode_large(buffer: &mut BytesMut) -> Result<Option<Frame>, Garbled> {
-    let measured = Walk { bytes: buffer, at: 0, parts_left: MOST_PARTS }.measure();
+fn decode_large(buffer: &mut BytesMut) -> Result<Option<Frame>, ProtocolError> {
+    let measured = Walk { bytes: buffer, at: 0, parts_left: MAX_ELEMENTS }.measure();
     let end = match measured {
-        Ok(end) if end <= LARGEST => end,
-        Err(Stop::Early) if buffer.len() <= LARGEST => return Ok(None),
-        Ok(_) | Err(Stop::Early) => return Err(Garbled("a reply is too large")),
-        Err(Stop::Garbled(what)) => return Err(what),
+        Ok(end) if end <= MAX_REPLY => end,
+        Err(Stop::Early) if buffer.len() <= MAX_REPLY => return Ok(None),
+        Ok(_) | Err(Stop::Early) => return Err(ProtocolError("a reply exceeds 32 MiB")),
+        Err(Stop::Protocol(what)) => return Err(what),
     };
     let bytes = buffer.split_to(end).freeze();
     match (Build { bytes, at: 0 }).frame() {
         Ok(frame) => Ok(Some(frame)),
-        Err(Stop::Garbled(what)) => Err(what),
-        // It was measured just now; should the two ever disagree, the stream is not to be trusted.
-        Err(Stop::Early) => Err(Garbled("a reply is shorter than it says")),
+        Err(Stop::Protocol(what)) => Err(what),
+        // `measure` found a complete frame, so this is a bug of ours: close the connection.
+        Err(Stop::Early) => Err(ProtocolError("a reply is shorter than its length")),
     }
 }
 
-/// Why reading cannot go on.
+/// Why decoding stops.
 enum Stop {
     /// More bytes are needed.
     Early,
-    /// More bytes would not help.
-    Garbled(Garbled),
+    /// The bytes are malformed.
+    Protocol(ProtocolError),
 }
 
-fn garbled<T>(what: &'static str) -> Result<T, Stop> {
-    Err(Stop::Garbled(Garbled(what)))
+fn malformed<T>(what: &'static str) -> Result<T, Stop> {
+    Err(Stop::Protocol(ProtocolError(what)))
 }
 
-/// The part of a frame that can be told from its first bytes, up to where its items begin.
+/// The start of a frame: the whole frame, or what comes before its elements.
 struct Head {
     part: Part,
-    /// The first byte that does not belong to it.
+    /// The position of the first byte after it.
     end: usize,
 }
 
@@ -124,7 +124,7 @@ impl Head {
                 let (number, end) = number(bytes, at + 1)?;
                 Ok(Self { part: Part::Integer(number), end })
             }
-            b'$' => match length(bytes, at + 1, LONGEST_BLOB)? {
+            b'$' => match length(bytes, at + 1, MAX_BULK)? {
                 (Some(size), start) => blob(bytes, TextKind::Bulk, start, size),
                 (None, end) => Ok(Self { part: Part::Nil, end }),
             },
@@ -133,7 +133,7 @@ impl Head {
         }
     }
 
-    /// What a lock in good order is not answered with.
+    /// The types that replies to lock commands rarely have.
     fn read_rare(bytes: &[u8], at: usize, kind: u8) -> Result<Self, Stop> {
         let at = at + 1;
         match kind {
@@ -144,21 +144,21 @@ impl Head {
                 None => Err(Stop::Early),
                 Some(b't') => Ok(Self { part: Part::Boolean(true), end: line_end(bytes, at + 1)? }),
                 Some(b'f') => Ok(Self { part: Part::Boolean(false), end: line_end(bytes, at + 1)? }),
-                Some(_) => garbled("a boolean is neither true nor false"),
+                Some(_) => malformed("a boolean is neither true nor false"),
             },
-            b'!' => match length(bytes, at, LONGEST_BLOB)? {
+            b'!' => match length(bytes, at, MAX_BULK)? {
                 (Some(size), start) => blob(bytes, TextKind::Error, start, size),
-                (None, _) => garbled("an error has no length"),
+                (None, _) => malformed("an error has no length"),
             },
-            b'=' => match length(bytes, at, LONGEST_BLOB)? {
+            b'=' => match length(bytes, at, MAX_BULK)? {
                 (Some(size), start) => verbatim(bytes, start, size),
-                (None, _) => garbled("a verbatim string has no length"),
+                (None, _) => malformed("a verbatim string has no length"),
             },
-            b'*' => match length(bytes, at, MOST_PARTS)? {
+            b'*' => match length(bytes, at, MAX_ELEMENTS)? {
                 (Some(count), end) => Ok(Self { part: Part::Items(ItemsKind::Array, count), end }),
                 (None, end) => Ok(Self { part: Part::Nil, end }),
             },
-            b'~' | b'>' | b'%' | b'|' => match length(bytes, at, MOST_PARTS)? {
+            b'~' | b'>' | b'%' | b'|' => match length(bytes, at, MAX_ELEMENTS)? {
                 (Some(count), end) => {
                     let part = match kind {
                         b'~' => Part::Items(ItemsKind::Array, count),
@@ -168,14 +168,14 @@ impl Head {
                     };
                     Ok(Self { part, end })
                 }
-                (None, _) => garbled("a collection has no length"),
+                (None, _) => malformed("a collection has no length"),
             },
-            _ => garbled("a reply is of no known kind"),
+            _ => malformed("unknown reply type"),
         }
     }
 }
 
-/// A number and its line end. `\r` ends it, so no byte is looked at twice.
+/// A number and its line end.
 #[inline]
 fn number(bytes: &[u8], start: usize) -> Result<(i64, usize), Stop> {
     let (negative, first) = match bytes.get(start) {
@@ -188,56 +188,56 @@ fn number(bytes: &[u8], start: usize) -> Result<(i64, usize), Stop> {
     while let Some(byte) = bytes.get(at) {
         match byte {
             b'0'..=b'9' => {
-                // Summed up below zero, where there is room for one number more.
+                // Summed as a negative number: `i64::MIN` has no positive counterpart.
                 let digit = i64::from(byte - b'0');
                 number = match number.checked_mul(10).and_then(|tens| tens.checked_sub(digit)) {
-                    Some(number) if at - start < LONGEST_NUMBER => number,
-                    _ => return garbled("a number is too large"),
+                    Some(number) if at - start < MAX_DIGITS => number,
+                    _ => return malformed("a number is too large"),
                 };
             }
             b'\r' if at > first => {
                 let end = line_end(bytes, at)?;
                 let number = if negative { Some(number) } else { number.checked_neg() };
-                return number.map_or_else(|| garbled("a number is too large"), |number| Ok((number, end)));
+                return number.map_or_else(|| malformed("a number is too large"), |number| Ok((number, end)));
             }
-            _ => return garbled("a number has something else in it"),
+            _ => return malformed("a number has a character that is not a digit"),
         }
         at += 1;
     }
     Err(Stop::Early)
 }
 
-/// A length within its limit; RESP2 writes −1 for the length of nothing.
+/// A length within its limit; `None` for -1, the length of nil in RESP2.
 #[inline]
 fn length(bytes: &[u8], start: usize, limit: usize) -> Result<(Option<usize>, usize), Stop> {
     let (number, end) = number(bytes, start)?;
     match usize::try_from(number) {
         Ok(size) if size <= limit => Ok((Some(size), end)),
-        Ok(_) => garbled("a length exceeds the limit"),
+        Ok(_) => malformed("a length exceeds the limit"),
         Err(_) if number == -1 => Ok((None, end)),
-        Err(_) => garbled("a length is negative"),
+        Err(_) => malformed("a length is negative"),
     }
 }
 
-/// Steps over the line end that must be there.
+/// Skips a line end.
 #[inline]
 fn line_end(bytes: &[u8], at: usize) -> Result<usize, Stop> {
     match (bytes.get(at), bytes.get(at + 1)) {
         (Some(b'\r'), Some(b'\n')) => Ok(at + 2),
         (None, _) | (Some(b'\r'), None) => Err(Stop::Early),
-        _ => garbled("a line does not end where it should"),
+        _ => malformed("a line end is missing"),
     }
 }
 
 fn line(bytes: &[u8], kind: TextKind, start: usize) -> Result<Head, Stop> {
     let rest = bytes.get(start..).unwrap_or_default();
-    let size = rest.iter().take(LONGEST_LINE + 1).position(|byte| matches!(byte, b'\r' | b'\n'));
+    let size = rest.iter().take(MAX_LINE + 1).position(|byte| matches!(byte, b'\r' | b'\n'));
     match size {
         Some(size) => {
             let end = line_end(bytes, start + size)?;
             Ok(Head { part: Part::Text(kind, start..start + size), end })
         }
-        None if rest.len() > LONGEST_LINE => garbled("a line is too long"),
+        None if rest.len() > MAX_LINE => malformed("a line exceeds 64 KiB"),
         None => Err(Stop::Early),
     }
 }
@@ -247,16 +247,16 @@ fn blob(bytes: &[u8], kind: TextKind, start: usize, size: usize) -> Result<Head,
     Ok(Head { part: Part::Text(kind, start..start + size), end })
 }
 
-/// A verbatim string names its format in three letters first, as in `txt:`.
+/// A verbatim string: its format in three letters, a colon and the text, as in `txt:abc`.
 fn verbatim(bytes: &[u8], start: usize, size: usize) -> Result<Head, Stop> {
     let head = blob(bytes, TextKind::Bulk, start, size)?;
     if size < 4 || bytes.get(start + 3) != Some(&b':') {
-        return garbled("a verbatim string does not name its format");
+        return malformed("a verbatim string has no format");
     }
     Ok(Head { part: Part::Text(TextKind::Bulk, start + 4..start + size), end: head.end })
 }
 
-/// Walks over a frame to see whether it is all there, and allocates nothing.
+/// Measures a frame without allocation.
 struct Walk<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -264,7 +264,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Where the frame ends.
+    /// The position after the frame.
     fn measure(mut self) -> Result<usize, Stop> {
         self.step_over(0)?;
         Ok(self.at)
@@ -275,7 +275,7 @@ impl Walk<'_> {
             let head = Head::read(self.bytes, self.at)?;
             self.at = head.end;
             match head.part {
-                // The reply that the attribute speaks of is still to come.
+                // The reply follows its attribute.
                 Part::Pairs(PairsKind::Attribute, count) => self.step_over_all(2 * count, depth + 1)?,
                 Part::Pairs(PairsKind::Map, count) => return self.step_over_all(2 * count, depth + 1),
                 Part::Items(_, count) => return self.step_over_all(count, depth + 1),
@@ -285,18 +285,18 @@ impl Walk<'_> {
     }
 
     fn step_over_all(&mut self, count: usize, depth: usize) -> Result<(), Stop> {
-        if depth > DEEPEST {
-            return garbled("a reply is nested too deeply");
+        if depth > MAX_DEPTH {
+            return malformed("a reply is nested deeper than 32 levels");
         }
         let Some(parts_left) = self.parts_left.checked_sub(count) else {
-            return garbled("a reply has too many parts");
+            return malformed("a reply has more than 65,536 elements");
         };
         self.parts_left = parts_left;
         (0..count).try_for_each(|_| self.step_over(depth))
     }
 }
 
-/// Builds a frame that was measured: every item that a list claims to have is there.
+/// Builds a frame that is complete.
 struct Build {
     bytes: Bytes,
     at: usize,

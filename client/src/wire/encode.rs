@@ -1,12 +1,12 @@
-//! Commands, as the server reads them: an array of bulk strings.
+//! Encodes a command as an array of bulk strings.
 
 use bytes::{BufMut, BytesMut};
 use redlock_proto::Decimal;
 
-/// Room for `$`, the digits of a length and two line ends, so that a command grows the buffer only once.
+/// Room for `$`, the digits of a length and two line ends: a command grows the buffer at most once.
 const FRAMING: usize = 26;
 
-/// Appends one command to what is about to be written.
+/// Appends one command to a buffer.
 pub(crate) fn command(buffer: &mut BytesMut, words: &[&[u8]]) {
     buffer.reserve(words.iter().map(|word| word.len() + FRAMING).sum::<usize>() + FRAMING);
     count(buffer, b'*', words.len());
@@ -18,7 +18,7 @@ pub(crate) fn command(buffer: &mut BytesMut, words: &[&[u8]]) {
 }
 
 fn count(buffer: &mut BytesMut, kind: u8, count: usize) {
-    // Names, owners and times are short: nearly every count has one digit or two.
+    // Names, owners and times are short: nearly every count has one or two digits.
     match u8::try_from(count) {
         Ok(count @ 0..10) => buffer.put_slice(&[kind, b'0' + count, b'\r', b'\n']),
         Ok(count @ 10..100) => {
@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_what_servers_read() {
+    fn commands_are_arrays_of_bulk_strings() {
         let long = vec![b'x'; 12_345];
         let cases: [(&[&[u8]], Vec<u8>); 5] = [
             (&[], b"*0\r\n".to_vec()),
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_follows_what_is_there() {
+    fn a_command_is_appended() {
         let mut buffer = BytesMut::from(&b"before"[..]);
         command(&mut buffer, &[b"A"]);
         assert_eq!(&buffer[..], b"before*1\r\n$1\r\nA\r\n");
@@ -67,12 +67,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn numbers_are_written_as_everybody_writes_them(number: u64) {
+        fn numbers_are_written_in_decimal(number: u64) {
             prop_assert_eq!(Decimal::new(number).as_bytes().to_vec(), number.to_string().into_bytes());
         }
 
         #[test]
-        fn every_length_is_the_length(size in 0_usize..3000) {
+        fn every_length_is_right(size in 0_usize..3000) {
             let word = vec![b'.'; size];
             let text = [format!("*1\r\n${size}\r\n").as_bytes(), &word, b"\r\n"].concat();
             prop_assert_eq!(encoded(&[&word]), text);

@@ -1,38 +1,38 @@
-//! One reply, and how to read it.
+//! One reply in RESP2 or RESP3.
 
 use bytes::Bytes;
 use std::fmt;
 
-/// One reply of a node, in RESP2 or RESP3; where both have a form for the same thing, it is the same frame.
+/// One reply. Where RESP2 and RESP3 encode the same value differently, the frame is the same.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Frame {
-    /// An integer: a fence, a time left, 1 or 0.
+    /// An integer: a fence, a time in milliseconds, 1 or 0.
     Integer(i64),
-    /// Nothing, in any of its three spellings.
+    /// Nil, in any of its three encodings.
     Nil,
-    /// A short text without line ends, such as `OK`.
+    /// A simple string, such as `OK`.
     Simple(Bytes),
-    /// A refusal. Its text may quote what was sent: show it with [`Frame::complaint`].
+    /// An error. Its text may quote arguments of the command: use [`Frame::error_message`] to show it.
     Error(Bytes),
-    /// A string of any bytes; a verbatim string without its format.
+    /// A bulk string, or a verbatim string without its format.
     Bulk(Bytes),
-    /// A list, or RESP3's set.
+    /// An array or a set.
     Array(Vec<Frame>),
-    /// Pairs, in the order in which they came.
+    /// A map, in the order of the server.
     Map(Vec<(Frame, Frame)>),
     /// A message that answers no command.
     Push(Vec<Frame>),
-    /// RESP3's true or false.
+    /// A boolean.
     Boolean(bool),
-    /// RESP3's doubles and big numbers, as they were spelled: no command of ours computes with them.
+    /// A double or a big number, as text: the client does not compute with them.
     Numeral(Bytes),
 }
 
-/// The longest complaint that is shown. What follows is of no use to a reader.
-const LONGEST_COMPLAINT: usize = 300;
+/// The longest error message that is shown, in characters.
+const MAX_ERROR_MESSAGE: usize = 300;
 
 impl Frame {
-    /// The number, if it is one.
+    /// The value of an integer.
     pub(crate) fn as_integer(&self) -> Option<i64> {
         match self {
             Self::Integer(number) => Some(*number),
@@ -48,12 +48,12 @@ impl Frame {
         }
     }
 
-    /// The text of a string, if it is text.
+    /// The text of a string that is UTF-8.
     pub(crate) fn as_text(&self) -> Option<&str> {
         self.as_bytes().and_then(|bytes| std::str::from_utf8(bytes).ok())
     }
 
-    /// The items of a list.
+    /// The elements of an array.
     pub(crate) fn as_items(&self) -> Option<&[Frame]> {
         match self {
             Self::Array(items) => Some(items),
@@ -61,9 +61,8 @@ impl Frame {
         }
     }
 
-    /// Names and values, of a map (RESP3) or of the flat list that stands for one (RESP2).
-    ///
-    /// Anything else has no fields, and a last name without a value is none.
+    /// The fields of a map (RESP3), or of the flat array that stands for one (RESP2). A frame of another type
+    /// has none. A last name without a value is ignored.
     pub(crate) fn fields(&self) -> impl Iterator<Item = (&Frame, &Frame)> {
         let (pairs, flat) = match self {
             Self::Map(pairs) => (pairs.as_slice(), &[][..]),
@@ -78,32 +77,31 @@ impl Frame {
         pairs.chain(flat)
     }
 
-    /// The value of the field of that name.
+    /// The value of a field.
     pub(crate) fn field(&self, name: &str) -> Option<&Frame> {
         self.fields().find_map(|(key, value)| (key.as_bytes() == Some(name.as_bytes())).then_some(value))
     }
 
-    /// What the server complained of, fit to be shown; `None` if it did not.
+    /// The text of an error, safe to show: one line of limited length; `None` if the frame is not an error.
     ///
-    /// A server that does not know a command quotes its arguments, and ours carry owners and passwords: the
-    /// text ends before them.
-    pub(crate) fn complaint(&self) -> Option<String> {
+    /// A server quotes the arguments of an unknown command, which may be secret: the text ends before them.
+    pub(crate) fn error_message(&self) -> Option<String> {
         let Self::Error(bytes) = self else { return None };
         let text = String::from_utf8_lossy(bytes);
-        let told = text.split("with args").next().unwrap_or_default();
-        let told = told.trim_end_matches([' ', ',']).chars();
-        Some(told.take(LONGEST_COMPLAINT).map(|c| if c.is_control() { ' ' } else { c }).collect())
+        let shown = text.split("with args").next().unwrap_or_default();
+        let shown = shown.trim_end_matches([' ', ',']).chars();
+        Some(shown.take(MAX_ERROR_MESSAGE).map(|c| if c.is_control() { ' ' } else { c }).collect())
     }
 }
 
-/// As [`Frame::complaint`] does, it keeps the arguments that an error may quote to itself.
+/// Leaves out the arguments that an error may quote, as [`Frame::error_message`] does.
 impl fmt::Debug for Frame {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Integer(number) => write!(f, "Integer({number})"),
             Self::Nil => f.write_str("Nil"),
             Self::Simple(bytes) => write!(f, "Simple({bytes:?})"),
-            Self::Error(_) => write!(f, "Error({:?})", self.complaint().unwrap_or_default()),
+            Self::Error(_) => write!(f, "Error({:?})", self.error_message().unwrap_or_default()),
             Self::Bulk(bytes) => write!(f, "Bulk({bytes:?})"),
             Self::Array(items) => f.debug_tuple("Array").field(items).finish(),
             Self::Map(pairs) => f.debug_tuple("Map").field(pairs).finish(),
@@ -127,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_map_and_its_flat_form_have_the_same_fields() {
+    fn a_map_and_its_flat_array_have_the_same_fields() {
         let map = Frame::Map(vec![(text("fence"), Frame::Integer(7)), (text("label"), text("x"))]);
         let flat = Frame::Array(vec![text("fence"), Frame::Integer(7), text("label"), text("x")]);
         assert!(map.fields().eq(flat.fields()));
@@ -139,14 +137,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_map_has_no_fields() {
+    fn only_maps_and_flat_arrays_have_fields() {
         for frame in [Frame::Nil, Frame::Integer(1), text("fence"), Frame::Array(vec![text("fence")])] {
             assert_eq!(frame.fields().count(), 0, "{frame:?}");
         }
     }
 
     #[test]
-    fn a_complaint_does_not_quote_the_arguments() {
+    fn an_error_message_does_not_quote_the_arguments() {
         let known = [
             (
                 "ERR unknown command 'REDLOCK.ACQUIRE', with args beginning with: 'k' 'hush' ",
@@ -162,17 +160,17 @@ mod tests {
             ),
         ];
         for (said, shown) in known {
-            assert_eq!(error(said).complaint().as_deref(), Some(shown));
+            assert_eq!(error(said).error_message().as_deref(), Some(shown));
             assert!(!format!("{:?}", error(said)).contains("hush"), "{said}");
         }
-        assert_eq!(Frame::Nil.complaint(), None);
+        assert_eq!(Frame::Nil.error_message(), None);
     }
 
     #[test]
-    fn a_complaint_is_one_short_line() {
+    fn an_error_message_is_one_short_line() {
         let long = Frame::Error(Bytes::from([b"a\nb\x1b\xff".as_slice(), &[b'x'; 9999]].concat()));
-        let shown = long.complaint().expect("a complaint");
-        assert_eq!(shown.chars().count(), LONGEST_COMPLAINT);
+        let shown = long.error_message().expect("a message");
+        assert_eq!(shown.chars().count(), MAX_ERROR_MESSAGE);
         assert!(shown.starts_with("a b \u{fffd}x"), "{shown}");
     }
 }

@@ -1,15 +1,14 @@
-//! The bytes between client and node: commands go out, frames come in.
+//! RESP: encodes commands and decodes replies.
 //!
-//! Nothing here reads a socket or a clock; the same bytes give the same frames, however they were cut up on
-//! their way.
+//! Nothing here reads a socket or a clock. The same bytes give the same frames, however they are split.
 
 mod decode;
 mod encode;
 mod frame;
-mod said;
+mod push;
 
-pub(crate) use decode::{Garbled, decode};
+pub(crate) use decode::{ProtocolError, decode};
 pub(crate) use encode::command;
 pub(crate) use frame::Frame;
+pub(crate) use push::Push;
 pub(crate) use redlock_proto::Decimal;
-pub(crate) use said::{Said, said};

@@ -1,7 +1,7 @@
 //! Mistakes that must be found: a target that finds none of them would prove nothing.
 
 use crate::commands::{self, NodeUnderFuzz};
-use crate::wire::{self, Frame, Garbled};
+use crate::wire::{self, Frame, ProtocolError};
 use crate::{FuzzTarget, replies, session, stored};
 use bytes::BytesMut;
 use redlock_core::durable::{DurableState, StoredState, Unreadable};
@@ -96,7 +96,7 @@ fn trusting(bytes: &[u8]) -> Result<StoredState, Unreadable> {
 }
 
 /// A parser that takes an empty list for whole as soon as its first line has begun to end.
-fn hasty(buffer: &mut BytesMut) -> Result<Option<Frame>, Garbled> {
+fn hasty(buffer: &mut BytesMut) -> Result<Option<Frame>, ProtocolError> {
     if &buffer[..] == b"*0\r" {
         buffer.clear();
         return Ok(Some(Frame::Array(vec![])));
@@ -105,7 +105,7 @@ fn hasty(buffer: &mut BytesMut) -> Result<Option<Frame>, Garbled> {
 }
 
 /// A parser that makes room for whatever is announced.
-fn greedy(buffer: &mut BytesMut) -> Result<Option<Frame>, Garbled> {
+fn greedy(buffer: &mut BytesMut) -> Result<Option<Frame>, ProtocolError> {
     let announced = buffer.strip_prefix(b"$").and_then(|rest| rest.split(|byte| *byte == b'\r').next());
     let size = announced.and_then(|digits| std::str::from_utf8(digits).ok()?.parse::<usize>().ok());
     let room: Vec<u8> = Vec::with_capacity(size.unwrap_or(0).min(1 << 24));

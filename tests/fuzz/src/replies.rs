@@ -5,7 +5,7 @@
 
 use crate::allocation::measured;
 use crate::byte_reader::ByteReader;
-use crate::wire::{self, Frame, Garbled};
+use crate::wire::{self, Frame, ProtocolError};
 use bytes::BytesMut;
 use redlock_contract::grant::Unverified;
 
@@ -14,14 +14,14 @@ const MOST_FOR_A_BYTE: usize = 128;
 /// And for none at all.
 const MOST_FOR_NOTHING: usize = 4096;
 /// The longest complaint that is shown, in characters.
-const LONGEST_COMPLAINT: usize = 300;
+const MAX_ERROR_MESSAGE: usize = 300;
 
 /// Who waits for a lock.
 const OWNER: &[u8] = b"00112233445566778899aabbccddeeff";
 
 /// Takes one frame off the front of a buffer.
-pub(crate) trait Decoder: Fn(&mut BytesMut) -> Result<Option<Frame>, Garbled> {}
-impl<D: Fn(&mut BytesMut) -> Result<Option<Frame>, Garbled>> Decoder for D {}
+pub(crate) trait Decoder: Fn(&mut BytesMut) -> Result<Option<Frame>, ProtocolError> {}
+impl<D: Fn(&mut BytesMut) -> Result<Option<Frame>, ProtocolError>> Decoder for D {}
 
 /// Tries the client's parser.
 pub fn run(bytes: &[u8]) {
@@ -54,7 +54,7 @@ pub(crate) fn check(bytes: &[u8], decode: impl Decoder) {
 struct StreamOutcome {
     frames: Vec<Frame>,
     /// How it ended, and what was left over if it ended in good order.
-    end: Result<Vec<u8>, Garbled>,
+    end: Result<Vec<u8>, ProtocolError>,
 }
 
 /// Reads a stream that comes in pieces of these sizes, over and over; all at once if there are none.
@@ -78,7 +78,7 @@ fn read(stream: &[u8], sizes: &[u8], decode: &impl Decoder) -> StreamOutcome {
                     assert_eq!(buffer.len(), before, "something was taken off and nothing was made of it");
                     break;
                 }
-                Err(garbled) => return StreamOutcome { frames, end: Err(garbled) },
+                Err(error) => return StreamOutcome { frames, end: Err(error) },
             }
         }
         if rest.is_empty() {
@@ -90,13 +90,13 @@ fn read(stream: &[u8], sizes: &[u8], decode: &impl Decoder) -> StreamOutcome {
 /// Asks a frame everything that the client asks.
 fn look_at(frame: &Frame) {
     assert!(!format!("{frame:?}").is_empty());
-    if let (Some(complaint), Frame::Error(bytes)) = (frame.complaint(), frame) {
+    if let (Some(complaint), Frame::Error(bytes)) = (frame.error_message(), frame) {
         // What was sent is quoted after these words.
         let before =
             String::from_utf8_lossy(bytes).split("with args").next().map_or(0, |text| text.chars().count());
         let shown = complaint.chars().count();
         assert!(
-            shown <= before.min(LONGEST_COMPLAINT) && !complaint.contains(char::is_control),
+            shown <= before.min(MAX_ERROR_MESSAGE) && !complaint.contains(char::is_control),
             "{complaint}"
         );
     }

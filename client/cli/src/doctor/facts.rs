@@ -3,7 +3,7 @@
 use crate::config::Config;
 use crate::exit::ExitError;
 use crate::group_report::{GroupReport, NodeReport, field};
-use redlock_client::{LockManager, NodeReply, Query, Said};
+use redlock_client::{LockManager, NodeReply, Query, Response};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -60,21 +60,21 @@ impl Facts {
         let mut nodes: Vec<ExaminedNode> = report.nodes.into_iter().map(ExaminedNode::new).collect();
         for pattern in SETTINGS {
             let said = locks.ask(&Query::config(pattern)).await?;
-            each(&mut nodes, said, |node, said| node.settings.extend(said.pairs()));
+            each(&mut nodes, said, |node, response| node.settings.extend(response.pairs()));
         }
-        each(&mut nodes, locks.ask(&Query::role()).await?, |node, said| {
-            let role = said.items().and_then(|items| items.first()?.text().map(str::to_owned));
+        each(&mut nodes, locks.ask(&Query::role()).await?, |node, response| {
+            let role = response.items().and_then(|items| items.first()?.text().map(str::to_owned));
             node.role = role;
         });
-        each(&mut nodes, locks.ask(&Query::info("memory")).await?, |node, said| {
-            node.used_memory = said.text().and_then(|info| field(info, "used_memory")?.parse().ok());
+        each(&mut nodes, locks.ask(&Query::info("memory")).await?, |node, response| {
+            node.used_memory = response.text().and_then(|info| field(info, "used_memory")?.parse().ok());
         });
-        each(&mut nodes, locks.ask(&Query::info("persistence")).await?, |node, said| {
-            node.persistence = said.text().unwrap_or_default().to_owned();
+        each(&mut nodes, locks.ask(&Query::info("persistence")).await?, |node, response| {
+            node.persistence = response.text().unwrap_or_default().to_owned();
         });
         let before = wall_ms();
         let said = locks.ask(&Query::time()).await?;
-        each(&mut nodes, said, |node, said| node.clock_ms = clock(&said, before));
+        each(&mut nodes, said, |node, response| node.clock_ms = clock(&response, before));
         for (place, node) in nodes.iter_mut().enumerate() {
             if node.report.state.is_ok() {
                 node.missing_rights = rights(locks, place, config.prefix()).await?;
@@ -139,10 +139,10 @@ async fn resolve(node: &str) -> Option<IpAddr> {
 }
 
 /// Hands what every node said to its place; who said nothing is passed over.
-fn each(nodes: &mut [ExaminedNode], said: Vec<NodeReply>, mut note: impl FnMut(&mut ExaminedNode, Said)) {
+fn each(nodes: &mut [ExaminedNode], said: Vec<NodeReply>, mut note: impl FnMut(&mut ExaminedNode, Response)) {
     for (node, reply) in nodes.iter_mut().zip(said) {
-        if let Ok(said) = reply.said {
-            note(node, said);
+        if let Ok(response) = reply.response {
+            note(node, response);
         }
     }
 }
@@ -153,8 +153,8 @@ fn wall_ms() -> i64 {
 }
 
 /// How far a clock is from ours. What lies between question and answer does not count against it.
-fn clock(said: &Said, before: i64) -> Option<i64> {
-    let items = said.items()?;
+fn clock(response: &Response, before: i64) -> Option<i64> {
+    let items = response.items()?;
     let (seconds, micros) = (items.first()?.integer()?, items.get(1)?.integer()?);
     let shown = seconds.checked_mul(1_000)?.checked_add(micros / 1_000)?;
     let after = wall_ms();
@@ -174,7 +174,7 @@ async fn rights(
     prefix: &str,
 ) -> Result<Option<Vec<(&'static str, String)>>, ExitError> {
     let whoami = locks.ask_node(node, &Query::whoami()).await?;
-    let Some(user) = whoami.said.ok().and_then(|said| said.text().map(str::to_owned)) else {
+    let Some(user) = whoami.response.ok().and_then(|response| response.text().map(str::to_owned)) else {
         return Ok(None);
     };
     let key = format!("{prefix}redlock:doctor");
@@ -182,10 +182,10 @@ async fn rights(
     for (name, words) in RIGHTS {
         let words = words.iter().map(|word| if *word == KEY { key.as_str() } else { word });
         let reply = locks.ask_node(node, &Query::may_run(&user, words)).await?;
-        match reply.said {
-            Ok(said) if said.text() == Some("OK") => {}
+        match reply.response {
+            Ok(response) if response.text() == Some("OK") => {}
             // A refusal comes as an answer, not as an error.
-            Ok(said) => missing.push((name, said.text().unwrap_or("no").to_owned())),
+            Ok(response) => missing.push((name, response.text().unwrap_or("no").to_owned())),
             Err(_) => return Ok(None),
         }
     }

@@ -81,7 +81,7 @@ fn sighted(node: NodeInspection, time: Option<&NodeReply>) -> NodeView {
 
 /// A plain key, by what `PTTL` says: -1 if it has no end, -2 if it is gone.
 fn foreign(time: &NodeReply) -> NodeLock {
-    match time.said.as_ref().ok().and_then(redlock_client::Said::integer) {
+    match time.response.as_ref().ok().and_then(redlock_client::Response::integer) {
         Some(-2) => NodeLock::Free(None),
         Some(ms) => NodeLock::Foreign(
             u64::try_from(ms).map_or(TimeLeft::Endless, |ms| TimeLeft::For(Duration::from_millis(ms))),

@@ -5,7 +5,7 @@
 
 use crate::exit::ExitError;
 use crate::group_report::{GroupReport, NodeReport, quorum_of};
-use redlock_client::{FailureKind, LockManager, Query, Said};
+use redlock_client::{FailureKind, LockManager, Query, Response};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
@@ -129,8 +129,8 @@ async fn scan(locks: &LockManager, node: usize, pattern: &[u8], limit: usize) ->
     for _ in 0..STEPS {
         let reply = locks.ask_node(node, &Query::scan_locks(cursor, pattern, STEP)).await?;
         // A node that does not answer, or does not let us look, shows what it has shown so far.
-        scan.refusal = reply.said.as_ref().err().and_then(refusal);
-        let Some((next, keys)) = reply.said.ok().and_then(step) else { return Ok(scan) };
+        scan.refusal = reply.response.as_ref().err().and_then(refusal);
+        let Some((next, keys)) = reply.response.ok().and_then(step) else { return Ok(scan) };
         scan.found.extend(keys);
         cursor = next;
         scan.is_all = cursor == 0;
@@ -147,8 +147,8 @@ fn refusal(failure: &redlock_client::Failure) -> Option<String> {
 }
 
 /// What one step of `SCAN` brought: where to go on, and keys.
-fn step(said: Said) -> Option<(u64, Vec<Vec<u8>>)> {
-    let items = said.items()?;
+fn step(response: Response) -> Option<(u64, Vec<Vec<u8>>)> {
+    let items = response.items()?;
     let cursor = items.first()?.text()?.parse().ok()?;
     let keys = items.get(1)?.items()?;
     Some((cursor, keys.iter().filter_map(|key| key.bytes().map(<[u8]>::to_vec)).collect()))
@@ -171,8 +171,8 @@ async fn inspect(
             });
         }
         while let Some(Ok((key, reply))) = asked.join_next().await {
-            match reply?.said {
-                Ok(said) => sightings.extend(sighting(node, &said).map(|sighting| (key, sighting))),
+            match reply?.response {
+                Ok(response) => sightings.extend(sighting(node, &response).map(|sighting| (key, sighting))),
                 Err(failure) => refused = refusal(&failure).or(refused),
             }
         }
@@ -180,9 +180,10 @@ async fn inspect(
     Ok((sightings, refused))
 }
 
-fn sighting(node: usize, said: &Said) -> Option<SeenLock> {
-    let number = |name: &str| u64::try_from(said.field(name)?.integer()?).ok();
-    let label = said.field("label").and_then(|label| label.bytes().map(<[u8]>::to_vec)).unwrap_or_default();
+fn sighting(node: usize, response: &Response) -> Option<SeenLock> {
+    let number = |name: &str| u64::try_from(response.field(name)?.integer()?).ok();
+    let label =
+        response.field("label").and_then(|label| label.bytes().map(<[u8]>::to_vec)).unwrap_or_default();
     Some(SeenLock {
         node,
         fence: number("fence")?,

@@ -9,7 +9,7 @@ fn bulk(text: &'static str) -> Frame {
     Frame::Bulk(bytes(text.as_bytes()))
 }
 
-/// Every kind of reply, as bytes and as what they mean.
+/// Every type of reply, as bytes and as a frame.
 fn table() -> Vec<(&'static [u8], Frame)> {
     vec![
         (b":0\r\n", Frame::Integer(0)),
@@ -44,7 +44,7 @@ fn table() -> Vec<(&'static [u8], Frame)> {
     ]
 }
 
-fn all_of(mut buffer: BytesMut) -> Result<Vec<Frame>, Garbled> {
+fn all_of(mut buffer: BytesMut) -> Result<Vec<Frame>, ProtocolError> {
     let mut frames = Vec::new();
     while let Some(frame) = decode(&mut buffer)? {
         frames.push(frame);
@@ -54,7 +54,7 @@ fn all_of(mut buffer: BytesMut) -> Result<Vec<Frame>, Garbled> {
 }
 
 #[test]
-fn reads_every_kind_of_reply() {
+fn decodes_every_type_of_reply() {
     for (bytes, frame) in table() {
         assert_eq!(all_of(BytesMut::from(bytes)), Ok(vec![frame]), "{bytes:?}");
     }
@@ -70,7 +70,7 @@ fn takes_one_frame_and_leaves_the_next() {
 }
 
 #[test]
-fn waits_for_the_rest_and_consumes_nothing() {
+fn an_incomplete_frame_leaves_the_buffer_unchanged() {
     for (bytes, _) in table() {
         for cut in 0..bytes.len() {
             let mut buffer = BytesMut::from(&bytes[..cut]);
@@ -81,7 +81,7 @@ fn waits_for_the_rest_and_consumes_nothing() {
 }
 
 #[test]
-fn refuses_what_is_no_reply() {
+fn malformed_replies_are_errors() {
     let garbage: [&[u8]; 26] = [
         b"HTTP/1.1 400 Bad Request\r\n",
         b"\r\n",
@@ -115,9 +115,9 @@ fn refuses_what_is_no_reply() {
     }
 }
 
-/// A claim that exceeds the bounds is refused at once; one within them costs nothing until the bytes come.
+/// A length above the limit is an error at once. A length within it allocates nothing until the bytes come.
 #[test]
-fn claims_are_not_believed() {
+fn a_length_alone_allocates_nothing() {
     let refused: [&[u8]; 8] = [
         b"$16777217\r\n",
         b"$9223372036854775807\r\n",
@@ -140,31 +140,31 @@ fn claims_are_not_believed() {
 }
 
 #[test]
-fn nesting_has_an_end() {
+fn nesting_is_limited() {
     let nested = |depth: usize| [b"*1\r\n".repeat(depth), b":1\r\n".to_vec()].concat();
-    assert!(matches!(decode(&mut BytesMut::from(&nested(DEEPEST)[..])), Ok(Some(Frame::Array(_)))));
-    assert!(decode(&mut BytesMut::from(&nested(DEEPEST + 1)[..])).is_err());
+    assert!(matches!(decode(&mut BytesMut::from(&nested(MAX_DEPTH)[..])), Ok(Some(Frame::Array(_)))));
+    assert!(decode(&mut BytesMut::from(&nested(MAX_DEPTH + 1)[..])).is_err());
     assert!(decode(&mut BytesMut::from(&b"*1\r\n".repeat(100_000)[..])).is_err());
     assert!(decode(&mut BytesMut::from(&b"|1\r\n".repeat(100_000)[..])).is_err());
 }
 
 #[test]
-fn attributes_in_a_row_are_no_nesting() {
+fn consecutive_attributes_are_not_nested() {
     let bytes = [b"|0\r\n".repeat(100_000), b":1\r\n".to_vec()].concat();
     assert_eq!(decode(&mut BytesMut::from(&bytes[..])), Ok(Some(Frame::Integer(1))));
 }
 
 #[test]
-fn lines_and_whole_replies_have_a_largest_size() {
-    let line = [b"+".to_vec(), vec![b'x'; LONGEST_LINE]].concat();
+fn lines_and_whole_replies_are_limited() {
+    let line = [b"+".to_vec(), vec![b'x'; MAX_LINE]].concat();
     assert_eq!(decode(&mut BytesMut::from(&line[..])), Ok(None));
     assert!(decode(&mut BytesMut::from(&[&line[..], b"x"].concat()[..])).is_err());
     assert!(matches!(
         decode(&mut BytesMut::from(&[&line[..], b"\r\n"].concat()[..])),
-        Ok(Some(Frame::Simple(text))) if text.len() == LONGEST_LINE
+        Ok(Some(Frame::Simple(text))) if text.len() == MAX_LINE
     ));
 
-    let blob = [b"$16777216\r\n".to_vec(), vec![b'x'; LONGEST_BLOB], b"\r\n".to_vec()].concat();
+    let blob = [b"$16777216\r\n".to_vec(), vec![b'x'; MAX_BULK], b"\r\n".to_vec()].concat();
     assert!(matches!(decode(&mut BytesMut::from(&blob[..])), Ok(Some(Frame::Bulk(_)))));
     let two = [b"*3\r\n".to_vec(), blob.clone(), blob].concat();
     assert!(decode(&mut BytesMut::from(&two[..])).is_err());
@@ -178,7 +178,7 @@ fn stream() -> impl Strategy<Value = (Vec<u8>, Vec<Frame>)> {
     })
 }
 
-/// Bytes that look like replies more often than chance would have it.
+/// Bytes that resemble replies.
 fn almost_replies() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
         prop::sample::select(b":$*%~>|+-_#,(!=?".to_vec()).prop_map(|kind| vec![kind]),
@@ -191,7 +191,7 @@ fn almost_replies() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn however_a_stream_is_cut_up_it_means_the_same(
+    fn frames_do_not_depend_on_how_the_stream_is_split(
         (bytes, frames) in stream(),
         sizes in prop::collection::vec(1_usize..12, 1..40),
     ) {
@@ -214,18 +214,18 @@ proptest! {
     }
 
     #[test]
-    fn garbage_is_refused_or_waited_for(bytes in prop_oneof![almost_replies(), any::<Vec<u8>>()]) {
+    fn arbitrary_bytes_are_errors_or_incomplete(bytes in prop_oneof![almost_replies(), any::<Vec<u8>>()]) {
         let mut buffer = BytesMut::from(&bytes[..]);
         let mut left = buffer.len();
         while let Ok(Some(_)) = decode(&mut buffer) {
-            prop_assert!(buffer.len() < left, "a frame without a byte");
+            prop_assert!(buffer.len() < left, "a frame of zero bytes");
             left = buffer.len();
         }
     }
 
-    /// What was refused once is not taken for a reply when more has come, and what was whole stays so.
+    /// More bytes change neither an error nor a complete frame.
     #[test]
-    fn a_verdict_does_not_change_with_what_follows(bytes in almost_replies(), more in almost_replies()) {
+    fn later_bytes_do_not_change_the_result(bytes in almost_replies(), more in almost_replies()) {
         let verdict = decode(&mut BytesMut::from(&bytes[..]));
         if verdict != Ok(None) {
             prop_assert_eq!(decode(&mut BytesMut::from(&[bytes, more].concat()[..])), verdict);

@@ -1,0 +1,276 @@
+//! One lock that the driver tracks, and the callers that wait for it.
+
+use super::in_flight::Stage;
+use super::message::{AcquireCall, Acquired, EntryId, Extended, NotAcquired};
+use crate::hold::Hold;
+use crate::lease::Loss;
+use crate::settings::Settings;
+use crate::wire::Frame;
+use redlock_contract::grant::{GrantMessage, Stamped};
+use redlock_contract::{ErrorCode, Quarantine};
+use redlock_proto::lock_state::Over;
+use redlock_proto::{
+    Ask, Drift, Event, Failure, FailureKind, Grant, LockState, Moment, QueueRequest, Refusal,
+    ReleaseProgress, Reply, Request,
+};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// A lock that the driver tracks, from the first request to the last reply.
+pub(super) struct LockEntry {
+    pub(super) serial: u64,
+    /// The protocol: which requests to send, and what their replies mean.
+    pub(super) state: LockState,
+    pub(super) hold: Arc<Hold>,
+    on_acquired: Option<oneshot::Sender<Acquired>>,
+    on_extended: Option<oneshot::Sender<Extended>>,
+    pub(super) on_released: Option<oneshot::Sender<ReleaseProgress>>,
+    /// Released or detached: the entry stays only for outstanding replies.
+    pub(super) is_over: bool,
+    /// Requests without an outcome, overdue ones excluded.
+    in_flight: usize,
+    /// Requests without a final outcome, overdue ones included.
+    unanswered: usize,
+    /// The validity that the last acquire or extension gives.
+    lease: Duration,
+    /// The time to live of the extension in flight.
+    next_ttl: Option<Duration>,
+    pub(super) ticket: Option<u64>,
+    is_queued: bool,
+    /// The earliest moment at which the timer may fire again.
+    pub(super) not_before: Moment,
+    /// When the timer fires; `None` if it is not set.
+    pub(super) timer: Option<Moment>,
+}
+
+impl LockEntry {
+    /// An attempt to acquire a lock, with a place in the nodes' wait queues until a moment if `queue` is set.
+    pub(super) fn new(
+        settings: &Settings,
+        serial: u64,
+        call: AcquireCall,
+        hint: Option<u64>,
+        queue: Option<(QueueRequest, Moment)>,
+        now: Moment,
+    ) -> Self {
+        let state = LockState::new(settings.quorum, settings.drift, call.ttl, hint, now);
+        let yields = call.wait.map_or(0, |wait| wait.yields);
+        let state = match queue {
+            Some((request, until)) => state.with_queue(request, until).after_yields(yields),
+            None => state,
+        };
+        Self {
+            serial,
+            state,
+            ticket: call.ticket(),
+            hold: call.hold,
+            on_acquired: Some(call.answer),
+            on_extended: None,
+            on_released: None,
+            is_over: false,
+            in_flight: 0,
+            unanswered: 0,
+            lease: settings.drift.lease(call.ttl),
+            next_ttl: None,
+            is_queued: queue.is_some(),
+            not_before: now,
+            timer: None,
+        }
+    }
+
+    /// Counts requests that were sent.
+    pub(super) fn sent(&mut self, requests: usize) {
+        self.in_flight += requests;
+        self.unanswered += requests;
+    }
+
+    /// Counts the outcome of a request.
+    pub(super) fn settled(&mut self, stage: Stage) {
+        if stage != Stage::SettledLate {
+            self.in_flight = self.in_flight.saturating_sub(1);
+        }
+        if stage != Stage::Overdue {
+            self.unanswered = self.unanswered.saturating_sub(1);
+        }
+    }
+
+    /// Whether the driver can drop the entry.
+    pub(super) fn is_done(&self) -> bool {
+        self.is_over && self.unanswered == 0
+    }
+
+    /// Whether a caller of close waits for this lock: a release, or an attempt that may end with one.
+    pub(super) fn is_releasing(&self) -> bool {
+        self.in_flight > 0 && (self.is_over || self.on_acquired.is_some())
+    }
+
+    /// Starts an extension. It replaces an extension in flight, whose caller gets no answer.
+    pub(super) fn extend(
+        &mut self,
+        ttl: Duration,
+        drift: Drift,
+        now: Moment,
+        answer: oneshot::Sender<Extended>,
+    ) {
+        match self.state.extend(ttl, now) {
+            Ok(()) => {
+                self.lease = drift.lease(ttl);
+                self.next_ttl = Some(ttl);
+                self.on_extended = Some(answer);
+            }
+            Err(Over) => {
+                self.hold.lease.end(Loss::Expired);
+                let _ = answer.send(Extended::Over);
+            }
+        }
+    }
+
+    /// Ends the lock. The state then asks for the releases.
+    pub(super) fn release(&mut self, now: Moment) {
+        self.is_over = true;
+        self.hold.lease.end(Loss::Released);
+        self.state.release(now);
+        // Settled at once if no node may hold the lock, or if an earlier release is settled.
+        let _ = self.state.poll_event();
+        if self.state.release_progress().is_some_and(ReleaseProgress::is_settled) {
+            self.report_release();
+        }
+    }
+
+    fn report_release(&mut self) {
+        if let (Some(answer), Some(progress)) = (self.on_released.take(), self.state.release_progress()) {
+            let _ = answer.send(progress.clone());
+        }
+    }
+
+    fn report_extension(&mut self, extended: Extended) {
+        if let Some(answer) = self.on_extended.take() {
+            let _ = answer.send(extended);
+        }
+    }
+
+    /// Reports an event to the callers; true if the driver has to release the lock.
+    pub(super) fn apply(&mut self, event: Option<Event>, has_sent: bool, id: EntryId, now: Moment) -> bool {
+        // Any reply may shorten or lengthen the validity of a held lock.
+        if let (Some(_), Some(until)) = (self.state.fence(), self.state.valid_until()) {
+            self.hold.lease.set_until(until, self.lease);
+        }
+        let Some(event) = event else { return !has_sent && self.is_cancelled() };
+        match event {
+            Event::Held { fence } => return !self.report_held(fence, id, now),
+            Event::Failed(refusal) => {
+                self.report_refusal(refusal);
+                return true;
+            }
+            Event::Extended => {
+                if let Some(fence) = self.state.fence() {
+                    self.hold.granted(fence);
+                }
+                // Set here: the extension counts even if the caller has stopped waiting.
+                if let Some(ttl) = self.next_ttl.take() {
+                    self.hold.set_ttl(ttl, self.lease);
+                }
+                self.hold.remember(None);
+                self.report_extension(Extended::Yes);
+            }
+            Event::NotExtended(ballot) => {
+                self.hold.remember(Some(ballot.clone()));
+                self.report_extension(Extended::No(ballot));
+            }
+            Event::Lost(ballot) => {
+                // Records `Expired` first if the validity has ended; otherwise the nodes have lost the lock.
+                let _ = self.hold.lease.remaining();
+                self.hold.lease.end(Loss::Gone);
+                self.hold.remember(Some(ballot));
+                self.report_extension(Extended::Lost);
+            }
+            Event::Released => self.report_release(),
+        }
+        false
+    }
+
+    /// Hands the lock to the caller; false if the caller has stopped waiting.
+    fn report_held(&mut self, fence: u64, id: EntryId, now: Moment) -> bool {
+        self.hold.granted(fence);
+        self.hold.granted_by(self.state.ballot().nodes(|vote| vote.fence().is_some()));
+        if self.state.was_contended() {
+            self.hold.refused();
+        }
+        let is_taken = self.on_acquired.take().is_some_and(|answer| answer.send(Ok(id)).is_ok());
+        if is_taken {
+            self.state.claim(now);
+        }
+        is_taken
+    }
+
+    /// Tells the caller that the attempt has failed; false if the caller has been answered before.
+    fn report_refusal(&mut self, refusal: Refusal) -> bool {
+        let Some(answer) = self.on_acquired.take() else { return false };
+        let ballot = self.state.ballot().clone();
+        let _ = answer.send(Err(NotAcquired { refusal, ballot, has_waited: self.is_queued }));
+        true
+    }
+
+    /// Fails an attempt whose deadline has passed; false if the attempt had ended before.
+    pub(super) fn time_out(&mut self) -> bool {
+        !self.is_over && self.report_refusal(Refusal::NoQuorum)
+    }
+
+    /// Whether the caller has stopped waiting for the attempt.
+    fn is_cancelled(&self) -> bool {
+        !self.is_over && self.on_acquired.as_ref().is_some_and(oneshot::Sender::is_closed)
+    }
+}
+
+/// The meaning of a node's reply to a request of a lock.
+pub(super) fn reply_of(outcome: Result<Frame, Failure>, request: &Request) -> Reply {
+    let frame = match outcome {
+        Ok(frame) => frame,
+        Err(failure) => return Reply::Failed(failure),
+    };
+    match &frame {
+        Frame::Integer(number) => match u64::try_from(*number) {
+            Ok(number) => Reply::Number(number),
+            Err(_) => malformed("the number is negative"),
+        },
+        Frame::Nil => Reply::Nil,
+        Frame::Array(parts) if matches!(request.ask, Ask::Wait { .. }) => queued(parts),
+        Frame::Error(_) => {
+            let failure = Failure::rejected(frame.error_message().unwrap_or_default());
+            match (failure.code, Quarantine::parse(failure.detail.as_bytes())) {
+                (_, Some(Quarantine { left_ms })) => {
+                    Reply::Quarantined { left: Duration::from_millis(left_ms) }
+                }
+                // The queue is full: refused, as a client that does not queue is.
+                (Some(ErrorCode::Waiters), _) if matches!(request.ask, Ask::Wait { .. }) => Reply::Nil,
+                _ => Reply::Failed(failure),
+            }
+        }
+        _ => malformed("the reply is of an unexpected type"),
+    }
+}
+
+/// A position in the wait queue: the holder's time left, the position, the holder's ticket.
+fn queued(parts: &[Frame]) -> Reply {
+    let number = |part: &Frame| part.as_integer().and_then(|number| u64::try_from(number).ok());
+    match parts {
+        [_, position, ticket] => match (number(position), number(ticket)) {
+            (Some(position), Some(ticket)) => Reply::Queued { position, ticket },
+            _ => malformed("the position in the wait queue is not a number"),
+        },
+        _ => malformed("the reply to WAIT does not have 3 elements"),
+    }
+}
+
+/// The grant in a verified message; `None` if the message has no stamp.
+pub(super) fn grant_of(message: &GrantMessage<'_>) -> Option<Grant> {
+    let Stamped { stamp, waited_ms, claim_ms } = message.stamped?;
+    let (waited, claim) = (Duration::from_millis(waited_ms), Duration::from_millis(claim_ms));
+    Some(Grant { fence: message.fence, stamp, waited, claim })
+}
+
+/// A malformed reply: the client cannot know what the node did.
+fn malformed(why: &str) -> Reply {
+    Reply::Failed(Failure::new(FailureKind::Cut, why))
+}
