@@ -4,7 +4,7 @@
 //! cargo run --example blocking --features blocking
 //! ```
 
-use redlock_client::memory::Nodes;
+use redlock_client::memory::MemoryNodes;
 use redlock_client::{FenceGate, Held, LockManager, StaleFence};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -41,7 +41,7 @@ fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     //         .build_blocking()?
     //
     // The manager has one thread in the background. Clones share it and its connections.
-    let locks = LockManager::builder().memory(&Nodes::new(5)).build_blocking()?;
+    let locks = LockManager::builder().memory(&MemoryNodes::new(5)).build_blocking()?;
 
     // `acquire` blocks until the lock is held or the retry policy gives up, `try_acquire` asks once.
     let guard = locks.acquire("stock", TTL)?;

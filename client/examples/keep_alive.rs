@@ -25,7 +25,7 @@ async fn index_documents(stop: CancellationToken) -> usize {
 #[tokio::main]
 async fn main() -> Result<(), Error> {
     // Nodes in memory again, this time with a handle: it can cut them off.
-    let nodes = memory::Nodes::new(5);
+    let nodes = memory::MemoryNodes::new(5);
     let locks = LockManager::builder().memory(&nodes).build()?;
 
     let mut guard = locks.acquire("index", Duration::from_secs(1)).await?;

@@ -12,7 +12,7 @@ use crate::error::Evidence;
 use crate::guard::Guard;
 use crate::hold::Hold;
 use crate::keys::Keys;
-use crate::manager::{LockManager, Shared};
+use crate::manager::{LockManager, ManagerShared};
 use crate::owner::random;
 use crate::{Error, observe, ticket};
 use redlock_proto::{Refusal, Retry};
@@ -295,7 +295,7 @@ struct PendingAcquire<'a> {
     /// The position in the queues that is given up with it.
     ticket: Option<u64>,
     inbox: &'a Inbox,
-    shared: &'a Shared,
+    shared: &'a ManagerShared,
     hold: Arc<Hold>,
     is_answered: bool,
 }

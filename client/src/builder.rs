@@ -3,7 +3,7 @@
 use crate::Error;
 use crate::clock::Clock;
 use crate::manager::LockManager;
-use crate::memory::Nodes;
+use crate::memory::MemoryNodes;
 use crate::node::Node;
 use crate::settings::{Places, Settings};
 use redlock_contract::limits::MAX_LABEL_BYTES;
@@ -29,7 +29,7 @@ use std::time::Duration;
 #[must_use = "nothing is built before build()"]
 pub struct Builder {
     nodes: Vec<Node>,
-    memory: Option<Nodes>,
+    memory: Option<MemoryNodes>,
     node_timeout: Duration,
     connect_timeout: Duration,
     retry: Retry,
@@ -70,7 +70,7 @@ impl Builder {
     }
 
     /// Uses nodes in memory instead of servers, for tests.
-    pub fn memory(mut self, nodes: &Nodes) -> Self {
+    pub fn memory(mut self, nodes: &MemoryNodes) -> Self {
         self.memory = Some(nodes.clone());
         self
     }
@@ -215,13 +215,13 @@ impl Builder {
     }
 
     /// A manager over nodes in memory, of which there are neither none nor too many.
-    pub(crate) fn over_memory(self, nodes: &Nodes) -> LockManager {
+    pub(crate) fn over_memory(self, nodes: &MemoryNodes) -> LockManager {
         let quorum = Quorum::of(nodes.len()).unwrap_or(Quorum::SINGLE);
         self.assemble(quorum, Places::Memory(nodes.clone()), memory_names(nodes), memory_clock())
     }
 }
 
-fn memory_names(nodes: &Nodes) -> Vec<Arc<str>> {
+fn memory_names(nodes: &MemoryNodes) -> Vec<Arc<str>> {
     (0..nodes.len()).map(|node| format!("memory-{node}").into()).collect()
 }
 

@@ -182,7 +182,7 @@ fn freed(reply: Result<Frame, Failure>) -> ReleaseOutcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::Nodes;
+    use crate::memory::MemoryNodes;
 
     const TTL: Duration = Duration::from_secs(30);
 
@@ -208,7 +208,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn another_process_extends_and_releases() {
-        let nodes = Nodes::new(3);
+        let nodes = MemoryNodes::new(3);
         let build = || crate::Builder::new().key_prefix("app:").memory(&nodes).build().expect("a manager");
         let (here, there) = (build(), build());
         let given = here.acquire("job", TTL).await.expect("a free lock").detach();
@@ -249,7 +249,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_extension_without_a_quorum_changes_nothing() {
-        let nodes = Nodes::new(3);
+        let nodes = MemoryNodes::new(3);
         let locks = crate::Builder::new().memory(&nodes).build().expect("a manager");
         let given = locks.acquire("job", TTL).await.expect("a free lock").detach();
         nodes.silence(0);
@@ -271,7 +271,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_remaining_keys_of_several_are_released() {
-        let nodes = Nodes::new(3);
+        let nodes = MemoryNodes::new(3);
         let locks = crate::Builder::new().memory(&nodes).build().expect("a manager");
         let given = locks.acquire_many(["a", "b"], TTL).await.expect("two free locks").detach();
         (0..3).for_each(|node| assert!(nodes.delete(node, "a")));

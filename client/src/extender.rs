@@ -3,7 +3,7 @@
 use crate::driver::{EntryId, Extended, Inbox, Message};
 use crate::hold::Hold;
 use crate::lease::Loss;
-use crate::manager::Shared;
+use crate::manager::ManagerShared;
 use crate::{Error, observe};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 #[derive(Clone)]
 pub(crate) struct Extender {
     pub(crate) hold: Arc<Hold>,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<ManagerShared>,
     pub(crate) inbox: Inbox,
     pub(crate) lock: EntryId,
 }

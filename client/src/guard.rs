@@ -6,7 +6,7 @@ use crate::held::Held;
 use crate::hold::Hold;
 use crate::keep_alive;
 use crate::lease::Loss;
-use crate::manager::Shared;
+use crate::manager::ManagerShared;
 use crate::owner::Owner;
 use crate::report::ReleaseReport;
 use crate::{Error, observe};
@@ -49,7 +49,7 @@ pub struct Detached {
 }
 
 impl Guard {
-    pub(crate) fn new(shared: Arc<Shared>, inbox: Inbox, lock: EntryId, hold: Arc<Hold>) -> Self {
+    pub(crate) fn new(shared: Arc<ManagerShared>, inbox: Inbox, lock: EntryId, hold: Arc<Hold>) -> Self {
         let acquired = shared.settings.clock.now();
         let extender = Extender { hold, shared, inbox, lock };
         Self { extender, acquired, keeping_alive: None, is_ours: true }

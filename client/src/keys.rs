@@ -15,11 +15,11 @@ const LONGEST_KEYS: usize = 1024 * 1024;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Keys {
     prefix_len: usize,
-    names: Names,
+    names: KeyNames,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Names {
+enum KeyNames {
     One(Box<[u8]>),
     Many(Vec<Box<[u8]>>),
 }
@@ -27,7 +27,7 @@ enum Names {
 impl Keys {
     /// One resource.
     pub(crate) fn one(prefix: &[u8], resource: &[u8]) -> Result<Self, String> {
-        Ok(Self { prefix_len: prefix.len(), names: Names::One(key(prefix, resource)?) })
+        Ok(Self { prefix_len: prefix.len(), names: KeyNames::One(key(prefix, resource)?) })
     }
 
     /// Several resources, given in any order. Every client asks in the same order, so that none waits for
@@ -49,8 +49,8 @@ impl Keys {
         }
         match keys.len() {
             0 => Err("no resource is named".into()),
-            1 => Ok(Self { prefix_len: prefix.len(), names: Names::One(keys.swap_remove(0)) }),
-            2..=MAX_KEYS => Ok(Self { prefix_len: prefix.len(), names: Names::Many(keys) }),
+            1 => Ok(Self { prefix_len: prefix.len(), names: KeyNames::One(keys.swap_remove(0)) }),
+            2..=MAX_KEYS => Ok(Self { prefix_len: prefix.len(), names: KeyNames::Many(keys) }),
             count => Err(format!("{count} resources are named, at most {MAX_KEYS} make one lock")),
         }
     }
@@ -60,14 +60,14 @@ impl Keys {
     pub(crate) fn of_names(prefix: &[u8], keys: &[Vec<u8>]) -> Self {
         let is_ours = keys.iter().all(|key| key.starts_with(prefix));
         let keys = keys.iter().map(|key| key.clone().into_boxed_slice()).collect();
-        Self { prefix_len: if is_ours { prefix.len() } else { 0 }, names: Names::Many(keys) }
+        Self { prefix_len: if is_ours { prefix.len() } else { 0 }, names: KeyNames::Many(keys) }
     }
 
     /// The keys as the nodes know them.
     pub(crate) fn names(&self) -> &[Box<[u8]>] {
         match &self.names {
-            Names::One(key) => std::slice::from_ref(key),
-            Names::Many(keys) => keys,
+            KeyNames::One(key) => std::slice::from_ref(key),
+            KeyNames::Many(keys) => keys,
         }
     }
 

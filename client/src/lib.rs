@@ -55,7 +55,7 @@
 //! | to hand a lock to another process | [`Guard::detach`], [`LockManager::detached`] |
 //! | to end a program without leaving locks behind | [`Guard::release`], or drop and [`LockManager::close`] |
 //! | more locks in a second than one group of nodes grants | [`ShardedLocks`] |
-//! | locks in your own tests, without a server | [`LockManager::in_memory`], [`memory::Nodes`] |
+//! | locks in your own tests, without a server | [`LockManager::in_memory`], [`memory::MemoryNodes`] |
 //! | locks in a program without async | the module `blocking`, with the feature of that name |
 //!
 //! # Losing a lock

@@ -9,7 +9,7 @@ use crate::guard::Guard;
 use crate::held::Held;
 use crate::hold::Hold;
 use crate::keys::Keys;
-use crate::memory::Nodes;
+use crate::memory::MemoryNodes;
 use crate::settings::Settings;
 use crate::under::work_under;
 use redlock_proto::{Ballot, MAX_NODES};
@@ -26,17 +26,17 @@ use tokio::sync::oneshot;
 /// how to choose between its methods, and for what happens if several [runtimes](crate#runtimes) share a manager.
 #[derive(Clone)]
 pub struct LockManager {
-    shared: Arc<Shared>,
+    shared: Arc<ManagerShared>,
 }
 
 /// What clones, guards and background tasks share.
-pub(crate) struct Shared {
+pub(crate) struct ManagerShared {
     pub(crate) settings: Arc<Settings>,
     /// The way to the driver, once there is one.
     inbox: Mutex<Option<Inbox>>,
 }
 
-impl Shared {
+impl ManagerShared {
     /// The way to a driver that lives. Starts one on the current runtime if there is none, or if the
     /// runtime of the last one has shut down.
     pub(crate) fn inbox(&self) -> Result<Inbox, Error> {
@@ -81,7 +81,7 @@ impl LockManager {
     /// A manager over so many nodes in memory: no server, for examples and tests.
     ///
     /// Its clones share the nodes. For several managers over the same nodes, and for nodes that fail, see
-    /// [`memory::Nodes`](crate::memory::Nodes). There is at least one node, and at most 63.
+    /// [`memory::MemoryNodes`](crate::memory::MemoryNodes). There is at least one node, and at most 63.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -98,14 +98,14 @@ impl LockManager {
     /// ```
     #[must_use]
     pub fn in_memory(nodes: usize) -> Self {
-        Builder::new().over_memory(&Nodes::new(nodes.clamp(1, MAX_NODES)))
+        Builder::new().over_memory(&MemoryNodes::new(nodes.clamp(1, MAX_NODES)))
     }
 
     pub(crate) fn new(settings: Settings) -> Self {
-        Self { shared: Arc::new(Shared { settings: Arc::new(settings), inbox: Mutex::new(None) }) }
+        Self { shared: Arc::new(ManagerShared { settings: Arc::new(settings), inbox: Mutex::new(None) }) }
     }
 
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
+    pub(crate) fn shared(&self) -> &Arc<ManagerShared> {
         &self.shared
     }
 

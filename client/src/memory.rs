@@ -1,7 +1,7 @@
 //! Nodes in memory: locks without a server, for examples and tests.
 //!
 //! They decide with the same code as the server module. Their clock is the runtime's: a test that pauses
-//! tokio's clock can let a lock expire without waiting. Managers that share [`Nodes`] compete as processes
+//! tokio's clock can let a lock expire without waiting. Managers that share [`MemoryNodes`] compete as processes
 //! do.
 
 use crate::wire::Frame;
@@ -18,11 +18,11 @@ use tokio::time::Instant;
 
 /// Nodes in memory. Managers can share them, and tests can make them fail.
 #[derive(Clone)]
-pub struct Nodes {
-    shared: Arc<Shared>,
+pub struct MemoryNodes {
+    shared: Arc<MemoryShared>,
 }
 
-struct Shared {
+struct MemoryShared {
     nodes: Vec<Mutex<MemoryHost>>,
     connections: AtomicU64,
     /// The subscribers, by channel.
@@ -47,7 +47,7 @@ pub(crate) enum Outage {
     Hung,
 }
 
-impl Nodes {
+impl MemoryNodes {
     /// Creates `count` nodes that hold no locks.
     #[must_use]
     pub fn new(count: usize) -> Self {
@@ -61,7 +61,7 @@ impl Nodes {
         let nodes = (0..count).map(node).collect();
         let connections = AtomicU64::new(0);
         let (push_queues, start) = (Mutex::default(), OnceLock::new());
-        Self { shared: Arc::new(Shared { nodes, connections, push_queues, start }) }
+        Self { shared: Arc::new(MemoryShared { nodes, connections, push_queues, start }) }
     }
 
     /// The number of nodes.
@@ -81,22 +81,22 @@ impl Nodes {
         Arc::ptr_eq(&self.shared, &others.shared)
     }
 
-    /// Makes a node unreachable until [`Nodes::revive`]: commands fail at once. Its locks keep expiring.
+    /// Makes a node unreachable until [`MemoryNodes::revive`]: commands fail at once. Its locks keep expiring.
     pub fn silence(&self, node: usize) {
         self.with(node, |host| host.outage = Some(Outage::Unreachable));
     }
 
-    /// Makes a node hang until [`Nodes::revive`]: commands get no reply, and a caller waits for the node
+    /// Makes a node hang until [`MemoryNodes::revive`]: commands get no reply, and a caller waits for the node
     /// timeout of its manager. Commands are lost, except releases, which the node gets when it is revived.
     /// Its locks keep expiring.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() -> Result<(), redlock_client::Error> {
-    /// use redlock_client::{LockManager, Loss, memory::Nodes};
+    /// use redlock_client::{LockManager, Loss, memory::MemoryNodes};
     /// use std::time::Duration;
     ///
-    /// let nodes = Nodes::new(3);
+    /// let nodes = MemoryNodes::new(3);
     /// let locks = LockManager::builder().memory(&nodes).build()?;
     /// let mut guard = locks.acquire("orders:42", Duration::from_secs(10)).await?;
     /// guard.keep_alive(Duration::from_secs(60))?;
@@ -258,9 +258,9 @@ impl PushQueue {
 }
 
 /// Leaves out the locks: they contain owners.
-impl fmt::Debug for Nodes {
+impl fmt::Debug for MemoryNodes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Nodes").field("len", &self.len()).finish_non_exhaustive()
+        f.debug_struct("MemoryNodes").field("len", &self.len()).finish_non_exhaustive()
     }
 }
 
@@ -296,7 +296,7 @@ mod tests {
     /// A client that queues sends several requests to a node. One of them may arrive after the release.
     #[test]
     fn a_request_that_outlives_its_runtime_is_not_granted() {
-        let nodes = Nodes::new(3);
+        let nodes = MemoryNodes::new(3);
         let locks = crate::LockManager::builder().memory(&nodes).build().unwrap();
         let build = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let (first, second) = (build(), build());

@@ -7,7 +7,7 @@ pub use crate::connect::Tls;
 
 #[cfg(not(feature = "tls"))]
 use crate::connect::Tls;
-use crate::connect::{Address, Login, Protocol, Server, Settings, Target, tls_settings};
+use crate::connect::{Address, Login, Protocol, ServerAddress, Target, TlsSettings, tls_settings};
 use location::{Location, Security};
 use std::fmt;
 
@@ -190,7 +190,7 @@ impl Node {
         &self,
         locations: Vec<Location>,
         default_tls: Option<&Tls>,
-    ) -> Result<(Vec<Location>, Option<Settings>), String> {
+    ) -> Result<(Vec<Location>, Option<TlsSettings>), String> {
         let Some(first) = locations.first() else {
             return Err("a list of addresses is empty".to_owned());
         };
@@ -201,7 +201,11 @@ impl Node {
         Ok((locations, settings))
     }
 
-    fn settings(&self, location: &Location, default_tls: Option<&Tls>) -> Result<Option<Settings>, String> {
+    fn settings(
+        &self,
+        location: &Location,
+        default_tls: Option<&Tls>,
+    ) -> Result<Option<TlsSettings>, String> {
         match (&location.address, location.security) {
             (Address::Tcp { host, .. }, Security::Tls) => {
                 tls_settings(self.tls.as_ref().or(default_tls), host).map(Some)
@@ -215,12 +219,12 @@ impl Node {
     }
 }
 
-fn server(location: Location, settings: Option<Settings>, login: Login) -> Server {
+fn server(location: Location, settings: Option<TlsSettings>, login: Login) -> ServerAddress {
     let address = match location.address {
         Address::Tcp { host, port, .. } => Address::Tcp { host, port, tls: settings },
         Address::Unix(path) => Address::Unix(path),
     };
-    Server { address, login }
+    ServerAddress { address, login }
 }
 
 #[cfg(feature = "sentinel")]

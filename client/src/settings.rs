@@ -3,7 +3,7 @@
 use crate::Error;
 use crate::clock::Clock;
 use crate::connect::Target;
-use crate::memory::Nodes;
+use crate::memory::MemoryNodes;
 use redlock_proto::{Drift, Quorum, Retry};
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +30,7 @@ pub(crate) struct Settings {
 #[derive(Clone, Debug)]
 pub(crate) enum Places {
     Servers(Vec<Arc<Target>>),
-    Memory(Nodes),
+    Memory(MemoryNodes),
 }
 
 impl Settings {

@@ -2,7 +2,7 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
-use redlock_client::memory::Nodes;
+use redlock_client::memory::MemoryNodes;
 use redlock_client::{
     Builder, Detached, Drift, Error, Evidence, Failure, FailureKind, FenceGate, Guard, Health, Held,
     Inspection, LockInfo, LockManager, LockStatus, Loss, Node, NodeAnswer, NodeHealth, NodeInspection,
@@ -53,7 +53,7 @@ assert_impl_all!(Response: Portable, Clone, Debug);
 assert_impl_all!(ShardedLocks: Portable, Clone, Debug);
 assert_impl_all!(ShardHealth: Portable, Clone, Debug);
 assert_impl_all!(RetryContext: Portable, Debug);
-assert_impl_all!(Nodes: Portable, Clone, Debug);
+assert_impl_all!(MemoryNodes: Portable, Clone, Debug);
 assert_impl_all!(Retry: Portable, Clone, Debug);
 assert_impl_all!(Drift: Portable, Clone, Debug);
 assert_impl_all!(FenceGate: Portable, Debug, UnwindSafe, RefUnwindSafe);
@@ -150,7 +150,7 @@ fn runtime() -> Runtime {
 
 #[test]
 fn a_manager_is_built_anywhere_and_used_in_any_runtime() {
-    let nodes = Nodes::new(3);
+    let nodes = MemoryNodes::new(3);
     let locks = LockManager::builder().memory(&nodes).build().expect("needs no runtime");
     LockManager::builder().nodes(["redis://localhost"]).build().expect("needs no runtime either");
     for fence in 1..=3 {
@@ -170,7 +170,7 @@ fn a_manager_is_built_anywhere_and_used_in_any_runtime() {
 
 #[test]
 fn a_guard_of_a_dead_runtime_is_freed_through_a_living_one() {
-    let nodes = Nodes::new(3);
+    let nodes = MemoryNodes::new(3);
     let locks = LockManager::builder().memory(&nodes).build().expect("fine");
     let first = runtime();
     let (dropped, released, kept) = first.block_on(async {
@@ -224,7 +224,7 @@ fn without_a_runtime_there_is_an_error_and_no_panic() {
 
 #[test]
 fn a_guard_outside_of_its_runtime_answers_or_says_what_is_missing() {
-    let nodes = Nodes::new(3);
+    let nodes = MemoryNodes::new(3);
     let locks = LockManager::builder().memory(&nodes).build().expect("fine");
     let background = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let background = background.expect("a runtime");
@@ -265,7 +265,7 @@ impl std::task::Wake for Unpark {
 
 #[tokio::test]
 async fn two_managers_are_two_clients() {
-    let nodes = Nodes::new(5);
+    let nodes = MemoryNodes::new(5);
     let manager = || LockManager::builder().memory(&nodes).build().expect("fine");
     let (alice, bob) = (manager(), manager());
     let guard = alice.acquire("a", TTL).await.expect("free");
@@ -277,7 +277,7 @@ async fn two_managers_are_two_clients() {
 
 #[tokio::test]
 async fn no_owner_is_printed() {
-    let nodes = Nodes::new(3);
+    let nodes = MemoryNodes::new(3);
     let builder = LockManager::builder().memory(&nodes).label("me");
     let locks = builder.clone().build().expect("fine");
     let guard = locks.acquire("a", TTL).await.expect("free");

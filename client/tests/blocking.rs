@@ -4,7 +4,7 @@
 #![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
 use redlock_client::blocking::{Guard, LockManager};
-use redlock_client::memory::Nodes;
+use redlock_client::memory::MemoryNodes;
 use redlock_client::{Error, Held, Loss, Retry, Vote};
 use std::cell::RefCell;
 use std::net::TcpListener;
@@ -18,11 +18,11 @@ const TTL: Duration = Duration::from_secs(600);
 /// Time enough for anything on a busy machine; a deadline, never a delay.
 const SOON: Duration = Duration::from_secs(20);
 
-fn manager(nodes: &Nodes) -> LockManager {
+fn manager(nodes: &MemoryNodes) -> LockManager {
     redlock_client::LockManager::builder().memory(nodes).build_blocking().expect("nodes in memory are enough")
 }
 
-fn is_free(nodes: &Nodes, key: &str) -> bool {
+fn is_free(nodes: &MemoryNodes, key: &str) -> bool {
     (0..nodes.len()).all(|node| !nodes.holds(node, key))
 }
 
@@ -36,7 +36,7 @@ fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 /// Deletes a lock on a majority, as an administrator would.
-fn break_open(nodes: &Nodes, key: &str) {
+fn break_open(nodes: &MemoryNodes, key: &str) {
     for node in 0..nodes.len() / 2 + 1 {
         assert!(nodes.delete(node, key));
     }
@@ -44,7 +44,7 @@ fn break_open(nodes: &Nodes, key: &str) {
 
 #[test]
 fn a_lock_is_held_by_one_at_a_time() {
-    let nodes = Nodes::new(5);
+    let nodes = MemoryNodes::new(5);
     let (alice, bob) = (manager(&nodes), manager(&nodes));
     let guard = alice.acquire("job", TTL).expect("free");
     assert_eq!((guard.fence(), guard.ttl()), (1, TTL));
@@ -59,7 +59,7 @@ fn a_lock_is_held_by_one_at_a_time() {
 
 #[test]
 fn a_dropped_guard_is_out_of_the_way_of_what_follows() {
-    let locks = manager(&Nodes::new(3));
+    let locks = manager(&MemoryNodes::new(3));
     for _ in 0..100 {
         drop(locks.try_acquire("job", TTL).expect("freed by the drop before"));
     }
@@ -67,7 +67,7 @@ fn a_dropped_guard_is_out_of_the_way_of_what_follows() {
 
 #[test]
 fn acquire_waits_for_another_thread() {
-    let locks = manager(&Nodes::new(5));
+    let locks = manager(&MemoryNodes::new(5));
     let guard = locks.acquire("job", TTL).expect("free");
     let (tried, was_tried) = mpsc::channel();
     thread::scope(|threads| {
@@ -83,7 +83,7 @@ fn acquire_waits_for_another_thread() {
 
 #[test]
 fn a_wait_ends_with_what_the_nodes_said() {
-    let locks = manager(&Nodes::new(3));
+    let locks = manager(&MemoryNodes::new(3));
     let _guard = locks.acquire("a", TTL).expect("free");
     let wait = Duration::from_millis(50);
     for error in [
@@ -97,7 +97,7 @@ fn a_wait_ends_with_what_the_nodes_said() {
 
 #[test]
 fn several_resources_are_taken_together_or_not_at_all() {
-    let nodes = Nodes::new(3);
+    let nodes = MemoryNodes::new(3);
     let locks = manager(&nodes);
     let one = locks.acquire("b", TTL).expect("free");
     assert!(matches!(locks.try_acquire_many(["c", "b", "a"], TTL), Err(Error::Contended(_))));
@@ -113,7 +113,7 @@ fn several_resources_are_taken_together_or_not_at_all() {
 
 #[test]
 fn bad_arguments_are_refused() {
-    let locks = manager(&Nodes::new(3));
+    let locks = manager(&MemoryNodes::new(3));
     assert!(matches!(locks.acquire("", TTL), Err(Error::Invalid(_))));
     assert!(matches!(locks.acquire("job", Duration::ZERO), Err(Error::Invalid(_))));
     assert!(matches!(locks.inspect(""), Err(Error::Invalid(_))));
@@ -124,7 +124,7 @@ fn bad_arguments_are_refused() {
 
 #[test]
 fn an_extension_prolongs_or_says_why_not() {
-    let nodes = Nodes::new(3);
+    let nodes = MemoryNodes::new(3);
     let guard = manager(&nodes).acquire("job", TTL).expect("free");
     assert!(guard.extend_to(TTL * 2).expect("held") > TTL);
     assert_eq!(guard.ttl(), TTL * 2);
@@ -140,7 +140,7 @@ fn an_extension_prolongs_or_says_why_not() {
 
 #[test]
 fn a_loss_can_be_waited_for() {
-    let locks = manager(&Nodes::new(3));
+    let locks = manager(&MemoryNodes::new(3));
     let guard = locks.acquire("long", TTL).expect("free");
     assert_eq!(guard.wait_lost(Duration::from_millis(10)), None);
     assert!(guard.is_valid());
@@ -151,7 +151,7 @@ fn a_loss_can_be_waited_for() {
 
 #[test]
 fn a_lock_is_kept_alive_in_the_background() {
-    let locks = manager(&Nodes::new(5));
+    let locks = manager(&MemoryNodes::new(5));
     let mut guard = locks.acquire("job", Duration::from_secs(3)).expect("free");
     guard.keep_alive(TTL).expect("a thread");
     let extensions = || locks.inspect("job").expect("asked").lock().map(|lock| lock.extensions);
@@ -161,7 +161,7 @@ fn a_lock_is_kept_alive_in_the_background() {
 
 #[test]
 fn work_is_done_under_a_lock() {
-    let nodes = Nodes::new(5);
+    let nodes = MemoryNodes::new(5);
     let locks = manager(&nodes);
     let done = locks.with_lock("job", TTL, |held| {
         assert!(held.is_valid() && nodes.holds(0, "job"));
@@ -186,7 +186,7 @@ impl From<Error> for Outcome {
 
 #[test]
 fn work_that_outlives_its_lock_has_failed() {
-    let nodes = Nodes::new(5);
+    let nodes = MemoryNodes::new(5);
     let locks = manager(&nodes);
     let outlive = |held: &Held| {
         break_open(&nodes, "job");
@@ -208,7 +208,7 @@ fn work_that_outlives_its_lock_has_failed() {
 
 #[test]
 fn work_that_panics_leaves_no_lock_behind() {
-    let nodes = Nodes::new(3);
+    let nodes = MemoryNodes::new(3);
     let locks = manager(&nodes);
     let work = || locks.with_lock("job", TTL, |_| -> Result<(), Error> { panic!("on purpose") });
     assert!(catch_unwind(AssertUnwindSafe(work)).is_err());
@@ -218,7 +218,7 @@ fn work_that_panics_leaves_no_lock_behind() {
 
 #[test]
 fn a_detached_lock_stays() {
-    let nodes = Nodes::new(3);
+    let nodes = MemoryNodes::new(3);
     let guard = manager(&nodes).acquire("job", TTL).expect("free");
     let detached = guard.detach();
     assert_eq!((detached.fence, &detached.keys), (1, &vec![b"job".to_vec()]));
@@ -234,7 +234,7 @@ fn a_detached_lock_stays() {
 
 #[test]
 fn health_and_inspection_are_told() {
-    let nodes = Nodes::new(3);
+    let nodes = MemoryNodes::new(3);
     let locks = manager(&nodes);
     let guard = locks.acquire("job", TTL).expect("free");
     let inspection = locks.inspect("job").expect("asked");
@@ -248,7 +248,7 @@ fn health_and_inspection_are_told() {
 #[test]
 fn the_last_manager_waits_until_what_was_freed_is_free() {
     for _ in 0..50 {
-        let nodes = Nodes::new(5);
+        let nodes = MemoryNodes::new(5);
         let locks = manager(&nodes);
         let other = locks.clone();
         drop(locks.acquire("job", TTL).expect("free"));
@@ -259,7 +259,7 @@ fn the_last_manager_waits_until_what_was_freed_is_free() {
 }
 
 /// A manager, and a witness whose other end is in the manager's settings.
-fn with_witness(nodes: &Nodes) -> (LockManager, Arc<()>) {
+fn with_witness(nodes: &MemoryNodes) -> (LockManager, Arc<()>) {
     let witness = Arc::new(());
     let inner = Arc::clone(&witness);
     let retry = Retry::custom(move |_| {
@@ -272,7 +272,7 @@ fn with_witness(nodes: &Nodes) -> (LockManager, Arc<()>) {
 
 #[test]
 fn a_guard_outlives_its_manager_and_nothing_outlives_both() {
-    let nodes = Nodes::new(5);
+    let nodes = MemoryNodes::new(5);
     let (locks, witness) = with_witness(&nodes);
     let mut guard = locks.acquire("job", TTL).expect("free");
     drop(locks);
@@ -285,7 +285,7 @@ fn a_guard_outlives_its_manager_and_nothing_outlives_both() {
 }
 
 /// Everything that blocks and everything that is dropped.
-fn use_everything(nodes: &Nodes) {
+fn use_everything(nodes: &MemoryNodes) {
     let locks = manager(nodes);
     let mut guard = locks.acquire("job", TTL).expect("free");
     guard.keep_alive(TTL).expect("a thread");
@@ -307,7 +307,7 @@ fn use_everything(nodes: &Nodes) {
 #[test]
 fn nothing_panics_inside_a_runtime_of_one_thread() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let nodes = Nodes::new(3);
+    let nodes = MemoryNodes::new(3);
     runtime.block_on(async { use_everything(&nodes) });
     eventually("the last lock is free", || is_free(&nodes, "last"));
 }
@@ -315,10 +315,10 @@ fn nothing_panics_inside_a_runtime_of_one_thread() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn nothing_panics_inside_tasks() {
     for _ in 0..3 {
-        let nodes = Nodes::new(3);
+        let nodes = MemoryNodes::new(3);
         let task = tokio::spawn(async move { use_everything(&nodes) });
         task.await.expect("no panic in a task");
-        let nodes = Nodes::new(3);
+        let nodes = MemoryNodes::new(3);
         let task = tokio::task::spawn_blocking(move || use_everything(&nodes));
         task.await.expect("no panic where blocking is allowed");
     }
@@ -327,7 +327,7 @@ async fn nothing_panics_inside_tasks() {
 /// The async manager's own task cannot go on while its only thread is blocked here.
 #[tokio::test]
 async fn a_manager_made_from_an_async_one_does_not_wait_for_it() {
-    let nodes = Nodes::new(3);
+    let nodes = MemoryNodes::new(3);
     let locks =
         redlock_client::LockManager::builder().memory(&nodes).key_prefix("app:").build().expect("fine");
     let guard = locks.acquire("job", TTL).await.expect("free");
@@ -366,7 +366,7 @@ thread_local! {
 
 #[test]
 fn a_thread_that_ends_frees_what_it_kept() {
-    let nodes = Nodes::new(3);
+    let nodes = MemoryNodes::new(3);
     let locks = manager(&nodes);
     let keeper = thread::spawn(move || {
         let guard = locks.acquire("job", TTL).expect("free");
@@ -378,7 +378,7 @@ fn a_thread_that_ends_frees_what_it_kept() {
 
 #[test]
 fn many_threads_share_a_manager() {
-    let locks = manager(&Nodes::new(5));
+    let locks = manager(&MemoryNodes::new(5));
     let count = Mutex::new(0);
     thread::scope(|threads| {
         for _ in 0..8 {
@@ -396,7 +396,7 @@ fn many_threads_share_a_manager() {
 
 #[test]
 fn no_owner_is_printed() {
-    let locks = manager(&Nodes::new(3));
+    let locks = manager(&MemoryNodes::new(3));
     let guard = locks.acquire("job", TTL).expect("free");
     let printed = format!("{guard:?} {locks:?}");
     let owner = guard.detach().owner;

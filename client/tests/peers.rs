@@ -33,7 +33,7 @@
 mod common;
 
 use common::{LEASE, TTL, manager};
-use redlock_client::memory::Nodes;
+use redlock_client::memory::MemoryNodes;
 use redlock_client::{Error, LockManager, Retry, Vote};
 use std::time::Duration;
 use tokio::time::{advance, sleep, timeout};
@@ -41,7 +41,7 @@ use tokio::time::{advance, sleep, timeout};
 #[tokio::test(start_paused = true)]
 async fn peers_1_validity_counts_from_the_attempt_that_succeeded() {
     // In line there is one attempt; asked for again and again, there are many.
-    let nodes = Nodes::new(5);
+    let nodes = MemoryNodes::new(5);
     let locks = LockManager::builder()
         .wait_in_line(false)
         .retry(Retry::fixed(Duration::from_millis(500)))
@@ -61,7 +61,7 @@ async fn peers_1_validity_counts_from_the_attempt_that_succeeded() {
 
 #[tokio::test(start_paused = true)]
 async fn a_retry_is_not_voted_down_by_its_own_leftovers() {
-    let nodes = Nodes::new(5);
+    let nodes = MemoryNodes::new(5);
     let locks = manager(&nodes);
     (0..3).for_each(|node| nodes.silence(node));
     // Two nodes granted, and are no majority.
@@ -74,7 +74,7 @@ async fn a_retry_is_not_voted_down_by_its_own_leftovers() {
 
 #[tokio::test(start_paused = true)]
 async fn a_minority_that_fails_neither_raises_nor_leaks() {
-    let nodes = Nodes::new(5);
+    let nodes = MemoryNodes::new(5);
     let locks = manager(&nodes);
     nodes.silence(0);
     nodes.silence(4);
@@ -87,7 +87,7 @@ async fn a_minority_that_fails_neither_raises_nor_leaks() {
 
 #[tokio::test(start_paused = true)]
 async fn the_quorum_is_of_the_configured_nodes() {
-    let nodes = Nodes::new(5);
+    let nodes = MemoryNodes::new(5);
     (0..3).for_each(|node| nodes.silence(node));
     let error =
         manager(&nodes).try_acquire("job", TTL).await.expect_err("two of five, though all that answer");
@@ -98,7 +98,7 @@ async fn the_quorum_is_of_the_configured_nodes() {
 
 #[tokio::test(start_paused = true)]
 async fn a_failed_extension_neither_frees_nor_recreates() {
-    let nodes = Nodes::new(3);
+    let nodes = MemoryNodes::new(3);
     let guard = manager(&nodes).acquire("job", TTL).await.expect("free");
     (0..3).for_each(|node| nodes.silence(node));
     assert!(guard.extend().await.is_err());
@@ -112,7 +112,7 @@ async fn a_failed_extension_neither_frees_nor_recreates() {
 
 #[tokio::test(start_paused = true)]
 async fn an_extension_in_flight_does_not_outlive_the_release() {
-    let nodes = Nodes::new(3);
+    let nodes = MemoryNodes::new(3);
     let locks = manager(&nodes);
     let mut guard = locks.acquire("job", TTL).await.expect("free");
     guard.keep_alive(TTL * 10).expect("a runtime");
@@ -127,7 +127,7 @@ async fn an_extension_in_flight_does_not_outlive_the_release() {
 
 #[tokio::test(start_paused = true)]
 async fn dropping_a_guard_does_not_block() {
-    let nodes = Nodes::new(3);
+    let nodes = MemoryNodes::new(3);
     let locks = manager(&nodes);
     let guard = locks.acquire("job", TTL).await.expect("free");
     // This thread is all there is: had the drop waited for anything, nobody could do it meanwhile.
@@ -170,7 +170,7 @@ async fn peers_10_a_ttl_that_is_too_small_is_not_raised_in_silence() {
 
 #[tokio::test(start_paused = true)]
 async fn clean_up_does_not_depend_on_the_caller() {
-    let nodes = Nodes::new(3);
+    let nodes = MemoryNodes::new(3);
     let locks = manager(&nodes);
     let task = tokio::spawn({
         let locks = locks.clone();
@@ -198,7 +198,7 @@ async fn the_first_fence_is_not_zero_and_extending_does_not_move_it() {
 
 #[tokio::test(start_paused = true)]
 async fn the_release_of_an_expired_lock_neither_throws_nor_hangs_nor_frees_anothers() {
-    let nodes = Nodes::new(3);
+    let nodes = MemoryNodes::new(3);
     let (alice, bob) = (manager(&nodes), manager(&nodes));
     let old = alice.acquire("job", TTL).await.expect("free");
     advance(TTL * 2).await;
@@ -228,7 +228,7 @@ async fn peers_8_the_shortest_locks_do_not_underflow() {
 
 #[tokio::test(start_paused = true)]
 async fn peers_18_a_waiter_is_not_handed_what_is_over() {
-    let nodes = Nodes::new(3);
+    let nodes = MemoryNodes::new(3);
     let (holder, other) = (manager(&nodes), manager(&nodes));
     let first = holder.acquire("job", TTL * 6).await.expect("free");
     let waiting = tokio::spawn(async move { other.acquire_timeout("job", TTL, TTL * 5).await });

@@ -5,7 +5,7 @@
 mod common;
 
 use common::{TTL, manager};
-use redlock_client::memory::Nodes;
+use redlock_client::memory::MemoryNodes;
 use redlock_client::{Error, LockManager, Loss};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,7 +35,7 @@ impl Drop for Dropped {
 
 #[tokio::test(start_paused = true)]
 async fn the_lock_is_kept_while_the_work_goes_on_and_freed_after_it() {
-    let nodes = Nodes::new(5);
+    let nodes = MemoryNodes::new(5);
     let locks = manager(&nodes);
     let fence = locks
         .with_lock("job", TTL, async |held| {
@@ -51,7 +51,7 @@ async fn the_lock_is_kept_while_the_work_goes_on_and_freed_after_it() {
 
 #[tokio::test(start_paused = true)]
 async fn the_error_of_the_work_comes_first() {
-    let nodes = Nodes::new(3);
+    let nodes = MemoryNodes::new(3);
     let locks = manager(&nodes);
     // The lock cannot even be released properly: that must not mask why the work failed.
     let outcome = locks
@@ -65,7 +65,7 @@ async fn the_error_of_the_work_comes_first() {
 
 #[tokio::test(start_paused = true)]
 async fn work_is_dropped_in_time_when_the_lock_is_lost() {
-    let nodes = Nodes::new(3);
+    let nodes = MemoryNodes::new(3);
     let locks = manager(&nodes);
     let was_dropped = Arc::new(AtomicBool::new(false));
     let sign = Dropped(Arc::clone(&was_dropped));
@@ -86,7 +86,7 @@ async fn work_is_dropped_in_time_when_the_lock_is_lost() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn work_that_blocks_its_thread_learns_why_its_lock_was_lost() {
-    let nodes = Nodes::new(3);
+    let nodes = MemoryNodes::new(3);
     let locks = manager(&nodes);
     // The first extension, after a third of it, finds out.
     let ttl = Duration::from_secs(2);
@@ -104,7 +104,7 @@ async fn work_that_blocks_its_thread_learns_why_its_lock_was_lost() {
 
 #[tokio::test(start_paused = true)]
 async fn work_that_never_ends_is_stopped_at_the_bound() {
-    let nodes = Nodes::new(3);
+    let nodes = MemoryNodes::new(3);
     let locks = LockManager::builder().memory(&nodes).max_hold(TTL * 3).build().expect("fine");
     let started = Instant::now();
     let outcome: Result<(), Error> =
@@ -124,7 +124,7 @@ async fn without_the_lock_the_work_does_not_begin() {
 
 #[tokio::test(start_paused = true)]
 async fn dropping_the_call_stops_the_work_and_frees_the_lock() {
-    let nodes = Nodes::new(3);
+    let nodes = MemoryNodes::new(3);
     let locks = manager(&nodes);
     let was_dropped = Arc::new(AtomicBool::new(false));
     let sign = Dropped(Arc::clone(&was_dropped));

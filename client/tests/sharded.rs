@@ -5,21 +5,21 @@
 mod common;
 
 use common::{TTL, manager};
-use redlock_client::memory::Nodes;
+use redlock_client::memory::MemoryNodes;
 use redlock_client::{Error, LockManager, ShardHealth, ShardedLocks};
 use std::collections::BTreeSet;
 use std::future::Future;
 
 /// Three shards of three nodes each.
 struct ThreeShards {
-    nodes: [Nodes; 3],
+    nodes: [MemoryNodes; 3],
 }
 
 const NAMES: [&str; 3] = ["eu-1", "eu-2", "eu-3"];
 
 impl ThreeShards {
     fn new() -> Self {
-        Self { nodes: [Nodes::new(3), Nodes::new(3), Nodes::new(3)] }
+        Self { nodes: [MemoryNodes::new(3), MemoryNodes::new(3), MemoryNodes::new(3)] }
     }
 
     /// A client of some shards, by their places, in this order.
@@ -107,7 +107,7 @@ async fn a_shard_that_is_down_takes_only_its_own_resources_along() {
 
 #[test]
 fn shards_that_overlap_are_refused() {
-    let nodes = Nodes::new(3);
+    let nodes = MemoryNodes::new(3);
     let shard = || LockManager::in_memory(3);
     let why = |shards: Vec<(&str, LockManager)>| match ShardedLocks::new(shards) {
         Err(Error::Config(why)) => why.to_string(),
@@ -122,6 +122,7 @@ fn shards_that_overlap_are_refused() {
         |name: &str| LockManager::builder().nodes([format!("redis://{name}")]).build().expect("an address");
     let twice = why(vec![("a", server("one")), ("b", server("one"))]);
     assert!(twice.contains("both a and b"), "{twice}");
-    let prefixed = LockManager::builder().memory(&Nodes::new(3)).key_prefix("app:").build().expect("fine");
+    let prefixed =
+        LockManager::builder().memory(&MemoryNodes::new(3)).key_prefix("app:").build().expect("fine");
     assert_eq!(why(vec![("a", shard()), ("b", prefixed)]), "a and b have different key prefixes");
 }

@@ -8,7 +8,7 @@ mod observability;
 
 use observability::Metric::{Count, Seconds};
 use observability::{Metrics, Recorder};
-use redlock_client::memory::Nodes;
+use redlock_client::memory::MemoryNodes;
 use redlock_client::{Builder, Error, LockManager, Loss, Retry};
 use redlock_tests::{Fleet, SOON, eventually_async, older_module};
 use std::time::Duration;
@@ -20,16 +20,16 @@ const TTL: Duration = Duration::from_secs(10);
 const SECOND: Duration = Duration::from_secs(1);
 const AN_HOUR: Duration = Duration::from_secs(3600);
 
-fn manager(nodes: &Nodes) -> LockManager {
+fn manager(nodes: &MemoryNodes) -> LockManager {
     builder(nodes).build().expect("nodes in memory are enough")
 }
 
 /// One that asks again for what it waits for.
-fn polling(nodes: &Nodes) -> LockManager {
+fn polling(nodes: &MemoryNodes) -> LockManager {
     builder(nodes).wait_in_line(false).build().expect("nodes in memory are enough")
 }
 
-fn builder(nodes: &Nodes) -> Builder {
+fn builder(nodes: &MemoryNodes) -> Builder {
     // Without jitter, so that every pause is known.
     LockManager::builder().memory(nodes).retry(Retry::fixed(SECOND).jitter(0.0).max_attempts(3))
 }
@@ -39,14 +39,14 @@ fn figures<const N: usize>(expected: [(&str, observability::Metric); N]) -> Metr
 }
 
 /// Deletes a lock on a majority of three, as an administrator would.
-fn break_open(nodes: &Nodes, key: &str) {
+fn break_open(nodes: &MemoryNodes, key: &str) {
     (0..2).for_each(|node| assert!(nodes.delete(node, key)));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_lock_taken_held_and_released() {
     let told = Recorder::new();
-    let guard = manager(&Nodes::new(3)).acquire("job", TTL).await.expect("free");
+    let guard = manager(&MemoryNodes::new(3)).acquire("job", TTL).await.expect("free");
     let expected = [
         ("redlock_attempts_total", Count(1)),
         ("redlock_acquired_total", Count(1)),
@@ -76,7 +76,7 @@ async fn a_lock_taken_held_and_released() {
 #[tokio::test(start_paused = true)]
 async fn a_dropped_guard_has_held_its_lock_too() {
     let told = Recorder::new();
-    let guard = manager(&Nodes::new(3)).acquire("job", TTL).await.expect("free");
+    let guard = manager(&MemoryNodes::new(3)).acquire("job", TTL).await.expect("free");
     told.figures();
     advance(2 * SECOND).await;
     drop(guard);
@@ -86,7 +86,7 @@ async fn a_dropped_guard_has_held_its_lock_too() {
 #[tokio::test(start_paused = true)]
 async fn a_wait_in_line_is_one_attempt() {
     let told = Recorder::new();
-    let locks = manager(&Nodes::new(3));
+    let locks = manager(&MemoryNodes::new(3));
     let guard = locks.acquire("job", TTL).await.expect("free");
     told.figures();
     tokio::spawn(async move {
@@ -107,7 +107,7 @@ async fn a_wait_in_line_is_one_attempt() {
 #[tokio::test(start_paused = true)]
 async fn retries_are_part_of_one_acquire() {
     let told = Recorder::new();
-    let locks = polling(&Nodes::new(3));
+    let locks = polling(&MemoryNodes::new(3));
     let guard = locks.acquire("job", TTL).await.expect("free");
     told.figures();
     tokio::spawn(async move {
@@ -131,7 +131,7 @@ async fn retries_are_part_of_one_acquire() {
 #[tokio::test(start_paused = true)]
 async fn an_acquire_that_gives_up_says_why() {
     let told = Recorder::new();
-    let nodes = Nodes::new(3);
+    let nodes = MemoryNodes::new(3);
     let locks = polling(&nodes);
     let _guard = locks.acquire("job", TTL).await.expect("free");
     told.figures();
@@ -170,7 +170,7 @@ async fn an_acquire_that_gives_up_says_why() {
 #[tokio::test(start_paused = true)]
 async fn a_cancelled_acquire_has_no_outcome() {
     let told = Recorder::new();
-    let locks = manager(&Nodes::new(3));
+    let locks = manager(&MemoryNodes::new(3));
     let _guard = locks.acquire("job", TTL).await.expect("free");
     told.figures();
     let cancelled = timeout(SECOND / 2, locks.acquire("job", TTL)).await;
@@ -183,7 +183,7 @@ async fn a_cancelled_acquire_has_no_outcome() {
 #[tokio::test(start_paused = true)]
 async fn extensions_are_counted_by_their_outcome() {
     let told = Recorder::new();
-    let nodes = Nodes::new(3);
+    let nodes = MemoryNodes::new(3);
     let guard = manager(&nodes).acquire("job", TTL).await.expect("free");
     told.figures();
     guard.extend().await.expect("held");
@@ -203,7 +203,7 @@ async fn extensions_are_counted_by_their_outcome() {
 #[tokio::test(start_paused = true)]
 async fn keeping_alive_is_told_like_any_extension() {
     let told = Recorder::new();
-    let mut guard = manager(&Nodes::new(3)).acquire("job", TTL).await.expect("free");
+    let mut guard = manager(&MemoryNodes::new(3)).acquire("job", TTL).await.expect("free");
     told.figures();
     guard.keep_alive(AN_HOUR).expect("a runtime");
     sleep(TTL).await;
@@ -233,7 +233,7 @@ async fn assert_end_tells_nothing_new(told: &Recorder, end: impl AsyncFnOnce(), 
 #[tokio::test(start_paused = true)]
 async fn a_loss_is_told_when_its_time_comes_to_whoever_waits() {
     let told = Recorder::new();
-    let guard = manager(&Nodes::new(3)).acquire("job", TTL).await.expect("free");
+    let guard = manager(&MemoryNodes::new(3)).acquire("job", TTL).await.expect("free");
     let held = guard.held();
     let watching = tokio::spawn(async move { held.lost().await });
     advance(TTL / 2).await;
@@ -253,7 +253,7 @@ async fn a_loss_is_told_when_its_time_comes_to_whoever_waits() {
 #[tokio::test(start_paused = true)]
 async fn a_loss_is_told_when_a_token_is_cancelled() {
     let told = Recorder::new();
-    let guard = manager(&Nodes::new(3)).acquire("job", TTL).await.expect("free");
+    let guard = manager(&MemoryNodes::new(3)).acquire("job", TTL).await.expect("free");
     let token = guard.cancellation_token().expect("a runtime");
     token.cancelled().await;
     assert_lost_once(&told, "expired", Loss::Expired);
@@ -264,7 +264,7 @@ async fn a_loss_is_told_when_a_token_is_cancelled() {
 #[tokio::test(start_paused = true)]
 async fn a_loss_is_told_when_an_extension_finds_it() {
     let told = Recorder::new();
-    let nodes = Nodes::new(3);
+    let nodes = MemoryNodes::new(3);
     let guard = manager(&nodes).acquire("job", TTL).await.expect("free");
     advance(2 * SECOND).await;
     break_open(&nodes, "job");
@@ -279,7 +279,7 @@ async fn a_loss_is_told_when_an_extension_finds_it() {
 #[tokio::test(start_paused = true)]
 async fn a_loss_is_told_when_an_extension_comes_too_late() {
     let told = Recorder::new();
-    let guard = manager(&Nodes::new(3)).acquire("job", TTL).await.expect("free");
+    let guard = manager(&MemoryNodes::new(3)).acquire("job", TTL).await.expect("free");
     advance(TTL).await;
     let error = guard.extend().await.expect_err("its time is up");
     assert!(matches!(error, Error::Lost { loss: Loss::Expired, .. }), "{error}");
@@ -290,7 +290,7 @@ async fn a_loss_is_told_when_an_extension_comes_too_late() {
 #[tokio::test(start_paused = true)]
 async fn a_loss_is_told_while_a_lock_is_kept_alive() {
     let told = Recorder::new();
-    let nodes = Nodes::new(3);
+    let nodes = MemoryNodes::new(3);
     let mut guard = manager(&nodes).acquire("job", TTL).await.expect("free");
     guard.keep_alive(AN_HOUR).expect("a runtime");
     break_open(&nodes, "job");
@@ -303,7 +303,7 @@ async fn a_loss_is_told_while_a_lock_is_kept_alive() {
 #[tokio::test(start_paused = true)]
 async fn a_loss_that_nobody_noticed_is_told_in_the_end() {
     let told = Recorder::new();
-    let guard = manager(&Nodes::new(3)).acquire("job", TTL).await.expect("free");
+    let guard = manager(&MemoryNodes::new(3)).acquire("job", TTL).await.expect("free");
     advance(TTL).await;
     assert!(told.events("lost a lock").is_empty(), "nobody has looked");
     drop(guard);
@@ -313,7 +313,7 @@ async fn a_loss_that_nobody_noticed_is_told_in_the_end() {
 #[tokio::test(start_paused = true)]
 async fn a_span_of_the_caller_is_around_ours() {
     let told = Recorder::new();
-    let locks = manager(&Nodes::new(3));
+    let locks = manager(&MemoryNodes::new(3));
     let work = async {
         drop(locks.acquire("job", TTL).await.expect("free"));
         tracing::info!("after the lock");
@@ -329,7 +329,7 @@ async fn a_span_of_the_caller_is_around_ours() {
 async fn a_span_of_the_caller_is_never_written_to() {
     // Our spans are below this level, so the caller's is the current one all the time.
     let told = Recorder::with_level(LevelFilter::INFO);
-    let locks = manager(&Nodes::new(3));
+    let locks = manager(&MemoryNodes::new(3));
     let empty = tracing::field::Empty;
     let request = info_span!("request", fence = empty, attempts = empty, outcome = empty);
     let _guard = locks.acquire("job", TTL).instrument(request.clone()).await.expect("free");
@@ -339,7 +339,7 @@ async fn a_span_of_the_caller_is_never_written_to() {
 }
 
 /// Lets everything happen that is told anywhere.
-async fn let_everything_happen(nodes: &Nodes) -> Vec<String> {
+async fn let_everything_happen(nodes: &MemoryNodes) -> Vec<String> {
     let locks = manager(nodes);
     let mut owners = Vec::new();
     let mut guard = locks.acquire("job", TTL).await.expect("free");
@@ -372,7 +372,7 @@ async fn let_everything_happen(nodes: &Nodes) -> Vec<String> {
 #[tokio::test(start_paused = true)]
 async fn the_resource_is_always_told_and_the_owner_never() {
     let told = Recorder::new();
-    let owners = let_everything_happen(&Nodes::new(3)).await;
+    let owners = let_everything_happen(&MemoryNodes::new(3)).await;
     let log = told.log();
     assert!(log.events.len() > 10 && log.spans.len() > 4, "{log}");
     for told in log.spans.iter().chain(&log.events) {
@@ -389,7 +389,7 @@ async fn the_resource_is_always_told_and_the_owner_never() {
 #[tokio::test(start_paused = true)]
 async fn every_metric_of_the_table_is_there_and_no_other() {
     let told = Recorder::new();
-    let_everything_happen(&Nodes::new(3)).await;
+    let_everything_happen(&MemoryNodes::new(3)).await;
     let table = include_str!("../../client/OBSERVING.md");
     let mut documented: Vec<&str> =
         table.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`')).map(|row| row.0).collect();
@@ -412,7 +412,7 @@ async fn every_metric_of_the_table_is_there_and_no_other() {
 #[tokio::test(start_paused = true)]
 async fn an_outage_is_no_wait() {
     let told = Recorder::new();
-    let nodes = Nodes::new(3);
+    let nodes = MemoryNodes::new(3);
     let locks = manager(&nodes);
     (0..2).for_each(|node| nodes.silence(node));
     tokio::spawn({
@@ -431,7 +431,7 @@ async fn an_outage_is_no_wait() {
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_was_given_out_of_hand_is_not_lost() {
     let told = Recorder::new();
-    let guard = manager(&Nodes::new(3)).acquire("job", TTL).await.expect("free");
+    let guard = manager(&MemoryNodes::new(3)).acquire("job", TTL).await.expect("free");
     let token = guard.cancellation_token().expect("a runtime");
     told.figures();
     advance(2 * SECOND).await;

@@ -8,13 +8,13 @@ use crate::config::Config;
 use crate::exit::{Code, ExitError};
 use crate::output::{Printer, Tone, counted, tame};
 use examination::{Finding, Severity, examine};
-use facts::Facts;
+use facts::GroupFacts;
 use serde_json::{Value, json};
 
 pub(crate) async fn main(common: &CommonArgs, output: &Printer) -> Result<Code, ExitError> {
     let config = Config::load(common)?;
     let locks = config.manager()?;
-    let facts = Facts::gather(&locks, &config).await?;
+    let facts = GroupFacts::gather(&locks, &config).await?;
     let findings = examine(&facts);
     if output.is_json {
         output.json(&json(&facts, &findings))?;
@@ -28,7 +28,7 @@ pub(crate) async fn main(common: &CommonArgs, output: &Printer) -> Result<Code, 
     })
 }
 
-fn json(facts: &Facts, findings: &[Finding]) -> Value {
+fn json(facts: &GroupFacts, findings: &[Finding]) -> Value {
     let finding = |finding: &Finding| {
         json!({
             "severity": finding.severity.name(),
@@ -45,7 +45,7 @@ fn json(facts: &Facts, findings: &[Finding]) -> Value {
     })
 }
 
-fn text(facts: &Facts, findings: &[Finding], output: Printer) -> Result<(), ExitError> {
+fn text(facts: &GroupFacts, findings: &[Finding], output: Printer) -> Result<(), ExitError> {
     for finding in findings {
         let tone = match finding.severity {
             Severity::Error => Tone::Bad,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// The reply of one node to one request, or the failure to get one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reply {
+pub enum LockReply {
     /// The fence; for a release the number of locks that were freed.
     Number(u64),
     /// The node did not grant the lock, or does not hold it.
@@ -120,13 +120,13 @@ impl Vote {
     }
 }
 
-impl From<Reply> for Vote {
-    fn from(reply: Reply) -> Self {
+impl From<LockReply> for Vote {
+    fn from(reply: LockReply) -> Self {
         match reply {
-            Reply::Number(fence) => Self::Granted { fence },
-            Reply::Nil | Reply::Queued { .. } => Self::Refused,
-            Reply::Quarantined { left } => Self::Quarantined { left },
-            Reply::Failed(failure) => Self::Failed(failure),
+            LockReply::Number(fence) => Self::Granted { fence },
+            LockReply::Nil | LockReply::Queued { .. } => Self::Refused,
+            LockReply::Quarantined { left } => Self::Quarantined { left },
+            LockReply::Failed(failure) => Self::Failed(failure),
         }
     }
 }

@@ -41,7 +41,7 @@ pub mod rendezvous;
 pub mod retry;
 pub mod validity;
 
-pub use answer::{Failure, FailureKind, Reply, Vote};
+pub use answer::{Failure, FailureKind, LockReply, Vote};
 pub use ballot::{Ballot, Refusal, Verdict};
 pub use decimal::Decimal;
 pub use lock_state::{

@@ -157,9 +157,9 @@ impl LockManager {
     ///
     /// ```
     /// # use redlock_client::{Error, LockManager};
-    /// # use redlock_client::memory::Nodes;
+    /// # use redlock_client::memory::MemoryNodes;
     /// # use std::time::Duration;
-    /// # let locks = LockManager::builder().memory(&Nodes::new(5)).build_blocking()?;
+    /// # let locks = LockManager::builder().memory(&MemoryNodes::new(5)).build_blocking()?;
     /// let rows = locks.with_lock("orders:42", Duration::from_secs(10), |held| {
     ///     let mut rows = 0;
     ///     while rows < 3 && held.is_valid() {

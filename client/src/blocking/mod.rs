@@ -6,11 +6,11 @@
 //!
 //! ```
 //! use redlock_client::LockManager;
-//! use redlock_client::memory::Nodes;
+//! use redlock_client::memory::MemoryNodes;
 //! use std::time::Duration;
 //!
 //! // Nodes in memory, so that the example needs no server: elsewhere, `.nodes(["redis://one", …])`.
-//! let locks = LockManager::builder().memory(&Nodes::new(5)).build_blocking()?;
+//! let locks = LockManager::builder().memory(&MemoryNodes::new(5)).build_blocking()?;
 //!
 //! let guard = locks.acquire("orders:42", Duration::from_secs(30))?;
 //! assert!(guard.is_valid());

@@ -17,7 +17,7 @@ use tokio::io::AsyncWrite;
 
 /// What a node reports about itself when a connection begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Identity {
+pub(crate) struct NodeGreeting {
     /// Which node it is.
     pub(crate) node: NodeIdentity,
     /// The module's version.
@@ -29,7 +29,7 @@ pub(crate) struct Identity {
 /// One command of the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(not(feature = "sentinel"), allow(dead_code, reason = "some commands are only for Sentinel"))]
-enum Step {
+enum HandshakeStep {
     Hello,
     Auth,
     Select,
@@ -38,7 +38,7 @@ enum Step {
     MasterAddress,
 }
 
-impl Step {
+impl HandshakeStep {
     /// The command, for error messages.
     fn name(self) -> &'static str {
         match self {
@@ -55,7 +55,7 @@ impl Step {
 /// The commands to send, and the replies to expect.
 pub(super) struct Handshake {
     login: Login,
-    steps: Vec<Step>,
+    steps: Vec<HandshakeStep>,
     bytes: BytesMut,
 }
 
@@ -67,51 +67,58 @@ impl Handshake {
             login.credentials().map(|(user, password)| (user.map(str::as_bytes), password.as_bytes()));
         let script = match (login.protocol, credentials) {
             (Protocol::Resp2, None) => script,
-            (Protocol::Resp2, Some((None, password))) => script.say(Step::Auth, &[b"AUTH", password]),
-            (Protocol::Resp2, Some((Some(user), password))) => {
-                script.say(Step::Auth, &[b"AUTH", user, password])
+            (Protocol::Resp2, Some((None, password))) => {
+                script.say(HandshakeStep::Auth, &[b"AUTH", password])
             }
-            (Protocol::Resp3, None) => script.say(Step::Hello, &[b"HELLO", b"3"]),
+            (Protocol::Resp2, Some((Some(user), password))) => {
+                script.say(HandshakeStep::Auth, &[b"AUTH", user, password])
+            }
+            (Protocol::Resp3, None) => script.say(HandshakeStep::Hello, &[b"HELLO", b"3"]),
             (Protocol::Resp3, Some((user, password))) => {
                 // HELLO needs a user name; this is the name of the default user.
                 let user = user.unwrap_or(b"default");
-                script.say(Step::Hello, &[b"HELLO", b"3", b"AUTH", user, password])
+                script.say(HandshakeStep::Hello, &[b"HELLO", b"3", b"AUTH", user, password])
             }
         };
         match login.database {
             0 => script,
-            database => script.say(Step::Select, &[b"SELECT", wire::Decimal::new(database).as_bytes()]),
+            database => {
+                script.say(HandshakeStep::Select, &[b"SELECT", wire::Decimal::new(database).as_bytes()])
+            }
         }
     }
 
     /// Asks for the node's identity: the last command on every connection for locks.
     pub(super) fn ask_identity(self) -> Self {
-        self.say(Step::Node, &[Verb::Node.name().as_bytes()])
+        self.say(HandshakeStep::Node, &[Verb::Node.name().as_bytes()])
     }
 
     /// Asks whether the server is a master.
     #[cfg(feature = "sentinel")]
     pub(super) fn ask_role(self) -> Self {
-        self.say(Step::Role, &[b"ROLE"])
+        self.say(HandshakeStep::Role, &[b"ROLE"])
     }
 
     /// Asks a sentinel for the address of the master of that name.
     #[cfg(feature = "sentinel")]
     pub(super) fn ask_master(self, name: &str) -> Self {
-        self.say(Step::MasterAddress, &[b"SENTINEL", b"get-master-addr-by-name", name.as_bytes()])
+        self.say(HandshakeStep::MasterAddress, &[b"SENTINEL", b"get-master-addr-by-name", name.as_bytes()])
     }
 
-    fn say(mut self, step: Step, words: &[&[u8]]) -> Self {
+    fn say(mut self, step: HandshakeStep, words: &[&[u8]]) -> Self {
         wire::command(&mut self.bytes, words);
         self.steps.push(step);
         self
     }
 
     /// Sends the commands and reads all replies.
-    pub(super) async fn hold(mut self, stream: &mut Box<dyn Stream>) -> Result<Heard, ConnectFailure> {
+    pub(super) async fn hold(
+        mut self,
+        stream: &mut Box<dyn Stream>,
+    ) -> Result<HandshakeReply, ConnectFailure> {
         let written = write_all(stream, &mut self.bytes).await;
         written.map_err(|error| ConnectFailure::of_stream(&error))?;
-        let mut heard = Heard { answers: 0, last: Frame::Nil, leftover: BytesMut::new() };
+        let mut heard = HandshakeReply { answers: 0, last: Frame::Nil, leftover: BytesMut::new() };
         loop {
             if self.take_answers(&mut heard)? {
                 return Ok(heard);
@@ -129,7 +136,7 @@ impl Handshake {
     }
 
     /// Takes the complete replies; true if these are all.
-    fn take_answers(&self, heard: &mut Heard) -> Result<bool, ConnectFailure> {
+    fn take_answers(&self, heard: &mut HandshakeReply) -> Result<bool, ConnectFailure> {
         while let Some(step) = self.steps.get(heard.answers) {
             match wire::decode(&mut heard.leftover) {
                 Ok(None) => return Ok(false),
@@ -147,7 +154,7 @@ impl Handshake {
     }
 
     /// Whether a reply allows the handshake to go on.
-    fn judge(&self, step: Step, frame: &Frame) -> Result<(), ConnectFailure> {
+    fn judge(&self, step: HandshakeStep, frame: &Frame) -> Result<(), ConnectFailure> {
         let refused = |why: &str| {
             let why = self.login.conceal(why.to_owned());
             Err(ConnectFailure::Refused(format!("{}: {why}", step.name())))
@@ -155,11 +162,11 @@ impl Handshake {
         let error = frame.error_message();
         let code = error.as_ref().and_then(|error| ErrorCode::of(error.as_bytes()));
         match (step, error, code) {
-            (Step::Node, _, Some(ErrorCode::UnknownCommand)) => Err(ConnectFailure::NoModule),
+            (HandshakeStep::Node, _, Some(ErrorCode::UnknownCommand)) => Err(ConnectFailure::NoModule),
             // A user for locks alone may not run ROLE. A replica grants nothing anyway.
-            (Step::Role, _, Some(ErrorCode::NoPerm)) => Ok(()),
+            (HandshakeStep::Role, _, Some(ErrorCode::NoPerm)) => Ok(()),
             (_, Some(why), _) => refused(&why),
-            (Step::Role, None, _) => {
+            (HandshakeStep::Role, None, _) => {
                 match frame.as_items().and_then(<[Frame]>::first).and_then(Frame::as_text) {
                     Some("master") => Ok(()),
                     _ => refused("the server is no master"),
@@ -171,7 +178,7 @@ impl Handshake {
 }
 
 /// The replies.
-pub(super) struct Heard {
+pub(super) struct HandshakeReply {
     answers: usize,
     /// The last reply.
     last: Frame,
@@ -179,18 +186,18 @@ pub(super) struct Heard {
     pub(super) leftover: BytesMut,
 }
 
-impl Heard {
+impl HandshakeReply {
     /// Whether the node's module queues clients, by the reply to `REDLOCK.NODE`.
     pub(super) fn queues_clients(&self) -> bool {
         self.last.field(fields::CLAIM_WINDOW_MS).is_some()
     }
 
     /// The node's identity, by the reply to `REDLOCK.NODE`.
-    pub(super) fn identity(&self) -> Result<Identity, ConnectFailure> {
+    pub(super) fn identity(&self) -> Result<NodeGreeting, ConnectFailure> {
         let text = |name| self.last.field(name).and_then(Frame::as_text).map(str::to_owned);
         let number = |name| self.last.field(name).and_then(Frame::as_integer);
         let identity = || {
-            Some(Identity {
+            Some(NodeGreeting {
                 node: node_identity(&self.last)?,
                 version: text(fields::VERSION)?,
                 quarantine_ms: u64::try_from(number(fields::QUARANTINE_MS)?).ok()?,

@@ -24,16 +24,16 @@ mod target;
 mod tls;
 
 pub(crate) use failure::ConnectFailure;
-pub(crate) use handshake::{Identity, node_identity};
+pub(crate) use handshake::{NodeGreeting, node_identity};
 pub(crate) use stream::Stream;
 #[cfg(feature = "sentinel")]
 pub(crate) use target::Watched;
-pub(crate) use target::{Address, Login, Protocol, Server, Target};
+pub(crate) use target::{Address, Login, Protocol, ServerAddress, Target};
 #[cfg(not(feature = "tls"))]
 pub(crate) use tls::Tls;
 #[cfg(feature = "tls")]
 pub use tls::Tls;
-pub(crate) use tls::{Settings, settings as tls_settings};
+pub(crate) use tls::{TlsSettings, settings as tls_settings};
 
 use crate::queue_support::NoQueue;
 use bytes::BytesMut;
@@ -44,7 +44,7 @@ pub(crate) struct Ready {
     /// Where commands go and replies come from.
     pub(crate) stream: Box<dyn Stream>,
     /// Which node this is.
-    pub(crate) identity: Identity,
+    pub(crate) identity: NodeGreeting,
     /// Why this client cannot queue on the node, if it cannot.
     pub(crate) no_queue: Option<NoQueue>,
     /// What was read beyond the handshake; it comes before anything that the stream still gives.
@@ -63,7 +63,7 @@ pub(crate) async fn connect(target: &Target) -> Result<Ready, ConnectFailure> {
     }
 }
 
-async fn reach(server: &Server, handshake: Handshake) -> Result<Ready, ConnectFailure> {
+async fn reach(server: &ServerAddress, handshake: Handshake) -> Result<Ready, ConnectFailure> {
     let mut stream = stream::open(&server.address).await?;
     let heard = handshake.hold(&mut stream).await?;
     let identity = heard.identity()?;

@@ -8,7 +8,7 @@
 //! there, which a user for locks has no permission for, and its TLS needs a crypto provider for the whole process.
 
 use super::handshake::Handshake;
-use super::target::{Server, Watched};
+use super::target::{ServerAddress, Watched};
 use super::{Address, ConnectFailure, Ready, race, reach, stream};
 
 /// Asks the sentinels in turn, and uses the first that leads to a master.
@@ -21,7 +21,7 @@ pub(super) async fn connect(watched: &Watched) -> Result<Ready, ConnectFailure> 
 }
 
 /// Asks one sentinel, and connects to the master that it names.
-async fn connect_through(sentinel: &Server, watched: &Watched) -> Result<Ready, ConnectFailure> {
+async fn connect_through(sentinel: &ServerAddress, watched: &Watched) -> Result<Ready, ConnectFailure> {
     let mut stream = stream::open(&sentinel.address).await?;
     let reply = Handshake::new(&sentinel.login).ask_master(&watched.master).hold(&mut stream).await?;
     let Some((host, port)) = reply.master() else {
@@ -31,6 +31,6 @@ async fn connect_through(sentinel: &Server, watched: &Watched) -> Result<Ready, 
         )));
     };
     let address = Address::Tcp { host, port, tls: watched.tls.clone() };
-    let server = Server { address, login: watched.login.clone() };
+    let server = ServerAddress { address, login: watched.login.clone() };
     reach(&server, Handshake::new(&server.login).ask_role().ask_identity()).await
 }

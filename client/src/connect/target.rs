@@ -1,6 +1,6 @@
 //! Where a node is, and how one logs in there.
 
-use super::Settings;
+use super::TlsSettings;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 #[derive(Clone, Debug)]
 pub(crate) enum Target {
     /// One server, always at the same address.
-    Server(Server),
+    Server(ServerAddress),
     /// The master of the moment, as Sentinel knows it.
     #[cfg(feature = "sentinel")]
     Watched(Watched),
@@ -24,7 +24,7 @@ impl Target {
 
 /// A server's address, and who one is there.
 #[derive(Clone, Debug)]
-pub(crate) struct Server {
+pub(crate) struct ServerAddress {
     pub(crate) address: Address,
     pub(crate) login: Login,
 }
@@ -34,13 +34,13 @@ pub(crate) struct Server {
 #[derive(Clone, Debug)]
 pub(crate) struct Watched {
     /// Whom to ask for it, the first one first.
-    pub(crate) sentinels: Vec<Server>,
+    pub(crate) sentinels: Vec<ServerAddress>,
     /// What they call it.
     pub(crate) master: String,
     /// Who one is at the master; the sentinels have logins of their own.
     pub(crate) login: Login,
     /// Whether the master is reached over TLS, and how.
-    pub(crate) tls: Option<Settings>,
+    pub(crate) tls: Option<TlsSettings>,
 }
 
 /// Where a server listens.
@@ -50,7 +50,7 @@ pub(crate) enum Address {
     Tcp {
         host: String,
         port: u16,
-        tls: Option<Settings>,
+        tls: Option<TlsSettings>,
     },
     Unix(PathBuf),
 }

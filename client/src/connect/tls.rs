@@ -27,11 +27,11 @@ use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
 #[derive(Clone, Default)]
 pub struct Tls {
     authorities: Vec<Vec<u8>>,
-    identity: Option<Identity>,
+    identity: Option<CertificateAndKey>,
 }
 
 #[derive(Clone)]
-struct Identity {
+struct CertificateAndKey {
     certificates: Vec<u8>,
     key: Vec<u8>,
 }
@@ -57,7 +57,7 @@ impl Tls {
     /// Intermediate certificates follow the client's own. Default: none is shown.
     #[must_use]
     pub fn client_identity_pem(mut self, certificates: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
-        self.identity = Some(Identity { certificates: certificates.into(), key: key.into() });
+        self.identity = Some(CertificateAndKey { certificates: certificates.into(), key: key.into() });
         self
     }
 
@@ -116,26 +116,26 @@ impl fmt::Debug for Tls {
 
 /// Certificates that have been read and found good.
 #[derive(Clone)]
-pub(crate) struct Settings(Arc<ClientConfig>);
+pub(crate) struct TlsSettings(Arc<ClientConfig>);
 
-impl fmt::Debug for Settings {
+impl fmt::Debug for TlsSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Settings")
     }
 }
 
 /// What is needed to reach `host` securely, or why it cannot be had.
-pub(crate) fn settings(tls: Option<&Tls>, host: &str) -> Result<Settings, String> {
+pub(crate) fn settings(tls: Option<&Tls>, host: &str) -> Result<TlsSettings, String> {
     server_name(host)?;
     let config = tls.map_or_else(|| Tls::new().config(), Tls::config)?;
-    Ok(Settings(Arc::new(config)))
+    Ok(TlsSettings(Arc::new(config)))
 }
 
 /// Secures a stream, and makes sure that it leads to `host`.
 pub(super) async fn secure(
     stream: TcpStream,
     host: &str,
-    settings: &Settings,
+    settings: &TlsSettings,
 ) -> Result<Box<dyn Stream>, ConnectFailure> {
     let name = server_name(host).map_err(ConnectFailure::Tls)?;
     match TlsConnector::from(Arc::clone(&settings.0)).connect(name, stream).await {

@@ -12,17 +12,17 @@ pub(crate) enum Tls {}
 
 /// Settings that cannot be had.
 #[derive(Clone, Debug)]
-pub(crate) enum Settings {}
+pub(crate) enum TlsSettings {}
 
 /// Refuses, and says what is missing.
-pub(crate) fn settings(_: Option<&Tls>, _: &str) -> Result<Settings, String> {
+pub(crate) fn settings(_: Option<&Tls>, _: &str) -> Result<TlsSettings, String> {
     Err("the address asks for TLS, and redlock-client was built without its feature `tls`".to_owned())
 }
 
 pub(super) async fn secure(
     _: TcpStream,
     _: &str,
-    settings: &Settings,
+    settings: &TlsSettings,
 ) -> Result<Box<dyn Stream>, ConnectFailure> {
     match *settings {}
 }

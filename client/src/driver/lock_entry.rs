@@ -10,8 +10,8 @@ use redlock_contract::grant::{GrantMessage, Stamped};
 use redlock_contract::{ErrorCode, Quarantine};
 use redlock_proto::lock_state::Over;
 use redlock_proto::{
-    Ask, Drift, Event, Failure, FailureKind, Grant, LockState, Moment, QueueRequest, Refusal,
-    ReleaseProgress, Reply, Request,
+    Ask, Drift, Event, Failure, FailureKind, Grant, LockReply, LockState, Moment, QueueRequest, Refusal,
+    ReleaseProgress, Request,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -224,27 +224,27 @@ impl LockEntry {
 }
 
 /// The meaning of a node's reply to a request of a lock.
-pub(super) fn reply_of(outcome: Result<Frame, Failure>, request: &Request) -> Reply {
+pub(super) fn reply_of(outcome: Result<Frame, Failure>, request: &Request) -> LockReply {
     let frame = match outcome {
         Ok(frame) => frame,
-        Err(failure) => return Reply::Failed(failure),
+        Err(failure) => return LockReply::Failed(failure),
     };
     match &frame {
         Frame::Integer(number) => match u64::try_from(*number) {
-            Ok(number) => Reply::Number(number),
+            Ok(number) => LockReply::Number(number),
             Err(_) => malformed("the number is negative"),
         },
-        Frame::Nil => Reply::Nil,
+        Frame::Nil => LockReply::Nil,
         Frame::Array(parts) if matches!(request.ask, Ask::Wait { .. }) => queued(parts),
         Frame::Error(_) => {
             let failure = Failure::rejected(frame.error_message().unwrap_or_default());
             match (failure.code, Quarantine::parse(failure.detail.as_bytes())) {
                 (_, Some(Quarantine { left_ms })) => {
-                    Reply::Quarantined { left: Duration::from_millis(left_ms) }
+                    LockReply::Quarantined { left: Duration::from_millis(left_ms) }
                 }
                 // The queue is full: refused, as a client that does not queue is.
-                (Some(ErrorCode::Waiters), _) if matches!(request.ask, Ask::Wait { .. }) => Reply::Nil,
-                _ => Reply::Failed(failure),
+                (Some(ErrorCode::Waiters), _) if matches!(request.ask, Ask::Wait { .. }) => LockReply::Nil,
+                _ => LockReply::Failed(failure),
             }
         }
         _ => malformed("the reply is of an unexpected type"),
@@ -252,11 +252,11 @@ pub(super) fn reply_of(outcome: Result<Frame, Failure>, request: &Request) -> Re
 }
 
 /// A position in the wait queue: the holder's time left, the position, the holder's ticket.
-fn queued(parts: &[Frame]) -> Reply {
+fn queued(parts: &[Frame]) -> LockReply {
     let number = |part: &Frame| part.as_integer().and_then(|number| u64::try_from(number).ok());
     match parts {
         [_, position, ticket] => match (number(position), number(ticket)) {
-            (Some(position), Some(ticket)) => Reply::Queued { position, ticket },
+            (Some(position), Some(ticket)) => LockReply::Queued { position, ticket },
             _ => malformed("the position in the wait queue is not a number"),
         },
         _ => malformed("the reply to WAIT does not have 3 elements"),
@@ -271,6 +271,6 @@ pub(super) fn grant_of(message: &GrantMessage<'_>) -> Option<Grant> {
 }
 
 /// A malformed reply: the client cannot know what the node did.
-fn malformed(why: &str) -> Reply {
-    Reply::Failed(Failure::new(FailureKind::Cut, why))
+fn malformed(why: &str) -> LockReply {
+    LockReply::Failed(Failure::new(FailureKind::Cut, why))
 }

@@ -2,7 +2,7 @@
 
 use super::in_flight::{InFlight, NodeEvent, Stage};
 use super::timers::sooner;
-use crate::memory::{Nodes, Outage, PushQueue};
+use crate::memory::{MemoryNodes, Outage, PushQueue};
 use redlock_proto::{Failure, FailureKind, Moment};
 use std::sync::Arc;
 use std::task::Context;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// The driver's access to nodes in memory.
 pub(super) struct MemoryConn {
-    nodes: Nodes,
+    nodes: MemoryNodes,
     connection: u64,
     pushes: Arc<PushQueue>,
     node_timeout: Duration,
@@ -19,7 +19,7 @@ pub(super) struct MemoryConn {
 }
 
 impl MemoryConn {
-    pub(super) fn new(nodes: &Nodes, channel: &[u8], node_timeout: Duration) -> Self {
+    pub(super) fn new(nodes: &MemoryNodes, channel: &[u8], node_timeout: Duration) -> Self {
         Self {
             nodes: nodes.clone(),
             connection: nodes.connect(),

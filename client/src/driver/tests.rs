@@ -6,7 +6,7 @@ use super::locks::MIN_TIMER_PAUSE;
 use super::*;
 use crate::LockManager;
 use crate::hold::Hold;
-use crate::memory::Nodes;
+use crate::memory::MemoryNodes;
 use redlock_contract::grant::{GrantMessage, Stamped};
 use redlock_proto::{Failure, FailureKind};
 use tokio::sync::oneshot;
@@ -15,7 +15,7 @@ const TTL: Duration = Duration::from_secs(60);
 
 /// A driver with one call that has queued since `now` for a lock that another client holds.
 async fn queued(now: Moment) -> (Driver, EntryId, oneshot::Receiver<Acquired>) {
-    let locks = LockManager::builder().memory(&Nodes::new(3)).build().expect("a manager");
+    let locks = LockManager::builder().memory(&MemoryNodes::new(3)).build().expect("a manager");
     let _held = locks.acquire("job", TTL).await.expect("a free lock").detach();
     let settings = Arc::clone(&locks.shared().settings);
     let (_, calls) = mpsc::unbounded_channel();

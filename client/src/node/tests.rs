@@ -4,7 +4,7 @@ fn refusal(node: &Node) -> String {
     node.target(None).expect_err("no target")
 }
 
-fn only_server(node: &Node) -> Server {
+fn only_server(node: &Node) -> ServerAddress {
     match node.target(None) {
         Ok(Target::Server(server)) => server,
         other => panic!("{other:?}"),
@@ -16,7 +16,7 @@ fn a_node_is_made_from_what_is_at_hand() {
     let url = String::from("redis://app:hush@h:7000/1?protocol=resp3");
     let info: redis::ConnectionInfo = url.parse().expect("a URL");
     for node in [Node::from(url.as_str()), Node::from(&url), Node::from(url.clone()), Node::from(info)] {
-        let Server { address, login } = only_server(&node);
+        let ServerAddress { address, login } = only_server(&node);
         assert_eq!(address.to_string(), "h:7000");
         assert_eq!(login.user.as_deref(), Some("app"));
         assert_eq!(login.password.as_deref(), Some("hush"));

@@ -3,7 +3,7 @@
 #![allow(clippy::expect_used, dead_code)]
 
 use redlock_client::LockManager;
-use redlock_client::memory::Nodes;
+use redlock_client::memory::MemoryNodes;
 use std::time::Duration;
 
 /// The time to live of most locks here.
@@ -13,6 +13,6 @@ pub(crate) const TTL: Duration = Duration::from_secs(10);
 pub(crate) const LEASE: Duration = Duration::from_millis(9_898);
 
 /// A manager over some nodes.
-pub(crate) fn manager(nodes: &Nodes) -> LockManager {
+pub(crate) fn manager(nodes: &MemoryNodes) -> LockManager {
     LockManager::builder().memory(nodes).build().expect("nodes in memory are enough")
 }

@@ -2,14 +2,14 @@
 
 use crate::common::{LEASE, TTL, manager};
 use crate::futures_poll;
-use redlock_client::memory::Nodes;
+use redlock_client::memory::MemoryNodes;
 use redlock_client::{Error, FailureKind, LockManager, Retry, Vote};
 use std::time::Duration;
 use tokio::time::{Instant, advance, timeout};
 
 #[tokio::test(start_paused = true)]
 async fn a_lock_is_held_by_one_at_a_time() {
-    let nodes = Nodes::new(5);
+    let nodes = MemoryNodes::new(5);
     let (alice, bob) = (manager(&nodes), manager(&nodes));
     let guard = alice.acquire("orders:42", TTL).await.expect("it is free");
     assert_eq!((guard.fence(), guard.remaining()), (1, LEASE));
@@ -32,7 +32,7 @@ async fn another_resource_is_another_lock() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_is_not_freed_ends_by_itself() {
-    let nodes = Nodes::new(3);
+    let nodes = MemoryNodes::new(3);
     let guard = manager(&nodes).acquire("job", TTL).await.expect("free");
     let detached = guard.detach();
     assert!((0..3).all(|node| nodes.holds(node, "job")));
@@ -43,7 +43,7 @@ async fn a_lock_that_is_not_freed_ends_by_itself() {
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_hangs_costs_nothing_and_a_majority_of_them_one_timeout() {
-    let nodes = Nodes::new(5);
+    let nodes = MemoryNodes::new(5);
     let patience = Duration::from_millis(250);
     let locks = LockManager::builder().memory(&nodes).node_timeout(patience).build().expect("nodes");
     let started = Instant::now();
@@ -81,7 +81,7 @@ async fn acquire_waits_for_the_lock() {
 async fn acquire_gives_up_as_its_policy_says() {
     // In line there is one attempt, and it takes as long as all tries would have.
     for (waits_in_line, attempts, took) in [(true, 1, Some(Duration::from_millis(35))), (false, 4, None)] {
-        let builder = LockManager::builder().memory(&Nodes::new(3)).wait_in_line(waits_in_line);
+        let builder = LockManager::builder().memory(&MemoryNodes::new(3)).wait_in_line(waits_in_line);
         let locks = builder.retry(Retry::default().max_attempts(4)).build().expect("fine");
         let _guard = locks.acquire("job", TTL).await.expect("free");
         let started = Instant::now();
@@ -94,7 +94,7 @@ async fn acquire_gives_up_as_its_policy_says() {
 
 #[tokio::test(start_paused = true)]
 async fn those_who_wait_are_served_in_order_and_at_once() {
-    let nodes = Nodes::new(5);
+    let nodes = MemoryNodes::new(5);
     let manager = || LockManager::builder().memory(&nodes).wait_in_line(true).build().expect("fine");
     let first = manager().acquire("job", TTL).await.expect("free");
     let served = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
@@ -123,7 +123,7 @@ async fn those_who_wait_are_served_in_order_and_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_was_handed_on_lasts_as_long_as_any() {
-    let locks = LockManager::builder().memory(&Nodes::new(5)).wait_in_line(true).build().expect("fine");
+    let locks = LockManager::builder().memory(&MemoryNodes::new(5)).wait_in_line(true).build().expect("fine");
     let first = locks.acquire("job", TTL).await.expect("free");
     let waiting = tokio::spawn({
         let locks = locks.clone();
@@ -154,7 +154,7 @@ async fn acquire_timeout_says_what_the_nodes_said() {
 
 #[tokio::test(start_paused = true)]
 async fn acquire_timeout_goes_on_when_the_policy_would_give_up() {
-    let nodes = Nodes::new(3);
+    let nodes = MemoryNodes::new(3);
     let impatient = LockManager::builder().memory(&nodes).retry(Retry::none()).build().expect("fine");
     let _detached = impatient.acquire("job", TTL).await.expect("free").detach();
     assert!(matches!(impatient.acquire("job", TTL).await, Err(Error::Contended(_))));
@@ -166,7 +166,7 @@ async fn acquire_timeout_goes_on_when_the_policy_would_give_up() {
 async fn acquire_timeout_ends_in_time_though_nobody_answers() {
     let wait = Duration::from_millis(1_500);
     for in_line in [true, false] {
-        let nodes = Nodes::new(3);
+        let nodes = MemoryNodes::new(3);
         let locks = LockManager::builder()
             .wait_in_line(in_line)
             .retry(Retry::fixed(Duration::from_secs(1)))
@@ -184,7 +184,7 @@ async fn acquire_timeout_ends_in_time_though_nobody_answers() {
 
 #[tokio::test(start_paused = true)]
 async fn several_resources_are_taken_together_or_not_at_all() {
-    let nodes = Nodes::new(3);
+    let nodes = MemoryNodes::new(3);
     let (alice, bob) = (manager(&nodes), manager(&nodes));
     let one = alice.acquire("b", TTL).await.expect("free");
     let error = bob.try_acquire_many(["a", "b", "c"], TTL).await.expect_err("b is held");
@@ -240,7 +240,7 @@ async fn bad_arguments_are_refused_before_anything_is_sent() {
 
 #[tokio::test(start_paused = true)]
 async fn an_error_says_what_the_nodes_said_even_if_they_were_not_asked_again() {
-    let nodes = Nodes::new(3);
+    let nodes = MemoryNodes::new(3);
     let locks = manager(&nodes);
     nodes.silence(2);
     let granted = |error: &Error| error.nodes().iter().map(|node| node.vote.fence()).collect::<Vec<_>>();

@@ -2,14 +2,14 @@
 
 use crate::common::{TTL, manager};
 use crate::futures_poll;
-use redlock_client::memory::Nodes;
+use redlock_client::memory::MemoryNodes;
 use redlock_client::{LockManager, Loss, ReleaseOutcome};
 use std::time::Duration;
 use tokio::time::{advance, timeout};
 
 #[tokio::test(start_paused = true)]
 async fn dropping_a_guard_frees_the_lock() {
-    let nodes = Nodes::new(3);
+    let nodes = MemoryNodes::new(3);
     let locks = manager(&nodes);
     drop(locks.acquire("job", TTL).await.expect("free"));
     locks.close().await;
@@ -40,7 +40,7 @@ async fn the_release_of_an_expired_lock_is_no_error() {
 
 #[tokio::test(start_paused = true)]
 async fn a_wait_that_is_cancelled_leaves_nothing_behind() {
-    let nodes = Nodes::new(3);
+    let nodes = MemoryNodes::new(3);
     let manager = || LockManager::builder().memory(&nodes).wait_in_line(true).build().expect("fine");
     let (locks, other) = (manager(), manager());
     let guard = locks.acquire("job", TTL).await.expect("free");
@@ -57,7 +57,7 @@ async fn a_wait_that_is_cancelled_leaves_nothing_behind() {
 
 #[tokio::test(start_paused = true)]
 async fn a_cancelled_acquire_leaves_nothing_behind() {
-    let nodes = Nodes::new(3);
+    let nodes = MemoryNodes::new(3);
     let locks = manager(&nodes);
     // Polled once and dropped: the nodes may have granted, nobody will ever release.
     {
@@ -72,7 +72,7 @@ async fn a_cancelled_acquire_leaves_nothing_behind() {
 
 #[tokio::test(start_paused = true)]
 async fn an_acquire_cancelled_with_its_answer_unread_leaves_nothing_behind() {
-    let nodes = Nodes::new(3);
+    let nodes = MemoryNodes::new(3);
     let locks = manager(&nodes);
     let mut acquire = Box::pin(locks.acquire("job", TTL));
     assert!(futures_poll(acquire.as_mut()).await.is_none());
@@ -87,7 +87,7 @@ async fn an_acquire_cancelled_with_its_answer_unread_leaves_nothing_behind() {
 
 #[tokio::test(start_paused = true)]
 async fn several_resources_are_freed_though_one_of_them_is_gone() {
-    let nodes = Nodes::new(3);
+    let nodes = MemoryNodes::new(3);
     let locks = manager(&nodes);
     let guard = locks.acquire_many(["a", "b"], TTL).await.expect("free");
     (0..3).for_each(|node| assert!(nodes.delete(node, "a")));
@@ -98,7 +98,7 @@ async fn several_resources_are_freed_though_one_of_them_is_gone() {
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_was_cut_off_gets_its_release_when_it_is_back() {
-    let nodes = Nodes::new(3);
+    let nodes = MemoryNodes::new(3);
     let locks = manager(&nodes);
     let guard = locks.acquire("job", TTL).await.expect("free");
     nodes.silence(0);
@@ -128,7 +128,7 @@ async fn close_returns_while_others_go_on() {
 /// The driver of a lock is on the runtime that took it.
 #[test]
 fn a_release_under_way_when_the_runtime_of_its_lock_ends_is_carried_out_on_another() {
-    let nodes = Nodes::new(3);
+    let nodes = MemoryNodes::new(3);
     let locks = manager(&nodes);
     let build = || tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let (first, second) = (build(), build());
@@ -145,7 +145,7 @@ fn a_release_under_way_when_the_runtime_of_its_lock_ends_is_carried_out_on_anoth
 
 #[tokio::test(start_paused = true)]
 async fn closing_waits_for_a_detached_lock_that_is_being_freed() {
-    let nodes = Nodes::new(3);
+    let nodes = MemoryNodes::new(3);
     let locks = manager(&nodes);
     let given = locks.acquire("job", TTL).await.expect("a free lock").detach();
     (0..3).for_each(|node| nodes.hang(node));

@@ -2,14 +2,14 @@
 
 use crate::common::{LEASE, TTL, manager};
 use crate::futures_poll;
-use redlock_client::memory::Nodes;
+use redlock_client::memory::MemoryNodes;
 use redlock_client::{Error, LockManager, Loss, Vote};
 use std::time::Duration;
 use tokio::time::{Instant, advance, timeout};
 
 #[tokio::test(start_paused = true)]
 async fn the_holder_stops_believing_before_the_nodes_let_go() {
-    let nodes = Nodes::new(3);
+    let nodes = MemoryNodes::new(3);
     let guard = manager(&nodes).acquire("job", TTL).await.expect("free");
     advance(LEASE).await;
     assert!(!guard.is_valid());
@@ -28,7 +28,7 @@ async fn an_extension_counts_from_now() {
 
 #[tokio::test(start_paused = true)]
 async fn an_extension_never_revives() {
-    let nodes = Nodes::new(3);
+    let nodes = MemoryNodes::new(3);
     let guard = manager(&nodes).acquire("job", TTL).await.expect("free");
     advance(LEASE).await;
     let error = guard.extend().await.expect_err("its time is up");
@@ -38,7 +38,7 @@ async fn an_extension_never_revives() {
 
 #[tokio::test(start_paused = true)]
 async fn a_failed_extension_leaves_the_lock_as_it_was() {
-    let nodes = Nodes::new(3);
+    let nodes = MemoryNodes::new(3);
     let guard = manager(&nodes).acquire("job", TTL).await.expect("free");
     advance(Duration::from_secs(1)).await;
     nodes.silence(0);
@@ -63,7 +63,7 @@ async fn the_loss_is_told_before_validity_ends() {
 
 #[tokio::test(start_paused = true)]
 async fn the_loss_is_told_when_nobody_answers_any_more() {
-    let nodes = Nodes::new(5);
+    let nodes = MemoryNodes::new(5);
     let mut guard = manager(&nodes).acquire("job", TTL).await.expect("free");
     guard.keep_alive(Duration::from_secs(3600)).expect("a runtime");
     let token = guard.cancellation_token().expect("a runtime");
@@ -81,7 +81,7 @@ async fn the_loss_is_told_when_nobody_answers_any_more() {
 
 #[tokio::test(start_paused = true)]
 async fn the_loss_is_told_while_an_extension_hangs() {
-    let nodes = Nodes::new(5);
+    let nodes = MemoryNodes::new(5);
     // An answer is waited for longer than the lock lasts.
     let locks = LockManager::builder().memory(&nodes).node_timeout(TTL * 6).build().expect("nodes");
     let mut guard = locks.acquire("job", TTL).await.expect("free");
@@ -97,7 +97,7 @@ async fn the_loss_is_told_while_an_extension_hangs() {
 
 #[test]
 fn a_token_does_not_outlive_whoever_watches_the_clock_for_it() {
-    let nodes = Nodes::new(3);
+    let nodes = MemoryNodes::new(3);
     let build = || tokio::runtime::Runtime::new().expect("a runtime");
     let (first, second) = (build(), build());
     let locks = manager(&nodes);
@@ -117,7 +117,7 @@ fn a_token_does_not_outlive_whoever_watches_the_clock_for_it() {
 
 #[tokio::test(start_paused = true)]
 async fn an_extension_that_nobody_waits_for_counts() {
-    let nodes = Nodes::new(3);
+    let nodes = MemoryNodes::new(3);
     let guard = manager(&nodes).acquire("job", TTL).await.expect("free");
     {
         let extend = std::pin::pin!(guard.extend_to(TTL * 2));
@@ -131,7 +131,7 @@ async fn an_extension_that_nobody_waits_for_counts() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lock_broken_by_an_administrator_is_a_loss_at_the_next_extension() {
-    let nodes = Nodes::new(5);
+    let nodes = MemoryNodes::new(5);
     let mut guard = manager(&nodes).acquire("job", TTL).await.expect("free");
     guard.keep_alive(Duration::from_secs(3600)).expect("a runtime");
     for node in 0..3 {
@@ -151,7 +151,7 @@ async fn keeping_alive_outlives_the_ttl_many_times() {
 
 #[tokio::test(start_paused = true)]
 async fn keeping_alive_ends_at_its_bound() {
-    let nodes = Nodes::new(5);
+    let nodes = MemoryNodes::new(5);
     let mut guard = manager(&nodes).acquire("job", TTL).await.expect("free");
     let started = Instant::now();
     guard.keep_alive(TTL * 3).expect("a runtime");
@@ -164,7 +164,7 @@ async fn keeping_alive_ends_at_its_bound() {
 
 #[tokio::test(start_paused = true)]
 async fn keeping_alive_survives_an_outage_shorter_than_the_lease() {
-    let nodes = Nodes::new(5);
+    let nodes = MemoryNodes::new(5);
     let mut guard = manager(&nodes).acquire("job", TTL).await.expect("free");
     guard.keep_alive(TTL * 20).expect("a runtime");
     advance(Duration::from_secs(3)).await;
@@ -183,7 +183,7 @@ async fn a_short_ttl_leaves_a_short_validity() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_most_nodes_no_longer_have_is_over_at_once() {
-    let nodes = Nodes::new(3);
+    let nodes = MemoryNodes::new(3);
     let guard = manager(&nodes).acquire("job", TTL).await.expect("free");
     advance(TTL / 2).await;
     nodes.silence(0);
@@ -199,7 +199,7 @@ async fn a_lock_that_most_nodes_no_longer_have_is_over_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_over_stays_over() {
-    let nodes = Nodes::new(3);
+    let nodes = MemoryNodes::new(3);
     let guard = manager(&nodes).acquire("job", TTL).await.expect("free");
     // Extensions that reach one node each: together they would make a later majority.
     for reached in 0..2 {

@@ -1,14 +1,14 @@
 //! What can be seen of a lock and of the nodes.
 
 use crate::common::{TTL, manager};
-use redlock_client::memory::Nodes;
+use redlock_client::memory::MemoryNodes;
 use redlock_client::{Error, LockManager};
 use std::time::Duration;
 use tokio::time::advance;
 
 #[tokio::test(start_paused = true)]
 async fn inspect_tells_who_holds_it() {
-    let nodes = Nodes::new(5);
+    let nodes = MemoryNodes::new(5);
     let locks = LockManager::builder()
         .memory(&nodes)
         .label("nightly export")
@@ -35,7 +35,7 @@ async fn inspect_tells_who_holds_it() {
 
 #[tokio::test(start_paused = true)]
 async fn health_tells_whether_a_quorum_can_grant() {
-    let nodes = Nodes::new(3);
+    let nodes = MemoryNodes::new(3);
     let locks = manager(&nodes);
     let health = locks.health().await.expect("asked");
     assert!(health.can_grant() && health.nodes.iter().all(|node| node.can_grant()), "{health:?}");

@@ -46,7 +46,7 @@ struct Copy {
 }
 
 /// The keys of one command.
-struct CommandKeys<'a> {
+struct FuzzedKeys<'a> {
     names: Vec<&'a [u8]>,
     keys: &'a mut BTreeMap<Vec<u8>, LockId>,
 }
@@ -69,7 +69,7 @@ impl Copy {
         let Ok(request) = grammar::apply(&argv) else { return };
         let key = argv[1];
         let before = self.keys.get(key).map(|lock| self.node.image(*lock, &mut self.now));
-        let mut view = CommandKeys { names: vec![key], keys: &mut self.keys };
+        let mut view = FuzzedKeys { names: vec![key], keys: &mut self.keys };
         self.node.apply(&mut view, &request, &mut self.now).expect("there is room");
         let image = self.node.image(self.keys[key], &mut self.now);
         assert_eq!((&image.owner[..], image.fence), (request.owner.bytes(), request.fence));
@@ -87,7 +87,7 @@ impl Copy {
         let argv: Vec<&[u8]> = argv.iter().map(Vec::as_slice).collect();
         let Ok(request) = grammar::release(Verb::Mrelease, &argv) else { return };
         let names: Vec<&[u8]> = request.keys.words().map(|word| argv[word]).collect();
-        let mut view = CommandKeys { names: names.clone(), keys: &mut self.keys };
+        let mut view = FuzzedKeys { names: names.clone(), keys: &mut self.keys };
         self.node.replay_release(&mut view, &request);
         for name in names {
             let left = self.keys.get(name).map(|lock| self.node.image(*lock, &mut self.now).owner);
@@ -127,7 +127,7 @@ impl Copy {
     }
 }
 
-impl Keyspace for CommandKeys<'_> {
+impl Keyspace for FuzzedKeys<'_> {
     fn count(&self) -> usize {
         self.names.len()
     }

@@ -118,11 +118,11 @@ fn generous(
     session: &mut proto::LockState,
     node: usize,
     request: &proto::Request,
-    reply: proto::Reply,
+    reply: proto::LockReply,
     now: proto::Moment,
 ) {
     let reply = match reply {
-        proto::Reply::Number(3) => proto::Reply::Number(4),
+        proto::LockReply::Number(3) => proto::LockReply::Number(4),
         reply => reply,
     };
     session.handle_reply(node, request, reply, now);

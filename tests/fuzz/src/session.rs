@@ -6,8 +6,8 @@
 
 use crate::byte_reader::ByteReader;
 use redlock_proto::{
-    Ask, Drift, Event, Failure, FailureKind, Grant, LockState, MAX_NODES, Moment, NodeSet, QueueRequest,
-    Quorum, Reply, Request, Transmit,
+    Ask, Drift, Event, Failure, FailureKind, Grant, LockReply, LockState, MAX_NODES, Moment, NodeSet,
+    QueueRequest, Quorum, Request, Transmit,
 };
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub fn run(bytes: &[u8]) {
 ///
 /// # Panics
 /// When it breaks a promise.
-pub fn check(bytes: &[u8], hear: impl Fn(&mut LockState, usize, &Request, Reply, Moment)) {
+pub fn check(bytes: &[u8], hear: impl Fn(&mut LockState, usize, &Request, LockReply, Moment)) {
     let mut tape = ByteReader::new(bytes);
     let mut driver = Harness::begin(&mut tape);
     for _ in 0..LONGEST_HISTORY {
@@ -139,7 +139,7 @@ impl Harness {
     fn step(
         &mut self,
         tape: &mut ByteReader<'_>,
-        hear: &impl Fn(&mut LockState, usize, &Request, Reply, Moment),
+        hear: &impl Fn(&mut LockState, usize, &Request, LockReply, Moment),
     ) {
         match tape.below(16) {
             0 | 1 if self.stamps.is_some() => self.hand_on(tape),
@@ -188,26 +188,28 @@ impl Harness {
         self.check_validity();
     }
 
-    fn reply(&self, tape: &mut ByteReader<'_>) -> Reply {
+    fn reply(&self, tape: &mut ByteReader<'_>) -> LockReply {
         match tape.below(12) {
-            0..=3 => Reply::Number(1 + tape.below(4) as u64),
+            0..=3 => LockReply::Number(1 + tape.below(4) as u64),
             // What a node that was asked to count up to a number says, or nearly.
             4..=6 => {
                 let goals = self.sent.iter().rev().filter_map(|sent| match sent.request.ask {
                     Ask::RaiseFence { fence } => Some(fence),
                     _ => None,
                 });
-                Reply::Number(goals.chain([5]).next().unwrap_or(5).saturating_sub(u64::from(tape.one_in(4))))
+                LockReply::Number(
+                    goals.chain([5]).next().unwrap_or(5).saturating_sub(u64::from(tape.one_in(4))),
+                )
             }
-            7 => Reply::Number(tape.sized_number()),
+            7 => LockReply::Number(tape.sized_number()),
             8 if self.stamps.is_some() && !tape.one_in(4) => {
-                Reply::Queued { position: 1, ticket: 40 + tape.below(20) as u64 }
+                LockReply::Queued { position: 1, ticket: 40 + tape.below(20) as u64 }
             }
-            8 => Reply::Nil,
-            9 => Reply::Quarantined { left: Duration::from_millis(tape.sized_number()) },
+            8 => LockReply::Nil,
+            9 => LockReply::Quarantined { left: Duration::from_millis(tape.sized_number()) },
             _ => {
                 let kinds = [FailureKind::Silent, FailureKind::Cut, FailureKind::Down, FailureKind::Rejected];
-                Reply::Failed(Failure::new(*tape.pick(&kinds), ""))
+                LockReply::Failed(Failure::new(*tape.pick(&kinds), ""))
             }
         }
     }
@@ -215,17 +217,17 @@ impl Harness {
     fn answer(
         &mut self,
         which: usize,
-        reply: Reply,
-        hear: &impl Fn(&mut LockState, usize, &Request, Reply, Moment),
+        reply: LockReply,
+        hear: &impl Fn(&mut LockState, usize, &Request, LockReply, Moment),
     ) {
         let sent = &mut self.sent[which];
-        let gives_up = matches!(&reply, Reply::Failed(failure) if failure.may_have_happened());
+        let gives_up = matches!(&reply, LockReply::Failed(failure) if failure.may_have_happened());
         sent.heard = if gives_up && sent.heard == ReplyState::Nothing {
             ReplyState::Silence
         } else {
             ReplyState::Answer
         };
-        sent.granted |= matches!(reply, Reply::Number(1..));
+        sent.granted |= matches!(reply, LockReply::Number(1..));
         let (node, request) = (sent.node, sent.request);
         let is_settled = !gives_up;
         if is_settled && matches!(request.ask, Ask::Acquire { .. } | Ask::Wait { .. }) {
@@ -278,7 +280,7 @@ impl Harness {
     fn wild_answer(
         &mut self,
         tape: &mut ByteReader<'_>,
-        hear: &impl Fn(&mut LockState, usize, &Request, Reply, Moment),
+        hear: &impl Fn(&mut LockState, usize, &Request, LockReply, Moment),
     ) {
         self.is_wild = true;
         let node = tape.below(MAX_NODES + 4);
@@ -298,21 +300,21 @@ impl Harness {
     }
 
     /// Takes note of an answer before the session does.
-    fn note(&mut self, node: usize, request: &Request, reply: &Reply) {
+    fn note(&mut self, node: usize, request: &Request, reply: &LockReply) {
         if node >= self.quorum.nodes() || request.is_release() {
             return;
         }
         let number = match reply {
-            Reply::Number(number @ 1..) => Some(*number),
+            LockReply::Number(number @ 1..) => Some(*number),
             _ => None,
         };
         if let (Some((_, granted)), Ask::Wait { queue, .. }) = (&mut self.stamps, request.ask) {
             match reply {
-                Reply::Number(1..) => granted[node] = granted[node].max(queue.stamp),
+                LockReply::Number(1..) => granted[node] = granted[node].max(queue.stamp),
                 // A grant has overtaken it, or the answer to a later request.
-                Reply::Nil | Reply::Queued { .. } if queue.stamp <= granted[node] => return,
+                LockReply::Nil | LockReply::Queued { .. } if queue.stamp <= granted[node] => return,
                 // Whatever was granted before has been taken back.
-                Reply::Nil | Reply::Queued { .. } => granted[node] = queue.stamp - 1,
+                LockReply::Nil | LockReply::Queued { .. } => granted[node] = queue.stamp - 1,
                 _ => {}
             }
         }
@@ -324,11 +326,11 @@ impl Harness {
         }
         if matches!(request.ask, Ask::Acquire { .. } | Ask::Wait { .. }) {
             match reply {
-                Reply::Number(1..) | Reply::Queued { .. } => self.holds[node] = true,
-                Reply::Nil | Reply::Quarantined { .. } => self.holds[node] = false,
+                LockReply::Number(1..) | LockReply::Queued { .. } => self.holds[node] = true,
+                LockReply::Nil | LockReply::Quarantined { .. } => self.holds[node] = false,
                 // A fence of 0 is no answer: who knows what it did.
-                Reply::Number(_) => self.unknown[node] += 1,
-                Reply::Failed(_) => {}
+                LockReply::Number(_) => self.unknown[node] += 1,
+                LockReply::Failed(_) => {}
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-use redlock_proto::{Drift, Event, LockState, Moment, Quorum, Refusal, Reply, Transmit};
+use redlock_proto::{Drift, Event, LockReply, LockState, Moment, Quorum, Refusal, Transmit};
 
 const NODES: usize = 5;
 const TTL: Duration = Duration::from_secs(30);
@@ -28,7 +28,7 @@ impl LockStateBench {
     }
 
     /// Sends what the client asks for, and brings the replies.
-    fn exchange(&mut self, lock: &mut LockState, reply: impl Fn(usize) -> Reply) -> Outputs {
+    fn exchange(&mut self, lock: &mut LockState, reply: impl Fn(usize) -> LockReply) -> Outputs {
         let transmit = lock.poll_transmit();
         self.answer(lock, transmit, reply)
     }
@@ -37,7 +37,7 @@ impl LockStateBench {
         &mut self,
         lock: &mut LockState,
         transmit: Option<Transmit>,
-        reply: impl Fn(usize) -> Reply,
+        reply: impl Fn(usize) -> LockReply,
     ) -> Outputs {
         let Some(Transmit { request, to }) = transmit else { return (None, None) };
         let mut first = (None, None);
@@ -52,7 +52,7 @@ impl LockStateBench {
     /// A lock that all nodes grant under one fence.
     fn held(&mut self) -> LockState {
         let mut lock = self.begin();
-        let (_, event) = self.exchange(&mut lock, |_| Reply::Number(7));
+        let (_, event) = self.exchange(&mut lock, |_| LockReply::Number(7));
         must(matches!(event, Some(Event::Held { fence: 7 })));
         lock
     }
@@ -61,7 +61,7 @@ impl LockStateBench {
         lock.release(self.now);
         let transmit = lock.poll_transmit();
         must(transmit.is_some_and(|transmit| transmit.to.len() == NODES));
-        let (_, event) = self.answer(&mut lock, transmit, |_| Reply::Number(1));
+        let (_, event) = self.answer(&mut lock, transmit, |_| LockReply::Number(1));
         must(matches!(event, Some(Event::Released)));
     }
 }
@@ -89,7 +89,7 @@ pub(crate) fn extend(times: u64) {
     for _ in 0..times {
         scene.now = scene.now.plus(Duration::from_secs(1));
         must(lock.extend(TTL, scene.now).is_ok());
-        let (_, event) = scene.exchange(&mut lock, |_| Reply::Number(7));
+        let (_, event) = scene.exchange(&mut lock, |_| LockReply::Number(7));
         must(matches!(event, Some(Event::Extended)));
     }
 }
@@ -97,7 +97,7 @@ pub(crate) fn extend(times: u64) {
 pub(crate) fn be_refused(times: u64) {
     repeat(times, |scene| {
         let mut lock = scene.begin();
-        let (_, event) = scene.exchange(&mut lock, |_| Reply::Nil);
+        let (_, event) = scene.exchange(&mut lock, |_| LockReply::Nil);
         must(matches!(event, Some(Event::Failed(Refusal::Contended))));
         lock.release(scene.now);
         black_box(lock.poll_transmit());
@@ -108,9 +108,9 @@ pub(crate) fn be_refused(times: u64) {
 pub(crate) fn raise(times: u64) {
     repeat(times, |scene| {
         let mut lock = scene.begin();
-        let (raise, _) = scene.exchange(&mut lock, |node| Reply::Number(node as u64 + 1));
+        let (raise, _) = scene.exchange(&mut lock, |node| LockReply::Number(node as u64 + 1));
         must(raise.is_some());
-        let outputs = scene.answer(&mut lock, raise, |_| Reply::Number(NODES as u64));
+        let outputs = scene.answer(&mut lock, raise, |_| LockReply::Number(NODES as u64));
         must(matches!(outputs, (Some(_), _) | (_, Some(Event::Held { .. }))));
         scene.release(lock);
     });

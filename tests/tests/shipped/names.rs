@@ -6,10 +6,11 @@ use crate::page::read;
 use std::collections::BTreeMap;
 
 /// Names that two types may have, and why.
-const ALLOWED: [(&str, &str); 3] = [
+const ALLOWED: [(&str, &str); 4] = [
     ("LockManager", "`blocking::LockManager` is the same API for programs without an async runtime"),
     ("Guard", "`blocking::Guard`, likewise"),
     ("Tls", "`without_tls.rs` takes the place of `tls.rs` in a build without the feature `tls`"),
+    ("TlsSettings", "likewise"),
 ];
 
 /// The name that a line of Rust defines, if it defines a type. Indented aliases are types of a trait.

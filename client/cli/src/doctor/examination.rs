@@ -3,7 +3,7 @@
 mod nodes;
 mod servers;
 
-use super::facts::Facts;
+use super::facts::GroupFacts;
 
 /// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -56,7 +56,7 @@ impl Findings {
 }
 
 /// Looks for all that is known to hurt; the worst comes first.
-pub(super) fn examine(facts: &Facts) -> Vec<Finding> {
+pub(super) fn examine(facts: &GroupFacts) -> Vec<Finding> {
     let mut findings = Findings(Vec::new());
     nodes::examine(facts, &mut findings);
     for node in &facts.nodes {

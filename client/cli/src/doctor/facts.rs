@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Everything that is examined.
 #[derive(Clone, Debug)]
-pub(super) struct Facts {
+pub(super) struct GroupFacts {
     pub(super) nodes: Vec<ExaminedNode>,
     /// The time to live that is asked for if nobody names another.
     pub(super) ttl: Duration,
@@ -54,7 +54,7 @@ const RIGHTS: [(&str, &[&str]); 8] = [
 const KEY: &str = "{key}";
 const OWNER: &str = "nobody";
 
-impl Facts {
+impl GroupFacts {
     pub(super) async fn gather(locks: &LockManager, config: &Config) -> Result<Self, ExitError> {
         let report = GroupReport::take(locks).await?;
         let mut nodes: Vec<ExaminedNode> = report.nodes.into_iter().map(ExaminedNode::new).collect();

@@ -2,11 +2,11 @@
 
 use super::{Event, LockPhase, LockState, Request};
 use crate::ballot::{Refusal, Verdict};
-use crate::{Moment, Reply, Vote};
+use crate::{LockReply, Moment, Vote};
 
 impl LockState {
     /// Handles the reply of a node to a request for the lock.
-    pub(super) fn handle_vote(&mut self, node: usize, request: &Request, reply: Reply, now: Moment) {
+    pub(super) fn handle_vote(&mut self, node: usize, request: &Request, reply: LockReply, now: Moment) {
         if self.is_stale_refusal(node, request, &reply) {
             return;
         }
@@ -25,7 +25,7 @@ impl LockState {
     }
 
     /// Enters the vote of a node and renews its lease, unless the lock is over: then a reply changes nothing.
-    pub(super) fn enter_vote(&mut self, node: usize, request: &Request, reply: Reply) {
+    pub(super) fn enter_vote(&mut self, node: usize, request: &Request, reply: LockReply) {
         if self.phase == LockPhase::Over {
             return;
         }

@@ -1,7 +1,7 @@
 //! Extension: asking the nodes to hold the lock for longer.
 
 use super::{Ask, Event, LockPhase, LockState, Request};
-use crate::{Ballot, Moment, Reply, Vote};
+use crate::{Ballot, LockReply, Moment, Vote};
 use std::time::Duration;
 
 /// An extension that is in flight.
@@ -48,7 +48,7 @@ impl LockState {
         &mut self,
         node: usize,
         request: &Request,
-        reply: Reply,
+        reply: LockReply,
         now: Moment,
     ) {
         let LockPhase::Held { .. } = self.phase else { return };
@@ -58,7 +58,7 @@ impl LockState {
         }
         // A lock that expired before the reply arrived stays lost, whatever the reply says.
         let had_expired = self.has_expired(now);
-        if reply == Reply::Nil {
+        if reply == LockReply::Nil {
             self.ballot.enter(node, Vote::Refused);
         }
         self.renew_lease(node, request, &reply);

@@ -1,7 +1,7 @@
 //! Until when the nodes hold the lock for the client, and what happens when that time is over.
 
 use super::{Event, LockPhase, LockState, Request};
-use crate::{Moment, Reply};
+use crate::{LockReply, Moment};
 
 /// The end of each node's lease, on the client's clocks; `None` for a node that does not hold the lock.
 #[derive(Clone, Debug)]
@@ -50,11 +50,11 @@ impl LockState {
 
     /// Renews the lease of a node that did what the request asked, and removes the lease of a node that
     /// replied that it does not hold the lock.
-    pub(super) fn renew_lease(&mut self, node: usize, request: &Request, reply: &Reply) {
+    pub(super) fn renew_lease(&mut self, node: usize, request: &Request, reply: &LockReply) {
         match reply {
-            Reply::Number(_) => self.leases.renew(node, request.lease_end(self.drift)),
-            Reply::Nil | Reply::Queued { .. } => self.leases.remove(node),
-            Reply::Quarantined { .. } | Reply::Failed(_) => {}
+            LockReply::Number(_) => self.leases.renew(node, request.lease_end(self.drift)),
+            LockReply::Nil | LockReply::Queued { .. } => self.leases.remove(node),
+            LockReply::Quarantined { .. } | LockReply::Failed(_) => {}
         }
     }
 

@@ -1,6 +1,6 @@
 //! The nodes that may hold the lock for the client.
 
-use crate::{NodeSet, Reply};
+use crate::{LockReply, NodeSet};
 
 /// The nodes that may hold the lock, or have the client queued. A release goes to all of them.
 #[derive(Clone, Copy, Debug)]
@@ -29,10 +29,10 @@ impl MaybeHeld {
     }
 
     /// Notes the reply of a node to a request for the lock.
-    pub(super) fn note_reply(&mut self, node: usize, reply: &Reply) {
+    pub(super) fn note_reply(&mut self, node: usize, reply: &LockReply) {
         match reply {
-            Reply::Number(_) | Reply::Queued { .. } => self.nodes.insert(node),
-            Reply::Failed(failure) if failure.may_have_happened() => self.in_doubt.insert(node),
+            LockReply::Number(_) | LockReply::Queued { .. } => self.nodes.insert(node),
+            LockReply::Failed(failure) if failure.may_have_happened() => self.in_doubt.insert(node),
             _ if self.sticky.contains(node) => {}
             _ => self.nodes.remove(node),
         }

@@ -15,7 +15,7 @@
 //!
 //! One call leaves at most one transmit or one event behind, so there is one slot for each. The caller
 //! reports a reply with the request that it answers, however late it comes. It reports a request that got no
-//! reply in time as [`Reply::Failed`]; the reply may still follow.
+//! reply in time as [`LockReply::Failed`]; the reply may still follow.
 //!
 //! | inputs | the caller reports |
 //! |---|---|
@@ -69,7 +69,7 @@ pub use release::{ReleaseOutcome, ReleaseProgress};
 pub use request::{Ask, Request};
 
 use crate::ballot::{Ballot, Refusal};
-use crate::{Drift, Failure, FailureKind, Moment, NodeSet, Quorum, Reply};
+use crate::{Drift, Failure, FailureKind, LockReply, Moment, NodeSet, Quorum};
 use extend::Extension;
 use leases::Leases;
 use maybe_held::MaybeHeld;
@@ -207,11 +207,11 @@ impl LockState {
 
     /// Handles what a node replied to a request, or that it did not reply. A late reply may follow the report
     /// that there was none.
-    pub fn handle_reply(&mut self, node: usize, request: &Request, reply: Reply, now: Moment) {
+    pub fn handle_reply(&mut self, node: usize, request: &Request, reply: LockReply, now: Moment) {
         // Fences begin at 1: a server that replies 0 is not a node.
         let reply = match reply {
-            Reply::Number(0) if !request.is_release() => {
-                Reply::Failed(Failure::new(FailureKind::Cut, "a fence of 0"))
+            LockReply::Number(0) if !request.is_release() => {
+                LockReply::Failed(Failure::new(FailureKind::Cut, "a fence of 0"))
             }
             reply => reply,
         };

@@ -7,7 +7,7 @@
 use super::{Ask, LockState, Request};
 use crate::ballot::Refusal;
 use crate::fence_reach::{has_advanced, is_within_reach};
-use crate::{Failure, FailureKind, Moment, NodeSet, Reply};
+use crate::{Failure, FailureKind, LockReply, Moment, NodeSet};
 use std::time::Duration;
 
 /// The second round of one attempt.
@@ -87,7 +87,7 @@ impl LockState {
         node: usize,
         fence: u64,
         request: &Request,
-        mut reply: Reply,
+        mut reply: LockReply,
         now: Moment,
     ) {
         if let Some(goal) = self.fence_raise.goal.as_mut().filter(|goal| goal.fence == fence) {
@@ -98,10 +98,10 @@ impl LockState {
         }
         // A fence may take several commands to reach. A node that advances by less than a step is broken: the
         // client does not ask it again.
-        if let Reply::Number(after) = reply
+        if let LockReply::Number(after) = reply
             && self.ballot.vote(node).fence().is_some_and(|before| !has_advanced(before, after, fence))
         {
-            reply = Reply::Failed(Failure::new(FailureKind::Rejected, "did not raise the fence"));
+            reply = LockReply::Failed(Failure::new(FailureKind::Rejected, "did not raise the fence"));
         }
         self.note_claimed(node, &reply);
         self.note_arrival(node, request, &reply, now);

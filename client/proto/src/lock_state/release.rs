@@ -1,7 +1,7 @@
 //! Release, and what each node replied to it.
 
 use super::{Ask, Event, LockPhase, LockState, Request};
-use crate::{Failure, Moment, NodeSet, Quorum, Reply};
+use crate::{Failure, LockReply, Moment, NodeSet, Quorum};
 use std::fmt;
 
 /// The outcome of a release on one node.
@@ -46,13 +46,14 @@ impl ReleaseProgress {
         Self { quorum, nodes: (0..quorum.nodes()).map(outcome).collect() }
     }
 
-    pub(crate) fn enter(&mut self, node: usize, reply: Reply) {
+    pub(crate) fn enter(&mut self, node: usize, reply: LockReply) {
         let outcome = match reply {
-            Reply::Number(0) | Reply::Nil | Reply::Queued { .. } | Reply::Quarantined { .. } => {
-                ReleaseOutcome::NotHeld
-            }
-            Reply::Number(_) => ReleaseOutcome::Freed,
-            Reply::Failed(failure) => ReleaseOutcome::Failed(failure),
+            LockReply::Number(0)
+            | LockReply::Nil
+            | LockReply::Queued { .. }
+            | LockReply::Quarantined { .. } => ReleaseOutcome::NotHeld,
+            LockReply::Number(_) => ReleaseOutcome::Freed,
+            LockReply::Failed(failure) => ReleaseOutcome::Failed(failure),
         };
         if let Some(place) = self.nodes.get_mut(node) {
             *place = outcome;
@@ -96,7 +97,7 @@ impl LockState {
     }
 
     /// Handles the reply of a node to the release.
-    pub(super) fn handle_release_reply(&mut self, node: usize, reply: Reply) {
+    pub(super) fn handle_release_reply(&mut self, node: usize, reply: LockReply) {
         let Some(progress) = self.release_progress.as_mut() else { return };
         let was_settled = progress.is_settled();
         progress.enter(node, reply);

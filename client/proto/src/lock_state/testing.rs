@@ -1,7 +1,7 @@
 //! Helpers for tests: inputs and commands that return what the caller would poll.
 
 use super::{Event, Grant, LockState, Over, QueueRequest, Request, Transmit};
-use crate::{Drift, Failure, Moment, NodeSet, Quorum, Refusal, Reply};
+use crate::{Drift, Failure, LockReply, Moment, NodeSet, Quorum, Refusal};
 use std::time::Duration;
 
 /// What the caller polls after one call.
@@ -65,7 +65,7 @@ impl LockState {
         &mut self,
         node: usize,
         request: &Request,
-        reply: Reply,
+        reply: LockReply,
         now: Moment,
     ) -> Option<LockOutput> {
         self.handle_reply(node, request, reply, now);

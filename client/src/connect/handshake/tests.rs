@@ -18,8 +18,8 @@ fn said(handshake: &Handshake) -> String {
 }
 
 /// What comes of a login with these replies.
-fn answered(login: &Login, replies: &[u8]) -> Result<Option<Heard>, ConnectFailure> {
-    let mut heard = Heard { answers: 0, last: Frame::Nil, leftover: BytesMut::from(replies) };
+fn answered(login: &Login, replies: &[u8]) -> Result<Option<HandshakeReply>, ConnectFailure> {
+    let mut heard = HandshakeReply { answers: 0, last: Frame::Nil, leftover: BytesMut::from(replies) };
     let done = Handshake::new(login).ask_identity().take_answers(&mut heard)?;
     Ok(done.then_some(heard))
 }
@@ -53,7 +53,7 @@ fn says_what_the_login_asks_for_and_no_more() {
 #[test]
 fn learns_who_the_node_is() {
     let node = NodeIdentity { id: "n1".into(), ..NodeIdentity::default() };
-    let identity = Identity { node, version: "0.1.0".into(), quarantine_ms: 7 };
+    let identity = NodeGreeting { node, version: "0.1.0".into(), quarantine_ms: 7 };
     let full = login(Some("app"), Some("pw"), 1, Protocol::Resp2);
     let resp3 = login(None, None, 0, Protocol::Resp3);
     let cases = [
@@ -163,8 +163,8 @@ fn an_identity_has_all_its_parts() {
 mod sentinel {
     use super::*;
 
-    fn hear(handshake: &Handshake, replies: &[u8]) -> Result<Heard, ConnectFailure> {
-        let mut heard = Heard { answers: 0, last: Frame::Nil, leftover: BytesMut::from(replies) };
+    fn hear(handshake: &Handshake, replies: &[u8]) -> Result<HandshakeReply, ConnectFailure> {
+        let mut heard = HandshakeReply { answers: 0, last: Frame::Nil, leftover: BytesMut::from(replies) };
         assert!(handshake.take_answers(&mut heard)?, "all of it");
         Ok(heard)
     }

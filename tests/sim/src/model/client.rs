@@ -8,7 +8,7 @@ use super::bounds::{Bounds, Mistake, TICK_MS};
 use super::speech::{ReplyId, RequestId, Speech};
 use hashbrown::HashMap;
 use redlock_proto::{
-    Ask, Drift, Event, Failure, FailureKind, LockState, Moment, NodeSet, Quorum, Reply, Request, Transmit,
+    Ask, Drift, Event, Failure, FailureKind, LockReply, LockState, Moment, NodeSet, Quorum, Request, Transmit,
 };
 use std::time::Duration;
 
@@ -225,7 +225,7 @@ impl Clients {
         };
         let was_valid = active.is_valid();
         let now = active.now();
-        let failed = |kind| Reply::Failed(Failure::new(kind, ""));
+        let failed = |kind| LockReply::Failed(Failure::new(kind, ""));
         match acts {
             Acts::Begin { .. } => {}
             Acts::Tick => active.grow_older(self.bounds.ttl_ticks),

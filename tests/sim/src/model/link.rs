@@ -13,9 +13,9 @@ const ROOM: u32 = 4;
 /// Up to four numbers in a row, the first in the lowest bits. A state has many of these, so they are small; 0 is
 /// an empty place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-struct Row(u64);
+struct LinkRow(u64);
 
-impl Row {
+impl LinkRow {
     fn get(self, place: u32) -> Option<u16> {
         let shifted = self.0.checked_shr(place * u16::BITS).unwrap_or(0);
         let [low, high, ..] = shifted.to_le_bytes();
@@ -51,13 +51,13 @@ impl Row {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Link {
     /// To the node, the oldest first.
-    requests: Row,
+    requests: LinkRow,
     /// To the client, the oldest first, and what each of them answers.
-    replies: Row,
-    answered: Row,
+    replies: LinkRow,
+    answered: LinkRow,
     /// From older connections or copied on the way, in no order; nobody hears the reply. The connection is in
     /// the lowest bits.
-    late: Row,
+    late: LinkRow,
     /// How many times the connection was made anew.
     connection: Connection,
 }
@@ -113,8 +113,8 @@ impl Link {
 
     /// Nobody listens any more.
     pub(super) fn drop_replies(&mut self) {
-        self.answered = Row::default();
-        self.replies = Row::default();
+        self.answered = LinkRow::default();
+        self.replies = LinkRow::default();
     }
 
     /// The request that arrives next will arrive another time.
@@ -135,7 +135,7 @@ impl Link {
         for request in self.requests.iter() {
             self.add_late(request, self.connection);
         }
-        self.requests = Row::default();
+        self.requests = LinkRow::default();
         self.drop_replies();
         self.connection += 1;
         assert!(self.connection < COPIES, "the node tells so many connections apart");

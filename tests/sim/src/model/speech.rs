@@ -1,7 +1,7 @@
 //! What is said, as small numbers: every distinct request and reply once.
 
-use redlock_core::{CommandError, Reply as NodeReply};
-use redlock_proto::{Ask, Failure, Reply, Request};
+use redlock_core::{CommandError, Reply};
+use redlock_proto::{Ask, Failure, LockReply, Request};
 use std::time::Duration;
 
 /// A request, with the moment at which it was sent on its client's own clock.
@@ -15,7 +15,7 @@ pub(super) type ReplyId = u16;
 pub(super) struct Speech {
     requests: Vec<(Request, AskId)>,
     asks: Vec<Request>,
-    replies: Vec<Reply>,
+    replies: Vec<LockReply>,
 }
 
 impl Speech {
@@ -59,7 +59,7 @@ impl Speech {
     }
 
     /// The number of a reply.
-    pub(super) fn reply(&mut self, reply: Reply) -> ReplyId {
+    pub(super) fn reply(&mut self, reply: LockReply) -> ReplyId {
         let known = self.replies.iter().position(|known| *known == reply);
         number(known.unwrap_or_else(|| {
             self.replies.push(reply);
@@ -68,12 +68,12 @@ impl Speech {
     }
 
     /// The reply with a number.
-    pub(super) fn reply_of(&self, id: ReplyId) -> &Reply {
+    pub(super) fn reply_of(&self, id: ReplyId) -> &LockReply {
         &self.replies[place(id)]
     }
 
     /// All replies so far.
-    pub(super) fn replies(&self) -> &[Reply] {
+    pub(super) fn replies(&self) -> &[LockReply] {
         &self.replies
     }
 }
@@ -88,12 +88,12 @@ fn place(id: u16) -> usize {
 
 /// What a node's answer is to a client. How long a quarantine lasts is left out: it only tells a client when to
 /// try again, and here clients begin at any time.
-pub(super) fn heard(said: Result<NodeReply, CommandError>) -> Reply {
+pub(super) fn heard(said: Result<Reply, CommandError>) -> LockReply {
     match said {
-        Ok(NodeReply::Integer(number)) => Reply::Number(number),
-        Ok(_) => Reply::Nil,
-        Err(CommandError::Quarantine { .. }) => Reply::Quarantined { left: Duration::ZERO },
-        Err(fault) => Reply::Failed(Failure::rejected(fault.to_string())),
+        Ok(Reply::Integer(number)) => LockReply::Number(number),
+        Ok(_) => LockReply::Nil,
+        Err(CommandError::Quarantine { .. }) => LockReply::Quarantined { left: Duration::ZERO },
+        Err(fault) => LockReply::Failed(Failure::rejected(fault.to_string())),
     }
 }
 

@@ -7,7 +7,7 @@ use crate::client::{Active, Client};
 use crate::network::delay;
 use redlock_proto::keep_alive::{self, KeepAlive, NextExtension};
 use redlock_proto::{
-    Ask, Event, FailureKind, LockState, Moment, NodeSet, Refusal, Reply, Request, Retry, Transmit,
+    Ask, Event, FailureKind, LockReply, LockState, Moment, NodeSet, Refusal, Request, Retry, Transmit,
 };
 use std::time::Duration;
 
@@ -18,20 +18,20 @@ impl World<'_> {
         client: usize,
         session: SessionId,
         request: Request,
-        reply: Reply,
+        reply: LockReply,
     ) {
         let now = self.clients[client].clock.at(self.now);
         let who = &mut self.clients[client];
         let Some(active) = who.active.as_mut().filter(|active| active.id == session) else { return };
         // Only silence is told twice: a reply that came before is not taken back.
-        let is_silence = matches!(&reply, Reply::Failed(failure) if failure.kind == FailureKind::Silent);
+        let is_silence = matches!(&reply, LockReply::Failed(failure) if failure.kind == FailureKind::Silent);
         if is_silence && active.answered.contains(&(request, node)) {
             return;
         }
         if !is_silence {
             active.answered.push((request, node));
         }
-        if let (Reply::Queued { .. }, [key], Some(ticket)) = (&reply, &active.keys[..], active.ticket) {
+        if let (LockReply::Queued { .. }, [key], Some(ticket)) = (&reply, &active.keys[..], active.ticket) {
             active.queued.insert(node);
             if active.queued.len() == self.plan.nodes && active.fence.is_none() {
                 let key = *key;

@@ -21,8 +21,8 @@ use super::storage::Storage;
 use fastrand::Rng;
 use operator::Admission;
 use redlock_core::durable::{DurableState, HIGH_WATER_STEP};
-use redlock_core::{CommandError, MemoryNode, NodeHost, Reply as NodeReply};
-use redlock_proto::{Ask, Drift, Failure, FailureKind, NodeSet, Quorum, Reply, Request};
+use redlock_core::{CommandError, MemoryNode, NodeHost, Reply};
+use redlock_proto::{Ask, Drift, Failure, FailureKind, LockReply, NodeSet, Quorum, Request};
 use replica::Replica;
 use start::Backup;
 use std::cmp::Reverse;
@@ -50,7 +50,7 @@ enum Coming {
         client: usize,
         session: SessionId,
         request: Request,
-        reply: Reply,
+        reply: LockReply,
     },
     /// The news of a grant reaches a client.
     News {
@@ -451,7 +451,7 @@ impl<'a> World<'a> {
         let patience_us = (self.plan.ttl_ms / 4).max(20) * 1_000;
         for node in to.iter() {
             if self.clients[client].refused.contains(node) {
-                let reply = Reply::Failed(Failure::new(FailureKind::Down, ""));
+                let reply = LockReply::Failed(Failure::new(FailureKind::Down, ""));
                 self.outcome.count("node refused");
                 self.schedule(self.now + 1, Coming::Reply { node, client, session, request, reply });
                 continue;
@@ -475,7 +475,7 @@ impl<'a> World<'a> {
                 self.schedule(at, coming);
             }
             if !request.is_release() {
-                let reply = Reply::Failed(Failure::new(FailureKind::Silent, ""));
+                let reply = LockReply::Failed(Failure::new(FailureKind::Silent, ""));
                 self.schedule(
                     self.now + patience_us,
                     Coming::Reply { node, client, session, request, reply },
@@ -505,14 +505,14 @@ fn place(node: usize, server: usize) -> String {
     if node == server { format!("node {node}") } else { format!("node {node} (server {server})") }
 }
 
-fn reply_of(said: Result<NodeReply, CommandError>) -> Reply {
+fn reply_of(said: Result<Reply, CommandError>) -> LockReply {
     match said {
-        Ok(NodeReply::Integer(number)) => Reply::Number(number),
-        Ok(NodeReply::Queued { position, ticket, .. }) => Reply::Queued { position, ticket },
-        Ok(_) => Reply::Nil,
+        Ok(Reply::Integer(number)) => LockReply::Number(number),
+        Ok(Reply::Queued { position, ticket, .. }) => LockReply::Queued { position, ticket },
+        Ok(_) => LockReply::Nil,
         Err(CommandError::Quarantine { left_ms }) => {
-            Reply::Quarantined { left: Duration::from_millis(left_ms) }
+            LockReply::Quarantined { left: Duration::from_millis(left_ms) }
         }
-        Err(fault) => Reply::Failed(Failure::rejected(fault.to_string())),
+        Err(fault) => LockReply::Failed(Failure::rejected(fault.to_string())),
     }
 }

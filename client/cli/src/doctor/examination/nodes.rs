@@ -2,7 +2,7 @@
 
 use super::Severity::{Error, Note, Warning};
 use super::servers::{LONG_QUARANTINE, QUARANTINE_REMEDY};
-use super::{Facts, Findings};
+use super::{Findings, GroupFacts};
 use crate::doctor::facts::ExaminedNode;
 use crate::duration::{show, show_latency};
 use crate::group_report::quorum_of;
@@ -16,7 +16,7 @@ const CLOCKS_MS: i64 = 1_000;
 /// A node is slow if it takes so many times as long as the one in the middle, and at least so long.
 const SLOW: (u32, Duration) = (5, Duration::from_millis(20));
 
-pub(super) fn examine(facts: &Facts, findings: &mut Findings) {
+pub(super) fn examine(facts: &GroupFacts, findings: &mut Findings) {
     number(facts, findings);
     majority(facts, findings);
     twins(facts, findings);
@@ -28,11 +28,11 @@ pub(super) fn examine(facts: &Facts, findings: &mut Findings) {
     latencies(facts, findings);
 }
 
-fn states(facts: &Facts) -> impl Iterator<Item = (&ExaminedNode, &NodeState)> {
+fn states(facts: &GroupFacts) -> impl Iterator<Item = (&ExaminedNode, &NodeState)> {
     facts.nodes.iter().filter_map(|node| Some((node, node.report.state.as_ref().ok()?)))
 }
 
-fn number(facts: &Facts, findings: &mut Findings) {
+fn number(facts: &GroupFacts, findings: &mut Findings) {
     let count = facts.nodes.len();
     if count < 3 {
         let reason = format!("with {count} nodes the failure of one is the end of all locks");
@@ -55,7 +55,7 @@ fn number(facts: &Facts, findings: &mut Findings) {
     }
 }
 
-fn majority(facts: &Facts, findings: &mut Findings) {
+fn majority(facts: &GroupFacts, findings: &mut Findings) {
     let granting = facts.nodes.iter().filter(|node| node.report.can_grant()).count();
     let quorum = quorum_of(facts.nodes.len());
     if !quorum.is_reached_by(granting) {
@@ -66,7 +66,7 @@ fn majority(facts: &Facts, findings: &mut Findings) {
 }
 
 /// Two addresses of one server are one witness. The client finds that out by itself, and does not let one of them vote.
-fn twins(facts: &Facts, findings: &mut Findings) {
+fn twins(facts: &GroupFacts, findings: &mut Findings) {
     let mut seen: BTreeMap<&str, &str> = BTreeMap::new();
     for node in &facts.nodes {
         let Some(server) = node.report.server.as_ref().filter(|server| !server.run_id.is_empty()) else {
@@ -81,7 +81,7 @@ fn twins(facts: &Facts, findings: &mut Findings) {
 
 pub(super) const TWIN_REMEDY: &str = "name every server once: two addresses of one are one vote";
 
-fn hosts(facts: &Facts, findings: &mut Findings) {
+fn hosts(facts: &GroupFacts, findings: &mut Findings) {
     let mut hosts: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for node in &facts.nodes {
         if let Some(host) = node.host() {
@@ -94,7 +94,7 @@ fn hosts(facts: &Facts, findings: &mut Findings) {
     }
 }
 
-fn versions(facts: &Facts, findings: &mut Findings) {
+fn versions(facts: &GroupFacts, findings: &mut Findings) {
     let mut versions: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (node, state) in states(facts) {
         versions.entry(&state.version).or_default().push(&node.report.node);
@@ -116,7 +116,7 @@ fn versions(facts: &Facts, findings: &mut Findings) {
 
 /// A node that has started for the first time among nodes that have not may have lost its disk. The server itself cannot
 /// tell a wiped disk from a new node.
-fn newcomers(facts: &Facts, findings: &mut Findings) {
+fn newcomers(facts: &GroupFacts, findings: &mut Findings) {
     let incarnation = |state: &NodeState| state.incarnation.unwrap_or_default();
     let is_new = |state: &NodeState| incarnation(state) == 1 && state.origin == Some(Origin::New);
     for (node, _) in states(facts).filter(|(_, state)| state.votes() && is_new(state)) {
@@ -133,7 +133,7 @@ fn newcomers(facts: &Facts, findings: &mut Findings) {
     }
 }
 
-fn limits(facts: &Facts, findings: &mut Findings) {
+fn limits(facts: &GroupFacts, findings: &mut Findings) {
     let mut limits: BTreeMap<u64, Vec<&str>> = BTreeMap::new();
     for node in &facts.nodes {
         if let Some(limit) = node.number("redlock.max-ttl") {
@@ -166,7 +166,7 @@ fn limits(facts: &Facts, findings: &mut Findings) {
     }
 }
 
-fn clocks(facts: &Facts, findings: &mut Findings) {
+fn clocks(facts: &GroupFacts, findings: &mut Findings) {
     for node in &facts.nodes {
         let Some(ms) = node.clock_ms.filter(|ms| ms.abs() > CLOCKS_MS) else { continue };
         let (by, way) =
@@ -184,7 +184,7 @@ fn clocks(facts: &Facts, findings: &mut Findings) {
     }
 }
 
-fn latencies(facts: &Facts, findings: &mut Findings) {
+fn latencies(facts: &GroupFacts, findings: &mut Findings) {
     let mut all: Vec<Duration> = states(facts).map(|(node, _)| node.report.latency).collect();
     all.sort_unstable();
     let Some(middle) = all.get(usize::midpoint(0, all.len())).copied().filter(|_| all.len() > 2) else {

@@ -43,18 +43,18 @@ fn well(number: usize) -> ExaminedNode {
     node
 }
 
-fn three() -> Facts {
-    Facts { nodes: (1..=3).map(well).collect(), ttl: Duration::from_secs(30) }
+fn three() -> GroupFacts {
+    GroupFacts { nodes: (1..=3).map(well).collect(), ttl: Duration::from_secs(30) }
 }
 
 /// What is found after something was done to three nodes that are well.
-fn found(ill: impl FnOnce(&mut Facts)) -> Vec<(Severity, &'static str)> {
+fn found(ill: impl FnOnce(&mut GroupFacts)) -> Vec<(Severity, &'static str)> {
     let mut facts = three();
     ill(&mut facts);
     examine(&facts).into_iter().map(|finding| (finding.severity, finding.check)).collect()
 }
 
-fn set(facts: &mut Facts, name: &str, value: &str) {
+fn set(facts: &mut GroupFacts, name: &str, value: &str) {
     facts.nodes[1].settings.insert(name.to_owned(), value.to_owned());
 }
 
@@ -76,24 +76,24 @@ fn ills_of_all_nodes_together() {
     use Severity::{Error, Note, Warning};
     assert_eq!(found(|facts| facts.nodes.truncate(2)), [(Warning, "few-nodes")]);
     assert_eq!(found(|facts| facts.nodes.push(well(4))), [(Warning, "even-nodes")]);
-    let away = |facts: &mut Facts| {
+    let away = |facts: &mut GroupFacts| {
         facts.nodes[0].report.state = Err(down("unreachable: refused"));
         facts.nodes[1].report.state = Err(down("unreachable: refused"));
     };
     assert_eq!(found(away), [(Error, "no-quorum"), (Error, "unreachable"), (Error, "unreachable")]);
-    let twins = |facts: &mut Facts| {
+    let twins = |facts: &mut GroupFacts| {
         let server = facts.nodes[0].report.server.clone();
         facts.nodes[2].report.server = server;
     };
     assert_eq!(found(twins), [(Error, "same-server")]);
     assert_eq!(found(|facts| facts.nodes[2].report.node = "10.0.0.1:6380".into()), [(Warning, "same-host")]);
-    let mixed = |facts: &mut Facts| {
+    let mixed = |facts: &mut GroupFacts| {
         if let Ok(state) = &mut facts.nodes[2].report.state {
             state.version = "0.2.0".into();
         }
     };
     assert_eq!(found(mixed), [(Warning, "mixed-versions")]);
-    let old = |facts: &mut Facts| {
+    let old = |facts: &mut GroupFacts| {
         if let Ok(state) = &mut facts.nodes[2].report.state {
             state.claim_window = None;
         }
@@ -102,45 +102,46 @@ fn ills_of_all_nodes_together() {
     assert_eq!(found(|facts| set(facts, "redlock.max-ttl", "60000")), [(Warning, "max-ttl")]);
     let both = found(|facts| set(facts, "redlock.max-ttl", "5000"));
     assert_eq!(both, [(Error, "max-ttl"), (Warning, "max-ttl")]);
-    let hour = |facts: &mut Facts| {
+    let hour = |facts: &mut GroupFacts| {
         facts
             .nodes
             .iter_mut()
             .for_each(|node| drop(node.settings.insert("redlock.max-ttl".into(), "3600000".into())));
     };
     assert_eq!(found(hour), [], "the default");
-    let identities = |facts: &mut Facts, incarnations: [u64; 3]| {
+    let identities = |facts: &mut GroupFacts, incarnations: [u64; 3]| {
         for (node, incarnation) in facts.nodes.iter_mut().zip(incarnations) {
             state(node).incarnation = Some(incarnation);
         }
     };
     assert_eq!(found(|facts| identities(facts, [3, 1, 2])), [(Note, "new-node")]);
     assert_eq!(found(|facts| identities(facts, [1, 1, 2])), [], "nodes that are new together");
-    let admitted = |facts: &mut Facts| {
+    let admitted = |facts: &mut GroupFacts| {
         identities(facts, [3, 1, 2]);
         state(&mut facts.nodes[1]).origin = Some(Origin::Admitted);
     };
     assert_eq!(found(admitted), []);
     assert_eq!(found(|facts| facts.nodes[0].clock_ms = Some(-61_000)), [(Note, "clock")]);
-    let slow = |facts: &mut Facts| facts.nodes[0].report.latency = Duration::from_millis(40);
+    let slow = |facts: &mut GroupFacts| facts.nodes[0].report.latency = Duration::from_millis(40);
     assert_eq!(found(slow), [(Warning, "slow-node")]);
 }
 
 #[test]
 fn ills_of_one_node() {
     use Severity::{Error, Note, Warning};
-    let failing = |why: &'static str| move |facts: &mut Facts| facts.nodes[1].report.state = Err(down(why));
+    let failing =
+        |why: &'static str| move |facts: &mut GroupFacts| facts.nodes[1].report.state = Err(down(why));
     assert_eq!(found(failing("the server has not loaded the redlock module")), [(Error, "no-module")]);
     assert_eq!(found(failing("the same node as 10.0.0.1:6379")), [(Error, "same-server")]);
     assert_eq!(found(failing("refused: HELLO: WRONGPASS invalid")), [(Error, "login")]);
     assert_eq!(found(failing("unreachable: no route")), [(Error, "unreachable")]);
-    let quarantined = |facts: &mut Facts| {
+    let quarantined = |facts: &mut GroupFacts| {
         if let Ok(state) = &mut facts.nodes[2].report.state {
             state.quarantine = Duration::from_secs(9);
         }
     };
     assert_eq!(found(quarantined), [(Warning, "quarantine")]);
-    let non_voting = |facts: &mut Facts| {
+    let non_voting = |facts: &mut GroupFacts| {
         if let Ok(state) = &mut facts.nodes[1].report.state {
             state.non_voting = Some("copied-state-file".into());
             state.quarantine = Duration::from_secs(9);
@@ -152,23 +153,25 @@ fn ills_of_one_node() {
     let finding = examine(&facts).remove(0);
     assert_eq!(finding.reason, "it does not vote and grants nothing: its state file is a copy");
     assert!(finding.remedy.contains("`redlock admit 10.0.0.2:6379`"), "{finding:?}");
-    let high = |facts: &mut Facts| state(&mut facts.nodes[1]).high_water = Some((1 << 62) + 1);
+    let high = |facts: &mut GroupFacts| state(&mut facts.nodes[1]).high_water = Some((1 << 62) + 1);
     assert_eq!(found(high), [(Warning, "high-fences")]);
     assert_eq!(found(|facts| state(&mut facts.nodes[1]).high_water = Some(1 << 62)), []);
     let far = |count| {
-        move |facts: &mut Facts| facts.nodes[1].report.numbers.extend([("far_stripes".to_owned(), count)])
+        move |facts: &mut GroupFacts| {
+            facts.nodes[1].report.numbers.extend([("far_stripes".to_owned(), count)])
+        }
     };
     assert_eq!(found(far(513)), [(Warning, "far-stripes")]);
     assert_eq!(found(far(512)), []);
     assert_eq!(found(|facts| facts.nodes[0].role = Some("slave".into())), [(Error, "replica")]);
-    let old = |facts: &mut Facts| {
+    let old = |facts: &mut GroupFacts| {
         if let Some(server) = &mut facts.nodes[2].report.server {
             server.version = "6.2.14".into();
         }
     };
     assert_eq!(found(old), [(Error, "old-server")]);
     assert_eq!(found(|facts| set(facts, "maxmemory-policy", "allkeys-lru")), [(Warning, "eviction")]);
-    let evicting = |facts: &mut Facts| {
+    let evicting = |facts: &mut GroupFacts| {
         set(facts, "maxmemory-policy", "allkeys-lfu");
         set(facts, "maxmemory", "100000000");
     };
@@ -177,32 +180,34 @@ fn ills_of_one_node() {
     assert_eq!(found(|facts| set(facts, "maxmemory", "1100000")), [(Warning, "memory")]);
     assert_eq!(found(|facts| set(facts, "min-replicas-to-write", "1")), [(Warning, "replicas")]);
     assert_eq!(found(|facts| set(facts, "min-replicas-to-write", "0")), []);
-    let long = |facts: &mut Facts| {
+    let long = |facts: &mut GroupFacts| {
         if let Ok(state) = &mut facts.nodes[2].report.state {
             state.longest_lease = Duration::from_secs(86_400);
         }
     };
     assert_eq!(found(long), [(Warning, "long-quarantine")]);
-    let allowed = |facts: &mut Facts| {
+    let allowed = |facts: &mut GroupFacts| {
         for node in &mut facts.nodes {
             node.settings.insert("redlock.max-ttl".to_owned(), "86400000".to_owned());
         }
     };
     assert_eq!(found(allowed), [(Note, "long-quarantine")]);
-    let broken = |facts: &mut Facts| facts.nodes[1].persistence = "aof_last_write_status:err\r\n".into();
+    let broken = |facts: &mut GroupFacts| facts.nodes[1].persistence = "aof_last_write_status:err\r\n".into();
     assert_eq!(found(broken), [(Warning, "disk")]);
     let missing =
-        |facts: &mut Facts| facts.nodes[1].missing_rights = Some(vec![("redlock.extend", "no".into())]);
+        |facts: &mut GroupFacts| facts.nodes[1].missing_rights = Some(vec![("redlock.extend", "no".into())]);
     assert_eq!(found(missing), [(Error, "rights")]);
-    let several =
-        |facts: &mut Facts| facts.nodes[1].missing_rights = Some(vec![("redlock.macquire", "no".into())]);
+    let several = |facts: &mut GroupFacts| {
+        facts.nodes[1].missing_rights = Some(vec![("redlock.macquire", "no".into())])
+    };
     assert_eq!(found(several), [(Warning, "rights")], "not everybody locks several at once");
-    let looking = |facts: &mut Facts| {
+    let looking = |facts: &mut GroupFacts| {
         let none = ["redlock.acquire", "redlock.extend", "redlock.release", "redlock.macquire", "subscribe"];
         facts.nodes[1].missing_rights = Some(none.map(|command| (command, "no".to_owned())).to_vec());
     };
     assert_eq!(found(looking), [(Note, "rights")], "somebody who looks, and locks nothing");
-    let silent = |facts: &mut Facts| facts.nodes[1].missing_rights = Some(vec![("subscribe", "no".into())]);
+    let silent =
+        |facts: &mut GroupFacts| facts.nodes[1].missing_rights = Some(vec![("subscribe", "no".into())]);
     assert_eq!(found(silent), [(Note, "rights")]);
     assert_eq!(found(|facts| facts.nodes[1].missing_rights = None), [(Note, "rights")]);
     assert_eq!(found(|facts| facts.nodes[1].settings.clear()), [(Note, "settings")]);

@@ -1,7 +1,7 @@
 //! Claims: what nodes have handed over, and for how long they wait for the claim.
 
 use super::{LockState, Queueing};
-use crate::{Moment, NodeSet, Reply};
+use crate::{LockReply, Moment, NodeSet};
 use redlock_contract::limits::{DEFAULT_CLAIM_WINDOW_MS, MAX_CLAIM_MS};
 use std::time::Duration;
 
@@ -90,8 +90,8 @@ impl LockState {
     }
 
     /// Notes the claim of a node that replied to a command that it holds the lock: any command claims.
-    pub(in crate::lock_state) fn note_claimed(&mut self, node: usize, reply: &Reply) {
-        if let (Some(queueing), Reply::Number(_)) = (self.queueing.as_mut(), reply) {
+    pub(in crate::lock_state) fn note_claimed(&mut self, node: usize, reply: &LockReply) {
+        if let (Some(queueing), LockReply::Number(_)) = (self.queueing.as_mut(), reply) {
             queueing.claims.remove(node);
         }
     }

@@ -51,7 +51,7 @@ pub use rounds::QueueRequest;
 
 use super::{Ask, LockPhase, LockState, Request};
 use crate::ballot::{Ballot, Refusal, Verdict};
-use crate::{Failure, Moment, NodeSet, Quorum, Reply, Vote};
+use crate::{Failure, LockReply, Moment, NodeSet, Quorum, Vote};
 use claims::{Claims, DEFAULT_CLAIM_WINDOW};
 use probe::{ProbeStep, Prober};
 use refresh::{REFRESH_INTERVAL, RefreshTimer, retry_interval};
@@ -99,9 +99,9 @@ impl Queueing {
         self.replies.has_expired_on_arrival(node)
     }
 
-    fn note_reply(&mut self, node: usize, stamp: u64, reply: &Reply, took: Duration, now: Moment) {
+    fn note_reply(&mut self, node: usize, stamp: u64, reply: &LockReply, took: Duration, now: Moment) {
         self.replies.note(node, stamp, reply, took);
-        if matches!(reply, Reply::Queued { .. }) && stamp == self.rounds.stamp() {
+        if matches!(reply, LockReply::Queued { .. }) && stamp == self.rounds.stamp() {
             self.widen_claim_window(took, DEFAULT_CLAIM_WINDOW, now);
         }
         self.prober.note_reply(node, stamp, reply);
@@ -230,21 +230,27 @@ impl LockState {
 
     /// Whether a reply is a refusal that is older than what the client knows: the same request was granted
     /// since, or the node replied to a later one.
-    pub(super) fn is_stale_refusal(&self, node: usize, request: &Request, reply: &Reply) -> bool {
+    pub(super) fn is_stale_refusal(&self, node: usize, request: &Request, reply: &LockReply) -> bool {
         let (Some(queueing), Ask::Wait { queue, .. }) = (&self.queueing, request.ask) else { return false };
-        let is_refusal = matches!(reply, Reply::Queued { .. } | Reply::Nil);
+        let is_refusal = matches!(reply, LockReply::Queued { .. } | LockReply::Nil);
         is_refusal && queueing.replies.has_decided(node, queue.stamp)
     }
 
     /// Notes what a node replied to a request to queue.
-    pub(super) fn note_queue_reply(&mut self, node: usize, request: &Request, reply: &Reply, now: Moment) {
+    pub(super) fn note_queue_reply(
+        &mut self,
+        node: usize,
+        request: &Request,
+        reply: &LockReply,
+        now: Moment,
+    ) {
         let (Some(queueing), Ask::Wait { queue, .. }) = (self.queueing.as_mut(), request.ask) else { return };
         queueing.note_reply(node, queue.stamp, reply, now.since(request.sent), now);
     }
 
     /// Notes whether a grant had expired when the client got its reply. A client that does not queue asks
     /// each node once, so the moment of its first request tells it the same.
-    pub(super) fn note_arrival(&mut self, node: usize, request: &Request, reply: &Reply, now: Moment) {
+    pub(super) fn note_arrival(&mut self, node: usize, request: &Request, reply: &LockReply, now: Moment) {
         if let Some(queueing) = self.queueing.as_mut() {
             queueing.replies.note_arrival(node, reply, request.lease_end(self.drift), now);
         }

@@ -4,7 +4,7 @@
 //! grants therefore probes the other nodes, and yields its grants to an older ticket that lacks a majority as
 //! well.
 
-use crate::{Moment, NodeSet, Quorum, Reply};
+use crate::{LockReply, Moment, NodeSet, Quorum};
 use std::time::Duration;
 
 /// The shortest time after which a client with a minority of grants probes the other nodes. It is longer than
@@ -101,12 +101,12 @@ impl Prober {
     }
 
     /// Notes the reply of a node to the round with this stamp.
-    pub(super) fn note_reply(&mut self, node: usize, stamp: u64, reply: &Reply) {
+    pub(super) fn note_reply(&mut self, node: usize, stamp: u64, reply: &LockReply) {
         if let Probe::InFlight { stamp: probed, unanswered, holders, .. } = &mut self.probe
             && *probed == stamp
         {
             unanswered.remove(node);
-            if let Reply::Queued { ticket, .. } = reply {
+            if let LockReply::Queued { ticket, .. } = reply {
                 holders.push(*ticket);
             }
         }

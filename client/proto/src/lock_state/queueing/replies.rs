@@ -1,6 +1,6 @@
 //! What the nodes have replied to the requests to queue.
 
-use crate::{Moment, NodeSet, Reply};
+use crate::{LockReply, Moment, NodeSet};
 use std::time::Duration;
 
 /// What the client knows of each node from its replies and its grants.
@@ -32,22 +32,22 @@ impl QueueReplies {
     }
 
     /// Notes the reply of a node to the request with this stamp, and how long the reply took.
-    pub(super) fn note(&mut self, node: usize, stamp: u64, reply: &Reply, took: Duration) {
-        if matches!(reply, Reply::Failed(failure) if failure.may_have_happened()) {
+    pub(super) fn note(&mut self, node: usize, stamp: u64, reply: &LockReply, took: Duration) {
+        if matches!(reply, LockReply::Failed(failure) if failure.may_have_happened()) {
             return;
         }
         self.round_trip.get_or_insert(took);
         match reply {
-            Reply::Number(_) => self.note_granted(node, stamp),
-            Reply::Queued { .. } => {
+            LockReply::Number(_) => self.note_granted(node, stamp),
+            LockReply::Queued { .. } => {
                 self.note_refused(node, stamp);
                 self.queued.insert(node);
             }
-            Reply::Nil => {
+            LockReply::Nil => {
                 self.note_refused(node, stamp);
                 self.queued.remove(node);
             }
-            Reply::Quarantined { .. } | Reply::Failed(_) => self.queued.remove(node),
+            LockReply::Quarantined { .. } | LockReply::Failed(_) => self.queued.remove(node),
         }
     }
 
@@ -74,10 +74,10 @@ impl QueueReplies {
     }
 
     /// Notes whether a grant had expired when the client got its reply.
-    pub(super) fn note_arrival(&mut self, node: usize, reply: &Reply, lease_end: Moment, now: Moment) {
+    pub(super) fn note_arrival(&mut self, node: usize, reply: &LockReply, lease_end: Moment, now: Moment) {
         match reply {
-            Reply::Number(_) if now.has_reached(lease_end) => self.expired_on_arrival.insert(node),
-            Reply::Number(_) => self.expired_on_arrival.remove(node),
+            LockReply::Number(_) if now.has_reached(lease_end) => self.expired_on_arrival.insert(node),
+            LockReply::Number(_) => self.expired_on_arrival.remove(node),
             _ => {}
         }
     }

@@ -36,18 +36,18 @@ impl TestClient {
         let mut client = Self::of(5);
         client.now_ms = 1;
         for node in 0..5 {
-            client.vote(node, Reply::Number(7));
+            client.vote(node, LockReply::Number(7));
         }
         assert_eq!(client.lock.fence(), Some(7));
         client
     }
 
-    fn vote(&mut self, node: usize, reply: Reply) -> Option<LockOutput> {
+    fn vote(&mut self, node: usize, reply: LockReply) -> Option<LockOutput> {
         let acquire = self.acquire;
         self.lock.on_reply(node, &acquire, reply, at(self.now_ms))
     }
 
-    fn reply(&mut self, node: usize, request: &Request, reply: Reply) -> Option<LockOutput> {
+    fn reply(&mut self, node: usize, request: &Request, reply: LockReply) -> Option<LockOutput> {
         self.lock.on_reply(node, request, reply, at(self.now_ms))
     }
 
@@ -60,10 +60,10 @@ impl TestClient {
     }
 }
 
-fn silent() -> Reply {
-    Reply::Failed(Failure::new(FailureKind::Silent, ""))
+fn silent() -> LockReply {
+    LockReply::Failed(Failure::new(FailureKind::Silent, ""))
 }
 
-fn down() -> Reply {
-    Reply::Failed(Failure::new(FailureKind::Down, ""))
+fn down() -> LockReply {
+    LockReply::Failed(Failure::new(FailureKind::Down, ""))
 }

@@ -17,9 +17,9 @@ fn pushed_grants_make_a_majority() {
     let (late, to) = sent(lock.on_grant(1, grant(7, 100, 499), at(502)));
     assert_eq!(nodes(to), [1]);
     for node in [0, 3, 4] {
-        lock.on_reply(node, &claim, Reply::Number(7), at(502));
+        lock.on_reply(node, &claim, LockReply::Number(7), at(502));
     }
-    lock.on_reply(1, &late, Reply::Number(7), at(503));
+    lock.on_reply(1, &late, LockReply::Number(7), at(503));
     let until = lock.valid_until().unwrap();
     assert_eq!(at(501).until(until), Drift::default().lease(TTL));
 }
@@ -56,9 +56,9 @@ fn a_grant_with_an_expired_lease_is_claimed_first() {
     let asked = lock.on_grant(2, grant(7, 100, 20_000), at(20_000));
     let (claim, to) = sent(asked);
     assert_eq!((claim.ask, nodes(to)), (Ask::RaiseFence { fence: 7 }, vec![0, 1, 2]));
-    lock.on_reply(0, &claim, Reply::Number(7), at(20_001));
-    lock.on_reply(1, &claim, Reply::Number(7), at(20_001));
-    assert_held(lock.on_reply(2, &claim, Reply::Number(7), at(20_001)), 7);
+    lock.on_reply(0, &claim, LockReply::Number(7), at(20_001));
+    lock.on_reply(1, &claim, LockReply::Number(7), at(20_001));
+    assert_held(lock.on_reply(2, &claim, LockReply::Number(7), at(20_001)), 7);
     assert!(lock.on_claim(at(20_001)).is_none(), "the raise has claimed them");
 }
 
@@ -171,7 +171,7 @@ fn a_push_that_arrives_after_a_newer_grant_is_ignored() {
     let (mut lock, _) = queued_everywhere();
     let (again, _) = sent(lock.on_timeout(at(2_000)));
     // The node granted 7 meanwhile and took it back, and the push is late; then it granted 9.
-    lock.on_reply(0, &again, Reply::Number(9), at(2_001));
+    lock.on_reply(0, &again, LockReply::Number(9), at(2_001));
     for node in [1, 2] {
         lock.on_grant(node, grant(7, 100, 2_000), at(2_001));
     }
@@ -181,7 +181,7 @@ fn a_push_that_arrives_after_a_newer_grant_is_ignored() {
 
 #[test]
 fn a_push_that_arrives_after_a_newer_refusal_is_ignored() {
-    for refusal in [queued(40), Reply::Nil] {
+    for refusal in [queued(40), LockReply::Nil] {
         let (mut lock, _) = queued_everywhere();
         let (again, _) = sent(lock.on_timeout(at(2_000)));
         // The node granted meanwhile and took the lock back, and the push is late. Then another client holds
@@ -207,7 +207,7 @@ fn a_claim_in_flight_sets_no_timeout() {
     let claim = lock.on_grant(2, grant(7, 100, 59_000), at(59_950));
     let (claim, _) = sent(claim);
     assert_eq!(lock.poll_timeout(), None);
-    assert_failed(lock.on_reply(0, &claim, Reply::Nil, at(60_100)), Refusal::Contended);
+    assert_failed(lock.on_reply(0, &claim, LockReply::Nil, at(60_100)), Refusal::Contended);
 }
 
 #[test]
@@ -219,14 +219,14 @@ fn fences_of_locks_that_were_passed_on_make_no_majority() {
     for node in [0, 1] {
         assert!(lock.on_grant(node, grant(7, 100, 499), at(2_001)).is_none());
     }
-    let (claim, to) = sent(lock.on_reply(2, &again, Reply::Number(7), at(2_001)));
+    let (claim, to) = sent(lock.on_reply(2, &again, LockReply::Number(7), at(2_001)));
     assert_eq!((claim.ask, nodes(to)), (Ask::RaiseFence { fence: 7 }, vec![0, 1]));
     // Now three nodes hold the lock for this client, and three have answered 7, but not the same three.
     for node in [3, 4] {
-        let event = lock.on_reply(node, &again, Reply::Number(9), at(2_002));
+        let event = lock.on_reply(node, &again, LockReply::Number(9), at(2_002));
         assert!(event.is_none(), "{event:?}");
     }
-    assert_held(lock.on_reply(0, &claim, Reply::Number(9), at(2_003)), 9);
+    assert_held(lock.on_reply(0, &claim, LockReply::Number(9), at(2_003)), 9);
 }
 
 #[test]
@@ -234,7 +234,7 @@ fn a_lease_that_is_nearly_over_is_renewed_before_the_lock_is_held() {
     let (mut lock, _) = queued_everywhere();
     let (again, _) = sent(lock.on_timeout(at(2_000)));
     // One node grants early. The others grant when its lease is nearly over.
-    assert!(lock.on_reply(0, &again, Reply::Number(7), at(2_001)).is_none());
+    assert!(lock.on_reply(0, &again, LockReply::Number(7), at(2_001)).is_none());
     let mut later = again;
     while later.sent.nanoseconds() < at(11_000).nanoseconds() {
         let due = lock.poll_timeout().expect("the client queues");
@@ -242,11 +242,11 @@ fn a_lease_that_is_nearly_over_is_renewed_before_the_lock_is_held() {
             later = request;
         }
     }
-    assert!(lock.on_reply(1, &later, Reply::Number(7), at(11_897)).is_none());
+    assert!(lock.on_reply(1, &later, LockReply::Number(7), at(11_897)).is_none());
     let almost_over = Moment::on_one_clock(11_897_500_000);
-    let (more, to) = sent(lock.on_reply(2, &later, Reply::Number(7), almost_over));
+    let (more, to) = sent(lock.on_reply(2, &later, LockReply::Number(7), almost_over));
     assert_eq!((more.ask, nodes(to)), (Ask::RaiseFence { fence: 7 }, vec![0]));
-    assert_held(lock.on_reply(0, &more, Reply::Number(7), at(11_898)), 7);
+    assert_held(lock.on_reply(0, &more, LockReply::Number(7), at(11_898)), 7);
 }
 
 #[test]
@@ -257,8 +257,8 @@ fn a_short_lock_is_held_for_the_time_that_the_round_trip_leaves() {
         let (lock, _) = LockState::begin(quorum, Drift::default(), ms(ttl), None, at(0));
         let (mut lock, request) = lock.begin_queueing(queue_request(), at(60_000));
         let now = Moment::on_one_clock(answered_us * 1_000);
-        assert!(lock.on_reply(0, &request, Reply::Number(1), now).is_none());
-        let held = lock.on_reply(1, &request, Reply::Number(1), now);
+        assert!(lock.on_reply(0, &request, LockReply::Number(1), now).is_none());
+        let held = lock.on_reply(1, &request, LockReply::Number(1), now);
         assert!(matches!(held, Some(LockOutput::Event(Event::Held { fence: 1 }))), "{ttl} ms: {held:?}");
     }
 }
@@ -272,8 +272,8 @@ fn a_time_to_live_shorter_than_the_round_trip_expires() {
     };
     // Granted at once, and expired when the replies arrive.
     let (mut lock, request) = begin();
-    assert!(lock.on_reply(0, &request, Reply::Number(1), at(98)).is_none());
-    assert_failed(lock.on_reply(1, &request, Reply::Number(1), at(98)), Refusal::Expired);
+    assert!(lock.on_reply(0, &request, LockReply::Number(1), at(98)).is_none());
+    assert_failed(lock.on_reply(1, &request, LockReply::Number(1), at(98)), Refusal::Expired);
     // Handed over, and the replies to the claim take as long.
     let (mut lock, request) = begin();
     for node in 0..3 {
@@ -282,9 +282,9 @@ fn a_time_to_live_shorter_than_the_round_trip_expires() {
     lock.on_grant(0, grant(7, 100, 20_000), at(20_000));
     let claim = lock.on_grant(1, grant(7, 100, 20_000), at(20_000));
     let (claim, _) = sent(claim);
-    assert_failed(lock.on_reply(0, &claim, Reply::Number(7), at(20_098)), Refusal::Expired);
+    assert_failed(lock.on_reply(0, &claim, LockReply::Number(7), at(20_098)), Refusal::Expired);
     // A late reply costs nothing if the other nodes are a majority.
     let (mut lock, request) = begin();
-    assert!(lock.on_reply(0, &request, Reply::Number(1), at(50)).is_none());
-    assert_held(lock.on_reply(1, &request, Reply::Number(1), at(50)), 1);
+    assert!(lock.on_reply(0, &request, LockReply::Number(1), at(50)).is_none());
+    assert_held(lock.on_reply(1, &request, LockReply::Number(1), at(50)), 1);
 }

@@ -25,8 +25,8 @@ fn queue_request() -> QueueRequest {
     QueueRequest { ticket: OWN_TICKET, stamp: 100, wait: Duration::ZERO, channel: [b'c'; 16], claim: None }
 }
 
-fn queued(ticket: u64) -> Reply {
-    Reply::Queued { position: 1, ticket }
+fn queued(ticket: u64) -> LockReply {
+    LockReply::Queued { position: 1, ticket }
 }
 
 fn grant(fence: u64, stamp: u64, waited_ms: u64) -> Grant {
@@ -52,6 +52,6 @@ fn nodes(set: NodeSet) -> Vec<usize> {
     set.iter().collect()
 }
 
-fn failed(kind: FailureKind) -> Reply {
-    Reply::Failed(Failure::new(kind, ""))
+fn failed(kind: FailureKind) -> LockReply {
+    LockReply::Failed(Failure::new(kind, ""))
 }

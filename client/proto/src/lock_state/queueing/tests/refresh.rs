@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn a_majority_without_the_nodes_that_are_down_is_enough() {
     let (mut lock, request) = start_queueing(5, at(0), at(60_000));
-    let down = || Reply::Failed(Failure::new(FailureKind::Down, ""));
+    let down = || LockReply::Failed(Failure::new(FailureKind::Down, ""));
     lock.on_reply(0, &request, down(), at(0));
     lock.on_reply(1, &request, down(), at(0));
     for node in 2..5 {
@@ -37,14 +37,14 @@ fn a_client_that_may_have_missed_pushes_refreshes_soon() {
     let (again, to) = sent(lock.on_timeout(at(70)));
     assert_eq!(nodes(to), [0, 1, 2, 3, 4]);
     // Two nodes had granted, and their pushes were lost.
-    lock.on_reply(0, &again, Reply::Number(7), at(71));
-    lock.on_reply(1, &again, Reply::Number(7), at(71));
+    lock.on_reply(0, &again, LockReply::Number(7), at(71));
+    lock.on_reply(1, &again, LockReply::Number(7), at(71));
     assert_held(lock.on_grant(2, grant(7, 101, 0), at(71)), 7);
 }
 
 /// A client that is queued on three of five nodes and has sent a second round; `first` is what the other two
 /// replied to the first. Returns the second request.
-fn asked_twice(first: [Reply; 2]) -> (LockState, Request) {
+fn asked_twice(first: [LockReply; 2]) -> (LockState, Request) {
     let (mut lock, request) = start_queueing(5, at(0), at(60_000));
     for node in 0..3 {
         assert!(lock.on_reply(node, &request, queued(40), at(1)).is_none());
@@ -95,7 +95,7 @@ fn clients_that_are_not_queued_refresh_at_different_times() {
         let mut now = at(0);
         for _ in 0..20 {
             for node in 0..3 {
-                assert!(lock.on_reply(node, &request, Reply::Nil, now).is_none(), "the client queues on");
+                assert!(lock.on_reply(node, &request, LockReply::Nil, now).is_none(), "the client queues on");
             }
             let due = lock.poll_timeout().unwrap();
             intervals.push(now.until(due));
@@ -127,7 +127,7 @@ fn a_request_in_doubt_may_be_granted_late() {
     let asked = (2..3_000).find_map(|ms| lock.on_timeout(at(ms)));
     let (again, to) = sent(asked);
     assert!(to.contains(0) && matches!(again.ask, Ask::Wait { .. }));
-    lock.on_reply(0, &again, Reply::Number(3), at(3_001));
+    lock.on_reply(0, &again, LockReply::Number(3), at(3_001));
     assert_eq!(late(&lock), [0], "a reply to the second request does not settle the first");
     lock.on_release(at(3_002));
     assert_eq!(late(&lock), [0]);

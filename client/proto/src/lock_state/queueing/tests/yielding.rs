@@ -32,7 +32,7 @@ fn a_client_probes_later_after_every_yield() {
         let (lock, request) = start_queueing(3, at(0), at(60_000));
         let mut lock = lock.after_yields(times);
         lock.on_reply(0, &request, queued(40), at(1));
-        lock.on_reply(1, &request, Reply::Number(7), at(1));
+        lock.on_reply(1, &request, LockReply::Number(7), at(1));
         lock.on_reply(2, &request, failed(FailureKind::Down), at(1));
         let probe_at = lock.poll_timeout().unwrap();
         let (probe, to) = sent(lock.on_timeout(probe_at));
@@ -82,8 +82,8 @@ fn the_last_request_gets_its_replies_after_the_deadline() {
     let (mut lock, request) = begin();
     assert!(lock.on_timeout(at(50)).is_none(), "no node has replied");
     assert_eq!(lock.poll_timeout(), None, "only the replies are left to wait for");
-    assert!(lock.on_reply(0, &request, Reply::Number(1), at(51)).is_none());
-    assert_held(lock.on_reply(1, &request, Reply::Number(1), at(51)), 1);
+    assert!(lock.on_reply(0, &request, LockReply::Number(1), at(51)).is_none());
+    assert_held(lock.on_reply(1, &request, LockReply::Number(1), at(51)), 1);
     // Another client holds the lock, and no time is left to queue.
     let (mut lock, request) = begin();
     assert!(lock.on_reply(0, &request, queued(40), at(51)).is_none());
@@ -112,9 +112,9 @@ fn a_client_that_leaves_waits_for_replies_in_flight() {
     let (mut lock, request) = begun();
     assert!(lock.on_stop_queueing(at(1)).is_none(), "no node has replied");
     for node in [0, 1] {
-        assert!(lock.on_reply(node, &request, Reply::Number(7), at(2)).is_none());
+        assert!(lock.on_reply(node, &request, LockReply::Number(7), at(2)).is_none());
     }
-    assert_held(lock.on_reply(2, &request, Reply::Number(7), at(2)), 7);
+    assert_held(lock.on_reply(2, &request, LockReply::Number(7), at(2)), 7);
     assert!(lock.on_stop_queueing(at(3)).is_none(), "the client keeps a lock that it holds");
     assert_eq!(lock.fence(), Some(7));
 
@@ -137,9 +137,9 @@ fn a_client_that_leaves_keeps_a_majority_that_is_being_raised() {
     let (claim, _) = sent(asked);
     assert!(lock.on_stop_queueing(at(20_000)).is_none());
     for node in [0, 1] {
-        lock.on_reply(node, &claim, Reply::Number(7), at(20_001));
+        lock.on_reply(node, &claim, LockReply::Number(7), at(20_001));
     }
-    assert_held(lock.on_reply(2, &claim, Reply::Number(7), at(20_001)), 7);
+    assert_held(lock.on_reply(2, &claim, LockReply::Number(7), at(20_001)), 7);
 
     // If the nodes do not hold the lock any more, the client leaves.
     let (mut lock, _) = queued_everywhere();
@@ -149,7 +149,8 @@ fn a_client_that_leaves_keeps_a_majority_that_is_being_raised() {
     let asked = lock.on_grant(2, grant(7, 100, 20_000), at(20_000));
     let (claim, _) = sent(asked);
     assert!(lock.on_stop_queueing(at(20_000)).is_none());
-    let answers: Vec<_> = (0..3).map(|node| lock.on_reply(node, &claim, Reply::Nil, at(20_200))).collect();
+    let answers: Vec<_> =
+        (0..3).map(|node| lock.on_reply(node, &claim, LockReply::Nil, at(20_200))).collect();
     assert!(
         answers.iter().any(|event| matches!(event, Some(LockOutput::Event(Event::Failed(Refusal::Yielded))))),
         "{answers:?}"
@@ -174,7 +175,7 @@ fn a_majority_that_is_gone_sets_no_timeout() {
         // Whatever the request is: another client holds the lock now.
         if let Some(LockOutput::Transmit(Transmit { request, to })) = asked.take() {
             for node in to.iter().filter(|node| *node < 2) {
-                let reply = if matches!(request.ask, Ask::Wait { .. }) { queued(60) } else { Reply::Nil };
+                let reply = if matches!(request.ask, Ask::Wait { .. }) { queued(60) } else { LockReply::Nil };
                 asked = lock.on_reply(node, &request, reply, at(ms)).or(asked);
             }
         }
