@@ -5,7 +5,7 @@
 //! ```
 
 use redlock_client::memory::MemoryNodes;
-use redlock_client::{FenceGate, Held, LockManager, StaleFence};
+use redlock_client::{FenceGate, LockHandle, LockManager, StaleFence};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -24,7 +24,7 @@ impl Stock {
     ///
     /// Nothing stops a thread when its lock is lost. So it asks before every step, and the fence goes with
     /// every write, for the case that the lock is lost right after the question.
-    fn sell(&self, wanted: u64, held: &Held) -> Result<u64, StaleFence> {
+    fn sell(&self, wanted: u64, held: &LockHandle) -> Result<u64, StaleFence> {
         let mut sold = 0;
         while sold < wanted && held.is_valid() {
             self.gate.run(held.fence(), || self.sold.fetch_add(1, Ordering::Relaxed))?;

@@ -51,8 +51,8 @@ async fn main() -> Result<(), Error> {
     // counts as lost. The signal comes from this program's own clock: no node has to answer for it.
     nodes.silence(2);
     println!("three nodes are gone");
-    let loss = guard.lost().await;
-    println!("lost: {loss}");
+    let reason = guard.lost().await;
+    println!("lost: {reason}");
 
     match work.await {
         Ok(documents) => println!("the work has stopped after {documents} documents"),

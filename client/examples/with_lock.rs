@@ -5,7 +5,7 @@
 //! cargo run --example with_lock
 //! ```
 
-use redlock_client::{Error, Held, LockManager};
+use redlock_client::{Error, LockHandle, LockManager};
 use std::fmt;
 use std::time::Duration;
 use tokio::time::sleep;
@@ -33,7 +33,7 @@ impl fmt::Display for ReportError {
 }
 
 /// Takes more than twice as long as the lock would live without being extended.
-async fn write_report(held: Held) -> Result<usize, ReportError> {
+async fn write_report(held: LockHandle) -> Result<usize, ReportError> {
     let mut pages = 0;
     for _ in 0..5 {
         // If the lock is lost, the work is dropped at one of its `await`s, like this one. What has to be
@@ -45,7 +45,7 @@ async fn write_report(held: Held) -> Result<usize, ReportError> {
     Ok(pages)
 }
 
-async fn print_report(_held: Held) -> Result<(), ReportError> {
+async fn print_report(_held: LockHandle) -> Result<(), ReportError> {
     Err(ReportError::PrinterOnFire)
 }
 

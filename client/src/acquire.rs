@@ -8,10 +8,10 @@
 //! | a caller that stops waiting | [`PendingAcquire`], whose drop gives the lock back |
 
 use crate::driver::{AcquireCall, Acquired, Inbox, Message, NotAcquired, WaitPlan};
-use crate::error::Evidence;
+use crate::error::QuorumReport;
 use crate::guard::Guard;
-use crate::hold::Hold;
 use crate::keys::Keys;
+use crate::lock_shared::LockShared;
 use crate::manager::{LockManager, ManagerShared};
 use crate::owner::random;
 use crate::{Error, observe, ticket};
@@ -77,7 +77,7 @@ struct AcquireLoop<'a> {
     /// Whether another client held the lock at some time during the call.
     was_held: bool,
     /// What the nodes answered to the last attempt that failed.
-    last_answers: Option<Evidence>,
+    last_answers: Option<QuorumReport>,
 }
 
 /// Why an attempt did not lead to a lock.
@@ -89,7 +89,7 @@ enum AttemptError {
     /// The client queued for as long as the call may take.
     QueueTimedOut(Error),
     /// The caller's time is up.
-    DeadlinePassed(Evidence),
+    DeadlinePassed(QuorumReport),
     /// Another attempt may succeed after this time, if the error is retryable.
     Failed(Error, Duration),
 }
@@ -166,10 +166,10 @@ impl<'a> AcquireLoop<'a> {
             let Some(pause) = pause else { return Err(self.final_error(error)) };
             if let Some(deadline) = self.deadline.filter(|deadline| *deadline <= Instant::now() + pause) {
                 tokio::time::sleep_until(deadline).await;
-                let answers = error.evidence().cloned().unwrap_or_else(|| self.answers(None));
+                let answers = error.report().cloned().unwrap_or_else(|| self.answers(None));
                 return Err(self.timed_out(answers));
             }
-            self.last_answers = error.evidence().cloned();
+            self.last_answers = error.report().cloned();
             tokio::time::sleep(pause).await;
         }
     }
@@ -177,7 +177,7 @@ impl<'a> AcquireLoop<'a> {
     /// One attempt, under an owner of its own.
     async fn attempt(&self) -> Result<Guard, AttemptError> {
         let (shared, settings) = (self.manager.shared(), self.manager.settings());
-        let hold = Arc::new(Hold::new(self.spec.keys.clone(), self.ttl, settings));
+        let hold = Arc::new(LockShared::new(self.spec.keys.clone(), self.ttl, settings));
         let inbox = shared.inbox()?;
         let (answer, acquired) = oneshot::channel();
         let (ttl, wait) = (self.ttl, self.wait);
@@ -267,8 +267,8 @@ impl<'a> AcquireLoop<'a> {
     }
 
     /// What every node answered to this attempt.
-    fn answers(&self, ballot: Option<&redlock_proto::Ballot>) -> Evidence {
-        self.manager.shared().evidence(&self.spec.keys, ballot).after(self.attempts)
+    fn answers(&self, ballot: Option<&redlock_proto::Ballot>) -> QuorumReport {
+        self.manager.shared().report(&self.spec.keys, ballot).after(self.attempts)
     }
 
     /// The error of the call. A call with a time limit that found the lock held has timed out.
@@ -279,7 +279,7 @@ impl<'a> AcquireLoop<'a> {
         }
     }
 
-    fn timed_out(&self, answers: Evidence) -> Error {
+    fn timed_out(&self, answers: QuorumReport) -> Error {
         let waited = match self.spec.retry {
             RetryMode::Within(wait) => wait,
             RetryMode::Configured | RetryMode::Once => Duration::ZERO,
@@ -296,7 +296,7 @@ struct PendingAcquire<'a> {
     ticket: Option<u64>,
     inbox: &'a Inbox,
     shared: &'a ManagerShared,
-    hold: Arc<Hold>,
+    hold: Arc<LockShared>,
     is_answered: bool,
 }
 

@@ -4,7 +4,7 @@ use crate::Error;
 use crate::driver::{Message, NodeResponse};
 use crate::guard::Detached;
 use crate::keys::Keys;
-use crate::lease::Loss;
+use crate::lease::LostReason;
 use crate::manager::LockManager;
 use crate::owner::Owner;
 use crate::report::{NodeRelease, ReleaseReport};
@@ -65,14 +65,14 @@ impl LockManager {
         for (node, reply) in replies.into_iter().enumerate() {
             ballot.enter(node, vote(reply.frame));
         }
-        let evidence = || Box::new(self.shared().evidence(&self.keys_of(lock), Some(&ballot)));
+        let report = || Box::new(self.shared().report(&self.keys_of(lock), Some(&ballot)));
         match judge(settings.quorum, &ballot, lock.fence) {
             Judgement::Held => {
                 let left = settings.clock.now().until(begun.plus(settings.drift.lease(ttl)));
-                if left.is_zero() { Err(Error::Expired(evidence())) } else { Ok(left) }
+                if left.is_zero() { Err(Error::Expired(report())) } else { Ok(left) }
             }
-            Judgement::Gone => Err(Error::Lost { loss: Loss::Gone, evidence: evidence() }),
-            Judgement::Unknown => Err(Error::NoQuorum(evidence())),
+            Judgement::Gone => Err(Error::Lost { reason: LostReason::Gone, report: report() }),
+            Judgement::Unknown => Err(Error::NoQuorum(report())),
         }
     }
 
@@ -224,7 +224,7 @@ mod tests {
         assert!(report.was_held() && report.is_free_on_a_majority());
         assert!(!there.release_detached(&lock).await.expect("a runtime").was_held());
         let lost = there.extend_detached(&lock, TTL).await.expect_err("the lock is released");
-        assert!(matches!(&lost, Error::Lost { loss: Loss::Gone, .. }), "{lost}");
+        assert!(matches!(&lost, Error::Lost { reason: LostReason::Gone, .. }), "{lost}");
         assert_eq!(lost.resource(), "job");
     }
 

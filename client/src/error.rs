@@ -1,7 +1,7 @@
 //! Why a call failed, with what every node had to say.
 
 use crate::keys::Keys;
-use crate::lease::Loss;
+use crate::lease::LostReason;
 use redlock_contract::ErrorCode;
 use redlock_proto::fence_reach::MOST_COMMANDS;
 use redlock_proto::{Ballot, Quorum, Refusal, Vote};
@@ -17,19 +17,19 @@ use std::time::Duration;
 #[non_exhaustive]
 pub enum Error {
     /// Somebody else holds the lock.
-    Contended(Box<Evidence>),
+    Contended(Box<QuorumReport>),
     /// Too few nodes gave a usable answer. After a failed [`extend`](crate::Guard::extend) the lock is still
     /// held for as long as it was.
-    NoQuorum(Box<Evidence>),
+    NoQuorum(Box<QuorumReport>),
     /// Too many nodes may have forgotten locks and wait until those are over.
     Quarantined {
         /// After so long a majority may grant again.
         left: Duration,
         /// What the nodes said.
-        evidence: Box<Evidence>,
+        report: Box<QuorumReport>,
     },
     /// A majority granted, but so late that nothing of the time to live was left. All of it was given back.
-    Expired(Box<Evidence>),
+    Expired(Box<QuorumReport>),
     /// A majority granted, under fences so far apart that no majority can be raised to one fence. All of it was given
     /// back.
     FencesApart {
@@ -38,21 +38,21 @@ pub enum Error {
         /// The largest.
         largest: u64,
         /// What the nodes said.
-        evidence: Box<Evidence>,
+        report: Box<QuorumReport>,
     },
-    /// The lock was not had within the time allowed.
+    /// The lock was not acquired within the time allowed.
     Timeout {
         /// How long that was.
         waited: Duration,
         /// What the nodes said last.
-        evidence: Box<Evidence>,
+        report: Box<QuorumReport>,
     },
     /// The lock was held and is no longer.
     Lost {
         /// How it was lost.
-        loss: Loss,
+        reason: LostReason,
         /// What the nodes said last.
-        evidence: Box<Evidence>,
+        report: Box<QuorumReport>,
     },
     /// The call cannot be carried out as it was made; nothing was sent.
     Invalid(Arc<str>),
@@ -64,7 +64,7 @@ pub enum Error {
 
 /// What was tried, and what every node answered.
 #[derive(Clone, Debug)]
-pub struct Evidence {
+pub struct QuorumReport {
     resource: String,
     nodes: Vec<NodeAnswer>,
     attempts: u32,
@@ -80,7 +80,7 @@ pub struct NodeAnswer {
     pub vote: Vote,
 }
 
-impl Evidence {
+impl QuorumReport {
     pub(crate) fn new(keys: &Keys, names: &[Arc<str>], ballot: Option<&Ballot>) -> Self {
         let votes = ballot.map(Ballot::votes).unwrap_or_default();
         let answer =
@@ -136,7 +136,7 @@ fn is_the_requests_fault(vote: &Vote) -> bool {
     )
 }
 
-impl fmt::Display for Evidence {
+impl fmt::Display for QuorumReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let gap = |place| if place == 0 { " (" } else { "; " };
         for (place, answer) in self.nodes.iter().enumerate() {
@@ -147,14 +147,14 @@ impl fmt::Display for Evidence {
 }
 
 impl Error {
-    pub(crate) fn refused(refusal: Refusal, evidence: Evidence) -> Self {
-        let evidence = Box::new(evidence);
+    pub(crate) fn refused(refusal: Refusal, report: QuorumReport) -> Self {
+        let report = Box::new(report);
         match refusal {
-            Refusal::Contended | Refusal::Yielded => Self::Contended(evidence),
-            Refusal::Quarantined { left } => Self::Quarantined { left, evidence },
-            Refusal::Expired => Self::Expired(evidence),
-            Refusal::FencesApart { smallest, largest } => Self::FencesApart { smallest, largest, evidence },
-            _ => Self::NoQuorum(evidence),
+            Refusal::Contended | Refusal::Yielded => Self::Contended(report),
+            Refusal::Quarantined { left } => Self::Quarantined { left, report },
+            Refusal::Expired => Self::Expired(report),
+            Refusal::FencesApart { smallest, largest } => Self::FencesApart { smallest, largest, report },
+            _ => Self::NoQuorum(report),
         }
     }
 
@@ -163,19 +163,19 @@ impl Error {
     }
 
     /// The same as the last word when the time allowed is up.
-    pub(crate) fn timed_out(waited: Duration, evidence: Evidence) -> Self {
-        Self::Timeout { waited, evidence: Box::new(evidence) }
+    pub(crate) fn timed_out(waited: Duration, report: QuorumReport) -> Self {
+        Self::Timeout { waited, report: Box::new(report) }
     }
 
     /// What the nodes said, if it came to asking them.
     #[must_use]
-    pub fn evidence(&self) -> Option<&Evidence> {
+    pub fn report(&self) -> Option<&QuorumReport> {
         match self {
-            Self::Contended(evidence) | Self::NoQuorum(evidence) | Self::Expired(evidence) => Some(evidence),
-            Self::Quarantined { evidence, .. }
-            | Self::FencesApart { evidence, .. }
-            | Self::Timeout { evidence, .. }
-            | Self::Lost { evidence, .. } => Some(evidence),
+            Self::Contended(report) | Self::NoQuorum(report) | Self::Expired(report) => Some(report),
+            Self::Quarantined { report, .. }
+            | Self::FencesApart { report, .. }
+            | Self::Timeout { report, .. }
+            | Self::Lost { report, .. } => Some(report),
             Self::Invalid(_) | Self::Config(_) | Self::NoRuntime => None,
         }
     }
@@ -183,13 +183,13 @@ impl Error {
     /// The resource that was asked for, or all of them; empty if it did not come to asking.
     #[must_use]
     pub fn resource(&self) -> &str {
-        self.evidence().map(Evidence::resource).unwrap_or_default()
+        self.report().map(QuorumReport::resource).unwrap_or_default()
     }
 
     /// What every node answered; empty if it did not come to asking.
     #[must_use]
     pub fn nodes(&self) -> &[NodeAnswer] {
-        self.evidence().map(Evidence::nodes).unwrap_or_default()
+        self.report().map(QuorumReport::nodes).unwrap_or_default()
     }
 
     /// Whether the same call may succeed later.
@@ -202,10 +202,10 @@ impl Error {
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Contended(_) | Self::Quarantined { .. } | Self::Expired(_) | Self::Timeout { .. } => true,
-            Self::NoQuorum(evidence) => !evidence.is_turned_down(),
+            Self::NoQuorum(report) => !report.is_turned_down(),
             // A node that has not granted may bring a majority that agrees.
-            Self::FencesApart { evidence, .. } => {
-                evidence.nodes.iter().any(|answer| answer.vote.fence().is_none())
+            Self::FencesApart { report, .. } => {
+                report.nodes.iter().any(|answer| answer.vote.fence().is_none())
             }
             Self::Lost { .. } | Self::Invalid(_) | Self::Config(_) | Self::NoRuntime => false,
         }
@@ -233,27 +233,27 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let resource = self.resource();
         match self {
-            Self::Contended(evidence) => write!(f, "{resource} is held by another{evidence}"),
-            Self::NoQuorum(evidence) => write!(f, "too few nodes answered for {resource}{evidence}"),
-            Self::Quarantined { left, evidence } => {
+            Self::Contended(report) => write!(f, "{resource} is held by another{report}"),
+            Self::NoQuorum(report) => write!(f, "too few nodes answered for {resource}{report}"),
+            Self::Quarantined { left, report } => {
                 write!(
                     f,
-                    "too many nodes wait for {} ms before they grant {resource}{evidence}",
+                    "too many nodes wait for {} ms before they grant {resource}{report}",
                     left.as_millis()
                 )
             }
-            Self::Expired(evidence) => write!(f, "{resource} was granted too late to be of use{evidence}"),
-            Self::FencesApart { smallest, largest, evidence } => {
+            Self::Expired(report) => write!(f, "{resource} was granted too late to be of use{report}"),
+            Self::FencesApart { smallest, largest, report } => {
                 write!(
                     f,
                     "the fences of the nodes for {resource} are too far apart, from {smallest} to {largest}: \
-                     {MOST_COMMANDS} commands a node raise no majority to one fence{evidence}"
+                     {MOST_COMMANDS} commands a node raise no majority to one fence{report}"
                 )
             }
-            Self::Timeout { waited, evidence } => {
-                write!(f, "{resource} was not had within {} ms{evidence}", waited.as_millis())
+            Self::Timeout { waited, report } => {
+                write!(f, "{resource} was not acquired within {} ms{report}", waited.as_millis())
             }
-            Self::Lost { loss, evidence } => write!(f, "{resource} is no longer held: {loss}{evidence}"),
+            Self::Lost { reason, report } => write!(f, "{resource} is no longer held: {reason}{report}"),
             Self::Invalid(what) | Self::Config(what) => f.write_str(what),
             Self::NoRuntime => f.write_str("no tokio runtime serves this lock manager"),
         }
@@ -276,8 +276,8 @@ mod tests {
         }
         let names = ["a", "b", "c"].map(Arc::from);
         let keys = Keys::one(b"", b"orders:42").unwrap();
-        let evidence = Evidence::new(&keys, &names, Some(&ballot));
-        Error::refused(Refusal::FencesApart { smallest: 7, largest }, evidence)
+        let report = QuorumReport::new(&keys, &names, Some(&ballot));
+        Error::refused(Refusal::FencesApart { smallest: 7, largest }, report)
     }
 
     #[test]

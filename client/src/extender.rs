@@ -1,8 +1,8 @@
 //! Extending a lock, from its guard and in the background.
 
 use crate::driver::{EntryId, Extended, Inbox, Message};
-use crate::hold::Hold;
-use crate::lease::Loss;
+use crate::lease::LostReason;
+use crate::lock_shared::LockShared;
 use crate::manager::ManagerShared;
 use crate::{Error, observe};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 /// Extends a lock. The guard and the task that keeps the lock alive each have one.
 #[derive(Clone)]
 pub(crate) struct Extender {
-    pub(crate) hold: Arc<Hold>,
+    pub(crate) hold: Arc<LockShared>,
     pub(crate) shared: Arc<ManagerShared>,
     pub(crate) inbox: Inbox,
     pub(crate) lock: EntryId,
@@ -32,12 +32,12 @@ impl Extender {
         match (outcome, self.hold.lease.ended()) {
             (Extended::Yes, None) => Ok(left),
             (Extended::No(said), None) => {
-                Err(Error::NoQuorum(Box::new(self.shared.evidence(&self.hold.keys, Some(&said)))))
+                Err(Error::NoQuorum(Box::new(self.shared.report(&self.hold.keys, Some(&said)))))
             }
             // Later replies may have ended the lock.
-            (_, Some(loss)) => Err(self.lost(loss)),
-            (Extended::Lost, None) => Err(self.lost(Loss::Gone)),
-            (Extended::Over, None) => Err(self.lost(Loss::Expired)),
+            (_, Some(reason)) => Err(self.lost(reason)),
+            (Extended::Lost, None) => Err(self.lost(LostReason::Gone)),
+            (Extended::Over, None) => Err(self.lost(LostReason::Expired)),
         }
     }
 
@@ -55,9 +55,9 @@ impl Extender {
     }
 
     /// The error of a lock that is lost.
-    pub(crate) fn lost(&self, loss: Loss) -> Error {
+    pub(crate) fn lost(&self, reason: LostReason) -> Error {
         self.hold.tell_loss();
         let said = self.hold.last_words(self.shared.settings.quorum);
-        Error::Lost { loss, evidence: Box::new(self.shared.evidence(&self.hold.keys, Some(&said))) }
+        Error::Lost { reason, report: Box::new(self.shared.report(&self.hold.keys, Some(&said))) }
     }
 }

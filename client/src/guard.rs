@@ -2,10 +2,10 @@
 
 use crate::driver::{EntryId, Inbox, Message};
 use crate::extender::Extender;
-use crate::held::Held;
-use crate::hold::Hold;
 use crate::keep_alive;
-use crate::lease::Loss;
+use crate::lease::LostReason;
+use crate::lock_handle::LockHandle;
+use crate::lock_shared::LockShared;
 use crate::manager::ManagerShared;
 use crate::owner::Owner;
 use crate::report::ReleaseReport;
@@ -49,13 +49,18 @@ pub struct Detached {
 }
 
 impl Guard {
-    pub(crate) fn new(shared: Arc<ManagerShared>, inbox: Inbox, lock: EntryId, hold: Arc<Hold>) -> Self {
+    pub(crate) fn new(
+        shared: Arc<ManagerShared>,
+        inbox: Inbox,
+        lock: EntryId,
+        hold: Arc<LockShared>,
+    ) -> Self {
         let acquired = shared.settings.clock.now();
         let extender = Extender { hold, shared, inbox, lock };
         Self { extender, acquired, keeping_alive: None, is_ours: true }
     }
 
-    fn hold(&self) -> &Arc<Hold> {
+    fn hold(&self) -> &Arc<LockShared> {
         &self.extender.hold
     }
 
@@ -100,14 +105,14 @@ impl Guard {
     }
 
     /// Why the lock is over, if it is.
-    pub(crate) fn over(&self) -> Option<Loss> {
-        (!self.is_valid()).then(|| self.hold().lease.ended().unwrap_or(Loss::Expired))
+    pub(crate) fn over(&self) -> Option<LostReason> {
+        (!self.is_valid()).then(|| self.hold().lease.ended().unwrap_or(LostReason::Expired))
     }
 
     /// A view of the lock for the work under it: cheap to clone, and without the right to end it.
     #[must_use]
-    pub fn held(&self) -> Held {
-        Held::new(self.hold())
+    pub fn held(&self) -> LockHandle {
+        LockHandle::new(self.hold())
     }
 
     /// Resolves when the lock is no longer held. If its time runs out, it resolves a little before that,
@@ -117,13 +122,13 @@ impl Guard {
     ///
     /// # Panics
     /// Where there is no tokio runtime with a timer.
-    pub async fn lost(&self) -> Loss {
+    pub async fn lost(&self) -> LostReason {
         self.hold().lost().await
     }
 
     /// The error that says that the lock is over.
-    pub(crate) fn lost_error(&self, loss: Loss) -> Error {
-        self.extender.lost(loss)
+    pub(crate) fn lost_error(&self, reason: LostReason) -> Error {
+        self.extender.lost(reason)
     }
 
     /// A token that is cancelled when the lock is no longer held: lost, released or dropped. Also when the runtime
@@ -227,7 +232,7 @@ impl Guard {
         let hold = self.hold();
         // Nobody may have noticed until now that its time was up.
         if self.is_valid() {
-            hold.lease.end(Loss::Released);
+            hold.lease.end(LostReason::Released);
         }
         hold.tell_loss();
         let settings = &self.extender.shared.settings;

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 /// Why a lock is no longer held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Loss {
+pub enum LostReason {
     /// Its time is up, or so nearly that a holder must stop.
     Expired,
     /// A majority of the nodes says that it is not ours: freed by an administrator, or forgotten.
@@ -19,7 +19,7 @@ pub enum Loss {
     Released,
 }
 
-impl fmt::Display for Loss {
+impl fmt::Display for LostReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Expired => "its time is up",
@@ -84,23 +84,23 @@ impl Lease {
     }
 
     /// The lock is no longer held. The first reason stays.
-    pub(crate) fn end(&self, loss: Loss) {
-        let code = match loss {
-            Loss::Expired => 1,
-            Loss::Gone => 2,
-            Loss::Released => 3,
+    pub(crate) fn end(&self, reason: LostReason) {
+        let code = match reason {
+            LostReason::Expired => 1,
+            LostReason::Gone => 2,
+            LostReason::Released => 3,
         };
         if self.end.compare_exchange(HELD, code, Ordering::AcqRel, Ordering::Acquire).is_ok() {
             self.changed.notify_waiters();
         }
     }
 
-    pub(crate) fn ended(&self) -> Option<Loss> {
+    pub(crate) fn ended(&self) -> Option<LostReason> {
         match self.end.load(Ordering::Acquire) {
             HELD => None,
-            1 => Some(Loss::Expired),
-            2 => Some(Loss::Gone),
-            _ => Some(Loss::Released),
+            1 => Some(LostReason::Expired),
+            2 => Some(LostReason::Gone),
+            _ => Some(LostReason::Released),
         }
     }
 
@@ -111,22 +111,22 @@ impl Lease {
         }
         let left = self.clock.now().until(self.until());
         if left.is_zero() {
-            self.end(Loss::Expired);
+            self.end(LostReason::Expired);
         }
         left
     }
 
     /// Resolves when the lock is no longer held, a little before its time is up. Needs no network.
-    pub(crate) async fn lost(&self) -> Loss {
+    pub(crate) async fn lost(&self) -> LostReason {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
             changed.as_mut().enable();
-            if let Some(loss) = self.ended() {
-                return loss;
+            if let Some(reason) = self.ended() {
+                return reason;
             }
             let left = self.remaining().saturating_sub(self.notice());
             if left.is_zero() {
-                self.end(Loss::Expired);
+                self.end(LostReason::Expired);
                 continue;
             }
             tokio::select! {

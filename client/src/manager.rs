@@ -4,14 +4,14 @@ use crate::Error;
 use crate::acquire::{AcquireSpec, RetryMode};
 use crate::builder::Builder;
 use crate::driver::{self, Inbox, Message};
-use crate::error::Evidence;
+use crate::error::QuorumReport;
 use crate::guard::Guard;
-use crate::held::Held;
-use crate::hold::Hold;
 use crate::keys::Keys;
+use crate::lock_handle::LockHandle;
+use crate::lock_shared::LockShared;
 use crate::memory::MemoryNodes;
+use crate::run_locked::run_locked;
 use crate::settings::Settings;
-use crate::under::work_under;
 use redlock_proto::{Ballot, MAX_NODES};
 use std::fmt;
 use std::future::Future;
@@ -61,14 +61,14 @@ impl ManagerShared {
     }
 
     /// Frees a lock that no driver keeps any more, if there is a runtime to do it.
-    pub(crate) fn free(&self, hold: Arc<Hold>, ttl: Duration) {
+    pub(crate) fn free(&self, hold: Arc<LockShared>, ttl: Duration) {
         if let Ok(inbox) = self.inbox() {
             let _ = inbox.send(Message::ReleaseUntracked { hold, ttl });
         }
     }
 
-    pub(crate) fn evidence(&self, keys: &Keys, ballot: Option<&Ballot>) -> Evidence {
-        Evidence::new(keys, &self.settings.names, ballot)
+    pub(crate) fn report(&self, keys: &Keys, ballot: Option<&Ballot>) -> QuorumReport {
+        QuorumReport::new(keys, &self.settings.names, ballot)
     }
 }
 
@@ -241,12 +241,12 @@ impl LockManager {
     /// Cancel safe: if the future is dropped, so is the work, and the lock is freed.
     ///
     /// # Errors
-    /// The work's own, or why the lock was not had or not kept.
+    /// The error of the work, or why the lock was not acquired or was lost.
     pub async fn with_lock<T, E, W>(
         &self,
         resource: impl AsRef<[u8]>,
         ttl: Duration,
-        work: impl FnOnce(Held) -> W,
+        work: impl FnOnce(LockHandle) -> W,
     ) -> Result<T, E>
     where
         W: Future<Output = Result<T, E>>,
@@ -255,7 +255,7 @@ impl LockManager {
         let mut guard = self.acquire(resource, ttl).await?;
         guard.keep_alive(self.settings().max_hold)?;
         let work = work(guard.held());
-        work_under(guard, work).await
+        run_locked(guard, work).await
     }
 
     /// Waits until nothing is left to be freed of what was begun before: every release has been answered, or has

@@ -5,7 +5,7 @@
 
 use crate::Error;
 use crate::keys::Keys;
-use crate::lease::Loss;
+use crate::lease::LostReason;
 use crate::queue_support::NoQueue;
 use std::future::Future;
 use std::time::Duration;
@@ -86,8 +86,8 @@ pub(crate) fn failed(keys: &Keys, error: &Error) {
     {
         let span = acquire_span();
         span.record("outcome", error.reason());
-        if let Some(evidence) = error.evidence() {
-            span.record("attempts", evidence.attempts());
+        if let Some(report) = error.report() {
+            span.record("attempts", report.attempts());
         }
         match error {
             Error::Contended(_) | Error::Timeout { .. } => {
@@ -138,14 +138,14 @@ pub(crate) fn extended(keys: &Keys, succeeded: bool) {
 
 /// A lock was found to be over before it was released.
 #[cold]
-pub(crate) fn lost(keys: &Keys, fence: u64, loss: Loss) {
+pub(crate) fn lost(keys: &Keys, fence: u64, reason: LostReason) {
     #[cfg(feature = "metrics")]
     {
-        let how = if loss == Loss::Gone { "gone" } else { "expired" };
-        metrics::counter!("redlock_lost_total", "loss" => how).increment(1);
+        let how = if reason == LostReason::Gone { "gone" } else { "expired" };
+        metrics::counter!("redlock_lost_total", "reason" => how).increment(1);
     }
     #[cfg(feature = "tracing")]
-    tracing::warn!(resource = %keys, fence, %loss, "lost a lock");
+    tracing::warn!(resource = %keys, fence, %reason, "lost a lock");
 }
 
 /// A guard has given its lock out of hand.

@@ -1,8 +1,8 @@
 //! Locks over several shards, each a quorum group of nodes of its own.
 
 use crate::guard::Guard;
-use crate::held::Held;
 use crate::keys::Keys;
+use crate::lock_handle::LockHandle;
 use crate::manager::LockManager;
 use crate::settings::Places;
 use crate::{Error, Health, Inspection};
@@ -178,7 +178,7 @@ impl ShardedLocks {
         &self,
         resource: impl AsRef<[u8]>,
         ttl: Duration,
-        work: impl FnOnce(Held) -> W,
+        work: impl FnOnce(LockHandle) -> W,
     ) -> Result<T, E>
     where
         W: Future<Output = Result<T, E>>,

@@ -4,9 +4,9 @@
 
 use redlock_client::memory::MemoryNodes;
 use redlock_client::{
-    Builder, Detached, Drift, Error, Evidence, Failure, FailureKind, FenceGate, Guard, Health, Held,
-    Inspection, LockInfo, LockManager, LockStatus, Loss, Node, NodeAnswer, NodeHealth, NodeInspection,
-    NodeRelease, NodeReply, NodeState, Owner, Query, ReleaseOutcome, ReleaseReport, Response, Retry,
+    Builder, Detached, Drift, Error, Failure, FailureKind, FenceGate, Guard, Health, Inspection, LockHandle,
+    LockInfo, LockManager, LockStatus, LostReason, Node, NodeAnswer, NodeHealth, NodeInspection, NodeRelease,
+    NodeReply, NodeState, Owner, Query, QuorumReport, ReleaseOutcome, ReleaseReport, Response, Retry,
     RetryContext, ShardHealth, ShardedLocks, StaleFence, Vote,
 };
 use static_assertions::{assert_impl_all, assert_not_impl_any};
@@ -27,11 +27,11 @@ assert_impl_all!(LockManager: Portable, Clone, Debug);
 assert_impl_all!(Builder: Portable, Clone, Debug);
 assert_impl_all!(Node: Portable, Clone, Debug);
 assert_impl_all!(Guard: Portable, Debug);
-assert_impl_all!(Held: Portable, Clone, Debug);
+assert_impl_all!(LockHandle: Portable, Clone, Debug);
 assert_impl_all!(Detached: Portable, Clone, Debug);
 assert_impl_all!(Owner: Portable, Clone, Debug);
 assert_impl_all!(Error: Portable, Clone, Debug, std::error::Error);
-assert_impl_all!(Evidence: Portable, Clone, Debug);
+assert_impl_all!(QuorumReport: Portable, Clone, Debug);
 assert_impl_all!(NodeAnswer: Portable, Clone, Debug);
 assert_impl_all!(ReleaseReport: Portable, Clone, Debug);
 assert_impl_all!(NodeRelease: Portable, Clone, Debug);
@@ -42,7 +42,7 @@ assert_impl_all!(NodeHealth: Portable, Clone, Debug);
 assert_impl_all!(NodeState: Portable, Clone, Debug);
 assert_impl_all!(LockStatus: Portable, Clone, Debug);
 assert_impl_all!(LockInfo: Portable, Clone, Debug);
-assert_impl_all!(Loss: Portable, Copy, Debug);
+assert_impl_all!(LostReason: Portable, Copy, Debug);
 assert_impl_all!(Vote: Portable, Clone, Debug);
 assert_impl_all!(ReleaseOutcome: Portable, Clone, Debug);
 assert_impl_all!(Failure: Portable, Clone, Debug);
@@ -115,7 +115,8 @@ async fn every_future_of_sharded_locks_can_go_to_another_thread() {
     drop(sent(shards.try_acquire("a", TTL)).await);
     drop(sent(shards.acquire_timeout("b", TTL, TTL)).await);
     drop(sent(shards.acquire_many(["b"], TTL)).await);
-    let worked = sent(shards.with_lock("b", TTL, async |held: Held| Ok::<_, Error>(held.fence()))).await;
+    let worked =
+        sent(shards.with_lock("b", TTL, async |held: LockHandle| Ok::<_, Error>(held.fence()))).await;
     assert!(worked.is_ok(), "{worked:?}");
     drop(sent(shards.inspect("a")).await);
     drop(sent(shards.health()).await);
@@ -126,7 +127,8 @@ async fn every_future_of_sharded_locks_can_go_to_another_thread() {
 #[tokio::test]
 async fn work_under_a_lock_can_go_to_another_thread() {
     let locks = LockManager::in_memory(3);
-    let as_closure = sent(locks.with_lock("a", TTL, async |held: Held| Ok::<_, Error>(held.fence()))).await;
+    let as_closure =
+        sent(locks.with_lock("a", TTL, async |held: LockHandle| Ok::<_, Error>(held.fence()))).await;
     assert_eq!(as_closure.expect("free"), 1);
     let as_block = sent(locks.with_lock("a", TTL, |held| async move { Ok::<_, Error>(held.fence()) })).await;
     assert_eq!(as_block.expect("free"), 2);
@@ -134,7 +136,7 @@ async fn work_under_a_lock_can_go_to_another_thread() {
         // What the work borrows from its task goes along.
         let added = String::from("40");
         locks
-            .with_lock("a", TTL, async |held: Held| {
+            .with_lock("a", TTL, async |held: LockHandle| {
                 tokio::task::yield_now().await;
                 let added: u64 = added.parse().map_err(|_| Error::NoRuntime)?;
                 Ok::<_, Error>(held.fence() + added)

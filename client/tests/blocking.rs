@@ -5,7 +5,7 @@
 
 use redlock_client::blocking::{Guard, LockManager};
 use redlock_client::memory::MemoryNodes;
-use redlock_client::{Error, Held, Loss, Retry, Vote};
+use redlock_client::{Error, LockHandle, LostReason, Retry, Vote};
 use std::cell::RefCell;
 use std::net::TcpListener;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -134,7 +134,7 @@ fn an_extension_prolongs_or_says_why_not() {
     assert!(guard.is_valid(), "held for as long as it was");
     (0..2).for_each(|node| nodes.revive(node));
     break_open(&nodes, "job");
-    assert!(matches!(guard.extend(), Err(Error::Lost { loss: Loss::Gone, .. })));
+    assert!(matches!(guard.extend(), Err(Error::Lost { reason: LostReason::Gone, .. })));
     assert!(!guard.is_valid());
 }
 
@@ -145,7 +145,7 @@ fn a_loss_can_be_waited_for() {
     assert_eq!(guard.wait_lost(Duration::from_millis(10)), None);
     assert!(guard.is_valid());
     let guard = locks.acquire("short", Duration::from_millis(50)).expect("free");
-    assert_eq!(guard.wait_lost(SOON), Some(Loss::Expired));
+    assert_eq!(guard.wait_lost(SOON), Some(LostReason::Expired));
     assert!(!guard.is_valid() && !guard.release().was_held());
 }
 
@@ -188,7 +188,7 @@ impl From<Error> for Outcome {
 fn work_that_outlives_its_lock_has_failed() {
     let nodes = MemoryNodes::new(5);
     let locks = manager(&nodes);
-    let outlive = |held: &Held| {
+    let outlive = |held: &LockHandle| {
         break_open(&nodes, "job");
         eventually("the loss shows", || !held.is_valid());
     };
@@ -197,7 +197,8 @@ fn work_that_outlives_its_lock_has_failed() {
         outlive(&held);
         Ok::<_, Outcome>(())
     });
-    let is_lost = |outcome| matches!(outcome, Err(Outcome::Lock(Error::Lost { loss: Loss::Gone, .. })));
+    let is_lost =
+        |outcome| matches!(outcome, Err(Outcome::Lock(Error::Lost { reason: LostReason::Gone, .. })));
     assert!(is_lost(late), "its success is not to be believed");
     let failed = locks.with_lock("job", ttl, |held| {
         outlive(&held);

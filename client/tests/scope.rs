@@ -6,7 +6,7 @@ mod common;
 
 use common::{TTL, manager};
 use redlock_client::memory::MemoryNodes;
-use redlock_client::{Error, LockManager, Loss};
+use redlock_client::{Error, LockManager, LostReason};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -99,7 +99,7 @@ async fn work_that_blocks_its_thread_learns_why_its_lock_was_lost() {
         Ok::<_, Error>(())
     });
     let error = late.await.expect_err("its success is not to be believed");
-    assert!(matches!(error, Error::Lost { loss: Loss::Gone, .. }), "{error:?}");
+    assert!(matches!(error, Error::Lost { reason: LostReason::Gone, .. }), "{error:?}");
 }
 
 #[tokio::test(start_paused = true)]

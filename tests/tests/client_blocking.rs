@@ -6,7 +6,7 @@ mod client;
 
 use client::{TTL, builder};
 use redlock_client::blocking::LockManager;
-use redlock_client::{Error, Loss};
+use redlock_client::{Error, LostReason};
 use redlock_tests::{Fleet, SOON, eventually};
 use std::sync::mpsc;
 use std::thread;
@@ -82,6 +82,6 @@ fn a_lock_that_an_administrator_deletes_is_lost() {
         node.connect().call_strs("DEL lock");
     }
     let error = guard.extend().expect_err("it is gone");
-    assert!(matches!(error, Error::Lost { loss: Loss::Gone, .. }), "{error}");
+    assert!(matches!(error, Error::Lost { reason: LostReason::Gone, .. }), "{error}");
     assert!(!guard.is_valid() && !guard.release().was_held());
 }

@@ -6,7 +6,7 @@
 mod client;
 
 use client::{builder, manager, until_all_answer};
-use redlock_client::{Error, Guard, Held, LockManager, Retry};
+use redlock_client::{Error, Guard, LockHandle, LockManager, Retry};
 use redlock_tests::{Fleet, SOON, eventually_async, in_time};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,7 +22,7 @@ struct CriticalSection {
 #[derive(Default)]
 struct Entries {
     /// Everybody who may still believe to hold the lock.
-    inside: Vec<Held>,
+    inside: Vec<LockHandle>,
     fences: Vec<u64>,
     breaches: Vec<String>,
 }
@@ -37,7 +37,7 @@ impl CriticalSection {
             return;
         }
         // One who is valid now was valid a moment ago, too: together with this one.
-        visits.inside.retain(Held::is_valid);
+        visits.inside.retain(LockHandle::is_valid);
         for other in &visits.inside {
             visits.breaches.push(format!("{} and {} hold it both", other.fence(), guard.fence()));
         }

@@ -236,7 +236,7 @@ async fn what_the_nodes_do_not_allow_is_not_tried_again() {
     }
     let error = manager.acquire("lock", TTL).await.expect_err("longer than the nodes allow");
     assert!(matches!(error, Error::NoQuorum(_)) && !error.is_retryable(), "{error:?}");
-    assert_eq!(error.evidence().map(redlock_client::Evidence::attempts), Some(1));
+    assert_eq!(error.report().map(redlock_client::QuorumReport::attempts), Some(1));
     // The last ones may hear of it when the verdict is clear.
     let asked = async || (network.fleet.calls("redlock.acquire") == [1; 5]).then_some(());
     eventually_async("every node is asked once", SOON, asked).await;

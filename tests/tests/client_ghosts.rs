@@ -5,7 +5,7 @@
 mod client;
 
 use client::{NODE_TIMEOUT, Network, TTL, manager, until_free};
-use redlock_client::{Error, LockManager, Loss, ReleaseOutcome};
+use redlock_client::{Error, LockManager, LostReason, ReleaseOutcome};
 use redlock_tests::{
     Answer, CommandFault, Direction, Fleet, Proxy, SOON, Server, eventually, eventually_async, in_time,
 };
@@ -257,7 +257,7 @@ async fn peers_20_releasing_a_lock_that_ran_out_is_no_error() {
     let mut fleet = Fleet::start(5);
     let manager = manager(fleet.urls());
     let guard = manager.try_acquire("lock", Duration::from_millis(300)).await.expect("a free lock");
-    assert_eq!(in_time("it runs out", SOON, guard.lost()).await, Loss::Expired);
+    assert_eq!(in_time("it runs out", SOON, guard.lost()).await, LostReason::Expired);
     assert!(!guard.is_valid());
     until_free(&mut fleet, "lock").await;
     let report = in_time("a release ends", SOON, guard.release()).await;
@@ -273,7 +273,7 @@ async fn peers_5_extending_a_lock_that_ran_out_does_not_create_it_again() {
     let guard = manager.try_acquire("lock", Duration::from_millis(300)).await.expect("a free lock");
     until_free(&mut fleet, "lock").await;
     let error = guard.extend().await.expect_err("it is over");
-    assert!(matches!(error, Error::Lost { loss: Loss::Expired, .. }), "{error:?}");
+    assert!(matches!(error, Error::Lost { reason: LostReason::Expired, .. }), "{error:?}");
     assert!(!guard.is_valid());
     manager.health().await.expect("a runtime");
     assert!(fleet.is_free("lock"));
@@ -289,9 +289,9 @@ async fn peers_5_extending_a_lock_that_was_broken_tells_so_and_does_not_create_i
         assert_eq!(node.connect().call_strs("DEL lock"), Answer::Int(1));
     }
     let error = guard.extend().await.expect_err("nobody has it");
-    assert!(matches!(error, Error::Lost { loss: Loss::Gone, .. }), "{error:?}");
+    assert!(matches!(error, Error::Lost { reason: LostReason::Gone, .. }), "{error:?}");
     assert!(!guard.is_valid());
-    assert_eq!(in_time("the holder is told", SOON, guard.lost()).await, Loss::Gone);
+    assert_eq!(in_time("the holder is told", SOON, guard.lost()).await, LostReason::Gone);
     assert!(fleet.is_free("lock"));
 }
 

@@ -5,7 +5,7 @@
 mod client;
 
 use client::{Network, TTL, builder, until_all_answer};
-use redlock_client::{Error, LockManager, Loss};
+use redlock_client::{Error, LockManager, LostReason};
 use redlock_tests::{SOON, eventually_async, in_time};
 use std::future::pending;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ async fn a_lock_is_kept_alive_no_longer_than_it_may_be() {
     let manager = brisk(&network).await;
     let mut guard = manager.try_acquire("lock", SHORT / 3).await.expect("a free lock");
     guard.keep_alive(SHORT / 2).expect("a runtime");
-    assert_eq!(in_time("it runs out in the end", SOON, guard.lost()).await, Loss::Expired);
+    assert_eq!(in_time("it runs out in the end", SOON, guard.lost()).await, LostReason::Expired);
     assert!(!guard.is_valid());
     network.until_free("lock").await;
 }
@@ -68,7 +68,7 @@ async fn peers_15_a_lost_lock_is_noticed_without_any_answer() {
     guard.keep_alive(TTL).expect("a runtime");
     let token = guard.cancellation_token().expect("a runtime");
     network.fleet.iter().for_each(redlock_tests::Server::pause);
-    assert_eq!(in_time("the holder is told", SOON, guard.lost()).await, Loss::Expired);
+    assert_eq!(in_time("the holder is told", SOON, guard.lost()).await, LostReason::Expired);
     in_time("so is its work", SOON, token.cancelled()).await;
     assert!(!guard.is_valid());
     network.fleet.iter().for_each(redlock_tests::Server::resume);
@@ -76,7 +76,7 @@ async fn peers_15_a_lost_lock_is_noticed_without_any_answer() {
     until_all_answer(&manager).await;
     assert!(!guard.is_valid());
     let error = guard.extend().await.expect_err("it is over");
-    assert!(matches!(error, Error::Lost { loss: Loss::Expired, .. }), "{error:?}");
+    assert!(matches!(error, Error::Lost { reason: LostReason::Expired, .. }), "{error:?}");
 }
 
 #[tokio::test]

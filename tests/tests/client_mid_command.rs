@@ -5,7 +5,7 @@
 mod client;
 
 use client::{Network, TTL, until_all_answer, until_held};
-use redlock_client::{Error, FailureKind, Loss, ReleaseOutcome, Vote};
+use redlock_client::{Error, FailureKind, LostReason, ReleaseOutcome, Vote};
 use redlock_tests::{CommandFault, Fleet, SOON, Server, eventually_async, in_time};
 
 const ACQUIRE: &str = "REDLOCK.ACQUIRE";
@@ -142,8 +142,8 @@ async fn fault_during_extend() {
         let again = in_time("an extension ends", SOON, guard.extend()).await;
         if fault.forgets() {
             let error = again.expect_err("a majority has forgotten it");
-            assert!(matches!(error, Error::Lost { loss: Loss::Gone, .. }), "{fault:?}: {error:?}");
-            assert_eq!(in_time("the holder is told", SOON, guard.lost()).await, Loss::Gone);
+            assert!(matches!(error, Error::Lost { reason: LostReason::Gone, .. }), "{fault:?}: {error:?}");
+            assert_eq!(in_time("the holder is told", SOON, guard.lost()).await, LostReason::Gone);
         } else {
             again.expect("all have it");
             assert_eq!(guard.fence(), fence);

@@ -9,7 +9,7 @@ mod observability;
 use observability::Metric::{Count, Seconds};
 use observability::{Metrics, Recorder};
 use redlock_client::memory::MemoryNodes;
-use redlock_client::{Builder, Error, LockManager, Loss, Retry};
+use redlock_client::{Builder, Error, LockManager, LostReason, Retry};
 use redlock_tests::{Fleet, SOON, eventually_async, older_module};
 use std::time::Duration;
 use tokio::time::{advance, sleep, timeout};
@@ -163,8 +163,8 @@ async fn an_acquire_that_gives_up_says_why() {
     let levels: Vec<_> = events.iter().map(|event| event.level).collect();
     assert_eq!(levels, [Level::DEBUG, Level::DEBUG, Level::WARN]);
     assert!(events.iter().all(|event| event.within == ["redlock.acquire"]), "{}", told.log());
-    let evidence = events[2].field("error").unwrap_or_default();
-    assert!(evidence.contains("other") && evidence.contains("memory-0"), "{evidence}");
+    let report = events[2].field("error").unwrap_or_default();
+    assert!(report.contains("other") && report.contains("memory-0"), "{report}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -212,15 +212,15 @@ async fn keeping_alive_is_told_like_any_extension() {
 }
 
 /// That a loss was told once, and how.
-fn assert_lost_once(told: &Recorder, how: &str, loss: Loss) {
-    let counted = told.figures().remove(&format!("redlock_lost_total{{loss={how}}}"));
+fn assert_lost_once(told: &Recorder, how: &str, reason: LostReason) {
+    let counted = told.figures().remove(&format!("redlock_lost_total{{reason={how}}}"));
     assert_eq!(counted, Some(Count(1)));
     let [event] = &told.events("lost a lock")[..] else { panic!("one loss, one event: {}", told.log()) };
     assert_eq!(
         (event.level, event.field("resource"), event.field("fence")),
         (Level::WARN, Some("job"), Some("1"))
     );
-    assert_eq!(event.field("loss"), Some(loss.to_string().as_str()));
+    assert_eq!(event.field("reason"), Some(reason.to_string().as_str()));
 }
 
 /// That the end of the guard, seconds later, does not count the loss again.
@@ -239,9 +239,9 @@ async fn a_loss_is_told_when_its_time_comes_to_whoever_waits() {
     advance(TTL / 2).await;
     assert!(told.events("lost a lock").is_empty(), "it is still held");
     told.figures();
-    assert_eq!(watching.await.expect("no panic"), Loss::Expired);
-    assert_eq!(guard.lost().await, Loss::Expired, "however many wait for it");
-    assert_lost_once(&told, "expired", Loss::Expired);
+    assert_eq!(watching.await.expect("no panic"), LostReason::Expired);
+    assert_eq!(guard.lost().await, LostReason::Expired, "however many wait for it");
+    assert_lost_once(&told, "expired", LostReason::Expired);
     // Told a little before the lease of 9,898 ms was over; the guard lives on until its twelfth second.
     advance(TTL / 2).await;
     guard.release().await;
@@ -256,7 +256,7 @@ async fn a_loss_is_told_when_a_token_is_cancelled() {
     let guard = manager(&MemoryNodes::new(3)).acquire("job", TTL).await.expect("free");
     let token = guard.cancellation_token().expect("a runtime");
     token.cancelled().await;
-    assert_lost_once(&told, "expired", Loss::Expired);
+    assert_lost_once(&told, "expired", LostReason::Expired);
     drop(guard);
     assert_eq!(told.events("lost a lock").len(), 1);
 }
@@ -270,8 +270,8 @@ async fn a_loss_is_told_when_an_extension_finds_it() {
     break_open(&nodes, "job");
     assert!(told.events("lost a lock").is_empty(), "nobody knows yet");
     let error = guard.extend().await.expect_err("it is gone");
-    assert!(matches!(error, Error::Lost { loss: Loss::Gone, .. }), "{error}");
-    assert_lost_once(&told, "gone", Loss::Gone);
+    assert!(matches!(error, Error::Lost { reason: LostReason::Gone, .. }), "{error}");
+    assert_lost_once(&told, "gone", LostReason::Gone);
     advance(SECOND).await;
     assert_end_tells_nothing_new(&told, async || drop(guard.release().await), 3.0).await;
 }
@@ -282,8 +282,8 @@ async fn a_loss_is_told_when_an_extension_comes_too_late() {
     let guard = manager(&MemoryNodes::new(3)).acquire("job", TTL).await.expect("free");
     advance(TTL).await;
     let error = guard.extend().await.expect_err("its time is up");
-    assert!(matches!(error, Error::Lost { loss: Loss::Expired, .. }), "{error}");
-    assert_lost_once(&told, "expired", Loss::Expired);
+    assert!(matches!(error, Error::Lost { reason: LostReason::Expired, .. }), "{error}");
+    assert_lost_once(&told, "expired", LostReason::Expired);
     assert_end_tells_nothing_new(&told, async || drop(guard), 10.0).await;
 }
 
@@ -296,7 +296,7 @@ async fn a_loss_is_told_while_a_lock_is_kept_alive() {
     break_open(&nodes, "job");
     // Nobody waits for the loss; the guard is not touched.
     sleep(TTL / 2).await;
-    assert_lost_once(&told, "gone", Loss::Gone);
+    assert_lost_once(&told, "gone", LostReason::Gone);
     assert_end_tells_nothing_new(&told, async || drop(guard), 5.0).await;
 }
 
@@ -307,7 +307,7 @@ async fn a_loss_that_nobody_noticed_is_told_in_the_end() {
     advance(TTL).await;
     assert!(told.events("lost a lock").is_empty(), "nobody has looked");
     drop(guard);
-    assert_lost_once(&told, "expired", Loss::Expired);
+    assert_lost_once(&told, "expired", LostReason::Expired);
 }
 
 #[tokio::test(start_paused = true)]
@@ -356,7 +356,7 @@ async fn let_everything_happen(nodes: &MemoryNodes) -> Vec<String> {
     owners.push(guard.detach().owner.expose());
     nodes.delete(2, "job");
     let guard = locks.acquire_many(["job", "job:2"], TTL).await.expect("free");
-    assert_eq!(guard.lost().await, Loss::Expired);
+    assert_eq!(guard.lost().await, LostReason::Expired);
     owners.push(guard.detach().owner.expose());
     sleep(TTL).await;
     let guard = locks.acquire("job", TTL).await.expect("free");

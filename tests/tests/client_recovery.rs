@@ -117,7 +117,7 @@ async fn work_under_a_lock_that_was_waited_for_extends_it_once() {
     until_all_answer(&waiter).await;
     for _ in 0..TURNS {
         let guard = holder.acquire("lock", TTL).await.expect("a free lock");
-        let until_claimed = async |view: redlock_client::Held| {
+        let until_claimed = async |view: redlock_client::LockHandle| {
             let is_claimed = async || (view.remaining() > TTL / 2).then_some(());
             eventually_async("the claim is confirmed", SOON, is_claimed).await;
             Ok::<_, Error>(())

@@ -131,7 +131,7 @@ impl From<Error> for ExitError {
     fn from(error: Error) -> Self {
         let code = match &error {
             Error::Contended(_) => Code::NotAcquired,
-            Error::Timeout { evidence, .. } => of_timeout(evidence.nodes()),
+            Error::Timeout { report, .. } => of_timeout(report.nodes()),
             Error::Lost { .. } => Code::Lost,
             Error::Quarantined { .. } => Code::Quarantined,
             Error::NoQuorum(_) | Error::Expired(_) | Error::FencesApart { .. } => Code::NoQuorum,

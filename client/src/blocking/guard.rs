@@ -2,7 +2,7 @@
 
 use super::engine::Engine;
 use crate::report::ReleaseReport;
-use crate::{Detached, Error, Held, Loss};
+use crate::{Detached, Error, LockHandle, LostReason};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,7 +58,7 @@ impl Guard {
     /// A view of the lock for the work under it: cheap to clone, free to be sent to other threads, and
     /// without the right to end it.
     #[must_use]
-    pub fn held(&self) -> Held {
+    pub fn held(&self) -> LockHandle {
         self.guard.held()
     }
 
@@ -66,11 +66,11 @@ impl Guard {
     ///
     /// If the lock's time runs out, that is told a little before, whatever the network does.
     #[must_use = "`None` says that the lock is still held"]
-    pub fn wait_lost(&self, at_most: Duration) -> Option<Loss> {
+    pub fn wait_lost(&self, at_most: Duration) -> Option<LostReason> {
         let held = self.held();
         let lost = async move { tokio::time::timeout(at_most, held.lost()).await.ok() };
         // A runtime that is gone keeps nothing alive.
-        self.engine.wait(lost).unwrap_or(Some(Loss::Expired))
+        self.engine.wait(lost).unwrap_or(Some(LostReason::Expired))
     }
 
     /// Holds the lock for its time to live, from now on. Returns how long it may be believed.
@@ -124,7 +124,7 @@ impl Guard {
 
     /// The error that says that the lock is over, if it is.
     pub(super) fn lost_error(&self) -> Option<Error> {
-        self.guard.over().map(|loss| self.guard.lost_error(loss))
+        self.guard.over().map(|reason| self.guard.lost_error(reason))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::engine::Engine;
 use super::guard::Guard;
-use crate::{Builder, Detached, Error, Health, Held, Inspection, Owner, ReleaseReport};
+use crate::{Builder, Detached, Error, Health, Inspection, LockHandle, Owner, ReleaseReport};
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
@@ -151,7 +151,7 @@ impl LockManager {
     ///
     /// The lock is extended in the background for as long as the work goes on, up to the manager's
     /// `max_hold`. Nothing can stop the work if the lock is lost meanwhile: it must ask
-    /// [`Held::is_valid`](crate::Held::is_valid) before every step that matters. If it did finish, but after
+    /// [`LockHandle::is_valid`](crate::LockHandle::is_valid) before every step that matters. If it did finish, but after
     /// the lock was lost, the result is [`Error::Lost`]; if it fails, its own error is returned, whatever
     /// happened to the lock.
     ///
@@ -173,12 +173,12 @@ impl LockManager {
     /// ```
     ///
     /// # Errors
-    /// The work's own, or why the lock was not had or not kept.
+    /// The error of the work, or why the lock was not acquired or was lost.
     pub fn with_lock<T, E: From<Error>>(
         &self,
         resource: impl AsRef<[u8]>,
         ttl: Duration,
-        work: impl FnOnce(Held) -> Result<T, E>,
+        work: impl FnOnce(LockHandle) -> Result<T, E>,
     ) -> Result<T, E> {
         let mut guard = self.acquire(resource, ttl)?;
         guard.keep_alive(self.engine().settings().max_hold)?;

@@ -2,7 +2,7 @@
 //!
 //! A [`LockManager`] of this module runs a small runtime on a thread of its own and waits for it. It decides
 //! nothing itself: what is said of the async [`LockManager`](crate::LockManager) and
-//! [`Guard`](crate::Guard) holds here too, and errors, reports and [`Held`](crate::Held) are the same types.
+//! [`Guard`](crate::Guard) holds here too, and errors, reports and [`LockHandle`](crate::LockHandle) are the same types.
 //!
 //! ```
 //! use redlock_client::LockManager;

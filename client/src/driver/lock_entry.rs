@@ -2,8 +2,8 @@
 
 use super::in_flight::Stage;
 use super::message::{AcquireCall, Acquired, EntryId, Extended, NotAcquired};
-use crate::hold::Hold;
-use crate::lease::Loss;
+use crate::lease::LostReason;
+use crate::lock_shared::LockShared;
 use crate::settings::Settings;
 use crate::wire::Frame;
 use redlock_contract::grant::{GrantMessage, Stamped};
@@ -22,7 +22,7 @@ pub(super) struct LockEntry {
     pub(super) serial: u64,
     /// The protocol: which requests to send, and what their replies mean.
     pub(super) state: LockState,
-    pub(super) hold: Arc<Hold>,
+    pub(super) hold: Arc<LockShared>,
     on_acquired: Option<oneshot::Sender<Acquired>>,
     on_extended: Option<oneshot::Sender<Extended>>,
     pub(super) on_released: Option<oneshot::Sender<ReleaseProgress>>,
@@ -120,7 +120,7 @@ impl LockEntry {
                 self.on_extended = Some(answer);
             }
             Err(Over) => {
-                self.hold.lease.end(Loss::Expired);
+                self.hold.lease.end(LostReason::Expired);
                 let _ = answer.send(Extended::Over);
             }
         }
@@ -129,7 +129,7 @@ impl LockEntry {
     /// Ends the lock. The state then asks for the releases.
     pub(super) fn release(&mut self, now: Moment) {
         self.is_over = true;
-        self.hold.lease.end(Loss::Released);
+        self.hold.lease.end(LostReason::Released);
         self.state.release(now);
         // Settled at once if no node may hold the lock, or if an earlier release is settled.
         let _ = self.state.poll_event();
@@ -181,7 +181,7 @@ impl LockEntry {
             Event::Lost(ballot) => {
                 // Records `Expired` first if the validity has ended; otherwise the nodes have lost the lock.
                 let _ = self.hold.lease.remaining();
-                self.hold.lease.end(Loss::Gone);
+                self.hold.lease.end(LostReason::Gone);
                 self.hold.remember(Some(ballot));
                 self.report_extension(Extended::Lost);
             }

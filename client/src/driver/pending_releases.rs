@@ -1,6 +1,6 @@
 //! Releases that a node has not executed yet. The driver repeats each until then, or until the lock expires.
 
-use crate::hold::Hold;
+use crate::lock_shared::LockShared;
 use crate::wire;
 use bytes::{Bytes, BytesMut};
 use redlock_contract::limits::DEFAULT_LATE_WINDOW_MS;
@@ -34,7 +34,7 @@ pub(super) enum ReleaseGoal {
 #[derive(Clone)]
 pub(super) struct PendingRelease {
     pub(super) goal: ReleaseGoal,
-    pub(super) hold: Arc<Hold>,
+    pub(super) hold: Arc<LockShared>,
     /// The keys of `hold` to free, by position.
     pub(super) keys: Range<usize>,
     pub(super) request: Request,
@@ -52,7 +52,7 @@ impl PendingRelease {
     pub(super) fn new(
         goal: ReleaseGoal,
         keys: Range<usize>,
-        hold: &Arc<Hold>,
+        hold: &Arc<LockShared>,
         request: &Request,
         scratch: &mut BytesMut,
     ) -> Box<Self> {

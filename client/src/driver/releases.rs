@@ -4,7 +4,7 @@ use super::Driver;
 use super::in_flight::{InFlight, Stage};
 use super::message::EntryId;
 use super::pending_releases::{PendingRelease, ReleaseGoal};
-use crate::hold::Hold;
+use crate::lock_shared::LockShared;
 use crate::wire;
 use redlock_contract::ErrorCode;
 use redlock_proto::{Ask, Failure, Moment, Request};
@@ -29,7 +29,7 @@ fn is_to_be_repeated(outcome: &Result<wire::Frame, Failure>) -> bool {
 
 impl Driver {
     /// Releases a lock that this driver does not track.
-    pub(super) fn release_untracked(&mut self, hold: &Arc<Hold>, ttl: Duration, now: Moment) {
+    pub(super) fn release_untracked(&mut self, hold: &Arc<LockShared>, ttl: Duration, now: Moment) {
         let request = Request { ask: Ask::Release { floor: None }, ttl, sent: now };
         // An acquire of the former driver may still be on its way.
         let goal = ReleaseGoal::ReleaseThenTombstone;
@@ -117,7 +117,7 @@ impl Driver {
     }
 
     /// Releases each key of a lock on its own. A node frees all keys of a command or none.
-    fn release_keys_singly(&mut self, node: usize, hold: &Arc<Hold>, request: &Request, now: Moment) {
+    fn release_keys_singly(&mut self, node: usize, hold: &Arc<LockShared>, request: &Request, now: Moment) {
         let count = hold.keys.names().len();
         for key in (0..count).filter(|_| count > 1) {
             let release =

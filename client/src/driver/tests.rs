@@ -5,7 +5,7 @@
 use super::locks::MIN_TIMER_PAUSE;
 use super::*;
 use crate::LockManager;
-use crate::hold::Hold;
+use crate::lock_shared::LockShared;
 use crate::memory::MemoryNodes;
 use redlock_contract::grant::{GrantMessage, Stamped};
 use redlock_proto::{Failure, FailureKind};
@@ -20,7 +20,7 @@ async fn queued(now: Moment) -> (Driver, EntryId, oneshot::Receiver<Acquired>) {
     let settings = Arc::clone(&locks.shared().settings);
     let (_, calls) = mpsc::unbounded_channel();
     let mut driver = Driver::new(Arc::clone(&settings), calls);
-    let hold = Arc::new(Hold::new(locks.key(b"job").expect("a name"), TTL, &settings));
+    let hold = Arc::new(LockShared::new(locks.key(b"job").expect("a name"), TTL, &settings));
     let wait = Some(WaitPlan { ticket: 7, queue_until: Some(now.plus(TTL)), yields: 0 });
     let (answer, answered) = oneshot::channel();
     driver.handle_message(Message::Acquire(AcquireCall { hold, ttl: TTL, wait, answer }), now);

@@ -86,7 +86,7 @@ async fn acquire_gives_up_as_its_policy_says() {
         let _guard = locks.acquire("job", TTL).await.expect("free");
         let started = Instant::now();
         let error = locks.acquire("job", TTL).await.expect_err("held");
-        let tried = matches!(&error, Error::Contended(evidence) if evidence.attempts() == attempts);
+        let tried = matches!(&error, Error::Contended(report) if report.attempts() == attempts);
         assert!(tried, "{error:?}");
         assert!(took.is_none_or(|took| started.elapsed() >= took), "{:?}", started.elapsed());
     }

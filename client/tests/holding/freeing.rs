@@ -3,7 +3,7 @@
 use crate::common::{TTL, manager};
 use crate::futures_poll;
 use redlock_client::memory::MemoryNodes;
-use redlock_client::{LockManager, Loss, ReleaseOutcome};
+use redlock_client::{LockManager, LostReason, ReleaseOutcome};
 use std::time::Duration;
 use tokio::time::{advance, timeout};
 
@@ -24,7 +24,7 @@ async fn a_released_lock_tells_its_views() {
     assert!(held.is_valid() && !token.is_cancelled());
     guard.release().await;
     assert!(!held.is_valid());
-    assert_eq!(held.lost().await, Loss::Released);
+    assert_eq!(held.lost().await, LostReason::Released);
     token.cancelled().await;
 }
 

@@ -3,7 +3,7 @@
 use crate::common::{LEASE, TTL, manager};
 use crate::futures_poll;
 use redlock_client::memory::MemoryNodes;
-use redlock_client::{Error, LockManager, Loss, Vote};
+use redlock_client::{Error, LockManager, LostReason, Vote};
 use std::time::Duration;
 use tokio::time::{Instant, advance, timeout};
 
@@ -32,7 +32,7 @@ async fn an_extension_never_revives() {
     let guard = manager(&nodes).acquire("job", TTL).await.expect("free");
     advance(LEASE).await;
     let error = guard.extend().await.expect_err("its time is up");
-    assert!(matches!(error, Error::Lost { loss: Loss::Expired, .. }), "{error:?}");
+    assert!(matches!(error, Error::Lost { reason: LostReason::Expired, .. }), "{error:?}");
     assert!(!error.is_retryable());
 }
 
@@ -55,7 +55,7 @@ async fn a_failed_extension_leaves_the_lock_as_it_was() {
 async fn the_loss_is_told_before_validity_ends() {
     let guard = LockManager::in_memory(5).acquire("job", TTL).await.expect("free");
     let started = Instant::now();
-    assert_eq!(guard.lost().await, Loss::Expired);
+    assert_eq!(guard.lost().await, LostReason::Expired);
     assert!(started.elapsed() < LEASE, "{:?}", started.elapsed());
     assert!(started.elapsed() > LEASE * 9 / 10, "but not much before: {:?}", started.elapsed());
     assert!(!guard.is_valid(), "what was told stays true");
@@ -89,7 +89,7 @@ async fn the_loss_is_told_while_an_extension_hangs() {
     let token = guard.cancellation_token().expect("a runtime");
     (0..5).for_each(|node| nodes.hang(node));
     let started = Instant::now();
-    assert_eq!(guard.lost().await, Loss::Expired);
+    assert_eq!(guard.lost().await, LostReason::Expired);
     token.cancelled().await;
     assert!(started.elapsed() < LEASE, "{:?}", started.elapsed());
     assert!(!guard.is_valid());
@@ -137,7 +137,7 @@ async fn a_lock_broken_by_an_administrator_is_a_loss_at_the_next_extension() {
     for node in 0..3 {
         assert!(nodes.delete(node, "job"));
     }
-    assert_eq!(timeout(LEASE / 2, guard.lost()).await.expect("long before its time"), Loss::Gone);
+    assert_eq!(timeout(LEASE / 2, guard.lost()).await.expect("long before its time"), LostReason::Gone);
 }
 
 #[tokio::test(start_paused = true)]
@@ -155,7 +155,7 @@ async fn keeping_alive_ends_at_its_bound() {
     let mut guard = manager(&nodes).acquire("job", TTL).await.expect("free");
     let started = Instant::now();
     guard.keep_alive(TTL * 3).expect("a runtime");
-    assert_eq!(guard.lost().await, Loss::Expired);
+    assert_eq!(guard.lost().await, LostReason::Expired);
     let held = started.elapsed();
     assert!(held >= TTL * 3 - Duration::from_secs(1) && held <= TTL * 4, "{held:?}");
     advance(Duration::from_secs(1)).await;
@@ -213,7 +213,7 @@ async fn what_is_over_stays_over() {
     advance(guard.remaining()).await;
     assert!(!guard.is_valid());
     let error = guard.extend().await.expect_err("it was over");
-    assert!(matches!(error, Error::Lost { loss: Loss::Expired, .. }), "{error:?}");
+    assert!(matches!(error, Error::Lost { reason: LostReason::Expired, .. }), "{error:?}");
     assert!(!guard.is_valid());
 }
 

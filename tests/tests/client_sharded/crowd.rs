@@ -1,6 +1,6 @@
 //! Tasks that want the same locks all the time, and who watches them.
 
-use redlock_client::{Guard, Held, ShardedLocks};
+use redlock_client::{Guard, LockHandle, ShardedLocks};
 use redlock_sim::{Checks, SessionId, Violation};
 use redlock_tests::{SOON, eventually_async, in_time};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -21,7 +21,7 @@ struct Seen {
     checks: Checks,
     sessions: SessionId,
     /// Who may still believe to hold a lock.
-    inside: Vec<(SessionId, usize, Held)>,
+    inside: Vec<(SessionId, usize, LockHandle)>,
     visits: Vec<usize>,
 }
 

@@ -88,7 +88,7 @@ async fn a_wait_that_ends_leaves_nobody_in_line() {
     until_waiting(&network.fleet, 0).await;
     let timed_out = other.acquire_timeout("job", TTL, Duration::from_millis(50)).await;
     let error = timed_out.expect_err("it is held");
-    assert!(matches!(&error, Error::Timeout { .. }) && error.evidence().is_some(), "{error:?}");
+    assert!(matches!(&error, Error::Timeout { .. }) && error.report().is_some(), "{error:?}");
     until_waiting(&network.fleet, 0).await;
     guard.release().await;
     network.until_free("job").await;

@@ -7,7 +7,7 @@ use super::terminal::Terminal;
 use super::watchdog::Watchdog;
 use crate::output::Printer;
 use nix::sys::signal::Signal;
-use redlock_client::{Guard, Loss};
+use redlock_client::{Guard, LostReason};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -56,7 +56,7 @@ struct Stopping {
 enum SupervisorEvent {
     Of(Option<ChildEvent>),
     Signal(Interrupt),
-    Loss(Loss),
+    Lost(LostReason),
     Nothing,
 }
 
@@ -91,7 +91,7 @@ impl Supervisor {
             let news = tokio::select! {
                 event = self.command.events.recv() => SupervisorEvent::Of(event),
                 signal = self.interrupts.next() => SupervisorEvent::Signal(signal),
-                loss = guard.lost(), if is_running => SupervisorEvent::Loss(loss),
+                reason = guard.lost(), if is_running => SupervisorEvent::Lost(reason),
                 () = tokio::time::sleep(pause) => SupervisorEvent::Nothing,
             };
             match news {
@@ -100,7 +100,7 @@ impl Supervisor {
                 // Both watchers have gone without a word; there is nothing left to wait for.
                 SupervisorEvent::Of(None) => break ChildEvent::Ended(1),
                 SupervisorEvent::Signal(signal) => self.pass_on(signal),
-                SupervisorEvent::Loss(loss) => self.stop(reason(loss)),
+                SupervisorEvent::Lost(lost) => self.stop(reason(lost)),
                 SupervisorEvent::Nothing => {}
             }
         };
@@ -217,10 +217,10 @@ impl Supervisor {
     }
 }
 
-fn reason(loss: Loss) -> &'static str {
-    match loss {
-        Loss::Gone => "a majority of the nodes no longer has it",
-        Loss::Released => "it was released",
+fn reason(reason: LostReason) -> &'static str {
+    match reason {
+        LostReason::Gone => "a majority of the nodes no longer has it",
+        LostReason::Released => "it was released",
         _ => "its time was up",
     }
 }

@@ -1,6 +1,6 @@
 use super::super::pending_releases::ReleaseGoal;
 use super::*;
-use crate::hold::Hold;
+use crate::lock_shared::LockShared;
 
 /// The node is back after most of a timeout and refuses the release: the retry does not restart the timeout.
 #[tokio::test]
@@ -12,7 +12,7 @@ async fn close_waits_for_a_pending_release_for_one_timeout() {
     let timeouts = Timeouts { node_timeout: timeout, connect_timeout: timeout };
     let mut conn = NodeConn::new(0, Arc::clone(&targets[0]), timeouts, None);
     conn.fail(FailureKind::Cut, "cut", at(0), &mut Vec::new());
-    let hold = Arc::new(Hold::new(locks.key(b"job").unwrap(), timeout, locks.settings()));
+    let hold = Arc::new(LockShared::new(locks.key(b"job").unwrap(), timeout, locks.settings()));
     let ask = redlock_proto::Ask::Release { floor: None };
     let request = redlock_proto::Request { ask, ttl: timeout * 60, sent: at(0) };
     let goal = ReleaseGoal::Release;

@@ -1,7 +1,7 @@
 //! Locks of either kind, for one conduct.
 
 use crate::plain::{PlainGuard, PlainLocks, PlainOptions};
-use redlock_client::{Error, Guard, LockManager, Loss, Retry};
+use redlock_client::{Error, Guard, LockManager, LostReason, Retry};
 use redlock_tests::campaign::{HoldEnd, Validity, key_name, node};
 use std::time::Duration;
 
@@ -107,7 +107,7 @@ impl AnyGuard {
     /// looks at the clock.
     pub(crate) async fn lost(&self) -> HoldEnd {
         match self {
-            Self::Client(guard) if guard.lost().await == Loss::Gone => HoldEnd::Lost,
+            Self::Client(guard) if guard.lost().await == LostReason::Gone => HoldEnd::Lost,
             Self::Client(_) => HoldEnd::Expired,
             Self::Plain(hold) => {
                 tokio::time::sleep(hold.remaining()).await;
@@ -119,7 +119,7 @@ impl AnyGuard {
     /// How it ended, once nothing of its time remains.
     pub(crate) async fn end_reason(&self) -> HoldEnd {
         match self {
-            Self::Client(guard) if guard.lost().await == Loss::Gone => HoldEnd::Lost,
+            Self::Client(guard) if guard.lost().await == LostReason::Gone => HoldEnd::Lost,
             _ => HoldEnd::Expired,
         }
     }

@@ -1,7 +1,7 @@
 //! A view of a lock that is held, without the right to end it.
 
-use crate::hold::Hold;
-use crate::lease::Loss;
+use crate::lease::LostReason;
+use crate::lock_shared::LockShared;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,12 +11,12 @@ use tokio_util::sync::CancellationToken;
 ///
 /// Cheap to clone and free to be sent to other tasks. It goes on telling the truth when the lock is over.
 #[derive(Clone)]
-pub struct Held {
-    hold: Arc<Hold>,
+pub struct LockHandle {
+    hold: Arc<LockShared>,
 }
 
-impl Held {
-    pub(crate) fn new(hold: &Arc<Hold>) -> Self {
+impl LockHandle {
+    pub(crate) fn new(hold: &Arc<LockShared>) -> Self {
         Self { hold: Arc::clone(hold) }
     }
 
@@ -47,11 +47,11 @@ impl Held {
     ///
     /// # Panics
     /// Where there is no tokio runtime with a timer.
-    pub async fn lost(&self) -> Loss {
+    pub async fn lost(&self) -> LostReason {
         self.hold.lost().await
     }
 
-    /// A token that is cancelled when [`Held::lost`] resolves, and when the runtime that it was first asked for on
+    /// A token that is cancelled when [`LockHandle::lost`] resolves, and when the runtime that it was first asked for on
     /// shuts down: nobody would watch the clock for it any more.
     ///
     /// # Errors
@@ -61,7 +61,7 @@ impl Held {
     }
 }
 
-impl fmt::Debug for Held {
+impl fmt::Debug for LockHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Held")
             .field("resource", &self.hold.keys.to_string())

@@ -4,7 +4,7 @@ use crate::Error;
 use crate::guard::Guard;
 
 /// Runs work under a lock and frees it. If the lock is lost, the work is dropped where it stands.
-pub(crate) async fn work_under<T, E: From<Error>>(
+pub(crate) async fn run_locked<T, E: From<Error>>(
     guard: Guard,
     work: impl Future<Output = Result<T, E>>,
 ) -> Result<T, E> {
@@ -12,12 +12,12 @@ pub(crate) async fn work_under<T, E: From<Error>>(
         let work = std::pin::pin!(work);
         tokio::select! {
             biased;
-            loss = guard.lost() => Err(guard.lost_error(loss)),
+            reason = guard.lost() => Err(guard.lost_error(reason)),
             done = work => Ok(done),
         }
     };
     // Work that blocked its thread may have finished late: then its success is not to be believed.
-    let lost_meanwhile = guard.over().map(|loss| guard.lost_error(loss));
+    let lost_meanwhile = guard.over().map(|reason| guard.lost_error(reason));
     guard.release().await;
     match outcome {
         Ok(Err(error)) => Err(error),

@@ -2,7 +2,7 @@
 
 use crate::Error;
 use crate::keys::Keys;
-use crate::lease::{Lease, Loss};
+use crate::lease::{Lease, LostReason};
 use crate::observe;
 use crate::owner::Owner;
 use crate::settings::Settings;
@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 /// What belongs to one attempt to hold a lock.
 #[derive(Debug)]
-pub(crate) struct Hold {
+pub(crate) struct LockShared {
     pub(crate) keys: Keys,
     pub(crate) owner: Owner,
     pub(crate) lease: Lease,
@@ -37,7 +37,7 @@ struct Extras {
     last_words: Option<Ballot>,
 }
 
-impl Hold {
+impl LockShared {
     /// An attempt, with an owner of its own: what an earlier one left behind is neither taken for it nor
     /// freed by it.
     pub(crate) fn new(keys: Keys, ttl: Duration, settings: &Settings) -> Self {
@@ -95,19 +95,19 @@ impl Hold {
     }
 
     /// Resolves when the lock is no longer held, a little before its time is up. Needs no network.
-    pub(crate) async fn lost(&self) -> Loss {
-        let loss = self.lease.lost().await;
+    pub(crate) async fn lost(&self) -> LostReason {
+        let reason = self.lease.lost().await;
         self.tell_loss();
-        loss
+        reason
     }
 
     /// Tells whoever observes, once, that the lock is over and was not released, if it is so. To be called where
     /// that may be found out.
     pub(crate) fn tell_loss(&self) {
-        if let Some(loss @ (Loss::Expired | Loss::Gone)) = self.lease.ended()
+        if let Some(reason @ (LostReason::Expired | LostReason::Gone)) = self.lease.ended()
             && !self.is_loss_told.swap(true, Ordering::Relaxed)
         {
-            observe::lost(&self.keys, self.fence(), loss);
+            observe::lost(&self.keys, self.fence(), reason);
         }
     }
 
