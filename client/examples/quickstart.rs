@@ -42,6 +42,6 @@ async fn main() -> Result<(), Error> {
 
     // A program that ends right after a drop may be gone before the nodes are told: then the lock lasts until
     // its time is over. `close` waits until they have been told.
-    locks.close().await;
+    locks.flush().await;
     Ok(())
 }

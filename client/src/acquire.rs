@@ -14,6 +14,7 @@ use crate::keys::Keys;
 use crate::lock_shared::LockShared;
 use crate::manager::{LockManager, ManagerShared};
 use crate::owner::random;
+use crate::queue_support::WaitPolicy;
 use crate::{Error, observe, ticket};
 use redlock_proto::{Refusal, Retry};
 use std::sync::Arc;
@@ -113,7 +114,7 @@ impl<'a> AcquireLoop<'a> {
                 (settings.retry.clone().give_up_after(Duration::MAX), Some(wait), Some(wait))
             }
         };
-        let queue_for = queue_for.filter(|_| settings.waits_in_line);
+        let queue_for = queue_for.filter(|_| settings.wait_policy == WaitPolicy::Queue);
         let queue_until = queue_for.map(|queue_for| settings.clock.now().plus(queue_for));
         let ticket = queue_for.or(allowed).map(|_| ticket::next());
         let started = Instant::now();

@@ -5,6 +5,7 @@ use crate::clock::Clock;
 use crate::manager::LockManager;
 use crate::memory::MemoryNodes;
 use crate::node::Node;
+use crate::queue_support::WaitPolicy;
 use crate::settings::{Places, Settings};
 use redlock_contract::limits::MAX_LABEL_BYTES;
 use redlock_proto::{Drift, MAX_NODES, Quorum, Retry};
@@ -37,7 +38,7 @@ pub struct Builder {
     max_hold: Duration,
     key_prefix: Vec<u8>,
     label: Vec<u8>,
-    waits_in_line: bool,
+    wait_policy: WaitPolicy,
     #[cfg(feature = "tls")]
     tls: Option<crate::Tls>,
 }
@@ -54,7 +55,7 @@ impl Builder {
             max_hold: Duration::from_secs(3600),
             key_prefix: Vec::new(),
             label: Vec::new(),
-            waits_in_line: true,
+            wait_policy: WaitPolicy::default(),
             #[cfg(feature = "tls")]
             tls: None,
         }
@@ -121,19 +122,13 @@ impl Builder {
         self
     }
 
-    /// Whether calls that wait for a lock do so in line at the nodes, which hand it on in order and at once, or
-    /// by asking again as [`Builder::retry`] says. In line needs the right to subscribe to `redlock:grant:*`; where a
-    /// node does not let us, or its module is older, or where the policy is a [`Retry::custom`] one and the call has no time limit of its own, it is asked again.
-    /// Default: in line.
+    /// How a call waits for a lock that another client holds. Default: [`WaitPolicy::Queue`].
     ///
-    /// Queueing needs RESP3, the default, on every node: in RESP2 a node cannot push on the connection that carries the
-    /// commands, and the client polls.
-    ///
-    /// A lock that was handed over is ours for the nodes' claim window at first, a tenth of a second unless they are
-    /// set otherwise, and for its time to live as soon as they have answered our claim, which is a round trip
-    /// later: until then [`Guard::remaining`](crate::Guard::remaining) tells little.
-    pub fn wait_in_line(mut self, waits: bool) -> Self {
-        self.waits_in_line = waits;
+    /// A lock that a node handed over is held for the claim window of the nodes at first (`redlock.claim-window`, 100 ms
+    /// by default). The client claims it at once, and holds it for its whole time to live one round trip later. Until
+    /// then [`Guard::remaining`](crate::Guard::remaining) shows the claim window.
+    pub fn wait_policy(mut self, policy: WaitPolicy) -> Self {
+        self.wait_policy = policy;
         self
     }
 
@@ -191,7 +186,7 @@ impl Builder {
             key_prefix: self.key_prefix,
             label: self.label,
             clock,
-            waits_in_line: self.waits_in_line,
+            wait_policy: self.wait_policy,
         })
     }
 

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 /// Dropping it frees the lock in the background, without blocking and without waiting for the nodes; use
 /// [`Guard::release`] to wait until it is free and to learn what the nodes said. A process that ends right
 /// after a drop may be gone before the nodes are told: then the lock ends by itself, or see
-/// [`LockManager::close`](crate::LockManager::close).
+/// [`LockManager::flush`](crate::LockManager::flush).
 #[must_use = "a lock is freed as soon as its guard is dropped"]
 pub struct Guard {
     pub(crate) extender: Extender,

@@ -53,7 +53,7 @@
 //! | to know whether the nodes are well | [`LockManager::health`], [`LockManager::ask`] |
 //! | to let a replacement node vote | [`LockManager::admit_node`]; the program `redlock admit` counts its arguments |
 //! | to hand a lock to another process | [`Guard::detach`], [`LockManager::detached`] |
-//! | to end a program without leaving locks behind | [`Guard::release`], or drop and [`LockManager::close`] |
+//! | to end a program without leaving locks behind | [`Guard::release`], or drop and [`LockManager::flush`] |
 //! | more locks in a second than one group of nodes grants | [`ShardedLocks`] |
 //! | locks in your own tests, without a server | [`LockManager::in_memory`], [`memory::MemoryNodes`] |
 //! | locks in a program without async | the module `blocking`, with the feature of that name |
@@ -188,6 +188,7 @@ pub use node::Node;
 pub use node::Tls;
 pub use owner::Owner;
 pub use query::{NodeReply, Query, Response};
+pub use queue_support::WaitPolicy;
 pub use redlock_contract::{ErrorCode, Origin};
 pub use redlock_proto::admission;
 pub use redlock_proto::inspection::{LockInfo, LockStatus};

@@ -125,7 +125,7 @@ impl LockManager {
     ///
     /// If somebody else holds it, one stands in line at the nodes: whoever frees the lock hands it to the one who
     /// has waited longest, at once. While too few nodes answer, or where they do not let us wait
-    /// ([`Builder::wait_in_line`]), it is asked for again.
+    /// ([`Builder::wait_policy`]), it is asked for again.
     ///
     /// Cancel safe: if the future is dropped, everything that the nodes may have granted is freed.
     ///
@@ -263,7 +263,7 @@ impl LockManager {
     ///
     /// Takes a node timeout at the most, or the time to connect if the nodes were never reached. The manager
     /// can still be used afterwards. Cancel safe.
-    pub async fn close(&self) {
+    pub async fn flush(&self) {
         // With no driver there is nothing under way.
         let running = {
             let inbox = self.shared.inbox.lock().unwrap_or_else(PoisonError::into_inner);
@@ -271,7 +271,7 @@ impl LockManager {
         };
         if let Some(inbox) = running {
             let (answer, at_rest) = oneshot::channel();
-            if inbox.send(Message::Close { answer }).is_ok() {
+            if inbox.send(Message::Flush { answer }).is_ok() {
                 let _ = at_rest.await;
             }
         }

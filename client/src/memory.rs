@@ -305,7 +305,7 @@ mod tests {
         drop(first);
         second.block_on(async {
             drop(guard);
-            locks.close().await;
+            locks.flush().await;
             // The driver of the first runtime uses connection 0.
             let late: [&[u8]; 4] = [b"REDLOCK.ACQUIRE", b"job", owner.as_bytes(), b"60000"];
             let said = nodes.execute(0, &late, 0);

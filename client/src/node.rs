@@ -119,7 +119,7 @@ impl Node {
     }
 
     /// Asks for replies in RESP3, whatever the URL says. With RESP2 the client polls for held locks: see
-    /// [`Builder::wait_in_line`](crate::Builder::wait_in_line).
+    /// [`Builder::wait_policy`](crate::Builder::wait_policy).
     ///
     /// Default: what the URL says, or RESP3.
     #[must_use]

@@ -2,6 +2,21 @@
 
 use std::fmt;
 
+/// How a call waits for a lock that another client holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WaitPolicy {
+    /// The client queues on the nodes: a release hands the lock to the longest waiter in one round trip.
+    ///
+    /// The user needs `+subscribe` and `&redlock:grant:*` on every node, and the connections speak RESP3, which is the
+    /// default. The client polls instead if a node refuses the subscription, if its module is too old, and if a call
+    /// without a time limit of its own has a [`Retry::custom`](crate::Retry::custom) policy.
+    #[default]
+    Queue,
+    /// The client asks again as [`Builder::retry`](crate::Builder::retry) says.
+    Poll,
+}
+
 /// Whether this client can queue on a node, and hear of the grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum QueueSupport {
@@ -16,7 +31,7 @@ pub(crate) enum QueueSupport {
 /// Why this client polls a node instead of queueing on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoQueue {
-    /// [`Builder::wait_in_line`](crate::Builder::wait_in_line) is off.
+    /// [`Builder::wait_policy`](crate::Builder::wait_policy) is [`WaitPolicy::Poll`].
     TurnedOff,
     /// The module on the node is too old.
     OldModule,

@@ -4,6 +4,7 @@ use crate::Error;
 use crate::clock::Clock;
 use crate::connect::Target;
 use crate::memory::MemoryNodes;
+use crate::queue_support::WaitPolicy;
 use redlock_proto::{Drift, Quorum, Retry};
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +24,7 @@ pub(crate) struct Settings {
     pub(crate) key_prefix: Vec<u8>,
     pub(crate) label: Vec<u8>,
     pub(crate) clock: Clock,
-    pub(crate) waits_in_line: bool,
+    pub(crate) wait_policy: WaitPolicy,
 }
 
 /// Where the nodes are.

@@ -207,9 +207,9 @@ impl ShardedLocks {
             .collect()
     }
 
-    /// Waits until the releases of all shards are done; as [`LockManager::close`]. Cancel safe.
-    pub async fn close(&self) {
-        join_all(self.inner.shards.iter().map(|shard| shard.manager.close())).await;
+    /// Waits until the releases of all shards are done; as [`LockManager::flush`]. Cancel safe.
+    pub async fn flush(&self) {
+        join_all(self.inner.shards.iter().map(|shard| shard.manager.flush())).await;
     }
 }
 

@@ -104,7 +104,7 @@ async fn every_future_can_go_to_another_thread() {
     let detached = locks.acquire("a", TTL).await.expect("free").detach();
     sent(locks.extend_detached(&detached, TTL)).await.expect("held");
     sent(locks.release_detached(&detached)).await.expect("a runtime");
-    sent(locks.close()).await;
+    sent(locks.flush()).await;
 }
 
 #[tokio::test]
@@ -121,7 +121,7 @@ async fn every_future_of_sharded_locks_can_go_to_another_thread() {
     drop(sent(shards.inspect("a")).await);
     drop(sent(shards.health()).await);
     sent(guard.release()).await;
-    sent(shards.close()).await;
+    sent(shards.flush()).await;
 }
 
 #[tokio::test]
@@ -190,7 +190,7 @@ fn a_guard_of_a_dead_runtime_is_freed_through_a_living_one() {
         drop(dropped);
         let report = released.release().await;
         assert!(report.was_held(), "{report}");
-        locks.close().await;
+        locks.flush().await;
     });
     let is_free = |key: &str| (0..3).all(|node| !nodes.holds(node, key));
     assert!(is_free("a") && is_free("b"));
@@ -221,7 +221,7 @@ fn without_a_runtime_there_is_an_error_and_no_panic() {
     assert!(matches!(by_hand(locks.health()), Err(Error::NoRuntime)));
     let work = locks.with_lock("a", TTL, async |_| Ok::<_, Error>(()));
     assert!(matches!(by_hand(work), Err(Error::NoRuntime)));
-    by_hand(locks.close());
+    by_hand(locks.flush());
 }
 
 #[test]
@@ -253,7 +253,7 @@ fn a_guard_outside_of_its_runtime_answers_or_says_what_is_missing() {
     let refused = is_refused.recv().expect("an answer");
     assert!(matches!(refused, Err(Error::NoRuntime)), "{refused:?}");
     drop(guard);
-    background.block_on(locks.close());
+    background.block_on(locks.flush());
     assert!((0..3).all(|node| !nodes.holds(node, "a")), "a drop needs only the way to its driver");
 }
 

@@ -101,7 +101,7 @@ fn several_resources_are_taken_together_or_not_at_all() {
     let locks = manager(&nodes);
     let one = locks.acquire("b", TTL).expect("free");
     assert!(matches!(locks.try_acquire_many(["c", "b", "a"], TTL), Err(Error::Contended(_))));
-    locks.close();
+    locks.flush();
     assert!(is_free(&nodes, "a") && is_free(&nodes, "c"), "nothing is left behind");
     one.release();
     let all = locks.acquire_many(["c", "b", "a"], TTL).expect("all free");
@@ -213,7 +213,7 @@ fn work_that_panics_leaves_no_lock_behind() {
     let locks = manager(&nodes);
     let work = || locks.with_lock("job", TTL, |_| -> Result<(), Error> { panic!("on purpose") });
     assert!(catch_unwind(AssertUnwindSafe(work)).is_err());
-    locks.close();
+    locks.flush();
     assert!(is_free(&nodes, "job"));
 }
 
@@ -299,7 +299,7 @@ fn use_everything(nodes: &MemoryNodes) {
     guard.release();
     locks.with_lock("job", TTL, |_| Ok::<_, Error>(())).expect("free");
     drop(locks.acquire_many(["a", "b"], TTL).expect("free"));
-    locks.close();
+    locks.flush();
     let guard: Guard = locks.acquire("last", TTL).expect("free");
     drop(locks);
     drop(guard);

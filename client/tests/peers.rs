@@ -34,7 +34,7 @@ mod common;
 
 use common::{LEASE, TTL, manager};
 use redlock_client::memory::MemoryNodes;
-use redlock_client::{Error, LockManager, Retry, Vote};
+use redlock_client::{Error, LockManager, Retry, Vote, WaitPolicy};
 use std::time::Duration;
 use tokio::time::{advance, sleep, timeout};
 
@@ -43,7 +43,7 @@ async fn peers_1_validity_counts_from_the_attempt_that_succeeded() {
     // In line there is one attempt; asked for again and again, there are many.
     let nodes = MemoryNodes::new(5);
     let locks = LockManager::builder()
-        .wait_in_line(false)
+        .wait_policy(WaitPolicy::Poll)
         .retry(Retry::fixed(Duration::from_millis(500)))
         .memory(&nodes)
         .build()
@@ -120,7 +120,7 @@ async fn an_extension_in_flight_does_not_outlive_the_release() {
     // Started, not awaited to its end.
     let _ = timeout(Duration::ZERO, extend).await;
     guard.release().await;
-    locks.close().await;
+    locks.flush().await;
     advance(Duration::from_secs(5)).await;
     assert!((0..3).all(|node| !nodes.holds(node, "job")));
 }
@@ -133,7 +133,7 @@ async fn dropping_a_guard_does_not_block() {
     // This thread is all there is: had the drop waited for anything, nobody could do it meanwhile.
     drop(guard);
     assert!((0..3).all(|node| nodes.holds(node, "job")), "no node was asked while it was dropped");
-    locks.close().await;
+    locks.flush().await;
     assert!((0..3).all(|node| !nodes.holds(node, "job")), "it was freed in the background");
 }
 
@@ -183,7 +183,7 @@ async fn clean_up_does_not_depend_on_the_caller() {
     assert!(nodes.holds(0, "job"));
     task.abort();
     assert!(task.await.is_err_and(|error| error.is_cancelled()));
-    locks.close().await;
+    locks.flush().await;
     assert!((0..3).all(|node| !nodes.holds(node, "job")));
 }
 

@@ -134,6 +134,6 @@ async fn dropping_the_call_stops_the_work_and_frees_the_lock() {
     });
     let timed_out = tokio::time::timeout(TTL * 2, call).await;
     assert!(timed_out.is_err() && was_dropped.load(Ordering::SeqCst));
-    locks.close().await;
+    locks.flush().await;
     assert!((0..3).all(|node| !nodes.holds(node, "job")));
 }

@@ -64,7 +64,7 @@ async fn a_resource_has_the_same_shard_for_every_client() {
         assert!(other.inspect(&key).await.expect("a runtime").is_held());
         assert!(guard.release().await.is_free_on_a_majority());
         assert_eq!(other.try_acquire(&key, TTL).await.expect("free").fence(), 2);
-        other.close().await;
+        other.flush().await;
     }
     assert_eq!(used.len(), 3, "sixty resources are on all shards");
 }
@@ -76,7 +76,7 @@ async fn several_resources_need_one_shard() {
     let guard = sent(shards.acquire_many(["{orders}:1", "{orders}:2"], TTL)).await.expect("together");
     assert_eq!(guard.resources().count(), 2);
     drop(guard);
-    shards.close().await;
+    shards.flush().await;
     let apart: Vec<String> = (0..60).map(|number| format!("orders:{number}")).collect();
     let refused = shards.acquire_many(&apart, TTL).await;
     let Err(Error::Invalid(why)) = refused else { panic!("{refused:?}") };

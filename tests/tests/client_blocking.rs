@@ -26,7 +26,7 @@ fn a_lock_is_taken_extended_and_freed() {
     assert!(bob.health().expect("asked").can_grant());
     assert!(guard.release().is_free_on_a_majority());
     let fence = bob.with_lock("lock", TTL, |held| Ok::<_, Error>(held.fence())).expect("a free lock");
-    bob.close();
+    bob.flush();
     assert!(fence > 1 && fleet.is_free("lock"));
 }
 

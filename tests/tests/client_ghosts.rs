@@ -330,7 +330,7 @@ fn nothing_is_left_after_close_even_if_the_runtime_ends_at_once() {
             guards.push(manager.try_acquire(format!("lock:{lock}"), TTL).await.expect("a free lock"));
         }
         drop(guards);
-        in_time("closing ends", SOON, manager.close()).await;
+        in_time("closing ends", SOON, manager.flush()).await;
     });
     runtime.shutdown_background();
     for lock in 0..50 {
@@ -340,13 +340,13 @@ fn nothing_is_left_after_close_even_if_the_runtime_ends_at_once() {
 }
 
 #[tokio::test]
-async fn close_does_not_wait_for_nodes_that_hang() {
+async fn flush_does_not_wait_for_nodes_that_hang() {
     let network = Network::start(5);
     let manager = network.manager().await;
     let guard = manager.try_acquire("lock", TTL).await.expect("a free lock");
     network.proxies.iter().for_each(|proxy: &Proxy| proxy.hold(Direction::ToServer));
     drop(guard);
-    in_time("closing ends", SOON, manager.close()).await;
+    in_time("closing ends", SOON, manager.flush()).await;
 }
 
 #[tokio::test]
@@ -407,7 +407,7 @@ async fn a_time_to_live_that_is_too_short_for_the_way_is_told_to_whoever_waits()
 }
 
 #[tokio::test]
-async fn close_does_not_wait_for_nodes_that_refuse_to_free() {
+async fn flush_does_not_wait_for_nodes_that_refuse_to_free() {
     let mut network = Network::start(3);
     let manager = network.manager().await;
     let guard = manager.try_acquire("lock", TTL).await.expect("a free lock");
@@ -418,7 +418,7 @@ async fn close_does_not_wait_for_nodes_that_refuse_to_free() {
     ask_for_replicas(&network.fleet, "1");
     drop(guard);
     // Each of them answers, and is asked again: that alone would go on for as long as the lock can last.
-    in_time("closing ends", SOON, manager.close()).await;
+    in_time("closing ends", SOON, manager.flush()).await;
     assert!(!network.fleet.is_free("lock"));
     ask_for_replicas(&network.fleet, "0");
     network.until_free("lock").await;

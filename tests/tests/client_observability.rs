@@ -9,7 +9,7 @@ mod observability;
 use observability::Metric::{Count, Seconds};
 use observability::{Metrics, Recorder};
 use redlock_client::memory::MemoryNodes;
-use redlock_client::{Builder, Error, LockManager, LostReason, Retry};
+use redlock_client::{Builder, Error, LockManager, LostReason, Retry, WaitPolicy};
 use redlock_tests::{Fleet, SOON, eventually_async, older_module};
 use std::time::Duration;
 use tokio::time::{advance, sleep, timeout};
@@ -26,7 +26,7 @@ fn manager(nodes: &MemoryNodes) -> LockManager {
 
 /// One that asks again for what it waits for.
 fn polling(nodes: &MemoryNodes) -> LockManager {
-    builder(nodes).wait_in_line(false).build().expect("nodes in memory are enough")
+    builder(nodes).wait_policy(WaitPolicy::Poll).build().expect("nodes in memory are enough")
 }
 
 fn builder(nodes: &MemoryNodes) -> Builder {
@@ -365,7 +365,7 @@ async fn let_everything_happen(nodes: &MemoryNodes) -> Vec<String> {
         drop(guard);
     });
     drop(locks.acquire("job", TTL).await.expect("had in the end"));
-    locks.close().await;
+    locks.flush().await;
     owners
 }
 

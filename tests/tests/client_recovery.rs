@@ -70,7 +70,7 @@ async fn a_request_that_arrives_after_the_release_is_not_granted() {
     let guard =
         in_time("the lock is had", SOON, acquire).await.expect("no panic").expect("nobody is in the way");
     assert!(guard.release().await.is_free_on_a_majority());
-    in_time("all is told", SOON, manager.close()).await;
+    in_time("all is told", SOON, manager.flush()).await;
     network.until_free("lock").await;
     let before = network.fleet[0].calls("redlock.acquire");
     network.proxies[0].release_held();
@@ -84,7 +84,7 @@ async fn a_node_that_is_away_for_a_moment_is_not_waited_for_as_long_as_one_in_qu
     let mut network = Network::start(3);
     let manager = network.manager().await;
     drop(manager.acquire("long", TTL).await.expect("a free lock"));
-    manager.close().await;
+    manager.flush().await;
     network.fleet.crash(&[2]);
     until_all_answer(&manager).await;
     network.proxies[1].refuse_connections();
@@ -177,7 +177,7 @@ async fn closing_does_not_wait_for_what_others_free_meanwhile() {
         }
     });
     drop(manager.try_acquire("ours", TTL).await.expect("two of three"));
-    in_time("closing ends", SOON, manager.close()).await;
+    in_time("closing ends", SOON, manager.flush()).await;
     is_closed.store(true, Ordering::SeqCst);
     assert!(others.await.expect("no panic") > 0);
 }
@@ -238,7 +238,7 @@ fn a_call_outlives_the_runtime_that_serves_it() {
         holder.release().await;
         let guard = in_time("the call goes on", 2 * SOON, call).await.expect("no panic").expect("free now");
         guard.release().await;
-        mine.close().await;
+        mine.flush().await;
         let left =
             eventually_async("nothing is left behind", SOON, async || fleet.is_free("lock").then_some(()));
         left.await;

@@ -150,7 +150,7 @@ async fn a_detached_lock_can_be_freed_by_whoever_knows_the_owner() {
     let mut fleet = Fleet::start(3);
     let manager = manager(fleet.urls());
     let detached = manager.try_acquire("lock", TTL).await.expect("a free lock").detach();
-    in_time("closing ends", SOON, manager.close()).await;
+    in_time("closing ends", SOON, manager.flush()).await;
     let words = [&b"REDLOCK.RELEASE"[..], b"lock", detached.owner.as_bytes()];
     assert!(!fleet.is_free("lock"), "it outlives its guard");
     eventually("everybody has let go", SOON, || {

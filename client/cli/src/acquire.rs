@@ -33,7 +33,7 @@ pub(crate) async fn main(
         return Err(failure);
     }
     // Stragglers among the nodes get what was sent to them.
-    locks.close().await;
+    locks.flush().await;
     Ok(Code::Success)
 }
 

@@ -12,7 +12,7 @@ use crate::output::{Printer, Table, Tone, cell, counted, tame, toned};
 use crate::run::signals::Interrupts;
 use bar::Bar;
 use hdrhistogram::Histogram;
-use redlock_client::{Health, LockManager, NodeHealth, NodeState};
+use redlock_client::{Health, LockManager, NodeHealth, NodeState, WaitPolicy};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -55,7 +55,8 @@ async fn bench(common: &CommonArgs, args: &BenchArgs, output: &Printer) -> Resul
     // Under the user's prefix, which may be all that the user may touch, and under a name that nobody else has.
     let prefix = format!("{}redlock:bench:{}:", config.prefix(), uuid::Uuid::new_v4().simple());
     let locks = config.builder().key_prefix(prefix.as_bytes()).label("redlock bench");
-    let locks = locks.wait_in_line(args.contended).build()?;
+    let locks =
+        locks.wait_policy(if args.contended { WaitPolicy::Queue } else { WaitPolicy::Poll }).build()?;
     let mut interrupts = Interrupts::listen()?;
     let health = locks.health().await?;
     if !health.can_grant() {
@@ -82,7 +83,7 @@ async fn bench(common: &CommonArgs, args: &BenchArgs, output: &Printer) -> Resul
     let took = begun.elapsed();
     // Not before: the terminal shows a Ctrl-C when the signal is on its way already.
     drop(bar);
-    course.locks.close().await;
+    course.locks.flush().await;
     if output.is_json {
         output.json(&all.json(args, &health, took))?;
     } else {

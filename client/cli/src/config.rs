@@ -6,7 +6,7 @@ use crate::args::{CommonArgs, WaitLimit};
 use crate::duration;
 use crate::exit::ExitError;
 use file::ConfigFile;
-use redlock_client::{Builder, LockManager, Node, Retry, Tls};
+use redlock_client::{Builder, LockManager, Node, Retry, Tls, WaitPolicy};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ pub(crate) struct Config {
     label: Option<String>,
     node_timeout: Option<Duration>,
     connect_timeout: Option<Duration>,
-    waits_in_line: bool,
+    queues: bool,
     tls: Option<Tls>,
 }
 
@@ -58,7 +58,7 @@ impl Config {
             label: file.label,
             node_timeout: common.node_timeout.or(file.node_timeout),
             connect_timeout: common.connect_timeout.or(file.connect_timeout),
-            waits_in_line: file.wait_in_line.unwrap_or(true),
+            queues: file.queue.unwrap_or(true),
         })
     }
 
@@ -93,9 +93,10 @@ impl Config {
     /// A manager for those who take locks and may wait for them.
     pub(crate) fn locker(&self, label: Option<&str>, wait: WaitLimit) -> Result<LockManager, ExitError> {
         let label = label.map(str::to_owned).or_else(|| self.label.clone()).unwrap_or_else(default_label);
-        let waits_in_line = self.waits_in_line && wait != WaitLimit::Not;
+        let queues = self.queues && wait != WaitLimit::Not;
+        let policy = if queues { WaitPolicy::Queue } else { WaitPolicy::Poll };
         let retry = Retry::exponential(Duration::from_millis(5), Duration::from_millis(250));
-        Ok(self.builder().label(label).wait_in_line(waits_in_line).retry(retry).build()?)
+        Ok(self.builder().label(label).wait_policy(policy).retry(retry).build()?)
     }
 }
 

@@ -28,7 +28,7 @@ pub(crate) async fn obtain(
     };
     if !matches!(outcome, Ok(Obtained::Lock(_))) {
         // What the nodes may have granted meanwhile is given back.
-        locks.close().await;
+        locks.flush().await;
     }
     outcome
 }

@@ -46,7 +46,7 @@ async fn run(common: &CommonArgs, args: &RunArgs, output: &Printer) -> Result<Co
     };
     let outcome = guarded(guard, args, deadline, interrupts, output).await;
     // Nodes that were slow to free it are given their time.
-    locks.close().await;
+    locks.flush().await;
     outcome
 }
 

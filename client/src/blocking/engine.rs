@@ -69,7 +69,7 @@ impl Engine {
 
 async fn flushed(locks: crate::LockManager) {
     let patience = locks.shared().settings.node_timeout;
-    let _ = tokio::time::timeout(patience, locks.close()).await;
+    let _ = tokio::time::timeout(patience, locks.flush()).await;
 }
 
 impl Drop for Engine {

@@ -244,9 +244,9 @@ impl LockManager {
     /// in vain. The manager can still be used afterwards.
     ///
     /// Dropping the last clone of the manager does the same, but gives up after the node timeout.
-    pub fn close(&self) {
+    pub fn flush(&self) {
         let _ = self.ask(|locks| async move {
-            locks.close().await;
+            locks.flush().await;
             Ok(())
         });
     }

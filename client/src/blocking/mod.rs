@@ -28,8 +28,8 @@
 //! | [`extend_detached`](LockManager::extend_detached), [`release_detached`](LockManager::release_detached) | until every node has answered, or failed to in time |
 //! | [`extend`](Guard::extend), [`release`](Guard::release), [`inspect`](LockManager::inspect), [`health`](LockManager::health) | until enough nodes have answered, or failed to in time |
 //! | [`wait_lost`](Guard::wait_lost) | until the lock is over, or for as long as it is told |
-//! | [`close`](LockManager::close) | until nothing is left to be freed |
-//! | dropping the last clone of a manager | as `close`, at most for the node timeout |
+//! | [`flush`](LockManager::flush) | until nothing is left to be freed |
+//! | dropping the last clone of a manager | as `flush`, at most for the node timeout |
 //! | everything else, dropping a [`Guard`] above all | not at all |
 //!
 //! Not here: [`LockManager::ask`](crate::LockManager::ask), for those who look after nodes, and

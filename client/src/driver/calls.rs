@@ -23,7 +23,7 @@ impl Driver {
             Message::Detach { lock } => self.detach(lock),
             Message::ReleaseUntracked { hold, ttl } => self.release_untracked(&hold, ttl, now),
             Message::Broadcast { words, to, answer } => self.broadcast(&words, to, answer, now),
-            Message::Close { answer } => self.close(answer, now),
+            Message::Flush { answer } => self.flush(answer, now),
         }
     }
 

@@ -153,7 +153,7 @@ impl NodeConn {
         self.buffer_releases(now);
     }
 
-    /// Whether a caller of close, who called at `asked`, still waits for a release to this node. That is a
+    /// Whether a callers of flush, who called at `asked`, still waits for a release to this node. That is a
     /// release which was queued by then and less than a timeout ago, and is not overdue. A retry does not
     /// restart the timeout.
     pub(super) fn awaits_release(&self, asked: Moment, now: Moment) -> bool {

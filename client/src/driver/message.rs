@@ -36,7 +36,7 @@ pub(crate) enum Message {
     /// Sends a command that is not a vote to the nodes `to`.
     Broadcast { words: Vec<Vec<u8>>, to: NodeSet, answer: oneshot::Sender<Vec<NodeResponse>> },
     /// Answers once every release that was begun before has been answered or has timed out.
-    Close { answer: oneshot::Sender<()> },
+    Flush { answer: oneshot::Sender<()> },
 }
 
 /// One attempt to acquire a lock. If the caller stops waiting, the driver releases the lock.

@@ -14,7 +14,7 @@
 //! | wait queues and pushed grants | `queueing.rs` |
 //! | releases that fail, and what follows them | `releases.rs`, `pending_releases.rs` |
 //! | commands that are not votes | `broadcast.rs` |
-//! | the end of the driver, and callers of close | `close.rs` |
+//! | the end of the driver, and callers of flush | `flush.rs` |
 //! | requests in flight, and the events that come of them | `in_flight.rs` |
 //! | all nodes; which node may vote | `pool.rs` |
 //! | one connection: states and timeouts; reading and writing | `conn.rs`, `conn/transfer.rs` |
@@ -24,14 +24,14 @@
 //! The order of the loop: take calls; if many callers are active, let other tasks run once, so that their
 //! commands share the write; write and read; handle the events that the nodes caused. Repeat while any of
 //! this brings something new. Only then, when every reply that has come is handled, fire timers and report
-//! overdue requests, start calls that waited to know whether they can queue, answer callers of close, and
+//! overdue requests, start calls that waited to know whether they can queue, answer callers of flush, and
 //! sleep until a timer, bytes or a call.
 
 mod broadcast;
 mod calls;
-mod close;
 mod conn;
 mod connecting;
+mod flush;
 mod in_flight;
 mod lock_entry;
 mod locks;
@@ -52,7 +52,7 @@ use crate::clock::Clock;
 use crate::settings::Settings;
 use broadcast::Broadcast;
 use bytes::BytesMut;
-use close::CloseWaiter;
+use flush::FlushWaiter;
 use in_flight::{InFlight, NodeEvent};
 use lock_entry::LockEntry;
 use pool::NodePool;
@@ -107,7 +107,7 @@ pub(crate) struct Driver {
     sleep: Pin<Box<Sleep>>,
     /// When `sleep` ends; `None` if it is not set.
     sleeps_until: Option<Moment>,
-    close_waiters: Vec<CloseWaiter>,
+    flush_waiters: Vec<FlushWaiter>,
     /// Whether the last poll let other tasks run before it wrote.
     has_batched: bool,
 }
@@ -144,7 +144,7 @@ impl Driver {
             scratch: BytesMut::new(),
             sleep: Box::pin(tokio::time::sleep(Duration::ZERO)),
             sleeps_until: None,
-            close_waiters: Vec::new(),
+            flush_waiters: Vec::new(),
             has_batched: false,
         }
     }
@@ -214,7 +214,7 @@ impl Driver {
     /// under load the next deadline moves all the time, and to move the sleep with it would cost more than
     /// the rest of the loop.
     fn poll_sleep(&mut self, cx: &mut Context<'_>, now: Moment) -> Poll<()> {
-        let deadlines = [self.timers.next(), self.pool.wake_at(now), self.close_deadline(now)];
+        let deadlines = [self.timers.next(), self.pool.wake_at(now), self.flush_deadline(now)];
         let Some(next) = deadlines.into_iter().fold(None, sooner) else { return Poll::Pending };
         if self.sleeps_until.is_none_or(|until| next.nanoseconds() < until.nanoseconds()) {
             self.sleep.as_mut().reset(tokio::time::Instant::now() + now.until(next));

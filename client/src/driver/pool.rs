@@ -8,7 +8,7 @@ use super::pending_releases::PendingRelease;
 use super::timers::sooner;
 use crate::connect::Ready;
 use crate::observe;
-use crate::queue_support::QueueSupport;
+use crate::queue_support::{QueueSupport, WaitPolicy};
 use crate::settings::{Places, Settings};
 use redlock_contract::CHANNEL_PREFIX;
 use redlock_proto::identity::{Accepted, Roster};
@@ -40,7 +40,7 @@ impl NodePool {
                     node_timeout: settings.node_timeout,
                     connect_timeout: settings.connect_timeout,
                 };
-                let channel = settings.waits_in_line.then(|| Arc::from(channel));
+                let channel = (settings.wait_policy == WaitPolicy::Queue).then(|| Arc::from(channel));
                 let conn = |(node, target): (usize, &Arc<_>)| {
                     NodeConn::new(node, Arc::clone(target), timeouts, channel.clone())
                 };
@@ -127,7 +127,7 @@ impl NodePool {
         (if quorum.is_reached_by(ready) { QueueSupport::Yes } else { QueueSupport::Unknown }, "")
     }
 
-    /// Whether a caller of close, who called at `asked`, still waits for a release to any node.
+    /// Whether a callers of flush, who called at `asked`, still waits for a release to any node.
     pub(super) fn awaits_release(&self, asked: Moment, now: Moment) -> bool {
         match self {
             Self::Remote(nodes) => nodes.conns.iter().any(|conn| conn.awaits_release(asked, now)),

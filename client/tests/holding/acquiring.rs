@@ -3,7 +3,7 @@
 use crate::common::{LEASE, TTL, manager};
 use crate::futures_poll;
 use redlock_client::memory::MemoryNodes;
-use redlock_client::{Error, FailureKind, LockManager, Retry, Vote};
+use redlock_client::{Error, FailureKind, LockManager, Retry, Vote, WaitPolicy};
 use std::time::Duration;
 use tokio::time::{Instant, advance, timeout};
 
@@ -80,8 +80,10 @@ async fn acquire_waits_for_the_lock() {
 #[tokio::test(start_paused = true)]
 async fn acquire_gives_up_as_its_policy_says() {
     // In line there is one attempt, and it takes as long as all tries would have.
-    for (waits_in_line, attempts, took) in [(true, 1, Some(Duration::from_millis(35))), (false, 4, None)] {
-        let builder = LockManager::builder().memory(&MemoryNodes::new(3)).wait_in_line(waits_in_line);
+    for (policy, attempts, took) in
+        [(WaitPolicy::Queue, 1, Some(Duration::from_millis(35))), (WaitPolicy::Poll, 4, None)]
+    {
+        let builder = LockManager::builder().memory(&MemoryNodes::new(3)).wait_policy(policy);
         let locks = builder.retry(Retry::default().max_attempts(4)).build().expect("fine");
         let _guard = locks.acquire("job", TTL).await.expect("free");
         let started = Instant::now();
@@ -95,7 +97,8 @@ async fn acquire_gives_up_as_its_policy_says() {
 #[tokio::test(start_paused = true)]
 async fn those_who_wait_are_served_in_order_and_at_once() {
     let nodes = MemoryNodes::new(5);
-    let manager = || LockManager::builder().memory(&nodes).wait_in_line(true).build().expect("fine");
+    let manager =
+        || LockManager::builder().memory(&nodes).wait_policy(WaitPolicy::Queue).build().expect("fine");
     let first = manager().acquire("job", TTL).await.expect("free");
     let served = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
     let mut waiting = Vec::new();
@@ -123,7 +126,11 @@ async fn those_who_wait_are_served_in_order_and_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_was_handed_on_lasts_as_long_as_any() {
-    let locks = LockManager::builder().memory(&MemoryNodes::new(5)).wait_in_line(true).build().expect("fine");
+    let locks = LockManager::builder()
+        .memory(&MemoryNodes::new(5))
+        .wait_policy(WaitPolicy::Queue)
+        .build()
+        .expect("fine");
     let first = locks.acquire("job", TTL).await.expect("free");
     let waiting = tokio::spawn({
         let locks = locks.clone();
@@ -168,7 +175,7 @@ async fn acquire_timeout_ends_in_time_though_nobody_answers() {
     for in_line in [true, false] {
         let nodes = MemoryNodes::new(3);
         let locks = LockManager::builder()
-            .wait_in_line(in_line)
+            .wait_policy(if in_line { WaitPolicy::Queue } else { WaitPolicy::Poll })
             .retry(Retry::fixed(Duration::from_secs(1)))
             .memory(&nodes)
             .build()
@@ -190,7 +197,7 @@ async fn several_resources_are_taken_together_or_not_at_all() {
     let error = bob.try_acquire_many(["a", "b", "c"], TTL).await.expect_err("b is held");
     assert!(matches!(error, Error::Contended(_)));
     assert_eq!(error.resource(), "a, b, c");
-    bob.close().await;
+    bob.flush().await;
     assert!(!nodes.holds(0, "a") && !nodes.holds(0, "c"), "nothing is left behind");
     one.release().await;
     let all = bob.try_acquire_many(["c", "a", "b", "a"], TTL).await.expect("all free");

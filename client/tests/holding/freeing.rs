@@ -3,7 +3,7 @@
 use crate::common::{TTL, manager};
 use crate::futures_poll;
 use redlock_client::memory::MemoryNodes;
-use redlock_client::{LockManager, LostReason, ReleaseOutcome};
+use redlock_client::{LockManager, LostReason, ReleaseOutcome, WaitPolicy};
 use std::time::Duration;
 use tokio::time::{advance, timeout};
 
@@ -12,7 +12,7 @@ async fn dropping_a_guard_frees_the_lock() {
     let nodes = MemoryNodes::new(3);
     let locks = manager(&nodes);
     drop(locks.acquire("job", TTL).await.expect("free"));
-    locks.close().await;
+    locks.flush().await;
     assert!((0..3).all(|node| !nodes.holds(node, "job")));
 }
 
@@ -41,7 +41,8 @@ async fn the_release_of_an_expired_lock_is_no_error() {
 #[tokio::test(start_paused = true)]
 async fn a_wait_that_is_cancelled_leaves_nothing_behind() {
     let nodes = MemoryNodes::new(3);
-    let manager = || LockManager::builder().memory(&nodes).wait_in_line(true).build().expect("fine");
+    let manager =
+        || LockManager::builder().memory(&nodes).wait_policy(WaitPolicy::Queue).build().expect("fine");
     let (locks, other) = (manager(), manager());
     let guard = locks.acquire("job", TTL).await.expect("free");
     let waiting = tokio::spawn(async move { other.acquire("job", TTL).await.map(|guard| guard.fence()) });
@@ -65,7 +66,7 @@ async fn a_cancelled_acquire_leaves_nothing_behind() {
         let polled = futures_poll(acquire.as_mut()).await;
         assert!(polled.is_none(), "it cannot be done in one poll: {polled:?}");
     }
-    locks.close().await;
+    locks.flush().await;
     assert!((0..3).all(|node| !nodes.holds(node, "job")));
     drop(locks.try_acquire("job", TTL).await.expect("free"));
 }
@@ -81,7 +82,7 @@ async fn an_acquire_cancelled_with_its_answer_unread_leaves_nothing_behind() {
         tokio::task::yield_now().await;
     }
     drop(acquire);
-    locks.close().await;
+    locks.flush().await;
     assert!((0..3).all(|node| !nodes.holds(node, "job")));
 }
 
@@ -92,7 +93,7 @@ async fn several_resources_are_freed_though_one_of_them_is_gone() {
     let guard = locks.acquire_many(["a", "b"], TTL).await.expect("free");
     (0..3).for_each(|node| assert!(nodes.delete(node, "a")));
     guard.release().await;
-    locks.close().await;
+    locks.flush().await;
     assert!((0..3).all(|node| !nodes.holds(node, "b")));
 }
 
@@ -109,7 +110,7 @@ async fn a_node_that_was_cut_off_gets_its_release_when_it_is_back() {
 }
 
 #[tokio::test]
-async fn close_returns_while_others_go_on() {
+async fn flush_returns_while_others_go_on() {
     let locks = LockManager::in_memory(3);
     let busy: Vec<_> = (0..8)
         .map(|task| {
@@ -121,7 +122,7 @@ async fn close_returns_while_others_go_on() {
             })
         })
         .collect();
-    timeout(TTL, locks.close()).await.expect("nobody waits for what began later");
+    timeout(TTL, locks.flush()).await.expect("nobody waits for what began later");
     busy.into_iter().for_each(|task| task.abort());
 }
 
@@ -138,13 +139,13 @@ fn a_release_under_way_when_the_runtime_of_its_lock_ends_is_carried_out_on_anoth
         assert!(futures_poll(release.as_mut()).await.is_none(), "nobody runs the first runtime");
         std::thread::spawn(move || drop(first)).join().expect("it ends");
         release.await;
-        locks.close().await;
+        locks.flush().await;
     });
     assert!((0..3).all(|node| !nodes.holds(node, "job")));
 }
 
 #[tokio::test(start_paused = true)]
-async fn closing_waits_for_a_detached_lock_that_is_being_freed() {
+async fn flush_waits_for_a_detached_lock_that_is_being_freed() {
     let nodes = MemoryNodes::new(3);
     let locks = manager(&nodes);
     let given = locks.acquire("job", TTL).await.expect("a free lock").detach();
@@ -152,7 +153,7 @@ async fn closing_waits_for_a_detached_lock_that_is_being_freed() {
     let mut release = Box::pin(locks.release_detached(&given));
     assert!(futures_poll(release.as_mut()).await.is_none());
     drop(release);
-    let mut close = Box::pin(locks.close());
+    let mut close = Box::pin(locks.flush());
     assert!(timeout(NODE_TIMEOUT / 2, &mut close).await.is_err(), "the nodes may still answer");
     timeout(NODE_TIMEOUT, close).await.expect("they had their time");
 }

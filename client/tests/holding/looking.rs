@@ -47,6 +47,6 @@ async fn health_tells_whether_a_quorum_can_grant() {
     let error = locks.try_acquire("job", TTL).await.expect_err("no majority");
     assert!(matches!(error, Error::NoQuorum(_)), "{error}");
     // The one node that granted has it back.
-    locks.close().await;
+    locks.flush().await;
     assert!(!nodes.holds(2, "job"));
 }

@@ -2,7 +2,7 @@
 
 #![allow(clippy::expect_used, clippy::panic, dead_code, reason = "helpers of tests, not all used by each")]
 
-use redlock_client::{Builder, LockManager, Retry};
+use redlock_client::{Builder, LockManager, Retry, WaitPolicy};
 use redlock_tests::{Direction, Fleet, Proxy, SOON, Server, eventually_async};
 use std::time::Duration;
 
@@ -62,7 +62,8 @@ impl Network {
 
     /// The same, but one that asks again for what it waits for.
     pub(crate) async fn polling_manager(&self) -> LockManager {
-        let manager = builder().wait_in_line(false).nodes(self.urls()).build().expect("addresses of nodes");
+        let manager =
+            builder().wait_policy(WaitPolicy::Poll).nodes(self.urls()).build().expect("addresses of nodes");
         until_all_answer(&manager).await;
         manager
     }

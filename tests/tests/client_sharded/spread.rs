@@ -26,7 +26,7 @@ async fn a_resource_is_locked_in_its_shard_and_nowhere_else() {
     let health = shards.health().await.expect("a runtime");
     assert!(health.iter().all(|shard| shard.health.can_grant()));
     drop(guards);
-    shards.close().await;
+    shards.flush().await;
     for key in names().take(60) {
         for fleet in &mut cluster.fleets {
             assert!(fleet.is_free(&key), "{key}");
@@ -80,7 +80,7 @@ async fn fences_grow_when_a_shard_is_added_in_a_pause() {
         }
         assert!(fences.iter().all(|fence| *fence > round));
     }
-    old.close().await;
+    old.flush().await;
     let high_water = |fleet: &redlock_tests::Fleet| {
         let marks = fleet.iter().map(|node| {
             let reply = node.connect().call_strs("REDLOCK.NODE");

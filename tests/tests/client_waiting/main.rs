@@ -9,7 +9,7 @@ mod heads;
 mod repeated;
 
 use client::{Network, TTL, builder, until_all_answer, until_held, until_waiting, waiters, waiters_at};
-use redlock_client::{Error, Guard, LockManager, NodeAnswer, Vote};
+use redlock_client::{Error, Guard, LockManager, NodeAnswer, Vote, WaitPolicy};
 use redlock_tests::{Direction, Fleet, SOON, eventually_async, in_time};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -17,7 +17,11 @@ use tokio::task::JoinHandle;
 
 /// A client that waits in line.
 fn manager<U: Into<String>>(urls: impl IntoIterator<Item = U>) -> LockManager {
-    builder().wait_in_line(true).nodes(urls.into_iter().map(Into::into)).build().expect("addresses of nodes")
+    builder()
+        .wait_policy(WaitPolicy::Queue)
+        .nodes(urls.into_iter().map(Into::into))
+        .build()
+        .expect("addresses of nodes")
 }
 
 fn wait_for(locks: &LockManager, resource: &'static str) -> JoinHandle<Result<Guard, Error>> {
@@ -251,7 +255,7 @@ async fn where_nobody_can_wait_it_is_asked_for_again() {
 async fn one_can_choose_to_ask_again_instead() {
     let network = Network::start(3);
     let urls = network.urls();
-    let locks = builder().wait_in_line(false).nodes(urls).build().expect("addresses");
+    let locks = builder().wait_policy(WaitPolicy::Poll).nodes(urls).build().expect("addresses");
     until_all_answer(&locks).await;
     let guard = locks.acquire("job", TTL).await.expect("free");
     let waiting = wait_for(&locks, "job");

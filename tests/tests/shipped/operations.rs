@@ -4,7 +4,7 @@
 
 use crate::page::{Block, Page};
 use crate::program::{find, run, told};
-use redlock_client::LockManager;
+use redlock_client::{LockManager, WaitPolicy};
 use redlock_tests::{
     Answer, Certs, ClientCertificate, Fleet, SOON, Server, ServerBuilder, Wire, eventually, granted, in_time,
     module_path, skip,
@@ -169,7 +169,8 @@ async fn the_client_needs_no_more_than_an_application_has() {
     let rule = blocks("Users", "text").remove(0).text;
     assert_eq!(server.connect().call_strs(rule.trim()), Answer::ok());
     let address = server.url().replace("redis://", "redis://orders:a-long-random-secret@");
-    let locks = LockManager::builder().nodes([address]).wait_in_line(true).build().expect("a manager");
+    let locks =
+        LockManager::builder().nodes([address]).wait_policy(WaitPolicy::Queue).build().expect("a manager");
     let ttl = Duration::from_secs(60);
     let first = locks.acquire("orders:1", ttl).await.expect("a lock");
     let waiting = tokio::spawn({

@@ -20,7 +20,7 @@ pub(super) struct ConfigFile {
     pub(super) node_timeout: Option<Duration>,
     #[serde(deserialize_with = "duration")]
     pub(super) connect_timeout: Option<Duration>,
-    pub(super) wait_in_line: Option<bool>,
+    pub(super) queue: Option<bool>,
     pub(super) username: Option<String>,
     pub(super) password: Option<String>,
     pub(super) password_file: Option<PathBuf>,
@@ -112,7 +112,7 @@ mod tests {
             label = "nightly"
             node-timeout = "400ms"
             connect-timeout = "2s"
-            wait-in-line = false
+            queue = false
             username = "app"
             password-file = "password"
             [tls]

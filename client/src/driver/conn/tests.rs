@@ -4,7 +4,7 @@ use crate::lock_shared::LockShared;
 
 /// The node is back after most of a timeout and refuses the release: the retry does not restart the timeout.
 #[tokio::test]
-async fn close_waits_for_a_pending_release_for_one_timeout() {
+async fn flush_waits_for_a_pending_release_for_one_timeout() {
     let at = |ms: u64| Moment::on_one_clock(1_000_000_000 + ms * 1_000_000);
     let timeout = Duration::from_secs(1);
     let locks = crate::LockManager::builder().nodes(["redis://localhost"]).build().unwrap();

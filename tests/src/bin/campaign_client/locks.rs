@@ -55,9 +55,9 @@ impl AnyLocks {
         }
     }
 
-    pub(crate) async fn close(&self) {
+    pub(crate) async fn flush(&self) {
         if let Self::Client(locks) = self {
-            locks.close().await;
+            locks.flush().await;
         }
     }
 }

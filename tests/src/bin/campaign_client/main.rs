@@ -94,5 +94,5 @@ async fn main() {
     for task in tasks {
         task.await.expect("a task does not panic");
     }
-    locks.close().await;
+    locks.flush().await;
 }

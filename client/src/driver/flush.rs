@@ -5,8 +5,8 @@ use super::timers::sooner;
 use redlock_proto::Moment;
 use tokio::sync::oneshot;
 
-/// A caller of close.
-pub(super) struct CloseWaiter {
+/// A callers of flush.
+pub(super) struct FlushWaiter {
     asked: Moment,
     /// The newest lock or broadcast when the caller called. The caller does not wait for later ones.
     serial: u64,
@@ -15,20 +15,20 @@ pub(super) struct CloseWaiter {
 }
 
 impl Driver {
-    pub(super) fn close(&mut self, answer: oneshot::Sender<()>, now: Moment) {
-        self.close_waiters.push(CloseWaiter { asked: now, serial: self.serial, answer: Some(answer) });
+    pub(super) fn flush(&mut self, answer: oneshot::Sender<()>, now: Moment) {
+        self.flush_waiters.push(FlushWaiter { asked: now, serial: self.serial, answer: Some(answer) });
     }
 
-    /// When the next caller of close has waited long enough for nodes that are down.
-    pub(super) fn close_deadline(&self, now: Moment) -> Option<Moment> {
+    /// When the next callers of flush has waited long enough for nodes that are down.
+    pub(super) fn flush_deadline(&self, now: Moment) -> Option<Moment> {
         let timeout = self.settings.node_timeout;
-        let deadlines = self.close_waiters.iter().map(|waiter| waiter.asked.plus(timeout));
+        let deadlines = self.flush_waiters.iter().map(|waiter| waiter.asked.plus(timeout));
         deadlines.filter(|deadline| !now.has_reached(*deadline)).map(Some).fold(None, sooner)
     }
 
-    /// Answers the callers of close that have nothing left to wait for; true if the driver itself can end.
+    /// Answers the callers of flush that have nothing left to wait for; true if the driver itself can end.
     pub(super) fn is_done(&mut self, now: Moment) -> bool {
-        if self.close_waiters.is_empty() && self.has_callers {
+        if self.flush_waiters.is_empty() && self.has_callers {
             return false;
         }
         let releasing = self.locks.iter().filter(|(_, entry)| entry.is_releasing());
@@ -37,7 +37,7 @@ impl Driver {
         let broadcasts = self.broadcasts.iter().map(|(_, broadcast)| broadcast.serial);
         let oldest = releasing.chain(broadcasts).min().unwrap_or(u64::MAX);
         let pool = &self.pool;
-        self.close_waiters.retain_mut(|waiter| {
+        self.flush_waiters.retain_mut(|waiter| {
             let must_wait = oldest <= waiter.serial || pool.awaits_release(waiter.asked, now);
             if !must_wait && let Some(answer) = waiter.answer.take() {
                 let _ = answer.send(());
