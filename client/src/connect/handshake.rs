@@ -15,17 +15,6 @@ use std::io;
 use std::pin::Pin;
 use tokio::io::AsyncWrite;
 
-/// What a node reports about itself when a connection begins.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct NodeGreeting {
-    /// Which node it is.
-    pub(crate) node: NodeIdentity,
-    /// The module's version.
-    pub(crate) version: String,
-    /// The time left in quarantine, during which the node grants nothing.
-    pub(crate) quarantine_ms: u64,
-}
-
 /// One command of the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(not(feature = "sentinel"), allow(dead_code, reason = "some commands are only for Sentinel"))]
@@ -192,18 +181,12 @@ impl HandshakeReply {
         self.last.field(fields::CLAIM_WINDOW_MS).is_some()
     }
 
-    /// The node's identity, by the reply to `REDLOCK.NODE`.
-    pub(super) fn identity(&self) -> Result<NodeGreeting, ConnectFailure> {
-        let text = |name| self.last.field(name).and_then(Frame::as_text).map(str::to_owned);
-        let number = |name| self.last.field(name).and_then(Frame::as_integer);
-        let identity = || {
-            Some(NodeGreeting {
-                node: node_identity(&self.last)?,
-                version: text(fields::VERSION)?,
-                quarantine_ms: u64::try_from(number(fields::QUARANTINE_MS)?).ok()?,
-            })
-        };
-        identity().ok_or_else(|| {
+    /// The node's identity, by the reply to `REDLOCK.NODE`, which must also have a version and a quarantine.
+    pub(super) fn identity(&self) -> Result<NodeIdentity, ConnectFailure> {
+        let has_version = self.last.field(fields::VERSION).and_then(Frame::as_text).is_some();
+        let quarantine = self.last.field(fields::QUARANTINE_MS).and_then(Frame::as_integer);
+        let is_complete = has_version && quarantine.is_some_and(|ms| ms >= 0);
+        node_identity(&self.last).filter(|_| is_complete).ok_or_else(|| {
             ConnectFailure::Refused(format!(
                 "{}: the reply lacks the id, the version or the quarantine",
                 Verb::Node.name()

@@ -1,16 +1,16 @@
-//! How a connection to a node comes to be: reach it, log in, ask who it is.
+//! Connecting to a node: open a stream, log in, ask for the node's identity.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `target.rs` | where a node is and how one logs in there |
+//! | `target.rs` | the address of a node, and its credentials |
 //! | `stream.rs` | TCP, Unix sockets and TLS as one kind of stream |
-//! | `tls.rs`, `without_tls.rs` | certificates; what stands in for them without the feature `tls` |
-//! | `handshake.rs` | what is said first, and what the answers mean |
+//! | `tls.rs`, `without_tls.rs` | TLS; its replacement without the feature `tls` |
+//! | `handshake.rs` | the first commands, and the meaning of their replies |
 //! | `sentinel.rs` | finding the master that Sentinel watches |
-//! | `race.rs` | several ways to one node |
-//! | `failure.rs` | why it did not work |
+//! | `race.rs` | several addresses of one node |
+//! | `failure.rs` | why connecting failed |
 //!
-//! Nothing here has a time limit: whoever calls has one, and dropping the future gives everything up.
+//! Nothing here has a timeout: the caller has one, and dropping the future aborts the attempt.
 
 mod failure;
 mod handshake;
@@ -24,7 +24,7 @@ mod target;
 mod tls;
 
 pub(crate) use failure::ConnectFailure;
-pub(crate) use handshake::{NodeGreeting, node_identity};
+pub(crate) use handshake::node_identity;
 pub(crate) use stream::Stream;
 #[cfg(feature = "sentinel")]
 pub(crate) use target::Watched;
@@ -38,16 +38,15 @@ pub(crate) use tls::{TlsSettings, settings as tls_settings};
 use crate::queue_support::NoQueue;
 use bytes::BytesMut;
 use handshake::Handshake;
+use redlock_proto::identity::NodeIdentity;
 
-/// A connection that is logged in, to a node that has the module.
+/// A connection after the handshake.
 pub(crate) struct Ready {
-    /// Where commands go and replies come from.
     pub(crate) stream: Box<dyn Stream>,
-    /// Which node this is.
-    pub(crate) identity: NodeGreeting,
+    pub(crate) identity: NodeIdentity,
     /// Why this client cannot queue on the node, if it cannot.
     pub(crate) no_queue: Option<NoQueue>,
-    /// What was read beyond the handshake; it comes before anything that the stream still gives.
+    /// Bytes that were read after the handshake. They precede the next bytes of the stream.
     pub(crate) leftover: BytesMut,
 }
 

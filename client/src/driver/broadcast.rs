@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 /// The reply of one node.
 #[derive(Clone, Debug)]
 pub(crate) struct NodeResponse {
-    /// An error reply is a failure of the kind [`FailureKind::Rejected`](redlock_proto::FailureKind::Rejected).
+    /// An error reply is a failure of the kind `FailureKind::Rejected`.
     pub(crate) frame: Result<Frame, Failure>,
     pub(crate) latency: Duration,
 }

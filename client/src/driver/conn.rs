@@ -18,7 +18,7 @@ use super::connecting::{Backoff, Connecting, Timeouts};
 use super::in_flight::{InFlight, NodeEvent, Stage};
 use super::pending_releases::{PendingRelease, PendingReleases};
 use super::timers::sooner;
-use crate::connect::{NodeGreeting, Ready, Stream, Target};
+use crate::connect::{Ready, Stream, Target};
 use crate::queue_support::{NoQueue, QueueSupport};
 use crate::wire;
 use bytes::BytesMut;
@@ -53,7 +53,7 @@ pub(super) struct NodeConn {
     releases: PendingReleases,
     backoff: Backoff,
     /// The node's identity at the last connection that the client accepted.
-    pub(super) identity: Option<NodeGreeting>,
+    pub(super) identity: Option<NodeIdentity>,
     /// The identity in the last reply to `REDLOCK.NODE`, until the pool takes it.
     pub(super) new_identity: Option<NodeIdentity>,
     connected_at: Moment,

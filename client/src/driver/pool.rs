@@ -155,7 +155,7 @@ impl RemoteNodes {
 
     /// Uses a new connection if the node behind it may vote, and closes it otherwise.
     fn judge(&mut self, node: usize, ready: Ready, now: Moment, events: &mut Vec<NodeEvent>) {
-        let identity = &ready.identity.node;
+        let identity = &ready.identity;
         let refusal = match (self.roster.judge(node, identity), self.twin(node, &identity.id)) {
             (Err(objection), _) => Some(objection.to_string()),
             // One node under two names would have two votes.
@@ -177,7 +177,7 @@ impl RemoteNodes {
 
     /// The name of another address that leads to the node with this id.
     fn twin(&self, node: usize, id: &str) -> Option<&str> {
-        let is_same = |conn: &NodeConn| conn.identity.as_ref().is_some_and(|identity| identity.node.id == id);
+        let is_same = |conn: &NodeConn| conn.identity.as_ref().is_some_and(|identity| identity.id == id);
         let mut nodes = self.conns.iter().zip(&self.names).enumerate();
         nodes.find(|(other, (conn, _))| *other != node && is_same(conn)).map(|(_, (_, name))| &**name)
     }
