@@ -10,13 +10,13 @@ use crate::settings::{Places, Settings};
 use redlock_contract::limits::MAX_LABEL_BYTES;
 use redlock_proto::{Drift, MAX_NODES, Quorum, Retry};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Describes a [`LockManager`].
 ///
 /// ```
 /// use redlock_client::{LockManager, Retry};
-/// use redlock_contract::limits::MAX_LABEL_BYTES;
-use std::time::Duration;
+/// use std::time::Duration;
 ///
 /// let locks = LockManager::builder()
 ///     .nodes(["redis://one:6379", "redis://two:6379", "redis://three:6379"])

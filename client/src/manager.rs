@@ -121,16 +121,16 @@ impl LockManager {
         Keys::many(&self.settings().key_prefix, resources).map_err(Error::invalid)
     }
 
-    /// Takes a lock, waiting for it for as long as the manager's [`Retry`] says.
+    /// Acquires a lock, and waits for it as long as the manager's [`Retry`](crate::Retry) says.
     ///
-    /// If somebody else holds it, one stands in line at the nodes: whoever frees the lock hands it to the one who
-    /// has waited longest, at once. While too few nodes answer, or where they do not let us wait
-    /// ([`Builder::wait_policy`]), it is asked for again.
+    /// If another client holds the lock, this client queues on the nodes: a release hands the lock to the longest waiter
+    /// in one round trip. While too few nodes answer, or where the client cannot queue ([`Builder::wait_policy`]), the
+    /// client polls.
     ///
-    /// Cancel safe: if the future is dropped, everything that the nodes may have granted is freed.
+    /// Cancel safe: if the future is dropped, the client releases everything that the nodes may have granted.
     ///
     /// # Errors
-    /// That of the last attempt, when the policy gives up or trying again is no use.
+    /// The error of the last attempt, when the policy gives up or the error is not retryable.
     pub async fn acquire(&self, resource: impl AsRef<[u8]>, ttl: Duration) -> Result<Guard, Error> {
         self.acquire_spec(AcquireSpec {
             keys: self.key(resource.as_ref())?,

@@ -93,7 +93,7 @@ impl MemoryNodes {
     /// ```
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() -> Result<(), redlock_client::Error> {
-    /// use redlock_client::{LockManager, Loss, memory::MemoryNodes};
+    /// use redlock_client::{LockManager, LostReason, memory::MemoryNodes};
     /// use std::time::Duration;
     ///
     /// let nodes = MemoryNodes::new(3);
@@ -102,7 +102,7 @@ impl MemoryNodes {
     /// guard.keep_alive(Duration::from_secs(60))?;
     /// (0..3).for_each(|node| nodes.hang(node));
     /// // No node answers, and the holder is notified all the same.
-    /// assert_eq!(guard.lost().await, Loss::Expired);
+    /// assert_eq!(guard.lost().await, LostReason::Expired);
     /// # Ok(())
     /// # }
     /// ```

@@ -21,7 +21,7 @@ use redlock_contract::grant::{GrantMessage, Stamped};
 pub struct GrantPush {
     /// The full name of the channel.
     pub channel: Vec<u8>,
-    /// The message, signed with the owner ([`proof`](crate::proof)). It does not contain the owner: other clients may
+    /// The message, signed with the owner ([`proof`](redlock_contract::grant)). It does not contain the owner: other clients may
     /// subscribe to the channel.
     pub message: Vec<u8>,
 }

@@ -96,7 +96,7 @@ impl LockNode {
 
     /// The state for the caller to store although no grant waits for it; `None` most of the time. There is one when
     /// the last attempt to store has failed, or when a lower longest lease has been possible for
-    /// [`LOWER_AFTER_MS`]: a node on which long leases come and go does not store its state for each.
+    /// `LOWER_AFTER_MS`: a node on which long leases come and go does not store its state for each.
     #[must_use]
     pub fn state_to_store(&mut self, clock: &mut impl NodeClock) -> Option<DurableState> {
         let now = clock.proven();
