@@ -2,7 +2,7 @@
 
 use crate::duration::millis;
 use crate::exit::ExitError;
-use redlock_client::{Failure, LockManager, NodeState, Query, Response};
+use redlock_client::{Failure, FailureKind, LockManager, NodeState, Query, Response};
 use redlock_contract::NonVoting;
 use redlock_proto::Quorum;
 use std::collections::BTreeMap;
@@ -109,7 +109,8 @@ impl GroupReport {
 impl NodeReport {
     /// The address that leads to the same node, if the client has found that out: one of the two has no vote.
     pub(crate) fn twin(&self) -> Option<&str> {
-        Some(self.state.as_ref().err()?.detail.split_once("the same node as ")?.1)
+        let failure = self.state.as_ref().err()?;
+        (failure.kind == FailureKind::SameNode).then_some(&*failure.detail)
     }
 
     pub(crate) fn can_grant(&self) -> bool {
@@ -168,7 +169,7 @@ mod tests {
             state.quarantine = Duration::from_millis(quarantine_ms);
             state
         });
-        let down = || Failure::new(redlock_client::FailureKind::Down, "gone");
+        let down = || Failure::new(FailureKind::Down, "gone");
         NodeReport {
             node: "a:1".into(),
             state: state.map_err(|()| down()),

@@ -68,6 +68,9 @@ pub struct Failure {
 pub enum FailureKind {
     /// The node was known to be unreachable or unfit: the client sent nothing.
     Down,
+    /// The address leads to a node that another address already leads to: one node has one vote. The detail is the
+    /// other address.
+    SameNode,
     /// The client sent the request and the node did not reply in time.
     Silent,
     /// The client sent the request and the connection broke.
@@ -81,6 +84,12 @@ impl Failure {
     #[must_use]
     pub fn new(kind: FailureKind, detail: impl Into<Arc<str>>) -> Self {
         Self { kind, code: None, detail: detail.into() }
+    }
+
+    /// The client could not connect, because the server replied with an error of this code.
+    #[must_use]
+    pub fn with_code(self, code: Option<ErrorCode>) -> Self {
+        Self { code, ..self }
     }
 
     /// The node replied with this error.
@@ -100,6 +109,7 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match self.kind {
+            FailureKind::SameNode => return write!(f, "the same node as {}", self.detail),
             FailureKind::Down => "down",
             FailureKind::Silent => "no answer",
             FailureKind::Cut => "connection lost",

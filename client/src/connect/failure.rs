@@ -2,6 +2,8 @@
 
 use super::tls;
 use crate::wire::ProtocolError;
+use redlock_contract::ErrorCode;
+use redlock_proto::{Failure, FailureKind};
 use std::{fmt, io};
 
 /// Why connecting to a node failed. The text contains no password and no owner.
@@ -10,7 +12,12 @@ pub(crate) enum ConnectFailure {
     /// There is no connection, or the server closed it.
     Unreachable(String),
     /// The server refused the login or a command of the handshake, with this error.
-    Refused(String),
+    Refused {
+        /// The step of the handshake, and the server's words.
+        why: String,
+        /// The code of the server's error.
+        code: Option<ErrorCode>,
+    },
     /// The server has not loaded the module.
     NoModule,
     /// The TLS handshake failed: a certificate is missing or not trusted.
@@ -30,11 +37,22 @@ impl ConnectFailure {
     }
 }
 
+impl From<&ConnectFailure> for Failure {
+    fn from(failure: &ConnectFailure) -> Self {
+        let code = match failure {
+            ConnectFailure::NoModule => Some(ErrorCode::UnknownCommand),
+            ConnectFailure::Refused { code, .. } => *code,
+            _ => None,
+        };
+        Self::new(FailureKind::Down, failure.to_string()).with_code(code)
+    }
+}
+
 impl fmt::Display for ConnectFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unreachable(why) => write!(f, "unreachable: {why}"),
-            Self::Refused(why) => write!(f, "refused: {why}"),
+            Self::Refused { why, .. } => write!(f, "refused: {why}"),
             Self::NoModule => f.write_str("the server has not loaded the redlock module"),
             Self::Tls(why) => write!(f, "no secure connection: {why}"),
             Self::Foreign(why) => write!(f, "not a Redis server: {why}"),

@@ -144,12 +144,12 @@ impl Handshake {
 
     /// Whether a reply allows the handshake to go on.
     fn judge(&self, step: HandshakeStep, frame: &Frame) -> Result<(), ConnectFailure> {
-        let refused = |why: &str| {
-            let why = self.login.conceal(why.to_owned());
-            Err(ConnectFailure::Refused(format!("{}: {why}", step.name())))
-        };
         let error = frame.error_message();
         let code = error.as_ref().and_then(|error| ErrorCode::of(error.as_bytes()));
+        let refused = |why: &str| {
+            let why = self.login.conceal(why.to_owned());
+            Err(ConnectFailure::Refused { why: format!("{}: {why}", step.name()), code })
+        };
         match (step, error, code) {
             (HandshakeStep::Node, _, Some(ErrorCode::UnknownCommand)) => Err(ConnectFailure::NoModule),
             // A user for locks alone may not run ROLE. A replica grants nothing anyway.
@@ -187,10 +187,8 @@ impl HandshakeReply {
         let quarantine = self.last.field(fields::QUARANTINE_MS).and_then(Frame::as_integer);
         let is_complete = has_version && quarantine.is_some_and(|ms| ms >= 0);
         node_identity(&self.last).filter(|_| is_complete).ok_or_else(|| {
-            ConnectFailure::Refused(format!(
-                "{}: the reply lacks the id, the version or the quarantine",
-                Verb::Node.name()
-            ))
+            let why = format!("{}: the reply lacks the id, the version or the quarantine", Verb::Node.name());
+            ConnectFailure::Refused { why, code: None }
         })
     }
 

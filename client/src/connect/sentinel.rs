@@ -25,10 +25,8 @@ async fn connect_through(sentinel: &ServerAddress, watched: &Watched) -> Result<
     let mut stream = stream::open(&sentinel.address).await?;
     let reply = Handshake::new(&sentinel.login).ask_master(&watched.master).hold(&mut stream).await?;
     let Some((host, port)) = reply.master() else {
-        return Err(ConnectFailure::Refused(format!(
-            "SENTINEL: {} knows no master {:?}",
-            sentinel.address, watched.master
-        )));
+        let why = format!("SENTINEL: {} knows no master {:?}", sentinel.address, watched.master);
+        return Err(ConnectFailure::Refused { why, code: None });
     };
     let address = Address::Tcp { host, port, tls: watched.tls.clone() };
     let server = ServerAddress { address, login: watched.login.clone() };

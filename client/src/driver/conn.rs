@@ -69,7 +69,7 @@ enum ConnState {
     Up(Box<dyn Stream>),
     /// Commands fail. `connecting` is set while the client reconnects.
     Down {
-        why: Arc<str>,
+        failure: Failure,
         retry_at: Moment,
         connecting: Option<Connecting>,
     },
@@ -127,10 +127,11 @@ impl NodeConn {
         now: Moment,
         events: &mut Vec<NodeEvent>,
     ) {
-        let why = match (&self.state, self.silent_since) {
-            (ConnState::Down { why, .. }, _) => Arc::clone(why),
+        let failure = match (&self.state, self.silent_since) {
+            (ConnState::Down { failure, .. }, _) => failure.clone(),
             (_, Some(since)) if !request.is_release() => {
-                format!("no answer for {} ms", now.since(since).as_millis()).into()
+                let why = format!("no answer for {} ms", now.since(since).as_millis());
+                Failure::new(FailureKind::Down, why)
             }
             _ => {
                 self.write_buf.extend_from_slice(command);
@@ -138,7 +139,7 @@ impl NodeConn {
                 return;
             }
         };
-        let outcome = Err(Failure::new(FailureKind::Down, why));
+        let outcome = Err(failure);
         events.push(NodeEvent::Outcome { node: self.node, request, outcome, stage: Stage::Settled });
     }
 
@@ -153,7 +154,7 @@ impl NodeConn {
         self.buffer_releases(now);
     }
 
-    /// Whether a callers of flush, who called at `asked`, still waits for a release to this node. That is a
+    /// Whether a caller of flush, who called at `asked`, still waits for a release to this node. That is a
     /// release which was queued by then and less than a timeout ago, and is not overdue. A retry does not
     /// restart the timeout.
     pub(super) fn awaits_release(&self, asked: Moment, now: Moment) -> bool {
@@ -184,7 +185,7 @@ impl NodeConn {
                 return match self.transfer(cx, now, events) {
                     Ok(false) => ConnProgress::Idle,
                     Ok(true) => ConnProgress::Busy,
-                    Err(why) => self.fail(FailureKind::Cut, &why, now, events),
+                    Err(why) => self.fail(Failure::new(FailureKind::Cut, why), now, events),
                 };
             }
             ConnState::Down { retry_at, connecting: None, .. } if !now.has_reached(*retry_at) => {
@@ -195,7 +196,7 @@ impl NodeConn {
         match connecting.get_or_insert_with(|| Connecting::begin(&self.target, self.timeouts)).poll(cx) {
             Poll::Pending => ConnProgress::Idle,
             Poll::Ready(Ok(ready)) => ConnProgress::Connected(ready),
-            Poll::Ready(Err(failure)) => self.fail(FailureKind::Down, &failure.to_string(), now, events),
+            Poll::Ready(Err(failure)) => self.fail((&failure).into(), now, events),
         }
     }
 
@@ -220,9 +221,9 @@ impl NodeConn {
 
     /// Closes a new connection without using it, because the node may not vote. Its former identity is
     /// forgotten, so that the same node may be accepted at another address.
-    pub(super) fn refuse(&mut self, why: &str, now: Moment, events: &mut Vec<NodeEvent>) {
+    pub(super) fn refuse(&mut self, why: Failure, now: Moment, events: &mut Vec<NodeEvent>) {
         self.identity = None;
-        self.fail(FailureKind::Down, why, now, events);
+        self.fail(why, now, events);
     }
 
     /// Subscribes to the channel of grants, before any command that may cause a grant.
@@ -244,7 +245,7 @@ impl NodeConn {
         }
         if self.close_at().is_some_and(|deadline| now.has_reached(deadline)) {
             let why = format!("no reply for {SILENT_TIMEOUTS} node timeouts");
-            self.fail(FailureKind::Cut, &why, now, events);
+            self.fail(Failure::new(FailureKind::Cut, why), now, events);
         } else if self.releases.flush_at.is_some_and(|deadline| now.has_reached(deadline)) {
             self.flush_releases(now);
             return !self.write_buf.is_empty();
@@ -302,24 +303,17 @@ impl NodeConn {
     }
 
     /// Counts the node as down: fails all requests in flight and plans the next connection.
-    fn fail(
-        &mut self,
-        kind: FailureKind,
-        why: &str,
-        now: Moment,
-        events: &mut Vec<NodeEvent>,
-    ) -> ConnProgress {
-        let (node, why): (usize, Arc<str>) = (self.node, why.into());
+    fn fail(&mut self, failure: Failure, now: Moment, events: &mut Vec<NodeEvent>) -> ConnProgress {
+        let node = self.node;
         if matches!(self.state, ConnState::Up(_)) {
             if !matches!(self.queue_support, QueueSupport::No(_)) {
-                let failure = Failure::new(FailureKind::Cut, Arc::clone(&why));
-                events.push(NodeEvent::Disconnected { node, failure });
+                events.push(NodeEvent::Disconnected { node, failure: failure.clone() });
             }
             self.backoff.ended_after(now.since(self.connected_at));
         }
         for (place, request) in std::mem::take(&mut self.in_flight).into_iter().enumerate() {
             if !matches!(request, InFlight::Subscription { .. }) {
-                let outcome = Err(Failure::new(kind, Arc::clone(&why)));
+                let outcome = Err(failure.clone());
                 let stage = Stage::settled(place < self.overdue);
                 events.push(NodeEvent::Outcome { node, request, outcome, stage });
             }
@@ -331,7 +325,10 @@ impl NodeConn {
         self.needs_flush = false;
         self.read_buf.clear();
         self.releases.pause();
-        self.state = ConnState::Down { why, retry_at: self.backoff.failed(now), connecting: None };
+        // Requests from now on are not sent at all.
+        let kind = if failure.kind == FailureKind::Cut { FailureKind::Down } else { failure.kind };
+        let failure = Failure { kind, ..failure };
+        self.state = ConnState::Down { failure, retry_at: self.backoff.failed(now), connecting: None };
         ConnProgress::Busy
     }
 }

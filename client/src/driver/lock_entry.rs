@@ -100,7 +100,7 @@ impl LockEntry {
         self.is_over && self.unanswered == 0
     }
 
-    /// Whether a callers of flush waits for this lock: a release, or an attempt that may end with one.
+    /// Whether a caller of flush waits for this lock: a release, or an attempt that may end with one.
     pub(super) fn is_releasing(&self) -> bool {
         self.in_flight > 0 && (self.is_over || self.on_acquired.is_some())
     }

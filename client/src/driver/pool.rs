@@ -12,7 +12,7 @@ use crate::queue_support::{QueueSupport, WaitPolicy};
 use crate::settings::{Places, Settings};
 use redlock_contract::CHANNEL_PREFIX;
 use redlock_proto::identity::{Accepted, Roster};
-use redlock_proto::{Moment, Quorum};
+use redlock_proto::{Failure, FailureKind, Moment, Quorum};
 use std::sync::Arc;
 use std::task::Context;
 
@@ -127,7 +127,7 @@ impl NodePool {
         (if quorum.is_reached_by(ready) { QueueSupport::Yes } else { QueueSupport::Unknown }, "")
     }
 
-    /// Whether a callers of flush, who called at `asked`, still waits for a release to any node.
+    /// Whether a caller of flush, who called at `asked`, still waits for a release to any node.
     pub(super) fn awaits_release(&self, asked: Moment, now: Moment) -> bool {
         match self {
             Self::Remote(nodes) => nodes.conns.iter().any(|conn| conn.awaits_release(asked, now)),
@@ -157,9 +157,9 @@ impl RemoteNodes {
     fn judge(&mut self, node: usize, ready: Ready, now: Moment, events: &mut Vec<NodeEvent>) {
         let identity = &ready.identity;
         let refusal = match (self.roster.judge(node, identity), self.twin(node, &identity.id)) {
-            (Err(objection), _) => Some(objection.to_string()),
+            (Err(objection), _) => Some(Failure::new(FailureKind::Down, objection.to_string())),
             // One node under two names would have two votes.
-            (_, Some(twin)) => Some(format!("the same node as {twin}")),
+            (_, Some(twin)) => Some(Failure::new(FailureKind::SameNode, twin)),
             (Ok(accepted), None) => {
                 if accepted == Accepted::Another {
                     observe::node_replaced(self.names.get(node).map_or("", |name| name));
@@ -170,7 +170,7 @@ impl RemoteNodes {
         };
         let Some(conn) = self.conns.get_mut(node) else { return };
         match refusal {
-            Some(why) => conn.refuse(&why, now, events),
+            Some(why) => conn.refuse(why, now, events),
             None => conn.open(ready, now),
         }
     }

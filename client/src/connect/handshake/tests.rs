@@ -94,7 +94,10 @@ fn the_first_refusal_is_the_one_that_is_told() {
         (&Login::default(), b"-LOADING Redis is loading\r\n", "REDLOCK.NODE: LOADING Redis is loading"),
     ];
     for (login, replies, told) in cases {
-        assert_eq!(failure(login, replies), ConnectFailure::Refused(told.to_owned()));
+        let ConnectFailure::Refused { why, code } = failure(login, replies) else { panic!("{told}") };
+        assert_eq!(why, told);
+        let error = replies.split(|byte| *byte == b'-').nth(1).expect("an error");
+        assert_eq!(code, ErrorCode::of(error), "{told}");
     }
 }
 
@@ -105,10 +108,9 @@ fn a_server_without_the_module_is_told_apart() {
     let old = login(None, Some("hush"), 0, Protocol::Resp3);
     let no_hello =
         b"-ERR unknown command `HELLO`, with args beginning with: `3`, `AUTH`, `default`, `hush`, \r\n";
-    assert_eq!(
-        failure(&old, no_hello),
-        ConnectFailure::Refused("HELLO: ERR unknown command `HELLO`".to_owned())
-    );
+    let why = "HELLO: ERR unknown command `HELLO`".to_owned();
+    let code = Some(ErrorCode::UnknownCommand);
+    assert_eq!(failure(&old, no_hello), ConnectFailure::Refused { why, code });
 }
 
 #[test]
@@ -154,7 +156,7 @@ fn an_identity_has_all_its_parts() {
     ];
     for reply in replies {
         let heard = answered(&Login::default(), reply).expect("no failure").expect("all of it");
-        assert!(matches!(heard.identity(), Err(ConnectFailure::Refused(_))), "{reply:?}");
+        assert!(matches!(heard.identity(), Err(ConnectFailure::Refused { .. })), "{reply:?}");
     }
 }
 
@@ -197,7 +199,7 @@ mod sentinel {
         let refused: [&[u8]; 4] =
             [b"*2\r\n$5\r\nslave\r\n:0\r\n", b"*2\r\n$8\r\nsentinel\r\n:0\r\n", b"*0\r\n", b"-ERR no\r\n"];
         for reply in refused {
-            assert!(matches!(role(reply), Err(ConnectFailure::Refused(_))), "{reply:?}");
+            assert!(matches!(role(reply), Err(ConnectFailure::Refused { .. })), "{reply:?}");
         }
     }
 }

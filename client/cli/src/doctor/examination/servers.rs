@@ -6,7 +6,7 @@ use super::nodes::TWIN_REMEDY;
 use crate::doctor::facts::ExaminedNode;
 use crate::duration::show;
 use crate::group_report::{explanation, field, remedy};
-use redlock_client::{Failure, NodeState};
+use redlock_client::{ErrorCode, Failure, NodeState};
 use redlock_contract::limits::{MAX_FAR_STRIPES, RAISE_CAP, RAISE_STEP};
 use std::time::Duration;
 
@@ -48,12 +48,12 @@ pub(super) fn examine(node: &ExaminedNode, findings: &mut Findings) {
 fn away(node: &ExaminedNode, failure: &Failure, findings: &mut Findings) {
     let name = Some(&*node.report.node);
     let words = failure.to_string();
-    if words.contains("has not loaded the redlock module") {
+    if failure.code == Some(ErrorCode::UnknownCommand) {
         let remedy = "add loadmodule /path/to/libredlock.so to its configuration, and restart it";
         findings.add(Error, "no-module", name, "the server has not loaded the redlock module", remedy);
     } else if let Some(twin) = node.report.twin() {
         findings.add(Error, "same-server", name, format!("it is the same node as {twin}"), TWIN_REMEDY);
-    } else if ["WRONGPASS", "NOAUTH", "NOPERM"].iter().any(|word| words.contains(word)) {
+    } else if matches!(failure.code, Some(ErrorCode::WrongPass | ErrorCode::NoAuth | ErrorCode::NoPerm)) {
         let remedy =
             "check the user and the password, and the rights of the user: see Users in module/OPERATIONS.md";
         findings.add(Error, "login", name, format!("it does not let us in: {words}"), remedy);

@@ -3,7 +3,7 @@
 use super::*;
 use crate::doctor::facts::ExaminedNode;
 use crate::group_report::{NodeReport, ServerVersion};
-use redlock_client::{Failure, FailureKind, NodeState, Origin};
+use redlock_client::{ErrorCode, Failure, FailureKind, NodeState, Origin};
 use std::time::Duration;
 
 fn well(number: usize) -> ExaminedNode {
@@ -129,12 +129,15 @@ fn ills_of_all_nodes_together() {
 #[test]
 fn ills_of_one_node() {
     use Severity::{Error, Note, Warning};
-    let failing =
-        |why: &'static str| move |facts: &mut GroupFacts| facts.nodes[1].report.state = Err(down(why));
-    assert_eq!(found(failing("the server has not loaded the redlock module")), [(Error, "no-module")]);
-    assert_eq!(found(failing("the same node as 10.0.0.1:6379")), [(Error, "same-server")]);
-    assert_eq!(found(failing("refused: HELLO: WRONGPASS invalid")), [(Error, "login")]);
-    assert_eq!(found(failing("unreachable: no route")), [(Error, "unreachable")]);
+    let failing = |failure: Failure| move |facts: &mut GroupFacts| facts.nodes[1].report.state = Err(failure);
+    let refused = |code| failing(down("refused").with_code(Some(code)));
+    assert_eq!(found(refused(ErrorCode::UnknownCommand)), [(Error, "no-module")]);
+    let twin = Failure::new(FailureKind::SameNode, "10.0.0.1:6379");
+    assert_eq!(found(failing(twin)), [(Error, "same-server")]);
+    for code in [ErrorCode::WrongPass, ErrorCode::NoAuth, ErrorCode::NoPerm] {
+        assert_eq!(found(refused(code)), [(Error, "login")]);
+    }
+    assert_eq!(found(failing(down("unreachable: no route"))), [(Error, "unreachable")]);
     let quarantined = |facts: &mut GroupFacts| {
         if let Ok(state) = &mut facts.nodes[2].report.state {
             state.quarantine = Duration::from_secs(9);
