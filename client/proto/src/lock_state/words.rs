@@ -4,35 +4,85 @@ use super::{Ask, QueueRequest, Request};
 use crate::Decimal;
 use redlock_contract::commands::{Verb, option};
 use redlock_contract::limits::MAX_WAIT_MS;
+use std::time::Duration;
 
-/// The most words after the keys: owner, time to live, `FENCE`, `LABEL`, `WAIT`, `STAMP` and
-/// `CLAIM` with their values.
-const MOST_TAIL_WORDS: usize = 14;
+/// The most words after the keys: owner, time to live, `FENCE`, `LABEL`, `WAIT`, `STAMP` and `CLAIM` with their values.
+const MAX_TAIL_WORDS: usize = 14;
 
-/// The numbers of a place in line, as they are spelled.
-struct Numerals {
+/// The words after the keys, on the stack.
+struct Tail<'a> {
+    words: [&'a [u8]; MAX_TAIL_WORDS],
+    length: usize,
+}
+
+impl<'a> Tail<'a> {
+    fn new(owner: &'a [u8]) -> Self {
+        let mut words: [&[u8]; MAX_TAIL_WORDS] = [&[]; MAX_TAIL_WORDS];
+        words[0] = owner;
+        Self { words, length: 1 }
+    }
+
+    fn push(&mut self, word: &'a [u8]) {
+        if let Some(free) = self.words.get_mut(self.length) {
+            *free = word;
+            self.length += 1;
+        }
+    }
+
+    fn option(&mut self, name: &'static str, value: &'a [u8]) {
+        self.push(name.as_bytes());
+        self.push(value);
+    }
+
+    fn words(&self) -> &[&'a [u8]] {
+        self.words.get(..self.length).unwrap_or_default()
+    }
+
+    /// Runs `run` with the words of a command that has one key.
+    fn run_after<T>(&self, verb: Verb, key: &[u8], run: impl FnOnce(&[&[u8]]) -> T) -> T {
+        let mut words: [&[u8]; MAX_TAIL_WORDS + 2] = [&[]; MAX_TAIL_WORDS + 2];
+        words[0] = verb.name().as_bytes();
+        words[1] = key;
+        words[2..2 + self.length].copy_from_slice(self.words());
+        run(&words[..2 + self.length])
+    }
+}
+
+/// The numbers of a queue request, in decimal.
+struct QueueNumbers {
     ticket: Decimal,
     wait_ms: Decimal,
     stamp: Decimal,
     claim_ms: Option<Decimal>,
 }
 
-impl Numerals {
-    fn of(queue: &QueueRequest) -> Self {
-        let wait_ms = u64::try_from(queue.wait.as_millis()).unwrap_or(u64::MAX).clamp(1, MAX_WAIT_MS);
+impl QueueNumbers {
+    fn new(queue: &QueueRequest) -> Self {
         Self {
             ticket: Decimal::new(queue.ticket),
-            wait_ms: Decimal::new(wait_ms),
+            wait_ms: Decimal::new(millis(queue.wait).clamp(1, MAX_WAIT_MS)),
             stamp: Decimal::new(queue.stamp),
-            claim_ms: queue
-                .claim
-                .map(|claim| Decimal::new(u64::try_from(claim.as_millis()).unwrap_or(u64::MAX))),
+            claim_ms: queue.claim.map(|claim| Decimal::new(millis(claim))),
+        }
+    }
+
+    fn append_to<'a>(&'a self, tail: &mut Tail<'a>, channel: &'a [u8]) {
+        tail.option(option::WAIT, self.ticket.as_bytes());
+        tail.push(self.wait_ms.as_bytes());
+        tail.push(channel);
+        tail.option(option::STAMP, self.stamp.as_bytes());
+        if let Some(claim_ms) = &self.claim_ms {
+            tail.option(option::CLAIM, claim_ms.as_bytes());
         }
     }
 }
 
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
 impl Request {
-    /// The words of the command that a node gets, on the stack for one key, which is the usual case.
+    /// Runs `run` with the words of the command. For one key, the usual case, the words are on the stack.
     ///
     /// The label goes with an acquire, if it is not empty.
     pub fn with_words<T>(
@@ -42,64 +92,41 @@ impl Request {
         label: &[u8],
         run: impl FnOnce(&[&[u8]]) -> T,
     ) -> T {
-        let ttl = Decimal::new(u64::try_from(self.ttl.as_millis()).unwrap_or(u64::MAX));
-        let (one, many, number, wants_ttl) = match self.ask {
-            Ask::Acquire { hint } | Ask::Wait { hint, .. } => (Verb::Acquire, Verb::Macquire, hint, true),
-            Ask::RaiseFence { fence } => (Verb::Extend, Verb::Mextend, Some(fence), true),
-            Ask::Extend => (Verb::Extend, Verb::Mextend, None, true),
-            Ask::Release { floor } => (Verb::Release, Verb::Mrelease, floor, false),
+        let (one, many, fence) = match self.ask {
+            Ask::Acquire { hint } | Ask::Wait { hint, .. } => (Verb::Acquire, Verb::Macquire, hint),
+            Ask::RaiseFence { fence } => (Verb::Extend, Verb::Mextend, Some(fence)),
+            Ask::Extend => (Verb::Extend, Verb::Mextend, None),
+            Ask::Release { floor } => (Verb::Release, Verb::Mrelease, floor),
         };
-        let number = number.map(Decimal::new);
+        let (ttl, fence) = (Decimal::new(millis(self.ttl)), fence.map(Decimal::new));
         let queue = match &self.ask {
-            Ask::Wait { queue, .. } => Some((queue, Numerals::of(queue))),
+            Ask::Wait { queue, .. } => Some((queue, QueueNumbers::new(queue))),
             _ => None,
         };
-        let mut tail: [&[u8]; MOST_TAIL_WORDS] = [&[]; MOST_TAIL_WORDS];
-        let mut length = 0;
-        let mut push = |word| {
-            if let Some(place) = tail.get_mut(length) {
-                *place = word;
-                length += 1;
-            }
-        };
-        push(owner);
-        if wants_ttl {
-            push(ttl.as_bytes());
+        let mut tail = Tail::new(owner);
+        if !self.is_release() {
+            tail.push(ttl.as_bytes());
         }
-        if let Some(number) = &number {
-            push(option::FENCE.as_bytes());
-            push(number.as_bytes());
+        if let Some(fence) = &fence {
+            tail.option(option::FENCE, fence.as_bytes());
         }
-        if matches!(self.ask, Ask::Acquire { .. } | Ask::Wait { .. }) && !label.is_empty() {
-            push(option::LABEL.as_bytes());
-            push(label);
+        if one == Verb::Acquire && !label.is_empty() {
+            tail.option(option::LABEL, label);
         }
-        if let Some((queue, numerals)) = &queue {
-            push(option::WAIT.as_bytes());
-            push(numerals.ticket.as_bytes());
-            push(numerals.wait_ms.as_bytes());
-            push(&queue.channel);
-            push(option::STAMP.as_bytes());
-            push(numerals.stamp.as_bytes());
-            if let Some(claim_ms) = &numerals.claim_ms {
-                push(option::CLAIM.as_bytes());
-                push(claim_ms.as_bytes());
+        if let Some((queue, numbers)) = &queue {
+            numbers.append_to(&mut tail, &queue.channel);
+        }
+        match keys {
+            [key] => tail.run_after(one, key.as_ref(), run),
+            keys => {
+                let count = Decimal::new(keys.len() as u64);
+                let mut words: Vec<&[u8]> = Vec::with_capacity(keys.len() + MAX_TAIL_WORDS + 2);
+                words.extend([many.name().as_bytes(), count.as_bytes()]);
+                words.extend(keys.iter().map(AsRef::as_ref));
+                words.extend_from_slice(tail.words());
+                run(&words)
             }
         }
-        let tail = tail.get(..length).unwrap_or_default();
-        if let [key] = keys {
-            let mut words: [&[u8]; MOST_TAIL_WORDS + 2] = [&[]; MOST_TAIL_WORDS + 2];
-            words[0] = one.name().as_bytes();
-            words[1] = key.as_ref();
-            words[2..2 + length].copy_from_slice(tail);
-            return run(&words[..2 + length]);
-        }
-        let count = Decimal::new(keys.len() as u64);
-        let mut words: Vec<&[u8]> = Vec::with_capacity(keys.len() + MOST_TAIL_WORDS + 2);
-        words.extend([many.name().as_bytes(), count.as_bytes()]);
-        words.extend(keys.iter().map(AsRef::as_ref));
-        words.extend_from_slice(tail);
-        run(&words)
     }
 }
 

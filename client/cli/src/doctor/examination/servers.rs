@@ -190,69 +190,41 @@ fn quarantine_to_come(node: &ExaminedNode, state: &NodeState, findings: &mut Fin
     }
 }
 
-/// What it takes to lock. Whoever may do none of it is there to look.
+/// The commands that a client needs to lock. A user without any of them only observes.
 const TO_LOCK: [&str; 3] = ["redlock.acquire", "redlock.extend", "redlock.release"];
 
 fn rights(node: &ExaminedNode, findings: &mut Findings) {
     let name = Some(&*node.report.node);
-    let remedy = "see Users in module/OPERATIONS.md for rules to copy";
-    match &node.missing_rights {
-        None => {
-            let reason = "this user may not ask for its own rights";
-            let remedy = "grant +acl|whoami +acl|dryrun to the user that runs doctor, or run it as another";
-            findings.add(Note, "rights", name, reason, remedy);
-        }
-        Some(missing)
-            if TO_LOCK.iter().all(|needed| missing.iter().any(|(command, _)| command == needed)) =>
-        {
-            let reason = "this user may not take locks: whether those who do may was not looked at";
-            let remedy = "to know that, run doctor as the user of an application as well";
-            findings.add(Note, "rights", name, reason, remedy);
-        }
-        Some(missing) => {
-            for (command, words) in missing {
-                if *command == "subscribe" {
-                    let reason =
-                        "this user may not subscribe to redlock:grant:*: those who wait ask again and again";
-                    findings.add(
-                        Note,
-                        "rights",
-                        name,
-                        reason,
-                        "grant +subscribe and &redlock:grant:* to the user",
-                    );
-                } else {
-                    // Who locks one resource at a time and asks nobody lacks nothing.
-                    let severity = if TO_LOCK.contains(command) { Error } else { Warning };
-                    findings.add(
-                        severity,
-                        "rights",
-                        name,
-                        format!("{command} is not allowed: {words}"),
-                        remedy,
-                    );
-                }
-            }
-        }
-    }
+    let mut add =
+        |severity, check, reason: String, remedy: &str| findings.add(severity, check, name, reason, remedy);
     if node.settings.is_empty() {
-        let reason = "this user may not read settings: limits, eviction and persistence were not looked at";
-        findings.add(
-            Note,
-            "settings",
-            name,
-            reason,
-            "grant +config|get to the user that runs doctor, or run it as another",
-        );
+        let reason = "this user may not read settings: doctor did not check limits, eviction and persistence";
+        let remedy = "grant +config|get to the user that runs doctor, or run it as another user";
+        add(Note, "settings", reason.to_owned(), remedy);
     }
     if node.report.numbers.is_empty() {
-        let reason = "this user may not read INFO: versions, memory and counts were not looked at";
-        findings.add(
-            Note,
-            "settings",
-            name,
-            reason,
-            "grant +info to the user that runs doctor, or run it as another",
-        );
+        let reason = "this user may not read INFO: doctor did not check versions, memory and counts";
+        let remedy = "grant +info to the user that runs doctor, or run it as another user";
+        add(Note, "settings", reason.to_owned(), remedy);
+    }
+    let Some(missing) = &node.missing_rights else {
+        let remedy = "grant +acl|whoami +acl|dryrun to the user that runs doctor, or run it as another user";
+        return add(Note, "rights", "this user may not read its own rights".to_owned(), remedy);
+    };
+    let is_missing = |needed: &&str| missing.iter().any(|(command, _)| command == needed);
+    if TO_LOCK.iter().all(is_missing) {
+        let reason = "this user may not acquire locks: doctor did not check the users that do";
+        return add(Note, "rights", reason.to_owned(), "run doctor as the user of an application, too");
+    }
+    for (command, words) in missing {
+        if *command == "subscribe" {
+            let reason = "this user may not subscribe to redlock:grant:*: its clients poll for held locks";
+            add(Note, "rights", reason.to_owned(), "grant +subscribe and &redlock:grant:* to the user");
+        } else {
+            // A client that locks one resource at a time, and inspects nothing, needs no other command.
+            let severity = if TO_LOCK.contains(command) { Error } else { Warning };
+            let reason = format!("{command} is not allowed: {words}");
+            add(severity, "rights", reason, "see Users in module/OPERATIONS.md for rules to copy");
+        }
     }
 }
