@@ -40,8 +40,8 @@ pub(crate) struct Lease {
     /// How long before the end of validity the holder is notified, in nanoseconds.
     notice_ns: AtomicU64,
     /// The end of validity on both clocks of [`Moment`], in nanoseconds. A reader between two stores sees one
-    /// old and one new value. Validity ends when either clock reaches its value, so this reader never gets an end
-    /// later than both.
+    /// old and one new value. Validity ends when either clock reaches its value, so this reader never gets an
+    /// end later than both.
     until: [AtomicU64; 2],
     end: AtomicU8,
     changed: Notify,
