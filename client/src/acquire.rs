@@ -1,11 +1,11 @@
-//! Taking a lock: from the call to the guard.
+//! Acquiring a lock: from the call to the guard.
 //!
 //! | step | where |
 //! |---|---|
 //! | what the caller asks for | [`AcquireSpec`] |
 //! | attempts, pauses between them, the deadline | [`AcquireLoop::run`] |
-//! | one attempt: the driver asks the nodes, the caller waits | [`AcquireLoop::attempt`] |
-//! | a caller that stops waiting | [`PendingAcquire`], whose drop gives the lock back |
+//! | one attempt: the driver queries the nodes, the caller waits | [`AcquireLoop::attempt`] |
+//! | the caller stops waiting | [`PendingAcquire`]: its drop releases the lock |
 
 use crate::driver::{AcquireCall, Acquired, Inbox, Message, NotAcquired, WaitPlan};
 use crate::error::QuorumReport;
@@ -22,13 +22,13 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-/// How many times one call outlives the runtime that served it before the call fails.
+/// How many drivers one call may lose to a runtime that shuts down. The call fails when it loses one more.
 const MAX_RUNTIMES_LOST: u32 = 3;
 
-/// How long the driver may take to report what the nodes have said when the caller's time is up.
+/// How long a caller whose deadline has passed still waits for the driver to report the answers of the nodes.
 const DRIVER_GRACE: Duration = Duration::from_millis(100);
 
-/// What the caller asks for.
+/// The arguments of an acquire.
 #[derive(Clone, Debug)]
 pub(crate) struct AcquireSpec {
     pub(crate) keys: Keys,
@@ -36,19 +36,19 @@ pub(crate) struct AcquireSpec {
     pub(crate) retry: RetryMode,
 }
 
-/// How long a call goes on.
+/// When a call gives up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum RetryMode {
-    /// As the manager's [`Retry`] says.
+    /// When the manager's [`Retry`] gives up.
     Configured,
-    /// One attempt.
+    /// After one attempt.
     Once,
-    /// For this long, whatever the manager's [`Retry`] says about giving up.
+    /// After this time, whatever the manager's [`Retry`] says about giving up.
     Within(Duration),
 }
 
 impl LockManager {
-    /// Takes a lock.
+    /// Acquires a lock, and reports the outcome to metrics and tracing.
     pub(crate) async fn acquire_spec(&self, spec: AcquireSpec) -> Result<Guard, Error> {
         let acquire = async {
             let outcome = match AcquireLoop::new(self, &spec) {
@@ -68,28 +68,30 @@ struct AcquireLoop<'a> {
     ttl: Duration,
     retry: Retry,
     started: Instant,
-    /// The end of the time that the caller allowed, if the caller allowed a time.
+    /// When the call times out; `None` without a time limit.
     deadline: Option<Instant>,
-    /// The ticket in the nodes' queues, the same for all attempts: a new attempt keeps its position. `None`
-    /// for a call of one attempt.
+    /// The ticket in the wait queues of the nodes. All attempts use the same ticket, so that a new attempt
+    /// keeps the position. `None` for a call of one attempt.
     wait: Option<WaitPlan>,
     attempts: u32,
     runtimes_lost: u32,
     /// Whether another client held the lock at some time during the call.
     was_held: bool,
-    /// What the nodes answered to the last attempt that failed.
+    /// The answers of the nodes to the last failed attempt.
     last_answers: Option<QuorumReport>,
 }
 
-/// Why an attempt did not lead to a lock.
+/// Why an attempt failed.
 enum AttemptError {
-    /// The client yielded to an older ticket, or too few nodes queue this client: try again at once.
+    /// The client yielded to an older ticket, or too few nodes queue this client. The next attempt starts at
+    /// once.
     Yielded,
-    /// The runtime of the driver has shut down, and the caller's has not: try again at once.
+    /// The runtime of the driver has shut down, but the caller's runtime runs. The next attempt starts at
+    /// once.
     RuntimeLost,
-    /// The client queued for as long as the call may take.
+    /// The client queued until the time limit of the call.
     QueueTimedOut(Error),
-    /// The caller's time is up.
+    /// The deadline of the caller has passed.
     DeadlinePassed(QuorumReport),
     /// Another attempt may succeed after this time, if the error is retryable.
     Failed(Error, Duration),
@@ -105,7 +107,7 @@ impl<'a> AcquireLoop<'a> {
     fn new(manager: &'a LockManager, spec: &'a AcquireSpec) -> Result<Self, Error> {
         let settings = manager.settings();
         let ttl = settings.check_ttl(spec.ttl)?;
-        // Pauses between attempts need a timer: fail before the first attempt, not at the second.
+        // The pauses between attempts need a timer. Without one, the call fails before the first attempt.
         tokio::runtime::Handle::try_current().map_err(|_| Error::NoRuntime)?;
         let (retry, allowed, queue_for) = match spec.retry {
             RetryMode::Once => (Retry::none(), None, None),
@@ -124,7 +126,7 @@ impl<'a> AcquireLoop<'a> {
             ttl,
             retry,
             started,
-            // A time too long for the clock never comes.
+            // A deadline beyond the range of the clock never passes.
             deadline: allowed.and_then(|allowed| started.checked_add(allowed)),
             wait: ticket.map(|ticket| WaitPlan { ticket, queue_until, yields: 0 }),
             attempts: 0,
@@ -134,7 +136,7 @@ impl<'a> AcquireLoop<'a> {
         })
     }
 
-    /// Tries until the lock is held, another attempt cannot succeed, or the policy gives up.
+    /// Makes attempts until the client holds the lock, the error is not retryable, or the policy gives up.
     async fn run(&mut self) -> Result<Guard, Error> {
         loop {
             self.attempts += 1;
@@ -175,7 +177,7 @@ impl<'a> AcquireLoop<'a> {
         }
     }
 
-    /// One attempt, under an owner of its own.
+    /// Makes one attempt, with a new owner.
     async fn attempt(&self) -> Result<Guard, AttemptError> {
         let (shared, settings) = (self.manager.shared(), self.manager.settings());
         let hold = Arc::new(LockShared::new(self.spec.keys.clone(), self.ttl, settings));
@@ -207,7 +209,7 @@ impl<'a> AcquireLoop<'a> {
             Err(_) => Err(AttemptError::RuntimeLost),
             Ok(Ok(lock)) => {
                 let guard = Guard::new(Arc::clone(shared), inbox, lock, Arc::clone(&hold));
-                // This task may have been suspended between the grant and here.
+                // The task may have been suspended between the grant and this line.
                 if guard.is_valid() {
                     return Ok(guard);
                 }
@@ -221,7 +223,8 @@ impl<'a> AcquireLoop<'a> {
         }
     }
 
-    /// What the driver answers to a call whose time is up: it knows what the nodes have said so far.
+    /// Asks the driver for the outcome of a call whose deadline has passed. The driver knows the answers so
+    /// far.
     async fn last_outcome(
         &self,
         pending: &mut PendingAcquire<'_>,
@@ -252,7 +255,7 @@ impl<'a> AcquireLoop<'a> {
         let next = |retry: &Retry| retry.next_at_least(self.attempts, elapsed, random(), retry_after);
         next(&self.retry).or_else(|| match self.spec.retry {
             RetryMode::Configured | RetryMode::Once => None,
-            // The caller said how long to go on; a policy that gives up earlier does not decide.
+            // The caller's time limit decides, even if the policy gives up earlier.
             RetryMode::Within(_) => {
                 next(&Retry::exponential(Duration::from_millis(5), Duration::from_millis(250)))
             }
@@ -267,12 +270,12 @@ impl<'a> AcquireLoop<'a> {
         }
     }
 
-    /// What every node answered to this attempt.
+    /// The answers of all nodes to this attempt.
     fn answers(&self, ballot: Option<&redlock_proto::Ballot>) -> QuorumReport {
         self.manager.shared().report(&self.spec.keys, ballot).after(self.attempts)
     }
 
-    /// The error of the call. A call with a time limit that found the lock held has timed out.
+    /// The error that the call returns. A held lock is a timeout if the call has a time limit.
     fn final_error(&self, error: Error) -> Error {
         match (self.spec.retry, error) {
             (RetryMode::Within(_), Error::Contended(answers)) => self.timed_out(*answers),
@@ -289,11 +292,11 @@ impl<'a> AcquireLoop<'a> {
     }
 }
 
-/// An attempt that a caller waits for. Dropped, it gives up the position in the queues, and gives back a lock
-/// that was granted meanwhile.
+/// An attempt that a caller waits for. Its drop removes the client from the wait queues, and releases a lock
+/// that the nodes granted meanwhile.
 struct PendingAcquire<'a> {
     acquired: oneshot::Receiver<Acquired>,
-    /// The position in the queues that is given up with it.
+    /// The ticket in the wait queues, until the driver has answered.
     ticket: Option<u64>,
     inbox: &'a Inbox,
     shared: &'a ManagerShared,
@@ -305,7 +308,7 @@ impl Drop for PendingAcquire<'_> {
     fn drop(&mut self) {
         self.acquired.close();
         if !self.is_answered && self.inbox.is_closed() {
-            // The runtime of the driver has shut down; another runtime may release the lock.
+            // The runtime of the driver has shut down; the current runtime releases the lock.
             let ttl = self.hold.ttl();
             return self.shared.free(Arc::clone(&self.hold), ttl);
         }

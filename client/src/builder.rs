@@ -1,4 +1,4 @@
-//! A manager before it is built.
+//! The configuration of a manager.
 
 use crate::Error;
 use crate::clock::Clock;
@@ -12,7 +12,7 @@ use redlock_proto::{Drift, MAX_NODES, Quorum, Retry};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Describes a [`LockManager`].
+/// Configures and builds a [`LockManager`].
 ///
 /// ```
 /// use redlock_client::{LockManager, Retry};
@@ -61,10 +61,10 @@ impl Builder {
         }
     }
 
-    /// The nodes: independent masters, an odd number of them, at best three or five. A majority of those
-    /// named here must be up, whether the others can be reached or not.
+    /// Adds nodes: independent masters, an odd number of them, best three or five. A lock needs a majority of
+    /// all configured nodes, whether the client can reach them or not.
     ///
-    /// Everything that can be turned into a [`Node`] will do, a URL above all. Adds to those named before.
+    /// Accepts everything that converts into a [`Node`], such as a URL.
     pub fn nodes<N: Into<Node>>(mut self, nodes: impl IntoIterator<Item = N>) -> Self {
         self.nodes.extend(nodes.into_iter().map(Into::into));
         self
@@ -76,75 +76,74 @@ impl Builder {
         self
     }
 
-    /// How long a node may take to answer a request. One that takes longer has not voted, and until it
-    /// answers again nobody waits for it. Default: 250 ms.
+    /// Sets how long a node may take to answer a request. A slower node has not voted, and the client does
+    /// not wait for it again until it answers. Default: 250 ms.
     pub fn node_timeout(mut self, timeout: Duration) -> Self {
         self.node_timeout = timeout;
         self
     }
 
-    /// How long connecting to a node may take, with TLS and login. Default: 1 s.
+    /// Sets how long connecting to a node may take, with TLS and login. Default: 1 s.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
     }
 
-    /// When an acquire that was refused is tried again. Default: after 5 ms, then twice as long each time up
-    /// to 250 ms, with jitter, for at most 10 s.
+    /// Sets when the client retries an acquire that failed. Default: after 5 ms, then twice as long each time
+    /// up to 250 ms, with jitter, for at most 10 s.
     pub fn retry(mut self, retry: Retry) -> Self {
         self.retry = retry;
         self
     }
 
-    /// How far the clocks of this machine and of the nodes may drift apart while a lock is held; taken off
-    /// every validity. Default: 1 % of the time to live and 2 ms.
+    /// Sets how far the clocks of this machine and of the nodes may drift apart while a lock is held. The
+    /// client subtracts this allowance from every validity. Default: 1 % of the time to live plus 2 ms.
     pub fn drift(mut self, drift: Drift) -> Self {
         self.drift = drift;
         self
     }
 
-    /// How long [`LockManager::with_lock`] goes on extending. Default: one hour.
+    /// Sets how long [`LockManager::with_lock`] extends a lock. Default: one hour.
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
         self.max_hold = max_hold;
         self
     }
 
-    /// What every resource's key starts with on the nodes. Default: nothing.
+    /// Sets the prefix of every key on the nodes. Default: empty.
     pub fn key_prefix(mut self, prefix: impl Into<Vec<u8>>) -> Self {
         self.key_prefix = prefix.into();
         self
     }
 
-    /// What this client says about itself to those who inspect its locks; at most 256 bytes. Default:
-    /// nothing.
+    /// Sets the text that `inspect` shows for the locks of this client, at most 256 bytes. Default: empty.
     pub fn label(mut self, label: impl Into<Vec<u8>>) -> Self {
         self.label = label.into();
         self
     }
 
-    /// How a call waits for a lock that another client holds. Default: [`WaitPolicy::Queue`].
+    /// Sets how a call waits for a lock that another client holds. Default: [`WaitPolicy::Queue`].
     ///
-    /// A lock that a node handed over is held for the claim window of the nodes at first (`redlock.claim-window`, 100 ms
-    /// by default). The client claims it at once, and holds it for its whole time to live one round trip later. Until
-    /// then [`Guard::remaining`](crate::Guard::remaining) shows the claim window.
+    /// After a hand-off the client holds the lock for the claim window of the nodes (`redlock.claim-window`,
+    /// 100 ms by default). The client claims the lock at once, and one round trip later holds it for the full
+    /// time to live. Until then [`Guard::remaining`](crate::Guard::remaining) shows the claim window.
     pub fn wait_policy(mut self, policy: WaitPolicy) -> Self {
         self.wait_policy = policy;
         self
     }
 
-    /// The certificates for every `rediss://` node that has none of its own. Default: the authorities that
-    /// the system trusts, and no client certificate.
+    /// Sets the certificates for every `rediss://` node without certificates of its own. Default: the
+    /// certificate authorities that the system trusts, and no client certificate.
     #[cfg(feature = "tls")]
     pub fn tls(mut self, tls: crate::Tls) -> Self {
         self.tls = Some(tls);
         self
     }
 
-    /// Builds the manager. Needs no runtime and touches no network: connections are made at the first use.
+    /// Builds the manager. Needs no runtime and opens no connection: the first call connects.
     ///
     /// # Errors
-    /// [`Error::Config`] for addresses that cannot be read, no node, too many of them, the same address
-    /// twice, a label that is too long, or a timeout of nothing.
+    /// [`Error::Config`] for an invalid address, no node, more than 63 nodes, the same address twice, a label
+    /// that is too long, or a timeout of zero.
     pub fn build(self) -> Result<LockManager, Error> {
         let config = |what: String| Error::Config(what.into());
         if self.node_timeout.is_zero() || self.connect_timeout.is_zero() {
@@ -209,7 +208,7 @@ impl Builder {
         Ok((Places::Servers(targets), names))
     }
 
-    /// A manager over nodes in memory, of which there are neither none nor too many.
+    /// Builds a manager over nodes in memory. The caller has checked their number.
     pub(crate) fn over_memory(self, nodes: &MemoryNodes) -> LockManager {
         let quorum = Quorum::of(nodes.len()).unwrap_or(Quorum::SINGLE);
         self.assemble(quorum, Places::Memory(nodes.clone()), memory_names(nodes), memory_clock())
@@ -220,7 +219,7 @@ fn memory_names(nodes: &MemoryNodes) -> Vec<Arc<str>> {
     (0..nodes.len()).map(|node| format!("memory-{node}").into()).collect()
 }
 
-/// Nodes in memory live on the runtime's clock, and so do the locks on them.
+/// Nodes in memory use the runtime's clock, and so do the locks on them.
 fn memory_clock() -> Clock {
     Clock::Runtime(tokio::time::Instant::now())
 }

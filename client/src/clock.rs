@@ -1,19 +1,19 @@
-//! The clocks that validity is measured on.
+//! The clocks that measure validity.
 
 use redlock_proto::Moment;
 use tokio::time::Instant;
 
-/// Where a client takes its time from.
+/// The clock of a client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Clock {
-    /// The machine's own clocks.
+    /// The clocks of the machine.
     System,
-    /// The runtime's clock, which a test may pause and move: for nodes in memory.
+    /// The runtime's clock, which a test can pause and advance: for nodes in memory.
     Runtime(Instant),
 }
 
 impl Clock {
-    /// Now. A few dozen nanoseconds.
+    /// Returns the current time. Takes a few dozen nanoseconds.
     pub(crate) fn now(self) -> Moment {
         match self {
             Self::System => system(),
@@ -24,28 +24,28 @@ impl Clock {
     }
 }
 
-/// `CLOCK_BOOTTIME` goes on while the machine sleeps, `CLOCK_MONOTONIC_RAW` is not slewed by time daemons.
+/// `CLOCK_BOOTTIME` runs while the machine is suspended; time daemons do not slew `CLOCK_MONOTONIC_RAW`.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn system() -> Moment {
     use rustix::time::ClockId;
     Moment::new(shown_by(ClockId::Boottime), shown_by(ClockId::MonotonicRaw))
 }
 
-/// There `CLOCK_MONOTONIC` goes on while the machine sleeps; the clock of [`std::time::Instant`] does not, and is not
-/// slewed.
+/// On Apple systems `CLOCK_MONOTONIC` runs while the machine is suspended. The clock of
+/// [`std::time::Instant`] does not, but time daemons do not slew it.
 #[cfg(target_vendor = "apple")]
 fn system() -> Moment {
     Moment::new(shown_by(rustix::time::ClockId::Monotonic), since_start())
 }
 
-/// The nearest that every platform has. It does not count all kinds of sleep; the fence is what guards against a
-/// holder that slept.
+/// The clock that every platform has. It does not count every kind of suspension; the fence protects against
+/// a holder that was suspended.
 #[cfg(not(any(target_os = "linux", target_os = "android", target_vendor = "apple")))]
 fn system() -> Moment {
     Moment::on_one_clock(since_start())
 }
 
-/// What a clock shows, in nanoseconds.
+/// Reads a clock, in nanoseconds.
 #[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple"))]
 fn shown_by(clock: rustix::time::ClockId) -> u64 {
     let time = rustix::time::clock_gettime(clock);
@@ -53,7 +53,7 @@ fn shown_by(clock: rustix::time::ClockId) -> u64 {
     seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// Nanoseconds since this was first asked.
+/// Nanoseconds since the first call.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 fn since_start() -> u64 {
     use std::sync::OnceLock;

@@ -1,4 +1,4 @@
-//! Why a call failed, with what every node had to say.
+//! The errors of the client, with the answer of every node.
 
 use crate::keys::Keys;
 use crate::lease::LostReason;
@@ -9,60 +9,62 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Why a lock is not held.
+/// Why a call failed.
 ///
-/// The variants tell contention from outage from a lock that was lost. Each but the last three names the
-/// resource and what every node answered ([`Error::nodes`]); none ever contains an owner or a password.
+/// The variants tell apart contention, an outage and a lost lock. All variants but the last three name the
+/// resource and the answer of every node ([`Error::nodes`]). No variant contains an owner or a password.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// Somebody else holds the lock.
+    /// Another client holds the lock.
     Contended(Box<QuorumReport>),
-    /// Too few nodes gave a usable answer. After a failed [`extend`](crate::Guard::extend) the lock is still
-    /// held for as long as it was.
+    /// Too few nodes gave a usable answer. After a failed [`extend`](crate::Guard::extend) the lock keeps the
+    /// validity that it has.
     NoQuorum(Box<QuorumReport>),
-    /// Too many nodes may have forgotten locks and wait until those are over.
+    /// Too many nodes are in quarantine: they may have forgotten locks, and grant nothing until those have
+    /// expired.
     Quarantined {
-        /// After so long a majority may grant again.
+        /// How long until a majority of the nodes may grant again.
         left: Duration,
-        /// What the nodes said.
+        /// The answers of the nodes.
         report: Box<QuorumReport>,
     },
-    /// A majority granted, but so late that nothing of the time to live was left. All of it was given back.
+    /// A majority granted the lock, but too late: no validity was left. The client released what the nodes
+    /// granted.
     Expired(Box<QuorumReport>),
-    /// A majority granted, under fences so far apart that no majority can be raised to one fence. All of it was given
-    /// back.
+    /// A majority granted the lock, but the fences are so far apart that the client can raise no majority to
+    /// one fence. The client released what the nodes granted.
     FencesApart {
         /// The smallest fence that a node answered.
         smallest: u64,
-        /// The largest.
+        /// The largest fence that a node answered.
         largest: u64,
-        /// What the nodes said.
+        /// The answers of the nodes.
         report: Box<QuorumReport>,
     },
-    /// The lock was not acquired within the time allowed.
+    /// The client did not acquire the lock within the time limit.
     Timeout {
-        /// How long that was.
+        /// The time limit of the call.
         waited: Duration,
-        /// What the nodes said last.
+        /// The last answers of the nodes.
         report: Box<QuorumReport>,
     },
-    /// The lock was held and is no longer.
+    /// The client held the lock and no longer holds it.
     Lost {
-        /// How it was lost.
+        /// Why the lock ended.
         reason: LostReason,
-        /// What the nodes said last.
+        /// The last answers of the nodes.
         report: Box<QuorumReport>,
     },
-    /// The call cannot be carried out as it was made; nothing was sent.
+    /// The arguments of the call are invalid. The client sent nothing.
     Invalid(Arc<str>),
-    /// The manager cannot be built like this.
+    /// The configuration of the manager is invalid.
     Config(Arc<str>),
-    /// There is no tokio runtime here, or the one that served the manager has shut down.
+    /// There is no tokio runtime, or the runtime that served the manager has shut down.
     NoRuntime,
 }
 
-/// What was tried, and what every node answered.
+/// The resource of a call, and the answer of every node.
 #[derive(Clone, Debug)]
 pub struct QuorumReport {
     resource: String,
@@ -70,13 +72,13 @@ pub struct QuorumReport {
     attempts: u32,
 }
 
-/// What one node answered.
+/// The answer of one node.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct NodeAnswer {
     /// The node's address, as in [`Node`](crate::Node)'s `Display`.
     pub node: Arc<str>,
-    /// How it stands.
+    /// The vote of the node.
     pub vote: Vote,
 }
 
@@ -88,45 +90,45 @@ impl QuorumReport {
         Self { resource: keys.to_string(), nodes: names.iter().zip(votes).map(answer).collect(), attempts: 1 }
     }
 
-    /// The same after so many attempts.
+    /// Sets the number of attempts.
     pub(crate) fn after(mut self, attempts: u32) -> Self {
         self.attempts = attempts;
         self
     }
 
-    /// The resource, or all of them, as the caller named them; bytes that are no text are escaped.
+    /// The resource as the caller named it, or all resources. Bytes that are not printable ASCII are escaped.
     #[must_use]
     pub fn resource(&self) -> &str {
         &self.resource
     }
 
-    /// What every node answered to the last attempt, in the order in which they were configured. Empty if it
-    /// did not come to an answer.
+    /// The answers of all nodes to the last attempt, in the order of configuration. Empty if the client sent
+    /// no request.
     #[must_use]
     pub fn nodes(&self) -> &[NodeAnswer] {
         &self.nodes
     }
 
-    /// Whether any node has said anything.
+    /// Whether any node has answered.
     pub(crate) fn has_answers(&self) -> bool {
         self.nodes.iter().any(|answer| answer.vote != Vote::Pending)
     }
 
-    /// How many attempts were made.
+    /// How many attempts the client made.
     #[must_use]
     pub fn attempts(&self) -> u32 {
         self.attempts
     }
 
-    /// Whether so many nodes turned the request itself down that asking again would be no use.
+    /// Whether a majority of the nodes rejected the request itself, so that a retry cannot succeed.
     fn is_turned_down(&self) -> bool {
         let turned_down = self.nodes.iter().filter(|answer| is_the_requests_fault(&answer.vote)).count();
         Quorum::of(self.nodes.len()).is_some_and(|quorum| quorum.is_reached_by(turned_down))
     }
 }
 
-/// Whether an error says that the request is wrong, and will be tomorrow. Other errors pass: a server that loads, is
-/// busy with a script, has no memory left or is a replica.
+/// Whether a node rejected the request itself, so that the same request fails again. Other errors are
+/// temporary: the server loads its data, runs a script, is out of memory or is a replica.
 fn is_the_requests_fault(vote: &Vote) -> bool {
     use ErrorCode::{Arg, CrossSlot, Err, NoAuth, NoPerm, Owner, Ttl, UnknownCommand, WrongPass, WrongType};
     let Vote::Failed(failure) = vote else { return false };
@@ -173,12 +175,12 @@ impl Error {
         Self::Invalid(what.into())
     }
 
-    /// The same as the last word when the time allowed is up.
+    /// The error of a call whose time limit has passed, with the last answers.
     pub(crate) fn timed_out(waited: Duration, report: QuorumReport) -> Self {
         Self::Timeout { waited, report: Box::new(report) }
     }
 
-    /// What the nodes said, if it came to asking them.
+    /// The answers of the nodes; `None` if the client sent no request.
     #[must_use]
     pub fn report(&self) -> Option<&QuorumReport> {
         match self {
@@ -191,13 +193,13 @@ impl Error {
         }
     }
 
-    /// The resource that was asked for, or all of them; empty if it did not come to asking.
+    /// The resource of the call, or all resources; empty if the client sent no request.
     #[must_use]
     pub fn resource(&self) -> &str {
         self.report().map(QuorumReport::resource).unwrap_or_default()
     }
 
-    /// What every node answered; empty if it did not come to asking.
+    /// The answers of all nodes; empty if the client sent no request.
     #[must_use]
     pub fn nodes(&self) -> &[NodeAnswer] {
         self.report().map(QuorumReport::nodes).unwrap_or_default()
@@ -205,16 +207,19 @@ impl Error {
 
     /// Whether the same call may succeed later.
     ///
-    /// Not if the request itself is at fault: a majority of the nodes turned it down (a time to live beyond
-    /// their limit, a key of another type, missing rights), or it never left. Nor if all nodes granted it under
-    /// fences that are too far apart. A lock that was lost may be
-    /// taken again, but what was done under it may have to be undone first: not by trying again blindly.
+    /// False in these cases:
+    ///
+    /// - A majority of the nodes rejected the request itself: the time to live is above their limit, the key
+    ///   has another type, the user lacks a permission.
+    /// - The client sent no request.
+    /// - All nodes granted the lock, but their fences are too far apart.
+    /// - The lock was lost. The client can acquire it again, but the caller may first have to undo the work.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Contended(_) | Self::Quarantined { .. } | Self::Expired(_) | Self::Timeout { .. } => true,
             Self::NoQuorum(report) => !report.is_turned_down(),
-            // A node that has not granted may bring a majority that agrees.
+            // A node that has not granted yet may make up a majority with fences that agree.
             Self::FencesApart { report, .. } => {
                 report.nodes.iter().any(|answer| answer.vote.fence().is_none())
             }
@@ -304,7 +309,8 @@ mod tests {
         }
         assert!(!text.contains("too few nodes answered"), "{text}");
         assert_eq!((error.reason(), error.nodes().len()), ("fences_apart", 3));
-        // Every node has answered: the next attempt ends alike. A node that comes back may bring a majority.
+        // Every node has answered, so the next attempt fails in the same way. A node that returns may change
+        // that.
         assert!(!error.is_retryable());
         assert!(apart(Vote::Pending).is_retryable());
     }

@@ -1,4 +1,4 @@
-//! Extending a lock, from its guard and in the background.
+//! Extends a lock, for its guard and in the background.
 
 use crate::driver::{EntryId, Extended, Inbox, Message};
 use crate::lease::LostReason;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// Extends a lock. The guard and the task that keeps the lock alive each have one.
+/// Extends a lock. The guard has one, and so has the task that keeps the lock alive.
 #[derive(Clone)]
 pub(crate) struct Extender {
     pub(crate) hold: Arc<LockShared>,
@@ -54,7 +54,7 @@ impl Extender {
         extended.await.map_err(|_| Error::NoRuntime)
     }
 
-    /// The error of a lock that is lost.
+    /// The error for a lost lock, with the last answers of the nodes.
     pub(crate) fn lost(&self, reason: LostReason) -> Error {
         self.hold.tell_loss();
         let said = self.hold.last_words(self.shared.settings.quorum);

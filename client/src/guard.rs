@@ -1,4 +1,4 @@
-//! A lock that is held.
+//! The guard of a held lock, and a lock detached from its guard.
 
 use crate::driver::{EntryId, Inbox, Message};
 use crate::extender::Extender;
@@ -17,34 +17,35 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-/// A lock that is held.
+/// A held lock. Dropping the guard releases the lock.
 ///
-/// Dropping it frees the lock in the background, without blocking and without waiting for the nodes; use
-/// [`Guard::release`] to wait until it is free and to learn what the nodes said. A process that ends right
-/// after a drop may be gone before the nodes are told: then the lock ends by itself, or see
-/// [`LockManager::flush`](crate::LockManager::flush).
+/// The drop neither blocks nor waits for the nodes: the client releases the lock in the background.
+/// [`Guard::release`] waits until the lock is free and returns the answers of the nodes. A process that exits
+/// right after a drop may exit before it has sent the release. The lock then stays held until it expires,
+/// unless the process calls [`LockManager::flush`](crate::LockManager::flush) first.
 #[must_use = "a lock is freed as soon as its guard is dropped"]
 pub struct Guard {
     pub(crate) extender: Extender,
     acquired: Moment,
     keeping_alive: Option<tokio::task::AbortHandle>,
-    /// Taken by whoever ends the guard in another way than by dropping it.
+    /// False once the guard has released or detached the lock: the drop then does nothing.
     is_ours: bool,
 }
 
-/// A lock that nobody here looks after any more: it is held until it runs out, or until somebody frees it.
+/// A lock without a guard: it stays held until it expires, or until a client releases it.
 ///
-/// From [`Guard::detach`], or from [`LockManager::detached`](crate::LockManager::detached) in another process.
+/// Returned by [`Guard::detach`], and in another process by
+/// [`LockManager::detached`](crate::LockManager::detached).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Detached {
     /// The keys on the nodes, with the manager's prefix.
     pub keys: Vec<Vec<u8>>,
-    /// The number to hand to the storage.
+    /// The fence of the lock. Pass it to the storage with every write.
     pub fence: u64,
-    /// The secret that extends and frees the lock.
+    /// The secret that extends and releases the lock.
     pub owner: Owner,
-    /// How long it may still be believed.
+    /// How long the lock stays valid, at the moment when this value was made.
     pub remaining: Duration,
 }
 
@@ -64,113 +65,119 @@ impl Guard {
         &self.extender.hold
     }
 
-    /// Whether somebody else held the lock when it was asked for.
+    /// Whether another client held the lock when this client asked for it.
     pub(crate) fn had_to_wait(&self) -> bool {
         self.hold().was_refused()
     }
 
-    /// The number to hand to every storage that the work writes to.
+    /// The fence of the lock. Pass it to every storage that the work writes to.
     ///
-    /// For one resource no two holders ever have the same, and one that held it before has a smaller one,
-    /// whatever clocks and pauses do. A lock on several resources has one number for all.
+    /// For one resource no two holders have the same fence, and a later holder has a larger fence, whatever
+    /// clocks and pauses do. A lock on several resources has one fence for all of them.
     #[must_use]
     pub fn fence(&self) -> u64 {
         self.hold().fence()
     }
 
-    /// The resources that are locked, in order, as the caller named them.
+    /// The locked resources, sorted, as the caller named them.
     pub fn resources(&self) -> impl Iterator<Item = &[u8]> {
         self.hold().keys.resources()
     }
 
-    /// The time to live that was asked for last.
+    /// The time to live of the last acquire or extension.
     #[must_use]
     pub fn ttl(&self) -> Duration {
         self.hold().ttl()
     }
 
-    /// How long the lock may still be believed; zero once it is over.
+    /// How long the lock stays valid; zero once it has ended.
     ///
-    /// What is left of the time to live, counted from before the request was sent, less the allowance for
-    /// clocks that drift apart.
+    /// Validity is the time to live, counted from before the client sent the request, minus the allowance for
+    /// clock drift.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.hold().lease.remaining()
     }
 
-    /// Whether the lock may be believed at this moment. A local question: no network.
+    /// Whether the lock is valid now. Reads the local clock and sends nothing.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         !self.remaining().is_zero()
     }
 
-    /// Why the lock is over, if it is.
+    /// Why the lock has ended; `None` while it is valid.
     pub(crate) fn over(&self) -> Option<LostReason> {
         (!self.is_valid()).then(|| self.hold().lease.ended().unwrap_or(LostReason::Expired))
     }
 
-    /// A view of the lock for the work under it: cheap to clone, and without the right to end it.
+    /// Returns a view of the lock for the work under it. The view is cheap to clone and cannot release the
+    /// lock.
     #[must_use]
     pub fn held(&self) -> LockHandle {
         LockHandle::new(self.hold())
     }
 
-    /// Resolves when the lock is no longer held. If its time runs out, it resolves a little before that,
+    /// Resolves when the lock is no longer held. If the validity ends, it resolves a little before the end,
     /// whatever the network does.
     ///
-    /// Cancel safe: it can be dropped and called again.
+    /// Cancel safe: the future can be dropped, and the method called again.
     ///
     /// # Panics
-    /// Where there is no tokio runtime with a timer.
+    /// Without a tokio runtime with a timer.
     pub async fn lost(&self) -> LostReason {
         self.hold().lost().await
     }
 
-    /// The error that says that the lock is over.
+    /// The error for a lock that has ended for this reason.
     pub(crate) fn lost_error(&self, reason: LostReason) -> Error {
         self.extender.lost(reason)
     }
 
-    /// A token that is cancelled when the lock is no longer held: lost, released or dropped. Also when the runtime
-    /// that it was first asked for on shuts down: nobody would watch the clock for it any more.
+    /// Returns a token that is cancelled when the lock is no longer held: lost, released or dropped.
+    ///
+    /// A task on the runtime of the first call watches the clock for the token. If that runtime shuts down,
+    /// the token is cancelled too.
     ///
     /// # Errors
-    /// When there is no tokio runtime to watch the clock.
+    /// [`Error::NoRuntime`] without a tokio runtime.
     pub fn cancellation_token(&self) -> Result<CancellationToken, Error> {
         self.hold().token()
     }
 
-    /// Holds the lock for its time to live, from now on. Returns how long it may be believed.
+    /// Extends the lock to its full time to live, counted from now. Returns how long the lock stays valid.
     ///
-    /// Extensions of one lock go one after the other. Cancel safe: one whose future is dropped takes its course
-    /// once its turn has come, and counts if it succeeds; before that, nobody has been asked.
+    /// Extensions of one lock run one after the other. Cancel safe: an extension that has been sent continues
+    /// when its future is dropped, and counts if it succeeds. If the future is dropped while it waits for an
+    /// earlier extension, the client sends nothing.
     ///
     /// # Errors
-    /// [`Error::NoQuorum`] if too few nodes answered: the lock is still held for as long as it was, and
-    /// trying again makes sense. [`Error::Lost`] if it is over; nothing revives it then. [`Error::NoRuntime`] if the
-    /// runtime on which it was taken has shut down: it is held for as long as it was.
+    /// - [`Error::NoQuorum`] if too few nodes answered. The lock keeps the validity that it has; the caller
+    ///   can try again.
+    /// - [`Error::Lost`] if the lock has ended. Nothing revives it.
+    /// - [`Error::NoRuntime`] if the runtime on which the lock was acquired has shut down. The lock keeps the
+    ///   validity that it has.
     pub async fn extend(&self) -> Result<Duration, Error> {
         self.extender.extend(self.ttl()).await
     }
 
-    /// As [`Guard::extend`], with another time to live from now on. A shorter one takes nothing away. Cancel safe, as
-    /// [`Guard::extend`].
+    /// As [`Guard::extend`], with another time to live from now on. A shorter time to live does not shorten
+    /// the current validity. Cancel safe, as [`Guard::extend`].
     ///
     /// # Errors
-    /// As [`Guard::extend`], and [`Error::Invalid`] for a time to live that cannot be.
+    /// As [`Guard::extend`], and [`Error::Invalid`] for a time to live out of range.
     pub async fn extend_to(&self, ttl: Duration) -> Result<Duration, Error> {
         let ttl = self.extender.shared.settings.check_ttl(ttl)?;
         self.extender.extend(ttl).await
     }
 
-    /// Extends the lock in the background, in time, until it will have been held for `max_hold` from now. Then
-    /// it runs out by itself, less than one time to live later.
+    /// Extends the lock in the background, in time, for `max_hold` from now. After `max_hold` the lock
+    /// expires, less than one time to live later.
     ///
-    /// If the nodes fail, it goes on trying for as long as the lock is valid; if the lock is lost, that shows
-    /// in [`Guard::lost`]. Called again, the new bound replaces the old one.
+    /// If nodes fail, the client keeps trying while the lock is valid. If the lock is lost, [`Guard::lost`]
+    /// resolves. A second call replaces `max_hold` of the first.
     ///
     /// # Errors
-    /// When there is no tokio runtime.
+    /// [`Error::NoRuntime`] without a tokio runtime.
     pub fn keep_alive(&mut self, max_hold: Duration) -> Result<(), Error> {
         let runtime = tokio::runtime::Handle::try_current().map_err(|_| Error::NoRuntime)?;
         self.stop_keeping_alive();
@@ -185,25 +192,26 @@ impl Guard {
         }
     }
 
-    /// Frees the lock and waits until a majority of the nodes has freed it, or everybody has answered or
-    /// failed to in time.
+    /// Releases the lock. Waits until a majority of the nodes has released it, or until every node has
+    /// answered or timed out.
     ///
-    /// It never fails, also not for a lock that has run out: see the report. Cancel safe: once polled, the
-    /// release takes its course; dropped before, the guard frees the lock as it goes.
+    /// A release never fails, not even of an expired lock: the report says what each node answered. Cancel
+    /// safe: once the future is polled, the release continues in the background. If the future is dropped
+    /// before that, the drop of the guard releases the lock.
     pub async fn release(mut self) -> ReleaseReport {
         let was_held = self.is_valid();
         let (answer, freed) = oneshot::channel();
         self.end(Some(answer));
         let freeing = freed.await.ok();
         if freeing.is_none() {
-            // The runtime that took the lock has shut down; this one can free it.
+            // The runtime that acquired the lock has shut down; this runtime releases it.
             self.extender.shared.free(Arc::clone(self.hold()), self.ttl());
         }
         ReleaseReport::new(was_held, &self.extender.shared.settings.names, freeing.as_ref())
     }
 
-    /// Gives the lock out of hand: it is held until it runs out, or until somebody who knows the owner frees
-    /// it, perhaps another process.
+    /// Detaches the lock from this guard. The lock stays held until it expires, or until a client that knows
+    /// the owner releases it. That client may be another process.
     #[must_use = "without the owner nobody can free the lock before it runs out"]
     pub fn detach(mut self) -> Detached {
         self.is_ours = false;
@@ -223,14 +231,14 @@ impl Guard {
         detached
     }
 
-    /// Ends the hold, here at once and on the nodes as soon as they hear of it.
+    /// Ends the lock here at once, and sends the release to the nodes.
     fn end(&mut self, answer: Option<oneshot::Sender<redlock_proto::ReleaseProgress>>) {
         if !std::mem::take(&mut self.is_ours) {
             return;
         }
         self.stop_keeping_alive();
         let hold = self.hold();
-        // Nobody may have noticed until now that its time was up.
+        // The validity may have ended before anything read the clock.
         if self.is_valid() {
             hold.lease.end(LostReason::Released);
         }
@@ -241,7 +249,8 @@ impl Guard {
         let is_waited_for = answer.is_some();
         let release = Message::Release { lock, answer };
         if self.extender.inbox.send(release).is_err() && !is_waited_for {
-            // The runtime that took the lock has shut down; another one may be there to free it.
+            // The runtime that acquired the lock has shut down; the current runtime releases it, if there is
+            // one.
             self.extender.shared.free(Arc::clone(self.hold()), self.ttl());
         }
     }

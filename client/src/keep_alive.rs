@@ -1,13 +1,13 @@
-//! Extending in the background.
+//! Extends a lock in the background.
 
 use crate::extender::Extender;
 use redlock_proto::keep_alive::{KeepAlive, NextExtension};
 use std::time::Duration;
 
-/// How long the claim of a lock that was handed on may take before it is extended.
+/// How long the claim after a hand-off may take before the client also extends the lock.
 const LONGEST_CLAIM: Duration = Duration::from_millis(250);
 
-/// Extends a lock until it has been held for `max_hold`, or is over. Its guard aborts it.
+/// Extends a lock until it has been held for `max_hold`, or until it ends. The guard aborts this task.
 pub(crate) async fn run(extender: Extender, max_hold: Duration) {
     let settings = &extender.shared.settings;
     let clock = settings.clock;
@@ -17,13 +17,13 @@ pub(crate) async fn run(extender: Extender, max_hold: Duration) {
     let mut next = pace().after_success(lease.until(), clock.now());
     let is_urgent = lease.remaining() <= lease.notice() * 8;
     if next == NextExtension::ExtendIn(Duration::ZERO) && extender.hold.was_refused() && !is_urgent {
-        // A lock that was handed on is held for the claim window at first, and its claim is under way: to extend it
-        // as well would be one request too many.
+        // After a hand-off the lock is valid for the claim window, and the claim is in flight. An extension
+        // now would only add a request.
         next = NextExtension::ExtendIn((lease.remaining() / 4).min(LONGEST_CLAIM));
     }
     while let NextExtension::ExtendIn(pause) = next {
         tokio::time::sleep(pause).await;
-        // Somebody else may have extended it meanwhile.
+        // The caller may have extended the lock meanwhile.
         let due = pace().after_success(lease.until(), clock.now());
         if due != NextExtension::ExtendIn(Duration::ZERO) && lease.ended().is_none() {
             next = due;

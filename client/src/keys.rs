@@ -1,17 +1,17 @@
-//! What is locked: one resource, or several as one.
+//! The keys of one lock: one resource, or several.
 
 use redlock_contract::limits::MAX_KEYS;
 use std::fmt;
 
-/// The longest key: commands of all callers share a connection, and one must not hold up the others.
+/// The largest key, in bytes. All callers share a connection, so one long key would delay the others.
 const LONGEST_KEY: usize = 64 * 1024;
 
-/// The most bytes of the keys of one lock together, for the same reason.
+/// The largest total size of the keys of one lock, in bytes, for the same reason.
 const LONGEST_KEYS: usize = 1024 * 1024;
 
-/// The keys of one lock, in order and without repetition.
+/// The keys of one lock, sorted and without duplicates.
 ///
-/// Each resource is a key of its own, so that no two sets of resources can be taken for one another.
+/// Each resource is a separate key, so that two different sets of resources never have the same keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Keys {
     prefix_len: usize,
@@ -25,13 +25,13 @@ enum KeyNames {
 }
 
 impl Keys {
-    /// One resource.
+    /// The key of one resource.
     pub(crate) fn one(prefix: &[u8], resource: &[u8]) -> Result<Self, String> {
         Ok(Self { prefix_len: prefix.len(), names: KeyNames::One(key(prefix, resource)?) })
     }
 
-    /// Several resources, given in any order. Every client asks in the same order, so that none waits for
-    /// another in a circle.
+    /// The keys of several resources, given in any order. Every client requests them in the same order, so
+    /// that clients cannot deadlock.
     pub(crate) fn many<R: AsRef<[u8]>>(
         prefix: &[u8],
         resources: impl IntoIterator<Item = R>,
@@ -55,15 +55,15 @@ impl Keys {
         }
     }
 
-    /// Keys as the nodes know them, of which those that begin with the prefix are shown without it. For people:
-    /// nothing is checked.
+    /// Keys as stored on the nodes. If all of them start with the prefix, `Display` hides it. For display
+    /// only: the keys are not checked.
     pub(crate) fn of_names(prefix: &[u8], keys: &[Vec<u8>]) -> Self {
         let is_ours = keys.iter().all(|key| key.starts_with(prefix));
         let keys = keys.iter().map(|key| key.clone().into_boxed_slice()).collect();
         Self { prefix_len: if is_ours { prefix.len() } else { 0 }, names: KeyNames::Many(keys) }
     }
 
-    /// The keys as the nodes know them.
+    /// The keys as stored on the nodes.
     pub(crate) fn names(&self) -> &[Box<[u8]>] {
         match &self.names {
             KeyNames::One(key) => std::slice::from_ref(key),
@@ -71,7 +71,7 @@ impl Keys {
         }
     }
 
-    /// The resources as the caller named them.
+    /// The resources as the caller named them, without the prefix.
     pub(crate) fn resources(&self) -> impl Iterator<Item = &[u8]> {
         self.names().iter().map(|key| key.get(self.prefix_len..).unwrap_or_default())
     }

@@ -1,4 +1,4 @@
-//! Until when a lock may be believed, as its holder and the driver both see it.
+//! The validity of a lock, shared by its holder and the driver.
 
 use crate::clock::Clock;
 use redlock_proto::{Moment, keep_alive};
@@ -11,11 +11,12 @@ use tokio::sync::Notify;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LostReason {
-    /// Its time is up, or so nearly that a holder must stop.
+    /// The validity has ended, or ends so soon that the holder must stop.
     Expired,
-    /// A majority of the nodes says that it is not ours: freed by an administrator, or forgotten.
+    /// A majority of the nodes answered that this client does not hold the lock: an administrator released
+    /// it, or the nodes forgot it.
     Gone,
-    /// It was released.
+    /// The guard was released or dropped.
     Released,
 }
 
@@ -31,14 +32,16 @@ impl fmt::Display for LostReason {
 
 const HELD: u8 = 0;
 
-/// Shared between a guard, its views and the driver. Reading it costs no lock and no message.
+/// The validity of one lock, shared by a guard, its views and the driver. Reading it takes no mutex and sends
+/// no message.
 #[derive(Debug)]
 pub(crate) struct Lease {
     clock: Clock,
-    /// How long before the end the holder is told, in nanoseconds.
+    /// How long before the end of validity the holder is notified, in nanoseconds.
     notice_ns: AtomicU64,
-    /// The two clocks of the moment when validity ends. A reader between two writes sees one old value; of
-    /// the two the earlier end counts, so it never sees a later end than there was.
+    /// The end of validity on both clocks of [`Moment`], in nanoseconds. A reader between two stores sees one
+    /// old and one new value. Validity ends when either clock reaches its value, so this reader never gets an
+    /// end later than both.
     until: [AtomicU64; 2],
     end: AtomicU8,
     changed: Notify,
@@ -55,19 +58,19 @@ impl Lease {
         }
     }
 
-    /// A lock of this length is told of its end so long before.
+    /// Sets how long before the end of validity the holder of a lease of this length is notified.
     pub(crate) fn give_notice_for(&self, lease: Duration) {
         let notice = u64::try_from(keep_alive::notice(lease).as_nanos()).unwrap_or(u64::MAX);
         self.notice_ns.store(notice, Ordering::Relaxed);
     }
 
-    /// How long before the end the holder is told.
+    /// How long before the end of validity the holder is notified.
     pub(crate) fn notice(&self) -> Duration {
         Duration::from_nanos(self.notice_ns.load(Ordering::Relaxed))
     }
 
-    /// Validity ends at another moment than before: mostly later, sometimes sooner. The holder of a lock that
-    /// is held for a short while only, until its claim is confirmed, is not told of its end at once.
+    /// Moves the end of validity: mostly later, sometimes earlier. Shortens the notice if little validity is
+    /// left: a lock that is valid only for the claim window would otherwise be reported as lost at once.
     pub(crate) fn set_until(&self, until: Moment, lease: Duration) {
         if until == self.until() {
             return;
@@ -83,7 +86,7 @@ impl Lease {
         Moment::new(self.until[0].load(Ordering::Acquire), self.until[1].load(Ordering::Acquire))
     }
 
-    /// The lock is no longer held. The first reason stays.
+    /// Marks the lock as no longer held. The first reason stays.
     pub(crate) fn end(&self, reason: LostReason) {
         let code = match reason {
             LostReason::Expired => 1,
@@ -104,7 +107,7 @@ impl Lease {
         }
     }
 
-    /// How long the lock may still be believed. Once it was not, it never is again.
+    /// How long the lock stays valid. Once this is zero, it stays zero.
     pub(crate) fn remaining(&self) -> Duration {
         if self.ended().is_some() {
             return Duration::ZERO;
@@ -116,7 +119,7 @@ impl Lease {
         left
     }
 
-    /// Resolves when the lock is no longer held, a little before its time is up. Needs no network.
+    /// Resolves when the lock is no longer held, a little before its validity ends. Needs no network.
     pub(crate) async fn lost(&self) -> LostReason {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
@@ -137,10 +140,10 @@ impl Lease {
     }
 }
 
-/// How long to sleep on the runtime's clock when so much is left on ours.
+/// How long to sleep on the runtime's clock when `left` remains on the clock of the lease.
 ///
-/// The runtime's clock may be slewed and stands still while the machine sleeps, so we look again before
-/// the time comes, ever closer, and at least four times a second.
+/// The runtime's clock can be slewed, and it stops while the machine is suspended. So the task wakes early
+/// and reads the clock of the lease again: after 7/8 of the time, and at least four times a second.
 fn nap(left: Duration) -> Duration {
     if left <= Duration::from_millis(4) { left } else { (left * 7 / 8).min(Duration::from_millis(250)) }
 }

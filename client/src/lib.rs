@@ -1,7 +1,8 @@
 //! Distributed locks with fences over a majority of independent Redis or Valkey masters.
 //!
-//! The nodes are servers with the module `libredlock.so` loaded; three or five of them, independent of one
-//! another. A lock is held when a majority of them holds it, so that no single server is a point of failure.
+//! The nodes are three or five servers, independent of one another, with the module `libredlock.so` loaded. A
+//! client holds a lock when a majority of the nodes has granted it, so that no single server is a point of
+//! failure.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -25,81 +26,87 @@
 //!
 //! # The model
 //!
-//! A lock is a **lease**: it is yours for its time to live, counted from before the request was sent, less an
-//! allowance for clocks that run at different rates. [`Guard::remaining`] tells what is left. Within that time
-//! nobody else holds the lock, if every clock involved keeps its rate within the allowance ([`Drift`]); what
-//! the clocks *show* never matters.
+//! A lock is a **lease**. The client holds it for its time to live, counted from before the client sent the
+//! request, minus an allowance for clocks that run at different rates. [`Guard::remaining`] returns the rest
+//! of that validity. During the validity no other client holds the lock, if the rate of every clock stays
+//! within the allowance ([`Drift`]). The time that the clocks *show* does not matter.
 //!
-//! Time is measured on clocks that nobody can set. On Linux, Android and Apple systems they go on while the machine
-//! sleeps, so that a lock whose time ran out under a closed lid is over when the lid is opened; elsewhere the nearest
-//! clock there is may stand still meanwhile. A hypervisor that pauses a machine may hide that from all its clocks.
+//! The client measures time on clocks that no process can set. On Linux, Android and Apple systems these
+//! clocks run while the machine is suspended: a lock that expires during the suspension has ended when the
+//! machine resumes. On other systems the clock may stop meanwhile. A hypervisor that pauses a virtual machine
+//! may hide the pause from all of its clocks.
 //!
-//! A process can be paused at any moment, for longer than any lease, and go on as if nothing had happened. No
-//! lock service can prevent that. So every lock comes with a **fence**, a number that only grows from holder
-//! to holder whatever clocks and pauses do, and a storage that is shown the fence with every write can turn a
-//! holder of the past away. [`FenceGate`] is such a check for things in memory; the examples show one
-//! statement each for SQL and for Redis.
+//! An operating system can pause a process at any moment, for longer than any lease, and the process
+//! continues as if nothing had happened. No lock service can prevent that. So every lock has a **fence**: a
+//! number that increases from holder to holder, whatever clocks and pauses do. A storage that gets the fence
+//! with every write can reject an earlier holder. [`FenceGate`] is such a check for data in memory; the
+//! examples show such checks in SQL and in Redis.
 //!
 //! # Which call?
 //!
 //! | you want | call |
 //! |---|---|
-//! | to run some work under a lock, however long it takes | [`LockManager::with_lock`] |
-//! | a lock to hold on to yourself | [`LockManager::acquire`], [`LockManager::acquire_timeout`] |
-//! | to do something only if nobody else is at it | [`LockManager::try_acquire`] |
-//! | several resources at once, without deadlock | [`LockManager::acquire_many`] |
-//! | to go on holding in the background, up to a bound | [`Guard::keep_alive`] |
-//! | to know who holds a lock | [`LockManager::inspect`] |
-//! | to know whether the nodes are well | [`LockManager::health`], [`LockManager::ask`] |
-//! | to let a replacement node vote | [`LockManager::admit_node`]; the program `redlock admit` counts its arguments |
-//! | to hand a lock to another process | [`Guard::detach`], [`LockManager::detached`] |
+//! | to run work under a lock, however long it takes | [`LockManager::with_lock`] |
+//! | to hold a lock with a guard | [`LockManager::acquire`], [`LockManager::acquire_timeout`] |
+//! | to do something only if no other client does it | [`LockManager::try_acquire`] |
+//! | to lock several resources at once, without deadlock | [`LockManager::acquire_many`] |
+//! | to extend a lock in the background, up to a limit | [`Guard::keep_alive`] |
+//! | to see who holds a lock | [`LockManager::inspect`] |
+//! | to check the health of the nodes | [`LockManager::health`], [`LockManager::ask`] |
+//! | to let a replacement node vote | [`LockManager::admit_node`]; the program `redlock admit` computes its arguments |
+//! | to pass a lock to another process | [`Guard::detach`], [`LockManager::detached`] |
 //! | to end a program without leaving locks behind | [`Guard::release`], or drop and [`LockManager::flush`] |
-//! | more locks in a second than one group of nodes grants | [`ShardedLocks`] |
+//! | more locks a second than one group of nodes grants | [`ShardedLocks`] |
 //! | locks in your own tests, without a server | [`LockManager::in_memory`], [`memory::MemoryNodes`] |
-//! | locks in a program without async | the module `blocking`, with the feature of that name |
+//! | locks in a program without async | the module `blocking`, with the feature of the same name |
 //!
 //! # Losing a lock
 //!
-//! A lock is lost when its time runs out and nobody extended it, or when a majority of the nodes says that it
-//! is gone. [`Guard::lost`] and [`Guard::cancellation_token`] tell, in the first case a little *before* the
-//! time is up and whatever the network does: the signal is a timer on the client's own clock, not the failure
-//! of a request. Ask [`Guard::is_valid`] before a step that must not be taken without the lock; it costs
-//! nothing. [`LockManager::with_lock`] drops the work when the lock is lost.
+//! A lock is lost when its validity ends without an extension, or when a majority of the nodes answers that
+//! the client does not hold it. [`Guard::lost`] and [`Guard::cancellation_token`] signal the loss. If the
+//! validity ends, they signal a little *before* the end, whatever the network does: the signal is a timer on
+//! the client's own clock, not a failed request. Call [`Guard::is_valid`] before a step that needs the lock;
+//! it costs nothing. [`LockManager::with_lock`] drops the work when the lock is lost.
 //!
-//! What is over stays over: a late answer never revives a lock. A failed [`Guard::extend`] takes nothing away
-//! either: the lock is held for as long as it was.
+//! A lock that has ended stays ended: a late answer never revives it. A failed [`Guard::extend`] does not
+//! shorten the validity of the lock.
 //!
 //! # Errors
 //!
-//! | error | meaning | again? |
+//! | error | meaning | retry? |
 //! |---|---|---|
-//! | [`Error::Contended`] | somebody else holds it | yes |
-//! | [`Error::NoQuorum`] | too few nodes gave a usable answer | yes, unless a majority turned the request down |
-//! | [`Error::Quarantined`] | nodes may have forgotten locks and wait | yes, after the time it names |
-//! | [`Error::Expired`] | granted too late to be of use, and given back | yes |
-//! | [`Error::FencesApart`] | granted under fences that no majority can be raised to agree on, and given back | if a node did not answer |
-//! | [`Error::Timeout`] | the time that you allowed is up | as you like |
-//! | [`Error::Lost`] | it was held and is no longer | not blindly |
-//! | [`Error::Invalid`], [`Error::Config`], [`Error::NoRuntime`] | the call or the set-up is wrong | no |
+//! | [`Error::Contended`] | another client holds the lock | yes |
+//! | [`Error::NoQuorum`] | too few nodes gave a usable answer | yes, unless a majority rejected the request |
+//! | [`Error::Quarantined`] | nodes may have forgotten locks and are in quarantine | yes, after the time in the error |
+//! | [`Error::Expired`] | the nodes granted the lock too late; the client released it | yes |
+//! | [`Error::FencesApart`] | the client can raise no majority of the nodes to one fence; it released the lock | if a node did not answer |
+//! | [`Error::Timeout`] | the time limit of the call has passed | yes |
+//! | [`Error::Lost`] | the client held the lock and no longer holds it | no: first check the work |
+//! | [`Error::Invalid`], [`Error::Config`], [`Error::NoRuntime`] | the call or the configuration is wrong | no |
 //!
-//! The first seven name the resource and what every node answered. [`Error::is_retryable`] is the last column.
+//! The first seven contain the resource and the answer of every node. [`Error::is_retryable`] returns the
+//! last column.
 //!
-//! # Cancelling
+//! # Cancellation
 //!
-//! Every future of this crate can be dropped at any moment. A dropped acquire frees whatever the nodes may have
-//! granted; a dropped extension or release takes its course. Dropping a [`Guard`] frees the lock in the
-//! background and never blocks. Each method says so again.
+//! Every future of this crate can be dropped at any moment. After the drop of an acquire, the client releases
+//! everything that the nodes may have granted. An extension or a release continues in the background.
+//! Dropping a [`Guard`] releases the lock in the background and never blocks. The documentation of each
+//! method repeats this.
 //!
 //! # Runtimes
 //!
-//! The task that talks to the nodes lives on the runtime on which a manager is used first. When that runtime shuts
-//! down, the next call starts another task on its own. An acquire or a release that was under way goes on there; whatever else
-//! was fails with [`Error::NoRuntime`]. But a runtime that is kept and not run, such as a `current_thread` one outside `block_on`, serves nobody, and whoever uses the same
-//! manager on another one waits for it: use a manager per runtime, or one runtime that goes on.
+//! The driver, the task that talks to the nodes, runs on the runtime of the first call. When that runtime
+//! shuts down, the next call starts a new driver on its own runtime. An acquire or a release that was in
+//! flight continues there; every other call fails with [`Error::NoRuntime`].
 //!
-//! # Rights
+//! A runtime that exists but does not run, such as a `current_thread` runtime outside `block_on`, does not
+//! run the driver: calls on other runtimes then wait for it. Use one manager per runtime, or one runtime that
+//! keeps running.
 //!
-//! A user on the nodes needs no more than this (`app:*` being the manager's key prefix):
+//! # Permissions
+//!
+//! A user on the nodes needs these permissions and no others (`app:` is the manager's key prefix):
 //!
 //! ```text
 //! ACL SETUSER locks on >password resetkeys ~app:* resetchannels &redlock:grant:* -@all +redlock.acquire
@@ -107,10 +114,10 @@
 //!     +redlock.node +subscribe
 //! ```
 //!
-//! and `+select` for another database than 0, `+type` to let
-//! [`LockManager::inspect`] see what others have locked with `SET NX PX`.
+//! The user also needs `+select` for a database other than 0, and `+type` if [`LockManager::inspect`] shall
+//! show locks that other clients acquired with `SET NX PX`.
 //!
-//! # Observing
+//! # Observability
 //!
 //! With the features `metrics` and `tracing`:
 //!
@@ -118,25 +125,26 @@
 //!
 //! # How it works
 //!
-//! One task per manager talks to all nodes over one connection each. Commands of concurrent callers to one node
-//! share a write, and an acquire is one request to each node and done at the third answer of five. A node that
-//! does not answer is not waited for again until it does. The deciding code is
-//! [`redlock_proto`], without sockets or clocks, so that it runs in simulations as well.
+//! One task per manager talks to all nodes, over one connection per node. Commands of concurrent callers to
+//! one node share a write. An acquire sends one request to each node, and succeeds at the third grant of five
+//! nodes. The client does not wait again for a node that has timed out, until that node answers.
+//! [`redlock_proto`] makes the decisions. It uses no sockets and no clocks, so that simulations run the same
+//! code.
 //!
 //! # From the command line
 //!
 //! The program `redlock` (package `redlock-cli`) runs commands under a lock and shows the state of the nodes.
-//! `CLI.md` beside this crate describes it.
+//! `CLI.md` in the directory of this crate describes it.
 //!
 //! # Features
 //!
-//! | feature | what for |
+//! | feature | adds |
 //! |---|---|
-//! | `tls` | `rediss://` addresses, own certificate authority and client certificate |
+//! | `tls` | `rediss://` addresses, a certificate authority and a client certificate of your own |
 //! | `sentinel` | a node may be a master that Sentinel watches |
 //! | `tracing` | spans and events |
 //! | `metrics` | counters and histograms through the `metrics` facade |
-//! | `blocking` | the same for programs without async |
+//! | `blocking` | the same locks for programs without async |
 
 #![forbid(unsafe_code)]
 
@@ -197,7 +205,7 @@ pub use redlock_proto::{Drift, Failure, FailureKind, ReleaseOutcome, Retry, Vote
 pub use report::{NodeRelease, ReleaseReport};
 pub use sharded::{ShardHealth, ShardedLocks};
 
-/// The README's code, compiled with the documentation.
+/// Compiles the code of the README with the documentation tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
 struct Readme;

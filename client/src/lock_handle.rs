@@ -1,4 +1,4 @@
-//! A view of a lock that is held, without the right to end it.
+//! A view of a held lock that cannot release it.
 
 use crate::lease::LostReason;
 use crate::lock_shared::LockShared;
@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// A view of a lock: what the work under it needs to know.
+/// A view of a lock for the work under it: its fence, its validity and its loss.
 ///
-/// Cheap to clone and free to be sent to other tasks. It goes on telling the truth when the lock is over.
+/// A handle is cheap to clone and can be sent to other tasks. It stays usable after the lock has ended, and
+/// then reports the end.
 #[derive(Clone)]
 pub struct LockHandle {
     hold: Arc<LockShared>,
@@ -20,42 +21,44 @@ impl LockHandle {
         Self { hold: Arc::clone(hold) }
     }
 
-    /// The number to hand to every storage that the work writes to.
+    /// The fence of the lock. Pass it to every storage that the work writes to.
     ///
-    /// For one resource no two holders ever have the same, and one that held it before has a smaller one.
+    /// For one resource no two holders have the same fence, and a later holder has a larger fence.
     #[must_use]
     pub fn fence(&self) -> u64 {
         self.hold.fence()
     }
 
-    /// How long the lock may still be believed; zero once it is over.
+    /// How long the lock stays valid; zero once it has ended.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.hold.lease.remaining()
     }
 
-    /// Whether the lock may be believed at this moment. A local question: no network.
+    /// Whether the lock is valid now. Reads the local clock and sends nothing.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         !self.remaining().is_zero()
     }
 
-    /// Resolves when the lock is no longer held: lost, released or dropped. If its time runs out, it
-    /// resolves a little before that, whatever the network does.
+    /// Resolves when the lock is no longer held: lost, released or dropped. If the validity ends, it resolves
+    /// a little before the end, whatever the network does.
     ///
-    /// Cancel safe: it can be dropped and called again.
+    /// Cancel safe: the future can be dropped, and the method called again.
     ///
     /// # Panics
-    /// Where there is no tokio runtime with a timer.
+    /// Without a tokio runtime with a timer.
     pub async fn lost(&self) -> LostReason {
         self.hold.lost().await
     }
 
-    /// A token that is cancelled when [`LockHandle::lost`] resolves, and when the runtime that it was first asked for on
-    /// shuts down: nobody would watch the clock for it any more.
+    /// Returns a token that is cancelled when [`LockHandle::lost`] resolves.
+    ///
+    /// A task on the runtime of the first call watches the clock for the token. If that runtime shuts down,
+    /// the token is cancelled too.
     ///
     /// # Errors
-    /// When there is no tokio runtime to watch the clock.
+    /// [`Error::NoRuntime`](crate::Error::NoRuntime) without a tokio runtime.
     pub fn cancellation_token(&self) -> Result<CancellationToken, crate::Error> {
         self.hold.token()
     }

@@ -1,4 +1,4 @@
-//! One lock, as its guard, its views and the driver share it.
+//! The state of one lock, shared by its guard, its views and the driver.
 
 use crate::Error;
 use crate::keys::Keys;
@@ -12,34 +12,34 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// What belongs to one attempt to hold a lock.
+/// The state of one attempt to acquire a lock, and of the lock if the attempt succeeds.
 #[derive(Debug)]
 pub(crate) struct LockShared {
     pub(crate) keys: Keys,
     pub(crate) owner: Owner,
     pub(crate) lease: Lease,
     fence: AtomicU64,
-    /// The nodes that had granted it when it was held, a bit each.
+    /// The nodes that granted the lock, one bit per node.
     granted_by: AtomicU64,
     ttl_ms: AtomicU64,
     is_loss_told: AtomicBool,
     was_refused: AtomicBool,
-    /// Extensions of one lock go one after the other.
+    /// Makes the extensions of one lock run one after the other.
     pub(crate) extending: tokio::sync::Mutex<()>,
     extras: Mutex<Extras>,
 }
 
-/// What most locks never need.
+/// State that most locks never use.
 #[derive(Debug, Default)]
 struct Extras {
     token: Option<CancellationToken>,
-    /// What the nodes said to an extension that failed.
+    /// The answers to the last extension, if that extension failed.
     last_words: Option<Ballot>,
 }
 
 impl LockShared {
-    /// An attempt, with an owner of its own: what an earlier one left behind is neither taken for it nor
-    /// freed by it.
+    /// Starts an attempt with a new owner. A new owner keeps attempts apart: this attempt neither counts nor
+    /// releases what an earlier attempt left on the nodes.
     pub(crate) fn new(keys: Keys, ttl: Duration, settings: &Settings) -> Self {
         let lease = Lease::new(settings.clock);
         lease.give_notice_for(settings.drift.lease(ttl));
@@ -57,52 +57,53 @@ impl LockShared {
         }
     }
 
-    /// The lock is held under this number.
+    /// Stores the fence of the granted lock.
     pub(crate) fn granted(&self, fence: u64) {
         self.fence.store(fence, Ordering::Release);
     }
 
-    /// These nodes have granted it.
+    /// Stores the nodes that granted the lock.
     pub(crate) fn granted_by(&self, nodes: NodeSet) {
         let bits = nodes.iter().fold(0, |bits, node| bits | 1_u64 << node);
         self.granted_by.store(bits, Ordering::Relaxed);
     }
 
-    /// Somebody else held it when it was asked for.
+    /// Records that another client held the lock when this client asked for it.
     pub(crate) fn refused(&self) {
         self.was_refused.store(true, Ordering::Relaxed);
     }
 
-    /// Whether somebody else held it when it was asked for.
+    /// Whether another client held the lock when this client asked for it.
     pub(crate) fn was_refused(&self) -> bool {
         self.was_refused.load(Ordering::Relaxed)
     }
 
-    /// The number it is held under; 0 before it is held.
+    /// The fence; 0 before the lock is held.
     pub(crate) fn fence(&self) -> u64 {
         self.fence.load(Ordering::Acquire)
     }
 
-    /// The time to live that was asked for last.
+    /// The time to live of the last acquire or extension.
     pub(crate) fn ttl(&self) -> Duration {
         Duration::from_millis(self.ttl_ms.load(Ordering::Relaxed))
     }
 
-    /// An extension by a time to live has succeeded, of which so much is counted on.
+    /// Stores the time to live of an extension that succeeded. `lease` is `ttl` minus the allowance for
+    /// drift.
     pub(crate) fn set_ttl(&self, ttl: Duration, lease: Duration) {
         self.ttl_ms.store(millis(ttl), Ordering::Relaxed);
         self.lease.give_notice_for(lease);
     }
 
-    /// Resolves when the lock is no longer held, a little before its time is up. Needs no network.
+    /// Resolves when the lock is no longer held, a little before its validity ends. Needs no network.
     pub(crate) async fn lost(&self) -> LostReason {
         let reason = self.lease.lost().await;
         self.tell_loss();
         reason
     }
 
-    /// Tells whoever observes, once, that the lock is over and was not released, if it is so. To be called where
-    /// that may be found out.
+    /// Reports the loss of the lock to metrics and tracing, once, if the lock has ended without a release.
+    /// Called wherever the client may find that the lock has ended.
     pub(crate) fn tell_loss(&self) {
         if let Some(reason @ (LostReason::Expired | LostReason::Gone)) = self.lease.ended()
             && !self.is_loss_told.swap(true, Ordering::Relaxed)
@@ -111,13 +112,14 @@ impl LockShared {
         }
     }
 
-    /// Somebody else looks after the lock now: how it ends here is nobody's loss.
+    /// Suppresses the report of a loss, for a detached lock: another client may extend it.
     pub(crate) fn keep_silent(&self) {
         self.is_loss_told.store(true, Ordering::Relaxed);
     }
 
-    /// A token that is cancelled when the lock is no longer held. The same one for everybody who asks, unless the
-    /// runtime that watched the clock for it has shut down: that cancels it too, for nobody would do so later.
+    /// Returns a token that is cancelled when the lock is no longer held. All callers get the same token. A
+    /// task on the runtime of the first call watches the clock; if that runtime shuts down, the token is
+    /// cancelled, and the next call makes a new one.
     pub(crate) fn token(self: &Arc<Self>) -> Result<CancellationToken, Error> {
         let mut extras = self.extras.lock().unwrap_or_else(PoisonError::into_inner);
         let is_watched = |token: &&CancellationToken| !token.is_cancelled() || self.lease.ended().is_some();
@@ -135,13 +137,12 @@ impl LockShared {
         Ok(token)
     }
 
-    /// Keeps what the nodes said to a failed extension, for the error that may follow; nothing after one that
-    /// succeeded.
+    /// Stores the answers to a failed extension, for a later error. `None` after an extension that succeeded.
     pub(crate) fn remember(&self, said: Option<Ballot>) {
         self.extras.lock().unwrap_or_else(PoisonError::into_inner).last_words = said;
     }
 
-    /// What the nodes said last: to an extension that failed, or else when they granted the lock.
+    /// The last answers of the nodes: to a failed extension, otherwise to the acquire.
     pub(crate) fn last_words(&self, quorum: Quorum) -> Ballot {
         let last_words = self.extras.lock().unwrap_or_else(PoisonError::into_inner).last_words.clone();
         last_words.unwrap_or_else(|| {

@@ -1,4 +1,4 @@
-//! The lock manager: where locks come from.
+//! The lock manager: acquires locks on the nodes.
 
 use crate::Error;
 use crate::acquire::{AcquireSpec, RetryMode};
@@ -19,26 +19,27 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// Takes locks on a majority of independent nodes.
+/// Acquires locks on a majority of independent nodes.
 ///
-/// Cheap to clone; clones share connections. One manager serves any number of tasks, and the more of them
-/// there are, the less each costs: their commands travel together. See the [crate documentation](crate) for
-/// how to choose between its methods, and for what happens if several [runtimes](crate#runtimes) share a manager.
+/// A manager is cheap to clone; clones share connections. One manager serves any number of tasks. The client
+/// sends the commands of concurrent tasks in one write, so the cost per call falls as the number of tasks
+/// grows. The [crate documentation](crate) says which method to choose, and what happens if several
+/// [runtimes](crate#runtimes) share a manager.
 #[derive(Clone)]
 pub struct LockManager {
     shared: Arc<ManagerShared>,
 }
 
-/// What clones, guards and background tasks share.
+/// The state that clones of a manager, guards and background tasks share.
 pub(crate) struct ManagerShared {
     pub(crate) settings: Arc<Settings>,
-    /// The way to the driver, once there is one.
+    /// The channel to the driver; `None` before the first call.
     inbox: Mutex<Option<Inbox>>,
 }
 
 impl ManagerShared {
-    /// The way to a driver that lives. Starts one on the current runtime if there is none, or if the
-    /// runtime of the last one has shut down.
+    /// Returns the channel to a running driver. Starts a driver on the current runtime if there is no driver
+    /// yet, or if the runtime of the last driver has shut down.
     pub(crate) fn inbox(&self) -> Result<Inbox, Error> {
         let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(inbox) = inbox.as_ref().filter(|inbox| !inbox.is_closed()) {
@@ -60,7 +61,7 @@ impl ManagerShared {
         answered.await.map_err(|_| Error::NoRuntime)
     }
 
-    /// Frees a lock that no driver keeps any more, if there is a runtime to do it.
+    /// Releases a lock whose driver has stopped. Does nothing without a tokio runtime: the lock then expires.
     pub(crate) fn free(&self, hold: Arc<LockShared>, ttl: Duration) {
         if let Ok(inbox) = self.inbox() {
             let _ = inbox.send(Message::ReleaseUntracked { hold, ttl });
@@ -73,15 +74,16 @@ impl ManagerShared {
 }
 
 impl LockManager {
-    /// Describes a manager before it is built.
+    /// Returns a [`Builder`], which configures and builds a manager.
     pub fn builder() -> Builder {
         Builder::new()
     }
 
-    /// A manager over so many nodes in memory: no server, for examples and tests.
+    /// Returns a manager over `nodes` nodes in memory, for examples and tests. Needs no server.
     ///
-    /// Its clones share the nodes. For several managers over the same nodes, and for nodes that fail, see
-    /// [`memory::MemoryNodes`](crate::memory::MemoryNodes). There is at least one node, and at most 63.
+    /// Clones of the manager share the nodes. For several managers over the same nodes, and for nodes that
+    /// fail, see [`memory::MemoryNodes`](crate::memory::MemoryNodes). `nodes` is clamped to the range from 1
+    /// to 63.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -121,11 +123,11 @@ impl LockManager {
         Keys::many(&self.settings().key_prefix, resources).map_err(Error::invalid)
     }
 
-    /// Acquires a lock, and waits for it as long as the manager's [`Retry`](crate::Retry) says.
+    /// Acquires a lock. Waits for the lock as long as the manager's [`Retry`](crate::Retry) allows.
     ///
-    /// If another client holds the lock, this client queues on the nodes: a release hands the lock to the longest waiter
-    /// in one round trip. While too few nodes answer, or where the client cannot queue ([`Builder::wait_policy`]), the
-    /// client polls.
+    /// If another client holds the lock, this client queues on the nodes: a release hands the lock to the
+    /// longest waiter in one round trip. The client polls while too few nodes answer, and where it cannot
+    /// queue ([`Builder::wait_policy`]).
     ///
     /// Cancel safe: if the future is dropped, the client releases everything that the nodes may have granted.
     ///
@@ -140,23 +142,24 @@ impl LockManager {
         .await
     }
 
-    /// Tries once to take a lock.
+    /// Tries once to acquire a lock.
     ///
     /// Cancel safe, as [`LockManager::acquire`].
     ///
     /// # Errors
-    /// [`Error::Contended`] if somebody else holds it, and all others.
+    /// [`Error::Contended`] if another client holds the lock. Every other [`Error`] is possible too.
     pub async fn try_acquire(&self, resource: impl AsRef<[u8]>, ttl: Duration) -> Result<Guard, Error> {
         self.acquire_spec(AcquireSpec { keys: self.key(resource.as_ref())?, ttl, retry: RetryMode::Once })
             .await
     }
 
-    /// Takes a lock, waiting for it for at most `wait`, whatever the manager's policy says about giving up.
+    /// Acquires a lock, and waits for it at most `wait`. `wait` alone decides when the call gives up, not the
+    /// manager's [`Retry`](crate::Retry).
     ///
     /// Cancel safe, as [`LockManager::acquire`].
     ///
     /// # Errors
-    /// [`Error::Timeout`] when the time is up, with what the nodes said last.
+    /// [`Error::Timeout`] after `wait`, with the last answers of the nodes.
     pub async fn acquire_timeout(
         &self,
         resource: impl AsRef<[u8]>,
@@ -171,10 +174,11 @@ impl LockManager {
         .await
     }
 
-    /// Takes several locks as one: all of them or none, in any order given, without deadlock.
+    /// Acquires several locks as one: all of them or none, without deadlock, whatever the order of
+    /// `resources`.
     ///
-    /// The guard has one fence for all. At most 1,024 resources, with a mebibyte of names. Cancel
-    /// safe, as [`LockManager::acquire`].
+    /// All the locks of the guard have the same fence. At most 1,024 resources, with at most 1 MiB of keys.
+    /// Cancel safe, as [`LockManager::acquire`].
     ///
     /// # Errors
     /// As [`LockManager::acquire`].
@@ -187,7 +191,7 @@ impl LockManager {
             .await
     }
 
-    /// Tries once to take several locks as one. Cancel safe, as [`LockManager::acquire`].
+    /// Tries once to acquire several locks as one. Cancel safe, as [`LockManager::acquire`].
     ///
     /// # Errors
     /// As [`LockManager::try_acquire`].
@@ -199,7 +203,7 @@ impl LockManager {
         self.acquire_spec(AcquireSpec { keys: self.keys(resources)?, ttl, retry: RetryMode::Once }).await
     }
 
-    /// Takes several locks as one, trying again for at most `wait`. Cancel safe, as
+    /// Acquires several locks as one, and waits for them at most `wait`. Cancel safe, as
     /// [`LockManager::acquire`].
     ///
     /// # Errors
@@ -214,12 +218,12 @@ impl LockManager {
             .await
     }
 
-    /// Runs `work` while holding a lock, and frees it afterwards.
+    /// Runs `work` while the client holds a lock, and releases the lock afterwards.
     ///
-    /// The lock is extended for as long as the work goes on, up to the manager's `max_hold`. If it is lost,
-    /// the work is dropped where it stands, and the result is [`Error::Lost`]; if the lock's time ran out, that
-    /// is before somebody else can hold it. If the work fails, its own error is returned, whatever happened to
-    /// the lock.
+    /// The client extends the lock while the work runs, up to the manager's `max_hold`. If the lock is lost,
+    /// the client drops the future of the work and returns [`Error::Lost`]. If the lock is lost because its
+    /// validity ended, the client drops the work before another client can hold the lock. If the work returns
+    /// an error, the caller gets that error, whatever happened to the lock.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -238,10 +242,10 @@ impl LockManager {
     /// # }
     /// ```
     ///
-    /// Cancel safe: if the future is dropped, so is the work, and the lock is freed.
+    /// Cancel safe: if the future is dropped, the client drops the work and releases the lock.
     ///
     /// # Errors
-    /// The error of the work, or why the lock was not acquired or was lost.
+    /// The error of the work, or the reason why the lock was not acquired or was lost.
     pub async fn with_lock<T, E, W>(
         &self,
         resource: impl AsRef<[u8]>,
@@ -258,13 +262,13 @@ impl LockManager {
         run_locked(guard, work).await
     }
 
-    /// Waits until nothing is left to be freed of what was begun before: every release has been answered, or has
-    /// waited for its node in vain. For the end of a program, after the last guard is gone.
+    /// Waits until every release that began before this call is answered or has timed out. Call it at the end
+    /// of a program, after the last guard is dropped.
     ///
-    /// Takes a node timeout at the most, or the time to connect if the nodes were never reached. The manager
-    /// can still be used afterwards. Cancel safe.
+    /// Takes at most one node timeout, or the connect timeout if the client was never connected to the nodes.
+    /// The manager stays usable. Cancel safe.
     pub async fn flush(&self) {
-        // With no driver there is nothing under way.
+        // Without a driver no release is in flight.
         let running = {
             let inbox = self.shared.inbox.lock().unwrap_or_else(PoisonError::into_inner);
             inbox.clone()

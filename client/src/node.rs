@@ -1,4 +1,4 @@
-//! Where the nodes are.
+//! The address and the login of a node.
 
 mod location;
 
@@ -11,22 +11,22 @@ use crate::connect::{Address, Login, Protocol, ServerAddress, Target, TlsSetting
 use location::{Location, Security};
 use std::fmt;
 
-/// Where one node is, and how one logs in there.
+/// The address of one node, and the login there.
 ///
 /// | form | meaning |
 /// |---|---|
-/// | `redis://host:6379` | TCP; without a port 6379 |
+/// | `redis://host:6379` | TCP; the default port is 6379 |
 /// | `redis://:password@host`, `redis://user:password@host` | with a login; characters such as `/ ? # @` are written `%2F %3F %23 %40` |
 /// | `redis://host/2` | database 2 |
 /// | `redis://host?protocol=2` | replies in RESP2; the client then polls for held locks instead of queueing |
 /// | `rediss://host:6380` | TLS, with the feature `tls`; see `Node::tls` |
 /// | `redis+unix:///run/redis.sock?db=2&user=u&pass=p` | a Unix socket |
 ///
-/// `valkey://`, `valkeys://` and `valkey+unix://` mean the same. A `redis::ConnectionInfo` will do as well; of
-/// its settings for sockets none is used.
+/// `valkey://`, `valkeys://` and `valkey+unix://` mean the same. A `redis::ConnectionInfo` converts into a
+/// `Node` too; the client ignores its socket settings.
 ///
-/// Making a `Node` never fails: an address that cannot be read is found when the manager is built. `Display`
-/// and `Debug` show the address alone, never a user or a password.
+/// Making a `Node` never fails: [`Builder::build`](crate::Builder::build) reports an invalid address.
+/// `Display` and `Debug` show the address alone, never a user or a password.
 ///
 /// ```
 /// use redlock_client::Node;
@@ -51,7 +51,7 @@ enum Place {
     },
 }
 
-/// What was asked for beside the URL; it goes before what the URL says.
+/// Settings given beside the URL. They override the URL.
 #[derive(Clone, Default)]
 struct LoginWishes {
     credentials: Option<(String, String)>,
@@ -72,20 +72,21 @@ impl LoginWishes {
 }
 
 impl Node {
-    /// The server at this URL.
+    /// Returns the node at this URL.
     #[must_use]
     pub fn new(url: impl AsRef<str>) -> Self {
         Self::at(Place::Server(Location::parse(url.as_ref())))
     }
 
-    /// The master of this name, wherever the sentinels at these URLs see it.
+    /// Returns the node that Sentinel names as the master `master`.
     ///
-    /// The client asks the sentinels before every connection, in the order given; it asks the next one as soon as the
-    /// one before has failed, or has not led to a master within 100 ms. The URLs carry the login at the sentinels; the
-    /// login at the master is given with [`Node::login`]. If the sentinels are reached over TLS, so is the master.
+    /// The client asks the sentinels at these URLs before every connection, in the order given. It asks the
+    /// next sentinel when one fails, or has not led to a master within 100 ms. The URLs contain the login at
+    /// the sentinels; [`Node::login`] sets the login at the master. If the client reaches the sentinels over
+    /// TLS, it also reaches the master over TLS.
     ///
-    /// Sentinel finds the node, it does not replace it: a promoted replica is another node, which does not vote before
-    /// an operator admits it (`redlock admit`). The other nodes are a majority meanwhile.
+    /// Sentinel finds the node; it does not replace it. A promoted replica is another node, and does not vote
+    /// before an operator admits it (`redlock admit`). Meanwhile the other nodes must be a majority.
     #[cfg(feature = "sentinel")]
     #[must_use]
     pub fn sentinel<U: AsRef<str>>(
@@ -99,39 +100,39 @@ impl Node {
         Self { place, login: LoginWishes::default(), tls: None }
     }
 
-    /// Logs in with this name and password, whatever the URL says. A password without a name is that of the
-    /// user `default`.
+    /// Sets the user and the password; they override the URL. A password without a user is that of the user
+    /// `default`.
     ///
-    /// Default: what the URL says; for a master that Sentinel watches, no login.
+    /// Default: the login of the URL; for a master that Sentinel watches, no login.
     #[must_use]
     pub fn login(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
         self.login.credentials = Some((user.into(), password.into()));
         self
     }
 
-    /// Keeps locks in this database, whatever the URL says.
+    /// Sets the database for the locks; it overrides the URL.
     ///
-    /// Default: what the URL says, or 0.
+    /// Default: the database of the URL, or 0.
     #[must_use]
     pub fn database(mut self, number: u32) -> Self {
         self.login.database = Some(u64::from(number));
         self
     }
 
-    /// Asks for replies in RESP3, whatever the URL says. With RESP2 the client polls for held locks: see
+    /// Selects RESP3; it overrides the URL. With RESP2 the client polls for held locks: see
     /// [`Builder::wait_policy`](crate::Builder::wait_policy).
     ///
-    /// Default: what the URL says, or RESP3.
+    /// Default: the protocol of the URL, or RESP3.
     #[must_use]
     pub fn resp3(mut self) -> Self {
         self.login.protocol = Some(Protocol::Resp3);
         self
     }
 
-    /// Secures this node's connections with these certificates, in place of the manager's.
+    /// Sets the certificates for this node; they override the manager's.
     ///
-    /// Only for `rediss://` addresses: with any other, building the manager fails, because a connection that
-    /// was meant to be secret would not be.
+    /// Only for `rediss://` addresses. With any other address [`Builder::build`](crate::Builder::build)
+    /// fails, because the connection would not be encrypted.
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn tls(mut self, tls: Tls) -> Self {
@@ -139,9 +140,9 @@ impl Node {
         self
     }
 
-    /// What to connect to, or why that cannot be told. The words quote no URL.
+    /// Returns what to connect to, or why the address is invalid. The error quotes no part of the URL.
     ///
-    /// `default_tls` serves the nodes that have no certificates of their own.
+    /// `default_tls` is for the nodes without certificates of their own.
     pub(crate) fn target(&self, default_tls: Option<&Tls>) -> Result<Target, String> {
         match &self.place {
             Place::Server(location) => {
@@ -178,13 +179,13 @@ impl Node {
         Ok(Target::Watched(crate::connect::Watched {
             sentinels: sentinels.collect(),
             master: master.to_owned(),
-            // As at an address without a word about it: only so can one wait in line.
+            // RESP3 as for an address without a protocol: the client can queue only over RESP3.
             login: self.login.over(Login { protocol: Protocol::Resp3, ..Login::default() }),
             tls,
         }))
     }
 
-    /// Several servers that are one node are all secured, or none is.
+    /// Checks that all servers of one node use TLS, or none of them.
     #[cfg(feature = "sentinel")]
     fn alike(
         &self,
@@ -256,7 +257,8 @@ impl From<redis::ConnectionInfo> for Node {
     }
 }
 
-/// The address, without a user or a password; of an unreadable one nothing, because it may hold either.
+/// Shows the address without user and password. Shows nothing of an invalid address: any part may be a
+/// password.
 impl fmt::Display for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const UNREADABLE: &str = "an unreadable address";
@@ -265,7 +267,7 @@ impl fmt::Display for Node {
             Place::Server(Err(_)) => f.write_str(UNREADABLE),
             #[cfg(feature = "sentinel")]
             Place::Watched { sentinels: Ok(sentinels), master } => {
-                // Masters of different sentinels have the same name more often than not.
+                // Masters of different sentinels often have the same name.
                 write!(f, "sentinel {master} of ")?;
                 write_addresses(f, sentinels)
             }

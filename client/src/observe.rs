@@ -1,4 +1,4 @@
-//! What happens, told to `tracing` and `metrics`, if these features are on.
+//! Reports events to `tracing` and `metrics`, if these features are on.
 //!
 #![doc = include_str!("../OBSERVING.md")]
 #![cfg_attr(not(all(feature = "tracing", feature = "metrics")), allow(unused_variables))]
@@ -10,7 +10,7 @@ use crate::queue_support::NoQueue;
 use std::future::Future;
 use std::time::Duration;
 
-/// Runs an acquire in a span of its own, so that what is told meanwhile belongs to it.
+/// Runs an acquire in its own span, so that the events of the acquire belong to that span.
 #[cfg(feature = "tracing")]
 pub(crate) fn in_acquire_span<F: Future>(
     keys: &Keys,
@@ -27,13 +27,13 @@ pub(crate) fn in_acquire_span<F: Future>(
     ))
 }
 
-/// Runs an acquire as it is.
+/// Runs an acquire without a span: the feature `tracing` is off.
 #[cfg(not(feature = "tracing"))]
 pub(crate) fn in_acquire_span<F: Future>(keys: &Keys, acquire: F) -> F {
     acquire
 }
 
-/// Lets what a future tells on another thread belong to the caller's span, and go where the caller's events go.
+/// Runs a future on another thread in the caller's span and with the caller's subscriber.
 #[cfg(all(feature = "tracing", feature = "blocking"))]
 pub(crate) fn as_its_caller<F: Future>(future: F) -> impl Future<Output = F::Output> + use<F> {
     use tracing::Instrument;
@@ -41,14 +41,14 @@ pub(crate) fn as_its_caller<F: Future>(future: F) -> impl Future<Output = F::Out
     future.in_current_span().with_current_subscriber()
 }
 
-/// Runs a future as it is.
+/// Returns the future unchanged: the feature `tracing` is off.
 #[cfg(all(not(feature = "tracing"), feature = "blocking"))]
 pub(crate) fn as_its_caller<F: Future>(future: F) -> F {
     future
 }
 
-/// The span of the acquire that is under way. Where it is filtered out, the current one is somebody else's,
-/// and not to be written to.
+/// Returns the span of the current acquire. If a filter has disabled that span, the current span belongs to
+/// the caller, and nothing must be recorded on it.
 #[cfg(feature = "tracing")]
 fn acquire_span() -> tracing::Span {
     let current = tracing::Span::current();
@@ -56,7 +56,7 @@ fn acquire_span() -> tracing::Span {
     if is_ours { current } else { tracing::Span::none() }
 }
 
-/// An attempt begins.
+/// Reports that an attempt begins.
 pub(crate) fn attempt(keys: &Keys) {
     #[cfg(feature = "metrics")]
     metrics::counter!("redlock_attempts_total").increment(1);
@@ -64,7 +64,7 @@ pub(crate) fn attempt(keys: &Keys) {
     tracing::trace!(resource = %keys, "asking the nodes for a lock");
 }
 
-/// A lock is held.
+/// Reports that the client has acquired a lock.
 pub(crate) fn acquired(keys: &Keys, fence: u64, took: Duration, attempts: u32) {
     #[cfg(feature = "metrics")]
     {
@@ -78,7 +78,7 @@ pub(crate) fn acquired(keys: &Keys, fence: u64, took: Duration, attempts: u32) {
     }
 }
 
-/// An acquire was given up.
+/// Reports that an acquire failed.
 pub(crate) fn failed(keys: &Keys, error: &Error) {
     #[cfg(feature = "metrics")]
     metrics::counter!("redlock_failed_total", "reason" => error.reason()).increment(1);
@@ -98,13 +98,13 @@ pub(crate) fn failed(keys: &Keys, error: &Error) {
     }
 }
 
-/// A lock that was held was waited for, in line or by asking again.
+/// Reports how long the client waited for a lock that another client held, by queueing or by polling.
 pub(crate) fn waited(waited: Duration) {
     #[cfg(feature = "metrics")]
     metrics::histogram!("redlock_wait_seconds").record(waited.as_secs_f64());
 }
 
-/// Another node is accepted in the place of the one that answered at this address before.
+/// Reports that the client accepts another node at the address of the node that answered before.
 #[cold]
 pub(crate) fn node_replaced(node: &str) {
     #[cfg(feature = "tracing")]
@@ -114,14 +114,14 @@ pub(crate) fn node_replaced(node: &str) {
     );
 }
 
-/// The client polls for held locks, because it cannot queue on this node.
+/// Reports that the client polls for held locks, because it cannot queue on this node.
 #[cold]
 pub(crate) fn polls_because_of(node: &str, reason: NoQueue) {
     #[cfg(feature = "tracing")]
     tracing::warn!(node, %reason, "this client polls for held locks, because it cannot queue on a node");
 }
 
-/// An extension has come to its end.
+/// Reports the outcome of an extension.
 pub(crate) fn extended(keys: &Keys, succeeded: bool) {
     #[cfg(feature = "metrics")]
     {
@@ -136,7 +136,7 @@ pub(crate) fn extended(keys: &Keys, succeeded: bool) {
     }
 }
 
-/// A lock was found to be over before it was released.
+/// Reports that a lock ended before its release.
 #[cold]
 pub(crate) fn lost(keys: &Keys, fence: u64, reason: LostReason) {
     #[cfg(feature = "metrics")]
@@ -148,7 +148,7 @@ pub(crate) fn lost(keys: &Keys, fence: u64, reason: LostReason) {
     tracing::warn!(resource = %keys, fence, %reason, "lost a lock");
 }
 
-/// A guard has given its lock out of hand.
+/// Reports that a guard detached its lock.
 pub(crate) fn detached(keys: &Keys, held: Duration) {
     #[cfg(feature = "metrics")]
     metrics::histogram!("redlock_hold_seconds").record(held.as_secs_f64());
@@ -156,7 +156,7 @@ pub(crate) fn detached(keys: &Keys, held: Duration) {
     tracing::debug!(resource = %keys, ?held, "detached a lock");
 }
 
-/// A guard has come to its end.
+/// Reports that a guard releases its lock.
 pub(crate) fn ended(keys: &Keys, held: Duration) {
     #[cfg(feature = "metrics")]
     metrics::histogram!("redlock_hold_seconds").record(held.as_secs_f64());

@@ -1,36 +1,36 @@
-//! The secret that proves who holds a lock.
+//! The secret that identifies one holder of a lock.
 
 use crate::Error;
 use std::fmt;
 use std::str::FromStr;
 use uuid::Uuid;
 
-/// An unguessable value, new for every attempt to take a lock.
+/// A secret value that identifies one holder. Every attempt to acquire a lock gets a new one.
 ///
-/// Whoever knows it can extend and free the lock: it is never printed. [`Owner::expose`] hands it out on
-/// purpose, for a lock that another process shall free.
+/// A client that knows the owner can extend and release the lock, so `Debug` never prints it.
+/// [`Owner::expose`] returns it on purpose, for a lock that another process releases.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Owner([u8; 16]);
 
 impl Owner {
-    /// 16 bytes, 122 bits of them random.
+    /// Returns 16 bytes, 122 bits of them random.
     pub(crate) fn random() -> Self {
         Self(Uuid::new_v4().into_bytes())
     }
 
-    /// The value itself as text: 32 hexadecimal digits, which [`FromStr`] reads.
+    /// Returns the secret as text: 32 hexadecimal digits, which [`FromStr`] reads.
     #[must_use]
     pub fn expose(&self) -> String {
         Uuid::from_bytes(self.0).simple().to_string()
     }
 
-    /// The value itself as nodes get it: the 16 bytes of `owner` in `REDLOCK.ACQUIRE key owner …`.
+    /// Returns the secret as the nodes get it: the 16 bytes of `owner` in `REDLOCK.ACQUIRE key owner …`.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8; 16] {
         &self.0
     }
 
-    /// As [`Owner::expose`] gave it out, and in no other spelling.
+    /// Reads the text that [`Owner::expose`] returns. Rejects every other spelling, such as upper case.
     fn parse(text: &str) -> Option<Self> {
         let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
         if text.len() != 32 || !text.bytes().all(is_digit) {
@@ -40,7 +40,7 @@ impl Owner {
     }
 }
 
-/// Reads what [`Owner::expose`] gave out. The error does not quote it.
+/// Reads the text that [`Owner::expose`] returns. The error does not quote the text.
 impl FromStr for Owner {
     type Err = Error;
 
@@ -55,7 +55,7 @@ impl fmt::Debug for Owner {
     }
 }
 
-/// The name of a channel that nobody else has: 16 hexadecimal digits.
+/// Returns a unique channel name: 16 random hexadecimal digits.
 pub(crate) fn channel() -> [u8; 16] {
     let mut name = [0; 16];
     for (place, digit) in name.iter_mut().zip(Owner::random().expose().bytes()) {
@@ -64,7 +64,7 @@ pub(crate) fn channel() -> [u8; 16] {
     name
 }
 
-/// A random number for jitter; nothing secret depends on it.
+/// Returns a random number for jitter. No secret depends on it.
 pub(crate) fn random() -> u64 {
     Uuid::new_v4().as_u64_pair().0
 }

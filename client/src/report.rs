@@ -1,25 +1,25 @@
-//! What became of a release, node by node.
+//! The outcome of a release, per node.
 
 use redlock_proto::{Quorum, ReleaseOutcome, ReleaseProgress};
 use std::fmt;
 use std::sync::Arc;
 
-/// What became of a release.
+/// The outcome of a release.
 ///
-/// A release never fails: where a node could not be told, the lock ends by itself.
+/// A release never fails: on a node that the client cannot reach, the lock expires.
 #[derive(Clone, Debug)]
 pub struct ReleaseReport {
     was_held: bool,
     nodes: Vec<NodeRelease>,
 }
 
-/// What one node made of a release.
+/// The outcome of a release on one node.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct NodeRelease {
-    /// The node's address.
+    /// The address of the node.
     pub node: Arc<str>,
-    /// What it answered so far: the report does not wait for stragglers.
+    /// The answer of the node so far. The report does not wait for slow nodes.
     pub outcome: ReleaseOutcome,
 }
 
@@ -33,34 +33,34 @@ impl ReleaseReport {
         Self { was_held, nodes: names.iter().enumerate().map(release).collect() }
     }
 
-    /// What all nodes made of the release of a lock whose validity nobody here has watched: it was held if a
-    /// majority had it.
+    /// The report for a detached lock, whose validity this client did not track. The lock counts as held if a
+    /// majority of the nodes released it.
     pub(crate) fn of_nodes(nodes: Vec<NodeRelease>) -> Self {
         let mut report = Self { was_held: false, nodes };
         report.was_held = report.is_free_on_a_majority();
         report
     }
 
-    /// Whether the lock was still valid when it was released. If not, somebody else may have held it since;
-    /// the fence is what kept them apart.
+    /// Whether the lock was still valid at its release. If not, another client may have held it meanwhile;
+    /// then only the fence has protected the storage.
     #[must_use]
     pub fn was_held(&self) -> bool {
         self.was_held
     }
 
-    /// How many nodes have freed the lock so far.
+    /// How many nodes have released the lock so far.
     #[must_use]
     pub fn freed(&self) -> usize {
         self.nodes.iter().filter(|release| release.outcome == ReleaseOutcome::Freed).count()
     }
 
-    /// Whether a majority of the nodes has freed the lock: the next one can have it now.
+    /// Whether a majority of the nodes has released the lock: the next client can acquire it now.
     #[must_use]
     pub fn is_free_on_a_majority(&self) -> bool {
         Quorum::of(self.nodes.len()).is_some_and(|quorum| quorum.is_reached_by(self.freed()))
     }
 
-    /// What every node made of it, in the order in which they were configured.
+    /// The outcome on every node, in the order of configuration.
     #[must_use]
     pub fn nodes(&self) -> &[NodeRelease] {
         &self.nodes

@@ -1,9 +1,9 @@
-//! Work under a lock: the one rule for what becomes of it when the lock is lost.
+//! Runs work under a lock and stops it when the lock is lost.
 
 use crate::Error;
 use crate::guard::Guard;
 
-/// Runs work under a lock and frees it. If the lock is lost, the work is dropped where it stands.
+/// Runs work under a lock, then releases the lock. If the lock is lost, drops the future of the work.
 pub(crate) async fn run_locked<T, E: From<Error>>(
     guard: Guard,
     work: impl Future<Output = Result<T, E>>,
@@ -16,7 +16,7 @@ pub(crate) async fn run_locked<T, E: From<Error>>(
             done = work => Ok(done),
         }
     };
-    // Work that blocked its thread may have finished late: then its success is not to be believed.
+    // Work that blocked its thread may have finished after the lock ended: its success then does not count.
     let lost_meanwhile = guard.over().map(|reason| guard.lost_error(reason));
     guard.release().await;
     match outcome {

@@ -1,4 +1,4 @@
-//! What a manager was built with.
+//! The settings of a manager.
 
 use crate::Error;
 use crate::clock::Clock;
@@ -9,12 +9,12 @@ use redlock_proto::{Drift, Quorum, Retry};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Everything that stays the same for the life of a manager.
+/// The settings of a manager. They never change after the build.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) quorum: Quorum,
     pub(crate) places: Places,
-    /// What each node is called in errors and reports; never with a password.
+    /// The name of each node in errors and reports. It never contains a password.
     pub(crate) names: Vec<Arc<str>>,
     pub(crate) node_timeout: Duration,
     pub(crate) connect_timeout: Duration,
@@ -27,7 +27,7 @@ pub(crate) struct Settings {
     pub(crate) wait_policy: WaitPolicy,
 }
 
-/// Where the nodes are.
+/// Where the nodes are: on servers, or in memory.
 #[derive(Clone, Debug)]
 pub(crate) enum Places {
     Servers(Vec<Arc<Target>>),
@@ -35,9 +35,10 @@ pub(crate) enum Places {
 }
 
 impl Settings {
-    /// A time to live in whole milliseconds that leaves something after the allowance for drift.
+    /// Rounds a time to live down to whole milliseconds, and checks that validity remains after the allowance
+    /// for drift.
     ///
-    /// Too short is an error, not a reason to ask for more than the caller wanted.
+    /// A time to live that is too short is an error: the client never asks for more than the caller did.
     pub(crate) fn check_ttl(&self, ttl: Duration) -> Result<Duration, Error> {
         let whole =
             u64::try_from(ttl.as_millis()).map_err(|_| Error::invalid("the time to live is too long"))?;

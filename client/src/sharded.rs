@@ -1,4 +1,4 @@
-//! Locks over several shards, each a quorum group of nodes of its own.
+//! Locks over several shards. Each shard is a quorum group with its own nodes.
 
 use crate::guard::Guard;
 use crate::keys::Keys;
@@ -14,11 +14,12 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-/// Spreads resources over several shards: groups of nodes, each with a [`LockManager`] of its own.
+/// Spreads resources over several shards. Each shard is a quorum group with its own nodes and
+/// [`LockManager`].
 ///
-/// One group of three or five nodes grants a limited number of locks a second. Twice as many shards grant about twice as
-/// many. Everything that one [`LockManager`] guarantees holds for the resources of each shard. When a shard loses its
-/// majority, its resources cannot be locked; those of the other shards can.
+/// One group of three or five nodes grants a limited number of locks a second. Twice as many shards grant
+/// about twice as many. Each shard gives the guarantees of a [`LockManager`] for its resources. When a shard
+/// loses its majority, clients cannot lock its resources; they can lock the resources of the other shards.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -43,10 +44,13 @@ use std::time::Duration;
 /// # }
 /// ```
 ///
-/// The names of the shards and the key decide which shard has a resource; if the key has a part in braces, as in
-/// `{orders}:42`, only that part. Every client must know the same shards under the same names: two clients that differ can
-/// hold one resource at the same time. To change the shards, stop all clients, wait until the last lock has expired, and
-/// start them with the new shards. Fences of a resource that has moved start anew: storages must forget theirs.
+/// The names of the shards and the key decide which shard has a resource. If the key has a part in braces, as
+/// in `{orders}:42`, only that part counts. Every client must configure the same shards under the same names:
+/// two clients that differ can hold one resource at the same time.
+///
+/// To change the shards, stop all clients, wait until the last lock has expired, and start the clients with
+/// the new shards. The fences of a resource that moved start again from the beginning: the storages must
+/// forget theirs.
 ///
 /// Cheap to clone; clones share connections.
 #[derive(Clone)]
@@ -65,14 +69,15 @@ struct Shard {
 }
 
 impl ShardedLocks {
-    /// Shards, each with a name and the manager of its nodes. Needs no runtime and touches no network.
+    /// Combines shards, each with a name and the manager of its nodes. Needs no runtime and opens no
+    /// connection.
     ///
-    /// The names decide, together with the key, which shard has a resource. Their order and the addresses of the nodes do
-    /// not matter. A shard keeps its name for good: renaming it moves all of its resources.
+    /// The names and the key decide which shard has a resource. The order of the shards and the addresses of
+    /// the nodes do not matter. A shard must keep its name: a new name moves all of its resources.
     ///
     /// # Errors
-    /// [`Error::Config`] for no shard, an empty name, two shards of one name, a node in two shards, and managers with
-    /// different key prefixes.
+    /// [`Error::Config`] for no shard, an empty name, two shards with one name, a node in two shards, and
+    /// managers with different key prefixes.
     pub fn new<N: AsRef<str>>(shards: impl IntoIterator<Item = (N, LockManager)>) -> Result<Self, Error> {
         let shard = |(name, manager): (N, LockManager)| Shard { name: name.as_ref().into(), manager };
         let shards: Vec<Shard> = shards.into_iter().map(shard).collect();
@@ -91,18 +96,19 @@ impl ShardedLocks {
         self.inner.shards.iter().map(|shard| (&*shard.name, &shard.manager))
     }
 
-    /// The name of the shard that has a resource.
+    /// Returns the name of the shard that has a resource.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a resource without a name.
+    /// [`Error::Invalid`] for an empty resource name.
     pub fn shard_of(&self, resource: impl AsRef<[u8]>) -> Result<&str, Error> {
         Ok(&self.shard([resource])?.name)
     }
 
-    /// The manager of the shard that has all of these resources: for every call that is not offered here.
+    /// Returns the manager of the shard that has all of these resources. Use it for the calls that this type
+    /// lacks.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for no resource, a resource without a name, and resources of different shards.
+    /// [`Error::Invalid`] for no resource, an empty resource name, and resources of different shards.
     pub fn manager_of<R: AsRef<[u8]>>(
         &self,
         resources: impl IntoIterator<Item = R>,
@@ -128,7 +134,7 @@ impl ShardedLocks {
         }
     }
 
-    /// Takes a lock on the resource's shard; as [`LockManager::acquire`]. Cancel safe.
+    /// Acquires a lock on the resource's shard; as [`LockManager::acquire`]. Cancel safe.
     ///
     /// # Errors
     /// As [`LockManager::acquire`].
@@ -136,7 +142,7 @@ impl ShardedLocks {
         self.shard([&resource])?.manager.acquire(resource, ttl).await
     }
 
-    /// Tries once to take a lock on the resource's shard; as [`LockManager::try_acquire`]. Cancel safe.
+    /// Tries once to acquire a lock on the resource's shard; as [`LockManager::try_acquire`]. Cancel safe.
     ///
     /// # Errors
     /// As [`LockManager::try_acquire`].
@@ -144,7 +150,8 @@ impl ShardedLocks {
         self.shard([&resource])?.manager.try_acquire(resource, ttl).await
     }
 
-    /// Takes a lock on the resource's shard, waiting at most `wait`; as [`LockManager::acquire_timeout`]. Cancel safe.
+    /// Acquires a lock on the resource's shard, and waits for it at most `wait`; as
+    /// [`LockManager::acquire_timeout`]. Cancel safe.
     ///
     /// # Errors
     /// As [`LockManager::acquire_timeout`].
@@ -157,7 +164,7 @@ impl ShardedLocks {
         self.shard([&resource])?.manager.acquire_timeout(resource, ttl, wait).await
     }
 
-    /// Takes several locks of one shard as one; as [`LockManager::acquire_many`]. Cancel safe.
+    /// Acquires several locks of one shard as one; as [`LockManager::acquire_many`]. Cancel safe.
     ///
     /// # Errors
     /// [`Error::Invalid`] for resources of different shards, and as [`LockManager::acquire_many`].
@@ -170,7 +177,8 @@ impl ShardedLocks {
         self.shard(&resources)?.manager.acquire_many(resources, ttl).await
     }
 
-    /// Runs `work` while holding a lock on the resource's shard; as [`LockManager::with_lock`]. Cancel safe.
+    /// Runs `work` while the client holds a lock on the resource's shard; as [`LockManager::with_lock`].
+    /// Cancel safe.
     ///
     /// # Errors
     /// As [`LockManager::with_lock`].
@@ -187,7 +195,8 @@ impl ShardedLocks {
         self.shard([&resource])?.manager.with_lock(resource, ttl, work).await
     }
 
-    /// Asks the nodes of the resource's shard about its lock; as [`LockManager::inspect`]. Cancel safe.
+    /// Reads the state of a lock from the nodes of the resource's shard; as [`LockManager::inspect`]. Cancel
+    /// safe.
     ///
     /// # Errors
     /// As [`LockManager::inspect`].
@@ -195,10 +204,11 @@ impl ShardedLocks {
         self.shard([&resource])?.manager.inspect(resource).await
     }
 
-    /// Asks every node of every shard how it is, all at the same time. Changes nothing. Cancel safe.
+    /// Reads the health of every node of every shard, all at the same time. Changes nothing. Cancel safe.
     ///
     /// # Errors
-    /// Only without a runtime: nodes that do not answer are part of the report.
+    /// [`Error::NoRuntime`] without a tokio runtime. A node that does not answer is part of the report, not
+    /// an error.
     pub async fn health(&self) -> Result<Vec<ShardHealth>, Error> {
         let asked = join_all(self.inner.shards.iter().map(|shard| shard.manager.health())).await;
         let named = self.inner.shards.iter().zip(asked);
@@ -207,19 +217,20 @@ impl ShardedLocks {
             .collect()
     }
 
-    /// Waits until the releases of all shards are done; as [`LockManager::flush`]. Cancel safe.
+    /// Waits until the releases of all shards are answered or have timed out; as [`LockManager::flush`].
+    /// Cancel safe.
     pub async fn flush(&self) {
         join_all(self.inner.shards.iter().map(|shard| shard.manager.flush())).await;
     }
 }
 
-/// How one shard is.
+/// The health of one shard.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ShardHealth {
-    /// The shard's name.
+    /// The name of the shard.
     pub shard: Arc<str>,
-    /// How its nodes are.
+    /// The health of its nodes.
     pub health: Health,
 }
 
@@ -227,8 +238,8 @@ fn config(what: impl Into<Arc<str>>) -> Error {
     Error::Config(what.into())
 }
 
-/// Refuses a node in two shards, and two key prefixes: the key decides about the shard, so one resource must be one key
-/// everywhere.
+/// Rejects a node in two shards, and two key prefixes. The key decides the shard, so one resource must have
+/// the same key everywhere.
 fn check_pair(one: &Shard, other: &Shard) -> Result<(), Error> {
     let (first, second) = (one.manager.settings(), other.manager.settings());
     let shared = match (&first.places, &second.places) {
@@ -252,8 +263,8 @@ fn check_pair(one: &Shard, other: &Shard) -> Result<(), Error> {
     Ok(())
 }
 
-/// Waits for all of some futures at once: a shard that does not answer must not delay the next. They are few, so all are
-/// polled whenever one of them wakes.
+/// Waits for several futures at once, so that a shard that does not answer delays no other. The futures are
+/// few: each wake-up polls all of them.
 async fn join_all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
     let mut pending: Vec<Pin<Box<F>>> = futures.map(Box::pin).collect();
     let mut outputs: Vec<Option<F::Output>> = pending.iter().map(|_| None).collect();

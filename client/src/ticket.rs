@@ -1,16 +1,16 @@
-//! A place in line, chosen once for every call that waits.
+//! Tickets: the position of a call in the wait queues of the nodes.
 
 use crate::owner::random;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The low bits of a ticket are chance: two processes that ask in the same microsecond get different ones.
+/// The low bits of a ticket are random, so that two processes get different tickets in the same microsecond.
 const RANDOM_BITS: u32 = 11;
 
 static LAST: AtomicU64 = AtomicU64::new(0);
 
-/// The next ticket: larger than all that this process has had, and in the order of the wall clock among
-/// processes. A clock that is wrong costs fairness and nothing else.
+/// Returns the next ticket: larger than every earlier ticket of this process, and ordered by wall clock
+/// across processes. A wrong clock costs fairness and nothing else.
 pub(crate) fn next() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let micros = u64::try_from(since.as_micros()).unwrap_or(0) & ((1 << (63 - RANDOM_BITS)) - 1);

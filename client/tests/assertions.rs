@@ -1,4 +1,5 @@
-//! What the types promise about threads and runtimes, and what they never print.
+//! Checks which types are `Send`, `Sync` and `Clone`, what works without a runtime, and that no secret is
+//! printed.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
@@ -59,7 +60,7 @@ assert_impl_all!(Drift: Portable, Clone, Debug);
 assert_impl_all!(FenceGate: Portable, Debug, UnwindSafe, RefUnwindSafe);
 assert_impl_all!(StaleFence: Portable, Debug, std::error::Error);
 
-// One lock has one guard, and who cannot print an owner cannot print it by accident.
+// One lock has one guard. An owner without `Display` cannot be printed by accident.
 assert_not_impl_any!(Guard: Clone, Copy);
 assert_not_impl_any!(Owner: std::fmt::Display, AsRef<str>, AsRef<[u8]>);
 
@@ -76,7 +77,7 @@ mod blocking {
 #[cfg(feature = "tls")]
 assert_impl_all!(redlock_client::Tls: Portable, Clone, Debug);
 
-/// A future that a runtime of many threads can run.
+/// Checks at compile time that a future is `Send`.
 fn sent<F: Future + Send>(future: F) -> F {
     future
 }
@@ -133,7 +134,7 @@ async fn work_under_a_lock_can_go_to_another_thread() {
     let as_block = sent(locks.with_lock("a", TTL, |held| async move { Ok::<_, Error>(held.fence()) })).await;
     assert_eq!(as_block.expect("free"), 2);
     let spawned = tokio::spawn(async move {
-        // What the work borrows from its task goes along.
+        // The work borrows this value across an `await`.
         let added = String::from("40");
         locks
             .with_lock("a", TTL, async |held: LockHandle| {
@@ -156,7 +157,7 @@ fn a_manager_is_built_anywhere_and_used_in_any_runtime() {
     let locks = LockManager::builder().memory(&nodes).build().expect("needs no runtime");
     LockManager::builder().nodes(["redis://localhost"]).build().expect("needs no runtime either");
     for fence in 1..=3 {
-        // The driver of the last one has died with it, and is started anew.
+        // The driver ended with the last runtime; this call starts a new one.
         runtime().block_on(async {
             let guard = locks.acquire("a", TTL).await.expect("free");
             assert_eq!(guard.fence(), fence);
@@ -182,7 +183,7 @@ fn a_guard_of_a_dead_runtime_is_freed_through_a_living_one() {
     });
     drop(first);
     assert!(dropped.is_valid(), "the lock itself does not need a runtime");
-    // Nobody is there to free it: no panic, and it ends by itself.
+    // There is no runtime to release the lock. The drop must not panic; the lock expires.
     drop(kept);
     runtime().block_on(async {
         let lost = dropped.extend().await;
@@ -197,7 +198,7 @@ fn a_guard_of_a_dead_runtime_is_freed_through_a_living_one() {
     assert!(!is_free("c"), "where there was no runtime, nothing could be done");
 }
 
-/// Polls a future outside of any runtime, as often as it can get on by itself.
+/// Polls a future once, outside of any runtime.
 fn by_hand<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     let mut cx = Context::from_waker(Waker::noop());
@@ -234,7 +235,7 @@ fn a_guard_outside_of_its_runtime_answers_or_says_what_is_missing() {
     assert!(guard.is_valid() && guard.held().is_valid());
     assert!(matches!(guard.keep_alive(TTL), Err(Error::NoRuntime)));
     assert!(matches!(guard.cancellation_token(), Err(Error::NoRuntime)));
-    // A refused attempt would be tried again after a pause, and nothing here can pause.
+    // After a refused attempt the call pauses, and there is no timer here.
     let (refused, is_refused) = std::sync::mpsc::channel();
     std::thread::scope(|threads| {
         threads.spawn(|| {
@@ -287,7 +288,7 @@ async fn no_owner_is_printed() {
     let mut printed = format!("{builder:?} {locks:?} {guard:?} {:?} {refused:?} {refused}", guard.held());
     printed += &format!("{:?} {:?}", locks.inspect("a").await, locks.health().await);
     printed += &format!("{nodes:?}");
-    // A lock that is lost has more to say.
+    // The error of a lost lock contains more text.
     (0..2).for_each(|node| assert!(nodes.delete(node, "a")));
     let lost = guard.extend().await.expect_err("lost");
     printed += &format!("{lost:?} {lost}");
@@ -298,7 +299,7 @@ async fn no_owner_is_printed() {
     let owner = detached.owner.expose();
     assert_eq!(owner.len(), 32);
     assert!(!printed.contains(&owner), "{printed}");
-    // Nor in another guise: as numbers, one for each byte of the text or of what the text spells.
+    // Nor as a list of numbers, one per byte of the text or of the secret itself.
     let spelled: Vec<u8> = (0..owner.len())
         .step_by(2)
         .map(|at| u8::from_str_radix(&owner[at..at + 2], 16).expect("hexadecimal"))

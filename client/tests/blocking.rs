@@ -1,4 +1,4 @@
-//! The same locks for programs without an async runtime, also where there is one.
+//! The blocking API, outside and inside an async runtime.
 
 #![cfg(feature = "blocking")]
 #![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
@@ -13,9 +13,9 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Longer than any test: a lock that ends does not end by itself.
+/// Longer than any test, so that no lock expires.
 const TTL: Duration = Duration::from_secs(600);
-/// Time enough for anything on a busy machine; a deadline, never a delay.
+/// A deadline that is long enough on a busy machine. No test waits for all of it.
 const SOON: Duration = Duration::from_secs(20);
 
 fn manager(nodes: &MemoryNodes) -> LockManager {
@@ -26,7 +26,7 @@ fn is_free(nodes: &MemoryNodes, key: &str) -> bool {
     (0..nodes.len()).all(|node| !nodes.holds(node, key))
 }
 
-/// Asks again until it is so.
+/// Polls until the condition holds.
 fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let end = Instant::now() + SOON;
     while !is_so() {
@@ -171,7 +171,7 @@ fn work_is_done_under_a_lock() {
     assert!(is_free(&nodes, "job"));
 }
 
-/// What a piece of work may come to, beside its own mishaps.
+/// The error of the work: from the lock, or its own.
 #[derive(Debug)]
 enum Outcome {
     Lock(Error),
@@ -224,7 +224,7 @@ fn a_detached_lock_stays() {
     let detached = guard.detach();
     assert_eq!((detached.fence, &detached.keys), (1, &vec![b"job".to_vec()]));
     assert!(nodes.holds(0, "job"));
-    // Somebody else who was told looks after it.
+    // Another manager that knows the owner extends and releases the lock.
     let locks = manager(&nodes);
     let lock = locks.detached("job", detached.owner, detached.fence).expect("a name");
     assert!(locks.extend_detached(&lock, 2 * TTL).expect("held") > TTL);
@@ -259,7 +259,7 @@ fn the_last_manager_waits_until_what_was_freed_is_free() {
     }
 }
 
-/// A manager, and a witness whose other end is in the manager's settings.
+/// A manager, and a witness: the settings of the manager hold the other reference to it.
 fn with_witness(nodes: &MemoryNodes) -> (LockManager, Arc<()>) {
     let witness = Arc::new(());
     let inner = Arc::clone(&witness);
@@ -285,7 +285,7 @@ fn a_guard_outlives_its_manager_and_nothing_outlives_both() {
     eventually("the background has ended", || Arc::strong_count(&witness) == 1);
 }
 
-/// Everything that blocks and everything that is dropped.
+/// Calls everything that blocks and drops everything that can be dropped.
 fn use_everything(nodes: &MemoryNodes) {
     let locks = manager(nodes);
     let mut guard = locks.acquire("job", TTL).expect("free");
@@ -325,7 +325,7 @@ async fn nothing_panics_inside_tasks() {
     }
 }
 
-/// The async manager's own task cannot go on while its only thread is blocked here.
+/// The driver of the async manager cannot run while this test blocks the only thread.
 #[tokio::test]
 async fn a_manager_made_from_an_async_one_does_not_wait_for_it() {
     let nodes = MemoryNodes::new(3);
@@ -352,7 +352,7 @@ fn a_node_that_never_answers_keeps_nobody_from_leaving() {
             .connect_timeout(TTL)
             .build_blocking()
             .expect("fine");
-        // Connecting may take longer than anybody here can wait, and so may taking this attempt back.
+        // Connecting may take longer than this test waits, and so may the release of this attempt.
         let error = locks.acquire_timeout("job", TTL, Duration::from_millis(20)).expect_err("nobody answers");
         drop(locks);
         done.send(error).expect("somebody listens");

@@ -1,4 +1,5 @@
-//! The statements of the example `fenced_write_sqlite` do what it says, also when holders write at once.
+//! The statements of the example `fenced_write_sqlite` work as documented, also when several holders write at
+//! once.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
@@ -15,7 +16,7 @@ mod example;
 
 const ID: &str = "document";
 
-/// The outcome of an access, without what does not compare.
+/// Maps the outcome to a value that tests can compare: the error is the rejected fence.
 fn stale<T>(outcome: Result<T, StoreError>) -> Result<T, u64> {
     outcome.map_err(|error| match error {
         StoreError::Stale { fence } => fence,
@@ -72,7 +73,7 @@ fn documents_have_fences_of_their_own() {
     assert_eq!(stale(documents.write("a", "…", 99)), Err(99));
 }
 
-/// Keeps every write that went through, in the order in which the database made them.
+/// Records every successful write, in the order of the database.
 const HISTORY: &str = "
     CREATE TABLE history (place INTEGER PRIMARY KEY AUTOINCREMENT, fence INTEGER NOT NULL);
     CREATE TRIGGER on_insert AFTER INSERT ON document
@@ -80,7 +81,7 @@ const HISTORY: &str = "
     CREATE TRIGGER on_update AFTER UPDATE ON document
         BEGIN INSERT INTO history (fence) VALUES (new.fence); END;";
 
-/// A database in a file, which several connections can write to at once.
+/// A database in a file: several connections can write to it at once.
 struct OnDisk(PathBuf);
 
 impl OnDisk {
@@ -95,7 +96,8 @@ impl OnDisk {
 
     fn connect(&self) -> Connection {
         let connection = Connection::open(&self.0).expect("a database in cargo's target folder");
-        // Waits for the others' writes; a crash of the machine is not what is tested here.
+        // Waits for the writes of other connections. This test covers no machine crash, so writes need no
+        // sync.
         connection.busy_timeout(Duration::from_secs(60)).expect("a timeout");
         connection.execute_batch("PRAGMA journal_mode = MEMORY; PRAGMA synchronous = OFF").expect("settings");
         connection
@@ -118,8 +120,8 @@ impl Drop for OnDisk {
 const HOLDERS: u64 = 4;
 const ROUNDS: u64 = 100;
 
-/// Has several connections write at once, each with growing fences of its own, twice with each; returns how
-/// many writes `write` reports as done.
+/// Writes from several connections at once. Each connection uses its own increasing fences, each of them
+/// twice. Returns how many writes succeeded according to `write`.
 fn write_at_once(database: &OnDisk, write: impl Fn(&Connection, u64) -> bool + Sync) -> usize {
     let line_up = Barrier::new(usize::try_from(HOLDERS).unwrap_or(usize::MAX));
     thread::scope(|scope| {
@@ -155,7 +157,7 @@ fn no_write_lands_after_a_newer_one_when_all_write_at_once() {
     assert_eq!(history.iter().filter(|fence| **fence == HOLDERS * ROUNDS).count(), 2, "nor its second write");
 }
 
-/// The control: with the check and the write in two statements, some holder does come between them.
+/// The control: with the check and the write in two statements, another holder does write between them.
 #[test]
 fn a_check_before_the_write_would_not_be_enough() {
     let database = OnDisk::new("checked_before.db");

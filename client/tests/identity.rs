@@ -1,6 +1,6 @@
-//! Which node answers at an address: what a client does when it is another one, or one that has forgotten.
+//! What a client does when another node answers at an address, or a node that has forgotten its state.
 //!
-//! The servers here are scripted: they answer as a node does, and say of themselves what a test wants.
+//! The servers are scripted: they answer as a node does, with the identity that the test sets.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "tests")]
 
@@ -15,7 +15,7 @@ use tokio::sync::watch;
 
 const TTL: Duration = Duration::from_secs(60);
 
-/// What a server says of itself: text or a number.
+/// The reply to `REDLOCK.NODE`: names and values, each value a text or a number.
 type Fields = Vec<(&'static str, String)>;
 
 fn number(name: &'static str, value: u64) -> (&'static str, String) {
@@ -26,7 +26,7 @@ fn text(name: &'static str, value: &str) -> (&'static str, String) {
     (name, format!("${}\r\n{value}\r\n", value.len()))
 }
 
-/// A node of an older module.
+/// The reply of an older module.
 fn old(id: &str) -> Fields {
     vec![text("node-id", id), text("version", "0.1.0"), number("quarantine-ms", 0)]
 }
@@ -36,7 +36,7 @@ fn node(id: &str, incarnation: u64, high_water: u64, origin: &str) -> Fields {
     old(id).into_iter().chain(more).chain([number("voting", 1), text("non-voting-reason", "")]).collect()
 }
 
-/// A server that grants everything, and whose identity can be changed.
+/// A server that grants every lock, and whose identity a test can change.
 struct Scripted {
     url: String,
     script: Arc<Script>,
@@ -44,12 +44,12 @@ struct Scripted {
 
 struct Script {
     fields: Mutex<Fields>,
-    /// What it answers to a request for a lock.
+    /// The reply to an acquire.
     to_acquire: Mutex<String>,
     acquires: AtomicUsize,
-    /// How often it was asked who it is.
+    /// How often a client asked for the identity.
     greetings: AtomicUsize,
-    /// Counts the starts: each ends all connections of before.
+    /// Counts the starts. Each start closes all earlier connections.
     started: watch::Sender<u64>,
 }
 
@@ -73,13 +73,13 @@ impl Scripted {
         Self { url, script }
     }
 
-    /// Another server at the same address.
+    /// Simulates another server at the same address.
     fn restart_as(&self, fields: Fields) {
         self.say(fields);
         self.script.started.send_modify(|count| *count += 1);
     }
 
-    /// The same server says something else of itself.
+    /// Changes the identity of the running server.
     fn say(&self, fields: Fields) {
         *self.script.fields.lock().expect("no panic") = fields;
     }
@@ -105,13 +105,13 @@ impl Scripted {
     }
 }
 
-/// Answers the commands of one connection, until the server starts anew.
+/// Answers the commands of one connection, until the server restarts.
 async fn serve(mut stream: TcpStream, script: Arc<Script>) {
     let mut started = script.started.subscribe();
     let mut unread = Vec::new();
     loop {
         let mut bytes = [0; 4096];
-        // A server that has ended answers nothing.
+        // A stopped server answers nothing.
         let count = tokio::select! {
             biased;
             _ = started.changed() => 0,
@@ -130,7 +130,8 @@ async fn serve(mut stream: TcpStream, script: Arc<Script>) {
     }
 }
 
-/// Takes one command off the front, once all of it has arrived. Owners are raw bytes: arguments are not text.
+/// Removes one command from the front, once all of it has arrived. Arguments are bytes, not text, because of
+/// owners.
 fn command(unread: &mut Vec<u8>) -> Option<Vec<Vec<u8>>> {
     let mut taken = 0;
     let count = header(unread, &mut taken, b'*')?;
@@ -144,7 +145,7 @@ fn command(unread: &mut Vec<u8>) -> Option<Vec<Vec<u8>>> {
     Some(words)
 }
 
-/// Reads a line such as `*3` or `$15`, and moves on behind it.
+/// Reads a line such as `*3` or `$15`, and advances past it.
 fn header(unread: &[u8], taken: &mut usize, kind: u8) -> Option<usize> {
     let rest = &unread[*taken..];
     let end = rest.iter().position(|byte| *byte == b'\n')?;
@@ -181,13 +182,13 @@ async fn takes_a_lock(locks: &LockManager) {
     eventually_async("the node is used", SOON, taken).await;
 }
 
-/// Waits until the node is not counted, for this reason, however often the client connects anew: having been refused
-/// before is no reason to be accepted. Not one request reaches the node meanwhile.
+/// Waits until the client excludes the node for this reason. The client keeps excluding the node over several
+/// reconnections, and sends it no acquire meanwhile.
 async fn is_not_counted(server: &Scripted, locks: &LockManager, why: &str) {
     let (before, greetings) = (server.acquires(), server.greetings());
     let refused = async || {
         let error = locks.try_acquire("job", TTL).await.expect_err("it must not be counted");
-        // At first the restart has cut the connection off.
+        // The first error may be the connection that the restart closed.
         let is_told = error.to_string().contains(&format!("down: {why}"));
         (is_told && server.greetings() > greetings + 3).then_some(())
     };
@@ -207,7 +208,7 @@ async fn another_node_at_the_address_is_not_counted_until_it_is_admitted() {
     assert!(!health.can_grant());
     server.restart_as(node("3f2a51bc11", 2, 0, "admitted"));
     takes_a_lock(&locks).await;
-    // From now on it is the node, and the one of before is not.
+    // From now on this server is the node, and the earlier server is not.
     server.restart_as(node("9bc1de5500", 8, 900, "new"));
     is_not_counted(&server, &locks, "answers as node 9bc1de55… now; it was node 3f2a51bc…").await;
     server.restart_as(node("3f2a51bc11", 3, 0, "admitted"));
@@ -230,7 +231,8 @@ async fn a_node_whose_disk_was_restored_is_not_counted() {
     let server = Scripted::start(node("n1", 7, 100, "new")).await;
     let locks = server.manager();
     takes_a_lock(&locks).await;
-    // The mark grows while the connection lasts. The client learns it from the reply to `health`.
+    // The high-water mark grows while the client is connected. The client reads it from the reply to
+    // `health`.
     server.say(node("n1", 7, 5_000, "new"));
     let health = in_time("the node is asked", SOON, locks.health()).await.expect("a runtime");
     assert_eq!(health.nodes[0].state.as_ref().expect("it answers").high_water, Some(5_000));

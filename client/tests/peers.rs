@@ -1,28 +1,28 @@
-//! Bugs that other lock libraries had, each shown not to be here.
+//! Bugs of other lock libraries, and the tests that show that this client does not have them.
 //!
-//! By number, where each is shown. Tests without a place are in this file; `client_*` are tests of `redlock-tests`, on
-//! real servers, and those of `redlock-proto` and `redlock-sim` are beside the code that they run.
+//! Tests without a crate or file are in this file. `client_*` are tests of `redlock-tests` on real servers.
+//! The tests of `redlock-proto` and `redlock-sim` are beside the code that they run.
 //!
 //! | | bug | tests |
 //! |---|---|---|
-//! | 1 | an expired lock returned as held; validity from the first attempt; extensions without a validity check | `peers_1_…`, `redlock-proto`: `a_lock_granted_too_late_is_not_held`, `an_extension_that_comes_too_late_does_not_revive` |
-//! | 2 | an even number of nodes hangs; a quorum of those that can be reached | `client_sizes`: `peers_2_…`, `the_quorum_is_of_the_configured_nodes` |
+//! | 1 | an expired lock returned as held; validity from the first attempt; extensions without a validity check | `peers_1_…`, `redlock-proto`: `a_lock_granted_too_late_is_not_held`, `an_extension_that_arrives_too_late_does_not_revive_the_lock` |
+//! | 2 | an even number of nodes hangs; the quorum counts only reachable nodes | `client_sizes`: `peers_2_…`, `the_quorum_is_of_the_configured_nodes` |
 //! | 3 | a retry is voted down by its own leftovers | `a_retry_is_not_voted_down_by_its_own_leftovers`, `client_mid_command`: `peers_3_…` |
 //! | 4 | errors of a minority raise, and leak the lock | `a_minority_that_fails_neither_raises_nor_leaks`, `client_faults`: `peers_4_…` |
-//! | 5 | a failed extension frees the lock, or makes it anew | `a_failed_extension_neither_frees_nor_recreates`, `client_ghosts`: `peers_5_…` |
+//! | 5 | a failed extension releases the lock, or acquires it again | `a_failed_extension_neither_frees_nor_recreates`, `client_ghosts`: `peers_5_…` |
 //! | 6 | the too-late path does not release | `client_ghosts`: `peers_6_…` |
 //! | 7 | two sets of resources share a key | `client_sizes`: `peers_7_…`, `keys.rs`: `resources_that_read_alike_when_joined_stay_apart` |
 //! | 8 | validity underflows | `peers_8_…`, `redlock-proto`: `a_short_lock_does_not_underflow` |
 //! | 9 | dropping a guard blocks, or does nothing | `dropping_a_guard_does_not_block`, `client_ghosts`: `peers_9_…` |
-//! | 10 | a bad address panics; a short time to live is raised in silence | `peers_10_…` |
-//! | 11 | ghosts: an acquire lands after its own release | `client_ghosts`: `peers_11_…` |
+//! | 10 | an invalid address panics; a short time to live is raised silently | `peers_10_…` |
+//! | 11 | an acquire arrives at a node after its own release | `client_ghosts`: `peers_11_…` |
 //! | 12 | clean-up runs in the cancelled context | `clean_up_does_not_depend_on_the_caller`, `client_ghosts`: `peers_12_…` |
 //! | 13 | an extension in flight revives a released lock | `an_extension_in_flight_does_not_outlive_the_release`, `client_ghosts`: `peers_13_…` |
-//! | 14 | one hung node slows everybody; a repaired one is not used | `client_faults`: `peers_14_…` and every test with a fault |
+//! | 14 | one hung node slows every call; a repaired node is not used | `client_faults`: `peers_14_…` and every test with a fault |
 //! | 15 | a loss is noticed late | `holding`: `the_loss_is_told_when_nobody_answers_any_more`, `client_holding`: `peers_15_…` |
 //! | 16 | a command outlives its lock, and its children outlive it | `cli`: `a_command_is_gone_before_its_lock_is`, `a_redlock_that_is_killed_takes_its_command_with_it`, `a_command_dies_with_redlock_and_its_watchdog` |
 //! | 17 | fences that go back, or start at 0, or move with an extension | `the_first_fence_is_not_zero_and_extending_does_not_move_it`, `client_counts`: `peers_17_…` |
-//! | 18 | a waiter gets the lock after its lease has died | `peers_18_…`, `redlock-proto`: `a_grant_that_was_not_claimed_in_time_is_none`, `a_grant_that_is_too_old_to_count_on_is_claimed_first` |
+//! | 18 | a waiter gets the lock after its lease has died | `peers_18_…`, `redlock-proto`: `a_grant_that_was_not_claimed_in_time_is_dropped`, `a_grant_with_an_expired_lease_is_claimed_first` |
 //! | 19 | a connection for every operation | `client_counts`: `peers_19_…` |
 //! | 20 | the release of an expired lock throws or hangs | `the_release_of_an_expired_lock_neither_throws_nor_hangs_nor_frees_anothers`, `client_ghosts`: `peers_20_…` |
 //! | 21 | a lost wake-up leaves a waiter asleep | `client_waiting`: `news_that_are_lost_are_found_out` |
@@ -40,7 +40,7 @@ use tokio::time::{advance, sleep, timeout};
 
 #[tokio::test(start_paused = true)]
 async fn peers_1_validity_counts_from_the_attempt_that_succeeded() {
-    // In line there is one attempt; asked for again and again, there are many.
+    // A queued call makes one attempt; a polling call makes many.
     let nodes = MemoryNodes::new(5);
     let locks = LockManager::builder()
         .wait_policy(WaitPolicy::Poll)
@@ -64,9 +64,9 @@ async fn a_retry_is_not_voted_down_by_its_own_leftovers() {
     let nodes = MemoryNodes::new(5);
     let locks = manager(&nodes);
     (0..3).for_each(|node| nodes.silence(node));
-    // Two nodes granted, and are no majority.
+    // Two nodes granted: no majority.
     assert!(matches!(locks.try_acquire("job", TTL).await, Err(Error::NoQuorum(_))));
-    // Now only they and one more answer: what the first attempt left there would be decisive.
+    // Now these two and one more node answer. A leftover of the first attempt would prevent a majority.
     nodes.revive(0);
     let guard = locks.try_acquire("job", TTL).await.expect("nothing is in the way");
     assert!(guard.is_valid());
@@ -104,7 +104,7 @@ async fn a_failed_extension_neither_frees_nor_recreates() {
     assert!(guard.extend().await.is_err());
     (0..3).for_each(|node| nodes.revive(node));
     assert!((0..3).all(|node| nodes.holds(node, "job")), "still held");
-    // An administrator breaks it: the extension must not make it anew.
+    // An administrator deletes the lock: the extension must not acquire it again.
     (0..3).for_each(|node| assert!(nodes.delete(node, "job")));
     assert!(matches!(guard.extend().await, Err(Error::Lost { .. })));
     assert!((0..3).all(|node| !nodes.holds(node, "job")), "not made anew");
@@ -117,7 +117,7 @@ async fn an_extension_in_flight_does_not_outlive_the_release() {
     let mut guard = locks.acquire("job", TTL).await.expect("free");
     guard.keep_alive(TTL * 10).expect("a runtime");
     let extend = Box::pin(async { guard.extend().await });
-    // Started, not awaited to its end.
+    // The extension is sent, but not awaited.
     let _ = timeout(Duration::ZERO, extend).await;
     guard.release().await;
     locks.flush().await;
@@ -130,7 +130,7 @@ async fn dropping_a_guard_does_not_block() {
     let nodes = MemoryNodes::new(3);
     let locks = manager(&nodes);
     let guard = locks.acquire("job", TTL).await.expect("free");
-    // This thread is all there is: had the drop waited for anything, nobody could do it meanwhile.
+    // This thread is the only one: a drop that waited for anything would hang.
     drop(guard);
     assert!((0..3).all(|node| nodes.holds(node, "job")), "no node was asked while it was dropped");
     locks.flush().await;
@@ -232,7 +232,7 @@ async fn peers_18_a_waiter_is_not_handed_what_is_over() {
     let (holder, other) = (manager(&nodes), manager(&nodes));
     let first = holder.acquire("job", TTL * 6).await.expect("free");
     let waiting = tokio::spawn(async move { other.acquire_timeout("job", TTL, TTL * 5).await });
-    // It waits for longer than the lock that it asked for would last.
+    // The call waits for longer than the time to live of the lock.
     sleep(TTL * 3 / 2).await;
     first.release().await;
     let second = waiting.await.expect("no panic").expect("handed on");

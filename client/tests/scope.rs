@@ -24,7 +24,7 @@ impl From<Error> for JobError {
     }
 }
 
-/// Says when it is dropped.
+/// Records its drop.
 struct Dropped(Arc<AtomicBool>);
 
 impl Drop for Dropped {
@@ -53,7 +53,7 @@ async fn the_lock_is_kept_while_the_work_goes_on_and_freed_after_it() {
 async fn the_error_of_the_work_comes_first() {
     let nodes = MemoryNodes::new(3);
     let locks = manager(&nodes);
-    // The lock cannot even be released properly: that must not mask why the work failed.
+    // The release fails too: the error of the work must still be returned.
     let outcome = locks
         .with_lock("job", TTL, async |_held| {
             (0..3).for_each(|node| nodes.silence(node));
@@ -88,11 +88,11 @@ async fn work_is_dropped_in_time_when_the_lock_is_lost() {
 async fn work_that_blocks_its_thread_learns_why_its_lock_was_lost() {
     let nodes = MemoryNodes::new(3);
     let locks = manager(&nodes);
-    // The first extension, after a third of it, finds out.
+    // The first extension, after a third of the lease, finds the loss.
     let ttl = Duration::from_secs(2);
     let late = locks.with_lock("job", ttl, async |held| {
         (0..3).for_each(|node| assert!(nodes.delete(node, "job")));
-        // Nobody can drop the work while it does not let go of its thread.
+        // The client cannot drop the work while it blocks the thread.
         while held.is_valid() {
             std::thread::yield_now();
         }

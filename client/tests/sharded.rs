@@ -1,4 +1,4 @@
-//! Several shards of nodes in memory: which shard has a resource, and what a shard that is down takes along.
+//! Several shards of nodes in memory: which shard has a resource, and what fails when a shard is down.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
@@ -22,7 +22,7 @@ impl ThreeShards {
         Self { nodes: [MemoryNodes::new(3), MemoryNodes::new(3), MemoryNodes::new(3)] }
     }
 
-    /// A client of some shards, by their places, in this order.
+    /// A client of the shards at these indexes, in this order.
     fn shards(&self, places: &[usize]) -> ShardedLocks {
         ShardedLocks::new(places.iter().map(|place| (NAMES[*place], manager(&self.nodes[*place]))))
             .expect("shards")

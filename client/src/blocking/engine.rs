@@ -1,4 +1,4 @@
-//! The runtime behind the facade, and the one way to wait for it.
+//! The runtime behind the blocking API, and how a thread waits for it.
 
 use crate::settings::Settings;
 use crate::{Error, observe};
@@ -6,18 +6,18 @@ use std::future::Future;
 use std::sync::mpsc;
 use tokio::runtime::{Builder, Handle, Runtime};
 
-/// A manager with a runtime of its own. It lives for as long as a blocking manager or a guard does.
+/// An async manager with its own runtime. It lives as long as a blocking manager or a guard uses it.
 pub(super) struct Engine {
     pub(super) locks: crate::LockManager,
-    /// Taken by whoever stops it.
+    /// `None` once the drop has taken the runtime.
     runtime: Option<Runtime>,
 }
 
 impl Engine {
-    /// Starts a runtime for locks with these settings.
+    /// Starts a runtime for locks with the settings of `like`.
     ///
-    /// Only the settings are shared with `like`, not its connections: they are served by a task on the
-    /// runtime where they were first used, and a caller that blocks that runtime would wait for itself.
+    /// The engine does not share the connections of `like`. A task on the runtime of `like` serves those, and
+    /// a caller that blocks that runtime would wait for itself.
     pub(super) fn start(like: &crate::LockManager) -> Result<Self, Error> {
         let mut builder = Builder::new_multi_thread();
         builder.worker_threads(1).thread_name("redlock-client").enable_all();
@@ -32,10 +32,10 @@ impl Engine {
         &self.locks.shared().settings
     }
 
-    /// Lets the runtime do something and waits for the outcome.
+    /// Runs a future on the runtime and waits for its output.
     ///
-    /// The caller's thread only ever waits for a channel. To drive the future itself it would have to enter
-    /// the runtime, which is not allowed on a thread that is inside another one.
+    /// The caller's thread only waits on a channel. To run the future, the thread would have to enter the
+    /// runtime, and tokio forbids that on a thread that is inside another runtime.
     pub(super) fn wait<T: Send + 'static>(
         &self,
         future: impl Future<Output = T> + Send + 'static,
@@ -44,16 +44,16 @@ impl Engine {
         let (answer, answered) = mpsc::sync_channel(1);
         let future = observe::as_its_caller(future);
         runtime.spawn(async move {
-            // Nobody leaves before the answer is there.
+            // The caller waits until it has the answer.
             let _ = answer.send(future.await);
         });
         answered.recv().map_err(|_| Error::NoRuntime)
     }
 
-    /// Runs something short on this thread that wants to start tasks on the runtime.
+    /// Runs a short function on this thread, inside the runtime, so that the function can spawn tasks.
     pub(super) fn inside<T>(&self, run: impl FnOnce() -> T) -> Result<T, Error> {
         let runtime = self.runtime.as_ref().ok_or(Error::NoRuntime)?;
-        // A thread that is ending has already forgotten how to be inside one.
+        // A thread that exits has already destroyed its thread-local context of tokio.
         if Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed()) {
             return Err(Error::NoRuntime);
         }
@@ -61,7 +61,7 @@ impl Engine {
         Ok(run())
     }
 
-    /// Waits until nothing is left to be freed, but no longer than a node may take to answer.
+    /// Waits until every release is answered or has timed out, at most for the node timeout.
     pub(super) fn flush(&self) {
         let _ = self.wait(flushed(self.locks.clone()));
     }
@@ -73,8 +73,8 @@ async fn flushed(locks: crate::LockManager) {
 }
 
 impl Drop for Engine {
-    /// The runtime itself does what is left to do and then stops itself: whoever drops the last guard does
-    /// not wait for it, and may be inside another runtime, where one cannot be dropped.
+    /// Lets the runtime finish the releases and then stop itself. The thread that drops the last guard does
+    /// not wait. That thread may be inside another runtime, where tokio forbids to drop a runtime.
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             let locks = self.locks.clone();

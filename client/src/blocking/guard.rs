@@ -1,4 +1,4 @@
-//! A lock that is held, for a program without an async runtime.
+//! The guard of a held lock, for programs without an async runtime.
 
 use super::engine::Engine;
 use crate::report::ReleaseReport;
@@ -7,14 +7,15 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A lock that is held; the blocking form of [`crate::Guard`].
+/// A held lock; the blocking form of [`crate::Guard`]. Dropping the guard releases the lock.
 ///
-/// Dropping it frees the lock in the background, without blocking; use [`Guard::release`] to wait until it is
-/// free and to learn what the nodes said. If a program ends with a guard as the last thing it drops, the
-/// nodes may not be told in time, and the lock ends by itself: let a manager go last, it waits.
+/// The drop does not block: the client releases the lock in the background. [`Guard::release`] waits until
+/// the lock is free and returns the answers of the nodes. If a program drops a guard last and exits, the
+/// release may not reach the nodes; the lock then stays held until it expires. Drop the manager last: its
+/// drop waits for the releases.
 #[must_use = "a lock is freed as soon as its guard is dropped"]
 pub struct Guard {
-    /// Before the engine, so that the release is on its way when the engine stops.
+    /// Declared before the engine, so that its drop sends the release before the engine stops.
     guard: crate::Guard,
     engine: Arc<Engine>,
 }
@@ -24,90 +25,94 @@ impl Guard {
         Self { guard, engine: Arc::clone(engine) }
     }
 
-    /// The number to hand to every storage that the work writes to; see [`crate::Guard::fence`].
+    /// The fence of the lock. Pass it to every storage that the work writes to; see [`crate::Guard::fence`].
     #[must_use]
     pub fn fence(&self) -> u64 {
         self.guard.fence()
     }
 
-    /// The resources that are locked, in order, as the caller named them.
+    /// The locked resources, sorted, as the caller named them.
     pub fn resources(&self) -> impl Iterator<Item = &[u8]> {
         self.guard.resources()
     }
 
-    /// The time to live that was asked for last.
+    /// The time to live of the last acquire or extension.
     #[must_use]
     pub fn ttl(&self) -> Duration {
         self.guard.ttl()
     }
 
-    /// How long the lock may still be believed; zero once it is over.
+    /// How long the lock stays valid; zero once it has ended.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.guard.remaining()
     }
 
-    /// Whether the lock may be believed at this moment. A local question: no network.
+    /// Whether the lock is valid now. Reads the local clock and sends nothing.
     ///
-    /// Nothing can interrupt a thread that works under a lock: it has to ask, before every step that matters.
+    /// The client cannot interrupt a thread that works under a lock. The thread must call this method before
+    /// every step that needs the lock.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         self.guard.is_valid()
     }
 
-    /// A view of the lock for the work under it: cheap to clone, free to be sent to other threads, and
-    /// without the right to end it.
+    /// Returns a view of the lock for the work under it. The view is cheap to clone, can be sent to other
+    /// threads, and cannot release the lock.
     #[must_use]
     pub fn held(&self) -> LockHandle {
         self.guard.held()
     }
 
-    /// Waits until the lock is no longer held, or for `at_most`: then `None`.
+    /// Waits until the lock is no longer held, at most for `at_most`. Returns `None` if the lock is still
+    /// held.
     ///
-    /// If the lock's time runs out, that is told a little before, whatever the network does.
+    /// If the validity ends, the method returns a little before the end, whatever the network does.
     #[must_use = "`None` says that the lock is still held"]
     pub fn wait_lost(&self, at_most: Duration) -> Option<LostReason> {
         let held = self.held();
         let lost = async move { tokio::time::timeout(at_most, held.lost()).await.ok() };
-        // A runtime that is gone keeps nothing alive.
+        // Without a runtime nothing extends the lock.
         self.engine.wait(lost).unwrap_or(Some(LostReason::Expired))
     }
 
-    /// Holds the lock for its time to live, from now on. Returns how long it may be believed.
+    /// Extends the lock to its full time to live, counted from now. Returns how long the lock stays valid.
     ///
     /// # Errors
-    /// [`Error::NoQuorum`] if too few nodes answered: the lock is still held for as long as it was, and
-    /// trying again makes sense. [`Error::Lost`] if it is over; nothing revives it then.
+    /// - [`Error::NoQuorum`] if too few nodes answered. The lock keeps the validity that it has; the caller
+    ///   can try again.
+    /// - [`Error::Lost`] if the lock has ended. Nothing revives it.
     pub fn extend(&self) -> Result<Duration, Error> {
         self.extend_to(self.ttl())
     }
 
-    /// As [`Guard::extend`], with another time to live from now on. A shorter one takes nothing away.
+    /// As [`Guard::extend`], with another time to live from now on. A shorter time to live does not shorten
+    /// the current validity.
     ///
     /// # Errors
-    /// As [`Guard::extend`], and [`Error::Invalid`] for a time to live that cannot be.
+    /// As [`Guard::extend`], and [`Error::Invalid`] for a time to live out of range.
     pub fn extend_to(&self, ttl: Duration) -> Result<Duration, Error> {
         let ttl = self.engine.settings().check_ttl(ttl)?;
         let extender = self.guard.extender.clone();
         self.engine.wait(async move { extender.extend(ttl).await })?
     }
 
-    /// Extends the lock in the background, in time, until it has been held for `max_hold` from now.
+    /// Extends the lock in the background, in time, for `max_hold` from now.
     ///
-    /// If the nodes fail, it goes on trying for as long as the lock is valid. Called again, the new bound
-    /// replaces the old one.
+    /// If nodes fail, the client keeps trying while the lock is valid. A second call replaces `max_hold` of
+    /// the first.
     ///
     /// # Errors
-    /// [`Error::NoRuntime`], if the thread that would do it is gone.
+    /// [`Error::NoRuntime`] if the background thread has stopped.
     pub fn keep_alive(&mut self, max_hold: Duration) -> Result<(), Error> {
         let guard = &mut self.guard;
         self.engine.inside(|| guard.keep_alive(max_hold))?
     }
 
-    /// Frees the lock and waits until a majority of the nodes has freed it, or everybody has answered or
-    /// failed to in time.
+    /// Releases the lock. Blocks until a majority of the nodes has released it, or until every node has
+    /// answered or timed out.
     ///
-    /// It never fails, also not for a lock that has run out: see the report.
+    /// A release never fails, not even of an expired lock: the report says what each node answered.
     pub fn release(self) -> ReleaseReport {
         let Self { guard, engine } = self;
         let was_held = guard.is_valid();
@@ -115,14 +120,14 @@ impl Guard {
         report.unwrap_or_else(|_| ReleaseReport::new(was_held, &engine.settings().names, None))
     }
 
-    /// Gives the lock out of hand: it is held until it runs out, or until somebody who knows the owner frees
-    /// it, perhaps another process.
+    /// Detaches the lock from this guard. The lock stays held until it expires, or until a client that knows
+    /// the owner releases it. That client may be another process.
     #[must_use = "without the owner nobody can free the lock before it runs out"]
     pub fn detach(self) -> Detached {
         self.guard.detach()
     }
 
-    /// The error that says that the lock is over, if it is.
+    /// The error for a lock that has ended; `None` while it is valid.
     pub(super) fn lost_error(&self) -> Option<Error> {
         self.guard.over().map(|reason| self.guard.lost_error(reason))
     }

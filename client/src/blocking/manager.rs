@@ -1,4 +1,4 @@
-//! Where locks come from, for a program without an async runtime.
+//! The lock manager for programs without an async runtime.
 
 use super::engine::Engine;
 use super::guard::Guard;
@@ -8,17 +8,18 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Takes locks on a majority of independent nodes; the blocking form of [`crate::LockManager`].
+/// Acquires locks on a majority of independent nodes; the blocking form of [`crate::LockManager`].
 ///
-/// Cheap to clone; clones share connections and one background thread. When the last clone is dropped, it
-/// waits until what was freed before has been freed on the nodes, at most for the node timeout; so a program
-/// that simply ends leaves no lock behind. Guards may outlive it.
+/// A manager is cheap to clone; clones share connections and one background thread. The drop of the last
+/// clone waits until the nodes have answered every earlier release, at most for the node timeout. So a
+/// program that exits leaves no lock behind. Guards may outlive the manager.
 #[derive(Clone)]
 pub struct LockManager {
     clones: Arc<Clones>,
 }
 
-/// What the clones of a manager share. The last one to go waits, as guards never do.
+/// The state that the clones of a manager share. The drop of the last clone waits; the drop of a guard never
+/// does.
 struct Clones {
     engine: Arc<Engine>,
 }
@@ -31,20 +32,21 @@ impl Drop for Clones {
 
 impl Builder {
     /// Builds a manager for programs without an async runtime; see [`blocking`](crate::blocking). Starts a
-    /// thread, touches no network.
+    /// thread and opens no connection.
     ///
     /// # Errors
-    /// As [`Builder::build`], and [`Error::Config`] if the system gives no thread.
+    /// As [`Builder::build`], and [`Error::Config`] if the system cannot start a thread.
     pub fn build_blocking(self) -> Result<LockManager, Error> {
         LockManager::new(self.build()?)
     }
 }
 
 impl LockManager {
-    /// A manager with the settings of an async one, and with connections and a background thread of its own.
+    /// Makes a manager with the settings of an async manager, and with its own connections and background
+    /// thread.
     ///
     /// # Errors
-    /// [`Error::Config`] if the system gives no thread.
+    /// [`Error::Config`] if the system cannot start a thread.
     pub fn new(locks: crate::LockManager) -> Result<Self, Error> {
         let engine = Arc::new(Engine::start(&locks)?);
         Ok(Self { clones: Arc::new(Clones { engine }) })
@@ -54,7 +56,7 @@ impl LockManager {
         &self.clones.engine
     }
 
-    /// Asks the async manager something on its runtime, and waits.
+    /// Runs a call of the async manager on its runtime, and waits for the result.
     fn ask<T, F>(&self, question: impl FnOnce(crate::LockManager) -> F) -> Result<T, Error>
     where
         T: Send + 'static,
@@ -67,30 +69,31 @@ impl LockManager {
         Guard::new(guard, self.engine())
     }
 
-    /// Takes a lock, trying again as the manager's [`Retry`](crate::Retry) says. Blocks until then.
+    /// Acquires a lock. Blocks until the client holds it, or the manager's [`Retry`](crate::Retry) gives up.
     ///
     /// # Errors
-    /// That of the last attempt, when the policy gives up or trying again is no use.
+    /// The error of the last attempt, when the policy gives up or the error is not retryable.
     pub fn acquire(&self, resource: impl AsRef<[u8]>, ttl: Duration) -> Result<Guard, Error> {
         let resource = resource.as_ref().to_vec();
         let guard = self.ask(|locks| async move { locks.acquire(resource, ttl).await })?;
         Ok(self.guard(guard))
     }
 
-    /// Tries once to take a lock. Blocks until the nodes have answered or failed to in time.
+    /// Tries once to acquire a lock. Blocks until the nodes have answered or timed out.
     ///
     /// # Errors
-    /// [`Error::Contended`] if somebody else holds it, and all others.
+    /// [`Error::Contended`] if another client holds the lock. Every other [`Error`] is possible too.
     pub fn try_acquire(&self, resource: impl AsRef<[u8]>, ttl: Duration) -> Result<Guard, Error> {
         let resource = resource.as_ref().to_vec();
         let guard = self.ask(|locks| async move { locks.try_acquire(resource, ttl).await })?;
         Ok(self.guard(guard))
     }
 
-    /// Takes a lock, trying again for at most `wait`, whatever the manager's policy says about giving up.
+    /// Acquires a lock, and waits for it at most `wait`. `wait` alone decides when the call gives up, not the
+    /// manager's [`Retry`](crate::Retry).
     ///
     /// # Errors
-    /// [`Error::Timeout`] when the time is up, with what the nodes said last.
+    /// [`Error::Timeout`] after `wait`, with the last answers of the nodes.
     pub fn acquire_timeout(
         &self,
         resource: impl AsRef<[u8]>,
@@ -102,8 +105,8 @@ impl LockManager {
         Ok(self.guard(guard))
     }
 
-    /// Takes several locks as one: all of them or none, in any order given, without deadlock. Blocks until
-    /// then.
+    /// Acquires several locks as one: all of them or none, without deadlock, whatever the order of
+    /// `resources`. Blocks as [`LockManager::acquire`].
     ///
     /// # Errors
     /// As [`LockManager::acquire`].
@@ -117,7 +120,7 @@ impl LockManager {
         Ok(self.guard(guard))
     }
 
-    /// Tries once to take several locks as one. Blocks until the nodes have answered or failed to in time.
+    /// Tries once to acquire several locks as one. Blocks until the nodes have answered or timed out.
     ///
     /// # Errors
     /// As [`LockManager::try_acquire`].
@@ -131,7 +134,7 @@ impl LockManager {
         Ok(self.guard(guard))
     }
 
-    /// Takes several locks as one, trying again for at most `wait`.
+    /// Acquires several locks as one, and waits for them at most `wait`.
     ///
     /// # Errors
     /// As [`LockManager::acquire_timeout`].
@@ -147,13 +150,13 @@ impl LockManager {
         Ok(self.guard(guard))
     }
 
-    /// Runs `work` on this thread while holding a lock, and frees it afterwards.
+    /// Runs `work` on this thread while the client holds a lock, and releases the lock afterwards.
     ///
-    /// The lock is extended in the background for as long as the work goes on, up to the manager's
-    /// `max_hold`. Nothing can stop the work if the lock is lost meanwhile: it must ask
-    /// [`LockHandle::is_valid`](crate::LockHandle::is_valid) before every step that matters. If it did finish, but after
-    /// the lock was lost, the result is [`Error::Lost`]; if it fails, its own error is returned, whatever
-    /// happened to the lock.
+    /// The client extends the lock in the background while the work runs, up to the manager's `max_hold`. The
+    /// client cannot stop the work if the lock is lost: the work must call
+    /// [`LockHandle::is_valid`](crate::LockHandle::is_valid) before every step that needs the lock. If the
+    /// work succeeds after the lock was lost, the result is [`Error::Lost`]. If the work returns an error,
+    /// the caller gets that error, whatever happened to the lock.
     ///
     /// ```
     /// # use redlock_client::{Error, LockManager};
@@ -173,7 +176,7 @@ impl LockManager {
     /// ```
     ///
     /// # Errors
-    /// The error of the work, or why the lock was not acquired or was lost.
+    /// The error of the work, or the reason why the lock was not acquired or was lost.
     pub fn with_lock<T, E: From<Error>>(
         &self,
         resource: impl AsRef<[u8]>,
@@ -191,17 +194,18 @@ impl LockManager {
         }
     }
 
-    /// A lock that was [detached](Guard::detach) elsewhere; see [`crate::LockManager::detached`]. Does not block:
-    /// nobody is asked whether it is still held.
+    /// Returns a lock that another process or guard has [detached](Guard::detach); see
+    /// [`crate::LockManager::detached`]. Does not block: the client does not ask the nodes whether the lock
+    /// is still held.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a resource without a name.
+    /// [`Error::Invalid`] for an empty resource name.
     pub fn detached(&self, resource: impl AsRef<[u8]>, owner: Owner, fence: u64) -> Result<Detached, Error> {
         self.engine().locks.detached(resource, owner, fence)
     }
 
-    /// Holds a detached lock for this time to live, from now on. Returns how long it may be believed. Blocks until
-    /// the nodes have answered or failed to in time.
+    /// Extends a detached lock to this time to live, counted from now. Returns how long the lock stays valid.
+    /// Blocks until the nodes have answered or timed out.
     ///
     /// # Errors
     /// As [`crate::LockManager::extend_detached`].
@@ -210,40 +214,43 @@ impl LockManager {
         self.ask(|locks| async move { locks.extend_detached(&lock, ttl).await })
     }
 
-    /// Frees a detached lock, and blocks until every node has answered or failed to in time. A node that could not
-    /// be told keeps it until it runs out.
+    /// Releases a detached lock. Blocks until every node has answered or timed out. On a node that the client
+    /// cannot reach, the lock stays held until it expires.
     ///
     /// # Errors
-    /// Only for want of a thread.
+    /// [`Error::NoRuntime`] if the background thread has stopped.
     pub fn release_detached(&self, lock: &Detached) -> Result<ReleaseReport, Error> {
         let lock = lock.clone();
         self.ask(|locks| async move { locks.release_detached(&lock).await })
     }
 
-    /// Asks every node about a lock: whether it is held, under which label, for how long. Changes nothing.
-    /// Blocks until the nodes have answered or failed to in time.
+    /// Reads the state of a lock from every node: whether it is held, under which label, and for how long.
+    /// Changes nothing. Blocks until the nodes have answered or timed out.
     ///
-    /// What it says may be over by the time it is read: it is for people, never a reason to write.
+    /// The state may have changed when the caller reads it. Show it to people; do not decide on a write with
+    /// it.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a resource without a name. Nodes that do not answer are part of the report.
+    /// [`Error::Invalid`] for an empty resource name. A node that does not answer is part of the report, not
+    /// an error.
     pub fn inspect(&self, resource: impl AsRef<[u8]>) -> Result<Inspection, Error> {
         let resource = resource.as_ref().to_vec();
         self.ask(|locks| async move { locks.inspect(resource).await })
     }
 
-    /// Asks every node how it is. Changes nothing. Blocks until the nodes have answered or failed to in time.
+    /// Reads the health of every node. Changes nothing. Blocks until the nodes have answered or timed out.
     ///
     /// # Errors
-    /// Only for want of a thread: nodes that do not answer are part of the report.
+    /// [`Error::NoRuntime`] if the background thread has stopped. A node that does not answer is part of the
+    /// report, not an error.
     pub fn health(&self) -> Result<Health, Error> {
         self.ask(|locks| async move { locks.health().await })
     }
 
-    /// Waits until nothing is left to be freed: every release has been answered, or has waited for its node
-    /// in vain. The manager can still be used afterwards.
+    /// Waits until every release that began before this call is answered or has timed out. The manager stays
+    /// usable.
     ///
-    /// Dropping the last clone of the manager does the same, but gives up after the node timeout.
+    /// The drop of the last clone of the manager does the same, but waits at most for the node timeout.
     pub fn flush(&self) {
         let _ = self.ask(|locks| async move {
             locks.flush().await;
@@ -252,7 +259,7 @@ impl LockManager {
     }
 }
 
-/// The names of resources, for a thread that outlives the caller's borrow of them.
+/// Copies the resource names, for a thread that outlives the caller's borrow.
 fn owned<R: AsRef<[u8]>>(resources: impl IntoIterator<Item = R>) -> Vec<Vec<u8>> {
     resources.into_iter().map(|resource| resource.as_ref().to_vec()).collect()
 }

@@ -1,9 +1,9 @@
-//! Reading the address of one server.
+//! Parses the address of one server.
 
 use crate::connect::{Address, Login, Protocol};
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
 
-/// Where one server is, as its URL says it; no certificate has been looked at yet.
+/// The address of one server, as in its URL. Certificates are not loaded yet.
 #[derive(Clone)]
 pub(super) struct Location {
     pub(super) address: Address,
@@ -22,7 +22,7 @@ const UNVERIFIED: &str = "`#insecure` is not supported: certificates are always 
                           to trust with `Tls::ca_pem`";
 
 impl Location {
-    /// Reads a URL. What is said about a bad one quotes nothing of it: any part may be a piece of a password.
+    /// Parses a URL. The error quotes no part of the URL: any part may be a piece of a password.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let Some(mut url) = redis::parse_redis_url(text) else {
             return Err("the address is no URL such as redis://host:6379".to_owned());
@@ -32,8 +32,8 @@ impl Location {
             "redis" | "valkey" => (Security::Plain, &["protocol"]),
             _ => (Security::Plain, &["protocol", "db", "user", "pass"]),
         };
-        // A character with a meaning of its own, left bare in a password, cuts the password in two: the first
-        // piece passes for a host and the second for one of these.
+        // An unescaped `#` or `?` in a password splits the password: the first piece is read as the host, the
+        // second as a fragment or a query.
         match url.fragment() {
             None => {}
             Some("insecure") if security == Security::Tls => return Err(UNVERIFIED.to_owned()),
@@ -47,24 +47,25 @@ impl Location {
         if is_socket && (!url.username().is_empty() || url.password().is_some()) {
             return Err("the login for a Unix socket is written ?user=…&pass=…".to_owned());
         }
-        // What is behind the scheme reads the same, but only a build with TLS of its own would read it.
+        // The rest of the URL has the same form, but the `redis` crate parses `rediss` only in a build with
+        // its own TLS.
         if security == Security::Tls && url.set_scheme("redis").is_err() {
             return Err("the address is no URL such as rediss://host:6380".to_owned());
         }
         match url.into_connection_info() {
             Ok(info) => Self::from_info(&info).map(|mut location| {
-                // In RESP3 what nodes tell by themselves comes over the same connection.
+                // RESP3 carries pushes on the connection of the commands.
                 if !says_protocol {
                     location.login.protocol = Protocol::Resp3;
                 }
                 Self { security, ..location }
             }),
-            // The reason comes first, the details may quote the URL.
+            // The text starts with the reason; the details after ` - ` may quote the URL.
             Err(error) => Err(error.to_string().split(" - ").next().unwrap_or_default().to_owned()),
         }
     }
 
-    /// Takes over what the `redis` crate has read.
+    /// Converts the settings that the `redis` crate has parsed.
     pub(super) fn from_info(info: &ConnectionInfo) -> Result<Self, String> {
         let tcp = |host: &String, port: &u16| Address::Tcp { host: host.clone(), port: *port, tls: None };
         let (address, security) = match info.addr() {
@@ -137,7 +138,7 @@ mod tests {
         }
     }
 
-    /// Peers' bug 10: a bad URL panics. Here it is an error, and one that keeps the password to itself.
+    /// Peers' bug 10: an invalid URL panics. Here it is an error, and the error does not quote the password.
     #[test]
     fn a_bad_url_is_told_without_quoting_it() {
         let bad = [

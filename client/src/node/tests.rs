@@ -71,7 +71,7 @@ fn without_the_feature_tls_is_refused_by_name() {
 mod tls {
     use super::*;
 
-    /// Bytes that are no certificate make a failure that tells whose certificates were looked at.
+    /// Invalid certificates: the error shows which certificates the client loaded.
     fn bad() -> Tls {
         Tls::new().ca_pem("no certificate")
     }
@@ -95,7 +95,7 @@ mod tls {
         }
     }
 
-    /// A certificate authority made for this test; its key was thrown away.
+    /// A certificate authority made for this test; its private key is not stored.
     fn authority() -> &'static str {
         include_str!("tests/authority.pem")
     }

@@ -1,4 +1,4 @@
-//! Getting a lock, waiting for it, and not getting it.
+//! Acquiring a lock, waiting for it, and failing to acquire it.
 
 use crate::common::{LEASE, TTL, manager};
 use crate::futures_poll;
@@ -79,7 +79,7 @@ async fn acquire_waits_for_the_lock() {
 
 #[tokio::test(start_paused = true)]
 async fn acquire_gives_up_as_its_policy_says() {
-    // In line there is one attempt, and it takes as long as all tries would have.
+    // A queued call makes one attempt, which takes as long as all attempts of a polling call.
     for (policy, attempts, took) in
         [(WaitPolicy::Queue, 1, Some(Duration::from_millis(35))), (WaitPolicy::Poll, 4, None)]
     {
@@ -103,7 +103,7 @@ async fn those_who_wait_are_served_in_order_and_at_once() {
     let served = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
     let mut waiting = Vec::new();
     for number in 0..8 {
-        // As different processes.
+        // Each waiter has its own manager, as in different processes.
         let (locks, served) = (manager(), std::sync::Arc::clone(&served));
         waiting.push(tokio::spawn(async move {
             let guard = locks.acquire("job", TTL).await.expect("had in the end");
@@ -139,7 +139,7 @@ async fn a_lock_that_was_handed_on_lasts_as_long_as_any() {
     advance(Duration::from_millis(50)).await;
     first.release().await;
     let guard = waiting.await.expect("no panic").expect("had in the end");
-    // The claim is on its way; nobody is told that time is up.
+    // The claim is in flight; `lost` must not resolve meanwhile.
     let outlived = tokio::time::timeout(TTL / 2, guard.lost()).await;
     assert!(outlived.is_err(), "{outlived:?}");
     assert!(guard.is_valid() && guard.remaining() > TTL / 4);
@@ -239,7 +239,7 @@ async fn bad_arguments_are_refused_before_anything_is_sent() {
     assert!(matches!(locks.acquire("", TTL).await, Err(Error::Invalid(_))));
     assert!(matches!(locks.acquire_many(Vec::<String>::new(), TTL).await, Err(Error::Invalid(_))));
     assert!(matches!(locks.acquire("job", Duration::MAX).await, Err(Error::Invalid(_))));
-    // Longer than the nodes allow: they say so, and asking again is no use.
+    // Longer than the nodes allow: they reject it, and a retry cannot succeed.
     let error = locks.acquire("job", Duration::from_secs(10 * 24 * 3600)).await.expect_err("too long");
     assert!(matches!(error, Error::NoQuorum(_)) && !error.is_retryable(), "{error}");
     assert!(error.to_string().contains("REDLOCKTTL"), "{error}");
@@ -251,7 +251,7 @@ async fn an_error_says_what_the_nodes_said_even_if_they_were_not_asked_again() {
     let locks = manager(&nodes);
     nodes.silence(2);
     let granted = |error: &Error| error.nodes().iter().map(|node| node.vote.fence()).collect::<Vec<_>>();
-    // Nobody looked in time at the lock that was had.
+    // The granted lock expired before the call returned.
     let mut acquire = Box::pin(locks.try_acquire("job", TTL));
     assert!(futures_poll(acquire.as_mut()).await.is_none(), "the nodes have not been asked yet");
     tokio::task::yield_now().await;
@@ -259,7 +259,7 @@ async fn an_error_says_what_the_nodes_said_even_if_they_were_not_asked_again() {
     let error = acquire.await.expect_err("it came too late");
     assert!(matches!(error, Error::Expired(_)), "{error:?}");
     assert_eq!(granted(&error), [Some(1), Some(1), None]);
-    // Its time ran out, and nobody had extended it.
+    // The lock expired without an extension.
     let guard = locks.acquire("job", TTL).await.expect("free again");
     advance(TTL).await;
     let error = guard.extend().await.expect_err("its time is up");

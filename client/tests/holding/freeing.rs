@@ -1,4 +1,4 @@
-//! Freeing a lock: by a release, by dropping what held it or asked for it, or late.
+//! Releasing a lock: by a release, by a drop of its guard or of the acquire, or after it expired.
 
 use crate::common::{TTL, manager};
 use crate::futures_poll;
@@ -51,7 +51,7 @@ async fn a_wait_that_is_cancelled_leaves_nothing_behind() {
     assert!(waiting.await.expect_err("cancelled").is_cancelled());
     advance(Duration::from_millis(5)).await;
     guard.release().await;
-    // Nobody in line has got it.
+    // The cancelled waiter has not got the lock.
     assert!((0..3).all(|node| !nodes.holds(node, "job")));
     assert_eq!(locks.try_acquire("job", TTL).await.expect("free").fence(), 2);
 }
@@ -60,7 +60,7 @@ async fn a_wait_that_is_cancelled_leaves_nothing_behind() {
 async fn a_cancelled_acquire_leaves_nothing_behind() {
     let nodes = MemoryNodes::new(3);
     let locks = manager(&nodes);
-    // Polled once and dropped: the nodes may have granted, nobody will ever release.
+    // The future is polled once and dropped: the nodes may have granted, and no guard releases the lock.
     {
         let mut acquire = Box::pin(locks.acquire("job", TTL));
         let polled = futures_poll(acquire.as_mut()).await;
@@ -77,7 +77,7 @@ async fn an_acquire_cancelled_with_its_answer_unread_leaves_nothing_behind() {
     let locks = manager(&nodes);
     let mut acquire = Box::pin(locks.acquire("job", TTL));
     assert!(futures_poll(acquire.as_mut()).await.is_none());
-    // The driver has everything: the lock is granted, and nobody has looked.
+    // The driver has the grants; the caller has not read the answer.
     while !nodes.holds(2, "job") {
         tokio::task::yield_now().await;
     }
@@ -126,7 +126,7 @@ async fn flush_returns_while_others_go_on() {
     busy.into_iter().for_each(|task| task.abort());
 }
 
-/// The driver of a lock is on the runtime that took it.
+/// The driver of a lock runs on the runtime that acquired the lock.
 #[test]
 fn a_release_under_way_when_the_runtime_of_its_lock_ends_is_carried_out_on_another() {
     let nodes = MemoryNodes::new(3);
@@ -158,5 +158,5 @@ async fn flush_waits_for_a_detached_lock_that_is_being_freed() {
     timeout(NODE_TIMEOUT, close).await.expect("they had their time");
 }
 
-/// Unless told otherwise.
+/// The default node timeout.
 const NODE_TIMEOUT: Duration = Duration::from_millis(250);

@@ -1,4 +1,4 @@
-//! Extending a lock, keeping it alive, and learning that it is over.
+//! Extending a lock, keeping it alive, and detecting its loss.
 
 use crate::common::{LEASE, TTL, manager};
 use crate::futures_poll;
@@ -75,14 +75,14 @@ async fn the_loss_is_told_when_nobody_answers_any_more() {
     assert!(started.elapsed() < LEASE, "{:?}", started.elapsed());
     let error = guard.extend().await.expect_err("it is lost");
     assert!(matches!(error, Error::Lost { .. }), "{error:?}");
-    // What the nodes said last is in it.
+    // The error contains the last answers of the nodes.
     assert!(error.nodes().iter().any(|answer| matches!(answer.vote, Vote::Failed(_))), "{error}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_loss_is_told_while_an_extension_hangs() {
     let nodes = MemoryNodes::new(5);
-    // An answer is waited for longer than the lock lasts.
+    // The node timeout is longer than the lock.
     let locks = LockManager::builder().memory(&nodes).node_timeout(TTL * 6).build().expect("nodes");
     let mut guard = locks.acquire("job", TTL).await.expect("free");
     guard.keep_alive(Duration::from_secs(3600)).expect("a runtime");
@@ -121,7 +121,7 @@ async fn an_extension_that_nobody_waits_for_counts() {
     let guard = manager(&nodes).acquire("job", TTL).await.expect("free");
     {
         let extend = std::pin::pin!(guard.extend_to(TTL * 2));
-        // Asked, and gone before the answer is read.
+        // The request is sent, and the future dropped before the answer arrives.
         assert!(futures_poll(extend).await.is_none());
     }
     tokio::task::yield_now().await;
@@ -188,7 +188,7 @@ async fn a_lock_that_most_nodes_no_longer_have_is_over_at_once() {
     advance(TTL / 2).await;
     nodes.silence(0);
     guard.extend().await.expect("two nodes are a majority");
-    // Node 0 has run out, node 1 cannot be asked, and node 2 has forgotten: one lease is left.
+    // Node 0 has expired, node 1 does not answer, and node 2 has forgotten the lock: one lease is left.
     advance(TTL * 6 / 10).await;
     nodes.silence(1);
     assert!(nodes.delete(2, "job"));
@@ -201,7 +201,7 @@ async fn a_lock_that_most_nodes_no_longer_have_is_over_at_once() {
 async fn what_is_over_stays_over() {
     let nodes = MemoryNodes::new(3);
     let guard = manager(&nodes).acquire("job", TTL).await.expect("free");
-    // Extensions that reach one node each: together they would make a later majority.
+    // Each extension reaches one node. Together they would be a later majority.
     for reached in 0..2 {
         advance(TTL / 4).await;
         (0..3).for_each(|node| nodes.silence(node));

@@ -1,4 +1,4 @@
-//! What can be seen of a lock and of the nodes.
+//! Inspecting locks and the health of nodes.
 
 use crate::common::{TTL, manager};
 use redlock_client::memory::MemoryNodes;
@@ -46,7 +46,7 @@ async fn health_tells_whether_a_quorum_can_grant() {
     assert!(!health.can_grant() && !health.nodes[1].can_grant() && health.nodes[2].can_grant(), "{health:?}");
     let error = locks.try_acquire("job", TTL).await.expect_err("no majority");
     assert!(matches!(error, Error::NoQuorum(_)), "{error}");
-    // The one node that granted has it back.
+    // The client releases the lock on the one node that granted it.
     locks.flush().await;
     assert!(!nodes.holds(2, "job"));
 }

@@ -1,4 +1,4 @@
-//! Taking, keeping, losing and freeing locks, on nodes in memory and a clock that a test can move.
+//! Acquiring, extending, losing and releasing locks, on nodes in memory and a clock that a test can advance.
 
 #![allow(clippy::expect_used)]
 
