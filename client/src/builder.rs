@@ -147,7 +147,7 @@ impl Builder {
     pub fn build(self) -> Result<LockManager, Error> {
         let config = |what: String| Error::Config(what.into());
         if self.node_timeout.is_zero() || self.connect_timeout.is_zero() {
-            return Err(config("a timeout must be longer than nothing".into()));
+            return Err(config("timeouts must be greater than zero".into()));
         }
         if self.label.len() > MAX_LABEL_BYTES {
             return Err(config(format!("the label is longer than {MAX_LABEL_BYTES} bytes")));

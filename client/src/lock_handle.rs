@@ -66,7 +66,7 @@ impl LockHandle {
 
 impl fmt::Debug for LockHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Held")
+        f.debug_struct("LockHandle")
             .field("resource", &self.hold.keys.to_string())
             .field("fence", &self.fence())
             .field("remaining", &self.remaining())

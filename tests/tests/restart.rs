@@ -2,6 +2,7 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
+use redlock_contract::Quarantine;
 use redlock_tests::{
     Answer, FakeClock, SOON, Server, ServerBuilder, Wire, eventually, granted, start_frozen,
 };
@@ -70,7 +71,8 @@ fn verify_wait(server: &Server, clock: &FakeClock, case: &str) {
     assert!((TTL_MS + TTL_MS / 100 + 2..=TTL_MS * 9 / 8).contains(&left), "{case}: {left} ms");
     let answer = wire.call_strs("REDLOCK.ACQUIRE fresh other 1000");
     assert_eq!(answer.error_word(), Some("REDLOCKQUARANTINE"), "{case}: {answer:?}");
-    assert_eq!(answer.string().split(' ').next_back(), Some(left.to_string().as_str()), "{case}: {answer:?}");
+    let told = Quarantine::parse(answer.string().as_bytes());
+    assert_eq!(told, Some(Quarantine { left_ms: left.unsigned_abs() }), "{case}: {answer:?}");
     let answer = wire.call_strs("REDLOCK.MACQUIRE 2 fresh new other 1000");
     assert_eq!(answer.error_word(), Some("REDLOCKQUARANTINE"), "{case}: {answer:?}");
     assert_eq!(wire.call_strs("REDLOCK.EXTEND fresh other 1000"), Answer::Nil, "{case}");

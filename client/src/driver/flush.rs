@@ -5,7 +5,7 @@ use super::timers::sooner;
 use redlock_proto::Moment;
 use tokio::sync::oneshot;
 
-/// A callers of flush.
+/// A caller of flush.
 pub(super) struct FlushWaiter {
     asked: Moment,
     /// The newest lock or broadcast when the caller called. The caller does not wait for later ones.
@@ -19,7 +19,7 @@ impl Driver {
         self.flush_waiters.push(FlushWaiter { asked: now, serial: self.serial, answer: Some(answer) });
     }
 
-    /// When the next callers of flush has waited long enough for nodes that are down.
+    /// When the next caller of flush has waited long enough for nodes that are down.
     pub(super) fn flush_deadline(&self, now: Moment) -> Option<Moment> {
         let timeout = self.settings.node_timeout;
         let deadlines = self.flush_waiters.iter().map(|waiter| waiter.asked.plus(timeout));

@@ -204,7 +204,7 @@ import { Redlock } from './redlock.mjs';
 const locks = new Redlock(process.env.REDLOCK_NODES.split(','), 10_000);
 const lock = await locks.acquire('uneven', 60_000);
 console.log(lock ? String(lock.fence) : 'none');
-locks.flush();
+locks.close();
 ";
 
 /// Nodes that count the key differently, as after crashes and cuts.
@@ -299,7 +299,7 @@ for (let round = 0; round < 10; round++) {
   appendFileSync('holders', `${lock.fence}\\n`);
   await locks.release(lock);
 }
-locks.flush();
+locks.close();
 ";
 
 fn a_crowd_takes_turns(language: &'static Language, program: &str) {
