@@ -213,7 +213,7 @@ impl<'a> AcquireLoop<'a> {
                 if guard.is_valid() {
                     return Ok(guard);
                 }
-                let answers = self.answers(Some(&hold.last_words(settings.quorum)));
+                let answers = self.answers(Some(&hold.last_votes(settings.quorum)));
                 Err(Error::Expired(Box::new(answers)).into())
             }
             Ok(Err(refused)) if !is_in_time => {

@@ -21,18 +21,14 @@ pub(crate) struct Extender {
 impl Extender {
     /// Extends the lock. Extensions of one lock run one after the other.
     pub(crate) async fn extend(&self, ttl: Duration) -> Result<Duration, Error> {
-        self.ask(|answer| Message::Extend { lock: self.lock, ttl, answer }).await
-    }
-
-    async fn ask(&self, call: impl FnOnce(oneshot::Sender<Extended>) -> Message) -> Result<Duration, Error> {
         let _turn = self.hold.extending.lock().await;
-        let outcome = self.outcome_of(call).await?;
+        let outcome = self.outcome(ttl).await?;
         observe::extended(&self.hold.keys, matches!(outcome, Extended::Yes));
         let left = self.hold.lease.remaining();
         match (outcome, self.hold.lease.ended()) {
             (Extended::Yes, None) => Ok(left),
-            (Extended::No(said), None) => {
-                Err(Error::NoQuorum(Box::new(self.shared.report(&self.hold.keys, Some(&said)))))
+            (Extended::No(votes), None) => {
+                Err(Error::NoQuorum(Box::new(self.shared.report(&self.hold.keys, Some(&votes)))))
             }
             // Later replies may have ended the lock.
             (_, Some(reason)) => Err(self.lost(reason)),
@@ -41,23 +37,20 @@ impl Extender {
         }
     }
 
-    /// Sends the call to the driver, unless the lock has ended.
-    async fn outcome_of(
-        &self,
-        call: impl FnOnce(oneshot::Sender<Extended>) -> Message,
-    ) -> Result<Extended, Error> {
+    /// Sends the extension to the driver, unless the lock has ended.
+    async fn outcome(&self, ttl: Duration) -> Result<Extended, Error> {
         if self.hold.lease.remaining().is_zero() {
             return Ok(Extended::Over);
         }
         let (answer, extended) = oneshot::channel();
-        self.inbox.send(call(answer)).map_err(|_| Error::NoRuntime)?;
+        self.inbox.send(Message::Extend { lock: self.lock, ttl, answer }).map_err(|_| Error::NoRuntime)?;
         extended.await.map_err(|_| Error::NoRuntime)
     }
 
     /// The error for a lost lock, with the last answers of the nodes.
     pub(crate) fn lost(&self, reason: LostReason) -> Error {
-        self.hold.tell_loss();
-        let said = self.hold.last_words(self.shared.settings.quorum);
-        Error::Lost { reason, report: Box::new(self.shared.report(&self.hold.keys, Some(&said))) }
+        self.hold.report_loss();
+        let votes = self.hold.last_votes(self.shared.settings.quorum);
+        Error::Lost { reason, report: Box::new(self.shared.report(&self.hold.keys, Some(&votes))) }
     }
 }

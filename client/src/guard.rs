@@ -223,8 +223,8 @@ impl Guard {
             owner: hold.owner,
             remaining: hold.lease.remaining(),
         };
-        hold.tell_loss();
-        hold.keep_silent();
+        hold.report_loss();
+        hold.suppress_loss_report();
         observe::detached(&hold.keys, self.extender.shared.settings.clock.now().since(self.acquired));
         let lock = self.extender.lock;
         let _ = self.extender.inbox.send(Message::Detach { lock });
@@ -242,7 +242,7 @@ impl Guard {
         if self.is_valid() {
             hold.lease.end(LostReason::Released);
         }
-        hold.tell_loss();
+        hold.report_loss();
         let settings = &self.extender.shared.settings;
         observe::ended(&hold.keys, settings.clock.now().since(self.acquired));
         let lock = self.extender.lock;

@@ -22,7 +22,7 @@ pub(crate) struct LockShared {
     /// The nodes that granted the lock, one bit per node.
     granted_by: AtomicU64,
     ttl_ms: AtomicU64,
-    is_loss_told: AtomicBool,
+    loss_reported: AtomicBool,
     was_refused: AtomicBool,
     /// Makes the extensions of one lock run one after the other.
     pub(crate) extending: tokio::sync::Mutex<()>,
@@ -34,7 +34,7 @@ pub(crate) struct LockShared {
 struct Extras {
     token: Option<CancellationToken>,
     /// The answers to the last extension, if that extension failed.
-    last_words: Option<Ballot>,
+    last_votes: Option<Ballot>,
 }
 
 impl LockShared {
@@ -50,7 +50,7 @@ impl LockShared {
             fence: AtomicU64::new(0),
             granted_by: AtomicU64::new(0),
             ttl_ms: AtomicU64::new(millis(ttl)),
-            is_loss_told: AtomicBool::new(false),
+            loss_reported: AtomicBool::new(false),
             was_refused: AtomicBool::new(false),
             extending: tokio::sync::Mutex::new(()),
             extras: Mutex::default(),
@@ -98,23 +98,23 @@ impl LockShared {
     /// Resolves when the lock is no longer held, a little before its validity ends. Needs no network.
     pub(crate) async fn lost(&self) -> LostReason {
         let reason = self.lease.lost().await;
-        self.tell_loss();
+        self.report_loss();
         reason
     }
 
     /// Reports the loss of the lock to metrics and tracing, once, if the lock has ended without a release.
     /// Called wherever the client may find that the lock has ended.
-    pub(crate) fn tell_loss(&self) {
+    pub(crate) fn report_loss(&self) {
         if let Some(reason @ (LostReason::Expired | LostReason::Gone)) = self.lease.ended()
-            && !self.is_loss_told.swap(true, Ordering::Relaxed)
+            && !self.loss_reported.swap(true, Ordering::Relaxed)
         {
             observe::lost(&self.keys, self.fence(), reason);
         }
     }
 
     /// Suppresses the report of a loss, for a detached lock: another client may extend it.
-    pub(crate) fn keep_silent(&self) {
-        self.is_loss_told.store(true, Ordering::Relaxed);
+    pub(crate) fn suppress_loss_report(&self) {
+        self.loss_reported.store(true, Ordering::Relaxed);
     }
 
     /// Returns a token that is cancelled when the lock is no longer held. All callers get the same token. A
@@ -138,14 +138,14 @@ impl LockShared {
     }
 
     /// Stores the answers to a failed extension, for a later error. `None` after an extension that succeeded.
-    pub(crate) fn remember(&self, said: Option<Ballot>) {
-        self.extras.lock().unwrap_or_else(PoisonError::into_inner).last_words = said;
+    pub(crate) fn set_last_votes(&self, votes: Option<Ballot>) {
+        self.extras.lock().unwrap_or_else(PoisonError::into_inner).last_votes = votes;
     }
 
     /// The last answers of the nodes: to a failed extension, otherwise to the acquire.
-    pub(crate) fn last_words(&self, quorum: Quorum) -> Ballot {
-        let last_words = self.extras.lock().unwrap_or_else(PoisonError::into_inner).last_words.clone();
-        last_words.unwrap_or_else(|| {
+    pub(crate) fn last_votes(&self, quorum: Quorum) -> Ballot {
+        let last_votes = self.extras.lock().unwrap_or_else(PoisonError::into_inner).last_votes.clone();
+        last_votes.unwrap_or_else(|| {
             let mut ballot = Ballot::new(quorum);
             let granted_by = self.granted_by.load(Ordering::Relaxed);
             let nodes = (0..quorum.nodes()).filter(|node| granted_by >> node & 1 == 1);

@@ -171,18 +171,18 @@ impl LockEntry {
                 if let Some(ttl) = self.next_ttl.take() {
                     self.hold.set_ttl(ttl, self.lease);
                 }
-                self.hold.remember(None);
+                self.hold.set_last_votes(None);
                 self.report_extension(Extended::Yes);
             }
             Event::NotExtended(ballot) => {
-                self.hold.remember(Some(ballot.clone()));
+                self.hold.set_last_votes(Some(ballot.clone()));
                 self.report_extension(Extended::No(ballot));
             }
             Event::Lost(ballot) => {
                 // Records `Expired` first if the validity has ended; otherwise the nodes have lost the lock.
                 let _ = self.hold.lease.remaining();
                 self.hold.lease.end(LostReason::Gone);
-                self.hold.remember(Some(ballot));
+                self.hold.set_last_votes(Some(ballot));
                 self.report_extension(Extended::Lost);
             }
             Event::Released => self.report_release(),
