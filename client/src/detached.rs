@@ -1,7 +1,7 @@
 //! Detached locks: no driver tracks them; any process that knows the owner can extend and release them.
 
 use crate::Error;
-use crate::driver::{Message, NodeResponse};
+use crate::driver::{Message, NodeResponse, lock_reply};
 use crate::guard::Detached;
 use crate::keys::Keys;
 use crate::lease::LostReason;
@@ -9,7 +9,7 @@ use crate::manager::LockManager;
 use crate::owner::Owner;
 use crate::report::{NodeRelease, ReleaseReport};
 use crate::wire::Frame;
-use redlock_proto::{Ask, Ballot, Failure, FailureKind, NodeSet, Quorum, ReleaseOutcome, Request, Vote};
+use redlock_proto::{Ask, Ballot, NodeSet, Quorum, Request, Vote};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -63,7 +63,7 @@ impl LockManager {
         let replies = self.broadcast(command(&request, lock)).await?;
         let mut ballot = Ballot::new(settings.quorum);
         for (node, reply) in replies.into_iter().enumerate() {
-            ballot.enter(node, vote(reply.frame));
+            ballot.enter(node, Vote::from(lock_reply(reply.frame, &request)));
         }
         let report = || Box::new(self.shared().report(&self.keys_of(lock), Some(&ballot)));
         match judge(settings.quorum, &ballot, lock.fence) {
@@ -114,11 +114,10 @@ impl LockManager {
                 let _ = answered.await;
             }
         }
-        let nodes = settings
-            .names
-            .iter()
-            .zip(replies)
-            .map(|(name, reply)| NodeRelease { node: Arc::clone(name), outcome: freed(reply.frame) });
+        let nodes = settings.names.iter().zip(replies).map(|(name, reply)| NodeRelease {
+            node: Arc::clone(name),
+            outcome: lock_reply(reply.frame, &request).into(),
+        });
         Ok(ReleaseReport::of_nodes(nodes.collect()))
     }
 
@@ -155,34 +154,11 @@ fn judge(quorum: Quorum, ballot: &Ballot, fence: u64) -> Judgement {
     }
 }
 
-fn number(reply: Result<Frame, Failure>) -> Result<Option<u64>, Failure> {
-    match reply? {
-        Frame::Nil => Ok(None),
-        Frame::Integer(number) if number >= 0 => Ok(Some(number.unsigned_abs())),
-        _ => Err(Failure::new(FailureKind::Cut, "the reply is neither a number nor nil")),
-    }
-}
-
-fn vote(reply: Result<Frame, Failure>) -> Vote {
-    match number(reply) {
-        Ok(Some(fence)) => Vote::Granted { fence },
-        Ok(None) => Vote::Refused,
-        Err(failure) => Vote::Failed(failure),
-    }
-}
-
-fn freed(reply: Result<Frame, Failure>) -> ReleaseOutcome {
-    match number(reply) {
-        Ok(Some(0) | None) => ReleaseOutcome::NotHeld,
-        Ok(Some(_)) => ReleaseOutcome::Freed,
-        Err(failure) => ReleaseOutcome::Failed(failure),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::memory::MemoryNodes;
+    use redlock_proto::{Failure, FailureKind};
 
     const TTL: Duration = Duration::from_secs(30);
 

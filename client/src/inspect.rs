@@ -105,18 +105,20 @@ fn lock_info(reply: NodeResponse) -> Result<Option<LockInfo>, Failure> {
     if matches!(frame, Frame::Nil) {
         return Ok(None);
     }
-    let number = |name| u64::try_from(frame.field(name)?.as_integer()?).ok();
-    let milliseconds = |name| number(name).map(Duration::from_millis);
-    let info = || {
-        let label = frame.field(fields::LABEL).and_then(Frame::as_bytes).unwrap_or_default();
-        let label = String::from_utf8_lossy(label).into_owned();
-        let mut info = LockInfo::new(number(fields::FENCE)?, label, milliseconds(fields::TIME_LEFT_MS)?);
-        info.held = milliseconds(fields::HELD_MS).unwrap_or_default();
-        info.extensions = number(fields::EXTENSIONS).unwrap_or_default();
-        info.waiters = number(fields::WAITERS).unwrap_or_default();
-        Some(info)
-    };
-    info().map(Some).ok_or_else(|| {
+    read_lock_info(&frame).map(Some).ok_or_else(|| {
         Failure::new(FailureKind::Rejected, "the reply to REDLOCK.INSPECT lacks the fence or the time left")
     })
+}
+
+/// Reads the reply to `REDLOCK.INSPECT`; `None` if it lacks the fence or the time left.
+pub(crate) fn read_lock_info(reply: &Frame) -> Option<LockInfo> {
+    let number = |name| u64::try_from(reply.field(name)?.as_integer()?).ok();
+    let milliseconds = |name| number(name).map(Duration::from_millis);
+    let label = reply.field(fields::LABEL).and_then(Frame::as_bytes).unwrap_or_default();
+    let label = String::from_utf8_lossy(label).into_owned();
+    let mut info = LockInfo::new(number(fields::FENCE)?, label, milliseconds(fields::TIME_LEFT_MS)?);
+    info.held = milliseconds(fields::HELD_MS).unwrap_or_default();
+    info.extensions = number(fields::EXTENSIONS).unwrap_or_default();
+    info.waiters = number(fields::WAITERS).unwrap_or_default();
+    Some(info)
 }

@@ -2,10 +2,12 @@
 
 use crate::Error;
 use crate::driver::{Message, NodeResponse};
+use crate::inspect::read_lock_info;
 use crate::manager::LockManager;
 use crate::wire::Frame;
 use redlock_contract::TYPE_NAME;
 use redlock_contract::commands::Verb;
+use redlock_proto::inspection::LockInfo;
 use redlock_proto::{Failure, NodeSet};
 use std::fmt;
 use std::sync::Arc;
@@ -183,6 +185,14 @@ impl Response {
     #[must_use]
     pub fn is_nil(&self) -> bool {
         matches!(self.0, Frame::Nil)
+    }
+}
+
+impl Response {
+    /// What a node reports about a lock, if this is the reply to [`Query::inspect`] and the node holds the lock.
+    #[must_use]
+    pub fn lock_info(&self) -> Option<LockInfo> {
+        read_lock_info(&self.0)
     }
 }
 

@@ -8,7 +8,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use redlock_contract::limits::{
-    DEFAULT_CLAIM_WINDOW_MS, DEFAULT_LATE_WINDOW_MS, DEFAULT_MAX_TTL_MS, MAX_CLAIM_MS, MAX_TTL_LIMIT_MS,
+    DEFAULT_CLAIM_WINDOW_MS, DEFAULT_LATE_WINDOW_MS, DEFAULT_MAX_TTL_MS, MAX_CLAIM_MS, MAX_LATE_WINDOW_MS,
+    MAX_TTL_LIMIT_MS,
 };
 use redlock_core::queue::DEFAULT_LIMITS;
 use redlock_core::request;
@@ -43,7 +44,7 @@ pub(crate) const SETTINGS: [Setting; 7] = [
     Setting {
         name: "late-window",
         default: DEFAULT_LATE_WINDOW_MS,
-        range: (0, 3_600_000),
+        range: (0, MAX_LATE_WINDOW_MS),
         get: |state| state.node.late_window_ms(),
         set: |state, value| state.node.set_late_window_ms(value),
     },

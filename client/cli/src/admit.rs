@@ -12,7 +12,7 @@ use crate::exit::{Code, ExitError};
 use crate::group_report::{GroupReport, NodeReport, explanation, remedy};
 use crate::output::{Printer, tame};
 use redlock_client::admission::{NodeFacts, Terms, TooFewAnswers, terms};
-use redlock_client::{FailureKind, LockManager, NodeState, Origin, Query};
+use redlock_client::{FailureKind, LockManager, NodeState, Origin};
 use redlock_contract::NonVoting;
 use redlock_contract::drift::with_drift;
 use serde_json::{Value, json};
@@ -156,11 +156,11 @@ impl<'a> AdmissionPlan<'a> {
             };
             return Err(ExitError::new(Code::NoQuorum, "not_admitted", message));
         }
-        let told = locks.ask_node(*place, &Query::node()).await?.response.ok();
-        let number = |name: &str| u64::try_from(told.as_ref()?.field(name)?.integer()?).ok();
+        let health = locks.health().await?;
+        let admitted = health.nodes.get(*place).and_then(|node| node.state.as_ref().ok());
         Ok(AdmissionOutcome {
-            fences_above: number("fence").unwrap_or(terms.floor),
-            votes_in: Duration::from_millis(number("quarantine-ms").unwrap_or(wait_ms)),
+            fences_above: admitted.map_or(terms.floor, |state| state.fence),
+            votes_in: admitted.map_or(Duration::from_millis(wait_ms), |state| state.quarantine),
         })
     }
 

@@ -97,8 +97,7 @@ async fn bench(common: &CommonArgs, args: &BenchArgs, output: &Printer) -> Resul
 fn no_majority(health: &Health) -> ExitError {
     let of = health.nodes.len();
     let granting = health.nodes.iter().filter(|node| node.can_grant()).count();
-    let votes = |node: &NodeState| !node.is_replica && node.non_voting.is_none();
-    let there = health.nodes.iter().filter(|node| node.state.as_ref().is_ok_and(votes)).count();
+    let there = health.nodes.iter().filter(|node| node.state.as_ref().is_ok_and(NodeState::votes)).count();
     let message = format!("no lock can be granted: {granting} of {of} nodes grant, see redlock status");
     if there >= health.needed() {
         ExitError::new(Code::Quarantined, "quarantined", message)

@@ -17,7 +17,7 @@ mod terminal;
 pub(crate) mod watchdog;
 
 use crate::args::{CommonArgs, RunArgs};
-use crate::config::Config;
+use crate::config::{Config, FOREVER};
 use crate::exit::{Code, ExitError};
 use crate::obtain::{Obtained, obtain};
 use crate::output::Printer;
@@ -57,7 +57,7 @@ fn start(
     deadline: Deadline,
 ) -> Result<(ChildCommand, Watchdog), ExitError> {
     let mut watchdog = Watchdog::start()?;
-    guard.keep_alive(supervisor::FOR_EVER)?;
+    guard.keep_alive(FOREVER)?;
     watchdog.allow(deadline.last_moment(guard.remaining()));
     match ChildCommand::start(args, guard, &watchdog) {
         Ok(command) => Ok((command, watchdog)),

@@ -5,14 +5,8 @@ use super::message::{AcquireCall, Acquired, EntryId, Extended, NotAcquired};
 use crate::lease::LostReason;
 use crate::lock_shared::LockShared;
 use crate::settings::Settings;
-use crate::wire::Frame;
-use redlock_contract::grant::{GrantMessage, Stamped};
-use redlock_contract::{ErrorCode, Quarantine};
 use redlock_proto::lock_state::Over;
-use redlock_proto::{
-    Ask, Drift, Event, Failure, FailureKind, Grant, LockReply, LockState, Moment, QueueRequest, Refusal,
-    ReleaseProgress, Request,
-};
+use redlock_proto::{Drift, Event, LockState, Moment, QueueRequest, Refusal, ReleaseProgress};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -221,56 +215,4 @@ impl LockEntry {
     fn is_cancelled(&self) -> bool {
         !self.is_over && self.on_acquired.as_ref().is_some_and(oneshot::Sender::is_closed)
     }
-}
-
-/// The meaning of a node's reply to a request of a lock.
-pub(super) fn reply_of(outcome: Result<Frame, Failure>, request: &Request) -> LockReply {
-    let frame = match outcome {
-        Ok(frame) => frame,
-        Err(failure) => return LockReply::Failed(failure),
-    };
-    match &frame {
-        Frame::Integer(number) => match u64::try_from(*number) {
-            Ok(number) => LockReply::Number(number),
-            Err(_) => malformed("the number is negative"),
-        },
-        Frame::Nil => LockReply::Nil,
-        Frame::Array(parts) if matches!(request.ask, Ask::Wait { .. }) => queued(parts),
-        Frame::Error(_) => {
-            let failure = Failure::rejected(frame.error_message().unwrap_or_default());
-            match (failure.code, Quarantine::parse(failure.detail.as_bytes())) {
-                (_, Some(Quarantine { left_ms })) => {
-                    LockReply::Quarantined { left: Duration::from_millis(left_ms) }
-                }
-                // The queue is full: refused, as a client that does not queue is.
-                (Some(ErrorCode::Waiters), _) if matches!(request.ask, Ask::Wait { .. }) => LockReply::Nil,
-                _ => LockReply::Failed(failure),
-            }
-        }
-        _ => malformed("the reply is of an unexpected type"),
-    }
-}
-
-/// A position in the wait queue: the holder's time left, the position, the holder's ticket.
-fn queued(parts: &[Frame]) -> LockReply {
-    let number = |part: &Frame| part.as_integer().and_then(|number| u64::try_from(number).ok());
-    match parts {
-        [_, position, ticket] => match (number(position), number(ticket)) {
-            (Some(position), Some(ticket)) => LockReply::Queued { position, ticket },
-            _ => malformed("the position in the wait queue is not a number"),
-        },
-        _ => malformed("the reply to WAIT does not have 3 elements"),
-    }
-}
-
-/// The grant in a verified message; `None` if the message has no stamp.
-pub(super) fn grant_of(message: &GrantMessage<'_>) -> Option<Grant> {
-    let Stamped { stamp, waited_ms, claim_ms } = message.stamped?;
-    let (waited, claim) = (Duration::from_millis(waited_ms), Duration::from_millis(claim_ms));
-    Some(Grant { fence: message.fence, stamp, waited, claim })
-}
-
-/// A malformed reply: the client cannot know what the node did.
-fn malformed(why: &str) -> LockReply {
-    LockReply::Failed(Failure::new(FailureKind::Cut, why))
 }

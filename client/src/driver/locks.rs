@@ -1,7 +1,8 @@
 //! What the driver does for a lock: sends its requests, passes it votes, wakes it, drops it.
 
 use super::in_flight::{InFlight, Stage};
-use super::lock_entry::{LockEntry, reply_of};
+use super::lock_entry::LockEntry;
+use super::replies::lock_reply;
 use super::{Driver, EntryId};
 use crate::wire::{self, Frame};
 use redlock_proto::{Event, Failure, Moment, Request, Transmit};
@@ -52,7 +53,7 @@ impl Driver {
             self.after_release(node, lock, request, &outcome, now);
         }
         let Some(entry) = self.locks.get_mut(lock.index) else { return };
-        entry.state.handle_reply(node, request, reply_of(outcome, request), now);
+        entry.state.handle_reply(node, request, lock_reply(outcome, request), now);
         self.advance(lock, now);
     }
 

@@ -9,7 +9,8 @@
 //! | the loop, and the order in which it does things | this file |
 //! | what callers can ask for | `message.rs` |
 //! | what the driver does for each message | `calls.rs` |
-//! | one lock: its state, its callers, the meaning of replies | `lock_entry.rs` |
+//! | one lock: its state and its callers | `lock_entry.rs` |
+//! | the meaning of replies and pushes | `replies.rs` |
 //! | sending what a lock asks for, votes, timers of locks | `locks.rs`, `timers.rs` |
 //! | wait queues and pushed grants | `queueing.rs` |
 //! | releases that fail, and what follows them | `releases.rs`, `pending_releases.rs` |
@@ -41,12 +42,14 @@ mod pending_releases;
 mod pool;
 mod queueing;
 mod releases;
+mod replies;
 #[cfg(test)]
 mod tests;
 mod timers;
 
 pub(crate) use broadcast::NodeResponse;
 pub(crate) use message::{AcquireCall, Acquired, EntryId, Extended, Inbox, Message, NotAcquired, WaitPlan};
+pub(crate) use replies::lock_reply;
 
 use crate::clock::Clock;
 use crate::settings::Settings;

@@ -1,6 +1,7 @@
 //! The nodes' wait queues: whether a call can queue, and the grants that the nodes push.
 
-use super::lock_entry::{LockEntry, grant_of};
+use super::lock_entry::LockEntry;
+use super::replies::grant_of;
 use super::{Driver, EntryId};
 use crate::observe;
 use crate::queue_support::QueueSupport;

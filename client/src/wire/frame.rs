@@ -1,6 +1,7 @@
 //! One reply in RESP2 or RESP3.
 
 use bytes::Bytes;
+use redlock_contract::code::without_quoted_arguments;
 use std::fmt;
 
 /// One reply. Where RESP2 and RESP3 encode the same value differently, the frame is the same.
@@ -88,8 +89,7 @@ impl Frame {
     pub(crate) fn error_message(&self) -> Option<String> {
         let Self::Error(bytes) = self else { return None };
         let text = String::from_utf8_lossy(bytes);
-        let shown = text.split("with args").next().unwrap_or_default();
-        let shown = shown.trim_end_matches([' ', ',']).chars();
+        let shown = without_quoted_arguments(&text).chars();
         Some(shown.take(MAX_ERROR_MESSAGE).map(|c| if c.is_control() { ' ' } else { c }).collect())
     }
 }

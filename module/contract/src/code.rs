@@ -80,6 +80,15 @@ const WORDS: [(ErrorCode, &str); 20] = [
 /// How every server begins the error for a command that it does not know.
 const UNKNOWN_COMMAND: &[u8] = b"ERR unknown command";
 
+/// What precedes the arguments that a server quotes in that error.
+const QUOTED_ARGUMENTS: &str = "with args";
+
+/// An error without the arguments that a server quotes: they may contain an owner or a password.
+#[must_use]
+pub fn without_quoted_arguments(error: &str) -> &str {
+    error.split(QUOTED_ARGUMENTS).next().unwrap_or_default().trim_end_matches([' ', ','])
+}
+
 impl ErrorCode {
     /// The first word of the error reply.
     #[must_use]

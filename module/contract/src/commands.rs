@@ -316,7 +316,7 @@ pub const COMMANDS: [Spec; 12] = [
 impl Verb {
     /// What the catalogue says of the command.
     #[must_use]
-    pub fn spec(self) -> &'static Spec {
+    pub const fn spec(self) -> &'static Spec {
         &COMMANDS[self as usize]
     }
 
@@ -328,7 +328,7 @@ impl Verb {
 
     /// The command's name.
     #[must_use]
-    pub fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         self.spec().name
     }
 

@@ -17,3 +17,15 @@ pub fn with_drift(lease_ms: u64) -> u64 {
     }
     lease_ms.saturating_add(lease_ms / 100 * PER_CENT).saturating_add(CONSTANT_MS)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_allows_for_clocks_of_different_rates() {
+        for (lease_ms, wait_ms) in [(0, 0), (1, 3), (100, 103), (60_000, 60_602), (u64::MAX, u64::MAX)] {
+            assert_eq!(with_drift(lease_ms), wait_ms, "{lease_ms} ms");
+        }
+    }
+}

@@ -24,6 +24,9 @@ pub const DEFAULT_CLAIM_WINDOW_MS: u64 = 100;
 /// The default of `redlock.late-window`: how long a tombstone rejects a late acquire.
 pub const DEFAULT_LATE_WINDOW_MS: u64 = 10_000;
 
+/// The largest value of `redlock.late-window`: an hour.
+pub const MAX_LATE_WINDOW_MS: u64 = 3_600 * 1_000;
+
 /// The largest fence: replies are signed 64-bit integers.
 pub const MAX_FENCE: u64 = i64::MAX as u64;
 /// How many stripes have a high-water mark of their own at most.

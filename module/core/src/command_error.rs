@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use redlock_contract::limits::{MAX_CHANNEL_BYTES, MAX_LABEL_BYTES, MAX_OWNER_BYTES};
+use redlock_contract::limits::{MAX_CHANNEL_BYTES, MAX_LABEL_BYTES, MAX_OWNER_BYTES, MAX_WAIT_KEY_BYTES};
 use redlock_contract::{ErrorCode, NonVoting, Quarantine};
 
 /// Why a command was refused without changing anything.
@@ -51,6 +51,10 @@ pub enum CommandError {
     FenceExhausted,
     /// What must survive a crash cannot be stored.
     NotStored,
+    /// A key of a request with `WAIT` is too long.
+    WaitKeyTooLong,
+    /// The module failed inside; the server's log has the details.
+    Panicked,
     /// Too many wait already; the text says where.
     TooManyWaiters(&'static str),
     /// A replica grants nothing; only its master does.
@@ -77,9 +81,9 @@ impl CommandError {
             Self::Quarantine { .. } => ErrorCode::Quarantine,
             Self::NonVoting(_) => ErrorCode::NoVote,
             Self::NotStored => ErrorCode::State,
-            Self::TooManyWaiters(_) => ErrorCode::Waiters,
+            Self::TooManyWaiters(_) | Self::WaitKeyTooLong => ErrorCode::Waiters,
             Self::Replica => ErrorCode::ReadOnly,
-            Self::WrongArity(_) | Self::FenceExhausted | Self::Internal => ErrorCode::Err,
+            Self::WrongArity(_) | Self::FenceExhausted | Self::Internal | Self::Panicked => ErrorCode::Err,
         }
     }
 }
@@ -121,6 +125,10 @@ impl fmt::Display for CommandError {
             Self::TooManyWaiters(scope) => {
                 write!(f, "the queue {scope} is full; ask again without WAIT")
             }
+            Self::WaitKeyTooLong => {
+                write!(f, "a key has more than {MAX_WAIT_KEY_BYTES} bytes; ask again without WAIT")
+            }
+            Self::Panicked => f.write_str("redlock: internal error; see the server's log"),
             Self::Replica => f.write_str("a replica grants no locks; ask its master"),
             Self::Internal => f.write_str("this command is for replication and AOF loading only"),
         }

@@ -386,11 +386,7 @@ impl DurableState {
         value(TITLE).filter(|version| *version == VERSION.to_string())?;
         let node_id = value("node-id").filter(|id| is_node_id(id))?.to_owned();
         let incarnation = value("incarnation")?.parse().ok()?;
-        let origin = match value("origin")? {
-            "new" => Origin::New,
-            "admitted" => Origin::Admitted,
-            _ => return None,
-        };
+        let origin = Origin::named(value("origin")?)?;
         let non_voting = match value("voting")? {
             "yes" => None,
             no => Some(NonVoting::named(no.strip_prefix("no ")?)?),

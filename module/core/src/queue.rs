@@ -249,7 +249,7 @@ impl WaitQueues {
             if (others + more) as u64 <= most { Ok(()) } else { Err(CommandError::TooManyWaiters(scope)) }
         };
         if waiter.keys.iter().any(|key| key.len() > MAX_WAIT_KEY_BYTES) {
-            return Err(CommandError::TooManyWaiters("for a key of more than 4096 bytes"));
+            return Err(CommandError::WaitKeyTooLong);
         }
         let is_new = before.is_empty();
         let before = || before.iter().filter_map(|id| self.waiters.get(id));

@@ -6,6 +6,7 @@
 
 mod long_leases;
 
+use redlock_contract::limits::{MAX_LABEL_BYTES, MAX_OWNER_BYTES};
 use std::collections::HashMap;
 
 use long_leases::LongLeases;
@@ -70,7 +71,7 @@ impl NewLock<'_> {
     fn header(&self, database: Database, (before, after): (u32, u32)) -> [u8; at::BODY] {
         let mut header = [0; at::BODY];
         let mut set = |at: usize, bytes: &[u8]| header[at..at + bytes.len()].copy_from_slice(bytes);
-        let label_bit = if self.label.len() == 256 { LABEL_256 } else { 0 };
+        let label_bit = if self.label.len() == MAX_LABEL_BYTES { LONGEST_LABEL } else { 0 };
         set(at::FENCE, &self.fence.to_le_bytes());
         set(at::BEFORE, &before.to_le_bytes());
         set(at::AFTER, &after.to_le_bytes());
@@ -96,7 +97,10 @@ const USUAL_OWNER: usize = 16;
 /// The same length in a record, which stores the length less one.
 const USUAL_OWNER_LEN: u8 = 15;
 /// A flag: the label has 256 bytes, one more than its length byte can hold.
-const LABEL_256: u8 = 0b0100;
+const LONGEST_LABEL: u8 = 0b0100;
+
+/// The lengths fit into a byte each: an owner has at least one byte, and the longest label has a flag of its own.
+const _: () = assert!(MAX_OWNER_BYTES == 256 && MAX_LABEL_BYTES == 256);
 /// A flag: the lock is under another key than the one in the record.
 const MOVED: u8 = 0b1000;
 /// The upper half of the flags is the class of the lock's longest lease.
@@ -152,7 +156,8 @@ impl<'a> LockRecord<'a> {
     /// The lengths of the owner and of the label.
     fn lengths(&self) -> (usize, usize) {
         let owner = usize::from(self.header[at::OWNER_LEN]) + 1;
-        let label = if self.flags() & LABEL_256 == 0 { usize::from(self.header[at::LABEL_LEN]) } else { 256 };
+        let is_longest = self.flags() & LONGEST_LABEL != 0;
+        let label = if is_longest { MAX_LABEL_BYTES } else { usize::from(self.header[at::LABEL_LEN]) };
         (owner, label)
     }
 

@@ -52,3 +52,25 @@ pub(super) fn long(number: u64) -> c_longlong {
 pub(super) fn text(line: &str) -> CString {
     CString::new(line.replace('\0', "\\0")).unwrap_or_default()
 }
+
+/// A text of the contract as a C string, made by the compiler.
+macro_rules! c_text {
+    ($text:expr) => {{
+        const TEXT: &str = $text;
+        const BYTES: [u8; TEXT.len() + 1] = {
+            let mut bytes = [0; TEXT.len() + 1];
+            let mut at = 0;
+            while at < TEXT.len() {
+                bytes[at] = TEXT.as_bytes()[at];
+                at += 1;
+            }
+            bytes
+        };
+        const C_TEXT: &std::ffi::CStr = match std::ffi::CStr::from_bytes_with_nul(&BYTES) {
+            Ok(text) => text,
+            Err(_) => panic!("a text of the contract has no NUL in it"),
+        };
+        C_TEXT
+    }};
+}
+pub(super) use c_text;

@@ -4,10 +4,11 @@ use std::ffi::c_void;
 use std::marker::PhantomData;
 
 use redis_module::raw;
+use redlock_contract::commands::{Verb, option};
 use redlock_core::image::LockImage;
 
 use super::api::server;
-use super::convert::{bytes, long};
+use super::convert::{bytes, c_text, long};
 
 /// A data set that the server loads, saves or rewrites, valid for one call.
 #[derive(Clone, Copy)]
@@ -84,18 +85,18 @@ impl<'a> Io<'a> {
         unsafe {
             server!(RedisModule_EmitAOF)(
                 self.raw,
-                c"REDLOCK.APPLY".as_ptr(),
+                c_text!(Verb::Apply.name()).as_ptr(),
                 c"sbllclclcb".as_ptr(),
                 key,
                 lock.owner.as_ptr(),
                 lock.owner.len(),
                 long(lock.fence),
                 long(lock.left_ms),
-                c"HELD".as_ptr(),
+                c_text!(option::HELD).as_ptr(),
                 long(lock.held_ms),
-                c"EXT".as_ptr(),
+                c_text!(option::EXTENSIONS).as_ptr(),
                 long(u64::from(lock.extensions)),
-                c"LABEL".as_ptr(),
+                c_text!(option::LABEL).as_ptr(),
                 lock.label.as_ptr(),
                 lock.label.len(),
             );

@@ -3,11 +3,12 @@
 use std::ffi::c_longlong;
 
 use redis_module::raw;
+use redlock_contract::commands::{Verb, option};
 use redlock_core::Effect;
 
 use super::api::server;
 use super::context::Ctx;
-use super::convert::long;
+use super::convert::{c_text, long};
 
 /// Whether anything receives the effects of commands.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -25,7 +26,7 @@ pub(super) fn replicate_effect(
     effect: Effect<'_>,
     raw_name: impl Fn(usize) -> *mut raw::RedisModuleString,
 ) {
-    let (to, name) = (ctx.raw, c"REDLOCK.APPLY".as_ptr());
+    let (to, name) = (ctx.raw, c_text!(Verb::Apply.name()).as_ptr());
     // SAFETY: the context is alive; `s` takes a string of the server, `b` bytes and their length, `l`
     // a long long, `c` a C string, in the order of the format.
     unsafe {
@@ -34,7 +35,7 @@ pub(super) fn replicate_effect(
             Effect::Granted { key, owner, fence, left_ms, label } => {
                 // The last three arguments are the label's: without one the format ends before them.
                 let format = if label.is_empty() { c"sbll" } else { c"sbllcb" };
-                let (key, token) = (raw_name(key), c"LABEL".as_ptr());
+                let (key, token) = (raw_name(key), c_text!(option::LABEL).as_ptr());
                 let (fence, left) = (long(fence), long(left_ms));
                 send(
                     to,
@@ -54,11 +55,11 @@ pub(super) fn replicate_effect(
                 let (format, key) = (c"sbllclcl".as_ptr(), raw_name(key));
                 let (fence, left, held) = (long(fence), long(left_ms), long(held_ms));
                 let (owner, owner_len, count) = (owner.as_ptr(), owner.len(), c_longlong::from(extensions));
-                let (since, times) = (c"HELD".as_ptr(), c"EXT".as_ptr());
+                let (since, times) = (c_text!(option::HELD).as_ptr(), c_text!(option::EXTENSIONS).as_ptr());
                 send(to, name, format, key, owner, owner_len, fence, left, since, held, times, count);
             }
             Effect::Dataset { id, high_water } => {
-                let name = c"REDLOCK.DATASET".as_ptr();
+                let name = c_text!(Verb::Dataset.name()).as_ptr();
                 send(to, name, c"ll".as_ptr(), long(id), long(high_water));
             }
             Effect::Released => {}

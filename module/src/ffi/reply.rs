@@ -1,6 +1,7 @@
 //! The encoding of replies. No other file sends a reply.
 
 use redis_module::raw;
+use redlock_core::CommandError;
 use redlock_core::Reply;
 use redlock_core::reply::Value;
 
@@ -32,7 +33,7 @@ fn reply_other(ctx: Ctx<'_>, outcome: Option<CommandResult>) {
         Some(Ok(CommandReply::Reply(Reply::Map(pairs)))) => reply_map(ctx, &pairs),
         Some(Ok(CommandReply::Done)) => ctx.reply_ok(),
         Some(Err(fault)) => ctx.reply_error(&fault.to_string()),
-        None => ctx.reply_error("ERR redlock: internal error; see the server's log"),
+        None => ctx.reply_error(&CommandError::Panicked.to_string()),
     }
 }
 

@@ -4,6 +4,8 @@ use crate::config::Config;
 use crate::exit::ExitError;
 use crate::group_report::{GroupReport, NodeReport, field};
 use redlock_client::{LockManager, NodeReply, Query, Response};
+use redlock_contract::CHANNEL_PREFIX;
+use redlock_contract::commands::Verb;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -40,19 +42,26 @@ const RESOLVE_WITHIN: Duration = Duration::from_secs(2);
 /// The settings that are looked at.
 const SETTINGS: [&str; 5] = ["redlock.*", "maxmemory*", "append*", "save", "min-replicas-to-write"];
 
-/// What is needed to take locks. The key is one that nobody uses.
-const RIGHTS: [(&str, &[&str]); 8] = [
-    ("redlock.acquire", &["REDLOCK.ACQUIRE", KEY, OWNER, "1000"]),
-    ("redlock.extend", &["REDLOCK.EXTEND", KEY, OWNER, "1000"]),
-    ("redlock.release", &["REDLOCK.RELEASE", KEY, OWNER]),
-    ("redlock.inspect", &["REDLOCK.INSPECT", KEY]),
-    ("redlock.macquire", &["REDLOCK.MACQUIRE", "1", KEY, OWNER, "1000"]),
-    ("redlock.mextend", &["REDLOCK.MEXTEND", "1", KEY, OWNER, "1000"]),
-    ("redlock.mrelease", &["REDLOCK.MRELEASE", "1", KEY, OWNER]),
-    ("subscribe", &["SUBSCRIBE", "redlock:grant:0123456789abcdef"]),
-];
-const KEY: &str = "{key}";
-const OWNER: &str = "nobody";
+/// The command that a client subscribes with.
+pub(super) const SUBSCRIBE: &str = "SUBSCRIBE";
+
+/// The commands of an application, each with the arguments for `ACL DRYRUN`. No client uses the key.
+fn commands(key: &str) -> Vec<(&'static str, Vec<Vec<u8>>)> {
+    const OWNER: &str = "nobody";
+    let of =
+        |verb: Verb, args: &[&str]| (verb.name(), args.iter().map(|arg| arg.as_bytes().to_vec()).collect());
+    let channel = [CHANNEL_PREFIX, b"0123456789abcdef"].concat();
+    vec![
+        of(Verb::Acquire, &[key, OWNER, "1000"]),
+        of(Verb::Extend, &[key, OWNER, "1000"]),
+        of(Verb::Release, &[key, OWNER]),
+        of(Verb::Inspect, &[key]),
+        of(Verb::Macquire, &["1", key, OWNER, "1000"]),
+        of(Verb::Mextend, &["1", key, OWNER, "1000"]),
+        of(Verb::Mrelease, &["1", key, OWNER]),
+        (SUBSCRIBE, vec![channel]),
+    ]
+}
 
 impl GroupFacts {
     pub(super) async fn gather(locks: &LockManager, config: &Config) -> Result<Self, ExitError> {
@@ -179,8 +188,8 @@ async fn rights(
     };
     let key = format!("{prefix}redlock:doctor");
     let mut missing = Vec::new();
-    for (name, words) in RIGHTS {
-        let words = words.iter().map(|word| if *word == KEY { key.as_str() } else { word });
+    for (name, args) in commands(&key) {
+        let words = std::iter::once(name.as_bytes().to_vec()).chain(args);
         let reply = locks.ask_node(node, &Query::may_run(&user, words)).await?;
         match reply.response {
             Ok(response) if response.text() == Some("OK") => {}

@@ -11,9 +11,6 @@ use redlock_client::{Guard, LostReason};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// As long as a command may run: no bound but its own.
-pub(super) const FOR_EVER: Duration = Duration::from_secs(30 * 365 * 86_400);
-
 /// How often to look at the lock at least: the clock that is slept on stands still while the machine does.
 const LOOK: Duration = Duration::from_millis(100);
 

@@ -1,10 +1,11 @@
 //! What is to be shown: rows, order, filter, rates.
 
-use super::look::{SeenLock, Snapshot};
+use super::look::Snapshot;
 use crate::args::Sort;
 use crate::duration::{millis, show, show_latency};
 use crate::group_report::quorum_of;
 use crate::output::{Printer, Table, Tone, cell, counted, failure_json, tame, tame_bytes, toned};
+use redlock_client::LockInfo;
 use redlock_proto::Quorum;
 use serde_json::{Value, json};
 use std::cmp::Reverse;
@@ -73,7 +74,7 @@ impl BoardView {
 impl Board {
     pub(super) fn new(look: Snapshot, before: Option<&Board>) -> Self {
         let quorum = quorum_of(look.nodes.len());
-        let rows = look.locks.iter().filter_map(|(key, sightings)| row(key, sightings, quorum)).collect();
+        let rows = look.locks.iter().filter_map(|(key, infos)| row(key, infos, quorum)).collect();
         let rates = before.and_then(|before| rates(&before.look, &look));
         Self { rows, look, rates }
     }
@@ -202,26 +203,21 @@ impl Board {
 }
 
 /// A lock, under the fence that most nodes have it under.
-fn row(key: &[u8], sightings: &[SeenLock], quorum: Quorum) -> Option<Row> {
-    let count = |fence: u64| sightings.iter().filter(|sighting| sighting.fence == fence).count();
-    let fence =
-        sightings.iter().map(|sighting| sighting.fence).max_by_key(|fence| (count(*fence), *fence))?;
-    let mut alike: Vec<&SeenLock> = sightings.iter().filter(|sighting| sighting.fence == fence).collect();
-    alike.sort_by_key(|sighting| Reverse(sighting.left));
+fn row(key: &[u8], infos: &[LockInfo], quorum: Quorum) -> Option<Row> {
+    let count = |fence: u64| infos.iter().filter(|info| info.fence == fence).count();
+    let fence = infos.iter().map(|info| info.fence).max_by_key(|fence| (count(*fence), *fence))?;
+    let mut alike: Vec<&LockInfo> = infos.iter().filter(|info| info.fence == fence).collect();
+    alike.sort_by_key(|info| Reverse(info.left));
     let is_held = quorum.is_reached_by(alike.len());
     let left = alike.get(quorum.needed().min(alike.len()) - 1)?.left;
     Some(Row {
         key: tame_bytes(key),
         fence,
-        label: alike
-            .iter()
-            .map(|sighting| tame(&sighting.label))
-            .find(|label| !label.is_empty())
-            .unwrap_or_default(),
-        age: alike.iter().map(|sighting| sighting.held).max().unwrap_or_default(),
+        label: alike.iter().map(|info| tame(&info.label)).find(|label| !label.is_empty()).unwrap_or_default(),
+        age: alike.iter().map(|info| info.held).max().unwrap_or_default(),
         left,
         holders: alike.len(),
-        waiters: sightings.iter().map(|sighting| sighting.waiters).max().unwrap_or(0),
+        waiters: infos.iter().map(|info| info.waiters).max().unwrap_or(0),
         is_held,
     })
 }
@@ -258,34 +254,30 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    fn sighting(node: usize, fence: u64, left: u64) -> SeenLock {
-        SeenLock {
-            node,
-            fence,
-            label: "worker".into(),
-            left: Duration::from_secs(left),
-            held: Duration::from_secs(60 - left),
-            waiters: 0,
-        }
+    fn info(fence: u64, left: u64) -> LockInfo {
+        let mut info = LockInfo::new(fence, "worker".into(), Duration::from_secs(left));
+        info.held = Duration::from_secs(60 - left);
+        info
     }
 
     #[test]
     fn a_lock_is_what_most_nodes_say() {
         let of_three = quorum_of(3);
-        let row = row(b"job", &[sighting(0, 7, 10), sighting(1, 7, 20), sighting(2, 9, 50)], of_three)
-            .expect("a lock");
+        let row = row(b"job", &[info(7, 10), info(7, 20), info(9, 50)], of_three).expect("a lock");
         assert_eq!((row.fence, row.holders, row.is_held), (7, 2, true));
         assert_eq!(row.left, Duration::from_secs(10), "for as long as two hold it");
-        let row = super::row(b"job", &[sighting(0, 7, 10)], of_three).expect("a lock");
+        let row = super::row(b"job", &[info(7, 10)], of_three).expect("a lock");
         assert!(!row.is_held);
         assert_eq!(super::row(b"job", &[], of_three), None);
     }
 
     fn board() -> Board {
-        let locks: BTreeMap<Vec<u8>, Vec<SeenLock>> = [
-            (b"a".to_vec(), vec![sighting(0, 1, 30)]),
-            (b"b".to_vec(), vec![sighting(0, 2, 10), sighting(1, 2, 10)]),
-            (b"c\x1b".to_vec(), vec![SeenLock { waiters: 3, ..sighting(0, 3, 20) }]),
+        let mut waited_for = info(3, 20);
+        waited_for.waiters = 3;
+        let locks: BTreeMap<Vec<u8>, Vec<LockInfo>> = [
+            (b"a".to_vec(), vec![info(1, 30)]),
+            (b"b".to_vec(), vec![info(2, 10), info(2, 10)]),
+            (b"c\x1b".to_vec(), vec![waited_for]),
         ]
         .into();
         let (nodes, cut, refusals) = (Vec::new(), vec!["one:1".into()], Vec::new());

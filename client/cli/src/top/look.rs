@@ -5,9 +5,9 @@
 
 use crate::exit::ExitError;
 use crate::group_report::{GroupReport, NodeReport, quorum_of};
-use redlock_client::{FailureKind, LockManager, Query, Response};
+use redlock_client::{FailureKind, LockInfo, LockManager, Query, Response};
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tokio::task::JoinSet;
 
 /// How many keys one step looks at: a fraction of a millisecond of the server's time.
@@ -22,23 +22,12 @@ const AT_ONCE: usize = 32;
 pub(super) struct Snapshot {
     pub(super) nodes: Vec<NodeReport>,
     /// By key: what each node that holds it says.
-    pub(super) locks: BTreeMap<Vec<u8>, Vec<SeenLock>>,
+    pub(super) locks: BTreeMap<Vec<u8>, Vec<LockInfo>>,
     /// Nodes of which not all locks were seen.
     pub(super) cut: Vec<String>,
     /// Nodes that did not let us look, and what they said.
     pub(super) refusals: Vec<(String, String)>,
     pub(super) taken: Instant,
-}
-
-/// One lock on one node.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct SeenLock {
-    pub(super) node: usize,
-    pub(super) fence: u64,
-    pub(super) label: String,
-    pub(super) left: Duration,
-    pub(super) held: Duration,
-    pub(super) waiters: u64,
 }
 
 impl Snapshot {
@@ -85,11 +74,11 @@ impl Snapshot {
                 inspections.spawn(async move { (node, inspect(&locks, node, &wanted).await) });
             }
         }
-        let mut seen: BTreeMap<Vec<u8>, Vec<SeenLock>> = BTreeMap::new();
+        let mut seen: BTreeMap<Vec<u8>, Vec<LockInfo>> = BTreeMap::new();
         while let Some(Ok((node, inspected))) = inspections.join_next().await {
-            let (sightings, refusal) = inspected?;
-            for (key, sighting) in sightings {
-                seen.entry(key).or_default().push(sighting);
+            let (infos, refusal) = inspected?;
+            for (key, info) in infos {
+                seen.entry(key).or_default().push(info);
             }
             refusals.extend(refusal.map(|words| (node, words)));
         }
@@ -158,8 +147,8 @@ async fn inspect(
     locks: &LockManager,
     node: usize,
     keys: &[Vec<u8>],
-) -> Result<(Vec<(Vec<u8>, SeenLock)>, Option<String>), ExitError> {
-    let mut sightings = Vec::new();
+) -> Result<(Vec<(Vec<u8>, LockInfo)>, Option<String>), ExitError> {
+    let mut infos = Vec::new();
     let mut refused = None;
     for some in keys.chunks(AT_ONCE) {
         let mut asked = JoinSet::new();
@@ -172,26 +161,12 @@ async fn inspect(
         }
         while let Some(Ok((key, reply))) = asked.join_next().await {
             match reply?.response {
-                Ok(response) => sightings.extend(sighting(node, &response).map(|sighting| (key, sighting))),
+                Ok(response) => infos.extend(response.lock_info().map(|lock| (key, lock))),
                 Err(failure) => refused = refusal(&failure).or(refused),
             }
         }
     }
-    Ok((sightings, refused))
-}
-
-fn sighting(node: usize, response: &Response) -> Option<SeenLock> {
-    let number = |name: &str| u64::try_from(response.field(name)?.integer()?).ok();
-    let label =
-        response.field("label").and_then(|label| label.bytes().map(<[u8]>::to_vec)).unwrap_or_default();
-    Some(SeenLock {
-        node,
-        fence: number("fence")?,
-        label: String::from_utf8_lossy(&label).into_owned(),
-        left: Duration::from_millis(number("pttl")?),
-        held: Duration::from_millis(number("held-ms").unwrap_or(0)),
-        waiters: number("waiters").unwrap_or(0),
-    })
+    Ok((infos, refused))
 }
 
 #[cfg(test)]

@@ -276,8 +276,8 @@ fn rights_that_are_missing() {
     let redlock = Launcher::at(&as_user("app"));
     finds(&redlock, "error", "rights", &fleet[0]);
     let said = redlock.run(&["doctor"]).exits(ILL);
-    assert!(said.stdout.contains("redlock.extend is not allowed"), "{said:?}");
-    assert!(!said.stdout.contains("redlock.acquire is not allowed"), "{said:?}");
+    assert!(said.stdout.contains("REDLOCK.EXTEND is not allowed"), "{said:?}");
+    assert!(!said.stdout.contains("REDLOCK.ACQUIRE is not allowed"), "{said:?}");
     assert!(said.stdout.contains("may not read settings"), "{said:?}");
     // Who may lock one at a time lacks what many never use; who may lock nothing is there to look.
     let found = findings(&redlock);

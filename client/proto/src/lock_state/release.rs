@@ -20,6 +20,19 @@ pub enum ReleaseOutcome {
     NotAsked,
 }
 
+impl From<LockReply> for ReleaseOutcome {
+    fn from(reply: LockReply) -> Self {
+        match reply {
+            LockReply::Number(0)
+            | LockReply::Nil
+            | LockReply::Queued { .. }
+            | LockReply::Quarantined { .. } => Self::NotHeld,
+            LockReply::Number(_) => Self::Freed,
+            LockReply::Failed(failure) => Self::Failed(failure),
+        }
+    }
+}
+
 impl fmt::Display for ReleaseOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -47,16 +60,8 @@ impl ReleaseProgress {
     }
 
     pub(crate) fn enter(&mut self, node: usize, reply: LockReply) {
-        let outcome = match reply {
-            LockReply::Number(0)
-            | LockReply::Nil
-            | LockReply::Queued { .. }
-            | LockReply::Quarantined { .. } => ReleaseOutcome::NotHeld,
-            LockReply::Number(_) => ReleaseOutcome::Freed,
-            LockReply::Failed(failure) => ReleaseOutcome::Failed(failure),
-        };
-        if let Some(place) = self.nodes.get_mut(node) {
-            *place = outcome;
+        if let Some(outcome) = self.nodes.get_mut(node) {
+            *outcome = reply.into();
         }
     }
 

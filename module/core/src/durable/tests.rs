@@ -12,6 +12,11 @@ fn state() -> DurableState {
     state
 }
 
+#[test]
+fn a_quarantine_outlasts_the_longest_lease_by_the_drift() {
+    assert_eq!(state().quarantine_ms(), 30_000 + 300 + 2);
+}
+
 fn stripe(number: u64) -> Stripe {
     Stripe::of(&number.to_le_bytes())
 }

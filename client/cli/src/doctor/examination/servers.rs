@@ -3,10 +3,11 @@
 use super::Findings;
 use super::Severity::{Error, Note, Warning};
 use super::nodes::TWIN_REMEDY;
-use crate::doctor::facts::ExaminedNode;
+use crate::doctor::facts::{ExaminedNode, SUBSCRIBE};
 use crate::duration::show;
 use crate::group_report::{explanation, field, remedy};
 use redlock_client::{ErrorCode, Failure, NodeState};
+use redlock_contract::commands::Verb;
 use redlock_contract::limits::{MAX_FAR_STRIPES, RAISE_CAP, RAISE_STEP};
 use std::time::Duration;
 
@@ -191,7 +192,7 @@ fn quarantine_to_come(node: &ExaminedNode, state: &NodeState, findings: &mut Fin
 }
 
 /// The commands that a client needs to lock. A user without any of them only observes.
-const TO_LOCK: [&str; 3] = ["redlock.acquire", "redlock.extend", "redlock.release"];
+const TO_LOCK: [Verb; 3] = [Verb::Acquire, Verb::Extend, Verb::Release];
 
 fn rights(node: &ExaminedNode, findings: &mut Findings) {
     let name = Some(&*node.report.node);
@@ -211,18 +212,19 @@ fn rights(node: &ExaminedNode, findings: &mut Findings) {
         let remedy = "grant +acl|whoami +acl|dryrun to the user that runs doctor, or run it as another user";
         return add(Note, "rights", "this user may not read its own rights".to_owned(), remedy);
     };
-    let is_missing = |needed: &&str| missing.iter().any(|(command, _)| command == needed);
+    let is_missing = |needed: &Verb| missing.iter().any(|(command, _)| *command == needed.name());
     if TO_LOCK.iter().all(is_missing) {
         let reason = "this user may not acquire locks: doctor did not check the users that do";
         return add(Note, "rights", reason.to_owned(), "run doctor as the user of an application, too");
     }
     for (command, words) in missing {
-        if *command == "subscribe" {
+        if *command == SUBSCRIBE {
             let reason = "this user may not subscribe to redlock:grant:*: its clients poll for held locks";
             add(Note, "rights", reason.to_owned(), "grant +subscribe and &redlock:grant:* to the user");
         } else {
             // A client that locks one resource at a time, and inspects nothing, needs no other command.
-            let severity = if TO_LOCK.contains(command) { Error } else { Warning };
+            let is_needed = TO_LOCK.iter().any(|needed| needed.name() == *command);
+            let severity = if is_needed { Error } else { Warning };
             let reason = format!("{command} is not allowed: {words}");
             add(severity, "rights", reason, "see Users in module/OPERATIONS.md for rules to copy");
         }

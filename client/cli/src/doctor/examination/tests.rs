@@ -198,19 +198,19 @@ fn ills_of_one_node() {
     let broken = |facts: &mut GroupFacts| facts.nodes[1].persistence = "aof_last_write_status:err\r\n".into();
     assert_eq!(found(broken), [(Warning, "disk")]);
     let missing =
-        |facts: &mut GroupFacts| facts.nodes[1].missing_rights = Some(vec![("redlock.extend", "no".into())]);
+        |facts: &mut GroupFacts| facts.nodes[1].missing_rights = Some(vec![("REDLOCK.EXTEND", "no".into())]);
     assert_eq!(found(missing), [(Error, "rights")]);
     let several = |facts: &mut GroupFacts| {
-        facts.nodes[1].missing_rights = Some(vec![("redlock.macquire", "no".into())])
+        facts.nodes[1].missing_rights = Some(vec![("REDLOCK.MACQUIRE", "no".into())])
     };
     assert_eq!(found(several), [(Warning, "rights")], "not everybody locks several at once");
     let looking = |facts: &mut GroupFacts| {
-        let none = ["redlock.acquire", "redlock.extend", "redlock.release", "redlock.macquire", "subscribe"];
+        let none = ["REDLOCK.ACQUIRE", "REDLOCK.EXTEND", "REDLOCK.RELEASE", "REDLOCK.MACQUIRE", "SUBSCRIBE"];
         facts.nodes[1].missing_rights = Some(none.map(|command| (command, "no".to_owned())).to_vec());
     };
     assert_eq!(found(looking), [(Note, "rights")], "somebody who looks, and locks nothing");
     let silent =
-        |facts: &mut GroupFacts| facts.nodes[1].missing_rights = Some(vec![("subscribe", "no".into())]);
+        |facts: &mut GroupFacts| facts.nodes[1].missing_rights = Some(vec![("SUBSCRIBE", "no".into())]);
     assert_eq!(found(silent), [(Note, "rights")]);
     assert_eq!(found(|facts| facts.nodes[1].missing_rights = None), [(Note, "rights")]);
     assert_eq!(found(|facts| facts.nodes[1].settings.clear()), [(Note, "settings")]);
