@@ -1,4 +1,4 @@
-//! Locks in a program without an async runtime: threads that take turns.
+//! Locks in a program without an async runtime: several threads share one resource.
 //!
 //! ```text
 //! cargo run --example blocking --features blocking
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 const TTL: Duration = Duration::from_secs(10);
 
-/// What the threads write to: it turns away a holder that has been overtaken.
+/// The data that the threads write. Its gate rejects the writes of an older holder.
 #[derive(Default)]
 struct Stock {
     gate: FenceGate,
@@ -20,10 +20,10 @@ struct Stock {
 }
 
 impl Stock {
-    /// Sells some, one step at a time.
+    /// Sells up to `wanted` items, one at a time. Returns the number of sold items.
     ///
-    /// Nothing stops a thread when its lock is lost. So it asks before every step, and the fence goes with
-    /// every write, for the case that the lock is lost right after the question.
+    /// Nothing stops a thread when its lock is lost. So the thread checks the lock before every step. It also
+    /// passes the fence with every write, because the lock may be lost right after the check.
     fn sell(&self, wanted: u64, held: &LockHandle) -> Result<u64, StaleFence> {
         let mut sold = 0;
         while sold < wanted && held.is_valid() {
@@ -35,15 +35,15 @@ impl Stock {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    // Nodes in memory, so that the example needs no server. With servers it reads:
+    // The nodes are in memory, so that the example needs no server. With servers, write:
     //
     //     LockManager::builder().nodes(["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"])
     //         .build_blocking()?
     //
-    // The manager has one thread in the background. Clones share it and its connections.
+    // The manager has one background thread. Clones share the thread and the connections.
     let locks = LockManager::builder().memory(&MemoryNodes::new(5)).build_blocking()?;
 
-    // `acquire` blocks until the lock is held or the retry policy gives up, `try_acquire` asks once.
+    // `acquire` blocks until the lock is held or the retry policy gives up. `try_acquire` tries once.
     let guard = locks.acquire("stock", TTL)?;
     println!("held, fence {}, valid for {:?}", guard.fence(), guard.remaining());
     if let Err(refused) = locks.try_acquire("stock", TTL) {
@@ -52,8 +52,9 @@ fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let report = guard.release();
     println!("freed on {} of {} nodes", report.freed(), report.nodes().len());
 
-    // `with_lock` extends the lock in the background while the work goes on, and frees it afterwards. The
-    // work's own error comes first; if it finished without a lock, the error says that the lock was lost.
+    // `with_lock` extends the lock in the background while the work runs, and releases it afterwards. If the
+    // work fails, `with_lock` returns that error. If the work ends after the lock was lost, `with_lock`
+    // returns the loss as an error.
     let stock = Stock::default();
     let sell = || {
         locks.with_lock("stock", TTL, |held| {
@@ -72,8 +73,8 @@ fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     });
     println!("{} are sold", stock.sold.load(Ordering::Relaxed));
 
-    // A guard that is dropped frees its lock in the background. The manager, dropped after it, waits for that:
-    // a program that ends here leaves no lock behind.
+    // Dropping a guard releases its lock in the background. Dropping the manager waits for that release, so
+    // this program leaves no lock held.
     let _guard = locks.acquire("stock", TTL)?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Takes a lock, works under it and gives it back.
+//! Acquires a lock, works under it and releases it.
 //!
 //! ```text
 //! cargo run --example quickstart
@@ -9,30 +9,31 @@ use std::time::Duration;
 
 #[tokio::main]
 async fn main() -> Result<(), Error> {
-    // Five nodes inside this program, so that the example needs no server. With servers it reads:
+    // The five nodes are in memory, so that the example needs no server. With servers, write:
     //
     //     LockManager::builder().nodes(["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"]).build()?
     //
-    // One manager is enough for a program: clone it into every task, the connections are shared.
+    // One manager is enough for a program. Clone it into every task: the clones share the connections.
     let locks = LockManager::in_memory(5);
 
-    // The time to live bounds how long the resource stays locked if this program dies. It is no promise to be
-    // done by then: see the examples `with_lock` and `keep_alive` for work of unknown length.
+    // The time to live limits how long the resource stays locked if this program dies. For work that may take
+    // longer, see the examples `with_lock` and `keep_alive`.
     let guard = locks.acquire("invoice:17", Duration::from_secs(10)).await?;
     println!("held, valid for {:?}", guard.remaining());
 
-    // The fence goes with everything that is written under the lock; the storage turns smaller ones away.
+    // Pass the fence with every write under the lock. The storage rejects smaller fences than it has seen.
     // See the examples `fenced_write_sqlite` and `fenced_write_redis`.
     println!("fence {}", guard.fence());
 
-    // Meanwhile nobody else gets it. `acquire` would wait and try again, `try_acquire` asks once.
-    // An error says why, with what every node answered.
+    // No other client can acquire the lock now. `acquire` would wait; `try_acquire` tries once. The error
+    // contains the reason and the answer of every node.
     if let Err(refused) = locks.try_acquire("invoice:17", Duration::from_secs(10)).await {
         println!("a second holder is refused: {refused}");
         println!("worth trying again later: {}", refused.is_retryable());
     }
 
-    // Dropping the guard frees the lock too, in the background. `release` waits and tells what became of it.
+    // `release` waits for the nodes and returns their answers. Dropping the guard releases the lock in the
+    // background.
     let report = guard.release().await;
     println!("freed on {} of {} nodes", report.freed(), report.nodes().len());
 
@@ -40,8 +41,8 @@ async fn main() -> Result<(), Error> {
     println!("held again, fence {}", next.fence());
     drop(next);
 
-    // A program that ends right after a drop may be gone before the nodes are told: then the lock lasts until
-    // its time is over. `close` waits until they have been told.
+    // A program that exits right after a drop may exit before it has sent the release. The lock then stays
+    // held until it expires. `flush` waits until the nodes have answered the releases.
     locks.flush().await;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Several resources in one step: all of them or none, in any order, without a deadlock.
+//! Locks several resources in one step: all or none, in any order, without a deadlock.
 //!
 //! ```text
 //! cargo run --example several_resources
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::task::{JoinSet, yield_now};
 
-/// Two accounts, read and written in separate steps: only the lock keeps transfers apart.
+/// Two accounts. A transfer reads and writes them in separate steps, so only the lock isolates the transfers.
 struct Bank {
     accounts: Mutex<[i64; 2]>,
 }
@@ -26,9 +26,9 @@ impl Bank {
 
 async fn transfer(locks: LockManager, bank: Arc<Bank>, from: usize, to: usize) -> Result<u64, Error> {
     let resources = [format!("account:{from}"), format!("account:{to}")];
-    // Some of these tasks name account 0 first and others account 1. Taking two locks one after the other
-    // would let each of two tasks wait for what the other one has. Here every node decides about both in one
-    // step.
+    // Some of these tasks name account 0 first, others account 1. With one lock after the other, two tasks
+    // could deadlock: each would wait for the lock of the other. Here every node decides about both keys in
+    // one step.
     let guard = locks.acquire_many(&resources, Duration::from_secs(5)).await?;
 
     let (source, target) = (bank.balance(from), bank.balance(to));
@@ -37,8 +37,7 @@ async fn transfer(locks: LockManager, bank: Arc<Bank>, from: usize, to: usize) -
     yield_now().await;
     bank.set_balance(to, target + 1);
 
-    // There is one fence for all resources of a guard, and it is larger than every one before on each of
-    // them.
+    // A guard has one fence for all its resources. It is larger than every earlier fence of each resource.
     let fence = guard.fence();
     guard.release().await;
     Ok(fence)
@@ -63,12 +62,12 @@ async fn main() -> Result<(), Error> {
     println!("{} transfers, fences {fences:?}", fences.len());
     assert_eq!((bank.balance(0), bank.balance(1)), (100, 100), "nothing is lost on the way");
 
-    // A single lock on one of the resources is in the way of all.
+    // If another guard holds one of the resources, the request for both is refused.
     let one = locks.acquire("account:1", Duration::from_secs(5)).await?;
     if let Err(refused) = locks.try_acquire_many(["account:0", "account:1"], Duration::from_secs(5)).await {
         println!("refused: {refused}");
     }
-    // And nothing is left of the refused request on the other one.
+    // The refused request has not locked the other resource.
     let other = locks.try_acquire("account:0", Duration::from_secs(5)).await?;
     println!("account:0 is free, fence {}", other.fence());
 

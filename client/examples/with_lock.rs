@@ -1,5 +1,5 @@
-//! Work of unknown length under a lock: `with_lock` extends the lock while the work goes on, stops the work
-//! if the lock is lost, and frees it at the end.
+//! Work of unknown length under a lock: `with_lock` extends the lock while the work runs, stops the work if
+//! the lock is lost, and releases the lock at the end.
 //!
 //! ```text
 //! cargo run --example with_lock
@@ -10,7 +10,7 @@ use std::fmt;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// The program's own error. The work returns it as it is; what the lock has to say is converted into it.
+/// The program's error. `with_lock` returns an error of the work unchanged and converts an error of the lock.
 #[derive(Debug)]
 enum ReportError {
     Lock(Error),
@@ -32,12 +32,12 @@ impl fmt::Display for ReportError {
     }
 }
 
-/// Takes more than twice as long as the lock would live without being extended.
+/// Takes more than twice the time to live of the lock.
 async fn write_report(held: LockHandle) -> Result<usize, ReportError> {
     let mut pages = 0;
     for _ in 0..5 {
-        // If the lock is lost, the work is dropped at one of its `await`s, like this one. What has to be
-        // tidied up in that case belongs into a `Drop`.
+        // If the lock is lost, `with_lock` drops the work at an `await` such as this one. Cleanup for that
+        // case belongs in a `Drop`.
         sleep(Duration::from_millis(500)).await;
         pages += 1;
         println!("page {pages}, fence {}, valid for {:?}", held.fence(), held.remaining());
@@ -52,13 +52,14 @@ async fn print_report(_held: LockHandle) -> Result<(), ReportError> {
 #[tokio::main]
 async fn main() -> Result<(), ReportError> {
     let locks = LockManager::in_memory(5);
-    // A short time to live costs some requests, and frees the resource soon after a crash.
+    // A short time to live costs more requests, but unlocks the resource soon after a crash.
     let ttl = Duration::from_secs(1);
 
     let pages = locks.with_lock("report:november", ttl, write_report).await?;
     println!("{pages} pages under one lock");
 
-    // A closure does as well. An error of the work comes back as it is, and the lock is freed all the same.
+    // The work can be a closure. If the work fails, `with_lock` releases the lock and returns the error
+    // unchanged.
     let printed = locks.with_lock("report:november", ttl, async |held| print_report(held).await).await;
     assert!(matches!(printed, Err(ReportError::PrinterOnFire)));
     println!("the work's own error comes back");

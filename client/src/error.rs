@@ -254,7 +254,7 @@ impl fmt::Display for Error {
             Self::Quarantined { left, report } => {
                 write!(
                     f,
-                    "too many nodes wait for {} ms before they grant {resource}{report}",
+                    "no majority can grant {resource}: nodes are in quarantine for {} ms{report}",
                     left.as_millis()
                 )
             }
@@ -263,7 +263,7 @@ impl fmt::Display for Error {
                 write!(
                     f,
                     "the fences of the nodes for {resource} are too far apart, from {smallest} to {largest}: \
-                     {MOST_COMMANDS} commands a node raise no majority to one fence{report}"
+                     no majority can be raised to one fence with {MOST_COMMANDS} commands per node{report}"
                 )
             }
             Self::Timeout { waited, report } => {

@@ -1,15 +1,15 @@
-//! A check of fences, for a store inside the process.
+//! A fence check for a store inside the process.
 
 use std::error::Error;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Lets a write pass only if no newer holder of the lock has been seen.
+/// A gate that rejects a write if a newer holder of the lock has passed it.
 ///
-/// A lock is a lease. A holder that was paused for longer than the lease still believes that it holds the lock, and
-/// another client holds it by then. No lock can prevent that; the store can. Each holder passes the fence of its lock
-/// ([`Guard::fence`](crate::Guard::fence)), the gate keeps the largest fence that it has seen, and rejects a write
-/// with a smaller one.
+/// A lock is a lease. A holder that was paused for longer than the lease still believes that it holds the
+/// lock, but another client holds it by then. No lock can prevent that; the store can. Each holder passes the
+/// fence of its lock ([`Guard::fence`](crate::Guard::fence)) to the gate. The gate keeps the largest fence
+/// that it has admitted, and rejects a write with a smaller one.
 ///
 /// ```
 /// use redlock_client::FenceGate;
@@ -18,10 +18,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// let mut balance = 100;
 ///
 /// gate.run(7, || balance -= 10)?; // the holder with fence 7
-/// gate.run(7, || balance -= 10)?; // the same holder, once more
+/// gate.run(7, || balance -= 10)?; // the same holder again
 /// gate.run(8, || balance += 50)?; // the next holder
 ///
-/// let late = gate.run(7, || balance = 0); // the first one wakes up from a long pause
+/// let late = gate.run(7, || balance = 0); // the first holder, after a long pause
 /// assert_eq!(late.unwrap_err().newest, 8);
 /// assert_eq!(balance, 130);
 /// # Ok::<(), redlock_client::StaleFence>(())
@@ -29,10 +29,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 ///
 /// # Checking and writing are one step
 ///
-/// Between a check and a later write, a newer holder can write. [`run`](Self::run) therefore keeps the gate locked until
-/// the write is done. [`admit`](Self::admit) only checks: use it under a mutex of your own that also covers the write.
-/// An async store puts the gate into the `tokio::sync::Mutex` that guards the store, so that the mutex is held over each
-/// `await` of the write.
+/// Between a check and a later write, a newer holder can write. [`run`](Self::run) therefore keeps the gate
+/// locked until the write is done. [`admit`](Self::admit) only checks: use it under a mutex of your own that
+/// also covers the write. An async store puts the gate into the `tokio::sync::Mutex` that guards the store.
+/// The task then holds the mutex over each `await` of the write.
 ///
 /// ```
 /// use redlock_client::{FenceGate, StaleFence};
@@ -60,56 +60,58 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// # }
 /// ```
 ///
-/// If a write depends on an earlier read, pass the read through the gate, too. From then on older holders are rejected;
-/// otherwise one of them can write between the read and the write, and its write is lost.
+/// If a write depends on an earlier read, pass the read through the gate, too. From then on the gate rejects
+/// older holders. Otherwise an older holder can write between the read and the write, and its write is lost.
 ///
 /// # Why an equal fence is accepted
 ///
-/// No two holders of a resource get the same fence. An equal fence is the same holder with its next write. So the gate
-/// does not order the writes of *one* holder: tasks that share a guard need an order of their own.
+/// No two holders of a resource get the same fence. An equal fence is the same holder with its next write. So
+/// the gate does not order the writes of *one* holder: tasks that share a guard need an order of their own.
 ///
 /// # Limits
 ///
-/// A gate lasts as long as the process. If the store outlives the process, keep the largest fence in the store and compare
-/// it there in the same statement or transaction: see the examples `fenced_write_sqlite` and `fenced_write_redis`.
-/// [`resume`](Self::resume) is for a store that is read back as a whole at the start. A gate belongs to one resource:
-/// fences of different resources are not comparable.
+/// - A gate lasts as long as the process. If the store outlives the process, keep the largest fence in the
+///   store and compare it there in the same statement or transaction: see the examples `fenced_write_sqlite`
+///   and `fenced_write_redis`. [`resume`](Self::resume) is for a store that the process reads as a whole at
+///   the start.
+/// - A gate belongs to one resource: fences of different resources are not comparable.
 #[derive(Default)]
 pub struct FenceGate {
-    /// 0 before the first: no fence is 0.
+    /// The largest fence admitted; 0 before the first. No lock has the fence 0.
     newest: Mutex<u64>,
 }
 
 impl FenceGate {
-    /// A gate that has seen nobody yet.
+    /// A gate that has admitted no fence yet.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A gate that goes on from the newest fence that a former one has seen.
+    /// A gate that continues from the largest fence that a former gate has admitted.
     #[must_use]
     pub fn resume(newest: u64) -> Self {
         Self { newest: Mutex::new(newest) }
     }
 
-    /// Admits a holder, and from now on nobody with a smaller fence.
+    /// Admits a holder. Rejects smaller fences from now on.
     ///
-    /// What follows is not protected: read about [one step](Self#checking-and-writing-are-one-step) first.
+    /// The gate does not protect a write after this call: see
+    /// [one step](Self#checking-and-writing-are-one-step).
     ///
     /// # Errors
-    /// A larger fence has been admitted before. A fence of 0, which no lock ever has, is turned away too.
+    /// The gate has admitted a larger fence before, or the fence is 0, which no lock has.
     pub fn admit(&self, fence: u64) -> Result<(), StaleFence> {
         self.enter(fence).map(drop)
     }
 
-    /// Admits a holder and runs its write before anybody else is admitted.
+    /// Admits a holder and runs its write before the gate admits another holder.
     ///
-    /// The write is not run if the holder is turned away. The fence counts as seen even if the write fails or
-    /// panics. A write that calls the same gate again waits for itself for ever.
+    /// If the gate rejects the fence, it does not run the write. The fence counts as admitted even if the
+    /// write fails or panics. Calling the gate inside `write` deadlocks.
     ///
     /// # Errors
-    /// A larger fence has been admitted before. A fence of 0, which no lock ever has, is turned away too.
+    /// The gate has admitted a larger fence before, or the fence is 0, which no lock has.
     pub fn run<T>(&self, fence: u64, write: impl FnOnce() -> T) -> Result<T, StaleFence> {
         let _shut = self.enter(fence)?;
         Ok(write())
@@ -117,7 +119,7 @@ impl FenceGate {
 
     /// The largest fence admitted so far; `None` before the first.
     ///
-    /// It waits for a write that is under way.
+    /// The call waits until a running write has ended.
     #[must_use]
     pub fn newest(&self) -> Option<u64> {
         Some(*unpoisoned(&self.newest)).filter(|newest| *newest > 0)
@@ -133,7 +135,7 @@ impl FenceGate {
     }
 }
 
-/// Does not wait for a write that is under way.
+/// Does not wait for a running write.
 impl fmt::Debug for FenceGate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("FenceGate").field("newest", &self.newest).finish()
@@ -142,11 +144,11 @@ impl fmt::Debug for FenceGate {
 
 /// A write was rejected: a newer holder has passed the gate.
 ///
-/// A retry with the same fence fails again. What the holder has read may be out of date: acquire the lock again and
-/// start over.
+/// A retry with the same fence fails again. Data that the holder has read may be out of date: acquire the
+/// lock again and start over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StaleFence {
-    /// The fence that the holder came with.
+    /// The fence of the rejected write.
     pub offered: u64,
     /// The largest fence admitted before; 0 if there was none.
     pub newest: u64,
@@ -164,7 +166,7 @@ impl fmt::Display for StaleFence {
 
 impl Error for StaleFence {}
 
-/// Locks the mutex, also after a panic in a write: a panic does not leave the number half changed.
+/// Locks the mutex, even if a write has panicked: the fence is complete before the write runs.
 fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -230,7 +232,7 @@ mod tests {
         assert_eq!(gate.run(2, || "goes on"), Ok("goes on"));
     }
 
-    /// Many holders, each with several writes, in any order: what was written last never goes back.
+    /// Many holders, each with several writes, in any order: the stored fence never decreases.
     #[test]
     fn no_write_lands_after_a_newer_one() {
         const HOLDERS: u64 = 8;
@@ -247,7 +249,8 @@ mod tests {
                         let mut admitted = 0;
                         for write in 0..WRITES {
                             let fence = write * HOLDERS + who;
-                            // Two steps on purpose: only the gate keeps others from coming between them.
+                            // Load and swap are separate on purpose: only the gate prevents a write between
+                            // them.
                             let outcome = gate.run(fence, || {
                                 let before = stored.load(Ordering::Relaxed);
                                 assert!(before <= fence, "{fence} after {before}");
@@ -271,7 +274,7 @@ mod tests {
         assert!((1..=HOLDERS * WRITES).contains(&admitted), "{admitted}");
     }
 
-    /// A newer write waits for one that is under way, and comes after it. Printing the gate does not wait.
+    /// A newer write waits until the running write has ended. Printing the gate does not wait.
     #[test]
     fn a_write_waits_for_the_one_before_it() {
         let gate = FenceGate::new();
@@ -280,7 +283,7 @@ mod tests {
         let order = Mutex::new(Vec::new());
         thread::scope(|scope| {
             let (gate, order) = (&gate, &order);
-            // Dropped with this closure, so that a failed assertion ends the slow write too.
+            // The closure owns the sender, so that a failed assertion ends the slow write too.
             let finish = finish;
             scope.spawn(move || {
                 gate.run(1, || {

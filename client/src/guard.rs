@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 /// [`Guard::release`] waits until the lock is free and returns the answers of the nodes. A process that exits
 /// right after a drop may exit before it has sent the release. The lock then stays held until it expires,
 /// unless the process calls [`LockManager::flush`](crate::LockManager::flush) first.
-#[must_use = "a lock is freed as soon as its guard is dropped"]
+#[must_use = "the lock is released as soon as its guard is dropped"]
 pub struct Guard {
     pub(crate) extender: Extender,
     acquired: Moment,
@@ -212,7 +212,7 @@ impl Guard {
 
     /// Detaches the lock from this guard. The lock stays held until it expires, or until a client that knows
     /// the owner releases it. That client may be another process.
-    #[must_use = "without the owner nobody can free the lock before it runs out"]
+    #[must_use = "the owner is lost; the lock stays held until it expires"]
     pub fn detach(mut self) -> Detached {
         self.is_ours = false;
         self.stop_keeping_alive();

@@ -43,15 +43,13 @@ impl Keys {
         keys.dedup();
         let bytes: usize = keys.iter().map(|key| key.len()).sum();
         if bytes > LONGEST_KEYS {
-            return Err(format!(
-                "the resources are named with {bytes} bytes together, at most {LONGEST_KEYS} make one lock"
-            ));
+            return Err(format!("the keys have {bytes} bytes together; the limit is {LONGEST_KEYS}"));
         }
         match keys.len() {
             0 => Err("no resource is named".into()),
             1 => Ok(Self { prefix_len: prefix.len(), names: KeyNames::One(keys.swap_remove(0)) }),
             2..=MAX_KEYS => Ok(Self { prefix_len: prefix.len(), names: KeyNames::Many(keys) }),
-            count => Err(format!("{count} resources are named, at most {MAX_KEYS} make one lock")),
+            count => Err(format!("{count} resources; the limit is {MAX_KEYS}")),
         }
     }
 

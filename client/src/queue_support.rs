@@ -8,16 +8,19 @@ use std::fmt;
 pub enum WaitPolicy {
     /// The client queues on the nodes: a release hands the lock to the longest waiter in one round trip.
     ///
-    /// The user needs `+subscribe` and `&redlock:grant:*` on every node, and the connections speak RESP3, which is the
-    /// default. The client polls instead if a node refuses the subscription, if its module is too old, and if a call
-    /// without a time limit of its own has a [`Retry::custom`](crate::Retry::custom) policy.
+    /// The user needs `+subscribe` and `&redlock:grant:*` on every node. The connections must speak RESP3,
+    /// which is the default. The client polls instead in these cases:
+    ///
+    /// - A node refuses the subscription.
+    /// - The module of a node is too old.
+    /// - A call without a time limit of its own has a [`Retry::custom`](crate::Retry::custom) policy.
     #[default]
     Queue,
-    /// The client asks again as [`Builder::retry`](crate::Builder::retry) says.
+    /// The client polls: it retries as [`Builder::retry`](crate::Builder::retry) says.
     Poll,
 }
 
-/// Whether this client can queue on a node, and hear of the grant.
+/// Whether this client can queue on a node and receive the grant push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum QueueSupport {
     /// The node queues this client and pushes the grant.
@@ -37,7 +40,7 @@ pub(crate) enum NoQueue {
     OldModule,
     /// The connection speaks RESP2, which cannot push.
     Resp2,
-    /// The node refused the subscription to the channel of grants: mostly for want of permission.
+    /// The node refused the subscription to the grant channel, usually because the user lacks the permission.
     SubscribeRefused,
 }
 

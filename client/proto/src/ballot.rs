@@ -5,8 +5,8 @@
 //! lock for one of them first, and gave the other a larger fence. So two holders never have the same
 //! fence, and the later one has the larger, whatever clocks and pauses do.
 //!
-//! Only equal answers count. "The largest fence that a node answered" gives two holders one fence within ten
-//! steps: one node only may know the largest.
+//! Only equal answers count. If a client took the largest fence that a node answered, two holders could have
+//! the same fence within ten steps: possibly only one node knows the largest.
 
 use crate::fence_reach::{commands_to_raise, is_within_reach};
 use crate::{NodeSet, Quorum, Vote};
@@ -19,10 +19,10 @@ pub struct Ballot {
     votes: Vec<Vote>,
 }
 
-/// What the votes amount to.
+/// The result of the votes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The votes decide nothing yet: more answers can come.
+    /// The votes decide nothing yet: answers are pending.
     Open,
     /// A majority has answered this fence.
     Agreed {
@@ -32,10 +32,10 @@ pub enum Verdict {
     /// A majority has granted, with different fences.
     Split {
         /// A fence to which a majority can be raised: the smallest that takes one command, else the smallest.
-        /// So one node that is far ahead is left alone. If there is no such fence, the one that most nodes
-        /// answered.
+        /// So the client does not raise the others to one node that is far ahead. If there is no such fence,
+        /// the fence that most nodes answered.
         goal: u64,
-        /// Whether an answer that is still to come could make a majority of one fence.
+        /// Whether pending answers could still make a majority of one fence.
         may_settle: bool,
     },
     /// A majority can no longer grant.
@@ -61,7 +61,7 @@ pub enum Refusal {
     FencesApart {
         /// The smallest fence that a node answered.
         smallest: u64,
-        /// The largest.
+        /// The largest fence that a node answered.
         largest: u64,
     },
     /// The client left the queue: it yielded its nodes to an older ticket that lacked a majority, or the
@@ -157,7 +157,7 @@ impl Ballot {
         self.count(|vote| matches!(vote, Vote::Pending))
     }
 
-    /// What the votes amount to now.
+    /// The current result of the votes.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
         let (granted, pending) = (self.granted(), self.pending());
@@ -177,8 +177,8 @@ impl Ballot {
     }
 
     /// Why no majority can grant. The most helpful reason comes first: another client holds the lock, or
-    /// nodes are in quarantine, or nodes are unreachable. It is another client if without it a majority could
-    /// have granted.
+    /// nodes are in quarantine, or nodes are unreachable. The reason is another client if a majority could
+    /// have granted without that client.
     pub(crate) fn refusal(&self) -> Refusal {
         let fit = self.count(|vote| matches!(vote, Vote::Granted { .. } | Vote::Refused | Vote::Pending));
         if self.quorum.is_reached_by(fit) {
@@ -189,8 +189,8 @@ impl Ballot {
         wait.map_or(Refusal::NoQuorum, |left| Refusal::Quarantined { left })
     }
 
-    /// How long it is no use to ask again, because of nodes in quarantine. Zero if the other nodes, including
-    /// those that failed, are enough for a majority: a node that failed may be back at any moment.
+    /// How long a retry must fail because nodes are in quarantine. Zero if the other nodes, including those
+    /// that failed, are enough for a majority: a node that failed may recover at any moment.
     #[must_use]
     pub fn no_use_before(&self) -> Duration {
         let others = self.count(|vote| !matches!(vote, Vote::Quarantined { .. }));
@@ -231,7 +231,8 @@ mod tests {
     use crate::{Failure, FailureKind};
     use redlock_contract::limits::{MAX_FENCE, RAISE_CAP, RAISE_STEP};
 
-    /// Votes in short: `g7` granted with 7, `r` refused, `q9` quarantined for 9 ms, `x` failed, `.` pending.
+    /// A ballot from short votes: `g7` granted with 7, `r` refused, `q9` quarantined for 9 ms, `x` failed,
+    /// `.` pending.
     fn ballot(votes: &str) -> Ballot {
         let votes: Vec<&str> = votes.split(' ').collect();
         let mut ballot = Ballot::new(Quorum::of(votes.len()).unwrap());
@@ -265,7 +266,7 @@ mod tests {
             ("g1 g2 g3 . .", Split { goal: 3, may_settle: true }),
             ("g1 g2 g3 . x", Split { goal: 3, may_settle: false }),
             ("g1 g2 g2 r x", Split { goal: 2, may_settle: false }),
-            // A node that is far ahead is left alone.
+            // The client does not raise the others to a node that is far ahead.
             ("g1 g2 g3 g900 x", Split { goal: 3, may_settle: false }),
             ("g900 g800 g3 g2 g1", Split { goal: 3, may_settle: false }),
             ("g1 g1 r r .", Open),
@@ -322,7 +323,7 @@ mod tests {
             // Above it a goal that takes one command comes before a smaller one that takes two.
             (&[1, RAISE_CAP + 5, RAISE_CAP + 9], RAISE_CAP + 9),
             (&[RAISE_CAP + 5, RAISE_CAP + 5 + RAISE_STEP, MAX_FENCE], RAISE_CAP + 5 + RAISE_STEP),
-            // If none takes one command, the smallest.
+            // If no goal takes one command, the smallest.
             (&[1, RAISE_CAP + 5], RAISE_CAP + 5),
             (
                 &[RAISE_CAP, RAISE_CAP + 9 * RAISE_STEP, RAISE_CAP + 20 * RAISE_STEP],
@@ -352,7 +353,7 @@ mod tests {
             ("g1 q90 q50 q20 x", 20),
             ("q90 q50 q20 x x", 20),
             ("q90 q50 q20 q10 x", 20),
-            // A node that failed may be back before the quarantine of the other ends.
+            // A node that failed may recover before the quarantine of the other ends.
             ("g1 g1 q50 x x", 0),
             ("q60000 x g1", 0),
             ("r q50 x", 0),

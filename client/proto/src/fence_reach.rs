@@ -1,16 +1,17 @@
-//! How far a node raises a fence, and whether a fence can be reached.
+//! How far a node raises a fence, and which fences are within reach.
 //!
-//! One command raises a fence to any number up to [`RAISE_CAP`]. Above it a command raises by at most
-//! [`RAISE_STEP`], so that no client can use up the fences of a key. A client that needs more asks again.
+//! One command raises a fence to any number up to [`RAISE_CAP`]. Above it one command raises a fence by at
+//! most [`RAISE_STEP`], so that no client can use up the fences of a key. A client that needs more sends more
+//! commands.
 
 use redlock_contract::limits::{MAX_FENCE, RAISE_CAP, RAISE_STEP};
 
-/// The most commands that a client sends one node to raise it to one fence. A fence that takes more is out of reach:
-/// only hostile raises can have made it that large.
+/// The most commands that a client sends to one node to raise it to one fence. A fence that takes more is out
+/// of reach: only hostile raises can have made it that large.
 pub const MOST_COMMANDS: u64 = 64;
 
-/// How many commands it takes to raise a node from one fence to another: 0 if they are equal, `None` if it takes more
-/// than [`MOST_COMMANDS`] or cannot be done.
+/// The number of commands that raise a node from `fence` to `goal`: 0 if they are equal, `None` if the raise
+/// takes more than [`MOST_COMMANDS`] or is impossible.
 #[must_use]
 pub fn commands_to_raise(fence: u64, goal: u64) -> Option<u64> {
     if fence == goal {
@@ -20,7 +21,7 @@ pub fn commands_to_raise(fence: u64, goal: u64) -> Option<u64> {
         return None;
     }
     let commands = match goal.checked_sub(fence.max(RAISE_CAP)) {
-        // The first command reaches the cap; the rest of the way goes in steps.
+        // The first command reaches the cap; each further command raises by one step.
         Some(above) if fence < RAISE_CAP && goal - fence > RAISE_STEP => 1 + above.div_ceil(RAISE_STEP),
         Some(above) if fence >= RAISE_CAP => above.div_ceil(RAISE_STEP),
         _ => 1,
@@ -28,13 +29,13 @@ pub fn commands_to_raise(fence: u64, goal: u64) -> Option<u64> {
     (commands <= MOST_COMMANDS).then_some(commands)
 }
 
-/// Whether a node whose fence is this one can be raised to another, or has it.
+/// Whether a node with `fence` can be raised to `goal`, or has it already.
 #[must_use]
 pub fn is_within_reach(fence: u64, goal: u64) -> bool {
     commands_to_raise(fence, goal).is_some()
 }
 
-/// Whether a node did what a raise asks for: it reached the goal, or came nearer by a whole step.
+/// Whether a node obeyed a raise: it reached the goal, or advanced by a whole step.
 #[must_use]
 pub fn has_advanced(before: u64, after: u64, goal: u64) -> bool {
     after >= goal || after >= before.saturating_add(RAISE_STEP)
@@ -45,7 +46,7 @@ mod tests {
     use super::*;
     use redlock_contract::limits::raise_limit;
 
-    /// What a node does.
+    /// The fence of a node after one command.
     fn raised(fence: u64, goal: u64) -> u64 {
         fence.max(goal.min(raise_limit(fence)))
     }
@@ -69,10 +70,10 @@ mod tests {
             (1, RAISE_CAP + far, None),
             (1, MAX_FENCE, None),
             (MAX_FENCE - 1, MAX_FENCE, Some(1)),
-            // Fences that no node can give out.
+            // No node can grant these fences.
             (MAX_FENCE, MAX_FENCE + 1, None),
             (1, u64::MAX, None),
-            // Nobody lowers a fence.
+            // No command lowers a fence.
             (8, 7, None),
         ];
         for (fence, goal, commands) in table {

@@ -1,39 +1,39 @@
-//! How many nodes are enough.
+//! The quorum: how many nodes must grant a lock.
 
 use std::num::NonZeroUsize;
 
-/// A majority of the nodes that are configured, whether they can be reached or not.
+/// A majority of the configured nodes, reachable or not.
 ///
-/// Any two majorities share a node; that node is what keeps two clients from holding one lock. Counting
-/// only the nodes that answer would lose it.
+/// Any two majorities share a node. That node prevents two clients from holding one lock. A majority of only
+/// the nodes that answer would not have this property.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quorum {
     nodes: NonZeroUsize,
 }
 
 impl Quorum {
-    /// One node is its own majority.
+    /// The quorum of one node.
     pub const SINGLE: Self = Self { nodes: NonZeroUsize::MIN };
 
-    /// The quorum of so many nodes; `None` for no node at all.
+    /// The quorum of `nodes` nodes; `None` for 0.
     #[must_use]
     pub fn of(nodes: usize) -> Option<Self> {
         NonZeroUsize::new(nodes).map(|nodes| Self { nodes })
     }
 
-    /// How many nodes are configured.
+    /// The number of configured nodes.
     #[must_use]
     pub fn nodes(self) -> usize {
         self.nodes.get()
     }
 
-    /// How many grants it takes. Half of an even number is not enough: a tie is a refusal.
+    /// The number of grants needed. Half of an even number is not enough: a tie is a refusal.
     #[must_use]
     pub fn needed(self) -> usize {
         self.nodes.get() / 2 + 1
     }
 
-    /// Whether so many grants are enough.
+    /// Whether `grants` is a majority.
     #[must_use]
     pub fn is_reached_by(self, grants: usize) -> bool {
         grants >= self.needed()

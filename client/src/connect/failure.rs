@@ -9,11 +9,11 @@ use std::{fmt, io};
 /// Why connecting to a node failed. The text contains no password and no owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectFailure {
-    /// There is no connection, or the server closed it.
+    /// The client cannot open a connection, or the server closed it.
     Unreachable(String),
     /// The server refused the login or a command of the handshake, with this error.
     Refused {
-        /// The step of the handshake, and the server's words.
+        /// The step of the handshake, and the server's message.
         why: String,
         /// The code of the server's error.
         code: Option<ErrorCode>,
@@ -22,12 +22,12 @@ pub(crate) enum ConnectFailure {
     NoModule,
     /// The TLS handshake failed: a certificate is missing or not trusted.
     Tls(String),
-    /// The bytes of the server are not RESP.
+    /// The server sent bytes that are not RESP.
     Foreign(ProtocolError),
 }
 
 impl ConnectFailure {
-    /// The meaning of an error of the stream.
+    /// Classifies an error of the stream: a TLS failure or an unreachable node.
     pub(super) fn of_stream(error: &io::Error) -> Self {
         if tls::is_at_fault(error) {
             Self::Tls(error.to_string())

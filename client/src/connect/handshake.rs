@@ -1,6 +1,6 @@
 //! The handshake: the first commands on a connection, and the meaning of their replies.
 //!
-//! All commands go in one write, so that a handshake costs one round trip.
+//! The client sends all commands in one write, so that a handshake takes one round trip.
 
 use super::target::{Login, Protocol};
 use super::{ConnectFailure, Stream};
@@ -28,7 +28,7 @@ enum HandshakeStep {
 }
 
 impl HandshakeStep {
-    /// The command, for error messages.
+    /// The name of the command, for error messages.
     fn name(self) -> &'static str {
         match self {
             Self::Hello => "HELLO",
@@ -49,7 +49,7 @@ pub(super) struct Handshake {
 }
 
 impl Handshake {
-    /// Chooses the protocol and the database, and logs in if there are credentials.
+    /// Starts a handshake: selects the protocol and the database, and logs in if there are credentials.
     pub(super) fn new(login: &Login) -> Self {
         let script = Self { login: login.clone(), steps: Vec::new(), bytes: BytesMut::new() };
         let credentials =
@@ -77,7 +77,7 @@ impl Handshake {
         }
     }
 
-    /// Asks for the node's identity: the last command on every connection for locks.
+    /// Asks for the node's identity. This is the last command of the handshake on every connection for locks.
     pub(super) fn ask_identity(self) -> Self {
         self.say(HandshakeStep::Node, &[Verb::Node.name().as_bytes()])
     }
@@ -88,7 +88,7 @@ impl Handshake {
         self.say(HandshakeStep::Role, &[b"ROLE"])
     }
 
-    /// Asks a sentinel for the address of the master of that name.
+    /// Asks a sentinel for the address of the master with this name.
     #[cfg(feature = "sentinel")]
     pub(super) fn ask_master(self, name: &str) -> Self {
         self.say(HandshakeStep::MasterAddress, &[b"SENTINEL", b"get-master-addr-by-name", name.as_bytes()])
@@ -124,12 +124,12 @@ impl Handshake {
         }
     }
 
-    /// Takes the complete replies; true if these are all.
+    /// Decodes the complete replies. Returns true when all replies have arrived.
     fn take_answers(&self, heard: &mut HandshakeReply) -> Result<bool, ConnectFailure> {
         while let Some(step) = self.steps.get(heard.answers) {
             match wire::decode(&mut heard.leftover) {
                 Ok(None) => return Ok(false),
-                // A push answers no command.
+                // A push is not the reply to a command.
                 Ok(Some(Frame::Push(_))) => {}
                 Ok(Some(frame)) => {
                     self.judge(*step, &frame)?;
@@ -142,7 +142,7 @@ impl Handshake {
         Ok(true)
     }
 
-    /// Whether a reply allows the handshake to go on.
+    /// Checks the reply to one step. An error ends the handshake.
     fn judge(&self, step: HandshakeStep, frame: &Frame) -> Result<(), ConnectFailure> {
         let error = frame.error_message();
         let code = error.as_ref().and_then(|error| ErrorCode::of(error.as_bytes()));
@@ -152,7 +152,8 @@ impl Handshake {
         };
         match (step, error, code) {
             (HandshakeStep::Node, _, Some(ErrorCode::UnknownCommand)) => Err(ConnectFailure::NoModule),
-            // A user for locks alone may not run ROLE. A replica grants nothing anyway.
+            // A user with permissions for locks only may not run ROLE. The handshake continues: a replica
+            // grants nothing anyway.
             (HandshakeStep::Role, _, Some(ErrorCode::NoPerm)) => Ok(()),
             (_, Some(why), _) => refused(&why),
             (HandshakeStep::Role, None, _) => {
@@ -166,22 +167,23 @@ impl Handshake {
     }
 }
 
-/// The replies.
+/// The replies to a handshake.
 pub(super) struct HandshakeReply {
     answers: usize,
     /// The last reply.
     last: Frame,
-    /// Bytes after the last reply.
+    /// Bytes that follow the last reply.
     pub(super) leftover: BytesMut,
 }
 
 impl HandshakeReply {
-    /// Whether the node's module queues clients, by the reply to `REDLOCK.NODE`.
+    /// Whether the node's module has wait queues, according to the reply to `REDLOCK.NODE`.
     pub(super) fn queues_clients(&self) -> bool {
         self.last.field(fields::CLAIM_WINDOW_MS).is_some()
     }
 
-    /// The node's identity, by the reply to `REDLOCK.NODE`, which must also have a version and a quarantine.
+    /// The node's identity, from the reply to `REDLOCK.NODE`. The reply must also have a version and a
+    /// quarantine.
     pub(super) fn identity(&self) -> Result<NodeIdentity, ConnectFailure> {
         let has_version = self.last.field(fields::VERSION).and_then(Frame::as_text).is_some();
         let quarantine = self.last.field(fields::QUARANTINE_MS).and_then(Frame::as_integer);
@@ -202,7 +204,7 @@ impl HandshakeReply {
     }
 }
 
-/// The identity in a reply to `REDLOCK.NODE`. An older module does not report all of it.
+/// The identity in a reply to `REDLOCK.NODE`. An older module does not report all fields.
 pub(crate) fn node_identity(reply: &Frame) -> Option<NodeIdentity> {
     let text = |name| reply.field(name).and_then(Frame::as_text);
     let number = |name| u64::try_from(reply.field(name)?.as_integer()?).ok();

@@ -7,10 +7,10 @@
 //! | `tls.rs`, `without_tls.rs` | TLS; its replacement without the feature `tls` |
 //! | `handshake.rs` | the first commands, and the meaning of their replies |
 //! | `sentinel.rs` | finding the master that Sentinel watches |
-//! | `race.rs` | several addresses of one node |
+//! | `race.rs` | parallel connection attempts |
 //! | `failure.rs` | why connecting failed |
 //!
-//! Nothing here has a timeout: the caller has one, and dropping the future aborts the attempt.
+//! This module sets no timeout. The caller sets one: dropping the future aborts the attempt.
 
 mod failure;
 mod handshake;
@@ -46,7 +46,7 @@ pub(crate) struct Ready {
     pub(crate) identity: NodeIdentity,
     /// Why this client cannot queue on the node, if it cannot.
     pub(crate) no_queue: Option<NoQueue>,
-    /// Bytes that were read after the handshake. They precede the next bytes of the stream.
+    /// Bytes that the client read after the last reply. They precede the next bytes of the stream.
     pub(crate) leftover: BytesMut,
 }
 

@@ -1,15 +1,18 @@
-//! Several ways to the same node, of which the first that leads there is taken.
+//! Parallel attempts to connect to one node. The first attempt that succeeds is used.
 
 use super::ConnectFailure;
 use std::future::Future;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// How long a way has the floor for itself. After that the next one is tried as well: one that hangs, or that
-/// still points to where the node was before, must not use up the time for all.
+/// Delay before the next attempt starts in parallel.
+///
+/// An attempt that hangs, or that leads to the node's former address, must not use up the time of the others.
 const HEAD_START: Duration = Duration::from_millis(100);
 
-/// Tries the ways in turn, and goes the first that leads somewhere.
+/// Starts the attempts in order. Returns the first attempt that succeeds.
+///
+/// The next attempt starts after [`HEAD_START`], or as soon as all attempts before it have failed.
 pub(super) async fn first<T, W>(ways: impl IntoIterator<Item = W>) -> Result<T, ConnectFailure>
 where
     T: Send + 'static,
@@ -19,7 +22,7 @@ where
     let mut failure = None;
     for way in ways {
         under_way.spawn(way);
-        // Whoever is left behind is dropped with the set, connection and all.
+        // Dropping the set aborts the other attempts and closes their connections.
         let won = tokio::time::timeout(HEAD_START, first_success(&mut under_way, &mut failure)).await;
         if let Ok(Some(winner)) = won {
             return Ok(winner);
@@ -32,7 +35,7 @@ where
     }
 }
 
-/// The first way that leads somewhere; `None` if all of them have failed.
+/// The first attempt that succeeds; `None` if all attempts have failed.
 async fn first_success<T: 'static>(
     under_way: &mut JoinSet<Result<T, ConnectFailure>>,
     failure: &mut Option<ConnectFailure>,
@@ -49,7 +52,7 @@ async fn first_success<T: 'static>(
     None
 }
 
-/// Keeps the failure that says most: what a server said is worth more than that one did not answer.
+/// Keeps the more helpful failure: a server's error is more helpful than an unreachable server.
 fn more_telling(kept: &mut Option<ConnectFailure>, why: ConnectFailure) {
     if matches!(kept, None | Some(ConnectFailure::Unreachable(_))) {
         *kept = Some(why);
@@ -72,7 +75,7 @@ mod tests {
         assert_eq!(kept, Some(ConnectFailure::NoModule));
     }
 
-    /// A way that takes `steps` head starts and then leads to `end`; `None`: it hangs.
+    /// An attempt that takes `steps` head starts and then returns `end`. With `None` it hangs.
     async fn way(
         steps: u32,
         end: Option<Result<&'static str, ConnectFailure>>,

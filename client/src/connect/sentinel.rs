@@ -1,17 +1,20 @@
 //! A master that Sentinel watches: the client asks the sentinels for its address before every connection.
 //!
-//! Sentinel is discovery, not failover: a promoted replica does not vote before an operator admits it, so a client that
-//! stays connected to the old master stays with the node that has the vote. The client asks again when the connection
-//! ends, or when the server says that it is a replica now.
+//! Sentinel is discovery, not failover: a promoted replica does not vote before an operator admits it. A
+//! client that stays connected to the old master therefore stays with the node that votes. The client asks
+//! the sentinels again when the connection ends, or when the server replies that it is a replica now.
 //!
-//! The `redis` crate's own Sentinel client is not used: it connects to the master by itself and needs `ROLE` or `INFO`
-//! there, which a user for locks has no permission for, and its TLS needs a crypto provider for the whole process.
+//! This module does not use the Sentinel client of the `redis` crate, for two reasons:
+//!
+//! - That client connects to the master by itself and needs `ROLE` or `INFO` there. A user with permissions
+//!   for locks only may run neither.
+//! - Its TLS needs a crypto provider for the whole process.
 
 use super::handshake::Handshake;
 use super::target::{ServerAddress, Watched};
 use super::{Address, ConnectFailure, Ready, race, reach, stream};
 
-/// Asks the sentinels in turn, and uses the first that leads to a master.
+/// Asks the sentinels in order, and uses the first one through which the client reaches the master.
 pub(super) async fn connect(watched: &Watched) -> Result<Ready, ConnectFailure> {
     let attempts = watched.sentinels.iter().cloned().map(|sentinel| {
         let watched = watched.clone();

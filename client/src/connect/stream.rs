@@ -6,15 +6,16 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
-/// Bytes to a node and back, whatever carries them.
+/// A byte stream to a node: TCP, a Unix socket or TLS.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> Stream for S {}
 
-/// After so much silence the kernel asks whether the node is still there. A connection that is idle between
-/// two locks is then known to be dead before the next one needs it.
+/// Idle time before the first TCP keepalive probe.
+///
+/// With probes the kernel detects a dead connection between two locks, before the next lock needs it.
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(15);
-/// How long the kernel waits before it asks again.
+/// Time between two TCP keepalive probes.
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(5);
 
 /// Opens a stream to an address.
@@ -39,9 +40,9 @@ pub(super) async fn open(address: &Address) -> Result<Box<dyn Stream>, ConnectFa
     }
 }
 
-/// Sends small commands at once, and notices when the other side is gone.
+/// Sets `TCP_NODELAY`, so that small commands are sent at once, and TCP keepalive, which detects a dead peer.
 ///
-/// A system that will not do either is slower to use, not wrong to use: its refusal is ignored.
+/// Both options are optional; errors are ignored. Without them the connection is slower, not incorrect.
 fn tune(stream: &TcpStream) {
     let _ = stream.set_nodelay(true);
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_AFTER).with_interval(KEEPALIVE_EVERY);

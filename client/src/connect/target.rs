@@ -1,52 +1,52 @@
-//! Where a node is, and how one logs in there.
+//! The address of a node, and the login for it.
 
 use super::TlsSettings;
 use std::fmt;
 use std::path::PathBuf;
 
-/// What a connection is made to.
+/// A node that the client connects to.
 #[derive(Clone, Debug)]
 pub(crate) enum Target {
-    /// One server, always at the same address.
+    /// One server at a fixed address.
     Server(ServerAddress),
-    /// The master of the moment, as Sentinel knows it.
+    /// The current master, according to Sentinel.
     #[cfg(feature = "sentinel")]
     Watched(Watched),
 }
 
 impl Target {
-    /// Whether the same target may be another server at the next look: then a server that has become a
-    /// replica is not the end of it.
+    /// Whether the next connect may reach another server (Sentinel). If so, the client reconnects when the
+    /// server has become a replica.
     pub(crate) fn may_move(&self) -> bool {
         !matches!(self, Self::Server(_))
     }
 }
 
-/// A server's address, and who one is there.
+/// A server's address, and the login for it.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerAddress {
     pub(crate) address: Address,
     pub(crate) login: Login,
 }
 
-/// A master that has no address of its own.
+/// A master whose address the client gets from Sentinel.
 #[cfg(feature = "sentinel")]
 #[derive(Clone, Debug)]
 pub(crate) struct Watched {
-    /// Whom to ask for it, the first one first.
+    /// The sentinels, in order.
     pub(crate) sentinels: Vec<ServerAddress>,
-    /// What they call it.
+    /// The master's name in Sentinel.
     pub(crate) master: String,
-    /// Who one is at the master; the sentinels have logins of their own.
+    /// The login at the master. Each sentinel has a login of its own.
     pub(crate) login: Login,
-    /// Whether the master is reached over TLS, and how.
+    /// The TLS settings for the master; `None` for plain TCP.
     pub(crate) tls: Option<TlsSettings>,
 }
 
-/// Where a server listens.
+/// The address at which a server listens.
 #[derive(Clone)]
 pub(crate) enum Address {
-    /// A host and a port, over TLS if there are settings for it.
+    /// A host and a port. The client uses TLS if `tls` is set.
     Tcp {
         host: String,
         port: u16,
@@ -71,7 +71,7 @@ impl fmt::Debug for Address {
     }
 }
 
-/// Who one is at a server, and what one wants there.
+/// Credentials, database and RESP version.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct Login {
     pub(crate) user: Option<String>,
@@ -80,7 +80,7 @@ pub(crate) struct Login {
     pub(crate) protocol: Protocol,
 }
 
-/// The form of the server's replies.
+/// The RESP version of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Protocol {
     #[default]
@@ -89,10 +89,10 @@ pub(crate) enum Protocol {
 }
 
 impl Login {
-    /// The words after `AUTH`, if there is anything to say.
+    /// The user and the password for `AUTH`; `None` if the login has neither.
     ///
-    /// A user without a password is one who needs none: the server then takes the empty one, as it takes any.
-    /// Going on as somebody else would be worse than being refused.
+    /// A user without a password logs in with an empty one. The server accepts any password of a user that
+    /// needs none. The client never falls back to another user: a refused login is better.
     pub(super) fn credentials(&self) -> Option<(Option<&str>, &str)> {
         match (self.user.as_deref(), self.password.as_deref()) {
             (None, None) => None,
@@ -100,18 +100,18 @@ impl Login {
         }
     }
 
-    /// A server's words, unless they give the password away.
+    /// A server's message, or a placeholder if the message contains the password.
     pub(super) fn conceal(&self, words: String) -> String {
         match self.password.as_deref() {
             Some(password) if !password.is_empty() && words.contains(password) => {
-                "words that contain the password".to_owned()
+                "(message hidden: it contains the password)".to_owned()
             }
             _ => words,
         }
     }
 }
 
-/// Neither the user nor the password is shown.
+/// Shows neither the user nor the password.
 impl fmt::Debug for Login {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Login")

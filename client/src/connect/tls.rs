@@ -1,4 +1,4 @@
-//! TLS: whom to trust, and who one is oneself.
+//! TLS: trusted authorities and the client certificate.
 
 use super::{ConnectFailure, Stream};
 use std::fmt;
@@ -11,12 +11,12 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
 
-/// How `rediss://` connections are secured: whom to trust, and who one is oneself.
+/// TLS settings of `rediss://` connections: trusted authorities and the client certificate.
 ///
-/// Without any setting the certificate authorities of the system are trusted, and no client certificate is
-/// shown. Certificates are always verified, and always have to be for the host that was asked for.
+/// By default the client trusts the certificate authorities of the system and sends no client certificate.
+/// The client always verifies the server's certificate, which must be for the host in the address.
 ///
-/// Bytes that are no certificate or no key are found by `build()`, which makes no connection.
+/// `build()` rejects PEM without a certificate or key. It opens no connection.
 ///
 /// ```
 /// # fn certificates(ca: Vec<u8>, certificate: Vec<u8>, key: Vec<u8>) {
@@ -37,24 +37,25 @@ struct CertificateAndKey {
 }
 
 impl Tls {
-    /// Trusts whom the system trusts, and shows no certificate.
+    /// Trusts the certificate authorities of the system, and sends no client certificate.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Trusts the authorities in these PEM bytes, and no longer those of the system.
+    /// Trusts the certificate authorities in these PEM bytes instead of those of the system.
     ///
-    /// Called again, it adds to them.
+    /// Each further call adds authorities.
     #[must_use]
     pub fn ca_pem(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.authorities.push(pem.into());
         self
     }
 
-    /// Shows this certificate to servers that ask for one; `key` is its private key. Both are PEM bytes.
+    /// Sends this certificate to servers that ask for one. `key` is its private key. Both are PEM bytes.
     ///
-    /// Intermediate certificates follow the client's own. Default: none is shown.
+    /// Intermediate certificates follow the client's own certificate. Default: the client sends no
+    /// certificate.
     #[must_use]
     pub fn client_identity_pem(mut self, certificates: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
         self.identity = Some(CertificateAndKey { certificates: certificates.into(), key: key.into() });
@@ -81,7 +82,7 @@ impl Tls {
     }
 
     fn config(&self) -> Result<ClientConfig, String> {
-        // Named here, so that it does not matter what else the program links.
+        // The provider is explicit, so that it does not depend on the other crates of the program.
         let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
             .map_err(|error| error.to_string())?
@@ -89,7 +90,7 @@ impl Tls {
         let Some(identity) = &self.identity else { return Ok(builder.with_no_client_auth()) };
         let about = |why: &dyn fmt::Display| format!("the client certificate: {why}");
         let chain = certificates(&identity.certificates).map_err(|why| about(&why))?;
-        // The parser's error may quote what it stumbled over.
+        // The message leaves out the parser's error, which may quote the key.
         let key = PrivateKeyDer::from_pem_slice(&identity.key)
             .map_err(|_| "the client key is no private key in PEM form".to_owned())?;
         builder.with_client_auth_cert(chain, key).map_err(|error| about(&error))
@@ -104,7 +105,7 @@ fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, &'static str
     }
 }
 
-/// Says how much there is of what, and nothing of the key.
+/// Shows the number of authorities and whether there is a client certificate, but not the key.
 impl fmt::Debug for Tls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tls")
@@ -114,7 +115,7 @@ impl fmt::Debug for Tls {
     }
 }
 
-/// Certificates that have been read and found good.
+/// TLS settings whose certificates are parsed and valid.
 #[derive(Clone)]
 pub(crate) struct TlsSettings(Arc<ClientConfig>);
 
@@ -124,14 +125,14 @@ impl fmt::Debug for TlsSettings {
     }
 }
 
-/// What is needed to reach `host` securely, or why it cannot be had.
+/// The TLS settings for `host`, or why they are not valid.
 pub(crate) fn settings(tls: Option<&Tls>, host: &str) -> Result<TlsSettings, String> {
     server_name(host)?;
     let config = tls.map_or_else(|| Tls::new().config(), Tls::config)?;
     Ok(TlsSettings(Arc::new(config)))
 }
 
-/// Secures a stream, and makes sure that it leads to `host`.
+/// Runs the TLS handshake, and verifies that the server's certificate is for `host`.
 pub(super) async fn secure(
     stream: TcpStream,
     host: &str,
@@ -145,12 +146,12 @@ pub(super) async fn secure(
 }
 
 fn server_name(host: &str) -> Result<ServerName<'static>, String> {
-    ServerName::try_from(host.to_owned()).map_err(|_| "no certificate can be for such a host name".to_owned())
+    ServerName::try_from(host.to_owned()).map_err(|_| "the host name is not valid for TLS".to_owned())
 }
 
-/// Whether an error of a stream is about TLS, and not about the network.
+/// Whether an error of a stream comes from TLS, not from the network.
 ///
-/// A server may refuse the client's certificate as late as in its first reply.
+/// A server may refuse the client's certificate after the TLS handshake, in place of its first reply.
 pub(super) fn is_at_fault(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>())
 }

@@ -1,20 +1,20 @@
-//! What stands in for TLS where the feature `tls` is off.
+//! The replacement for `tls.rs` when the feature `tls` is off.
 //!
-//! The types exist, so that all other code reads the same with and without it, but there are no values of them.
+//! The types exist, so that all other code is the same with and without the feature. They have no values.
 
 use super::{ConnectFailure, Stream};
 use std::io;
 use tokio::net::TcpStream;
 
-/// Certificates that cannot be given.
+/// The settings of the caller. The type has no values.
 #[derive(Clone, Debug)]
 pub(crate) enum Tls {}
 
-/// Settings that cannot be had.
+/// Valid TLS settings. The type has no values.
 #[derive(Clone, Debug)]
 pub(crate) enum TlsSettings {}
 
-/// Refuses, and says what is missing.
+/// Returns an error that names the missing feature.
 pub(crate) fn settings(_: Option<&Tls>, _: &str) -> Result<TlsSettings, String> {
     Err("the address asks for TLS, and redlock-client was built without its feature `tls`".to_owned())
 }

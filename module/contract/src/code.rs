@@ -1,9 +1,9 @@
 //! Error codes: the first word of an error reply.
 
-/// What a command was refused for, as programs read it.
+/// The code of an error reply.
 ///
-/// The first group is the module's own; the rest are codes of the server that a client tells apart. Text after the
-/// code is for people, and nothing is decided by it.
+/// The first group has the module's own codes. The others are codes of the server that a client
+/// distinguishes. The text after the code is for people; no program decides by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorCode {
@@ -19,23 +19,23 @@ pub enum ErrorCode {
     NoVote,
     /// The node cannot store what must survive a crash.
     State,
-    /// The queue is full.
+    /// A wait queue is full.
     Waiters,
 
     /// The key holds a value of another type.
     WrongType,
     /// The server is a replica.
     ReadOnly,
-    /// The server does not know the command: it has not loaded the module. Servers have no code of its own for that;
-    /// [`ErrorCode::of`] is the one place that knows their text.
+    /// The server does not know the command: it has not loaded the module. Servers have no code for that
+    /// error. Only [`ErrorCode::of`] depends on its text.
     UnknownCommand,
-    /// Any other error without a code of its own.
+    /// Any other error: `ERR`.
     Err,
-    /// A script keeps the server busy.
+    /// A script blocks the server.
     Busy,
     /// The server loads its data set.
     Loading,
-    /// The replica has lost its master.
+    /// The replica has lost the connection to its master.
     MasterDown,
     /// The server refuses writes because it cannot save its data set.
     Misconf,
@@ -53,7 +53,7 @@ pub enum ErrorCode {
     CrossSlot,
 }
 
-/// Each code with its word.
+/// The first word of each code.
 const WORDS: [(ErrorCode, &str); 20] = [
     (ErrorCode::Ttl, "REDLOCKTTL"),
     (ErrorCode::Owner, "REDLOCKOWNER"),
@@ -77,7 +77,7 @@ const WORDS: [(ErrorCode, &str); 20] = [
     (ErrorCode::CrossSlot, "CROSSSLOT"),
 ];
 
-/// How every server begins the error for a command that it does not know.
+/// The start of every server's error for an unknown command.
 const UNKNOWN_COMMAND: &[u8] = b"ERR unknown command";
 
 /// What precedes the arguments that a server quotes in that error.
@@ -96,7 +96,8 @@ impl ErrorCode {
         WORDS.iter().find(|(code, _)| *code == self).map_or("ERR", |(_, word)| word)
     }
 
-    /// The code of an error reply, without the `-` of the protocol; `None` for a code that is not listed here.
+    /// The code of an error reply, without the `-` of the protocol; `None` for a code that is not listed
+    /// here.
     #[must_use]
     pub fn of(message: &[u8]) -> Option<Self> {
         if message.starts_with(UNKNOWN_COMMAND) {

@@ -1,41 +1,40 @@
-//! The commands, as the server and its users see them: the one table behind registration,
-//! `COMMAND DOCS` and the reference.
+//! The table of all commands. Registration, `COMMAND DOCS` and the reference use this table.
 
 /// A command of this module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verb {
-    /// Take a lock.
+    /// `REDLOCK.ACQUIRE`: acquires a lock.
     Acquire,
-    /// Hold it longer.
+    /// `REDLOCK.EXTEND`: extends a lock.
     Extend,
-    /// Free it.
+    /// `REDLOCK.RELEASE`: releases a lock.
     Release,
-    /// Look at it.
+    /// `REDLOCK.INSPECT`: describes a lock.
     Inspect,
-    /// Take several.
+    /// `REDLOCK.MACQUIRE`: acquires several locks.
     Macquire,
-    /// Hold several longer.
+    /// `REDLOCK.MEXTEND`: extends several locks.
     Mextend,
-    /// Free several.
+    /// `REDLOCK.MRELEASE`: releases several locks.
     Mrelease,
-    /// Look at the node.
+    /// `REDLOCK.NODE`: describes the node.
     Node,
-    /// Copy a lock from the master or the AOF.
+    /// `REDLOCK.APPLY`: copies a lock from the master or the AOF.
     Apply,
-    /// Copy what the data set says about itself.
+    /// `REDLOCK.DATASET`: copies the id and the high-water mark of the data set.
     Dataset,
-    /// What an earlier format had in the place of `Dataset`.
+    /// `REDLOCK.MARK`: the counterpart of `Dataset` in format 1 of the AOF.
     Mark,
-    /// Let a node vote.
+    /// `REDLOCK.ADMIT`: lets a node vote.
     Admit,
 }
 
 /// How a command names its keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyWords {
-    /// It has none.
+    /// The command has no keys.
     None,
-    /// The first argument.
+    /// The first argument is the key.
     First,
     /// The first argument counts the keys that follow.
     Counted,
@@ -44,11 +43,11 @@ pub enum KeyWords {
 /// What a command does to its keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Reads.
+    /// The command reads the keys.
     Read,
-    /// Sets or changes.
+    /// The command sets or changes the keys.
     Update,
-    /// Removes.
+    /// The command removes the keys.
     Delete,
 }
 
@@ -65,64 +64,64 @@ pub enum ArgKind {
     Block(&'static [Arg]),
 }
 
-/// An argument.
+/// An argument of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arg {
-    /// Its name.
+    /// The name of the argument.
     pub name: &'static str,
-    /// Its kind.
+    /// The kind of the argument.
     pub kind: ArgKind,
-    /// The word that introduces it; such an argument may be left out.
+    /// The word before the argument. An argument with a token is optional.
     pub token: Option<&'static str>,
-    /// Whether it may be repeated.
+    /// Whether the client may repeat the argument.
     pub repeats: bool,
 }
 
-/// A command as users know it.
+/// The description of a command.
 #[derive(Clone, Copy, Debug)]
 pub struct Spec {
-    /// Which one it is.
+    /// The command.
     pub verb: Verb,
-    /// Its name.
+    /// The name of the command.
     pub name: &'static str,
-    /// One sentence.
+    /// One sentence about the command.
     pub summary: &'static str,
-    /// How its cost grows.
+    /// The time complexity.
     pub complexity: &'static str,
-    /// The server's flags for it. Where keys are counted the server asks the command itself which words
-    /// are keys (`getkeys-api`).
+    /// The server's flags for the command. With `getkeys-api` the server asks the module which arguments are
+    /// keys: the first argument counts them.
     pub flags: &'static str,
-    /// The ACL categories, for servers that let modules choose.
+    /// The ACL categories, for servers on which a module can set them.
     pub acl: &'static str,
-    /// Where its keys are.
+    /// How the command names its keys.
     pub keys: KeyWords,
-    /// What happens to them.
+    /// What the command does to its keys.
     pub access: Access,
-    /// The number of words, the name included; negative: at least so many.
+    /// The number of arguments, including the command name. Negative n: at least |n| arguments.
     pub arity: i32,
-    /// Its arguments.
+    /// The arguments after the name.
     pub args: &'static [Arg],
 }
 
-/// The words that introduce optional arguments, in any case.
+/// The words before optional arguments. Upper and lower case are equal.
 pub mod option {
-    /// The least fence that the client wants: `FENCE floor`.
+    /// The smallest fence that the client accepts: `FENCE floor`.
     pub const FENCE: &str = "FENCE";
     /// A text for people: `LABEL text`.
     pub const LABEL: &str = "LABEL";
-    /// Queue if the lock is held: `WAIT ticket wait-ms channel`.
+    /// The client queues if the lock is held: `WAIT ticket wait-ms channel`.
     pub const WAIT: &str = "WAIT";
-    /// A number that the grant message repeats: `STAMP stamp`.
+    /// A number that the grant push repeats: `STAMP stamp`.
     pub const STAMP: &str = "STAMP";
-    /// The least claim window that the client needs: `CLAIM claim-ms`.
+    /// The smallest claim window that the client needs: `CLAIM claim-ms`.
     pub const CLAIM: &str = "CLAIM";
-    /// Time since the grant: `HELD ms`.
+    /// Time since the grant, in ms: `HELD ms`.
     pub const HELD: &str = "HELD";
     /// How often the lock was extended: `EXT count`.
     pub const EXTENSIONS: &str = "EXT";
 }
 
-/// The version in which all commands of the catalogue appeared.
+/// The version of the module that introduced the commands.
 pub const SINCE: &str = "0.1.0";
 
 const fn plain(name: &'static str, kind: ArgKind) -> Arg {
@@ -159,7 +158,7 @@ pub const COMMANDS: [Spec; 12] = [
         verb: Verb::Acquire,
         name: "REDLOCK.ACQUIRE",
         summary: "Takes a lock if it is free and returns its fence.",
-        complexity: "O(1); with WAIT and others in line O(W) where W is the way to the nearer end of the line",
+        complexity: "O(1); with WAIT O(min(k, n-k)) for position k of n waiters",
         flags: "write deny-oom fast",
         acl: "write fast",
         keys: KeyWords::First,
@@ -207,7 +206,7 @@ pub const COMMANDS: [Spec; 12] = [
         verb: Verb::Macquire,
         name: "REDLOCK.MACQUIRE",
         summary: "Takes several locks, all or none, and returns their common fence.",
-        complexity: "O(N log N) where N is the number of keys; with WAIT and others in line plus O(W) as for REDLOCK.ACQUIRE",
+        complexity: "O(N log N) for N keys; with WAIT plus O(min(k, n-k)) for position k of n waiters",
         flags: "write deny-oom getkeys-api",
         acl: "write",
         keys: KeyWords::Counted,
@@ -314,13 +313,13 @@ pub const COMMANDS: [Spec; 12] = [
 ];
 
 impl Verb {
-    /// What the catalogue says of the command.
+    /// The description of the command in [`COMMANDS`].
     #[must_use]
     pub const fn spec(self) -> &'static Spec {
         &COMMANDS[self as usize]
     }
 
-    /// The command with this name, in any case.
+    /// The command with this name. Upper and lower case are equal.
     #[must_use]
     pub fn named(name: &[u8]) -> Option<Self> {
         COMMANDS.iter().find(|spec| spec.name.as_bytes().eq_ignore_ascii_case(name)).map(|spec| spec.verb)
@@ -332,7 +331,7 @@ impl Verb {
         self.spec().name
     }
 
-    /// The fewest words that make this command.
+    /// The smallest number of arguments, including the command name.
     #[must_use]
     pub fn least_words(self) -> usize {
         self.spec().arity.unsigned_abs() as usize

@@ -1,15 +1,16 @@
-//! How much the clocks of two machines may differ in rate.
+//! Drift: the allowance for the difference in rate between the clocks of two machines.
 //!
-//! Only rates matter, never what a clock shows. A client that counts on a lease takes the allowance off; a node that
-//! waits for leases to end adds it.
+//! Only rates matter, never the time that a clock shows. A client subtracts the allowance from a lease. A
+//! node that waits for leases to end adds it.
 
-/// The share of a time by which two clocks may differ, in per cent.
+/// The largest difference in rate between two clocks, in per cent of the time.
 pub const PER_CENT: u64 = 1;
 
 /// An allowance for the granularity of clocks, in milliseconds.
 pub const CONSTANT_MS: u64 = 2;
 
-/// How long a node waits until a lease of this length has ended on every clock, in milliseconds. No lease, no wait.
+/// How long a node waits until a lease of this length has ended on every clock, in milliseconds; 0 for no
+/// lease.
 #[must_use]
 pub fn with_drift(lease_ms: u64) -> u64 {
     if lease_ms == 0 {

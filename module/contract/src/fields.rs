@@ -4,7 +4,7 @@
 pub mod node {
     /// The id of the node: 40 hexadecimal digits.
     pub const ID: &str = "node-id";
-    /// How often the node has started.
+    /// The number of starts of the node.
     pub const INCARNATION: &str = "incarnation";
     /// How the node began: see [`Origin`](crate::Origin).
     pub const ORIGIN: &str = "origin";
@@ -18,19 +18,19 @@ pub mod node {
     pub const HIGH_WATER: &str = "high-water";
     /// Time until the node grants again, in milliseconds; 0 outside quarantine.
     pub const QUARANTINE_MS: &str = "quarantine-ms";
-    /// How many locks are held.
+    /// The number of held locks.
     pub const LOCKS: &str = "locks";
-    /// How many clients wait.
+    /// The number of waiters.
     pub const WAITERS: &str = "waiters";
-    /// At least every lease that may still be running, in milliseconds.
+    /// Upper bound of every lease that may still run, in ms.
     pub const LONGEST_LEASE_MS: &str = "longest-lease-ms";
-    /// `redlock.max-ttl`.
+    /// The setting `redlock.max-ttl`, in ms.
     pub const MAX_TTL_MS: &str = "max-ttl-ms";
-    /// `redlock.claim-window`. A module without this field has no queues.
+    /// The setting `redlock.claim-window`, in ms. A module without this field has no wait queues.
     pub const CLAIM_WINDOW_MS: &str = "claim-window-ms";
-    /// `new` or `resumed`.
+    /// How the node started: `new` or `resumed`.
     pub const STARTED: &str = "started";
-    /// See [`Role`](crate::Role).
+    /// Master or replica: see [`Role`](crate::Role).
     pub const ROLE: &str = "role";
     /// The version of the module.
     pub const VERSION: &str = "version";
@@ -40,14 +40,14 @@ pub mod node {
 pub mod lock {
     /// The fence of the lock.
     pub const FENCE: &str = "fence";
-    /// The label that the holder gave it.
+    /// The label that the holder gave the lock.
     pub const LABEL: &str = "label";
-    /// Time until the lock ends, in milliseconds.
+    /// Time until the lock expires, in milliseconds.
     pub const TIME_LEFT_MS: &str = "pttl";
     /// Time since the lock was granted, in milliseconds.
     pub const HELD_MS: &str = "held-ms";
     /// How often the lock was extended.
     pub const EXTENSIONS: &str = "extensions";
-    /// How many clients wait for the key.
+    /// The number of waiters for the key.
     pub const WAITERS: &str = "waiters";
 }

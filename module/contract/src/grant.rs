@@ -1,50 +1,52 @@
-//! The message that tells a waiter of its grant, and the proof that a node wrote it.
+//! The push that grants a waiter its lock, and the proof that a node wrote it.
 //!
-//! Every user with the right to `PUBLISH` can write on the channel of a waiter, and ticket, stamp and fence are no
-//! secrets. The owner is one: only the waiter and the nodes know it. So a node signs the message with the owner:
+//! Every user with the permission to `PUBLISH` can write to the channel of a waiter. Ticket, stamp and fence
+//! are not secret. The owner is secret: only the waiter and the nodes know it. So a node signs the message
+//! with the owner:
 //!
 //! ```text
 //! stamped <ticket> <fence> <stamp> <waited-ms> <claim-ms> <proof> <key>
 //! grant <ticket> <fence> <proof> <key>
 //! ```
 //!
-//! The proof is HMAC-SHA256, with the owner as key, over the message without `<proof> `: the first 16 bytes, as 32
-//! lower-case hexadecimal digits. That text is unambiguous: the first word says how many numbers follow, the numbers
-//! have no blanks in them, and the key is the rest. Node and client share this file, so there is one copy of the rule.
+//! The proof is HMAC-SHA256, with the owner as key, over the message without `<proof> `. The message contains
+//! the first 16 bytes of the HMAC, as 32 lower-case hexadecimal digits. The signed text is unambiguous: the
+//! first word determines how many numbers follow, no number contains a blank, and the key is the rest. Node
+//! and client share this file, so there is one copy of the rule.
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use std::fmt::Write;
 
-/// How many bytes of the HMAC are sent: to guess one takes 2^127 messages.
+/// The number of bytes of the HMAC in a message. To guess them takes 2^127 messages on average.
 const PROOF_BYTES: usize = 16;
 
-/// What a node tells a waiter: the lock is its own.
+/// The message by which a node grants a lock to a waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GrantMessage<'a> {
-    /// The ticket of the request that waited.
+    /// The ticket of the waiter.
     pub ticket: u64,
     /// The fence of the lock.
     pub fence: u64,
-    /// Times, if the request carried a stamp.
+    /// The stamp and times, if the request had a stamp.
     pub stamped: Option<Stamped>,
-    /// The key that was asked for, the first one of several.
+    /// The key of the request; the first one if the request has several.
     pub key: &'a [u8],
 }
 
-/// What a node adds for a request that carried a stamp.
+/// The numbers that a node adds if the request had a stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamped {
     /// The stamp of the request.
     pub stamp: u64,
     /// How long the request waited, in milliseconds.
     pub waited_ms: u64,
-    /// How long the node keeps the lock unless it is claimed, in milliseconds.
+    /// The claim window in milliseconds: how long the node keeps the lock if the waiter does not claim it.
     pub claim_ms: u64,
 }
 
 impl GrantMessage<'_> {
-    /// The message as it is published, signed with the owner.
+    /// The bytes that the node publishes, signed with the owner.
     #[must_use]
     pub fn sign(&self, owner: &[u8]) -> Vec<u8> {
         let Self { ticket, fence, stamped, key } = self;
@@ -66,7 +68,7 @@ impl GrantMessage<'_> {
     }
 }
 
-/// A message that may be forged. It shows its ticket, by which the receiver finds the owner, and nothing else.
+/// A message that may be forged. Only its ticket is readable: the receiver needs it to find the owner.
 #[derive(Clone, Copy, Debug)]
 pub struct Unverified<'a> {
     said: GrantMessage<'a>,
@@ -76,7 +78,7 @@ pub struct Unverified<'a> {
 }
 
 impl<'a> Unverified<'a> {
-    /// Reads a message; `None` if it is not one.
+    /// Parses a message; `None` if the bytes are not a grant message.
     #[must_use]
     pub fn parse(message: &'a [u8]) -> Option<Self> {
         let mut rest = message;
@@ -103,14 +105,14 @@ impl<'a> Unverified<'a> {
         Some(Self { said, head: message.get(..head)?, proof: bytes(proof)? })
     }
 
-    /// The ticket that the message names.
+    /// The ticket in the message.
     #[must_use]
     pub fn ticket(&self) -> u64 {
         self.said.ticket
     }
 
-    /// What the message says, if a node that knows this owner has written it. Takes the same time whatever the proof
-    /// is.
+    /// The message, if a node that knows this owner has written it. The check takes the same time for every
+    /// proof.
     #[must_use]
     pub fn verify(self, owner: &[u8]) -> Option<GrantMessage<'a>> {
         let mac = mac(owner, self.head, self.said.key)?;
@@ -119,13 +121,13 @@ impl<'a> Unverified<'a> {
     }
 }
 
-/// The HMAC of a message without its proof. HMAC takes keys of any length, so there always is one.
+/// The HMAC of a message without its proof. HMAC accepts keys of any length, so the result is never `None`.
 fn mac(owner: &[u8], head: &[u8], key: &[u8]) -> Option<Hmac<Sha256>> {
     let mac = Hmac::<Sha256>::new_from_slice(owner).ok()?;
     Some(mac.chain_update(head).chain_update(key))
 }
 
-/// The bytes that lower-case hexadecimal digits spell.
+/// Decodes lower-case hexadecimal digits.
 fn bytes(digits: &str) -> Option<[u8; PROOF_BYTES]> {
     let digit = |byte: u8| match byte {
         b'0'..=b'9' => Some(byte - b'0'),
@@ -160,7 +162,7 @@ mod tests {
         Unverified::parse(message)?.verify(owner)
     }
 
-    /// The proofs are from another implementation:
+    /// The proofs come from another implementation:
     /// `printf 'stamped 20 2 7 1500 40 k' | openssl dgst -sha256 -hmac "$OWNER"`, the first 32 digits.
     #[test]
     fn messages_are_spelled_as_other_languages_expect_them() {
@@ -206,7 +208,7 @@ mod tests {
             GrantMessage { stamped: stamped(7, 1501, 40), ..STAMPED },
             GrantMessage { stamped: stamped(7, 1500, 41), ..STAMPED },
             GrantMessage { key: b"j", ..STAMPED },
-            // The same digits, cut up in another way.
+            // The same digits, split differently.
             GrantMessage { ticket: 2, fence: 2, stamped: stamped(7, 1500, 40), ..STAMPED },
         ] {
             let own = forged.sign(b"a guess");
@@ -231,7 +233,7 @@ mod tests {
             format!("grant 7 2 {}0 k", &proof[..30]),
             format!("grant 7 2 {proof}00 k"),
             format!("grant 7 2 {} k", "A".repeat(32)),
-            // As an older node writes them.
+            // The messages of an older node, without a proof.
             "stamped 20 2 7 1500 40 k".into(),
             "grant 7 2 orders:42".into(),
         ] {

@@ -1,19 +1,19 @@
-//! What a Redlock node and its clients agree on.
+//! The contract between a Redlock node and its clients.
 //!
-//! Node, client, command line and tests depend on this crate, so that each name, limit, code and message format
-//! has one copy. There is no decision in it: what a node does is in `redlock-core`, what a client does in
-//! `redlock-proto`.
+//! Node, client, command line and tests depend on this crate, so that each name, limit, code and message
+//! format has one copy. The crate makes no decisions: `redlock-core` decides for a node, `redlock-proto` for
+//! a client.
 //!
 //! | to find | look in |
 //! |---|---|
 //! | command names, arguments and options | [`commands`] |
-//! | limits of arguments, defaults of settings, how far a raise reaches | [`limits`] |
-//! | error codes, and what a server's error starts with | [`code`] |
+//! | limits of arguments, defaults of settings, how far one command raises a fence | [`limits`] |
+//! | error codes: the first word of an error reply | [`code`] |
 //! | the error of a node in quarantine | [`quarantine`] |
-//! | the message that tells a waiter of its grant | [`grant`] |
+//! | the push that grants a waiter its lock | [`grant`] |
 //! | the fields of `REDLOCK.NODE` and `REDLOCK.INSPECT` | [`fields`] |
-//! | why a node does not vote, what its fences start from | [`voting`] |
-//! | how much the clocks of two machines may differ in rate | [`drift`] |
+//! | the role of a node, its origin, and why it does not vote | [`voting`] |
+//! | the allowance for clock rates | [`drift`] |
 
 #![forbid(unsafe_code)]
 
@@ -33,5 +33,5 @@ pub use voting::{NonVoting, Origin, Role};
 /// The name of the data type that holds a lock: `TYPE key`, `SCAN … TYPE`.
 pub const TYPE_NAME: &str = "redlock-1";
 
-/// What precedes the channel of a waiter. An ACL rule for clients names it: `&redlock:grant:*`.
+/// The prefix of every waiter's channel. An ACL rule for clients contains it: `&redlock:grant:*`.
 pub const CHANNEL_PREFIX: &[u8] = b"redlock:grant:";

@@ -1,9 +1,10 @@
-//! The error of a node in quarantine, which says how long the quarantine lasts.
+//! The error reply of a node in quarantine. It contains the time that is left.
 
 use crate::ErrorCode;
 use std::fmt;
 
-/// `REDLOCKQUARANTINE <left-ms> …`: the node may have forgotten locks, and grants nothing for this long.
+/// `REDLOCKQUARANTINE <left-ms> …`: the node may have forgotten locks, and grants nothing until the time is
+/// over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quarantine {
     /// Time until the node grants again, in milliseconds.
@@ -11,7 +12,7 @@ pub struct Quarantine {
 }
 
 impl Quarantine {
-    /// Reads the error; `None` if it is another one.
+    /// Parses the error reply; `None` for any other error.
     #[must_use]
     pub fn parse(message: &[u8]) -> Option<Self> {
         let mut words = message.split(|byte| *byte == b' ');

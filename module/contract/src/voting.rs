@@ -1,37 +1,37 @@
-//! What a node says of itself: its role, how it began, and why it does not vote.
+//! The role of a node, its origin, and why it does not vote.
 
-/// Whether a server decides, or follows another one that does.
+/// Whether a server is a master or a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It grants locks.
+    /// The server grants locks.
     Master,
-    /// It has a copy of them.
+    /// The server copies the locks of its master and grants none.
     Replica,
 }
 
-/// How a node began.
+/// The origin of a node: how it got its identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// It started without a past.
+    /// The node started without earlier state.
     New,
-    /// An operator admitted it in the place of another node.
+    /// An operator admitted the node in place of another one.
     Admitted,
 }
 
 /// Why a server does not vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NonVoting {
-    /// It is a replica, or was one.
+    /// The server is or was a replica.
     Replica,
-    /// Its state file is a copy of another file.
+    /// The server's state file is a copy of another file.
     CopiedState,
-    /// Its data set is not the one that its state file belongs to.
+    /// The server's state file belongs to another data set.
     ForeignData,
-    /// It has locks in its data set and no state file.
+    /// The server has locks in its data set, but no state file.
     NoState,
-    /// It found more than one state file, and cannot tell which is its own.
+    /// The server found more than one state file, and cannot tell which is its own.
     SeveralStates,
-    /// The operator started it with `new-node non-voting`.
+    /// The operator started the server with `new-node non-voting`.
     Asked,
 }
 
@@ -56,14 +56,14 @@ impl Origin {
         }
     }
 
-    /// The origin with this name.
+    /// The origin with this name; `None` for an unknown name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         [Self::New, Self::Admitted].into_iter().find(|origin| origin.name() == name)
     }
 }
 
-/// Names and explanations, in the order of the variants.
+/// Each reason with its name and its explanation, in the order of the variants.
 const REASONS: [(NonVoting, &str, &str); 6] = [
     (NonVoting::Replica, "replica", "it is or was a replica"),
     (NonVoting::CopiedState, "copied-state-file", "its state file is a copy"),
@@ -85,13 +85,13 @@ impl NonVoting {
         REASONS[self as usize].1
     }
 
-    /// A clause for people.
+    /// The reason as a clause for people.
     #[must_use]
     pub fn explanation(self) -> &'static str {
         REASONS[self as usize].2
     }
 
-    /// What the operator does about it.
+    /// What the operator must do so that the server votes.
     #[must_use]
     pub fn remedy(self) -> &'static str {
         match self {
@@ -102,7 +102,7 @@ impl NonVoting {
         }
     }
 
-    /// The reason with this name.
+    /// The reason with this name; `None` for an unknown name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::all().find(|reason| reason.name() == name)

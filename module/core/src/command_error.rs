@@ -1,65 +1,65 @@
-//! Errors on the wire: a stable first word for programs, a sentence for people.
+//! Error replies: a stable first word for programs, a sentence for people.
 
 use std::fmt;
 
 use redlock_contract::limits::{MAX_CHANNEL_BYTES, MAX_LABEL_BYTES, MAX_OWNER_BYTES, MAX_WAIT_KEY_BYTES};
 use redlock_contract::{ErrorCode, NonVoting, Quarantine};
 
-/// Why a command was refused without changing anything.
+/// Why the node refused a command. A refused command changes nothing.
 ///
-/// Contention is not here: a lock held by someone else is a reply, not an error. No variant carries
-/// bytes of the request, so no error can repeat a secret or break the protocol.
+/// Contention is not an error: if another owner holds the lock, the node sends a normal reply. No variant
+/// contains bytes of the request, so no error can repeat a secret or break the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CommandError {
     /// Too few arguments for the named command.
     WrongArity(&'static str),
-    /// The time to live is no integer from 1 to the node's limit.
+    /// The time to live is not an integer from 1 to the node's limit.
     Ttl {
-        /// The node's limit, `redlock.max-ttl`.
+        /// The node's limit, `redlock.max-ttl`, in ms.
         max_ms: u64,
     },
     /// The owner is empty or too long.
     Owner,
     /// The label is too long.
     Label,
-    /// The channel of a waiter is empty, too long or has other characters than letters, digits, - and _.
+    /// The channel of `WAIT` is empty, too long, or has characters other than letters, digits, - and _.
     Channel,
     /// An argument is not an integer in its range.
     Range {
-        /// The argument.
+        /// The name of the argument.
         what: &'static str,
         /// The smallest value.
         min: u64,
         /// The largest value.
         max: u64,
     },
-    /// Anything else about the arguments; the text says what.
+    /// Another argument error; the text describes it.
     Arg(&'static str),
     /// The key holds a value that is neither a lock nor a string.
     WrongType,
-    /// The node may have forgotten locks and grants nothing for a while.
+    /// The node is in quarantine: it may have forgotten locks, and grants nothing until the quarantine ends.
     Quarantine {
-        /// Time until the node grants again.
+        /// Time until the node grants again, in ms.
         left_ms: u64,
     },
     /// The server cannot prove which node it is, and does not vote.
     NonVoting(NonVoting),
-    /// The node has another id than the one that was named.
+    /// The node-id argument is not the id of this node.
     OtherNode,
-    /// The number space of this key's stripe is used up.
+    /// The stripe of this key has no fences left.
     FenceExhausted,
-    /// What must survive a crash cannot be stored.
+    /// The node cannot store its durable state.
     NotStored,
     /// A key of a request with `WAIT` is too long.
     WaitKeyTooLong,
     /// The module failed inside; the server's log has the details.
     Panicked,
-    /// Too many wait already; the text says where.
+    /// A wait queue is full; the text names the limit.
     TooManyWaiters(&'static str),
-    /// A replica grants nothing; only its master does.
+    /// The server is a replica. Only its master grants locks.
     Replica,
-    /// A command that only replication and AOF loading may send.
+    /// The command is internal: only replication and AOF loading may send it.
     Internal,
 }
 
@@ -95,7 +95,7 @@ impl fmt::Display for CommandError {
         }
         write!(f, "{} ", self.code().word())?;
         match self {
-            // Written above: the contract knows how.
+            // Already written above: the contract crate formats this error.
             Self::Quarantine { .. } => Ok(()),
             Self::WrongArity(command) => write!(f, "wrong number of arguments for '{command}' command"),
             Self::Ttl { max_ms } => {

@@ -1,7 +1,7 @@
-//! From the words of a command to a request. Nothing here knows what a request will do.
+//! The parser: turns the arguments of a command into a request. It does not know what a request does.
 //!
-//! `argv` is the whole command, its name first. Requests remember which words are their keys, so that an
-//! edge can find them again.
+//! `argv` is the whole command, its name first. A request keeps the indices of its keys in `argv`, so that
+//! the caller can find the keys again.
 
 use std::ops::Range;
 
@@ -11,17 +11,17 @@ use crate::request::{OwnerArg, Ttl, WaitArg};
 use redlock_contract::commands::{Verb, option};
 use redlock_contract::limits::{MAX_FENCE, MAX_FLOOR, MAX_KEYS, MAX_TTL_LIMIT_MS};
 
-/// Which words of a command are its keys, each key once.
+/// The indices of a command's keys in `argv`, each key once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyArgs {
-    /// The word after the name.
+    /// One key: the argument after the name.
     One,
-    /// These words.
+    /// Several keys, at these indices.
     Many(Vec<usize>),
 }
 
 impl KeyArgs {
-    /// How many keys there are.
+    /// The number of keys.
     #[must_use]
     #[allow(clippy::len_without_is_empty, reason = "there is always a key")]
     pub fn len(&self) -> usize {
@@ -31,7 +31,7 @@ impl KeyArgs {
         }
     }
 
-    /// The word that is the key with this number.
+    /// The index in `argv` of the key with this number, counted from 0.
     #[must_use]
     pub fn word(&self, number: usize) -> usize {
         match self {
@@ -40,74 +40,74 @@ impl KeyArgs {
         }
     }
 
-    /// The words of all keys.
+    /// The indices of all keys in `argv`.
     pub fn words(&self) -> impl Iterator<Item = usize> + '_ {
         (0..self.len()).map(|number| self.word(number))
     }
 }
 
-/// `ACQUIRE` and `MACQUIRE`.
+/// The arguments of `ACQUIRE` and `MACQUIRE`.
 #[derive(Clone, Debug)]
 pub struct Acquire<'a> {
-    /// The keys to take, all or none.
+    /// The keys to lock, all or none.
     pub keys: KeyArgs,
-    /// For whom.
+    /// The owner.
     pub owner: OwnerArg<'a>,
-    /// For how long.
+    /// Time to live, in ms.
     pub ttl: Ttl,
-    /// The least fence wished for; 0 for no wish.
+    /// Smallest fence to grant; 0 for any.
     pub floor: u64,
-    /// For people.
+    /// A text for people.
     pub label: &'a [u8],
-    /// Whether to wait if the lock is held.
+    /// The `WAIT` option; `None` refuses the request at once if the lock is held.
     pub wait: Option<WaitArg<'a>>,
 }
 
-/// `EXTEND` and `MEXTEND`.
+/// The arguments of `EXTEND` and `MEXTEND`.
 #[derive(Clone, Debug)]
 pub struct Extend<'a> {
     /// The keys to extend, all or none.
     pub keys: KeyArgs,
-    /// Who asks.
+    /// The owner.
     pub owner: OwnerArg<'a>,
-    /// Until when, from now.
+    /// New time to live from now, in ms.
     pub ttl: Ttl,
-    /// The least fence wished for; 0 for no wish.
+    /// Smallest fence that the lock shall have; 0 for any.
     pub floor: u64,
 }
 
-/// `RELEASE` and `MRELEASE`.
+/// The arguments of `RELEASE` and `MRELEASE`.
 #[derive(Clone, Debug)]
 pub struct Release<'a> {
-    /// The keys to free, all or none.
+    /// The keys to release, all or none.
     pub keys: KeyArgs,
-    /// Who asks.
+    /// The owner.
     pub owner: OwnerArg<'a>,
-    /// The largest fence that the releaser has seen; 0 if it does not say.
+    /// The largest fence that the client has seen; 0 if the client sends none.
     pub floor: u64,
 }
 
-/// `APPLY`: a lock as it stands on the master, for replicas and the AOF.
+/// The arguments of `APPLY`: the state of a lock on the master, for replicas and the AOF.
 #[derive(Clone, Debug)]
 pub struct Apply<'a> {
-    /// Who holds it.
+    /// The owner.
     pub owner: OwnerArg<'a>,
-    /// Its fence.
+    /// The fence of the lock.
     pub fence: u64,
-    /// Time until it is over.
+    /// Time until the lock expires, in ms.
     pub left_ms: u64,
-    /// Time since it was granted; absent: it was granted now.
+    /// Time since the grant, in ms; `None` if the lock is granted now.
     pub held_ms: Option<u64>,
-    /// How often it was extended; absent: never.
+    /// How often the lock was extended; `None` for never.
     pub extensions: Option<u32>,
-    /// For people; absent: none, or that of the lock that goes on.
+    /// A text for people. `None` keeps the label of an extended lock; a new lock has none.
     pub label: Option<&'a [u8]>,
 }
 
-/// Reads `ACQUIRE` or `MACQUIRE`.
+/// Parses `ACQUIRE` or `MACQUIRE`.
 ///
 /// # Errors
-/// What is wrong with the args.
+/// The first argument that is missing, unknown or not valid.
 #[inline(always)]
 pub fn acquire<'a>(verb: Verb, argv: &[&'a [u8]], max_ttl_ms: u64) -> Result<Acquire<'a>, CommandError> {
     let mut args = ArgReader::begin(verb, argv)?;
@@ -119,7 +119,7 @@ pub fn acquire<'a>(verb: Verb, argv: &[&'a [u8]], max_ttl_ms: u64) -> Result<Acq
 }
 
 impl<'a> Acquire<'a> {
-    /// Most requests have no options.
+    /// Parses the options. Not inlined, because most requests have none.
     #[inline(never)]
     fn with_options(mut self, mut args: ArgReader<'_, 'a>) -> Result<Self, CommandError> {
         let mut floor = None;
@@ -152,10 +152,10 @@ impl<'a> Acquire<'a> {
     }
 }
 
-/// Reads `EXTEND` or `MEXTEND`.
+/// Parses `EXTEND` or `MEXTEND`.
 ///
 /// # Errors
-/// What is wrong with the args.
+/// The first argument that is missing, unknown or not valid.
 #[inline(always)]
 pub fn extend<'a>(verb: Verb, argv: &[&'a [u8]], max_ttl_ms: u64) -> Result<Extend<'a>, CommandError> {
     let mut args = ArgReader::begin(verb, argv)?;
@@ -166,10 +166,10 @@ pub fn extend<'a>(verb: Verb, argv: &[&'a [u8]], max_ttl_ms: u64) -> Result<Exte
     Ok(Extend { keys, owner, ttl, floor })
 }
 
-/// Reads `RELEASE` or `MRELEASE`.
+/// Parses `RELEASE` or `MRELEASE`.
 ///
 /// # Errors
-/// What is wrong with the args.
+/// The first argument that is missing, unknown or not valid.
 #[inline(always)]
 pub fn release<'a>(verb: Verb, argv: &[&'a [u8]]) -> Result<Release<'a>, CommandError> {
     let mut args = ArgReader::begin(verb, argv)?;
@@ -179,10 +179,10 @@ pub fn release<'a>(verb: Verb, argv: &[&'a [u8]]) -> Result<Release<'a>, Command
     Ok(Release { keys, owner, floor })
 }
 
-/// Reads `APPLY`.
+/// Parses `APPLY`.
 ///
 /// # Errors
-/// What is wrong with the args.
+/// The first argument that is missing, unknown or not valid.
 pub fn apply<'a>(argv: &[&'a [u8]]) -> Result<Apply<'a>, CommandError> {
     let verb = Verb::Apply;
     let mut args = ArgReader::begin(verb, argv)?;
@@ -209,30 +209,30 @@ pub fn apply<'a>(argv: &[&'a [u8]]) -> Result<Apply<'a>, CommandError> {
     Ok(apply)
 }
 
-/// Reads `DATASET`: the id of the data set and its high-water mark.
+/// Parses `DATASET`: the id of the data set and its high-water mark.
 ///
 /// # Errors
-/// What is wrong with the words.
+/// The first argument that is missing, unknown or not valid.
 pub fn dataset(argv: &[&[u8]]) -> Result<(u64, u64), CommandError> {
     exactly(Verb::Dataset, argv)?;
     Ok((number(argv[1])?, number(argv[2])?))
 }
 
-/// `ADMIT`: a node is to vote.
+/// The arguments of `ADMIT`, which lets a node vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admit<'a> {
-    /// The id of the node, so that no other one is admitted by mistake.
+    /// The id of the node, so that the operator does not admit another node by mistake.
     pub node_id: &'a [u8],
-    /// The node's fences are larger than this one.
+    /// The node grants only fences above this one.
     pub floor: u64,
-    /// How long the node grants nothing, in milliseconds.
+    /// How long the node grants nothing after it is admitted, in ms.
     pub wait_ms: u64,
 }
 
-/// Reads `ADMIT`.
+/// Parses `ADMIT`.
 ///
 /// # Errors
-/// What is wrong with the words.
+/// The first argument that is missing, unknown or not valid.
 pub fn admit<'a>(argv: &[&'a [u8]]) -> Result<Admit<'a>, CommandError> {
     exactly(Verb::Admit, argv)?;
     let floor = request::integer(argv[2])
@@ -244,23 +244,25 @@ pub fn admit<'a>(argv: &[&'a [u8]]) -> Result<Admit<'a>, CommandError> {
     Ok(Admit { node_id: argv[1], floor, wait_ms })
 }
 
-/// Reads a number that one node tells another.
+/// Parses a number in a command that one node sends to another.
 fn number(word: &[u8]) -> Result<u64, CommandError> {
     request::integer(word).filter(|number| *number <= MAX_FENCE).ok_or(NUMBER)
 }
 
-/// Reads a command that has no options.
+/// Checks the number of arguments of a command without options.
 ///
 /// # Errors
-/// [`CommandError::WrongArity`] for more or fewer.
+/// [`CommandError::WrongArity`] for more or fewer arguments.
 pub fn exactly(verb: Verb, argv: &[&[u8]]) -> Result<(), CommandError> {
     if argv.len() == verb.least_words() { Ok(()) } else { Err(CommandError::WrongArity(verb.name())) }
 }
 
-/// The words that are keys, in a command whose first argument counts them. Repeated keys are repeated.
+/// The indices of the keys in `argv`, for a command whose first argument counts the keys. A key that the
+/// client repeats has several indices.
 ///
 /// # Errors
-/// [`CommandError::Range`] when the count is not an integer or too large, [`CommandError::Arg`] when there are fewer arguments.
+/// - [`CommandError::Range`] if the count is not an integer, is 0 or is too large.
+/// - [`CommandError::Arg`] if the command has fewer arguments than the count.
 pub fn counted_keys(argv: &[&[u8]]) -> Result<Range<usize>, CommandError> {
     let count = argv
         .get(1)
@@ -275,7 +277,7 @@ pub fn counted_keys(argv: &[&[u8]]) -> Result<Range<usize>, CommandError> {
     Ok(words)
 }
 
-/// Whether a word is this option, in any case.
+/// Whether an argument is this option. Upper and lower case are equal.
 fn is(word: &[u8], option: &str) -> bool {
     word.eq_ignore_ascii_case(option.as_bytes())
 }

@@ -1,30 +1,31 @@
-//! The parts of a request. A value that exists is a legal one.
+//! The parts of a request. Each type is validated when it is parsed.
 
 use crate::command_error::CommandError;
 use redlock_contract::limits::{
     MAX_CHANNEL_BYTES, MAX_CLAIM_MS, MAX_FENCE, MAX_LABEL_BYTES, MAX_OWNER_BYTES, MAX_WAIT_MS,
 };
 
-/// The wish to wait for a lock that is held.
+/// The `WAIT` option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitArg<'a> {
-    /// The place in the order: the smallest is first.
+    /// Order of the waiter in the queue: the smallest ticket is first.
     pub ticket: u64,
-    /// For how long.
+    /// How long the request waits, in ms.
     pub wait_ms: u64,
-    /// Where the grant is to be announced.
+    /// Channel of the grant push, without the prefix.
     pub channel: &'a [u8],
-    /// What the announcement is to repeat.
+    /// Number that the push repeats.
     pub stamp: Option<u64>,
-    /// The least time to claim what is handed over; 0 for no wish.
+    /// Smallest claim window that the client needs, in ms; 0 for any.
     pub claim_ms: u64,
 }
 
 impl<'a> WaitArg<'a> {
-    /// Reads the three words of `WAIT`.
+    /// Parses the three arguments of `WAIT`.
     ///
     /// # Errors
-    /// [`CommandError::Arg`] for a word that is not allowed.
+    /// - [`CommandError::Range`] for a ticket or a time that is not an integer in its range.
+    /// - [`CommandError::Channel`] for a channel that is not valid.
     pub fn parse(ticket: &[u8], wait_ms: &[u8], channel: &'a [u8]) -> Result<Self, CommandError> {
         let ticket = integer(ticket)
             .filter(|ticket| (1..=MAX_FENCE).contains(ticket))
@@ -40,7 +41,7 @@ impl<'a> WaitArg<'a> {
     }
 }
 
-/// Reads a stamp, a number that is repeated to its sender.
+/// Parses a stamp: a number that the push repeats.
 ///
 /// # Errors
 /// [`CommandError::Range`] for anything but an integer from 0 to [`MAX_FENCE`].
@@ -48,7 +49,7 @@ pub fn stamp(text: &[u8]) -> Result<u64, CommandError> {
     integer(text).filter(|stamp| *stamp <= MAX_FENCE).ok_or(CommandError::range("STAMP", 0, MAX_FENCE))
 }
 
-/// Reads how long a waiter needs to claim what it is given.
+/// Parses the smallest claim window that a waiter needs, in ms.
 ///
 /// # Errors
 /// [`CommandError::Range`] for anything but an integer from 1 to [`MAX_CLAIM_MS`].
@@ -65,7 +66,7 @@ pub fn claim_ms(text: &[u8]) -> Result<u64, CommandError> {
 pub struct Ttl(u64);
 
 impl Ttl {
-    /// Reads a time to live of at most `max_ms`.
+    /// Parses a time to live of at most `max_ms`.
     ///
     /// # Errors
     /// [`CommandError::Ttl`] for anything but an integer from 1 to `max_ms`.
@@ -73,7 +74,7 @@ impl Ttl {
         integer(text).filter(|ttl| (1..=max_ms).contains(ttl)).map(Self).ok_or(CommandError::Ttl { max_ms })
     }
 
-    /// A time that was found legal before.
+    /// A time to live in ms that was validated before.
     #[must_use]
     pub(crate) fn of(ms: u64) -> Self {
         Self(ms.max(1))
@@ -86,42 +87,42 @@ impl Ttl {
     }
 }
 
-/// The secret that proves who holds a lock.
+/// The secret that identifies one holder of a lock.
 #[derive(Clone, Copy)]
 pub struct OwnerArg<'a>(&'a [u8]);
 
 impl<'a> OwnerArg<'a> {
-    /// Reads an owner.
+    /// Parses an owner.
     ///
     /// # Errors
-    /// [`CommandError::Owner`] for an empty or too long one.
+    /// [`CommandError::Owner`] if the owner is empty or too long.
     pub fn parse(text: &'a [u8]) -> Result<Self, CommandError> {
         if (1..=MAX_OWNER_BYTES).contains(&text.len()) { Ok(Self(text)) } else { Err(CommandError::Owner) }
     }
 
-    /// The owner as its holder sends it: any bytes.
+    /// The owner as the client sent it: any bytes.
     #[must_use]
     pub fn bytes(&self) -> &'a [u8] {
         self.0
     }
 }
 
-/// An owner is a secret: it is never printed.
+/// Shows the length only: an owner is a secret.
 impl std::fmt::Debug for OwnerArg<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Owner({} bytes)", self.0.len())
     }
 }
 
-/// Reads a label, a text for people.
+/// Parses a label: a text for people.
 ///
 /// # Errors
-/// [`CommandError::Label`] for one that is too long.
+/// [`CommandError::Label`] if the label is too long.
 pub fn label(text: &[u8]) -> Result<&[u8], CommandError> {
     if text.len() <= MAX_LABEL_BYTES { Ok(text) } else { Err(CommandError::Label) }
 }
 
-/// Reads a floor, the number that a fence should at least have.
+/// Parses a floor: the smallest fence that the client accepts.
 ///
 /// # Errors
 /// [`CommandError::Range`] for anything but an integer from 0 to [`MAX_FENCE`].
@@ -129,13 +130,13 @@ pub fn floor(text: &[u8]) -> Result<u64, CommandError> {
     integer(text).filter(|floor| *floor <= MAX_FENCE).ok_or(CommandError::range("FENCE", 0, MAX_FENCE))
 }
 
-/// A decimal integer in its one spelling: no sign, no blanks, no leading zeros.
+/// Parses a decimal integer. Each number has one spelling: no sign, no blanks, no leading zeros.
 #[must_use]
 pub fn integer(text: &[u8]) -> Option<u64> {
     match text {
         [b'0'] => Some(0),
         [b'1'..=b'9', ..] => {
-            // Nineteen digits always fit; the twentieth and what follows are looked at one by one.
+            // Nineteen digits always fit into 64 bits. The code checks the following digits one by one.
             let (plain, rest) = text.split_at(text.len().min(19));
             let mut are_digits = true;
             let sum = plain.iter().map(|digit| digit.wrapping_sub(b'0')).fold(0_u64, |sum, digit| {

@@ -4,7 +4,7 @@ fn login(user: Option<&str>, password: Option<&str>, database: u64, protocol: Pr
     Login { user: user.map(str::to_owned), password: password.map(str::to_owned), database, protocol }
 }
 
-/// The commands of a script, one a line.
+/// The commands of a handshake, separated by `; `.
 fn said(handshake: &Handshake) -> String {
     let mut bytes = handshake.bytes.clone();
     let mut lines = Vec::new();
@@ -17,7 +17,7 @@ fn said(handshake: &Handshake) -> String {
     lines.join("; ")
 }
 
-/// What comes of a login with these replies.
+/// The result of a login that gets these replies; `None` if replies are missing.
 fn answered(login: &Login, replies: &[u8]) -> Result<Option<HandshakeReply>, ConnectFailure> {
     let mut heard = HandshakeReply { answers: 0, last: Frame::Nil, leftover: BytesMut::from(replies) };
     let done = Handshake::new(login).ask_identity().take_answers(&mut heard)?;
@@ -85,7 +85,7 @@ fn the_first_refusal_is_the_one_that_is_told() {
         ),
         (&full, b"+OK\r\n-ERR DB index is out of range\r\n", "SELECT: ERR DB index is out of range"),
         (&full, b"+OK\r\n+OK\r\n-NOPERM no permission\r\n", "REDLOCK.NODE: NOPERM no permission"),
-        (&full, b"-ERR you said 'hush'\r\n", "AUTH: words that contain the password"),
+        (&full, b"-ERR you said 'hush'\r\n", "AUTH: (message hidden: it contains the password)"),
         (
             &Login::default(),
             b"-NOAUTH Authentication required.\r\n",
@@ -138,7 +138,7 @@ fn a_newer_module_says_more_of_its_node() {
         said("$11\r\nincarnation\r\n:4\r\n$10\r\nhigh-water\r\n:900\r\n$6\r\norigin\r\n$8\r\nadmitted\r\n"),
         node(Some(4), Some(900), Origin::Admitted)
     );
-    // What is out of range is not said.
+    // The client ignores values that are out of range.
     assert_eq!(
         said("$11\r\nincarnation\r\n:-1\r\n$10\r\nhigh-water\r\n$1\r\nx\r\n$6\r\norigin\r\n$3\r\nnew\r\n"),
         node(None, None, Origin::New)

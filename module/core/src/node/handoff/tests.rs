@@ -250,6 +250,19 @@ fn in_quarantine_no_waiter_is_served() {
     assert_eq!(scene.pushes(), ["three: grant 10 2 k"]);
 }
 
+#[test]
+fn in_quarantine_a_request_for_a_held_key_queues_and_is_served_afterwards() {
+    let mut scene = queue();
+    let mut now = scene.now;
+    scene.node.node_mut().quarantine(5_000, &mut now);
+    let queued = scene.send("4> ACQUIRE k d 10000 WAIT 5 60000 four");
+    assert!(matches!(queued, Ok(Reply::Queued { position: 1, .. })), "{queued:?}");
+    scene.send("1> RELEASE k a").unwrap();
+    assert!(scene.pushes().is_empty());
+    scene.pass(5_001);
+    assert_eq!(scene.pushes(), ["four: grant 5 2 k"]);
+}
+
 fn scene_bytes(scene: &Scene) -> u64 {
     scene.node.node().waiters_bytes() as u64
 }
