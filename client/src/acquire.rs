@@ -179,19 +179,19 @@ impl<'a> AcquireLoop<'a> {
 
     /// Makes one attempt, with a new owner.
     async fn attempt(&self) -> Result<Guard, AttemptError> {
-        let (shared, settings) = (self.manager.shared(), self.manager.settings());
-        let hold = Arc::new(LockShared::new(self.spec.keys.clone(), self.ttl, settings));
-        let inbox = shared.inbox()?;
+        let (manager, settings) = (self.manager.shared(), self.manager.settings());
+        let shared = Arc::new(LockShared::new(self.spec.keys.clone(), self.ttl, settings));
+        let inbox = manager.inbox()?;
         let (answer, acquired) = oneshot::channel();
         let (ttl, wait) = (self.ttl, self.wait);
-        let call = AcquireCall { hold: Arc::clone(&hold), ttl, wait, answer };
+        let call = AcquireCall { shared: Arc::clone(&shared), ttl, wait, answer };
         inbox.send(Message::Acquire(call)).map_err(|_| Error::NoRuntime)?;
         let mut pending = PendingAcquire {
             acquired,
             ticket: wait.map(|wait| wait.ticket),
             inbox: &inbox,
-            shared,
-            hold: Arc::clone(&hold),
+            manager,
+            shared: Arc::clone(&shared),
             is_answered: false,
         };
         let (outcome, is_in_time) = match self.deadline {
@@ -208,12 +208,12 @@ impl<'a> AcquireLoop<'a> {
             // The runtime of the driver has shut down.
             Err(_) => Err(AttemptError::RuntimeLost),
             Ok(Ok(lock)) => {
-                let guard = Guard::new(Arc::clone(shared), inbox, lock, Arc::clone(&hold));
+                let guard = Guard::new(Arc::clone(manager), inbox, lock, Arc::clone(&shared));
                 // The task may have been suspended between the grant and this line.
                 if guard.is_valid() {
                     return Ok(guard);
                 }
-                let answers = self.answers(Some(&hold.last_votes(settings.quorum)));
+                let answers = self.answers(Some(&shared.last_votes(settings.quorum)));
                 Err(Error::Expired(Box::new(answers)).into())
             }
             Ok(Err(refused)) if !is_in_time => {
@@ -299,8 +299,8 @@ struct PendingAcquire<'a> {
     /// The ticket in the wait queues, until the driver has answered.
     ticket: Option<u64>,
     inbox: &'a Inbox,
-    shared: &'a ManagerShared,
-    hold: Arc<LockShared>,
+    manager: &'a ManagerShared,
+    shared: Arc<LockShared>,
     is_answered: bool,
 }
 
@@ -309,8 +309,8 @@ impl Drop for PendingAcquire<'_> {
         self.acquired.close();
         if !self.is_answered && self.inbox.is_closed() {
             // The runtime of the driver has shut down; the current runtime releases the lock.
-            let ttl = self.hold.ttl();
-            return self.shared.free(Arc::clone(&self.hold), ttl);
+            let ttl = self.shared.ttl();
+            return self.manager.free(Arc::clone(&self.shared), ttl);
         }
         if let Ok(Ok(lock)) = self.acquired.try_recv() {
             let _ = self.inbox.send(Message::Release { lock, answer: None });

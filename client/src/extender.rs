@@ -12,8 +12,8 @@ use tokio::sync::oneshot;
 /// Extends a lock. The guard has one, and so has the task that keeps the lock alive.
 #[derive(Clone)]
 pub(crate) struct Extender {
-    pub(crate) hold: Arc<LockShared>,
-    pub(crate) shared: Arc<ManagerShared>,
+    pub(crate) shared: Arc<LockShared>,
+    pub(crate) manager: Arc<ManagerShared>,
     pub(crate) inbox: Inbox,
     pub(crate) lock: EntryId,
 }
@@ -21,14 +21,14 @@ pub(crate) struct Extender {
 impl Extender {
     /// Extends the lock. Extensions of one lock run one after the other.
     pub(crate) async fn extend(&self, ttl: Duration) -> Result<Duration, Error> {
-        let _turn = self.hold.extending.lock().await;
+        let _turn = self.shared.extending.lock().await;
         let outcome = self.outcome(ttl).await?;
-        observe::extended(&self.hold.keys, matches!(outcome, Extended::Yes));
-        let left = self.hold.lease.remaining();
-        match (outcome, self.hold.lease.ended()) {
+        observe::extended(&self.shared.keys, matches!(outcome, Extended::Yes));
+        let left = self.shared.lease.remaining();
+        match (outcome, self.shared.lease.ended()) {
             (Extended::Yes, None) => Ok(left),
             (Extended::No(votes), None) => {
-                Err(Error::NoQuorum(Box::new(self.shared.report(&self.hold.keys, Some(&votes)))))
+                Err(Error::NoQuorum(Box::new(self.manager.report(&self.shared.keys, Some(&votes)))))
             }
             // Later replies may have ended the lock.
             (_, Some(reason)) => Err(self.lost(reason)),
@@ -39,7 +39,7 @@ impl Extender {
 
     /// Sends the extension to the driver, unless the lock has ended.
     async fn outcome(&self, ttl: Duration) -> Result<Extended, Error> {
-        if self.hold.lease.remaining().is_zero() {
+        if self.shared.lease.remaining().is_zero() {
             return Ok(Extended::Over);
         }
         let (answer, extended) = oneshot::channel();
@@ -49,8 +49,8 @@ impl Extender {
 
     /// The error for a lost lock, with the last answers of the nodes.
     pub(crate) fn lost(&self, reason: LostReason) -> Error {
-        self.hold.report_loss();
-        let votes = self.hold.last_votes(self.shared.settings.quorum);
-        Error::Lost { reason, report: Box::new(self.shared.report(&self.hold.keys, Some(&votes))) }
+        self.shared.report_loss();
+        let votes = self.shared.last_votes(self.manager.settings.quorum);
+        Error::Lost { reason, report: Box::new(self.manager.report(&self.shared.keys, Some(&votes))) }
     }
 }

@@ -51,23 +51,23 @@ pub struct Detached {
 
 impl Guard {
     pub(crate) fn new(
-        shared: Arc<ManagerShared>,
+        manager: Arc<ManagerShared>,
         inbox: Inbox,
         lock: EntryId,
-        hold: Arc<LockShared>,
+        shared: Arc<LockShared>,
     ) -> Self {
-        let acquired = shared.settings.clock.now();
-        let extender = Extender { hold, shared, inbox, lock };
+        let acquired = manager.settings.clock.now();
+        let extender = Extender { shared, manager, inbox, lock };
         Self { extender, acquired, keeping_alive: None, is_ours: true }
     }
 
-    fn hold(&self) -> &Arc<LockShared> {
-        &self.extender.hold
+    fn shared(&self) -> &Arc<LockShared> {
+        &self.extender.shared
     }
 
     /// Whether another client held the lock when this client asked for it.
     pub(crate) fn had_to_wait(&self) -> bool {
-        self.hold().was_refused()
+        self.shared().was_refused()
     }
 
     /// The fence of the lock. Pass it to every storage that the work writes to.
@@ -76,18 +76,18 @@ impl Guard {
     /// clocks and pauses do. A lock on several resources has one fence for all of them.
     #[must_use]
     pub fn fence(&self) -> u64 {
-        self.hold().fence()
+        self.shared().fence()
     }
 
     /// The locked resources, sorted, as the caller named them.
     pub fn resources(&self) -> impl Iterator<Item = &[u8]> {
-        self.hold().keys.resources()
+        self.shared().keys.resources()
     }
 
     /// The time to live of the last acquire or extension.
     #[must_use]
     pub fn ttl(&self) -> Duration {
-        self.hold().ttl()
+        self.shared().ttl()
     }
 
     /// How long the lock stays valid; zero once it has ended.
@@ -96,7 +96,7 @@ impl Guard {
     /// clock drift.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.hold().lease.remaining()
+        self.shared().lease.remaining()
     }
 
     /// Whether the lock is valid now. Reads the local clock and sends nothing.
@@ -107,14 +107,14 @@ impl Guard {
 
     /// Why the lock has ended; `None` while it is valid.
     pub(crate) fn over(&self) -> Option<LostReason> {
-        (!self.is_valid()).then(|| self.hold().lease.ended().unwrap_or(LostReason::Expired))
+        (!self.is_valid()).then(|| self.shared().lease.ended().unwrap_or(LostReason::Expired))
     }
 
     /// Returns a view of the lock for the work under it. The view is cheap to clone and cannot release the
     /// lock.
     #[must_use]
     pub fn held(&self) -> LockHandle {
-        LockHandle::new(self.hold())
+        LockHandle::new(self.shared())
     }
 
     /// Resolves when the lock is no longer held. If the validity ends, it resolves a little before the end,
@@ -125,7 +125,7 @@ impl Guard {
     /// # Panics
     /// Without a tokio runtime with a timer.
     pub async fn lost(&self) -> LostReason {
-        self.hold().lost().await
+        self.shared().lost().await
     }
 
     /// The error for a lock that has ended for this reason.
@@ -141,7 +141,7 @@ impl Guard {
     /// # Errors
     /// [`Error::NoRuntime`] without a tokio runtime.
     pub fn cancellation_token(&self) -> Result<CancellationToken, Error> {
-        self.hold().token()
+        self.shared().token()
     }
 
     /// Extends the lock to its full time to live, counted from now. Returns how long the lock stays valid.
@@ -166,7 +166,7 @@ impl Guard {
     /// # Errors
     /// As [`Guard::extend`], and [`Error::Invalid`] for a time to live out of range.
     pub async fn extend_to(&self, ttl: Duration) -> Result<Duration, Error> {
-        let ttl = self.extender.shared.settings.check_ttl(ttl)?;
+        let ttl = self.extender.manager.settings.check_ttl(ttl)?;
         self.extender.extend(ttl).await
     }
 
@@ -205,9 +205,9 @@ impl Guard {
         let freeing = freed.await.ok();
         if freeing.is_none() {
             // The runtime that acquired the lock has shut down; this runtime releases it.
-            self.extender.shared.free(Arc::clone(self.hold()), self.ttl());
+            self.extender.manager.free(Arc::clone(self.shared()), self.ttl());
         }
-        ReleaseReport::new(was_held, &self.extender.shared.settings.names, freeing.as_ref())
+        ReleaseReport::new(was_held, &self.extender.manager.settings.names, freeing.as_ref())
     }
 
     /// Detaches the lock from this guard. The lock stays held until it expires, or until a client that knows
@@ -216,16 +216,16 @@ impl Guard {
     pub fn detach(mut self) -> Detached {
         self.is_ours = false;
         self.stop_keeping_alive();
-        let hold = self.hold();
+        let shared = self.shared();
         let detached = Detached {
-            keys: hold.keys.names().iter().map(|key| key.to_vec()).collect(),
-            fence: hold.fence(),
-            owner: hold.owner,
-            remaining: hold.lease.remaining(),
+            keys: shared.keys.names().iter().map(|key| key.to_vec()).collect(),
+            fence: shared.fence(),
+            owner: shared.owner,
+            remaining: shared.lease.remaining(),
         };
-        hold.report_loss();
-        hold.suppress_loss_report();
-        observe::detached(&hold.keys, self.extender.shared.settings.clock.now().since(self.acquired));
+        shared.report_loss();
+        shared.suppress_loss_report();
+        observe::detached(&shared.keys, self.extender.manager.settings.clock.now().since(self.acquired));
         let lock = self.extender.lock;
         let _ = self.extender.inbox.send(Message::Detach { lock });
         detached
@@ -237,21 +237,21 @@ impl Guard {
             return;
         }
         self.stop_keeping_alive();
-        let hold = self.hold();
+        let shared = self.shared();
         // The validity may have ended before anything read the clock.
         if self.is_valid() {
-            hold.lease.end(LostReason::Released);
+            shared.lease.end(LostReason::Released);
         }
-        hold.report_loss();
-        let settings = &self.extender.shared.settings;
-        observe::ended(&hold.keys, settings.clock.now().since(self.acquired));
+        shared.report_loss();
+        let settings = &self.extender.manager.settings;
+        observe::ended(&shared.keys, settings.clock.now().since(self.acquired));
         let lock = self.extender.lock;
         let is_waited_for = answer.is_some();
         let release = Message::Release { lock, answer };
         if self.extender.inbox.send(release).is_err() && !is_waited_for {
             // The runtime that acquired the lock has shut down; the current runtime releases it, if there is
             // one.
-            self.extender.shared.free(Arc::clone(self.hold()), self.ttl());
+            self.extender.manager.free(Arc::clone(self.shared()), self.ttl());
         }
     }
 }
@@ -265,7 +265,7 @@ impl Drop for Guard {
 impl fmt::Debug for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Guard")
-            .field("resource", &self.hold().keys.to_string())
+            .field("resource", &self.shared().keys.to_string())
             .field("fence", &self.fence())
             .field("remaining", &self.remaining())
             .finish()

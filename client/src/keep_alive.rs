@@ -9,14 +9,14 @@ const LONGEST_CLAIM: Duration = Duration::from_millis(250);
 
 /// Extends a lock until it has been held for `max_hold`, or until it ends. The guard aborts this task.
 pub(crate) async fn run(extender: Extender, max_hold: Duration) {
-    let settings = &extender.shared.settings;
+    let settings = &extender.manager.settings;
     let clock = settings.clock;
     let ends = clock.now().plus(max_hold);
-    let lease = &extender.hold.lease;
-    let pace = || KeepAlive::new(settings.drift.lease(extender.hold.ttl()), ends);
+    let lease = &extender.shared.lease;
+    let pace = || KeepAlive::new(settings.drift.lease(extender.shared.ttl()), ends);
     let mut next = pace().after_success(lease.until(), clock.now());
     let is_urgent = lease.remaining() <= lease.notice() * 8;
-    if next == NextExtension::ExtendIn(Duration::ZERO) && extender.hold.was_refused() && !is_urgent {
+    if next == NextExtension::ExtendIn(Duration::ZERO) && extender.shared.was_refused() && !is_urgent {
         // After a hand-off the lock is valid for the claim window, and the claim is in flight. An extension
         // now would only add a request.
         next = NextExtension::ExtendIn((lease.remaining() / 4).min(LONGEST_CLAIM));
@@ -29,7 +29,7 @@ pub(crate) async fn run(extender: Extender, max_hold: Duration) {
             next = due;
             continue;
         }
-        next = match extender.extend(extender.hold.ttl()).await {
+        next = match extender.extend(extender.shared.ttl()).await {
             Ok(_) => pace().after_success(lease.until(), clock.now()),
             Err(_) if lease.ended().is_some() => NextExtension::Stop,
             Err(_) => pace().after_failure(lease.until(), clock.now()),

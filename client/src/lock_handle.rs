@@ -13,12 +13,12 @@ use tokio_util::sync::CancellationToken;
 /// then reports the end.
 #[derive(Clone)]
 pub struct LockHandle {
-    hold: Arc<LockShared>,
+    shared: Arc<LockShared>,
 }
 
 impl LockHandle {
-    pub(crate) fn new(hold: &Arc<LockShared>) -> Self {
-        Self { hold: Arc::clone(hold) }
+    pub(crate) fn new(shared: &Arc<LockShared>) -> Self {
+        Self { shared: Arc::clone(shared) }
     }
 
     /// The fence of the lock. Pass it to every storage that the work writes to.
@@ -26,13 +26,13 @@ impl LockHandle {
     /// For one resource no two holders have the same fence, and a later holder has a larger fence.
     #[must_use]
     pub fn fence(&self) -> u64 {
-        self.hold.fence()
+        self.shared.fence()
     }
 
     /// How long the lock stays valid; zero once it has ended.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.hold.lease.remaining()
+        self.shared.lease.remaining()
     }
 
     /// Whether the lock is valid now. Reads the local clock and sends nothing.
@@ -49,7 +49,7 @@ impl LockHandle {
     /// # Panics
     /// Without a tokio runtime with a timer.
     pub async fn lost(&self) -> LostReason {
-        self.hold.lost().await
+        self.shared.lost().await
     }
 
     /// Returns a token that is cancelled when [`LockHandle::lost`] resolves.
@@ -60,14 +60,14 @@ impl LockHandle {
     /// # Errors
     /// [`Error::NoRuntime`](crate::Error::NoRuntime) without a tokio runtime.
     pub fn cancellation_token(&self) -> Result<CancellationToken, crate::Error> {
-        self.hold.token()
+        self.shared.token()
     }
 }
 
 impl fmt::Debug for LockHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockHandle")
-            .field("resource", &self.hold.keys.to_string())
+            .field("resource", &self.shared.keys.to_string())
             .field("fence", &self.fence())
             .field("remaining", &self.remaining())
             .finish()

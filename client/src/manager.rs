@@ -62,9 +62,9 @@ impl ManagerShared {
     }
 
     /// Releases a lock whose driver has stopped. Does nothing without a tokio runtime: the lock then expires.
-    pub(crate) fn free(&self, hold: Arc<LockShared>, ttl: Duration) {
+    pub(crate) fn free(&self, lock: Arc<LockShared>, ttl: Duration) {
         if let Ok(inbox) = self.inbox() {
-            let _ = inbox.send(Message::ReleaseUntracked { hold, ttl });
+            let _ = inbox.send(Message::ReleaseUntracked { shared: lock, ttl });
         }
     }
 

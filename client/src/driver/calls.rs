@@ -21,7 +21,7 @@ impl Driver {
                 }
             }
             Message::Detach { lock } => self.detach(lock),
-            Message::ReleaseUntracked { hold, ttl } => self.release_untracked(&hold, ttl, now),
+            Message::ReleaseUntracked { shared, ttl } => self.release_untracked(&shared, ttl, now),
             Message::Broadcast { words, to, answer } => self.broadcast(&words, to, answer, now),
             Message::Flush { answer } => self.flush(answer, now),
         }

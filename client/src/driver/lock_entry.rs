@@ -16,7 +16,7 @@ pub(super) struct LockEntry {
     pub(super) serial: u64,
     /// The protocol: which requests to send, and what their replies mean.
     pub(super) state: LockState,
-    pub(super) hold: Arc<LockShared>,
+    pub(super) shared: Arc<LockShared>,
     on_acquired: Option<oneshot::Sender<Acquired>>,
     on_extended: Option<oneshot::Sender<Extended>>,
     pub(super) on_released: Option<oneshot::Sender<ReleaseProgress>>,
@@ -58,7 +58,7 @@ impl LockEntry {
             serial,
             state,
             ticket: call.ticket(),
-            hold: call.hold,
+            shared: call.shared,
             on_acquired: Some(call.answer),
             on_extended: None,
             on_released: None,
@@ -114,7 +114,7 @@ impl LockEntry {
                 self.on_extended = Some(answer);
             }
             Err(Over) => {
-                self.hold.lease.end(LostReason::Expired);
+                self.shared.lease.end(LostReason::Expired);
                 let _ = answer.send(Extended::Over);
             }
         }
@@ -123,7 +123,7 @@ impl LockEntry {
     /// Ends the lock. The state then asks for the releases.
     pub(super) fn release(&mut self, now: Moment) {
         self.is_over = true;
-        self.hold.lease.end(LostReason::Released);
+        self.shared.lease.end(LostReason::Released);
         self.state.release(now);
         // Settled at once if no node may hold the lock, or if an earlier release is settled.
         let _ = self.state.poll_event();
@@ -148,7 +148,7 @@ impl LockEntry {
     pub(super) fn apply(&mut self, event: Option<Event>, has_sent: bool, id: EntryId, now: Moment) -> bool {
         // Any reply may shorten or lengthen the validity of a held lock.
         if let (Some(_), Some(until)) = (self.state.fence(), self.state.valid_until()) {
-            self.hold.lease.set_until(until, self.lease);
+            self.shared.lease.set_until(until, self.lease);
         }
         let Some(event) = event else { return !has_sent && self.is_cancelled() };
         match event {
@@ -159,24 +159,24 @@ impl LockEntry {
             }
             Event::Extended => {
                 if let Some(fence) = self.state.fence() {
-                    self.hold.granted(fence);
+                    self.shared.granted(fence);
                 }
                 // Set here: the extension counts even if the caller has stopped waiting.
                 if let Some(ttl) = self.next_ttl.take() {
-                    self.hold.set_ttl(ttl, self.lease);
+                    self.shared.set_ttl(ttl, self.lease);
                 }
-                self.hold.set_last_votes(None);
+                self.shared.set_last_votes(None);
                 self.report_extension(Extended::Yes);
             }
             Event::NotExtended(ballot) => {
-                self.hold.set_last_votes(Some(ballot.clone()));
+                self.shared.set_last_votes(Some(ballot.clone()));
                 self.report_extension(Extended::No(ballot));
             }
             Event::Lost(ballot) => {
                 // Records `Expired` first if the validity has ended; otherwise the nodes have lost the lock.
-                let _ = self.hold.lease.remaining();
-                self.hold.lease.end(LostReason::Gone);
-                self.hold.set_last_votes(Some(ballot));
+                let _ = self.shared.lease.remaining();
+                self.shared.lease.end(LostReason::Gone);
+                self.shared.set_last_votes(Some(ballot));
                 self.report_extension(Extended::Lost);
             }
             Event::Released => self.report_release(),
@@ -186,10 +186,10 @@ impl LockEntry {
 
     /// Hands the lock to the caller; false if the caller has stopped waiting.
     fn report_held(&mut self, fence: u64, id: EntryId, now: Moment) -> bool {
-        self.hold.granted(fence);
-        self.hold.granted_by(self.state.ballot().nodes(|vote| vote.fence().is_some()));
+        self.shared.granted(fence);
+        self.shared.granted_by(self.state.ballot().nodes(|vote| vote.fence().is_some()));
         if self.state.was_contended() {
-            self.hold.refused();
+            self.shared.refused();
         }
         let is_taken = self.on_acquired.take().is_some_and(|answer| answer.send(Ok(id)).is_ok());
         if is_taken {

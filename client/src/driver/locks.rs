@@ -23,8 +23,8 @@ impl Driver {
         entry.sent(to.len());
         self.in_flight += to.len();
         let (pool, events, scratch) = (&mut self.pool, &mut self.events, &mut self.scratch);
-        let hold = &entry.hold;
-        request.with_words(hold.keys.names(), hold.owner.as_bytes(), &self.settings.label, |words| {
+        let shared = &entry.shared;
+        request.with_words(shared.keys.names(), shared.owner.as_bytes(), &self.settings.label, |words| {
             scratch.clear();
             wire::command(scratch, words);
             for node in to.iter() {

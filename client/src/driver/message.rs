@@ -32,7 +32,7 @@ pub(crate) enum Message {
     /// Stops tracking a lock without releasing it.
     Detach { lock: EntryId },
     /// Releases a lock that no driver tracks: its driver has ended with its runtime.
-    ReleaseUntracked { hold: Arc<LockShared>, ttl: Duration },
+    ReleaseUntracked { shared: Arc<LockShared>, ttl: Duration },
     /// Sends a command that is not a vote to the nodes `to`.
     Broadcast { words: Vec<Vec<u8>>, to: NodeSet, answer: oneshot::Sender<Vec<NodeResponse>> },
     /// Answers once every release that was begun before has been answered or has timed out.
@@ -41,7 +41,7 @@ pub(crate) enum Message {
 
 /// One attempt to acquire a lock. If the caller stops waiting, the driver releases the lock.
 pub(crate) struct AcquireCall {
-    pub(crate) hold: Arc<LockShared>,
+    pub(crate) shared: Arc<LockShared>,
     pub(crate) ttl: Duration,
     /// `None` for a call of one attempt.
     pub(crate) wait: Option<WaitPlan>,

@@ -34,7 +34,7 @@ pub(super) enum ReleaseGoal {
 #[derive(Clone)]
 pub(super) struct PendingRelease {
     pub(super) goal: ReleaseGoal,
-    pub(super) hold: Arc<LockShared>,
+    pub(super) shared: Arc<LockShared>,
     /// The keys of `hold` to free, by position.
     pub(super) keys: Range<usize>,
     pub(super) request: Request,
@@ -52,16 +52,16 @@ impl PendingRelease {
     pub(super) fn new(
         goal: ReleaseGoal,
         keys: Range<usize>,
-        hold: &Arc<LockShared>,
+        shared: &Arc<LockShared>,
         request: &Request,
         scratch: &mut BytesMut,
     ) -> Box<Self> {
         scratch.clear();
-        let names = hold.keys.names().get(keys.clone()).unwrap_or_default();
-        request.with_words(names, hold.owner.as_bytes(), &[], |words| wire::command(scratch, words));
+        let names = shared.keys.names().get(keys.clone()).unwrap_or_default();
+        request.with_words(names, shared.owner.as_bytes(), &[], |words| wire::command(scratch, words));
         Box::new(Self {
             goal,
-            hold: Arc::clone(hold),
+            shared: Arc::clone(shared),
             keys,
             request: *request,
             command: scratch.clone().freeze(),

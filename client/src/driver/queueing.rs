@@ -41,7 +41,7 @@ impl Driver {
         let Some(message) = Unverified::parse(message) else { return };
         let Some(lock) = self.by_ticket.get(&message.ticket()).copied() else { return };
         let Some(entry) = self.entry(lock) else { return };
-        let verified = message.verify(entry.hold.owner.as_bytes());
+        let verified = message.verify(entry.shared.owner.as_bytes());
         let Some(grant) = verified.as_ref().and_then(grant_of) else { return };
         entry.state.handle_grant(node, grant, now);
         self.advance(lock, now);

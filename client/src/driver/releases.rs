@@ -29,13 +29,13 @@ fn is_to_be_repeated(outcome: &Result<wire::Frame, Failure>) -> bool {
 
 impl Driver {
     /// Releases a lock that this driver does not track.
-    pub(super) fn release_untracked(&mut self, hold: &Arc<LockShared>, ttl: Duration, now: Moment) {
+    pub(super) fn release_untracked(&mut self, shared: &Arc<LockShared>, ttl: Duration, now: Moment) {
         let request = Request { ask: Ask::Release { floor: None }, ttl, sent: now };
         // An acquire of the former driver may still be on its way.
         let goal = ReleaseGoal::ReleaseThenTombstone;
         for node in 0..self.settings.quorum.nodes() {
-            let all = 0..hold.keys.names().len();
-            let release = PendingRelease::new(goal, all, hold, &request, &mut self.scratch);
+            let all = 0..shared.keys.names().len();
+            let release = PendingRelease::new(goal, all, shared, &request, &mut self.scratch);
             self.send_release(node, release, now);
         }
     }
@@ -44,9 +44,10 @@ impl Driver {
     fn send_release(&mut self, node: usize, mut release: Box<PendingRelease>, now: Moment) {
         release.sent = now;
         let (pool, events) = (&mut self.pool, &mut self.events);
-        let (hold, request, command) = (Arc::clone(&release.hold), release.request, release.command.clone());
-        let keys = hold.keys.names().get(release.keys.clone()).unwrap_or_default();
-        request.with_words(keys, hold.owner.as_bytes(), &[], |words| {
+        let (shared, request, command) =
+            (Arc::clone(&release.shared), release.request, release.command.clone());
+        let keys = shared.keys.names().get(release.keys.clone()).unwrap_or_default();
+        request.with_words(keys, shared.owner.as_bytes(), &[], |words| {
             pool.submit(node, words, &command, InFlight::Release(release), now, events);
         });
     }
@@ -72,18 +73,18 @@ impl Driver {
         if !(must_repeat || must_tombstone || has_freed_nothing) {
             return;
         }
-        let hold = Arc::clone(&entry.hold);
-        let all = 0..hold.keys.names().len();
+        let shared = Arc::clone(&entry.shared);
+        let all = 0..shared.keys.names().len();
         if must_repeat {
             let goal = if is_in_doubt { ReleaseGoal::ReleaseThenTombstone } else { ReleaseGoal::Release };
-            let release = PendingRelease::new(goal, all, &hold, request, &mut self.scratch);
+            let release = PendingRelease::new(goal, all, &shared, request, &mut self.scratch);
             self.pool.queue_release(node, release, now);
         } else if must_tombstone {
             let goal = ReleaseGoal::Tombstone { again: MAX_TOMBSTONES };
-            let release = PendingRelease::new(goal, all, &hold, request, &mut self.scratch);
+            let release = PendingRelease::new(goal, all, &shared, request, &mut self.scratch);
             self.send_release(node, release, now);
         } else {
-            self.release_keys_singly(node, &hold, request, now);
+            self.release_keys_singly(node, &shared, request, now);
         }
     }
 
@@ -106,7 +107,7 @@ impl Driver {
             (Ok(wire::Frame::Integer(0)), ReleaseGoal::Release | ReleaseGoal::ReleaseThenTombstone)
                 if release.keys.len() > 1 =>
             {
-                return self.release_keys_singly(node, &release.hold, &release.request, now);
+                return self.release_keys_singly(node, &release.shared, &release.request, now);
             }
             (Ok(wire::Frame::Integer(1..)), ReleaseGoal::ReleaseThenTombstone) => MAX_TOMBSTONES,
             (Ok(wire::Frame::Integer(1..)), ReleaseGoal::Tombstone { again: again @ 1.. }) => again - 1,
@@ -117,11 +118,11 @@ impl Driver {
     }
 
     /// Releases each key of a lock on its own. A node frees all keys of a command or none.
-    fn release_keys_singly(&mut self, node: usize, hold: &Arc<LockShared>, request: &Request, now: Moment) {
-        let count = hold.keys.names().len();
+    fn release_keys_singly(&mut self, node: usize, shared: &Arc<LockShared>, request: &Request, now: Moment) {
+        let count = shared.keys.names().len();
         for key in (0..count).filter(|_| count > 1) {
             let release =
-                PendingRelease::new(ReleaseGoal::Release, key..key + 1, hold, request, &mut self.scratch);
+                PendingRelease::new(ReleaseGoal::Release, key..key + 1, shared, request, &mut self.scratch);
             self.send_release(node, release, now);
         }
     }

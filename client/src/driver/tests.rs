@@ -20,10 +20,10 @@ async fn queued(now: Moment) -> (Driver, EntryId, oneshot::Receiver<Acquired>) {
     let settings = Arc::clone(&locks.shared().settings);
     let (_, calls) = mpsc::unbounded_channel();
     let mut driver = Driver::new(Arc::clone(&settings), calls);
-    let hold = Arc::new(LockShared::new(locks.key(b"job").expect("a name"), TTL, &settings));
+    let shared = Arc::new(LockShared::new(locks.key(b"job").expect("a name"), TTL, &settings));
     let wait = Some(WaitPlan { ticket: 7, queue_until: Some(now.plus(TTL)), yields: 0 });
     let (answer, answered) = oneshot::channel();
-    driver.handle_message(Message::Acquire(AcquireCall { hold, ttl: TTL, wait, answer }), now);
+    driver.handle_message(Message::Acquire(AcquireCall { shared, ttl: TTL, wait, answer }), now);
     driver.handle_events(now);
     let id = driver.by_ticket.get(&7).copied().expect("the lock is queued");
     (driver, id, answered)
@@ -53,7 +53,7 @@ async fn only_a_push_that_is_signed_with_the_owner_is_a_grant() {
     let now = Moment::new(100_000_000_000, 50_000_000_000);
     let (mut driver, id, mut answered) = queued(now).await;
     let stamp = driver.queue_request(7).stamp;
-    let owner = driver.entry(id).expect("the lock is queued").hold.owner;
+    let owner = driver.entry(id).expect("the lock is queued").shared.owner;
     let stamped = Some(Stamped { stamp, waited_ms: 0, claim_ms: 60_000 });
     let grant = GrantMessage { ticket: 7, fence: 2, stamped, key: b"job" };
     let genuine = grant.sign(owner.as_bytes());

@@ -12,11 +12,11 @@ async fn flush_waits_for_a_pending_release_for_one_timeout() {
     let timeouts = Timeouts { node_timeout: timeout, connect_timeout: timeout };
     let mut conn = NodeConn::new(0, Arc::clone(&targets[0]), timeouts, None);
     conn.fail(Failure::new(FailureKind::Cut, "cut"), at(0), &mut Vec::new());
-    let hold = Arc::new(LockShared::new(locks.key(b"job").unwrap(), timeout, locks.settings()));
+    let shared = Arc::new(LockShared::new(locks.key(b"job").unwrap(), timeout, locks.settings()));
     let ask = redlock_proto::Ask::Release { floor: None };
     let request = redlock_proto::Request { ask, ttl: timeout * 60, sent: at(0) };
     let goal = ReleaseGoal::Release;
-    conn.queue_release(PendingRelease::new(goal, 0..1, &hold, &request, &mut BytesMut::new()), at(0));
+    conn.queue_release(PendingRelease::new(goal, 0..1, &shared, &request, &mut BytesMut::new()), at(0));
     conn.state = ConnState::Up(Box::new(tokio::io::duplex(64).0));
     conn.connected_at = at(850);
     assert!(conn.awaits_release(at(10), at(999)));
