@@ -301,7 +301,7 @@ mod tests {
         let build = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let (first, second) = (build(), build());
         let guard = first.block_on(locks.acquire("job", Duration::from_secs(60))).unwrap();
-        let owner = guard.extender.hold.owner;
+        let owner = guard.extender.shared.owner;
         drop(first);
         second.block_on(async {
             drop(guard);
