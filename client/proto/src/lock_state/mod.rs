@@ -22,7 +22,6 @@
 //! | [`handle_reply`](LockState::handle_reply) | what a node replied to a request, or that it did not reply |
 //! | [`handle_grant`](LockState::handle_grant) | a push: a node handed the lock to this client, which had queued |
 //! | [`handle_disconnect`](LockState::handle_disconnect) | a connection broke: the node dropped this client from its queue |
-//! | [`handle_missed_grants`](LockState::handle_missed_grants) | pushes of a node may have been missed |
 //! | [`handle_timeout`](LockState::handle_timeout) | the moment of `poll_timeout` has come |
 //!
 //! | commands | the caller wants |

@@ -113,17 +113,11 @@ impl World<'_> {
         self.schedule(back, Coming::Listening { node, client, connection });
     }
 
-    /// It is back. Something may have been said meanwhile, and the client asks.
+    /// The connection is back. The client finds grants whose pushes were lost by its next refresh.
     pub(super) fn listens_again(&mut self, node: usize, client: usize, connection: u64) {
-        let who = &mut self.clients[client];
-        let now = who.clock.at(self.now);
-        if who.news_from(node).id != connection {
-            return;
+        if self.clients[client].news_from(node).id == connection {
+            self.tell(|| format!("client {client} hears node {node} again"));
         }
-        let Some(active) = who.active.as_mut().filter(|active| active.ticket.is_some()) else { return };
-        active.session.handle_missed_grants(now);
-        self.tell(|| format!("client {client} hears node {node} again"));
-        self.plan_wake(client);
     }
 
     /// Makes a connection anew. The client knows at once, the node when it notices.

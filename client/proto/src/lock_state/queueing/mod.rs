@@ -210,14 +210,6 @@ impl LockState {
         self.decide(now);
     }
 
-    /// Handles that pushes of a node may have been missed, though the node still has this client queued. The
-    /// client repeats its request, and the reply tells whether the node has granted.
-    pub fn handle_missed_grants(&mut self, now: Moment) {
-        if let Some(queueing) = self.queueing.as_mut() {
-            queueing.refresh.after_disconnect(now);
-        }
-    }
-
     /// Stops queueing, because pushes of too few nodes can arrive. The attempt fails with
     /// [`Refusal::Yielded`], and the caller asks again without a queue, unless a majority has granted or may
     /// still grant in reply to a request.

@@ -29,17 +29,15 @@ fn a_client_queues_again_soon_after_a_disconnect() {
 }
 
 #[test]
-fn a_client_that_may_have_missed_pushes_refreshes_soon() {
+fn a_refresh_finds_grants_whose_pushes_were_lost() {
     let (mut lock, _) = queued_everywhere();
-    lock.handle_missed_grants(at(50));
-    lock.handle_missed_grants(at(60));
-    assert_eq!(lock.poll_timeout(), Some(at(70)), "one refresh for all nodes that are back");
-    let (again, to) = sent(lock.on_timeout(at(70)));
+    let refresh = lock.poll_timeout().expect("a refresh is planned");
+    let (again, to) = sent(lock.on_timeout(refresh));
     assert_eq!(nodes(to), [0, 1, 2, 3, 4]);
-    // Two nodes had granted, and their pushes were lost.
-    lock.on_reply(0, &again, LockReply::Number(7), at(71));
-    lock.on_reply(1, &again, LockReply::Number(7), at(71));
-    assert_held(lock.on_grant(2, grant(7, 101, 0), at(71)), 7);
+    // Two nodes had granted.
+    lock.on_reply(0, &again, LockReply::Number(7), refresh);
+    lock.on_reply(1, &again, LockReply::Number(7), refresh);
+    assert_held(lock.on_grant(2, grant(7, 101, 0), refresh), 7);
 }
 
 /// A client that is queued on three of five nodes and has sent a second round; `first` is what the other two
