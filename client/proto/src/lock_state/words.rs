@@ -6,22 +6,21 @@ use redlock_contract::commands::{Verb, option};
 use redlock_contract::limits::MAX_WAIT_MS;
 use std::time::Duration;
 
-/// The most words after the keys: owner, time to live, `FENCE`, `LABEL`, `WAIT`, `STAMP` and `CLAIM` with their values.
-const MAX_TAIL_WORDS: usize = 14;
+/// The most words with one key: command, key, owner, time to live, `FENCE`, `LABEL`, `WAIT`, `STAMP` and `CLAIM` with
+/// their values.
+const MAX_WORDS: usize = 16;
 
-/// The words after the keys, on the stack.
-struct Tail<'a> {
-    words: [&'a [u8]; MAX_TAIL_WORDS],
+/// The words before the owner: command and key.
+const HEAD: usize = 2;
+
+/// The words of a command with one key, on the stack. The first two are set last: see [`Words::with_head`].
+struct Words<'a> {
+    words: [&'a [u8]; MAX_WORDS],
     length: usize,
 }
 
-impl<'a> Tail<'a> {
-    fn new(owner: &'a [u8]) -> Self {
-        let mut words: [&[u8]; MAX_TAIL_WORDS] = [&[]; MAX_TAIL_WORDS];
-        words[0] = owner;
-        Self { words, length: 1 }
-    }
-
+impl<'a> Words<'a> {
+    #[inline]
     fn push(&mut self, word: &'a [u8]) {
         if let Some(free) = self.words.get_mut(self.length) {
             *free = word;
@@ -29,22 +28,21 @@ impl<'a> Tail<'a> {
         }
     }
 
+    #[inline]
     fn option(&mut self, name: &'static str, value: &'a [u8]) {
         self.push(name.as_bytes());
         self.push(value);
     }
 
-    fn words(&self) -> &[&'a [u8]] {
-        self.words.get(..self.length).unwrap_or_default()
+    /// The words after the keys.
+    fn tail(&self) -> &[&'a [u8]] {
+        self.words.get(HEAD..self.length).unwrap_or_default()
     }
 
-    /// Runs `run` with the words of a command that has one key.
-    fn run_after<T>(&self, verb: Verb, key: &[u8], run: impl FnOnce(&[&[u8]]) -> T) -> T {
-        let mut words: [&[u8]; MAX_TAIL_WORDS + 2] = [&[]; MAX_TAIL_WORDS + 2];
-        words[0] = verb.name().as_bytes();
-        words[1] = key;
-        words[2..2 + self.length].copy_from_slice(self.words());
-        run(&words[..2 + self.length])
+    #[inline]
+    fn with_head(&mut self, verb: Verb, key: &'a [u8]) -> &[&'a [u8]] {
+        [self.words[0], self.words[1]] = [verb.name().as_bytes(), key];
+        self.words.get(..self.length).unwrap_or_default()
     }
 }
 
@@ -66,13 +64,13 @@ impl QueueNumbers {
         }
     }
 
-    fn append_to<'a>(&'a self, tail: &mut Tail<'a>, channel: &'a [u8]) {
-        tail.option(option::WAIT, self.ticket.as_bytes());
-        tail.push(self.wait_ms.as_bytes());
-        tail.push(channel);
-        tail.option(option::STAMP, self.stamp.as_bytes());
+    fn append_to<'a>(&'a self, words: &mut Words<'a>, channel: &'a [u8]) {
+        words.option(option::WAIT, self.ticket.as_bytes());
+        words.push(self.wait_ms.as_bytes());
+        words.push(channel);
+        words.option(option::STAMP, self.stamp.as_bytes());
         if let Some(claim_ms) = &self.claim_ms {
-            tail.option(option::CLAIM, claim_ms.as_bytes());
+            words.option(option::CLAIM, claim_ms.as_bytes());
         }
     }
 }
@@ -103,28 +101,29 @@ impl Request {
             Ask::Wait { queue, .. } => Some((queue, QueueNumbers::new(queue))),
             _ => None,
         };
-        let mut tail = Tail::new(owner);
+        let mut words = Words { words: [&[]; MAX_WORDS], length: HEAD };
+        words.push(owner);
         if !self.is_release() {
-            tail.push(ttl.as_bytes());
+            words.push(ttl.as_bytes());
         }
         if let Some(fence) = &fence {
-            tail.option(option::FENCE, fence.as_bytes());
+            words.option(option::FENCE, fence.as_bytes());
         }
         if one == Verb::Acquire && !label.is_empty() {
-            tail.option(option::LABEL, label);
+            words.option(option::LABEL, label);
         }
         if let Some((queue, numbers)) = &queue {
-            numbers.append_to(&mut tail, &queue.channel);
+            numbers.append_to(&mut words, &queue.channel);
         }
         match keys {
-            [key] => tail.run_after(one, key.as_ref(), run),
+            [key] => run(words.with_head(one, key.as_ref())),
             keys => {
                 let count = Decimal::new(keys.len() as u64);
-                let mut words: Vec<&[u8]> = Vec::with_capacity(keys.len() + MAX_TAIL_WORDS + 2);
-                words.extend([many.name().as_bytes(), count.as_bytes()]);
-                words.extend(keys.iter().map(AsRef::as_ref));
-                words.extend_from_slice(tail.words());
-                run(&words)
+                let mut all: Vec<&[u8]> = Vec::with_capacity(keys.len() + MAX_WORDS);
+                all.extend([many.name().as_bytes(), count.as_bytes()]);
+                all.extend(keys.iter().map(AsRef::as_ref));
+                all.extend_from_slice(words.tail());
+                run(&all)
             }
         }
     }
