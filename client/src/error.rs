@@ -4,7 +4,7 @@ use crate::keys::Keys;
 use crate::lease::LostReason;
 use redlock_contract::ErrorCode;
 use redlock_proto::fence_reach::MOST_COMMANDS;
-use redlock_proto::{Ballot, FailureKind, Quorum, Refusal, Vote};
+use redlock_proto::{Ballot, Quorum, Refusal, Vote};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -132,21 +132,10 @@ impl QuorumReport {
 fn is_the_requests_fault(vote: &Vote) -> bool {
     use ErrorCode::{Arg, CrossSlot, Err, NoAuth, NoPerm, Owner, Ttl, UnknownCommand, WrongPass, WrongType};
     let Vote::Failed(failure) = vote else { return false };
-    failure.kind == FailureKind::Rejected
-        && matches!(
-            failure.code,
-            Some(
-                Ttl | Owner
-                    | Arg
-                    | WrongType
-                    | NoPerm
-                    | NoAuth
-                    | WrongPass
-                    | CrossSlot
-                    | Err
-                    | UnknownCommand
-            )
-        )
+    matches!(
+        failure.code(),
+        Some(Ttl | Owner | Arg | WrongType | NoPerm | NoAuth | WrongPass | CrossSlot | Err | UnknownCommand)
+    )
 }
 
 impl fmt::Display for QuorumReport {

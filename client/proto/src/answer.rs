@@ -56,8 +56,6 @@ pub enum Vote {
 pub struct Failure {
     /// The kind of failure.
     pub kind: FailureKind,
-    /// The code of the error that the node replied with, if it did and the contract lists the code.
-    pub code: Option<ErrorCode>,
     /// More about the failure, for people. Never contains a secret.
     pub detail: Arc<str>,
 }
@@ -68,6 +66,10 @@ pub struct Failure {
 pub enum FailureKind {
     /// The node was known to be unreachable or unfit: the client sent nothing.
     Down,
+    /// The server has not loaded the module: the client sent nothing.
+    NoModule,
+    /// The server refused the login: a wrong password, or a missing permission. The client sent nothing.
+    LoginRefused,
     /// The address leads to a node that another address already leads to: one node has one vote. The detail is the
     /// other address.
     SameNode,
@@ -83,20 +85,19 @@ impl Failure {
     /// Creates a failure of this kind.
     #[must_use]
     pub fn new(kind: FailureKind, detail: impl Into<Arc<str>>) -> Self {
-        Self { kind, code: None, detail: detail.into() }
-    }
-
-    /// The client could not connect, because the server replied with an error of this code.
-    #[must_use]
-    pub fn with_code(self, code: Option<ErrorCode>) -> Self {
-        Self { code, ..self }
+        Self { kind, detail: detail.into() }
     }
 
     /// The node replied with this error.
     #[must_use]
     pub fn rejected(error: impl Into<Arc<str>>) -> Self {
-        let detail = error.into();
-        Self { kind: FailureKind::Rejected, code: ErrorCode::of(detail.as_bytes()), detail }
+        Self::new(FailureKind::Rejected, error)
+    }
+
+    /// The code of the error that the node replied with, if it did and the contract lists the code.
+    #[must_use]
+    pub fn code(&self) -> Option<ErrorCode> {
+        ErrorCode::of(self.detail.as_bytes()).filter(|_| self.kind == FailureKind::Rejected)
     }
 
     /// Whether the node may have done what the request asked.
@@ -110,7 +111,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match self.kind {
             FailureKind::SameNode => return write!(f, "the same node as {}", self.detail),
-            FailureKind::Down => "down",
+            FailureKind::Down | FailureKind::NoModule | FailureKind::LoginRefused => "down",
             FailureKind::Silent => "no answer",
             FailureKind::Cut => "connection lost",
             FailureKind::Rejected => "error",

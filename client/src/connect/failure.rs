@@ -39,12 +39,15 @@ impl ConnectFailure {
 
 impl From<&ConnectFailure> for Failure {
     fn from(failure: &ConnectFailure) -> Self {
-        let code = match failure {
-            ConnectFailure::NoModule => Some(ErrorCode::UnknownCommand),
-            ConnectFailure::Refused { code, .. } => *code,
-            _ => None,
+        use ErrorCode::{NoAuth, NoPerm, WrongPass};
+        let kind = match failure {
+            ConnectFailure::NoModule => FailureKind::NoModule,
+            ConnectFailure::Refused { code: Some(NoAuth | NoPerm | WrongPass), .. } => {
+                FailureKind::LoginRefused
+            }
+            _ => FailureKind::Down,
         };
-        Self::new(FailureKind::Down, failure.to_string()).with_code(code)
+        Self::new(kind, failure.to_string())
     }
 }
 

@@ -22,7 +22,7 @@ pub(crate) fn lock_reply(outcome: Result<Frame, Failure>, request: &Request) -> 
         },
         Err(failure) => failure,
     };
-    match (failure.code, Quarantine::parse(failure.detail.as_bytes())) {
+    match (failure.code(), Quarantine::parse(failure.detail.as_bytes())) {
         (Some(ErrorCode::Quarantine), Some(Quarantine { left_ms })) => {
             LockReply::Quarantined { left: Duration::from_millis(left_ms) }
         }

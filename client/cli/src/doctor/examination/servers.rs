@@ -6,7 +6,7 @@ use super::nodes::TWIN_REMEDY;
 use crate::doctor::facts::{ExaminedNode, SUBSCRIBE};
 use crate::duration::show;
 use crate::group_report::{explanation, field, remedy};
-use redlock_client::{ErrorCode, Failure, NodeState};
+use redlock_client::{Failure, FailureKind, NodeState};
 use redlock_contract::commands::Verb;
 use redlock_contract::limits::{MAX_FAR_STRIPES, RAISE_CAP, RAISE_STEP};
 use std::time::Duration;
@@ -49,12 +49,12 @@ pub(super) fn examine(node: &ExaminedNode, findings: &mut Findings) {
 fn away(node: &ExaminedNode, failure: &Failure, findings: &mut Findings) {
     let name = Some(&*node.report.node);
     let words = failure.to_string();
-    if failure.code == Some(ErrorCode::UnknownCommand) {
+    if failure.kind == FailureKind::NoModule {
         let remedy = "add loadmodule /path/to/libredlock.so to its configuration, and restart it";
         findings.add(Error, "no-module", name, "the server has not loaded the redlock module", remedy);
     } else if let Some(twin) = node.report.twin() {
         findings.add(Error, "same-server", name, format!("it is the same node as {twin}"), TWIN_REMEDY);
-    } else if matches!(failure.code, Some(ErrorCode::WrongPass | ErrorCode::NoAuth | ErrorCode::NoPerm)) {
+    } else if failure.kind == FailureKind::LoginRefused {
         let remedy =
             "check the user and the password, and the rights of the user: see Users in module/OPERATIONS.md";
         findings.add(Error, "login", name, format!("it does not let us in: {words}"), remedy);

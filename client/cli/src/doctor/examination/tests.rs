@@ -3,7 +3,7 @@
 use super::*;
 use crate::doctor::facts::ExaminedNode;
 use crate::group_report::{NodeReport, ServerVersion};
-use redlock_client::{ErrorCode, Failure, FailureKind, NodeState, Origin};
+use redlock_client::{Failure, FailureKind, NodeState, Origin};
 use std::time::Duration;
 
 fn well(number: usize) -> ExaminedNode {
@@ -130,12 +130,12 @@ fn ills_of_all_nodes_together() {
 fn ills_of_one_node() {
     use Severity::{Error, Note, Warning};
     let failing = |failure: Failure| move |facts: &mut GroupFacts| facts.nodes[1].report.state = Err(failure);
-    let refused = |code| failing(down("refused").with_code(Some(code)));
-    assert_eq!(found(refused(ErrorCode::UnknownCommand)), [(Error, "no-module")]);
-    let twin = Failure::new(FailureKind::SameNode, "10.0.0.1:6379");
-    assert_eq!(found(failing(twin)), [(Error, "same-server")]);
-    for code in [ErrorCode::WrongPass, ErrorCode::NoAuth, ErrorCode::NoPerm] {
-        assert_eq!(found(refused(code)), [(Error, "login")]);
+    for (kind, check) in [
+        (FailureKind::NoModule, "no-module"),
+        (FailureKind::SameNode, "same-server"),
+        (FailureKind::LoginRefused, "login"),
+    ] {
+        assert_eq!(found(failing(Failure::new(kind, "10.0.0.1:6379"))), [(Error, check)]);
     }
     assert_eq!(found(failing(down("unreachable: no route"))), [(Error, "unreachable")]);
     let quarantined = |facts: &mut GroupFacts| {
