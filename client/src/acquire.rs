@@ -245,7 +245,7 @@ impl<'a> AcquireLoop<'a> {
         if has_waited && refusal == Refusal::Contended {
             AttemptError::QueueTimedOut(error)
         } else {
-            AttemptError::Failed(error, ballot.no_use_before())
+            AttemptError::Failed(error, ballot.retry_after_quarantine())
         }
     }
 

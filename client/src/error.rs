@@ -3,7 +3,7 @@
 use crate::keys::Keys;
 use crate::lease::LostReason;
 use redlock_contract::ErrorCode;
-use redlock_proto::fence_reach::MOST_COMMANDS;
+use redlock_proto::fence_reach::MAX_RAISE_COMMANDS;
 use redlock_proto::{Ballot, Quorum, Refusal, Vote};
 use std::fmt;
 use std::sync::Arc;
@@ -121,15 +121,15 @@ impl QuorumReport {
     }
 
     /// Whether a majority of the nodes rejected the request itself, so that a retry cannot succeed.
-    fn is_turned_down(&self) -> bool {
-        let turned_down = self.nodes.iter().filter(|answer| is_the_requests_fault(&answer.vote)).count();
+    fn is_rejected_by_majority(&self) -> bool {
+        let turned_down = self.nodes.iter().filter(|answer| is_request_error(&answer.vote)).count();
         Quorum::of(self.nodes.len()).is_some_and(|quorum| quorum.is_reached_by(turned_down))
     }
 }
 
 /// Whether a node rejected the request itself, so that the same request fails again. Other errors are
 /// temporary: the server loads its data, runs a script, is out of memory or is a replica.
-fn is_the_requests_fault(vote: &Vote) -> bool {
+fn is_request_error(vote: &Vote) -> bool {
     use ErrorCode::{Arg, CrossSlot, Err, NoAuth, NoPerm, Owner, Ttl, UnknownCommand, WrongPass, WrongType};
     let Vote::Failed(failure) = vote else { return false };
     matches!(
@@ -207,7 +207,7 @@ impl Error {
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Contended(_) | Self::Quarantined { .. } | Self::Expired(_) | Self::Timeout { .. } => true,
-            Self::NoQuorum(report) => !report.is_turned_down(),
+            Self::NoQuorum(report) => !report.is_rejected_by_majority(),
             // A node that has not granted yet may make up a majority with fences that agree.
             Self::FencesApart { report, .. } => {
                 report.nodes.iter().any(|answer| answer.vote.fence().is_none())
@@ -252,7 +252,7 @@ impl fmt::Display for Error {
                 write!(
                     f,
                     "the fences of the nodes for {resource} are too far apart, from {smallest} to {largest}: \
-                     no majority can be raised to one fence with {MOST_COMMANDS} commands per node{report}"
+                     no majority can be raised to one fence with {MAX_RAISE_COMMANDS} commands per node{report}"
                 )
             }
             Self::Timeout { waited, report } => {

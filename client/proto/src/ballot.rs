@@ -192,7 +192,7 @@ impl Ballot {
     /// How long a retry must fail because nodes are in quarantine. Zero if the other nodes, including those
     /// that failed, are enough for a majority: a node that failed may recover at any moment.
     #[must_use]
-    pub fn no_use_before(&self) -> Duration {
+    pub fn retry_after_quarantine(&self) -> Duration {
         let others = self.count(|vote| !matches!(vote, Vote::Quarantined { .. }));
         let missing = self.quorum.needed().saturating_sub(others);
         self.until_so_many_grant(missing).unwrap_or_default()
@@ -359,7 +359,7 @@ mod tests {
             ("r q50 x", 0),
             ("x x x", 0),
         ] {
-            assert_eq!(ballot(votes).no_use_before(), Duration::from_millis(ms), "{votes}");
+            assert_eq!(ballot(votes).retry_after_quarantine(), Duration::from_millis(ms), "{votes}");
         }
     }
 

@@ -8,10 +8,10 @@ use redlock_contract::limits::{MAX_FENCE, RAISE_CAP, RAISE_STEP};
 
 /// The most commands that a client sends to one node to raise it to one fence. A fence that takes more is out
 /// of reach: only hostile raises can have made it that large.
-pub const MOST_COMMANDS: u64 = 64;
+pub const MAX_RAISE_COMMANDS: u64 = 64;
 
 /// The number of commands that raise a node from `fence` to `goal`: 0 if they are equal, `None` if the raise
-/// takes more than [`MOST_COMMANDS`] or is impossible.
+/// takes more than [`MAX_RAISE_COMMANDS`] or is impossible.
 #[must_use]
 pub fn commands_to_raise(fence: u64, goal: u64) -> Option<u64> {
     if fence == goal {
@@ -26,7 +26,7 @@ pub fn commands_to_raise(fence: u64, goal: u64) -> Option<u64> {
         Some(above) if fence >= RAISE_CAP => above.div_ceil(RAISE_STEP),
         _ => 1,
     };
-    (commands <= MOST_COMMANDS).then_some(commands)
+    (commands <= MAX_RAISE_COMMANDS).then_some(commands)
 }
 
 /// Whether a node with `fence` can be raised to `goal`, or has it already.
@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn every_distance_has_its_number_of_commands() {
-        let far = MOST_COMMANDS * RAISE_STEP;
+        let far = MAX_RAISE_COMMANDS * RAISE_STEP;
         let table = [
             (7, 7, Some(0)),
             (MAX_FENCE, MAX_FENCE, Some(0)),
@@ -65,7 +65,7 @@ mod tests {
             (RAISE_CAP - 5, RAISE_CAP + 5, Some(1)),
             (RAISE_CAP, RAISE_CAP + RAISE_STEP, Some(1)),
             (RAISE_CAP + 3, RAISE_CAP + 4 + RAISE_STEP, Some(2)),
-            (RAISE_CAP, RAISE_CAP + far, Some(MOST_COMMANDS)),
+            (RAISE_CAP, RAISE_CAP + far, Some(MAX_RAISE_COMMANDS)),
             (RAISE_CAP, RAISE_CAP + far + 1, None),
             (1, RAISE_CAP + far, None),
             (1, MAX_FENCE, None),

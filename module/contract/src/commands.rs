@@ -333,7 +333,7 @@ impl Verb {
 
     /// The smallest number of arguments, including the command name.
     #[must_use]
-    pub fn least_words(self) -> usize {
+    pub fn min_words(self) -> usize {
         self.spec().arity.unsigned_abs() as usize
     }
 
@@ -361,7 +361,7 @@ mod tests {
     fn arity_counts_the_arguments_that_must_be_there() {
         for spec in COMMANDS {
             let required = 1 + spec.args.iter().filter(|arg| arg.token.is_none()).count();
-            assert_eq!(spec.verb.least_words(), required, "{}", spec.name);
+            assert_eq!(spec.verb.min_words(), required, "{}", spec.name);
             let has_options = spec.args.iter().any(|arg| arg.token.is_some() || arg.repeats);
             assert_eq!(spec.arity < 0, has_options, "{}", spec.name);
         }

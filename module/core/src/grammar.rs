@@ -33,7 +33,7 @@ impl KeyArgs {
 
     /// The index in `argv` of the key with this number, counted from 0.
     #[must_use]
-    pub fn word(&self, number: usize) -> usize {
+    pub fn index(&self, number: usize) -> usize {
         match self {
             Self::One => 1,
             Self::Many(words) => words.get(number).copied().unwrap_or(0),
@@ -41,8 +41,8 @@ impl KeyArgs {
     }
 
     /// The indices of all keys in `argv`.
-    pub fn words(&self) -> impl Iterator<Item = usize> + '_ {
-        (0..self.len()).map(|number| self.word(number))
+    pub fn indices(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..self.len()).map(|number| self.index(number))
     }
 }
 
@@ -254,7 +254,7 @@ fn number(word: &[u8]) -> Result<u64, CommandError> {
 /// # Errors
 /// [`CommandError::WrongArity`] for more or fewer arguments.
 pub fn exactly(verb: Verb, argv: &[&[u8]]) -> Result<(), CommandError> {
-    if argv.len() == verb.least_words() { Ok(()) } else { Err(CommandError::WrongArity(verb.name())) }
+    if argv.len() == verb.min_words() { Ok(()) } else { Err(CommandError::WrongArity(verb.name())) }
 }
 
 /// The indices of the keys in `argv`, for a command whose first argument counts the keys. A key that the
@@ -300,7 +300,7 @@ struct ArgReader<'w, 'a> {
 
 impl<'w, 'a> ArgReader<'w, 'a> {
     fn begin(verb: Verb, argv: &'w [&'a [u8]]) -> Result<Self, CommandError> {
-        if argv.len() < verb.least_words() {
+        if argv.len() < verb.min_words() {
             return Err(CommandError::WrongArity(verb.name()));
         }
         Ok(Self { argv, next: 1 })

@@ -82,7 +82,7 @@ impl<H: NodeHost> Keyspace for MemoryKeys<'_, H> {
     }
 
     fn name(&self, key: usize) -> &[u8] {
-        self.argv.get(self.words.word(key)).copied().unwrap_or(&[])
+        self.argv.get(self.words.index(key)).copied().unwrap_or(&[])
     }
 
     fn key_state(&self, key: usize) -> KeyState {
@@ -108,7 +108,7 @@ impl<H: NodeHost> Keyspace for MemoryKeys<'_, H> {
             Effect::Granted { key, .. } | Effect::Extended { key, .. } => key,
             Effect::Dataset { .. } | Effect::Released => 0,
         };
-        let name = self.argv.get(self.words.word(key)).copied().unwrap_or(&[]);
+        let name = self.argv.get(self.words.index(key)).copied().unwrap_or(&[]);
         self.host.replicate(self.argv, name, effect);
     }
 }

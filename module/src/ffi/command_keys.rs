@@ -124,7 +124,7 @@ impl<'a> CommandKeys<'a> {
     /// Opens the keys of a command.
     pub(crate) fn open(context: KeyContext<'a>, args: &CallArgs<'a>, keys: &KeyArgs, intent: Intent) -> Self {
         let open = |arg| CommandKey::open(context, args, arg, None, intent);
-        Self { context, keys: keys.words().map(open).collect(), is_replicated: false }
+        Self { context, keys: keys.indices().map(open).collect(), is_replicated: false }
     }
 }
 

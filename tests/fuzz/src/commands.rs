@@ -303,7 +303,7 @@ fn read<'a>(verb: Verb, argv: &[&'a [u8]], max_ttl_ms: u64) -> Result<ParsedComm
     };
     assert!((1..=MAX_OWNER_BYTES).contains(&owner.len()) && label.len() <= MAX_LABEL_BYTES);
     assert!((1..=max_ttl_ms).contains(&ttl_ms) && floor <= MAX_FENCE);
-    let words: Vec<usize> = keys.words().collect();
+    let words: Vec<usize> = keys.indices().collect();
     let first = if verb.counts_its_keys() { 2 } else { 1 };
     assert!(words.is_sorted() && words.iter().all(|word| (first..argv.len()).contains(word)), "{words:?}");
     let named: Vec<&[u8]> = words.iter().map(|word| argv[*word]).collect();

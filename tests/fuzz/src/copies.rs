@@ -86,7 +86,7 @@ impl Copy {
     fn release(&mut self, argv: &[Vec<u8>]) {
         let argv: Vec<&[u8]> = argv.iter().map(Vec::as_slice).collect();
         let Ok(request) = grammar::release(Verb::Mrelease, &argv) else { return };
-        let names: Vec<&[u8]> = request.keys.words().map(|word| argv[word]).collect();
+        let names: Vec<&[u8]> = request.keys.indices().map(|word| argv[word]).collect();
         let mut view = FuzzedKeys { names: names.clone(), keys: &mut self.keys };
         self.node.replay_release(&mut view, &request);
         for name in names {
