@@ -39,7 +39,7 @@ const EXPOSITION: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// What all connections share.
 struct MetricsServer {
     locks: LockManager,
-    /// One report at a time, whoever asks.
+    /// One report at a time: concurrent scrapes wait.
     turn: Mutex<()>,
 }
 
