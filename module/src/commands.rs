@@ -43,7 +43,7 @@ pub(crate) fn run(ctx: Ctx<'_>, args: &CallArgs<'_>, command: impl CommandFn) ->
         handoff::serve(state, ctx);
         answer
     })
-    .unwrap_or(Err(CommandError::Arg("a command cannot run inside another one of this module")))
+    .unwrap_or(Err(CommandError::Nested))
 }
 
 impl ModuleState {
@@ -146,8 +146,9 @@ impl ModuleState {
         if !ctx.flags().is_replay() {
             return Err(CommandError::Internal);
         }
-        let (id, highest_fence) = grammar::dataset(args.all())?;
-        restart::note_dataset(self, Dataset { id: Some(id), has_locks: false, highest_fence });
+        let (id, high_water) = grammar::dataset(args.all())?;
+        let dataset = Dataset { id: Some(id), has_locks: false, high_water, highest_fence: high_water };
+        restart::note_dataset(self, dataset);
         ctx.replicate_verbatim();
         Ok(CommandReply::Done)
     }
@@ -167,9 +168,18 @@ impl ModuleState {
         self.node.admit(&request, state_file::store, &mut self.clock).map(CommandReply::Reply)
     }
 
+    pub(crate) fn break_lock(&mut self, ctx: Ctx<'_>, args: &CallArgs<'_>) -> CommandResult {
+        let fence = grammar::break_lock(args.all())?;
+        let mut key = CommandKey::open(self.key_context(ctx)?, args, KEY, None, Intent::Change);
+        if (self.is_replica || self.is_loading) && ctx.flags().is_replay() {
+            return Ok(CommandReply::Reply(self.node.replay_break(&mut key)));
+        }
+        self.refuse_on_a_replica()?;
+        self.node.break_lock(&mut key, fence, &mut self.clock).map(CommandReply::Reply)
+    }
+
     fn key_context<'a>(&self, ctx: Ctx<'a>) -> Result<KeyContext<'a>, CommandError> {
-        let database = u16::try_from(ctx.database())
-            .map_err(|_| CommandError::Arg("locks can be held in databases 0 to 65535"))?;
+        let database = u16::try_from(ctx.database()).map_err(|_| CommandError::Database)?;
         Ok(KeyContext { ctx, database, replication_target: self.replication_target })
     }
 

@@ -11,11 +11,13 @@ use redlock_contract::limits::{
     DEFAULT_CLAIM_WINDOW_MS, DEFAULT_LATE_WINDOW_MS, DEFAULT_MAX_TTL_MS, MAX_CLAIM_MS, MAX_LATE_WINDOW_MS,
     MAX_TTL_LIMIT_MS,
 };
+use redlock_contract::settings;
 use redlock_core::queue::DEFAULT_LIMITS;
 use redlock_core::request;
+use redlock_core::start::Grace;
 
-use crate::restart::Grace;
 use crate::state::{self, ModuleState};
+use crate::state_file;
 
 /// A numeric setting.
 pub(crate) struct Setting {
@@ -35,49 +37,49 @@ const MAX_WAITERS_BYTES: u64 = 1 << 40;
 /// All numeric settings. The server knows each by its index.
 pub(crate) const SETTINGS: [Setting; 7] = [
     Setting {
-        name: "max-ttl",
+        name: settings::MAX_TTL,
         default: DEFAULT_MAX_TTL_MS,
         range: (1, MAX_TTL_LIMIT_MS),
         get: |state| state.node.max_ttl_ms(),
         set: |state, value| state.node.set_max_ttl_ms(value),
     },
     Setting {
-        name: "late-window",
+        name: settings::LATE_WINDOW,
         default: DEFAULT_LATE_WINDOW_MS,
         range: (0, MAX_LATE_WINDOW_MS),
         get: |state| state.node.late_window_ms(),
         set: |state, value| state.node.set_late_window_ms(value),
     },
     Setting {
-        name: "claim-window",
+        name: settings::CLAIM_WINDOW,
         default: DEFAULT_CLAIM_WINDOW_MS,
         range: (1, MAX_CLAIM_MS),
         get: |state| state.node.claim_window_ms(),
         set: |state, value| state.node.set_claim_window_ms(value),
     },
     Setting {
-        name: "max-waiters",
+        name: settings::MAX_WAITERS,
         default: DEFAULT_LIMITS.node,
         range: (0, MAX_WAITERS),
         get: |state| state.node.waiter_limits().node,
         set: |state, value| state.node.waiter_limits_mut().node = value,
     },
     Setting {
-        name: "max-waiters-per-key",
+        name: settings::MAX_WAITERS_PER_KEY,
         default: DEFAULT_LIMITS.key,
         range: (0, MAX_WAITERS),
         get: |state| state.node.waiter_limits().key,
         set: |state, value| state.node.waiter_limits_mut().key = value,
     },
     Setting {
-        name: "max-waiters-per-connection",
+        name: settings::MAX_WAITERS_PER_CONNECTION,
         default: DEFAULT_LIMITS.connection,
         range: (0, MAX_WAITERS),
         get: |state| state.node.waiter_limits().connection,
         set: |state, value| state.node.waiter_limits_mut().connection = value,
     },
     Setting {
-        name: "max-waiters-memory",
+        name: settings::MAX_WAITERS_MEMORY,
         default: DEFAULT_LIMITS.bytes,
         range: (0, MAX_WAITERS_BYTES),
         get: |state| state.node.waiter_limits().bytes,
@@ -147,24 +149,25 @@ impl Arguments {
             self.defaults[which] = request::integer(value)
                 .filter(|value| (least..=most).contains(value))
                 .ok_or_else(|| format!("needs an integer from {least} to {most}"))?;
-        } else if is("restart-grace") {
+        } else if is(settings::RESTART_GRACE) {
             let which = Grace::NAMES.iter().position(|known| known.as_bytes().eq_ignore_ascii_case(value));
             self.grace = which
                 .map(Grace::from_number)
                 .ok_or_else(|| format!("needs one of {}", Grace::NAMES.join(", ")))?;
-        } else if is("state-file") {
-            if value.is_empty() {
-                return Err("needs the name of a file".to_owned());
+        } else if is(settings::STATE_FILE) {
+            let path = PathBuf::from(OsStr::from_bytes(value));
+            if !state_file::has_ending(&path) {
+                return Err("needs a file name that ends with .state: without the argument, the server searches its dir for such a file".to_owned());
             }
-            self.state_file = Some(PathBuf::from(OsStr::from_bytes(value)));
-        } else if is("new-node") {
+            self.state_file = Some(path);
+        } else if is(settings::NEW_NODE) {
             self.new_node_is_non_voting = match value {
                 _ if value.eq_ignore_ascii_case(b"voting") => false,
                 _ if value.eq_ignore_ascii_case(b"non-voting") => true,
                 _ => return Err("needs one of voting, non-voting".to_owned()),
             };
         } else {
-            let others = ["restart-grace", "state-file", "new-node"];
+            let others = [settings::RESTART_GRACE, settings::STATE_FILE, settings::NEW_NODE];
             let known: Vec<_> = SETTINGS.iter().map(|setting| setting.name).chain(others).collect();
             return Err(format!("is unknown; known are {}", known.join(", ")));
         }

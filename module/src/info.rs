@@ -1,31 +1,33 @@
 //! The section `INFO redlock`.
 
 use redlock_contract::NonVoting;
+use redlock_contract::fields::{counter, info};
 use redlock_core::node::VERSION;
 
 use crate::ffi::info::InfoWriter;
 use crate::{reclaim, state, state_file};
 
-/// Writes the section. The server prefixes each name with `redlock_`.
+/// Writes the section. The server adds [`info::PREFIX`] to each name.
 pub(crate) fn write(section: &InfoWriter) {
     state::with(|state| {
         let durable = state.node.state();
-        section.text("version", VERSION);
-        section.text("node_id", &durable.node_id);
-        section.number("incarnation", durable.incarnation);
-        section.text("origin", durable.origin.name());
-        section.number("voting", u64::from(durable.non_voting.is_none()));
-        section.text("non_voting_reason", durable.non_voting.map_or("none", NonVoting::name));
-        section.number("high_water", durable.highest());
-        section.number("far_stripes", durable.far_stripes() as u64);
-        section.number("longest_lease_ms", durable.longest_lease_ms);
-        section.number("locks", state.node.held().saturating_sub(reclaim::unreclaimed()));
-        section.number("waiters", state.node.waiters());
-        section.number("largest_fence", state.node.largest_fence());
-        section.number("max_ttl_ms", state.node.max_ttl_ms());
-        section.number("quarantine_ms", state.node.quarantine_left_ms(&mut state.clock));
-        section.number("state_writes", state_file::writes());
-        section.number("memory_bytes", (state.node.held_bytes() + state.node.waiters_bytes()) as u64);
+        section.text(info::VERSION, VERSION);
+        section.text(info::NODE_ID, &durable.node_id);
+        section.number(info::INCARNATION, durable.incarnation);
+        section.text(info::ORIGIN, durable.origin.name());
+        section.number(info::VOTING, u64::from(durable.non_voting.is_none()));
+        section.text(info::NON_VOTING_REASON, durable.non_voting.map_or("", NonVoting::name));
+        section.number(info::HIGH_WATER, durable.high_water.highest());
+        section.number(info::FAR_STRIPES, durable.high_water.far().len() as u64);
+        section.number(info::LONGEST_LEASE_MS, durable.longest_lease_ms);
+        section.number(info::LOCKS, state.node.held().saturating_sub(reclaim::unreclaimed()));
+        section.number(info::WAITERS, state.node.waiters());
+        section.number(info::LARGEST_FENCE, state.node.largest_fence());
+        section.number(info::MAX_TTL_MS, state.node.max_ttl_ms());
+        section.number(info::QUARANTINE_MS, state.node.quarantine_left_ms(&mut state.clock));
+        section.number(counter::STATE_WRITES, state_file::writes());
+        section.number(info::MEMORY_BYTES, state.node.used_bytes() as u64);
+        section.number(info::ALLOCATED_BYTES, state.node.allocated_bytes() as u64);
         for (name, value) in state.node.counters().named() {
             section.number(name, value);
         }

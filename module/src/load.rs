@@ -4,9 +4,10 @@ use std::collections::HashSet;
 use std::env;
 use std::ffi::c_int;
 
-use redlock_contract::NonVoting;
 use redlock_core::LockNode;
-use redlock_core::durable::{Dataset, DurableState, ID_DIGITS};
+use redlock_core::durable::{Dataset, ID_DIGITS};
+use redlock_core::start::{FoundFile, Grace, Start};
+use redlock_core::sweep_budget::SweepBudget;
 
 use crate::config::{self, Arguments, SETTINGS};
 use crate::ffi::api;
@@ -52,12 +53,12 @@ pub(crate) fn load(ctx: Ctx<'_>, arguments: &[&[u8]]) -> Result<(), String> {
     let arguments = config::arguments(arguments)?;
 
     this_is_the_main_thread();
-    let dir = env::current_dir().map_err(|error| format!("the server's dir cannot be found: {error}"))?;
-    let found = state_file::find(&dir, arguments.state_file.as_deref())?;
+    let (mut file, found) = find_state(ctx, &arguments)?;
     let is_replica = ctx.flags().is_replica();
-    let ServerIdentity { mut file, stored, before } =
-        identify(ctx, found, is_replica, arguments.new_node_is_non_voting);
-    let (durable, stripes) = stored.restarted();
+    let is_asked_not_to_vote = arguments.new_node_is_non_voting;
+    let start =
+        Start::new(found, is_replica, is_asked_not_to_vote, ctx.random_hex::<ID_DIGITS>(), random_id(ctx));
+    let (durable, stripes) = start.state.restarted();
     if let Some(file) = &mut file {
         // A node that cannot store its state grants nothing: the operator should learn it now.
         file.store(&durable).map_err(|error| {
@@ -67,29 +68,12 @@ pub(crate) fn load(ctx: Ctx<'_>, arguments: &[&[u8]]) -> Result<(), String> {
             )
         })?;
     }
-    let began = file.is_none_or(state_file::keep)
-        && state::begin(ModuleState {
-            node: LockNode::new(durable, stripes),
-            clock: MachineClock::start(),
-            is_replica,
-            is_loading: false,
-            grace: arguments.grace,
-            expected: None,
-            dataset: Dataset::default(),
-            highest_at_start: before.as_ref().map(DurableState::highest),
-            last_evicted: None,
-            is_quarantine_logged: false,
-            replication_target: ReplicationTarget::Present,
-            search: LockSearch::default(),
-            images: HashSet::new(),
-            watches_keys: false,
-            timer: None,
-        });
-    if !began {
-        return Err("the server does not load it on its main thread".to_owned());
+    let state = new_state(LockNode::new(durable, stripes), &start, is_replica, arguments.grace);
+    if !(file.is_none_or(state_file::keep) && state::begin(state)) {
+        return Err("the server must load the module on its main thread".to_owned());
     }
     register(ctx, &arguments)?;
-    state::with(|state| restart::begin(state, ctx, before.as_ref()));
+    state::with(|state| restart::begin(state, ctx, &start));
     if ctx.may_evict_locks() {
         ctx.log(
             Level::Warning,
@@ -98,6 +82,43 @@ pub(crate) fn load(ctx: Ctx<'_>, arguments: &[&[u8]]) -> Result<(), String> {
     }
     ctx.log(Level::Notice, &format!("version {} is ready", redlock_core::node::VERSION));
     Ok(())
+}
+
+/// Finds the state file; no file if there are several.
+fn find_state(ctx: Ctx<'_>, arguments: &Arguments) -> Result<(Option<StateFile>, FoundFile), String> {
+    let dir = env::current_dir().map_err(|error| format!("the server's dir cannot be found: {error}"))?;
+    Ok(match state_file::find(&dir, arguments.state_file.as_deref())? {
+        FoundState::Nothing(file) => (Some(file), FoundFile::Nothing),
+        FoundState::Own(file, state) => (Some(file), FoundFile::Own(state)),
+        FoundState::Copy(file, state) => (Some(file), FoundFile::Copy(state)),
+        FoundState::Several(paths) => {
+            let names: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
+            ctx.log(Level::Warning, &format!("there is more than one state file: {}", names.join(", ")));
+            (None, FoundFile::Several)
+        }
+    })
+}
+
+/// The state of a module that has just been loaded.
+fn new_state(node: LockNode, start: &Start, is_replica: bool, grace: Grace) -> ModuleState {
+    ModuleState {
+        node,
+        clock: MachineClock::start(),
+        is_replica,
+        is_loading: false,
+        grace,
+        expected: None,
+        dataset: Dataset::default(),
+        marks_at_start: start.continues.then(|| start.state.high_water.clone()),
+        last_evicted: None,
+        is_quarantine_logged: false,
+        replication_target: ReplicationTarget::Present,
+        search: LockSearch::default(),
+        images: HashSet::new(),
+        watches_keys: false,
+        sweep_budget: SweepBudget::default(),
+        timer: None,
+    }
 }
 
 /// Checks that the module can run on this server.
@@ -130,61 +151,6 @@ fn register(ctx: Ctx<'_>, arguments: &Arguments) -> Result<(), String> {
     events::subscriptions(ctx)?;
     command_info::acl_categories(ctx);
     Ok(())
-}
-
-/// The identity of this server.
-struct ServerIdentity {
-    /// Its state file; `None` if the server cannot tell which of several is its own.
-    file: Option<StateFile>,
-    /// The state with which the server starts.
-    stored: DurableState,
-    /// The state of the node's last run, if this server is that node and votes.
-    before: Option<DurableState>,
-}
-
-/// Derives the identity of this server from the state files that it has found. The server resumes a node only with that
-/// node's own state file, and only as a master.
-fn identify(
-    ctx: Ctx<'_>,
-    found: FoundState,
-    is_replica: bool,
-    new_node_is_non_voting: bool,
-) -> ServerIdentity {
-    let new_id = || ctx.random_hex::<ID_DIGITS>();
-    let new_state = |reason| {
-        let mut state = DurableState::new(new_id(), random_id(ctx));
-        state.non_voting = reason;
-        state
-    };
-    match found {
-        FoundState::Nothing(file) => {
-            let reason = match (is_replica, new_node_is_non_voting) {
-                (true, _) => Some(NonVoting::Replica),
-                (false, true) => Some(NonVoting::Asked),
-                (false, false) => None,
-            };
-            ServerIdentity { file: Some(file), stored: new_state(reason), before: None }
-        }
-        FoundState::Known { file, mut state, is_copy } => {
-            // Format 1 had no id of the data set.
-            if state.dataset_id == 0 {
-                state.dataset_id = random_id(ctx);
-            }
-            let reason = match (state.non_voting, is_copy, is_replica) {
-                (_, true, _) => Some(NonVoting::CopiedState),
-                (None, false, true) => Some(NonVoting::Replica),
-                _ => None,
-            };
-            let stored = reason.map_or_else(|| state.clone(), |reason| state.without_vote(reason, new_id()));
-            let before = stored.non_voting.is_none().then(|| stored.clone());
-            ServerIdentity { file: Some(file), stored, before }
-        }
-        FoundState::Several(paths) => {
-            let names: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
-            ctx.log(Level::Warning, &format!("there is more than one state file: {}", names.join(", ")));
-            ServerIdentity { file: None, stored: new_state(Some(NonVoting::SeveralStates)), before: None }
-        }
-    }
 }
 
 /// A random id of 63 bits, never 0.

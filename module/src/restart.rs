@@ -6,8 +6,9 @@
 //!   forgotten nothing if the server was shut down in order and the loaded locks are the ones that it had then. A flush
 //!   and an eviction remove locks on which a client may rely.
 
-use redlock_contract::NonVoting;
-use redlock_core::durable::{Dataset, DurableState, ID_DIGITS, LocksDigest};
+use redlock_contract::{HighWater, NonVoting};
+use redlock_core::durable::{Dataset, DurableState, ID_DIGITS};
+use redlock_core::start::{ExpectedLocks, Grace, Start};
 
 use crate::ffi::context::Ctx;
 use crate::ffi::log::Level;
@@ -16,76 +17,30 @@ use crate::state::{self, ModuleState};
 use crate::state_file;
 use crate::sweep;
 
-/// When a node is in quarantine after a start: `redlock.restart-grace`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Grace {
-    /// Unless the node certainly has forgotten no lock.
-    #[default]
-    Auto,
-    /// Always; a new node for `redlock.max-ttl`.
-    Always,
-    /// Never: after a crash, two clients may hold the same lock.
-    Off,
-}
-
-impl Grace {
-    /// The names of the variants, in their order.
-    pub(crate) const NAMES: [&'static str; 3] = ["auto", "always", "off"];
-
-    pub(crate) fn from_number(number: usize) -> Self {
-        [Self::Auto, Self::Always, Self::Off].get(number).copied().unwrap_or_default()
-    }
-}
-
-/// The locks that prove, once they are loaded, that the node has forgotten no lock.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum ExpectedLocks {
-    /// The locks at the orderly shutdown.
-    AtShutdown(LocksDigest),
-    /// The locks before a flush: `DEBUG RELOAD` flushes and loads them again.
-    BeforeFlush(LocksDigest),
-}
-
-/// Begins the quarantine of a start, if one is needed. `before` is the stored state of the node, if it votes and is not
-/// new.
-pub(crate) fn begin(state: &mut ModuleState, ctx: Ctx<'_>, before: Option<&DurableState>) {
-    let wait_ms = match (state.grace, before) {
-        (Grace::Off, _) | (Grace::Auto, None) => 0,
-        (Grace::Auto, Some(before)) => before.quarantine_ms(),
-        (Grace::Always, None) => state.node.max_ttl_ms(),
-        (Grace::Always, Some(before)) => before.quarantine_ms().max(1),
-    };
+/// Begins the quarantine of a start, if one is needed.
+pub(crate) fn begin(state: &mut ModuleState, ctx: Ctx<'_>, start: &Start) {
+    let wait_ms = start.quarantine_ms(state.grace, state.node.max_ttl_ms());
     if wait_ms > 0 {
         state.node.quarantine(wait_ms, &mut state.clock);
     }
-    if before.is_some() {
+    if start.continues {
         state.node.set_resumed();
     }
     // `check_dataset` compares the locks once the data set is loaded.
-    state.expected = before
-        .and_then(|before| before.locks_at_shutdown.map(ExpectedLocks::AtShutdown))
-        .filter(|_| wait_ms > 0 && state.grace == Grace::Auto);
+    state.expected = start.expected_locks(state.grace);
     let DurableState { node_id, incarnation, non_voting, .. } = state.node.state();
-    match (non_voting, before) {
-        (Some(reason), _) => log_non_voting(ctx, *reason),
-        (None, None) => ctx.log(Level::Notice, &format!("new node {node_id}: it has given out no fence")),
-        (None, Some(before)) => ctx.log(
+    match (non_voting, start.continues) {
+        (Some(reason), _) => ctx.log(Level::Warning, &reason.to_string()),
+        (None, false) => ctx.log(Level::Notice, &format!("new node {node_id}: it has granted no fence yet")),
+        (None, true) => ctx.log(
             Level::Notice,
             &format!(
                 "node {node_id}, incarnation {incarnation}: fences above {}, longest lease {} ms",
-                before.high_water, before.longest_lease_ms
+                start.state.high_water.common(),
+                start.state.longest_lease_ms
             ),
         ),
     }
-}
-
-fn log_non_voting(ctx: Ctx<'_>, reason: NonVoting) {
-    let line = format!(
-        "this server does not vote and grants nothing: {}; {}",
-        reason.explanation(),
-        reason.remedy()
-    );
-    ctx.log(Level::Warning, &line);
 }
 
 /// The occasion of a check of the data set.
@@ -105,7 +60,7 @@ pub(crate) fn check_dataset(ctx: Ctx<'_>, occasion: CheckOccasion) {
         }
         let expected = state.expected.take();
         // From now on the node has a state file, and only the first data set of a start can be older or newer than it.
-        let known = state.highest_at_start.replace(u64::MAX);
+        let known = state.marks_at_start.replace(HighWater::new(u64::MAX));
         if state.is_replica {
             return None;
         }
@@ -115,20 +70,16 @@ pub(crate) fn check_dataset(ctx: Ctx<'_>, occasion: CheckOccasion) {
         }
         if occasion == CheckOccasion::Loaded {
             state.dataset.has_locks = state.node.held() > 0;
-            if let Some(reason) = state.node.state().reason_not_to_vote(state.dataset, known) {
+            if let Some(reason) = state.node.state().reason_not_to_vote(state.dataset, known.as_ref()) {
                 return Some(reason);
             }
         }
-        let is_proven = match (expected, occasion) {
-            (Some(ExpectedLocks::AtShutdown(locks)), _)
-            | (Some(ExpectedLocks::BeforeFlush(locks)), CheckOccasion::Loaded) => {
-                state.node.locks_digest() == locks
-            }
-            (Some(ExpectedLocks::BeforeFlush(_)), CheckOccasion::Running) | (None, _) => false,
-        };
-        if is_proven {
+        let has_loaded = occasion == CheckOccasion::Loaded;
+        if expected.is_some_and(|expected| expected.are_here(state.node.locks_digest(), has_loaded)) {
             state.node.cancel_quarantine();
-            ctx.log(Level::Notice, "every lock is here: no quarantine");
+            ctx.log(Level::Notice, "the server has loaded every lock: no quarantine");
+        } else {
+            state.node.outlast_loaded_locks();
         }
         None
     });
@@ -146,17 +97,17 @@ pub(crate) fn lose_vote(ctx: Ctx<'_>, reason: NonVoting) {
         }
         let non_voting = state.node.without_vote(reason, node_id, state.dataset);
         store_or_keep(state, non_voting);
-        log_non_voting(ctx, reason);
+        ctx.log(Level::Warning, &reason.to_string());
     });
 }
 
 /// Records what the data set of the master, or of the file that is being loaded, says about itself.
 pub(crate) fn note_dataset(state: &mut ModuleState, dataset: Dataset) {
     state.dataset.id = dataset.id.or(state.dataset.id);
+    state.dataset.high_water = state.dataset.high_water.max(dataset.high_water);
     state.dataset.highest_fence = state.dataset.highest_fence.max(dataset.highest_fence);
     let follows = state.node.state().non_voting.is_some_and(|reason| reason != NonVoting::SeveralStates);
-    if follows && let Some(next) = state.node.state().following(state.dataset.id, state.dataset.highest_fence)
-    {
+    if follows && let Some(next) = state.node.state().following(state.dataset.id, state.dataset.high_water) {
         store_or_keep(state, next);
     }
 }
@@ -188,7 +139,7 @@ pub(crate) fn flushed(ctx: Ctx<'_>, database: Option<u16>) {
             state.expected = Some(ExpectedLocks::BeforeFlush(all));
             ctx.log(
                 Level::Warning,
-                &format!("quarantine: held locks are flushed, nothing is granted for {left_ms} ms"),
+                &format!("quarantine: held locks were flushed; this node grants nothing for {left_ms} ms"),
             );
         }
     });
@@ -219,7 +170,7 @@ pub(crate) fn role_changed(ctx: Ctx<'_>, is_replica: bool) {
         state::with(|state| state.dataset = Dataset::default());
         lose_vote(ctx, NonVoting::Replica);
     } else if let Some(Some(reason)) = state::with(|state| state.node.state().non_voting) {
-        log_non_voting(ctx, reason);
+        ctx.log(Level::Warning, &reason.to_string());
     }
 }
 
@@ -241,7 +192,9 @@ pub(crate) fn log_quarantine(ctx: Ctx<'_>) {
         if !std::mem::replace(&mut state.is_quarantine_logged, true) && left_ms > 0 {
             ctx.log(
                 Level::Warning,
-                &format!("quarantine: locks may have been forgotten, nothing is granted for {left_ms} ms"),
+                &format!(
+                    "quarantine: this node may have forgotten locks and grants nothing for {left_ms} ms"
+                ),
             );
         }
     });
@@ -261,10 +214,9 @@ pub(crate) fn shut_down() {
         let locks_at_shutdown = Some(state.node.locks_digest());
         let mut last = running.clone();
         last.locks_at_shutdown = locks_at_shutdown;
-        if state_file::store(&last).is_ok() {
-            // The server continues if it cannot save its data. So the node removes the digest from the file before the
-            // next grant.
-            state.node.set_unsaved_state(running);
-        }
+        // The server saves its data before this event, and always ends after it. If a server ever continues, the node
+        // removes the digest from the file before the next grant. A store that failed may have replaced the file too.
+        let _ = state_file::store(&last);
+        state.node.set_unsaved_state(running);
     });
 }

@@ -39,10 +39,13 @@ impl LockSearch {
     }
 
     fn found(&mut self, state: &mut ModuleState, database: u16, locks: &[(LockId, Vec<u8>)]) {
-        for (lock, key) in locks {
-            if self.missing.remove(lock) {
-                self.next.remove(lock);
-                state.node.found_at(*lock, database, key);
+        for (value, key) in locks {
+            let records: Vec<LockId> = state.node.records_of(*value).collect();
+            for lock in records {
+                if self.missing.remove(&lock) {
+                    self.next.remove(&lock);
+                    state.node.found_at(lock, database, key);
+                }
             }
         }
     }
@@ -74,8 +77,19 @@ impl LockSearch {
     }
 }
 
+impl ModuleState {
+    /// Removes the locks from the search whose records the node has removed. Another lock may get the number of such a
+    /// record.
+    pub(crate) fn forget_removed(&mut self) {
+        for lock in self.node.take_no_longer_missing() {
+            self.search.forget(lock);
+        }
+    }
+}
+
 /// Continues the search, if a lock is missing.
 pub(crate) fn on_cron(ctx: Ctx<'_>) {
+    state::with(ModuleState::forget_removed);
     // The state is closed while the server scans: it calls back.
     let Some(mut search) = state::with(|state| std::mem::take(&mut state.search)) else { return };
     let here = ctx.database();

@@ -2,7 +2,10 @@
 
 use std::collections::HashSet;
 
+use redlock_contract::HighWater;
 use redlock_core::durable::Dataset;
+use redlock_core::start::{ExpectedLocks, Grace};
+use redlock_core::sweep_budget::SweepBudget;
 use redlock_core::{LockId, LockNode, Millis};
 
 use crate::ffi::clock::MachineClock;
@@ -10,7 +13,6 @@ use crate::ffi::confined::Confined;
 use crate::ffi::context::Ctx;
 use crate::ffi::replication::ReplicationTarget;
 use crate::ffi::timer::Timer;
-use crate::restart::{ExpectedLocks, Grace};
 use crate::search::LockSearch;
 
 /// The node, and what the module keeps beside it. The life cycle of a lock's value and record is drawn in
@@ -28,9 +30,9 @@ pub(crate) struct ModuleState {
     pub(crate) expected: Option<ExpectedLocks>,
     /// What the data set says about itself.
     pub(crate) dataset: Dataset,
-    /// The highest fence of the state file at the start of the server; `None` if there was no state file. `u64::MAX`
-    /// once the server runs.
-    pub(crate) highest_at_start: Option<u64>,
+    /// The high-water marks of the state file at the start of the server; `None` if there was no state file. The largest
+    /// mark once the server runs.
+    pub(crate) marks_at_start: Option<HighWater>,
     /// The evicted lock that the quarantine already covers.
     pub(crate) last_evicted: Option<LockId>,
     /// The log contains the line about the quarantine after a start.
@@ -43,6 +45,8 @@ pub(crate) struct ModuleState {
     pub(crate) images: HashSet<(u16, Vec<u8>)>,
     /// Whether the module is subscribed to events of keys and connections.
     pub(crate) watches_keys: bool,
+    /// How much the next call of the sweep does.
+    pub(crate) sweep_budget: SweepBudget,
     /// The timer of the sweep, and when it fires.
     pub(crate) timer: Option<(Timer, Millis)>,
 }
@@ -54,7 +58,7 @@ pub(crate) fn begin(state: ModuleState) -> bool {
     STATE.fill(state)
 }
 
-/// Runs `run` on the state; `None` if the state is open further up the stack.
+/// Runs `run` on the state; `None` if an outer call on the stack already uses the state.
 pub(crate) fn with<R>(run: impl FnOnce(&mut ModuleState) -> R) -> Option<R> {
     STATE.with(run)
 }

@@ -38,13 +38,10 @@ static STATE_FILE: Confined<StateFile> = Confined::empty();
 pub(crate) enum FoundState {
     /// No state file.
     Nothing(StateFile),
-    /// One state file.
-    Known {
-        file: StateFile,
-        state: DurableState,
-        /// The state was written to another file than this one.
-        is_copy: bool,
-    },
+    /// This server's own state file.
+    Own(StateFile, DurableState),
+    /// A file with a state that was written to another file.
+    Copy(StateFile, DurableState),
     /// Several state files; the server cannot tell which is its own.
     Several(Vec<PathBuf>),
 }
@@ -89,12 +86,17 @@ pub(crate) fn find(dir: &Path, named: Option<&Path>) -> Result<FoundState, Strin
     };
     let stored = DurableState::decode(&bytes).map_err(|why| {
         format!(
-            "{shown} cannot be used: {why}. Without it this node cannot know which fences it has given out. Remove the \
+            "{shown} cannot be used: {why}. Without it, this node cannot know which fences it has granted. Remove the \
              file, start the server with the module argument new-node non-voting, and run `redlock admit`"
         )
     })?;
     let is_copy = stored.file.is_some_and(|written| !written.is_same(id));
-    Ok(FoundState::Known { file, state: stored.state, is_copy })
+    Ok(if is_copy { FoundState::Copy(file, stored.state) } else { FoundState::Own(file, stored.state) })
+}
+
+/// Whether a file has the ending of a state file.
+pub(crate) fn has_ending(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ending == ENDING)
 }
 
 /// The state files in the server's dir.
@@ -103,7 +105,7 @@ fn candidates(dir: &Path) -> io::Result<Vec<PathBuf>> {
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        if path.extension().is_none_or(|ending| ending != ENDING) {
+        if !has_ending(&path) {
             continue;
         }
         // A file with our name may be damaged; a file with another name counts if it begins like a state.
@@ -179,7 +181,7 @@ pub(crate) fn store(state: &DurableState) -> Result<(), CommandError> {
         match &outcome {
             Err(error) if !file.is_broken => log_line(
                 Level::Warning,
-                &format!("{path} cannot be written: {error}. Nothing is granted until it can: make room, or let the server write to its dir"),
+                &format!("{path} cannot be written: {error}. Until the server can write the file, this node grants nothing that it must store first: make room on the disk, or let the server write to its dir"),
             ),
             Ok(()) if file.is_broken => log_line(Level::Notice, &format!("{path} can be written again")),
             _ => {}

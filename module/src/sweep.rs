@@ -8,22 +8,19 @@
 use std::time::{Duration, Instant};
 
 use redlock_core::node::Sweep;
-use redlock_core::{KeyState, LockId, Millis, NodeClock};
+use redlock_core::{LockId, Millis, NodeClock};
 
 use crate::ffi::context::Ctx;
-use crate::ffi::keys::{Intent, NamedKey};
+use crate::ffi::keys::NamedKeys;
 use crate::handoff;
-use crate::reclaim::{self, RECLAIMED_PER_SWEEP};
+use crate::reclaim::{self, RECLAIMED_PER_COMMAND, RECLAIMED_PER_SWEEP};
 use crate::state::{self, ModuleState};
 
-/// The number of steps of one call: about 0.1 ms of work if all of them expire locks.
-const STEPS_PER_CALL: usize = 256;
-
-/// The longest time of one call. Hand-offs take longer than expiries, above all for many keys at once, and the server
-/// does nothing else meanwhile.
+/// The longest time of one call. With [`PAUSE_MS`], the sweep takes at most half of the server's time, and it delays a
+/// command of a client by at most this time and one step. A hand-off of many keys is the longest step.
 const TIME_PER_CALL: Duration = Duration::from_millis(1);
 
-/// The time until the next call if there is more to do, in milliseconds.
+/// The time until the next call if there is more to do, in milliseconds: the shortest time of a server's timer.
 const PAUSE_MS: u64 = 1;
 
 /// A timer that is overdue by this time will not fire soon: the wall clock was set back. In milliseconds.
@@ -90,35 +87,35 @@ fn sweep(ctx: Ctx<'_>) {
     if state::with(|state| state.is_replica || state.is_loading) != Some(false) || ctx.is_paused() {
         return;
     }
+    let Some(steps) = state::with(|state| state.sweep_budget.steps()) else { return };
     let began = Instant::now();
-    for _ in 0..STEPS_PER_CALL {
-        // The state is closed while a key is deleted: the server calls back.
-        let step = state::with(|state| match state.node.sweep(&mut state.clock) {
+    for _ in 0..steps {
+        let is_done = state::with(|state| match state.node.sweep(&mut state.clock) {
             Sweep::Expired(lock) => {
-                let (database, key) = state.node.location(lock);
-                Next::Delete(lock, database, key.to_vec())
+                expire(state, ctx, lock);
+                false
             }
-            Sweep::Busy => Next::Again,
+            Sweep::Busy => false,
             Sweep::Until(_) | Sweep::Idle if state.node.has_ready() => {
                 handoff::serve(state, ctx);
-                Next::Again
+                false
             }
             Sweep::Until(due) => {
                 let now = state.clock.latest();
                 arm(state, ctx, now, due);
-                Next::Rest
+                true
             }
-            Sweep::Idle => Next::Rest,
+            Sweep::Idle => true,
         });
-        match step {
-            Some(Next::Delete(lock, database, key)) => delete(ctx, lock, database, &key),
-            Some(Next::Again) => {}
-            Some(Next::Rest) | None => return,
+        if is_done != Some(false) {
+            state::with(|state| state.sweep_budget.done());
+            return;
         }
         if began.elapsed() > TIME_PER_CALL {
             break;
         }
     }
+    state::with(|state| state.sweep_budget.work_is_left());
     pause(ctx);
 }
 
@@ -127,25 +124,22 @@ fn pause(ctx: Ctx<'_>) {
     state::with(|state| soon(state, ctx));
 }
 
-/// What the sweep does after one step.
-enum Next {
-    Delete(LockId, u16, Vec<u8>),
-    Again,
-    Rest,
-}
-
 /// Deletes the key of an expired lock. If the lock is not under its key, a client has renamed or moved it, or a
 /// background thread of the server is about to free its value.
-fn delete(ctx: Ctx<'_>, lock: LockId, database: u16, key: &[u8]) {
+fn expire(state: &mut ModuleState, ctx: Ctx<'_>, lock: LockId) {
+    let (database, key) = state.node.location(lock);
+    let mut is_deleted = false;
     if ctx.select(database) {
-        let mut key = NamedKey::open(ctx, key, Intent::Change);
-        if key.key_state() == KeyState::Lock(lock) {
-            let gone = key.delete();
-            state::with(|state| state.node.lock_expired(lock, gone));
-            return;
-        }
+        let mut keys = NamedKeys::open(ctx, database, vec![key.to_vec()]);
+        is_deleted = state.node.expire(&mut keys, lock);
     }
-    state::with(|state| state.search.look_for(lock));
+    if !is_deleted {
+        state.forget_removed();
+        state.node.set_missing(lock);
+        state.search.look_for(lock);
+    }
+    // Opening the key may have expired a plain client's lock, and others may wait for it.
+    state.reclaim(RECLAIMED_PER_COMMAND);
 }
 
 /// Sets the timer, unless it is set to fire as early.

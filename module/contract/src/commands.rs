@@ -27,6 +27,8 @@ pub enum Verb {
     Mark,
     /// `REDLOCK.ADMIT`: lets a node vote.
     Admit,
+    /// `REDLOCK.BREAK`: frees a lock without its owner.
+    Break,
 }
 
 /// How a command names its keys.
@@ -60,6 +62,8 @@ pub enum ArgKind {
     Text,
     /// A decimal integer.
     Integer,
+    /// No value: the token is all there is.
+    Token,
     /// Several arguments that go together.
     Block(&'static [Arg]),
 }
@@ -105,7 +109,8 @@ pub struct Spec {
 
 /// The words before optional arguments. Upper and lower case are equal.
 pub mod option {
-    /// The smallest fence that the client accepts: `FENCE floor`.
+    /// A lower bound for a fence: of this grant (`ACQUIRE`), of the lock (`EXTEND`), or of the grants that follow
+    /// (`RELEASE`). In `BREAK` the fence of the lock that is to be broken.
     pub const FENCE: &str = "FENCE";
     /// A text for people: `LABEL text`.
     pub const LABEL: &str = "LABEL";
@@ -115,10 +120,16 @@ pub mod option {
     pub const STAMP: &str = "STAMP";
     /// The smallest claim window that the client needs: `CLAIM claim-ms`.
     pub const CLAIM: &str = "CLAIM";
+    /// The owner shares the lock with others that ask for it in this way: `SHARED`, without a value.
+    pub const SHARED: &str = "SHARED";
     /// Time since the grant, in ms: `HELD ms`.
     pub const HELD: &str = "HELD";
     /// How often the lock was extended: `EXT count`.
     pub const EXTENSIONS: &str = "EXT";
+    /// The owner is a waiter that has got the lock by a hand-off: `HANDOFF`, without a value.
+    pub const HANDED_OFF: &str = "HANDOFF";
+    /// The floors of far stripes: `FAR marks`, as [`HighWater`](crate::HighWater) writes them.
+    pub const FAR: &str = "FAR";
 }
 
 /// The version of the module that introduced the commands.
@@ -151,20 +162,21 @@ const WAIT: Arg = optional(
 
 const STAMP: Arg = optional(option::STAMP, "stamp", ArgKind::Integer);
 const CLAIM: Arg = optional(option::CLAIM, "claim-ms", ArgKind::Integer);
+const SHARED: Arg = optional(option::SHARED, "shared", ArgKind::Token);
 
 /// All commands.
-pub const COMMANDS: [Spec; 12] = [
+pub const COMMANDS: [Spec; 13] = [
     Spec {
         verb: Verb::Acquire,
         name: "REDLOCK.ACQUIRE",
-        summary: "Takes a lock if it is free and returns its fence.",
-        complexity: "O(1); with WAIT O(min(k, n-k)) for position k of n waiters",
+        summary: "Takes a lock if it is free, or joins the holders of a shared one, and returns its fence.",
+        complexity: "O(1), or O(log N) for N holders; with WAIT O(min(k, n-k)) for position k of n waiters",
         flags: "write deny-oom fast",
         acl: "write fast",
         keys: KeyWords::First,
         access: Access::Update,
         arity: -4,
-        args: &[KEY, OWNER, TTL, FENCE, LABEL, WAIT, STAMP, CLAIM],
+        args: &[KEY, OWNER, TTL, FENCE, LABEL, WAIT, STAMP, CLAIM, SHARED],
     },
     Spec {
         verb: Verb::Extend,
@@ -193,8 +205,8 @@ pub const COMMANDS: [Spec; 12] = [
     Spec {
         verb: Verb::Inspect,
         name: "REDLOCK.INSPECT",
-        summary: "Describes a held lock, without its owner value.",
-        complexity: "O(1)",
+        summary: "Describes a held lock, without its owner values.",
+        complexity: "O(N log N) for N holders",
         flags: "readonly fast",
         acl: "read fast",
         keys: KeyWords::First,
@@ -253,7 +265,7 @@ pub const COMMANDS: [Spec; 12] = [
     Spec {
         verb: Verb::Apply,
         name: "REDLOCK.APPLY",
-        summary: "Copies a lock from the master or the AOF; refused from ordinary clients.",
+        summary: "Copies a lock from the master or the AOF; ordinary clients cannot send it.",
         complexity: "O(1)",
         flags: "write fast",
         acl: "write fast dangerous",
@@ -268,12 +280,14 @@ pub const COMMANDS: [Spec; 12] = [
             optional(option::HELD, "ms", ArgKind::Integer),
             optional(option::EXTENSIONS, "count", ArgKind::Integer),
             LABEL,
+            optional(option::HANDED_OFF, "handoff", ArgKind::Token),
+            SHARED,
         ],
     },
     Spec {
         verb: Verb::Dataset,
         name: "REDLOCK.DATASET",
-        summary: "Copies the id of the data set from the master or the AOF; refused from ordinary clients.",
+        summary: "Copies the id and mark of a data set from the master or the AOF; ordinary clients cannot send it.",
         complexity: "O(1)",
         flags: "write fast",
         acl: "write fast dangerous",
@@ -285,7 +299,7 @@ pub const COMMANDS: [Spec; 12] = [
     Spec {
         verb: Verb::Mark,
         name: "REDLOCK.MARK",
-        summary: "Reads an AOF of format 1 and changes nothing; refused from ordinary clients.",
+        summary: "Has no effect: lets the server load an AOF of format 1; ordinary clients cannot send it.",
         complexity: "O(1)",
         flags: "write fast",
         acl: "write fast dangerous",
@@ -303,12 +317,25 @@ pub const COMMANDS: [Spec; 12] = [
         acl: "admin dangerous",
         keys: KeyWords::None,
         access: Access::Update,
-        arity: 4,
+        arity: -4,
         args: &[
             plain("node-id", ArgKind::Text),
             plain("floor", ArgKind::Integer),
             plain("wait-ms", ArgKind::Integer),
+            optional(option::FAR, "marks", ArgKind::Text),
         ],
+    },
+    Spec {
+        verb: Verb::Break,
+        name: "REDLOCK.BREAK",
+        summary: "Frees a lock without its owners and returns its fence. For operators; see redlock break.",
+        complexity: "O(N) for N holders",
+        flags: "write admin deny-script",
+        acl: "admin dangerous",
+        keys: KeyWords::First,
+        access: Access::Delete,
+        arity: -2,
+        args: &[KEY, optional(option::FENCE, "fence", ArgKind::Integer)],
     },
 ];
 

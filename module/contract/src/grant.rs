@@ -2,17 +2,19 @@
 //!
 //! Every user with the permission to `PUBLISH` can write to the channel of a waiter. Ticket, stamp and fence
 //! are not secret. The owner is secret: only the waiter and the nodes know it. So a node signs the message
-//! with the owner:
+//! with the owner. It also signs its node id, so that a user who can read the message of one node cannot
+//! publish it on another node:
 //!
 //! ```text
 //! stamped <ticket> <fence> <stamp> <waited-ms> <claim-ms> <proof> <key>
 //! grant <ticket> <fence> <proof> <key>
 //! ```
 //!
-//! The proof is HMAC-SHA256, with the owner as key, over the message without `<proof> `. The message contains
-//! the first 16 bytes of the HMAC, as 32 lower-case hexadecimal digits. The signed text is unambiguous: the
-//! first word determines how many numbers follow, no number contains a blank, and the key is the rest. Node
-//! and client share this file, so there is one copy of the rule.
+//! The proof is HMAC-SHA256, with the owner as key, over the node id, a blank, and the message without
+//! `<proof> `. The message contains the first 16 bytes of the HMAC, as 32 lower-case hexadecimal digits. The
+//! signed text is unambiguous: no node id and no number contains a blank, the word after the node id
+//! determines how many numbers follow, and the key is the rest. Node and client share this file, so there is
+//! one copy of the rule.
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
@@ -46,9 +48,9 @@ pub struct Stamped {
 }
 
 impl GrantMessage<'_> {
-    /// The bytes that the node publishes, signed with the owner.
+    /// The bytes that the node with this id publishes, signed with the owner.
     #[must_use]
-    pub fn sign(&self, owner: &[u8]) -> Vec<u8> {
+    pub fn sign(&self, node_id: &str, owner: &[u8]) -> Vec<u8> {
         let Self { ticket, fence, stamped, key } = self;
         let mut message = match stamped {
             None => format!("grant {ticket} {fence} "),
@@ -56,7 +58,7 @@ impl GrantMessage<'_> {
                 format!("stamped {ticket} {fence} {stamp} {waited_ms} {claim_ms} ")
             }
         };
-        let proof = mac(owner, message.as_bytes(), key).map(|mac| mac.finalize().into_bytes());
+        let proof = mac(node_id, owner, message.as_bytes(), key).map(|mac| mac.finalize().into_bytes());
         for byte in proof.iter().flatten().take(PROOF_BYTES) {
             // Writing to a string cannot fail.
             let _ = write!(message, "{byte:02x}");
@@ -111,20 +113,21 @@ impl<'a> Unverified<'a> {
         self.said.ticket
     }
 
-    /// The message, if a node that knows this owner has written it. The check takes the same time for every
-    /// proof.
+    /// The message, if the node with this id has written it, which knows this owner. The check takes the same
+    /// time for every proof.
     #[must_use]
-    pub fn verify(self, owner: &[u8]) -> Option<GrantMessage<'a>> {
-        let mac = mac(owner, self.head, self.said.key)?;
+    pub fn verify(self, node_id: &str, owner: &[u8]) -> Option<GrantMessage<'a>> {
+        let mac = mac(node_id, owner, self.head, self.said.key)?;
         mac.verify_truncated_left(&self.proof).ok()?;
         Some(self.said)
     }
 }
 
-/// The HMAC of a message without its proof. HMAC accepts keys of any length, so the result is never `None`.
-fn mac(owner: &[u8], head: &[u8], key: &[u8]) -> Option<Hmac<Sha256>> {
+/// The HMAC of a node id and a message without its proof. HMAC accepts keys of any length, so the result is
+/// never `None`.
+fn mac(node_id: &str, owner: &[u8], head: &[u8], key: &[u8]) -> Option<Hmac<Sha256>> {
     let mac = Hmac::<Sha256>::new_from_slice(owner).ok()?;
-    Some(mac.chain_update(head).chain_update(key))
+    Some(mac.chain_update(node_id).chain_update(b" ").chain_update(head).chain_update(key))
 }
 
 /// Decodes lower-case hexadecimal digits.
@@ -150,6 +153,7 @@ mod tests {
     use proptest::prelude::*;
 
     const OWNER: &[u8] = b"00112233445566778899aabbccddeeff";
+    const NODE: &str = "0123456789abcdef0123456789abcdef01234567";
     const STAMPED: GrantMessage<'_> = GrantMessage {
         ticket: 20,
         fence: 2,
@@ -159,19 +163,19 @@ mod tests {
     const PLAIN: GrantMessage<'_> = GrantMessage { ticket: 7, fence: 2, stamped: None, key: b"orders:42" };
 
     fn verified<'a>(message: &'a [u8], owner: &[u8]) -> Option<GrantMessage<'a>> {
-        Unverified::parse(message)?.verify(owner)
+        Unverified::parse(message)?.verify(NODE, owner)
     }
 
     /// The proofs come from another implementation:
-    /// `printf 'stamped 20 2 7 1500 40 k' | openssl dgst -sha256 -hmac "$OWNER"`, the first 32 digits.
+    /// `printf "$NODE stamped 20 2 7 1500 40 k" | openssl dgst -sha256 -hmac "$OWNER"`, the first 32 digits.
     #[test]
     fn messages_are_spelled_as_other_languages_expect_them() {
         let table = [
-            (STAMPED, "stamped 20 2 7 1500 40 9edf20c460c74e2264acf24aba34a618 k"),
-            (PLAIN, "grant 7 2 3b1072ec497c2a86125f5bd33b070f30 orders:42"),
+            (STAMPED, "stamped 20 2 7 1500 40 6d7e6fcc48ea679ffb98c4a3bf15f9b6 k"),
+            (PLAIN, "grant 7 2 397a204dc6ba9d3c0c3019c16acf720a orders:42"),
         ];
         for (message, text) in table {
-            assert_eq!(String::from_utf8(message.sign(OWNER)).unwrap(), text);
+            assert_eq!(String::from_utf8(message.sign(NODE, OWNER)).unwrap(), text);
             assert_eq!(verified(text.as_bytes(), OWNER), Some(message));
         }
     }
@@ -179,7 +183,7 @@ mod tests {
     #[test]
     fn any_change_makes_a_proof_invalid() {
         for message in [STAMPED, PLAIN] {
-            let signed = message.sign(OWNER);
+            let signed = message.sign(NODE, OWNER);
             for (place, byte) in signed.iter().enumerate() {
                 for other in [b'0', b'9', b' ', b'k', byte ^ 1] {
                     let mut changed = signed.clone();
@@ -190,6 +194,10 @@ mod tests {
                 assert_eq!(verified(&signed[..place], OWNER), None, "cut off at {place}");
             }
             assert_eq!(verified(&signed, b"00112233445566778899aabbccddeefe"), None, "another owner");
+            for other in ["", "0", "1123456789abcdef0123456789abcdef01234567"] {
+                let read = Unverified::parse(&signed).unwrap().verify(other, OWNER);
+                assert_eq!(read, None, "published on another node: {other}");
+            }
             assert_eq!(verified(&[&signed[..], b"k"].concat(), OWNER), None, "another key");
         }
     }
@@ -199,7 +207,7 @@ mod tests {
         let proof = |message: &[u8]| -> Vec<u8> {
             message.split(|byte| *byte == b' ').nth(6).unwrap_or_default().to_vec()
         };
-        let genuine = proof(&STAMPED.sign(OWNER));
+        let genuine = proof(&STAMPED.sign(NODE, OWNER));
         let stamped = |stamp, waited_ms, claim_ms| Some(Stamped { stamp, waited_ms, claim_ms });
         for forged in [
             GrantMessage { ticket: 21, ..STAMPED },
@@ -211,7 +219,7 @@ mod tests {
             // The same digits, split differently.
             GrantMessage { ticket: 2, fence: 2, stamped: stamped(7, 1500, 40), ..STAMPED },
         ] {
-            let own = forged.sign(b"a guess");
+            let own = forged.sign(NODE, b"a guess");
             let text = String::from_utf8(own.clone()).unwrap();
             let text = text
                 .replace(std::str::from_utf8(&proof(&own)).unwrap(), std::str::from_utf8(&genuine).unwrap());
@@ -252,7 +260,7 @@ mod tests {
         ) {
             let stamped = times.map(|(stamp, waited_ms, claim_ms)| Stamped { stamp, waited_ms, claim_ms });
             let message = GrantMessage { ticket, fence, stamped, key: &key };
-            let signed = message.sign(&owner);
+            let signed = message.sign(NODE, &owner);
             prop_assert_eq!(Unverified::parse(&signed).map(|read| read.ticket()), Some(ticket));
             prop_assert_eq!(verified(&signed, &owner), Some(message));
         }

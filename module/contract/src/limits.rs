@@ -6,6 +6,8 @@ pub const MAX_OWNER_BYTES: usize = 256;
 pub const MAX_LABEL_BYTES: usize = 256;
 /// The most keys in one command.
 pub const MAX_KEYS: usize = 1_024;
+/// The most owners that share one key.
+pub const MAX_HOLDERS: usize = 4_096;
 /// The longest channel of a waiter, in bytes, without [`CHANNEL_PREFIX`](crate::CHANNEL_PREFIX).
 pub const MAX_CHANNEL_BYTES: usize = 64;
 /// The longest key that a client can wait for, in bytes.
@@ -32,7 +34,8 @@ pub const MAX_LATE_WINDOW_MS: u64 = 3_600 * 1_000;
 pub const MAX_FENCE: u64 = i64::MAX as u64;
 /// The most stripes that have a high-water mark of their own.
 pub const MAX_FAR_STRIPES: usize = 1_024;
-/// The largest floor of an admitted node. A quarter of all fences is above it.
+/// The largest floor of an admitted node, and the largest fence to which clients raise nodes. A quarter of all
+/// fences is above it: no number of commands that a client can send reaches it.
 pub const MAX_FLOOR: u64 = 3 * (1 << 61) - 1;
 /// One command raises a fence to any number up to this one. Half of all fences are above it.
 pub const RAISE_CAP: u64 = 1 << 62;

@@ -28,7 +28,10 @@ impl fmt::Display for Quarantine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { left_ms } = self;
         let code = ErrorCode::Quarantine.word();
-        write!(f, "{code} {left_ms} ms left: this node may have forgotten locks and grants none until then")
+        write!(
+            f,
+            "{code} {left_ms} ms left: this node may have forgotten locks and grants none until this time is over; ask the other nodes"
+        )
     }
 }
 

@@ -1,5 +1,7 @@
 //! The role of a node, its origin, and why it does not vote.
 
+use std::fmt;
+
 /// Whether a server is a master or a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
@@ -35,6 +37,15 @@ pub enum NonVoting {
     Asked,
 }
 
+/// Why a server does not vote, as it reports it to a client. A later module may have other reasons.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NonVotingReason {
+    /// A reason of this version.
+    Known(NonVoting),
+    /// The word of another reason; empty if the server gives none.
+    Unknown(String),
+}
+
 impl Role {
     /// The word in the field `role`.
     #[must_use]
@@ -68,7 +79,7 @@ const REASONS: [(NonVoting, &str, &str); 6] = [
     (NonVoting::Replica, "replica", "it is or was a replica"),
     (NonVoting::CopiedState, "copied-state-file", "its state file is a copy"),
     (NonVoting::ForeignData, "foreign-data", "its data set does not belong to its state file"),
-    (NonVoting::NoState, "no-state-file", "its data set has locks but there is no state file"),
+    (NonVoting::NoState, "no-state-file", "its data set has locks or fences, and there is no state file"),
     (NonVoting::SeveralStates, "several-state-files", "there is more than one state file"),
     (NonVoting::Asked, "new-node", "it was started with new-node non-voting"),
 ];
@@ -91,14 +102,15 @@ impl NonVoting {
         REASONS[self as usize].2
     }
 
-    /// What the operator must do so that the server votes.
+    /// What the operator must do so that the server votes. `node` is the address of the server, if it is known.
     #[must_use]
-    pub fn remedy(self) -> &'static str {
+    pub fn remedy(self, node: Option<&str>) -> String {
         match self {
             Self::SeveralStates => {
                 "keep the state file of this node, move the others out of its dir and restart the server"
+                    .into()
             }
-            _ => "run `redlock admit` once the server that it replaces is stopped",
+            _ => admit(node),
         }
     }
 
@@ -107,6 +119,58 @@ impl NonVoting {
     pub fn named(name: &str) -> Option<Self> {
         Self::all().find(|reason| reason.name() == name)
     }
+}
+
+/// The message of the server in its log and in its error replies.
+impl fmt::Display for NonVoting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (explanation, remedy) = (self.explanation(), self.remedy(None));
+        write!(f, "this server does not vote and grants nothing: {explanation}; {remedy}")
+    }
+}
+
+impl NonVotingReason {
+    /// Reads the field `non-voting-reason`.
+    #[must_use]
+    pub fn read(word: &str) -> Self {
+        NonVoting::named(word).map_or_else(|| Self::Unknown(word.to_owned()), Self::Known)
+    }
+
+    /// The word in the field.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Known(reason) => reason.name(),
+            Self::Unknown(word) => word,
+        }
+    }
+
+    /// The reason as a clause for people, on one line.
+    #[must_use]
+    pub fn explanation(&self) -> String {
+        match self {
+            Self::Known(reason) => reason.explanation().to_owned(),
+            Self::Unknown(word) if word.is_empty() => "it gives no reason".to_owned(),
+            Self::Unknown(word) => {
+                format!("its reason is {word:?}, which this version of redlock does not know")
+            }
+        }
+    }
+
+    /// What the operator must do so that the server at this address votes.
+    #[must_use]
+    pub fn remedy(&self, node: &str) -> String {
+        match self {
+            Self::Known(reason) => reason.remedy(Some(node)),
+            Self::Unknown(_) => admit(Some(node)),
+        }
+    }
+}
+
+/// The remedy for a server that an operator can admit.
+fn admit(node: Option<&str>) -> String {
+    let node = node.map_or_else(String::new, |node| format!(" {node}"));
+    format!("run `redlock admit{node}` once the server that it replaces is stopped")
 }
 
 #[cfg(test)]
@@ -123,5 +187,29 @@ mod tests {
             assert_eq!(Origin::named(origin.name()), Some(origin));
         }
         assert_eq!((NonVoting::named("tired"), Origin::named("")), (None, None));
+    }
+
+    #[test]
+    fn every_reason_has_an_explanation_and_a_remedy() {
+        for word in ["replica", "copied-state-file", "several-state-files", "a-later-one", ""] {
+            assert_eq!(NonVotingReason::read(word).name(), word);
+        }
+        let explanation = |word| NonVotingReason::read(word).explanation();
+        assert_eq!(explanation("copied-state-file"), "its state file is a copy");
+        assert_eq!(
+            explanation("a-later\none"),
+            "its reason is \"a-later\\none\", which this version of redlock does not know"
+        );
+        assert_eq!(explanation(""), "it gives no reason");
+        let remedy = |word| NonVotingReason::read(word).remedy("a:1");
+        for word in ["replica", "a-later-one", ""] {
+            assert!(remedy(word).starts_with("run `redlock admit a:1` once"), "{}", remedy(word));
+        }
+        assert!(remedy("several-state-files").contains("move the others out of its dir"));
+        assert_eq!(
+            NonVoting::Asked.to_string(),
+            "this server does not vote and grants nothing: it was started with new-node non-voting; run `redlock admit` \
+             once the server that it replaces is stopped"
+        );
     }
 }

@@ -14,9 +14,8 @@
 //! The state is text, so that an operator can read it. A digest covers every byte.
 
 use redlock_contract::drift::with_drift;
-use redlock_contract::limits::{MAX_FAR_STRIPES, MAX_FENCE};
-use redlock_contract::{NonVoting, Origin};
-use std::collections::BTreeMap;
+use redlock_contract::limits::MAX_FENCE;
+use redlock_contract::{HighWater, NonVoting, Origin};
 use std::fmt;
 
 use xxhash_rust::xxh3::xxh3_64;
@@ -54,10 +53,8 @@ pub struct DurableState {
     pub origin: Origin,
     /// Why this server does not vote; `None` if it does.
     pub non_voting: Option<NonVoting>,
-    /// The common high-water mark: no granted fence is larger, except on far stripes.
-    pub high_water: u64,
-    /// The high-water marks of stripes that are far above `high_water`.
-    far: BTreeMap<u16, u64>,
+    /// The high-water marks: no granted fence is larger.
+    pub high_water: HighWater,
     /// The longest lease, in milliseconds: no lease that may still run is longer.
     pub longest_lease_ms: u64,
     /// The id of the data set that belongs to this state: 63 random bits, or 0 in format 1, which had none.
@@ -97,7 +94,9 @@ pub struct Dataset {
     pub id: Option<u64>,
     /// Whether it contains locks.
     pub has_locks: bool,
-    /// The largest fence in the data set.
+    /// The common high-water mark of the node that wrote it.
+    pub high_water: u64,
+    /// The largest fence in the data set, or `high_water` if that is larger.
     pub highest_fence: u64,
 }
 
@@ -161,8 +160,7 @@ impl DurableState {
             incarnation: 0,
             origin: Origin::New,
             non_voting: None,
-            high_water: 0,
-            far: BTreeMap::new(),
+            high_water: HighWater::default(),
             longest_lease_ms: 0,
             dataset_id,
             locks_at_shutdown: None,
@@ -173,7 +171,7 @@ impl DurableState {
     #[must_use]
     #[inline]
     pub fn covers(&self, fence: u64, lease_ms: u64) -> bool {
-        is_below(self.high_water, fence) && lease_ms <= self.longest_lease_ms
+        is_below(self.high_water.common(), fence) && lease_ms <= self.longest_lease_ms
     }
 
     /// The state that the node must store before it grants this fence on these stripes and this lease; `None` if the
@@ -199,57 +197,28 @@ impl DurableState {
 
     /// Whether the node may grant this fence on this stripe without storing a new state.
     fn covers_on(&self, stripe: Stripe, fence: u64) -> bool {
-        let own = self.far.get(&stripe.index()).copied().unwrap_or(0);
-        is_below(self.high_water.max(own), fence)
+        is_below(self.high_water.of(stripe.index()), fence)
     }
 
     fn reserve_fence(&mut self, stripe: Stripe, fence: u64) {
-        let high_water = fence.saturating_add(HIGH_WATER_STEP).min(MAX_FENCE);
-        if fence <= self.high_water.saturating_add(NEAR) {
-            self.raise_high_water(high_water);
-            return;
+        let mark = fence.saturating_add(HIGH_WATER_STEP);
+        if fence <= self.high_water.common().saturating_add(NEAR) {
+            self.high_water.raise_common(mark);
+        } else {
+            self.high_water.raise(stripe.index(), mark);
         }
-        self.far.insert(stripe.index(), high_water);
-        if self.far.len() > MAX_FAR_STRIPES {
-            // When this many stripes are raised, the lower half joins the common mark.
-            let mut far: Vec<u64> = self.far.values().copied().collect();
-            far.sort_unstable();
-            self.raise_high_water(far[far.len() / 2]);
-        }
-    }
-
-    fn raise_high_water(&mut self, at_least: u64) {
-        self.high_water = self.high_water.max(at_least.min(MAX_FENCE));
-        let high_water = self.high_water;
-        self.far.retain(|_, far| *far > high_water);
-    }
-
-    /// The number of stripes with a high-water mark of their own.
-    #[must_use]
-    pub fn far_stripes(&self) -> usize {
-        self.far.len()
-    }
-
-    /// The highest high-water mark: no granted fence on any stripe is larger.
-    #[must_use]
-    pub fn highest(&self) -> u64 {
-        self.far.values().copied().fold(self.high_water, u64::max)
     }
 
     /// The state of the next start, and its stripes: their next fences are larger than all granted ones.
     #[must_use]
     pub fn restarted(&self) -> (Self, Stripes) {
-        let mut stripes = Stripes::starting_at(self.high_water);
-        let mut next = self.clone();
-        for (index, high_water) in &self.far {
-            stripes.restore(*index, *high_water);
-            next.far.insert(*index, high_water.saturating_add(HIGH_WATER_STEP).min(MAX_FENCE));
-        }
-        next.high_water = self.high_water.saturating_add(HIGH_WATER_STEP).min(MAX_FENCE);
-        next.raise_high_water(next.high_water);
-        next.incarnation = self.incarnation.saturating_add(1);
-        next.locks_at_shutdown = None;
-        (next, stripes)
+        let next = Self {
+            high_water: self.high_water.plus(HIGH_WATER_STEP),
+            incarnation: self.incarnation.saturating_add(1),
+            locks_at_shutdown: None,
+            ..self.clone()
+        };
+        (next, Stripes::above(&self.high_water))
     }
 
     /// The state of a server that no longer votes, with a node id of its own.
@@ -265,44 +234,51 @@ impl DurableState {
         }
     }
 
-    /// The state of a node that an operator admits: its fences are above `floor`, and after a crash during the
-    /// quarantine it starts a quarantine of the same length.
+    /// The state of a node that an operator admits, and its stripes: their next fences are above `floor` and above its
+    /// own high-water marks. After a crash during the quarantine it starts a quarantine of the same length.
     #[must_use]
-    pub fn admitted(&self, floor: u64, wait_ms: u64) -> Self {
-        let mut next = Self { non_voting: None, origin: Origin::Admitted, ..self.clone() };
-        next.raise_high_water(self.highest().max(floor).saturating_add(HIGH_WATER_STEP));
-        next.longest_lease_ms = self.longest_lease_ms.max(rounded_up(wait_ms));
-        next
+    pub fn admitted(&self, floor: &HighWater, wait_ms: u64) -> (Self, Stripes) {
+        let mut above = self.high_water.clone();
+        above.include(floor);
+        let next = Self {
+            non_voting: None,
+            origin: Origin::Admitted,
+            high_water: above.plus(HIGH_WATER_STEP),
+            longest_lease_ms: self.longest_lease_ms.max(rounded_up(wait_ms)),
+            ..self.clone()
+        };
+        (next, Stripes::above(&above))
     }
 
-    /// The state of a server that follows another server's data set with this id and fences up to `highest`. `None` if
-    /// the present state already covers them.
+    /// The state of a server that follows another server's data set with this id and this common high-water mark.
+    /// `None` if the present state already covers them. The far stripes follow with the locks that raised them.
     #[must_use]
-    pub fn following(&self, dataset_id: Option<u64>, highest: u64) -> Option<Self> {
+    pub fn following(&self, dataset_id: Option<u64>, common: u64) -> Option<Self> {
         let mut next = self.clone();
         next.dataset_id = dataset_id.unwrap_or(self.dataset_id);
-        if highest > next.high_water {
-            next.raise_high_water(highest.saturating_add(HIGH_WATER_STEP));
+        if common > next.high_water.common() {
+            next.high_water.raise_common(common.saturating_add(HIGH_WATER_STEP));
         }
         (next != *self).then_some(next)
     }
 
     /// The reason why a server that started with this state and has loaded this data set cannot vote; `None` if it can.
-    /// `stored` is the highest fence of the state file at the start; `None` if there was no state file.
+    /// `stored` contains the high-water marks of the state file at the start; `None` if there was no state file.
     #[must_use]
-    pub fn reason_not_to_vote(&self, dataset: Dataset, stored: Option<u64>) -> Option<NonVoting> {
+    pub fn reason_not_to_vote(&self, dataset: Dataset, stored: Option<&HighWater>) -> Option<NonVoting> {
         let Some(stored) = stored else {
             // A data set without data of this module makes a new node.
             let has_past = dataset.id.is_some() || dataset.has_locks || dataset.highest_fence > 0;
             return (has_past && self.non_voting.is_none()).then_some(NonVoting::NoState);
         };
+        // A high-water mark that was not stored yet is at most half a step ahead.
+        let is_newer = |mark: u64, stored: u64| mark > stored.saturating_add(HIGH_WATER_STEP / 2);
         match dataset.id {
             _ if self.non_voting.is_some() => None,
-            // With a state older than the data set the node would grant its fences again. A high-water mark that was not
-            // stored yet is at most half a step ahead.
-            _ if dataset.highest_fence > stored.saturating_add(HIGH_WATER_STEP / 2) => {
-                Some(NonVoting::ForeignData)
-            }
+            // With a state older than the data set the node would grant its fences again.
+            _ if is_newer(dataset.highest_fence, stored.highest()) => Some(NonVoting::ForeignData),
+            // One key that was raised far hides from the highest mark that the others have moved.
+            _ if is_newer(dataset.high_water, stored.common()) => Some(NonVoting::ForeignData),
             Some(id) if id != self.dataset_id => Some(NonVoting::ForeignData),
             // The node's own data set, or one of format 1, which had no id.
             _ => None,
@@ -331,16 +307,14 @@ impl DurableState {
         let locks = self
             .locks_at_shutdown
             .map_or_else(|| "unknown".to_owned(), |locks| format!("{} {:016x}", locks.locks, locks.digest));
-        let far: Vec<String> =
-            self.far.iter().map(|(stripe, high_water)| format!("{stripe}:{high_water}")).collect();
-        let far = if far.is_empty() { "none".to_owned() } else { far.join(",") };
         let text = format!(
             "{TITLE} {VERSION}\nnode-id {}\nincarnation {}\norigin {}\nvoting {voting}\nhigh-water {}\n\
-             far-stripes {far}\nlongest-lease-ms {}\ndataset-id {:016x}\nlocks-at-shutdown {locks}\nfile {} {}\n",
+             far-stripes {}\nlongest-lease-ms {}\ndataset-id {:016x}\nlocks-at-shutdown {locks}\nfile {} {}\n",
             self.node_id,
             self.incarnation,
             self.origin.name(),
-            self.high_water,
+            self.high_water.common(),
+            self.high_water.far_text(),
             self.longest_lease_ms,
             self.dataset_id,
             file.inode,
@@ -391,20 +365,8 @@ impl DurableState {
             "yes" => None,
             no => Some(NonVoting::named(no.strip_prefix("no ")?)?),
         };
-        let high_water = value("high-water")?.parse().ok().filter(|fence| *fence <= MAX_FENCE)?;
-        let mut far = BTreeMap::new();
-        match value("far-stripes")? {
-            "none" => {}
-            list => {
-                for entry in list.split(',') {
-                    let (stripe, high_water) = entry.split_once(':')?;
-                    far.insert(
-                        stripe.parse().ok()?,
-                        high_water.parse().ok().filter(|fence| *fence <= MAX_FENCE)?,
-                    );
-                }
-            }
-        }
+        let common = value("high-water")?.parse().ok()?;
+        let high_water = HighWater::parse(common, value("far-stripes")?)?;
         let longest_lease_ms = value("longest-lease-ms")?.parse().ok()?;
         let dataset_id = u64::from_str_radix(value("dataset-id")?, 16).ok()?;
         let locks_at_shutdown = parse_locks(value("locks-at-shutdown")?, "unknown")?;
@@ -416,7 +378,6 @@ impl DurableState {
             origin,
             non_voting,
             high_water,
-            far,
             longest_lease_ms,
             dataset_id,
             locks_at_shutdown,
@@ -431,7 +392,7 @@ fn parse_format_1(text: &str) -> Option<DurableState> {
     let mut value = |name: &str| lines.next()?.strip_prefix(name)?.strip_prefix(' ');
     value(TITLE_1).filter(|version| *version == "1")?;
     let node_id = value("node-id").filter(|id| is_node_id(id))?.to_owned();
-    let high_water = value("mark")?.parse().ok().filter(|fence| *fence <= MAX_FENCE)?;
+    let high_water = HighWater::parse(value("mark")?.parse().ok()?, "none")?;
     let longest_lease_ms = value("longest-ttl-ms")?.parse().ok()?;
     let locks_at_shutdown = parse_locks(value("seal")?, "none")?;
     Some(DurableState { high_water, longest_lease_ms, locks_at_shutdown, ..DurableState::new(node_id, 0) })

@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 
+use redlock_contract::HighWater;
 use redlock_contract::limits::{MAX_FENCE, raise_limit};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -78,7 +79,14 @@ impl Stripes {
         self.far.get(&stripe).copied().unwrap_or(MAX_FENCE)
     }
 
-    /// The memory of a stripe, for the caller to prefetch.
+    /// The memory of all stripes, in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        size_of_val(&*self.near) + self.far.capacity() * size_of::<(Stripe, u64)>()
+    }
+
+    /// The memory cell of a stripe's last fence. The caller prefetches it, so that it is in the cache when the node
+    /// reads it.
     #[must_use]
     pub fn near(&self, stripe: Stripe) -> &u32 {
         &self.near[usize::from(stripe.0)]
@@ -116,9 +124,18 @@ impl Stripes {
         FAR
     }
 
-    /// Makes every later fence on any stripe larger than `above`.
-    pub fn raise_all(&mut self, above: u64) {
-        *self = Self::starting_at(self.largest.max(above));
+    /// Stripes whose first fences will be larger than these marks.
+    #[must_use]
+    pub fn above(marks: &HighWater) -> Self {
+        let mut stripes = Self::starting_at(marks.common());
+        marks.far().for_each(|(index, mark)| stripes.restore(index, mark));
+        stripes
+    }
+
+    /// Makes every later fence larger than the last one of the same stripe in `other`.
+    pub fn raise_to(&mut self, mut other: Self) {
+        self.used().for_each(|(index, last)| other.restore(index, last));
+        *self = other;
     }
 
     /// The stripes with at least one fence, as `(index, last fence)`.

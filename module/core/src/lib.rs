@@ -14,7 +14,9 @@
 //! | how locks are kept in memory | [`table`] over [`slab`] and [`wheel`] |
 //! | why a late request leaves no ghost | [`tombstones`] |
 //! | the identity of a node, and what survives a crash | [`durable`] |
+//! | which node a server is when it starts, and its quarantine | [`start`] |
 //! | how clients wait for a lock | [`queue`] |
+//! | how much the sweep does at a time | [`sweep_budget`] |
 //! | the saved form of locks and fences | [`image`] |
 
 #![forbid(unsafe_code)]
@@ -33,13 +35,15 @@ pub mod queue;
 pub mod reply;
 pub mod request;
 pub mod slab;
+pub mod start;
+pub mod sweep_budget;
 pub mod table;
 pub mod time;
 pub mod tombstones;
 pub mod wheel;
 
 pub use command_error::CommandError;
-pub use keyspace::{Effect, KeyState, Keyspace};
+pub use keyspace::{Effect, KeyState, Keyspace, LockEvent};
 pub use memory::{MemoryNode, NoHost, NodeHost};
 pub use node::LockNode;
 pub use reply::Reply;

@@ -9,11 +9,12 @@ use crate::command_error::CommandError;
 use crate::durable::DurableState;
 use crate::fence::Stripes;
 use crate::grammar::{self, KeyArgs};
-use crate::image::LockImage;
-use crate::keyspace::{Effect, KeyState, Keyspace};
+use crate::image::{LockImage, SavedLock};
+use crate::keyspace::{Effect, KeyState, Keyspace, LockEvent};
 use crate::node::{GrantPush, LockNode, Sweep};
 use crate::queue::KEYS_PER_STEP;
 use crate::reply::Reply;
+use crate::start::{Grace, Start};
 use crate::table::{Database, LockId};
 use crate::time::Millis;
 use redlock_contract::Role;
@@ -28,6 +29,8 @@ pub trait NodeHost {
     fn store(&mut self, state: &DurableState) -> Result<(), CommandError>;
     /// Sends an effect of the command `argv` on its key `key` to the replicas.
     fn replicate(&mut self, argv: &[&[u8]], key: &[u8], effect: Effect<'_>);
+    /// Notifies subscribers of an event of a key.
+    fn notify(&mut self, _key: &[u8], _event: LockEvent) {}
 }
 
 /// A host without a disk and without replicas.
@@ -105,11 +108,16 @@ impl<H: NodeHost> Keyspace for MemoryKeys<'_, H> {
 
     fn replicate(&mut self, effect: Effect<'_>) {
         let key = match effect {
-            Effect::Granted { key, .. } | Effect::Extended { key, .. } => key,
+            Effect::Granted { key, .. } | Effect::Extended { key, .. } | Effect::Expired { key, .. } => key,
             Effect::Dataset { .. } | Effect::Released => 0,
         };
         let name = self.argv.get(self.words.index(key)).copied().unwrap_or(&[]);
         self.host.replicate(self.argv, name, effect);
+    }
+
+    fn notify(&mut self, key: usize, event: LockEvent) {
+        let name = self.argv.get(self.words.index(key)).copied().unwrap_or(&[]);
+        self.host.notify(name, event);
     }
 }
 
@@ -165,8 +173,7 @@ impl<H: NodeHost> MemoryNode<H> {
         connection: u64,
         mut now: Millis,
     ) -> Result<Reply, CommandError> {
-        let verb =
-            argv.first().and_then(|name| Verb::named(name)).ok_or(CommandError::Arg("unknown command"))?;
+        let verb = argv.first().and_then(|name| Verb::named(name)).ok_or(CommandError::UnknownCommand)?;
         self.sweep(now);
         let reply = self.run(verb, argv, connection, &mut now);
         self.serve(now);
@@ -236,11 +243,15 @@ impl<H: NodeHost> MemoryNode<H> {
                 let (node, host) = (&mut self.node, &mut self.host);
                 node.admit(&grammar::admit(argv)?, |state| host.store(state), clock)
             }
+            Verb::Break => {
+                let fence = grammar::break_lock(argv)?;
+                self.on(argv, KeyArgs::One, connection, |node, keys| node.break_lock(keys, fence, clock))
+            }
             Verb::Apply | Verb::Dataset | Verb::Mark => Err(CommandError::Internal),
         }
     }
 
-    /// Applies an effect of the master on a replica: `APPLY`, `DATASET`, or a release.
+    /// Applies an effect of the master on a replica: `APPLY`, `DATASET`, a release or a break.
     ///
     /// # Errors
     /// Another command, the node can hold no more locks, or the state cannot be stored.
@@ -256,9 +267,14 @@ impl<H: NodeHost> MemoryNode<H> {
                 self.on(argv, keys, None, |node, keys| node.replay_release(keys, &request));
                 Ok(())
             }
+            Some(Verb::Break) => {
+                grammar::break_lock(argv)?;
+                self.on(argv, KeyArgs::One, None, |node, keys| node.replay_break(keys));
+                Ok(())
+            }
             Some(Verb::Dataset) => {
-                let (id, highest) = grammar::dataset(argv)?;
-                if let Some(next) = self.node.state().following(Some(id), highest) {
+                let (id, common) = grammar::dataset(argv)?;
+                if let Some(next) = self.node.state().following(Some(id), common) {
                     self.host.store(&next)?;
                     self.node.set_state(next);
                 }
@@ -271,21 +287,21 @@ impl<H: NodeHost> MemoryNode<H> {
     /// Crashes and starts again at `now`: the locks are lost, the durable state is not. Fences continue above the
     /// high-water mark, and the node is in quarantine for the locks that it has forgotten.
     pub fn crash(&mut self, now: Millis) {
-        let state = self.node.state().clone();
+        let start = Start { state: self.node.state().clone(), continues: true };
         // A node that could not store its state grants nothing.
-        if self.restart_with(&state, now).is_err() {
+        if self.restart_with(&start, now).is_err() {
             let state = self.node.state().clone();
             self.node.set_unsaved_state(state);
         }
     }
 
-    /// Starts at `now` without locks, with the durable state from a disk.
+    /// Starts at `now` without locks.
     ///
     /// # Errors
     /// The state of this start cannot be stored. A server does not start then.
-    pub fn restart_with(&mut self, state: &DurableState, mut now: Millis) -> Result<(), CommandError> {
-        let wait_ms = state.quarantine_ms();
-        let (state, stripes) = state.restarted();
+    pub fn restart_with(&mut self, start: &Start, mut now: Millis) -> Result<(), CommandError> {
+        let wait_ms = start.quarantine_ms(Grace::Auto, self.node.max_ttl_ms());
+        let (state, stripes) = start.state.restarted();
         let stored = self.host.store(&state);
         let mut node = LockNode::new(state, stripes);
         node.set_max_ttl_ms(self.node.max_ttl_ms());
@@ -295,7 +311,9 @@ impl<H: NodeHost> MemoryNode<H> {
         if wait_ms > 0 {
             self.node.quarantine(wait_ms, &mut now);
         }
-        self.node.set_resumed();
+        if start.continues {
+            self.node.set_resumed();
+        }
         stored
     }
 
@@ -326,17 +344,22 @@ impl<H: NodeHost> MemoryNode<H> {
         Some(self.node.image(lock, &mut now))
     }
 
+    /// The saved form of the lock under a key at `now` with all its holders, if there is one. An expired holder is there
+    /// until the next sweep.
+    #[must_use]
+    pub fn saved(&self, key: &[u8], mut now: Millis) -> Option<SavedLock> {
+        let lock = lock_of(self.keys.get(key).copied())?;
+        Some(self.node.saved(lock, &mut now))
+    }
+
     /// Deletes every expired lock, and hands free locks on.
     pub fn sweep(&mut self, mut now: Millis) {
         loop {
             match self.node.sweep(&mut now) {
                 Sweep::Expired(lock) => {
                     let (_, key) = self.node.location(lock);
-                    if self.keys.get(key) == Some(&KeyState::Lock(lock)) {
-                        let key = key.to_vec();
-                        self.keys.remove(&key);
-                        self.node.lock_expired(lock, Some(lock));
-                    }
+                    let key = key.to_vec();
+                    self.on(&[&key], KeyArgs::Many(vec![0]), None, |node, keys| node.expire(keys, lock));
                 }
                 Sweep::Busy => {}
                 Sweep::Until(_) | Sweep::Idle => return self.serve(now),
@@ -397,10 +420,78 @@ mod tests {
         memory.crash(Millis(110));
         assert_eq!((memory.host().0.len(), memory.host().0[1].incarnation), (2, 1));
         memory.host_mut().1 = true;
-        let state = memory.node().state().clone();
-        assert_eq!(memory.restart_with(&state, Millis(120)), Err(CommandError::NotStored));
+        let start = Start { state: memory.node().state().clone(), continues: true };
+        assert_eq!(memory.restart_with(&start, Millis(120)), Err(CommandError::NotStored));
         memory.crash(Millis(130));
         assert_eq!(memory.execute(&argv, 1, Millis(1_000)), Err(CommandError::NotStored));
+    }
+
+    /// A host that keeps the events of keys.
+    #[derive(Default)]
+    struct ListeningHost(Vec<String>);
+
+    impl NodeHost for ListeningHost {
+        fn store(&mut self, _: &DurableState) -> Result<(), CommandError> {
+            Ok(())
+        }
+        fn replicate(&mut self, _: &[&[u8]], _: &[u8], _: Effect<'_>) {}
+        fn notify(&mut self, key: &[u8], event: LockEvent) {
+            self.0.push(format!("{} {}", String::from_utf8_lossy(key), event.name().to_string_lossy()));
+        }
+    }
+
+    /// The events of these commands, each sent at its time.
+    fn events_of(lines: &[(u64, &str)]) -> Vec<String> {
+        let mut memory = MemoryNode::hosted(DurableState::new("me".into(), 7), ListeningHost::default());
+        for (at, line) in lines {
+            let argv: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+            match Verb::named(argv[0]) {
+                Some(Verb::Apply) => memory.follow(&argv, Millis(*at)).expect("an effect"),
+                _ => drop(memory.execute(&argv, 1, Millis(*at))),
+            }
+        }
+        memory.host_mut().0.iter().map(|event| event.replace("redlock.", "")).collect()
+    }
+
+    #[test]
+    fn every_change_of_a_lock_is_an_event_and_no_refusal_is() {
+        let events = events_of(&[
+            (1, "REDLOCK.ACQUIRE k a 100"),
+            (2, "REDLOCK.ACQUIRE k b 100"),
+            (3, "REDLOCK.EXTEND k b 100"),
+            (4, "REDLOCK.RELEASE k b"),
+            (5, "REDLOCK.ACQUIRE k a 100"),
+            (6, "REDLOCK.EXTEND k a 100"),
+            (7, "REDLOCK.ACQUIRE k c 100 WAIT 1 10000 channel"),
+            (8, "REDLOCK.RELEASE k a"),
+            (200, "REDLOCK.MACQUIRE 2 k l d 100"),
+            (201, "REDLOCK.MRELEASE 2 k l d"),
+        ]);
+        let expected = [
+            "k acquired",
+            "k extended",
+            "k extended",
+            "k released",
+            "k handed-off",
+            "k expired",
+            "k acquired",
+            "l acquired",
+            "k released",
+            "l released",
+        ];
+        assert_eq!(events, expected);
+    }
+
+    #[test]
+    fn a_replica_has_the_events_of_its_master() {
+        let events = events_of(&[
+            (1, "REDLOCK.APPLY k a 1 100 LABEL text"),
+            (2, "REDLOCK.APPLY k a 1 100 HELD 1 EXT 1"),
+            (3, "REDLOCK.APPLY k b 2 100 HANDOFF LABEL text"),
+            (4, "REDLOCK.APPLY k b 2 0"),
+            (5, "REDLOCK.APPLY k b 2 0"),
+        ]);
+        assert_eq!(events, ["k acquired", "k extended", "k handed-off", "k expired"]);
     }
 
     #[test]
@@ -411,7 +502,7 @@ mod tests {
             memory.follow(&words, now)?;
             Ok::<_, CommandError>((
                 memory.image(b"job", now).map(|image| image.fence),
-                memory.node().state().highest(),
+                memory.node().state().high_water.highest(),
             ))
         };
         let state = HIGH_WATER_STEP;

@@ -71,6 +71,8 @@ pub struct Waiter {
     pub floor: u64,
     /// A text for people.
     pub label: Box<[u8]>,
+    /// Whether it waits to share the lock of its only key.
+    pub is_shared: bool,
     /// The channel of the grant push, without its prefix.
     pub channel: Box<[u8]>,
     /// A number that the push repeats, together with the time waited.

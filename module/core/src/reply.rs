@@ -17,8 +17,11 @@ pub enum Reply {
         ticket: u64,
     },
     /// A map of names to values; a flat list on RESP2.
-    Map(Vec<(&'static str, Value)>),
+    Map(Fields),
 }
+
+/// Names and values of a map.
+pub type Fields = Vec<(&'static str, Value)>;
 
 /// A value in a [`Reply::Map`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +30,8 @@ pub enum Value {
     Integer(u64),
     /// Any bytes.
     Bytes(Vec<u8>),
+    /// A list of maps; on RESP2 each is a flat list.
+    Maps(Vec<Fields>),
 }
 
 impl From<u64> for Value {

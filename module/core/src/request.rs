@@ -1,6 +1,6 @@
 //! The parts of a request. Each type is validated when it is parsed.
 
-use crate::command_error::CommandError;
+use crate::command_error::{ArgProblem, CommandError};
 use redlock_contract::limits::{
     MAX_CHANNEL_BYTES, MAX_CLAIM_MS, MAX_FENCE, MAX_LABEL_BYTES, MAX_OWNER_BYTES, MAX_WAIT_MS,
 };
@@ -18,47 +18,50 @@ pub struct WaitArg<'a> {
     pub stamp: Option<u64>,
     /// Smallest claim window that the client needs, in ms; 0 for any.
     pub claim_ms: u64,
+    /// The position of `WAIT` in the command.
+    pub position: usize,
 }
 
-impl<'a> WaitArg<'a> {
-    /// Parses the three arguments of `WAIT`.
-    ///
-    /// # Errors
-    /// - [`CommandError::Range`] for a ticket or a time that is not an integer in its range.
-    /// - [`CommandError::Channel`] for a channel that is not valid.
-    pub fn parse(ticket: &[u8], wait_ms: &[u8], channel: &'a [u8]) -> Result<Self, CommandError> {
-        let ticket = integer(ticket)
-            .filter(|ticket| (1..=MAX_FENCE).contains(ticket))
-            .ok_or(CommandError::range("the ticket of WAIT", 1, MAX_FENCE))?;
-        let wait_ms = integer(wait_ms)
-            .filter(|wait_ms| (1..=MAX_WAIT_MS).contains(wait_ms))
-            .ok_or(CommandError::range("the wait-ms of WAIT", 1, MAX_WAIT_MS))?;
-        let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-        if !(1..=MAX_CHANNEL_BYTES).contains(&channel.len()) || !channel.iter().all(is_plain) {
-            return Err(CommandError::Channel);
-        }
-        Ok(Self { ticket, wait_ms, channel, stamp: None, claim_ms: 0 })
-    }
+/// Parses the ticket of `WAIT`.
+///
+/// # Errors
+/// [`ArgProblem::Range`] for anything but an integer from 1 to [`MAX_FENCE`].
+pub fn ticket(text: &[u8]) -> Result<u64, ArgProblem> {
+    integer_in(text, 1, MAX_FENCE)
+}
+
+/// Parses how long a request waits, in ms.
+///
+/// # Errors
+/// [`ArgProblem::Range`] for anything but an integer from 1 to [`MAX_WAIT_MS`].
+pub fn wait_ms(text: &[u8]) -> Result<u64, ArgProblem> {
+    integer_in(text, 1, MAX_WAIT_MS)
+}
+
+/// Parses the channel of `WAIT`.
+///
+/// # Errors
+/// [`ArgProblem::Channel`] for a channel that is empty, too long, or has other characters than letters, digits, - and _.
+pub fn channel(text: &[u8]) -> Result<&[u8], ArgProblem> {
+    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    let is_valid = (1..=MAX_CHANNEL_BYTES).contains(&text.len()) && text.iter().all(is_plain);
+    if is_valid { Ok(text) } else { Err(ArgProblem::Channel) }
 }
 
 /// Parses a stamp: a number that the push repeats.
 ///
 /// # Errors
-/// [`CommandError::Range`] for anything but an integer from 0 to [`MAX_FENCE`].
-pub fn stamp(text: &[u8]) -> Result<u64, CommandError> {
-    integer(text).filter(|stamp| *stamp <= MAX_FENCE).ok_or(CommandError::range("STAMP", 0, MAX_FENCE))
+/// [`ArgProblem::Range`] for anything but an integer from 0 to [`MAX_FENCE`].
+pub fn stamp(text: &[u8]) -> Result<u64, ArgProblem> {
+    integer_in(text, 0, MAX_FENCE)
 }
 
 /// Parses the smallest claim window that a waiter needs, in ms.
 ///
 /// # Errors
-/// [`CommandError::Range`] for anything but an integer from 1 to [`MAX_CLAIM_MS`].
-pub fn claim_ms(text: &[u8]) -> Result<u64, CommandError> {
-    integer(text).filter(|claim_ms| (1..=MAX_CLAIM_MS).contains(claim_ms)).ok_or(CommandError::range(
-        "CLAIM claim-ms",
-        1,
-        MAX_CLAIM_MS,
-    ))
+/// [`ArgProblem::Range`] for anything but an integer from 1 to [`MAX_CLAIM_MS`].
+pub fn claim_ms(text: &[u8]) -> Result<u64, ArgProblem> {
+    integer_in(text, 1, MAX_CLAIM_MS)
 }
 
 /// A time to live in milliseconds.
@@ -117,17 +120,25 @@ impl std::fmt::Debug for OwnerArg<'_> {
 /// Parses a label: a text for people.
 ///
 /// # Errors
-/// [`CommandError::Label`] if the label is too long.
-pub fn label(text: &[u8]) -> Result<&[u8], CommandError> {
-    if text.len() <= MAX_LABEL_BYTES { Ok(text) } else { Err(CommandError::Label) }
+/// [`ArgProblem::Label`] if the label is too long.
+pub fn label(text: &[u8]) -> Result<&[u8], ArgProblem> {
+    if text.len() <= MAX_LABEL_BYTES { Ok(text) } else { Err(ArgProblem::Label) }
 }
 
 /// Parses a floor: the smallest fence that the client accepts.
 ///
 /// # Errors
-/// [`CommandError::Range`] for anything but an integer from 0 to [`MAX_FENCE`].
-pub fn floor(text: &[u8]) -> Result<u64, CommandError> {
-    integer(text).filter(|floor| *floor <= MAX_FENCE).ok_or(CommandError::range("FENCE", 0, MAX_FENCE))
+/// [`ArgProblem::Range`] for anything but an integer from 0 to [`MAX_FENCE`].
+pub fn floor(text: &[u8]) -> Result<u64, ArgProblem> {
+    integer_in(text, 0, MAX_FENCE)
+}
+
+/// Parses a decimal integer from `min` to `max`.
+///
+/// # Errors
+/// [`ArgProblem::Range`] for anything else.
+pub fn integer_in(text: &[u8], min: u64, max: u64) -> Result<u64, ArgProblem> {
+    integer(text).filter(|number| (min..=max).contains(number)).ok_or(ArgProblem::Range { min, max })
 }
 
 /// Parses a decimal integer. Each number has one spelling: no sign, no blanks, no leading zeros.

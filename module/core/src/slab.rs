@@ -91,10 +91,18 @@ impl Slab {
         self.len == 0
     }
 
-    /// The memory of all pages, in bytes, used or not.
+    /// The memory of the slots in use, in bytes. It takes time in proportion to the number of pages.
     #[must_use]
-    pub fn held_bytes(&self) -> usize {
-        self.page_bytes
+    pub fn used_bytes(&self) -> usize {
+        self.pages.iter().map(|page| page.used * page.slot_bytes).sum()
+    }
+
+    /// The memory of the slab, in bytes, used or not.
+    #[must_use]
+    pub fn allocated_bytes(&self) -> usize {
+        let lists: usize = self.roomy.iter().map(|pages| pages.capacity() * size_of::<usize>()).sum();
+        let numbers = self.vacant.capacity() * size_of::<usize>();
+        self.page_bytes + self.pages.capacity() * size_of::<SlabPage>() + numbers + lists
     }
 
     /// Whether `slots` more slots can be inserted, whatever their sizes.
@@ -253,7 +261,8 @@ mod tests {
         for _ in 0..6_400 {
             slab.insert(72).unwrap();
         }
-        assert_eq!(slab.held_bytes(), 6_400 * 72);
+        assert_eq!(slab.used_bytes(), 6_400 * 72);
+        assert_eq!(slab.page_bytes, 6_400 * 72);
     }
 
     #[test]
@@ -262,7 +271,9 @@ mod tests {
         let ids: Vec<_> = (0..10_000).map(|_| slab.insert(100).unwrap().0).collect();
         ids.iter().for_each(|id| slab.remove(*id));
         assert!(slab.is_empty());
-        assert!(slab.held_bytes() <= 100 * MAX_SLOTS, "one page may stay: {}", slab.held_bytes());
+        assert_eq!(slab.used_bytes(), 0);
+        assert!(slab.page_bytes <= 100 * MAX_SLOTS, "one page may stay: {}", slab.page_bytes);
+        assert!(slab.allocated_bytes() > slab.page_bytes);
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub struct NewLock<'a> {
     pub owner: &'a [u8],
     /// A text for people; 0 to 256 bytes.
     pub label: &'a [u8],
-    /// The fence.
+    /// The fence of the lock; 1 to 2^63 - 1.
     pub fence: u64,
     /// When the node granted it.
     pub granted: Millis,
@@ -103,6 +103,8 @@ const LONGEST_LABEL: u8 = 0b0100;
 const _: () = assert!(MAX_OWNER_BYTES == 256 && MAX_LABEL_BYTES == 256);
 /// A flag: the lock is under another key than the one in the record.
 const MOVED: u8 = 0b1000;
+/// A flag: the lock has expired and is not under its key, so the caller searches for it.
+const MISSING: u8 = 0b0001;
 /// The upper half of the flags is the class of the lock's longest lease.
 const CLASS_SHIFT: u8 = 4;
 /// A key of this length or more fills its slot to the end.
@@ -118,6 +120,8 @@ pub struct LockTable {
     /// The locations of locks that were renamed or moved after their grant. They are few, so records have no space for
     /// them.
     moved: HashMap<LockId, (Database, Box<[u8]>)>,
+    /// Missing locks that were removed.
+    no_longer_missing: Vec<LockId>,
     /// Swapped databases. Records name a database by its number before any swap.
     swaps: DatabaseSwaps,
     long_leases: LongLeases,
@@ -248,10 +252,16 @@ impl LockTable {
         self.slots.0.is_empty()
     }
 
-    /// The memory of all records, in bytes.
+    /// The memory of all records, in bytes; 0 without records.
     #[must_use]
-    pub fn held_bytes(&self) -> usize {
-        self.slots.0.held_bytes()
+    pub fn used_bytes(&self) -> usize {
+        self.slots.0.used_bytes()
+    }
+
+    /// The memory that the table has allocated, in bytes: records, and space for more.
+    #[must_use]
+    pub fn allocated_bytes(&self) -> usize {
+        self.slots.0.allocated_bytes()
     }
 
     /// The memory of one record, in bytes.
@@ -293,8 +303,9 @@ impl LockTable {
     pub fn remove(&mut self, id: LockId) {
         let record = self.slots.record(id);
         let (links, flags) = (record.links(), record.flags());
-        if flags & MOVED != 0 {
+        if flags & (MOVED | MISSING) != 0 {
             self.moved.remove(&id);
+            self.no_longer_missing.extend((flags & MISSING != 0).then_some(id));
         }
         self.long_leases.remove(flags >> CLASS_SHIFT);
         self.wheel.unlink(&mut self.slots, links);
@@ -379,6 +390,12 @@ impl LockTable {
         self.slots.set(id, at::EXTENSIONS, extensions.to_le_bytes());
     }
 
+    /// The lock's owner, a secret.
+    #[must_use]
+    pub fn owner(&self, id: LockId) -> &[u8] {
+        self.slots.record(id).owner()
+    }
+
     /// The lock's label; empty if it has none.
     #[must_use]
     pub fn label(&self, id: LockId) -> &[u8] {
@@ -410,8 +427,19 @@ impl LockTable {
         self.wheel.remove(&mut self.slots, id.to_bits());
         self.wheel.insert(&mut self.slots, id.to_bits());
         let flags = self.slots.record(id).flags();
-        self.slots.set(id, at::FLAGS, [flags | MOVED]);
+        self.slots.set(id, at::FLAGS, [(flags | MOVED) & !MISSING]);
         self.moved.insert(id, (self.swaps.before(database), key.into()));
+    }
+
+    /// Records that the caller searches for an expired lock that is not under its key.
+    pub fn set_missing(&mut self, id: LockId) {
+        let flags = self.slots.record(id).flags();
+        self.slots.set(id, at::FLAGS, [flags | MISSING]);
+    }
+
+    /// The missing locks that were removed since the last call: the caller need not search for them.
+    pub fn take_no_longer_missing(&mut self) -> Vec<LockId> {
+        std::mem::take(&mut self.no_longer_missing)
     }
 
     /// Records that two databases were swapped.

@@ -52,6 +52,12 @@ impl Tombstones {
         self.window_ms
     }
 
+    /// The memory of all tombstones, in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.slots.capacity() * size_of::<Tombstone>()
+    }
+
     /// Sets how long a tombstone is kept, in milliseconds; 0 turns tombstones off.
     pub fn set_window_ms(&mut self, window_ms: u64) {
         self.window_ms = window_ms;

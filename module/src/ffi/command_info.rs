@@ -126,6 +126,7 @@ fn argument(arg: &Arg, texts: &mut OwnedTexts) -> raw::RedisModuleCommandArg {
         ArgKind::Key => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_KEY,
         ArgKind::Text => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_STRING,
         ArgKind::Integer => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_INTEGER,
+        ArgKind::Token => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_PURE_TOKEN,
         ArgKind::Block(parts) => {
             let mut block = arguments(parts, texts).into_boxed_slice();
             subargs = block.as_mut_ptr();

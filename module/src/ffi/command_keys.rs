@@ -5,12 +5,13 @@ use redlock_core::durable::DurableState;
 use redlock_core::fence::Stripe;
 use redlock_core::grammar::KeyArgs;
 use redlock_core::table::Database;
-use redlock_core::{CommandError, Effect, KeyState, Keyspace, LockId};
+use redlock_core::{CommandError, Effect, KeyState, Keyspace, LockEvent, LockId};
 
 use super::api::server;
 use super::args::CallArgs;
 use super::context::Ctx;
 use super::keys::{Intent, OpenKey};
+use super::notifications::{EventsOfKeys, KeyEvents};
 use super::replication::{ReplicationTarget, replicate_effect};
 use crate::state_file;
 
@@ -29,7 +30,9 @@ pub(crate) struct CommandKey<'a> {
     name: &'a [u8],
     /// The stripe of the key, if the caller knows it. To compute it takes time, and most commands do not need it.
     stripe: Option<Stripe>,
+    // Closed before the events are sent: fields are dropped in this order.
     open: OpenKey,
+    events: KeyEvents<'a>,
 }
 
 impl<'a> CommandKey<'a> {
@@ -43,8 +46,9 @@ impl<'a> CommandKey<'a> {
     ) -> Self {
         let raw_name = args.raw(arg);
         // SAFETY: arguments are valid strings for the length of the call.
-        let open = unsafe { OpenKey::open(context.ctx, raw_name, intent) };
-        Self { context, raw_name, name: args.arg(arg), stripe, open }
+        let (open, events) =
+            unsafe { (OpenKey::open(context.ctx, raw_name, intent), KeyEvents::of(context.ctx, raw_name)) };
+        Self { context, raw_name, name: args.arg(arg), stripe, open, events }
     }
 
     /// Signals to `WATCH` and to client-side caches that the key has changed. The module does it itself, because a
@@ -94,6 +98,10 @@ impl Keyspace for CommandKey<'_> {
         gone
     }
 
+    fn touched(&mut self, _: usize) {
+        self.changed();
+    }
+
     fn store(&mut self, state: &DurableState) -> Result<(), CommandError> {
         state_file::store(state)
     }
@@ -110,12 +118,18 @@ impl Keyspace for CommandKey<'_> {
             (ReplicationTarget::Present, effect) => replicate_effect(ctx, effect, |_| self.raw_name),
         }
     }
+
+    fn notify(&mut self, _: usize, event: LockEvent) {
+        self.events.add(event);
+    }
 }
 
 /// The keys of a command that has several keys.
 pub(crate) struct CommandKeys<'a> {
     context: KeyContext<'a>,
+    // Closed before the events are sent: fields are dropped in this order.
     keys: Vec<CommandKey<'a>>,
+    events: EventsOfKeys<'a>,
     /// The command was replicated verbatim: once for all its keys.
     is_replicated: bool,
 }
@@ -124,7 +138,8 @@ impl<'a> CommandKeys<'a> {
     /// Opens the keys of a command.
     pub(crate) fn open(context: KeyContext<'a>, args: &CallArgs<'a>, keys: &KeyArgs, intent: Intent) -> Self {
         let open = |arg| CommandKey::open(context, args, arg, None, intent);
-        Self { context, keys: keys.indices().map(open).collect(), is_replicated: false }
+        let keys = keys.indices().map(open).collect();
+        Self { context, keys, events: EventsOfKeys::none(context.ctx), is_replicated: false }
     }
 }
 
@@ -161,6 +176,10 @@ impl Keyspace for CommandKeys<'_> {
         self.keys[key].delete(0)
     }
 
+    fn touched(&mut self, key: usize) {
+        self.keys[key].changed();
+    }
+
     fn store(&mut self, state: &DurableState) -> Result<(), CommandError> {
         state_file::store(state)
     }
@@ -180,5 +199,10 @@ impl Keyspace for CommandKeys<'_> {
                 replicate_effect(self.context.ctx, effect, |key| self.keys[key].raw_name);
             }
         }
+    }
+
+    fn notify(&mut self, key: usize, event: LockEvent) {
+        // SAFETY: arguments are valid strings for the length of the call.
+        unsafe { self.events.add(self.keys[key].raw_name, event) };
     }
 }

@@ -67,4 +67,5 @@ macro_rules! commands {
 commands! {
     acquire => Acquire, extend => Extend, release => Release, inspect => Inspect, macquire => Macquire,
     mextend => Mextend, mrelease => Mrelease, node => Node, apply => Apply, dataset => Dataset, mark => Mark, admit => Admit,
+    break_lock => Break,
 }

@@ -128,35 +128,20 @@ impl Ctx<'_> {
             .any(|value| value.is_none_or(|value| value > 0))
     }
 
-    /// The value of a setting of the server; empty if the setting does not exist.
-    pub(crate) fn setting(self, name: &CStr) -> String {
-        // SAFETY: the context is alive, the strings end with NUL; the text is copied before the reply is
-        // freed, once.
-        unsafe {
-            let get = c"GET".as_ptr();
-            let reply =
-                server!(RedisModule_Call)(self.raw, c"CONFIG".as_ptr(), c"cc".as_ptr(), get, name.as_ptr());
-            if reply.is_null() {
-                return String::new();
-            }
-            let mut value = String::new();
-            let element = server!(RedisModule_CallReplyArrayElement)(reply, 1);
-            if !element.is_null() {
-                let mut len = 0;
-                let start = server!(RedisModule_CallReplyStringPtr)(element, &raw mut len);
-                if !start.is_null() {
-                    value =
-                        String::from_utf8_lossy(std::slice::from_raw_parts(start.cast(), len)).into_owned();
-                }
-            }
-            server!(RedisModule_FreeCallReply)(reply);
-            value
-        }
-    }
-
     /// Whether the server may evict keys without a TTL of their own, and so locks.
+    ///
+    /// Reads `INFO` and not `CONFIG GET`: a command that the module calls is in the server's slow log and command
+    /// statistics.
     pub(crate) fn may_evict_locks(self) -> bool {
-        self.setting(c"maxmemory-policy").starts_with("allkeys")
+        // SAFETY: the context is alive, the names end with NUL; the text is read before the information is freed,
+        // once, by the server that made it.
+        unsafe {
+            let info = server!(RedisModule_GetServerInfo)(self.raw, c"memory".as_ptr());
+            let policy = server!(RedisModule_ServerInfoGetFieldC)(info, c"maxmemory_policy".as_ptr());
+            let may_evict = !policy.is_null() && CStr::from_ptr(policy).to_bytes().starts_with(b"allkeys");
+            server!(RedisModule_FreeServerInfo)(self.raw, info);
+            may_evict
+        }
     }
 
     /// Numeric fields of `INFO`; `None` for a field that does not exist.

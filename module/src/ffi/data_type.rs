@@ -15,9 +15,10 @@ use super::convert::{long, text};
 use super::io::Io;
 use crate::{persist, reclaim};
 
-/// The type of lock keys, as `TYPE key` shows it. Nine letters, by the server's rule.
 /// The version in which locks and fences are saved.
-pub(crate) const ENCODING: c_int = 1;
+pub(crate) const ENCODING: c_int = 2;
+/// The version before, without shared locks.
+pub(crate) const ENCODING_1: c_int = 1;
 
 static LOCK_TYPE: AtomicPtr<raw::RedisModuleType> = AtomicPtr::new(ptr::null_mut());
 
@@ -107,8 +108,9 @@ unsafe extern "C" fn aof_rewrite(
     // SAFETY: called by the server with a live handle.
     let io = unsafe { Io::new(io) };
     guarded("rewriting a lock", || {
-        if let Some(image) = lock_of_value(value).and_then(persist::image_of) {
-            io.emit_lock(key, &image);
+        let Some(saved) = lock_of_value(value).and_then(persist::saved_form) else { return };
+        for image in &saved.holders {
+            io.emit_lock(key, image, saved.is_shared);
         }
     });
 }
@@ -124,15 +126,17 @@ unsafe extern "C" fn mem_usage(value: *const c_void) -> usize {
 
 unsafe extern "C" fn digest(digest: *mut raw::RedisModuleDigest, value: *mut c_void) {
     guarded("digesting a lock", || {
-        let Some(image) = lock_of_value(value).and_then(persist::image_of) else { return };
+        let Some(saved) = lock_of_value(value).and_then(persist::saved_form) else { return };
         // SAFETY: called by the server with a live handle; the bytes outlive the calls. Time is left
         // out: it differs between copies of one dataset.
         unsafe {
-            for part in [&image.owner, &image.label] {
-                server!(RedisModule_DigestAddStringBuffer)(digest, part.as_ptr().cast(), part.len());
+            for image in &saved.holders {
+                for part in [&image.owner, &image.label] {
+                    server!(RedisModule_DigestAddStringBuffer)(digest, part.as_ptr().cast(), part.len());
+                }
+                server!(RedisModule_DigestAddLongLong)(digest, long(image.fence));
+                server!(RedisModule_DigestEndSequence)(digest);
             }
-            server!(RedisModule_DigestAddLongLong)(digest, long(image.fence));
-            server!(RedisModule_DigestEndSequence)(digest);
         }
     });
 }

@@ -78,15 +78,17 @@ impl<'a> Io<'a> {
         unsafe { server!(RedisModule_IsIOError)(self.raw) == 0 }
     }
 
-    /// Writes a lock to the AOF as the command that restores it.
-    pub(super) fn emit_lock(self, key: *mut raw::RedisModuleString, lock: &LockImage) {
+    /// Writes one holder of a lock to the AOF as the command that restores it.
+    pub(super) fn emit_lock(self, key: *mut raw::RedisModuleString, lock: &LockImage, is_shared: bool) {
+        // The last argument is the one of a shared lock: otherwise the format ends before it.
+        let format = if is_shared { c"sbllclclcbc" } else { c"sbllclclcb" };
         // SAFETY: the handle is alive; `s` takes a string of the server, `b` bytes and their length, `l`
         // a long long, `c` a C string, in the order of the format.
         unsafe {
             server!(RedisModule_EmitAOF)(
                 self.raw,
                 c_text!(Verb::Apply.name()).as_ptr(),
-                c"sbllclclcb".as_ptr(),
+                format.as_ptr(),
                 key,
                 lock.owner.as_ptr(),
                 lock.owner.len(),
@@ -99,6 +101,7 @@ impl<'a> Io<'a> {
                 c_text!(option::LABEL).as_ptr(),
                 lock.label.as_ptr(),
                 lock.label.len(),
+                c_text!(option::SHARED).as_ptr(),
             );
         }
     }

@@ -5,12 +5,13 @@ use std::ffi::c_int;
 use redis_module::raw;
 use redlock_core::durable::DurableState;
 use redlock_core::table::Database;
-use redlock_core::{CommandError, Effect, KeyState, Keyspace, LockId};
+use redlock_core::{CommandError, Effect, KeyState, Keyspace, LockEvent, LockId};
 
 use super::api::server;
 use super::context::Ctx;
 use super::convert::OwnedText;
 use super::data_type::{lock_of_key, lock_type, value_of_lock};
+use super::notifications::EventsOfKeys;
 use super::replication::replicate_effect;
 use crate::reclaim::remove_value;
 use crate::state_file;
@@ -103,55 +104,29 @@ unsafe fn state_of_key(key: *mut raw::RedisModuleKey) -> KeyState {
     }
 }
 
-/// A key outside of a command, by its name.
-pub(crate) struct NamedKey<'a> {
-    ctx: Ctx<'a>,
-    // Closed before its name is freed: fields are dropped in this order.
-    open: OpenKey,
-    name: OwnedText<'a>,
-}
-
-impl<'a> NamedKey<'a> {
-    pub(crate) fn open(ctx: Ctx<'a>, name: &[u8], intent: Intent) -> Self {
-        let name = OwnedText::new(ctx, name);
-        // SAFETY: the string was just made.
-        let open = unsafe { OpenKey::open(ctx, name.raw, intent) };
-        Self { ctx, open, name }
-    }
-
-    pub(crate) fn key_state(&self) -> KeyState {
-        self.open.key_state()
-    }
-
-    /// Deletes the key, here and on replicas. Returns the lock that was there, if its value is freed.
-    pub(crate) fn delete(&mut self) -> Option<LockId> {
-        let gone = self.open.delete();
-        self.changed();
-        // SAFETY: the context is alive; `s` takes a string of the server.
-        unsafe {
-            server!(RedisModule_Replicate)(self.ctx.raw, c"DEL".as_ptr(), c"s".as_ptr(), self.name.raw);
-        };
-        gone
-    }
-
-    fn changed(&self) {
-        // SAFETY: the context is alive, the name valid.
-        unsafe { server!(RedisModule_SignalModifiedKey)(self.ctx.raw, self.name.raw) };
-    }
-}
-
-/// The keys of a waiter, in the selected database.
+/// Keys outside of a command, by their names, in the selected database.
 pub(crate) struct NamedKeys<'a> {
     ctx: Ctx<'a>,
     database: Database,
+    // Closed before the events are sent, and the strings are freed after that: fields are dropped in this order.
+    open: Vec<OpenKey>,
+    events: EventsOfKeys<'a>,
+    strings: Vec<OwnedText<'a>>,
     names: Vec<Vec<u8>>,
-    open: Vec<NamedKey<'a>>,
 }
 
 impl<'a> NamedKeys<'a> {
     pub(crate) fn open(ctx: Ctx<'a>, database: Database, names: Vec<Vec<u8>>) -> Self {
-        let open = names.iter().map(|name| NamedKey::open(ctx, name, Intent::Change)).collect();
-        Self { ctx, database, names, open }
+        let strings: Vec<_> = names.iter().map(|name| OwnedText::new(ctx, name)).collect();
+        // SAFETY: the strings were just made.
+        let open = |name: &OwnedText<'_>| unsafe { OpenKey::open(ctx, name.raw, Intent::Change) };
+        let open = strings.iter().map(open).collect();
+        Self { ctx, database, open, events: EventsOfKeys::none(ctx), strings, names }
+    }
+
+    fn changed(&self, key: usize) {
+        // SAFETY: the context is alive, the name valid.
+        unsafe { server!(RedisModule_SignalModifiedKey)(self.ctx.raw, self.strings[key].raw) };
     }
 }
 
@@ -164,7 +139,7 @@ impl Keyspace for NamedKeys<'_> {
         self.database
     }
 
-    /// `None`: a hand-off has no connection.
+    /// `None`: neither a hand-off nor the sweep has a connection.
     fn connection(&self) -> Option<u64> {
         None
     }
@@ -178,13 +153,19 @@ impl Keyspace for NamedKeys<'_> {
     }
 
     fn put(&mut self, key: usize, lock: LockId) -> Option<LockId> {
-        let gone = self.open[key].open.put(lock);
-        self.open[key].changed();
+        let gone = self.open[key].put(lock);
+        self.changed(key);
         gone
     }
 
     fn delete(&mut self, key: usize) -> Option<LockId> {
-        self.open[key].delete()
+        let gone = self.open[key].delete();
+        self.changed(key);
+        gone
+    }
+
+    fn touched(&mut self, key: usize) {
+        self.changed(key);
     }
 
     fn store(&mut self, state: &DurableState) -> Result<(), CommandError> {
@@ -192,6 +173,11 @@ impl Keyspace for NamedKeys<'_> {
     }
 
     fn replicate(&mut self, effect: Effect<'_>) {
-        replicate_effect(self.ctx, effect, |key| self.open[key].name.raw);
+        replicate_effect(self.ctx, effect, |key| self.strings[key].raw);
+    }
+
+    fn notify(&mut self, key: usize, event: LockEvent) {
+        // SAFETY: the string is freed after the events are sent.
+        unsafe { self.events.add(self.strings[key].raw, event) };
     }
 }

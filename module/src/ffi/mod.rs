@@ -13,12 +13,13 @@
 //! |---|---|
 //! | the server's functions, and the check that they exist | `api.rs` |
 //! | the guard around every call by the server, and `RedisModule_OnLoad` | `callbacks.rs` |
-//! | the context of a call: databases, flags, messages, `INFO` and `CONFIG` of the server | `context.rs` |
+//! | the context of a call: databases, flags, messages, `INFO` of the server | `context.rs` |
 //! | conversions of strings and numbers | `convert.rs` |
 //! | log lines | `log.rs` |
 //! | a command: its arguments, its keys, its reply | `commands.rs`, `args.rs`, `command_keys.rs`, `reply.rs` |
 //! | the documentation of the commands | `command_info.rs` |
 //! | an open key | `keys.rs` |
+//! | keyspace notifications | `notifications.rs` |
 //! | the data type of lock keys, and its saved form | `data_type.rs`, `io.rs` |
 //! | effects for replicas and the AOF | `replication.rs` |
 //! | events of the server, of connections and of keys | `events.rs` |
@@ -47,6 +48,7 @@ pub(crate) mod info;
 pub(crate) mod io;
 pub(crate) mod keys;
 pub(crate) mod log;
+mod notifications;
 pub(crate) mod replication;
 pub(crate) mod reply;
 pub(crate) mod scan;

@@ -1,6 +1,6 @@
 //! Replication of the effects of commands to replicas and the AOF.
 
-use std::ffi::c_longlong;
+use std::ffi::{CStr, c_longlong};
 
 use redis_module::raw;
 use redlock_contract::commands::{Verb, option};
@@ -32,31 +32,48 @@ pub(super) fn replicate_effect(
     unsafe {
         let send = server!(RedisModule_Replicate);
         match effect {
-            Effect::Granted { key, owner, fence, left_ms, label } => {
-                // The last three arguments are the label's: without one the format ends before them.
-                let format = if label.is_empty() { c"sbll" } else { c"sbllcb" };
-                let (key, token) = (raw_name(key), c_text!(option::LABEL).as_ptr());
-                let (fence, left) = (long(fence), long(left_ms));
-                send(
-                    to,
-                    name,
-                    format.as_ptr(),
-                    key,
-                    owner.as_ptr(),
-                    owner.len(),
-                    fence,
-                    left,
-                    token,
-                    label.as_ptr(),
-                    label.len(),
-                );
+            Effect::Granted { key, owner, fence, left_ms, label, is_handed_off, is_shared } => {
+                let format = grant_format(!label.is_empty(), is_handed_off, is_shared).as_ptr();
+                let (key, fence, left) = (raw_name(key), long(fence), long(left_ms));
+                let (owner, owner_len) = (owner.as_ptr(), owner.len());
+                let (token, label, label_len) =
+                    (c_text!(option::LABEL).as_ptr(), label.as_ptr(), label.len());
+                let handed_off = c_text!(option::HANDED_OFF).as_ptr();
+                let shared = c_text!(option::SHARED).as_ptr();
+                match (is_handed_off, is_shared) {
+                    (false, false) => {
+                        send(to, name, format, key, owner, owner_len, fence, left, token, label, label_len);
+                    }
+                    (true, true) => {
+                        send(
+                            to, name, format, key, owner, owner_len, fence, left, handed_off, shared, token,
+                            label, label_len,
+                        );
+                    }
+                    (true, false) | (false, true) => {
+                        let flag = if is_shared { shared } else { handed_off };
+                        send(
+                            to, name, format, key, owner, owner_len, fence, left, flag, token, label,
+                            label_len,
+                        );
+                    }
+                }
             }
-            Effect::Extended { key, owner, fence, left_ms, held_ms, extensions } => {
-                let (format, key) = (c"sbllclcl".as_ptr(), raw_name(key));
+            Effect::Extended { key, owner, fence, left_ms, held_ms, extensions, is_shared } => {
+                // The last argument is the one of a shared lock: otherwise the format ends before it.
+                let format = if is_shared { c"sbllclclc" } else { c"sbllclcl" }.as_ptr();
+                let (key, shared) = (raw_name(key), c_text!(option::SHARED).as_ptr());
                 let (fence, left, held) = (long(fence), long(left_ms), long(held_ms));
                 let (owner, owner_len, count) = (owner.as_ptr(), owner.len(), c_longlong::from(extensions));
                 let (since, times) = (c_text!(option::HELD).as_ptr(), c_text!(option::EXTENSIONS).as_ptr());
-                send(to, name, format, key, owner, owner_len, fence, left, since, held, times, count);
+                send(to, name, format, key, owner, owner_len, fence, left, since, held, times, count, shared);
+            }
+            Effect::Expired { key, owner, fence, is_shared } => {
+                let (key, owner, owner_len) = (raw_name(key), owner.as_ptr(), owner.len());
+                let (fence, left) = (long(fence), long(0));
+                let format = if is_shared { c"sbllc" } else { c"sbll" }.as_ptr();
+                let shared = c_text!(option::SHARED).as_ptr();
+                send(to, name, format, key, owner, owner_len, fence, left, shared);
             }
             Effect::Dataset { id, high_water } => {
                 let name = c_text!(Verb::Dataset.name()).as_ptr();
@@ -64,5 +81,17 @@ pub(super) fn replicate_effect(
             }
             Effect::Released => {}
         }
+    }
+}
+
+/// The types of the arguments of a grant. The last three belong to the label: without one, the format ends before them.
+fn grant_format(has_label: bool, is_handed_off: bool, is_shared: bool) -> &'static CStr {
+    match (has_label, u8::from(is_handed_off) + u8::from(is_shared)) {
+        (false, 0) => c"sbll",
+        (true, 0) => c"sbllcb",
+        (false, 1) => c"sbllc",
+        (true, 1) => c"sbllccb",
+        (false, _) => c"sbllcc",
+        (true, _) => c"sbllcccb",
     }
 }

@@ -3,7 +3,7 @@
 use redis_module::raw;
 use redlock_core::CommandError;
 use redlock_core::Reply;
-use redlock_core::reply::Value;
+use redlock_core::reply::{Fields, Value};
 
 use super::api::server;
 use super::context::Ctx;
@@ -37,13 +37,17 @@ fn reply_other(ctx: Ctx<'_>, outcome: Option<CommandResult>) {
     }
 }
 
-fn reply_map(ctx: Ctx<'_>, pairs: &[(&'static str, Value)]) {
+fn reply_map(ctx: Ctx<'_>, pairs: &Fields) {
     ctx.reply_map(pairs.len());
     for (name, value) in pairs {
         ctx.reply_bytes(name.as_bytes());
         match value {
             Value::Integer(number) => ctx.reply_integer(*number),
             Value::Bytes(content) => ctx.reply_bytes(content),
+            Value::Maps(maps) => {
+                ctx.reply_array(maps.len());
+                maps.iter().for_each(|fields| reply_map(ctx, fields));
+            }
         }
     }
 }

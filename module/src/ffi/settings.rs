@@ -4,13 +4,14 @@ use std::ffi::{c_char, c_int, c_longlong, c_void};
 use std::ptr;
 
 use redis_module::raw;
+use redlock_contract::settings::{PREFIX, RESTART_GRACE};
+use redlock_core::start::Grace;
 
 use super::api::{ERR, OK, server};
 use super::callbacks::guarded;
 use super::context::Ctx;
 use super::convert::{long, text};
 use crate::config;
-use crate::restart::Grace;
 
 /// Registers a setting; the server checks its range.
 pub(crate) fn number_setting(
@@ -37,19 +38,20 @@ pub(crate) fn number_setting(
             ptr::without_provenance_mut::<c_void>(which),
         )
     };
-    if done == OK { Ok(()) } else { Err(format!("the server refused the setting redlock.{name}")) }
+    if done == OK { Ok(()) } else { Err(refused(name)) }
 }
 
 /// Registers the setting `redlock.restart-grace`.
 pub(crate) fn grace_setting(ctx: Ctx<'_>, default: Grace) -> Result<(), String> {
+    let name = text(RESTART_GRACE);
     let names = Grace::NAMES.map(text);
     let mut name_starts = names.each_ref().map(|name| name.as_ptr());
     let numbers: [c_int; Grace::NAMES.len()] = [0, 1, 2];
-    // SAFETY: the context is alive; names and numbers outlive the call, which copies them.
+    // SAFETY: the context is alive; name, names and numbers outlive the call, which copies them.
     let done = unsafe {
         server!(RedisModule_RegisterEnumConfig)(
             ctx.raw,
-            c"restart-grace".as_ptr(),
+            name.as_ptr(),
             c_int::try_from(default as usize).unwrap_or(0),
             raw::REDISMODULE_CONFIG_DEFAULT,
             name_starts.as_mut_ptr(),
@@ -61,7 +63,11 @@ pub(crate) fn grace_setting(ctx: Ctx<'_>, default: Grace) -> Result<(), String> 
             ptr::null_mut(),
         )
     };
-    if done == OK { Ok(()) } else { Err("the server refused the setting redlock.restart-grace".to_owned()) }
+    if done == OK { Ok(()) } else { Err(refused(RESTART_GRACE)) }
+}
+
+fn refused(name: &str) -> String {
+    format!("the server refused the setting {PREFIX}{name}")
 }
 
 /// Loads the values of the settings from the server's configuration.

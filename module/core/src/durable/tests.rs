@@ -1,14 +1,14 @@
 use super::*;
+use redlock_contract::limits::MAX_FAR_STRIPES;
 
 const FILE: FileId = FileId { inode: 4711, born_ns: 1_800_000_000_123_456_789 };
 
 fn state() -> DurableState {
     let mut state = DurableState::new("0123456789abcdef0123456789abcdef01234567".to_owned(), 0xfeed_beef);
     state.incarnation = 3;
-    state.high_water = 1_048_577;
+    state.high_water = HighWater::parse(1_048_577, "3:4611686018427387904,65535:1099511627776").unwrap();
     state.longest_lease_ms = 30_000;
     state.locks_at_shutdown = Some(LocksDigest { locks: 2, digest: 0xfeed });
-    state.far = [(3, 1 << 62), (65_535, 1 << 40)].into();
     state
 }
 
@@ -25,10 +25,14 @@ fn stripe(number: u64) -> Stripe {
 fn a_state_is_read_as_it_was_written() {
     let plain = DurableState::new("f".repeat(40), 0);
     let non_voting = NonVoting::all().map(|reason| state().without_vote(reason, "a".repeat(40)));
-    for state in
-        [state(), plain.clone(), state().admitted(9, 10), DurableState { high_water: MAX_FENCE, ..plain }]
-            .into_iter()
-            .chain(non_voting)
+    for state in [
+        state(),
+        plain.clone(),
+        state().admitted(&HighWater::new(9), 10).0,
+        DurableState { high_water: HighWater::new(MAX_FENCE), ..plain },
+    ]
+    .into_iter()
+    .chain(non_voting)
     {
         let stored = DurableState::decode(state.encode(FILE).as_bytes());
         assert_eq!(stored, Ok(StoredState { state, file: Some(FILE) }));
@@ -70,7 +74,7 @@ fn format_1_is_read_as_the_same_node() {
     ));
     let stored = DurableState::decode(text.as_bytes()).unwrap();
     let expected = DurableState {
-        high_water: 1_048_577,
+        high_water: HighWater::new(1_048_577),
         longest_lease_ms: 30_000,
         locks_at_shutdown: Some(LocksDigest { locks: 2, digest: 0xfeed }),
         ..DurableState::new(id.to_owned(), 0)
@@ -91,7 +95,7 @@ fn grants_hardly_ever_store_the_state() {
             state = next;
             stored += 1;
         }
-        assert!(fence <= state.high_water);
+        assert!(fence <= state.high_water.common());
     }
     assert!(stored <= 6, "about two in a million: {stored}");
     let mut stored = 0;
@@ -119,12 +123,12 @@ fn a_raised_stripe_does_not_move_the_others_over_a_restart() {
     let state = DurableState::new("f".repeat(40), 1);
     let state = state.reserving([stripe(1)], 5, 1_000).unwrap();
     let state = state.reserving([stripe(2)], 1 << 62, 1_000).unwrap();
-    assert_eq!(state.far_stripes(), 1);
+    assert_eq!(state.high_water.far().len(), 1);
     let (state, stripes) = state.restarted();
     let next = |number| stripes.next(stripe(number), 0).unwrap();
     assert!(next(1) > 5 && next(1) < 1 << 22, "{}", next(1));
     assert!(next(2) > 1 << 62, "{}", next(2));
-    assert!(state.highest() >= 1 << 62 && state.high_water < 1 << 23);
+    assert!(state.high_water.highest() >= 1 << 62 && state.high_water.common() < 1 << 23);
     // The same holds for every later restart.
     let (_, stripes) = state.restarted();
     assert!(stripes.next(stripe(1), 0) < Some(1 << 23));
@@ -142,20 +146,20 @@ fn far_stripes_are_bounded_and_the_farthest_stay_apart() {
         if let Some(next) = state.reserving([stripe(number)], fence, 1) {
             state = next;
         }
-        assert!(state.far_stripes() <= MAX_FAR_STRIPES);
+        assert!(state.high_water.far().len() <= MAX_FAR_STRIPES);
         let (_, stripes) = state.restarted();
         assert!(stripes.next(stripe(number), 0) > Some(fence), "{number}");
     }
-    assert!(state.high_water < 1 << 31, "{}", state.high_water);
+    assert!(state.high_water.common() < 1 << 31, "{:?}", state.high_water);
     assert!(state.restarted().1.next(evil, 0) > Some(1 << 62));
 }
 
 #[test]
 fn near_fences_move_the_common_high_water_mark() {
     let state = DurableState::new("f".repeat(40), 1).reserving([stripe(1)], NEAR, 1).unwrap();
-    assert_eq!((state.far_stripes(), state.high_water), (0, NEAR + HIGH_WATER_STEP));
+    assert_eq!((state.high_water.far().len(), state.high_water.common()), (0, NEAR + HIGH_WATER_STEP));
     let last = state.reserving([stripe(1)], MAX_FENCE, 1).unwrap();
-    assert_eq!(last.highest(), MAX_FENCE);
+    assert_eq!(last.high_water.highest(), MAX_FENCE);
     assert_eq!(last.reserving([stripe(1)], MAX_FENCE, 1), None);
 }
 
@@ -177,20 +181,26 @@ fn the_longest_lease_is_lowered_in_coarse_steps_and_not_below_a_minute() {
 #[test]
 fn a_data_set_that_does_not_belong_to_the_state_costs_the_vote() {
     let state = DurableState::new("f".repeat(40), 7);
-    let dataset = |id, has_locks| Dataset { id, has_locks, highest_fence: 0 };
+    let dataset = |id, has_locks| Dataset { id, has_locks, ..Dataset::default() };
     let beyond = |highest_fence, id| Dataset { highest_fence, ..dataset(id, false) };
+    let nine = HighWater::new(9);
+    // A client has raised one key of the node far above the others.
+    let raised = HighWater::parse(9, "1:4611686018427387904").unwrap();
+    let of_raised = |high_water| Dataset { high_water, ..beyond(1 << 62, Some(7)) };
     let table = [
-        (dataset(None, false), Some(9), None),
+        (dataset(None, false), Some(&nine), None),
         (dataset(None, false), None, None),
-        (dataset(Some(7), true), Some(9), None),
-        (dataset(Some(7), false), Some(9), None),
-        (dataset(Some(8), false), Some(9), Some(NonVoting::ForeignData)),
-        (dataset(Some(8), true), Some(9), Some(NonVoting::ForeignData)),
-        (dataset(None, true), Some(9), None),
+        (dataset(Some(7), true), Some(&nine), None),
+        (dataset(Some(7), false), Some(&nine), None),
+        (dataset(Some(8), false), Some(&nine), Some(NonVoting::ForeignData)),
+        (dataset(Some(8), true), Some(&nine), Some(NonVoting::ForeignData)),
+        (dataset(None, true), Some(&nine), None),
         // A high-water mark that was not stored yet, and a state file that is older than the data set.
-        (beyond(9 + HIGH_WATER_STEP / 2, Some(7)), Some(9), None),
-        (beyond(9 + HIGH_WATER_STEP, Some(7)), Some(9), Some(NonVoting::ForeignData)),
-        (beyond(9 + HIGH_WATER_STEP, None), Some(9), Some(NonVoting::ForeignData)),
+        (beyond(9 + HIGH_WATER_STEP / 2, Some(7)), Some(&nine), None),
+        (beyond(9 + HIGH_WATER_STEP, Some(7)), Some(&nine), Some(NonVoting::ForeignData)),
+        (beyond(9 + HIGH_WATER_STEP, None), Some(&nine), Some(NonVoting::ForeignData)),
+        (of_raised(9 + HIGH_WATER_STEP / 2), Some(&raised), None),
+        (of_raised(9 + HIGH_WATER_STEP), Some(&raised), Some(NonVoting::ForeignData)),
         (dataset(Some(8), false), None, Some(NonVoting::NoState)),
         (dataset(None, true), None, Some(NonVoting::NoState)),
         (beyond(1, None), None, Some(NonVoting::NoState)),
@@ -199,7 +209,11 @@ fn a_data_set_that_does_not_belong_to_the_state_costs_the_vote() {
         assert_eq!(state.reason_not_to_vote(dataset, stored), expected, "{dataset:?} {stored:?}");
     }
     let replica = state.without_vote(NonVoting::Replica, "a".repeat(40));
-    assert_eq!(replica.reason_not_to_vote(dataset(Some(8), true), Some(9)), None, "it does not vote already");
+    assert_eq!(
+        replica.reason_not_to_vote(dataset(Some(8), true), Some(&nine)),
+        None,
+        "it does not vote already"
+    );
     assert_eq!(replica.reason_not_to_vote(dataset(Some(8), true), None), None, "nor this one");
 }
 
@@ -214,12 +228,29 @@ fn a_file_is_known_by_its_inode_and_by_its_creation_time_if_recorded() {
 fn an_admitted_node_starts_above_the_floor_and_above_itself() {
     let copy = state().without_vote(NonVoting::CopiedState, "a".repeat(40));
     assert_eq!((copy.incarnation, copy.locks_at_shutdown), (1, None));
-    let low = copy.admitted(5, 600_000);
-    assert!(low.high_water > 1 << 62 && low.non_voting.is_none() && low.origin == Origin::Admitted);
+    let (low, stripes) = copy.admitted(&HighWater::new(5), 600_000);
+    assert!(low.non_voting.is_none() && low.origin == Origin::Admitted);
     assert!(low.longest_lease_ms >= 600_000);
+    assert_eq!(low.high_water, copy.high_water.plus(HIGH_WATER_STEP), "its own marks are above the floor");
+    assert_eq!(stripes.next(stripe(1), 0), Some(copy.high_water.common() + 1));
+    assert_eq!(stripes.largest(), 1 << 62, "its far stripe");
     let new = DurableState::new("f".repeat(40), 1).without_vote(NonVoting::Asked, "a".repeat(40));
-    let high = new.admitted(1 << 50, 90_000);
-    assert!(high.high_water > 1 << 50 && high.longest_lease_ms >= 90_000);
+    let (high, stripes) = new.admitted(&HighWater::new(1 << 50), 90_000);
+    assert!(high.high_water.common() > 1 << 50 && high.longest_lease_ms >= 90_000);
+    assert_eq!(stripes.next(stripe(1), 0), Some((1 << 50) + 1));
+}
+
+#[test]
+fn an_admitted_node_keeps_the_far_stripes_of_the_others_apart() {
+    let new = DurableState::new("f".repeat(40), 1).without_vote(NonVoting::Asked, "a".repeat(40));
+    let mut floor = HighWater::new(500);
+    floor.raise(stripe(2).index(), 1 << 62);
+    let (admitted, stripes) = new.admitted(&floor, 1_000);
+    assert_eq!(stripes.next(stripe(1), 0), Some(501));
+    assert_eq!(stripes.next(stripe(2), 0), Some((1 << 62) + 1));
+    let (_, stripes) = admitted.restarted();
+    assert!(stripes.next(stripe(1), 0) < Some(1 << 22), "also after a restart");
+    assert!(stripes.next(stripe(2), 0) > Some((1 << 62) + 1));
 }
 
 #[test]

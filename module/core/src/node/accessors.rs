@@ -8,34 +8,45 @@ use crate::table::LockId;
 use crate::tombstones::Tombstones;
 
 impl LockNode {
-    /// The memory of one lock, in bytes.
+    /// The memory of one lock, in bytes; of a shared lock, the records of all its holders.
     #[must_use]
     pub fn bytes_of(&self, lock: LockId) -> usize {
-        self.locks.bytes_of(lock)
+        if self.shared.has(lock) {
+            self.shared.holders(lock).map(|holder| self.locks.bytes_of(holder)).sum()
+        } else {
+            self.locks.bytes_of(lock)
+        }
     }
 
-    /// The memory of all locks, in bytes.
+    /// The memory of all locks and, approximately, of all waiters, in bytes; 0 without both.
     #[must_use]
-    pub fn held_bytes(&self) -> usize {
-        self.locks.held_bytes()
+    pub fn used_bytes(&self) -> usize {
+        self.locks.used_bytes() + self.shared.bytes() + self.queues.bytes()
     }
 
-    /// The number of lock records.
+    /// The memory that the node has allocated for locks, waiters, fences and tombstones, in bytes, used or not.
+    #[must_use]
+    pub fn allocated_bytes(&self) -> usize {
+        let fixed = self.stripes.bytes() + self.tombstones.bytes();
+        self.locks.allocated_bytes() + self.shared.bytes() + self.queues.bytes() + fixed
+    }
+
+    /// The number of lock records: one for each exclusive lock and one for each holder of a shared lock.
     #[must_use]
     pub fn held(&self) -> u64 {
         self.locks.len() as u64
+    }
+
+    /// The number of holders of shared locks.
+    #[must_use]
+    pub fn shared_holders(&self) -> u64 {
+        self.shared.len() as u64
     }
 
     /// The number of waiters.
     #[must_use]
     pub fn waiters(&self) -> u64 {
         self.queues.len() as u64
-    }
-
-    /// The approximate memory of all waiters, in bytes.
-    #[must_use]
-    pub fn waiters_bytes(&self) -> usize {
-        self.queues.bytes()
     }
 
     /// The counters.
@@ -89,13 +100,13 @@ impl LockNode {
         self.tombstones.set_window_ms(window_ms);
     }
 
-    /// How long a lock that was handed to a waiter stays unclaimed at most, in milliseconds.
+    /// How long a waiter has to claim a lock that was handed to it, in milliseconds.
     #[must_use]
     pub fn claim_window_ms(&self) -> u64 {
         self.claim_window_ms
     }
 
-    /// Sets how long a lock that was handed to a waiter stays unclaimed at most, in milliseconds.
+    /// Sets how long a waiter has to claim a lock that was handed to it, in milliseconds.
     pub fn set_claim_window_ms(&mut self, window_ms: u64) {
         self.claim_window_ms = window_ms;
     }

@@ -5,15 +5,16 @@
 //! push for the waiter.
 
 use super::{LockNode, Ownership};
-use crate::command_error::CommandError;
+use crate::command_error::{ArgProblem, CommandError};
 use crate::grammar::{Acquire, KeyArgs};
-use crate::keyspace::{KeyState, Keyspace};
+use crate::keyspace::{KeyState, Keyspace, LockEvent};
 use crate::queue::{Waiter, WaiterId};
 use crate::reply::Reply;
 use crate::request::{OwnerArg, Ttl, WaitArg};
 use crate::table::Database;
 use crate::time::NodeClock;
 use redlock_contract::CHANNEL_PREFIX;
+use redlock_contract::commands::option;
 use redlock_contract::grant::{GrantMessage, Stamped};
 
 /// A push for a waiter: the node has granted it the lock.
@@ -21,8 +22,8 @@ use redlock_contract::grant::{GrantMessage, Stamped};
 pub struct GrantPush {
     /// The full name of the channel.
     pub channel: Vec<u8>,
-    /// The message, signed with the owner ([`proof`](redlock_contract::grant)). It does not contain the owner: other clients may
-    /// subscribe to the channel.
+    /// The message, signed with the owner (see [`redlock_contract::grant`]). It does not contain the owner: other
+    /// clients may subscribe to the channel.
     pub message: Vec<u8>,
 }
 
@@ -56,8 +57,7 @@ impl LockNode {
             self.counters.late_refusals += 1;
             return Ok(Reply::Nil);
         }
-        let connection =
-            keyspace.connection().ok_or(CommandError::Arg("WAIT needs a connection; a script has none"))?;
+        let connection = keyspace.connection().ok_or(ArgProblem::InScript.at(wait.position, option::WAIT))?;
         let keys = (0..keyspace.count()).map(|key| keyspace.name(key).into());
         let waiter = Waiter {
             database: keyspace.database(),
@@ -67,6 +67,7 @@ impl LockNode {
             ttl_ms: request.ttl.ms(),
             floor: request.floor,
             label: request.label.into(),
+            is_shared: request.is_shared,
             channel: wait.channel.into(),
             stamp: wait.stamp,
             claim_ms: wait.claim_ms,
@@ -75,6 +76,12 @@ impl LockNode {
             until: now.deadline_after(wait.wait_ms),
         };
         let ahead = self.queues.enqueue(waiter)?;
+        for key in 0..keyspace.count() {
+            // The waiter may have been first with another ticket or mode, and a reader behind it may join now.
+            if matches!(keyspace.key_state(key), KeyState::Lock(lock) if self.shared.has(lock)) {
+                self.queues.mark_ready(keyspace.database(), keyspace.name(key));
+            }
+        }
         self.counters.waits += 1;
         let (left_ms, ticket) = self.holder(keyspace, clock);
         Ok(Reply::Queued { left_ms, position: ahead as u64 + 1, ticket })
@@ -86,7 +93,10 @@ impl LockNode {
         let now = clock.proven();
         let left = |lock| i64::try_from(now.left_until(self.locks.deadline(lock))).unwrap_or(i64::MAX);
         let holders = (0..keyspace.count()).filter_map(|key| match keyspace.key_state(key) {
-            KeyState::Lock(lock) => Some((left(lock), self.queues.ticket_of(lock))),
+            KeyState::Lock(lock) => {
+                let last = self.last_holder(lock);
+                Some((left(last), self.queues.ticket_of(last)))
+            }
             KeyState::ForeignString => Some((-1, 0)),
             KeyState::Empty | KeyState::OtherType => None,
         });
@@ -161,6 +171,14 @@ impl LockNode {
             return None;
         }
         let owner = OwnerArg::parse(&waiter.owner).ok()?;
+        if waiter.is_shared
+            && let Some(own) = self.own_lock(keyspace, 0, owner.bytes())
+            && !self.has_expired(own, clock)
+        {
+            // The owner holds the lock already, under a key that was renamed: it does not wait for itself.
+            self.queues.expire_waiter(id);
+            return None;
+        }
         let claim_ms = waiter.ttl_ms.min(self.claim_window_ms.max(waiter.claim_ms));
         let request = Acquire {
             keys: KeyArgs::Many((0..waiter.keys.len()).collect()),
@@ -169,13 +187,19 @@ impl LockNode {
             floor: waiter.floor,
             label: &waiter.label,
             wait: None,
+            is_shared: waiter.is_shared,
         };
         let now = clock.latest();
-        // If another owner holds a key, the key becomes ready again when that lock ends.
-        let Ownership::Free { has_locks } = self.ownership(keyspace, owner.bytes(), clock).ok()? else {
-            return None;
+        let granted = if waiter.is_shared {
+            self.grant_shared(keyspace, &request, LockEvent::HandedOff, clock)
+        } else {
+            // If another owner holds a key, the key becomes ready again when that lock ends.
+            let Ownership::Free { has_locks } = self.ownership(keyspace, owner.bytes(), clock).ok()? else {
+                return None;
+            };
+            self.grant(keyspace, &request, LockEvent::HandedOff, has_locks, now, clock)
         };
-        let fence = match self.grant(keyspace, &request, owner.bytes(), has_locks, now, clock) {
+        let fence = match granted {
             Ok(fence) => fence?,
             Err(_) => {
                 // The usual cause is a full disk. No event of the key will tell when the disk has room again.
@@ -184,12 +208,17 @@ impl LockNode {
             }
         };
         self.counters.handoffs += 1;
-        let locks = (0..waiter.keys.len()).filter_map(|key| match keyspace.key_state(key) {
+        let own = |key| match keyspace.key_state(key) {
+            KeyState::Lock(lock) if waiter.is_shared => self.shared.holder(lock, owner.bytes()),
             KeyState::Lock(lock) => Some(lock),
             _ => None,
-        });
-        self.queues.served(id, locks);
-        Some(grant_push(&waiter, fence, clock.proven().since(waiter.since), claim_ms))
+        };
+        self.queues.served(id, (0..waiter.keys.len()).filter_map(own));
+        if waiter.is_shared {
+            // The next waiter may be a reader too: all readers up to the next writer get the lock together.
+            self.queues.mark_ready(keyspace.database(), keyspace.name(0));
+        }
+        Some(grant_push(&self.state.node_id, &waiter, fence, clock.proven().since(waiter.since), claim_ms))
     }
 
     /// Removes the waiters of a connection that has closed.
@@ -239,10 +268,10 @@ impl LockNode {
     }
 }
 
-fn grant_push(waiter: &Waiter, fence: u64, waited_ms: u64, claim_ms: u64) -> GrantPush {
+fn grant_push(node_id: &str, waiter: &Waiter, fence: u64, waited_ms: u64, claim_ms: u64) -> GrantPush {
     let key = waiter.keys.first().map(AsRef::as_ref).unwrap_or_default();
     let stamped = waiter.stamp.map(|stamp| Stamped { stamp, waited_ms, claim_ms });
-    let message = GrantMessage { ticket: waiter.ticket, fence, stamped, key }.sign(&waiter.owner);
+    let message = GrantMessage { ticket: waiter.ticket, fence, stamped, key }.sign(node_id, &waiter.owner);
     GrantPush { channel: [CHANNEL_PREFIX, &waiter.channel].concat(), message }
 }
 

@@ -50,7 +50,7 @@ impl LockNode {
                 database,
                 key,
                 owner: owner.bytes(),
-                label: request::label(&image.label)?,
+                label: request::label(&image.label).map_err(|problem| problem.at(0, "label"))?,
                 fence: image.fence,
                 granted: Millis(now.0.saturating_sub(image.held_ms)),
                 deadline: now.deadline_after(left_ms),
@@ -58,6 +58,18 @@ impl LockNode {
                 extensions: image.extensions,
             })
             .ok_or(FULL)
+    }
+
+    /// The time left and the time held of a lock of this node's own data set, in milliseconds. The stored longest lease
+    /// covers every lock that was held when the server stopped. A lock with more time left was saved earlier: the rest
+    /// of that time has passed since, and its owner must not get it back after the quarantine. The sum of both stays
+    /// the same, because the digest of the locks contains it.
+    #[must_use]
+    pub fn times_of_own(&self, left_ms: u64, held_ms: u64) -> (u64, u64) {
+        let is_own = self.is_resumed && self.state.non_voting.is_none();
+        let most_ms = if is_own { self.state.longest_lease_ms.max(1) } else { left_ms };
+        let passed_ms = left_ms.saturating_sub(most_ms);
+        (left_ms - passed_ms, held_ms.saturating_add(passed_ms))
     }
 
     /// The saved form of a lock.
@@ -73,9 +85,27 @@ impl LockNode {
     }
 
     /// Records that a lock is under another key than the one it was granted for. The sweep, which did not find the
-    /// lock, visits it again.
+    /// lock, visits it again. All holders of a shared lock are under that key.
     pub fn found_at(&mut self, lock: LockId, database: Database, key: &[u8]) {
-        self.locks.found_at(lock, database, key);
+        if !self.shared.has(lock) {
+            return self.locks.found_at(lock, database, key);
+        }
+        // Not all holders have expired, and the key has another stripe than before.
+        self.raise_past(lock, Stripe::of(key));
+        self.shared.set_old_fence(lock, true);
+        for holder in self.shared.holders(lock) {
+            self.locks.found_at(holder, database, key);
+        }
+    }
+
+    /// Records that the caller searches for an expired lock that is not under its key.
+    pub fn set_missing(&mut self, lock: LockId) {
+        self.locks.set_missing(lock);
+    }
+
+    /// The missing locks that were removed since the last call: the caller need not search for them.
+    pub fn take_no_longer_missing(&mut self) -> Vec<LockId> {
+        self.locks.take_no_longer_missing()
     }
 
     /// Records that `SWAPDB` has swapped two databases.

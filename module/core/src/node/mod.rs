@@ -5,18 +5,22 @@
 //!
 //! | to find | look in |
 //! |---|---|
-//! | acquire, extend, release, and what replicas apply | this file |
+//! | acquire, extend, release, break, and what replicas apply | this file |
+//! | how several owners hold one lock | `shared.rs` |
 //! | how a lock passes to the first waiter | `handoff.rs` |
 //! | what the node does between commands, and in which order | `sweep.rs` |
 //! | when the node grants nothing | `quarantine.rs` |
+//! | the replies that describe a lock and the node | `describe.rs` |
 //! | when the durable state changes and is stored | `storage.rs` |
 //! | how saved locks are loaded | `load.rs` |
 //! | counters and settings | `accessors.rs` |
 
 mod accessors;
+mod describe;
 mod handoff;
 mod load;
 mod quarantine;
+mod shared;
 mod storage;
 mod sweep;
 #[cfg(test)]
@@ -25,21 +29,21 @@ mod tests;
 pub use handoff::GrantPush;
 pub use sweep::Sweep;
 
+use shared::SharedLocks;
+
 use crate::command_error::CommandError;
 use crate::counters::Counters;
 use crate::durable::DurableState;
 use crate::fence::{self, Stripe, Stripes};
 use crate::grammar::{Acquire, Apply, Extend, Release};
-use crate::keyspace::{Effect, KeyState, Keyspace};
+use crate::keyspace::{Effect, KeyState, Keyspace, LockEvent};
 use crate::queue::WaitQueues;
 use crate::reply::Reply;
 use crate::request::Ttl;
 use crate::table::{LockId, LockTable, NewLock};
 use crate::time::{Millis, NodeClock};
 use crate::tombstones::Tombstones;
-use redlock_contract::fields::{lock, node};
 use redlock_contract::limits::{DEFAULT_CLAIM_WINDOW_MS, DEFAULT_MAX_TTL_MS, MAX_FENCE, MAX_TTL_LIMIT_MS};
-use redlock_contract::{NonVoting, Role};
 
 /// The version of this node, as `REDLOCK.NODE` returns it.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -51,6 +55,8 @@ pub struct LockNode {
     /// The state is newer than the stored one. The node grants nothing until it is stored.
     is_state_unsaved: bool,
     locks: LockTable,
+    /// Which locks of the table are held together.
+    shared: SharedLocks,
     stripes: Stripes,
     tombstones: Tombstones,
     queues: WaitQueues,
@@ -87,6 +93,7 @@ impl LockNode {
     pub fn new(state: DurableState, stripes: Stripes) -> Self {
         Self {
             locks: LockTable::default(),
+            shared: SharedLocks::default(),
             stripes,
             tombstones: Tombstones::default(),
             queues: WaitQueues::default(),
@@ -115,13 +122,16 @@ impl LockNode {
         clock: &mut impl NodeClock,
     ) -> Result<Reply, CommandError> {
         self.refuse_unless_voting()?;
+        if request.is_shared {
+            return self.acquire_shared(keyspace, request, clock);
+        }
         let now = clock.latest();
         let owner = request.owner.bytes();
         match self.ownership(keyspace, owner, clock)? {
             Ownership::Other => self.refuse(keyspace, request, clock),
             Ownership::Own { fence } => {
                 // A repeated request gets the same lock and the same fence, and at least the same time.
-                self.refuse_unconfirmed(keyspace, clock)?;
+                self.refuse_unconfirmed(keyspace, owner, clock)?;
                 self.reserve(keyspace, fence, request.ttl.ms())?;
                 self.counters.refreshes += 1;
                 for key in 0..keyspace.count() {
@@ -135,7 +145,9 @@ impl LockNode {
                 self.refuse(keyspace, request, clock)
             }
             Ownership::Free { has_locks } => {
-                let Some(fence) = self.grant(keyspace, request, owner, has_locks, now, clock)? else {
+                let Some(fence) =
+                    self.grant(keyspace, request, LockEvent::Acquired, has_locks, now, clock)?
+                else {
                     return Ok(Reply::Nil);
                 };
                 if request.wait.is_some() || !self.queues.is_empty() {
@@ -162,7 +174,7 @@ impl LockNode {
             self.counters.stale_extensions += 1;
             return Ok(Reply::Nil);
         }
-        self.refuse_unconfirmed(keyspace, clock)?;
+        self.refuse_unconfirmed(keyspace, request.owner.bytes(), clock)?;
         // All keys get one fence, so the next holder of any of them gets a larger one.
         let raised = |key| match keyspace.key_state(key) {
             KeyState::Lock(id) => fence::raised(self.locks.fence(id), request.floor),
@@ -170,6 +182,9 @@ impl LockNode {
         };
         let largest = (0..keyspace.count()).map(raised).max().unwrap_or(0);
         self.reserve(keyspace, largest, request.ttl.ms())?;
+        if request.floor > 0 {
+            self.raise_old_names(keyspace, largest);
+        }
         self.counters.extensions += 1;
         for key in 0..keyspace.count() {
             let one_more = |count: u32| count.saturating_add(1);
@@ -204,7 +219,12 @@ impl LockNode {
         }
         self.counters.releases += 1;
         for key in 0..keyspace.count() {
-            self.free(keyspace, key, request.floor);
+            if self.shared.is_empty()
+                || !self.release_shared(keyspace, key, request.owner.bytes(), request.floor)
+            {
+                self.free(keyspace, key, request.floor);
+            }
+            keyspace.notify(key, LockEvent::Released);
         }
         keyspace.replicate(Effect::Released);
         Ok(Reply::Integer(1))
@@ -214,17 +234,59 @@ impl LockNode {
     pub fn replay_release(&mut self, keyspace: &mut impl Keyspace, request: &Release<'_>) -> Reply {
         let owner = request.owner.bytes();
         for key in 0..keyspace.count() {
-            if let KeyState::Lock(id) = keyspace.key_state(key)
-                && self.locks.is_owned_by(id, owner)
-            {
-                self.free(keyspace, key, request.floor);
+            if self.own_lock(keyspace, key, owner).is_some() {
+                if !self.release_shared(keyspace, key, owner, request.floor) {
+                    self.free(keyspace, key, request.floor);
+                }
+                keyspace.notify(key, LockEvent::Released);
             }
         }
         keyspace.replicate(Effect::Released);
         Reply::Integer(1)
     }
 
-    /// Repeats a grant or an extension of the master on a replica.
+    /// Frees a lock without its owner, for an administrator, if it has this fence; a shared lock for all its holders. A
+    /// tombstone keeps each owner from acquiring it again with a request that is still under way. The reply is the fence of the lock, or
+    /// [`Reply::Nil`] if nothing changed.
+    ///
+    /// # Errors
+    /// A key of another type.
+    pub fn break_lock(
+        &mut self,
+        keyspace: &mut impl Keyspace,
+        wanted: Option<u64>,
+        clock: &mut impl NodeClock,
+    ) -> Result<Reply, CommandError> {
+        let id = match keyspace.key_state(0) {
+            KeyState::OtherType => return Err(CommandError::WrongType),
+            KeyState::Lock(id) if !self.is_over(id, clock) => id,
+            KeyState::Lock(_) | KeyState::Empty | KeyState::ForeignString => return Ok(Reply::Nil),
+        };
+        let fence = self.locks.fence(id);
+        if wanted.is_some_and(|wanted| wanted != fence) {
+            return Ok(Reply::Nil);
+        }
+        if let Some(connection) = keyspace.connection() {
+            let now = clock.latest();
+            let mut bar = |id| self.tombstones.add(keyspace.name(0), self.locks.owner(id), connection, now);
+            if self.shared.has(id) { self.shared.holders(id).for_each(bar) } else { bar(id) }
+        }
+        self.counters.broken += 1;
+        self.free(keyspace, 0, 0);
+        keyspace.notify(0, LockEvent::Released);
+        keyspace.replicate(Effect::Released);
+        Ok(Reply::Integer(fence))
+    }
+
+    /// Repeats a break of the master on a replica, without a clock.
+    pub fn replay_break(&mut self, keyspace: &mut impl Keyspace) -> Reply {
+        self.free(keyspace, 0, 0);
+        keyspace.notify(0, LockEvent::Released);
+        keyspace.replicate(Effect::Released);
+        Reply::Integer(1)
+    }
+
+    /// Repeats a grant, an extension or an expiry of the master on a replica.
     ///
     /// # Errors
     /// The node can hold no more locks.
@@ -239,10 +301,12 @@ impl LockNode {
         let stripe = keyspace.stripe(0);
         // No node grants for longer, so no lock has more left.
         let left_ms = request.left_ms.min(MAX_TTL_LIMIT_MS);
+        let (left_ms, held_ms) = self.times_of_own(left_ms, request.held_ms.unwrap_or(0));
         // A data set with fences beyond the state of a voting node belongs to another node. The module detects that at
         // the end of the load, so the state must not follow it here. A master has granted what it replicates: a replica
         // that cannot store its state follows all the same, and grants nothing itself until its state is stored.
-        let belongs_here = self.state.non_voting.is_some() || request.fence <= self.state.highest();
+        let belongs_here =
+            self.state.non_voting.is_some() || request.fence <= self.state.high_water.highest();
         if belongs_here
             && self.reserve(keyspace, request.fence, left_ms).is_err()
             && let Some(state) = self.state.reserving([stripe], request.fence, left_ms)
@@ -250,11 +314,23 @@ impl LockNode {
             self.set_unsaved_state(state);
         }
         self.stripes.raise(stripe, request.fence);
+        if request.is_shared {
+            return self.apply_shared(keyspace, request, (left_ms, held_ms), now);
+        }
+        if left_ms == 0 {
+            if let KeyState::Lock(_) = keyspace.key_state(0) {
+                self.free(keyspace, 0, 0);
+                keyspace.notify(0, LockEvent::Expired);
+            }
+            return Ok(());
+        }
         self.last_loaded = self.last_loaded.max(now);
-        let granted = Millis(now.0.saturating_sub(request.held_ms.unwrap_or(0)));
+        keyspace.notify(0, request.event());
+        let granted = Millis(now.0.saturating_sub(held_ms));
         // An extension carries the number of extensions and no label; a grant carries no number.
         if let (KeyState::Lock(id), Some(extensions), None) =
             (keyspace.key_state(0), request.extensions, request.label)
+            && !self.shared.has(id)
             && self.locks.is_owned_by(id, owner)
         {
             self.locks.set_fence(id, request.fence);
@@ -280,57 +356,6 @@ impl LockNode {
         Ok(())
     }
 
-    /// Describes one lock.
-    ///
-    /// # Errors
-    /// A key of another type.
-    pub fn inspect(
-        &self,
-        keyspace: &impl Keyspace,
-        clock: &mut impl NodeClock,
-    ) -> Result<Reply, CommandError> {
-        let now = clock.proven();
-        match keyspace.key_state(0) {
-            KeyState::OtherType => Err(CommandError::WrongType),
-            KeyState::Lock(id) if !self.has_expired(id, clock) => Ok(Reply::Map(vec![
-                (lock::FENCE, self.locks.fence(id).into()),
-                (lock::LABEL, self.locks.label(id).into()),
-                (lock::TIME_LEFT_MS, now.left_until(self.locks.deadline(id)).into()),
-                (lock::HELD_MS, now.since(self.locks.granted(id)).into()),
-                (lock::EXTENSIONS, u64::from(self.locks.extensions(id)).into()),
-                (
-                    lock::WAITERS,
-                    (self.queues.waiting_for(keyspace.database(), keyspace.name(0)) as u64).into(),
-                ),
-            ])),
-            _ => Ok(Reply::Nil),
-        }
-    }
-
-    /// Describes this node. `unreclaimed` is the number of records whose values have left the keyspace: they are not
-    /// counted as locks.
-    #[must_use]
-    pub fn describe(&self, unreclaimed: u64, role: Role, clock: &mut impl NodeClock) -> Reply {
-        Reply::Map(vec![
-            (node::ID, self.state.node_id.as_bytes().into()),
-            (node::INCARNATION, self.state.incarnation.into()),
-            (node::ORIGIN, self.state.origin.name().as_bytes().into()),
-            (node::VOTING, u64::from(self.state.non_voting.is_none()).into()),
-            (node::NON_VOTING_REASON, self.state.non_voting.map_or("", NonVoting::name).as_bytes().into()),
-            (node::FENCE, self.largest_fence().into()),
-            (node::HIGH_WATER, self.state.highest().into()),
-            (node::QUARANTINE_MS, self.quarantine_left_ms(clock).into()),
-            (node::LOCKS, self.held().saturating_sub(unreclaimed).into()),
-            (node::WAITERS, self.waiters().into()),
-            (node::LONGEST_LEASE_MS, self.state.longest_lease_ms.into()),
-            (node::MAX_TTL_MS, self.max_ttl_ms.into()),
-            (node::CLAIM_WINDOW_MS, self.claim_window_ms.into()),
-            (node::STARTED, if self.is_resumed { &b"resumed"[..] } else { b"new" }.into()),
-            (node::ROLE, role.name().as_bytes().into()),
-            (node::VERSION, VERSION.as_bytes().into()),
-        ])
-    }
-
     fn ownership(
         &self,
         keyspace: &impl Keyspace,
@@ -346,6 +371,11 @@ impl LockNode {
                 KeyState::OtherType => return Err(CommandError::WrongType),
                 KeyState::ForeignString => held = true,
                 KeyState::Empty => open = true,
+                // The modes exclude each other, also for an owner that shares the lock.
+                KeyState::Lock(id) if self.shared.has(id) => {
+                    let is_over = self.is_shared_over(id, clock);
+                    (held, open, has_locks) = (held || !is_over, open || is_over, has_locks || is_over);
+                }
                 KeyState::Lock(id) if self.has_expired(id, clock) => (open, has_locks) = (true, true),
                 KeyState::Lock(id) if self.locks.is_owned_by(id, owner) => {
                     has_locks = true;
@@ -375,6 +405,10 @@ impl LockNode {
         for key in 0..keyspace.count() {
             all &= match keyspace.key_state(key) {
                 KeyState::OtherType => return Err(CommandError::WrongType),
+                KeyState::Lock(id) if self.shared.has(id) => {
+                    let own = self.shared.holder(id, owner);
+                    own.is_some_and(|own| !self.has_expired(own, clock))
+                }
                 KeyState::Lock(id) => self.locks.is_owned_by(id, owner) && !self.has_expired(id, clock),
                 KeyState::Empty | KeyState::ForeignString => false,
             };
@@ -386,17 +420,18 @@ impl LockNode {
         clock.has_passed(self.locks.deadline(lock))
     }
 
-    /// Grants all keys with one fence; `None` if a tombstone rejects the request.
+    /// Grants all keys with one fence; `None` if a tombstone rejects the request. `event` is the reason for the grant.
     fn grant(
         &mut self,
         keyspace: &mut impl Keyspace,
         request: &Acquire<'_>,
-        owner: &[u8],
+        event: LockEvent,
         has_locks: bool,
         now: Millis,
         clock: &mut impl NodeClock,
     ) -> Result<Option<u64>, CommandError> {
         let keys = keyspace.count();
+        let owner = request.owner.bytes();
         self.refuse_in_quarantine(clock)?;
         if self.has_tombstone(keyspace, request, now) {
             self.counters.late_refusals += 1;
@@ -410,8 +445,10 @@ impl LockNode {
         for key in 0..keys {
             let (mut deadline, mut lease_ms) = (now.deadline_after(request.ttl.ms()), request.ttl.ms());
             if has_locks && let KeyState::Lock(old) = keyspace.key_state(key) {
-                if self.has_expired(old, clock) {
-                    self.counters.expirations += 1;
+                if self.shared.has(old) {
+                    self.expire_all_holders(keyspace, key, old);
+                } else if self.has_expired(old, clock) {
+                    self.note_expired(keyspace, key, old);
                 } else {
                     // The owner took this key apart from the others: the deadline that it was promised stays.
                     deadline = deadline.max(self.locks.deadline(old));
@@ -433,9 +470,22 @@ impl LockNode {
             self.stripes.raise(keyspace.stripe(key), fence);
             let gone = keyspace.put(key, id);
             self.reclaim_if(gone);
+            if request.is_shared {
+                self.shared.begin(id, owner);
+            }
             let left_ms = now.left_until(deadline);
-            let owner = request.owner.bytes();
-            keyspace.replicate(Effect::Granted { key, owner, fence, left_ms, label: request.label });
+            let is_handed_off = event == LockEvent::HandedOff;
+            let (label, is_shared) = (request.label, request.is_shared);
+            keyspace.replicate(Effect::Granted {
+                key,
+                owner,
+                fence,
+                left_ms,
+                label,
+                is_handed_off,
+                is_shared,
+            });
+            keyspace.notify(key, event);
         }
         self.counters.grants += 1;
         Ok(Some(fence))
@@ -464,37 +514,6 @@ impl LockNode {
         self.state.non_voting.map_or(Ok(()), |reason| Err(CommandError::NonVoting(reason)))
     }
 
-    fn refuse_in_quarantine(&mut self, clock: &mut impl NodeClock) -> Result<(), CommandError> {
-        if self.quarantine_until > Millis(0) {
-            let left_ms = self.quarantine_left_ms(clock);
-            if left_ms > 0 {
-                self.counters.quarantine_refusals += 1;
-                return Err(CommandError::Quarantine { left_ms });
-            }
-            // Every lease that the node may have forgotten has expired.
-            self.last_loaded = Millis(0);
-        }
-        Ok(())
-    }
-
-    /// In quarantine, refuses to extend a lock that was loaded. Its owner may have released the lock after it was saved,
-    /// and another client may hold it on the other nodes.
-    #[inline]
-    fn refuse_unconfirmed(
-        &mut self,
-        keyspace: &impl Keyspace,
-        clock: &mut impl NodeClock,
-    ) -> Result<(), CommandError> {
-        if self.quarantine_until == Millis(0) {
-            return Ok(());
-        }
-        let is_unconfirmed = |key| match keyspace.key_state(key) {
-            KeyState::Lock(id) => self.locks.granted(id) <= self.last_loaded,
-            _ => false,
-        };
-        if (0..keyspace.count()).any(is_unconfirmed) { self.refuse_in_quarantine(clock) } else { Ok(()) }
-    }
-
     /// Whether a tombstone rejects the request: its own release has overtaken it on another connection.
     fn has_tombstone(&self, keyspace: &impl Keyspace, request: &Acquire<'_>, now: Millis) -> bool {
         if self.tombstones.all_expired(now) {
@@ -503,6 +522,18 @@ impl LockNode {
         let Some(connection) = keyspace.connection() else { return false };
         (0..keyspace.count())
             .any(|key| self.tombstones.rejects(keyspace.name(key), request.owner.bytes(), connection, now))
+    }
+
+    /// Raises the stripes of the names under which renamed locks were granted: a lock may return to its old name.
+    #[cold]
+    fn raise_old_names(&mut self, keyspace: &impl Keyspace, fence: u64) {
+        for key in 0..keyspace.count() {
+            if let KeyState::Lock(id) = keyspace.key_state(key)
+                && !self.locks.is_at(id, keyspace.name(key))
+            {
+                self.raise_stripe(Stripe::of(self.locks.location(id).1), fence);
+            }
+        }
     }
 
     /// Extends the lock of one key: a later deadline, this fence, and the number of extensions that `count` returns.
@@ -518,6 +549,10 @@ impl LockNode {
         now: Millis,
     ) {
         let KeyState::Lock(id) = keyspace.key_state(key) else { return };
+        let (id, is_shared) = match self.shared.is_empty() {
+            true => (id, false),
+            false => self.holder_to_extend(keyspace, key, id, owner, fence),
+        };
         self.queues.claimed(id);
         let extensions = count(self.locks.extensions(id));
         self.locks.set_fence(id, fence);
@@ -526,20 +561,16 @@ impl LockNode {
         self.stripes.raise(keyspace.stripe(key), fence);
         let left_ms = now.left_until(self.locks.extend(id, ttl.ms(), now.deadline_after(ttl.ms())));
         let held_ms = now.since(self.locks.granted(id));
-        keyspace.replicate(Effect::Extended { key, owner, fence, left_ms, held_ms, extensions });
+        keyspace.replicate(Effect::Extended { key, owner, fence, left_ms, held_ms, extensions, is_shared });
+        keyspace.notify(key, LockEvent::Extended);
     }
 
     fn free(&mut self, keyspace: &mut impl Keyspace, key: usize, floor: u64) {
         let KeyState::Lock(id) = keyspace.key_state(key) else { return };
-        let renamed = !self.locks.is_at(id, keyspace.name(key));
-        if floor > 0 || renamed {
-            let stripe = keyspace.stripe(key);
-            let last = self.stripes.last(stripe).max(self.locks.fence(id));
-            let raised = fence::raised(last, floor);
-            // If the state cannot be stored, the node releases the lock all the same.
-            let stored = self.reserve_on(keyspace, [stripe], raised, 0).is_ok();
-            self.stripes.raise(stripe, if stored { raised } else { last });
+        if self.shared.has(id) {
+            self.keep_only(id);
         }
+        self.raise_next_fence(keyspace, key, id, floor);
         // The owner has sent a command, so a handed-on lock does not count as unclaimed.
         match keyspace.delete(key) {
             Some(lock) => {
@@ -550,6 +581,21 @@ impl LockNode {
         }
         if !self.queues.is_empty() {
             self.queues.mark_ready(keyspace.database(), keyspace.name(key));
+        }
+    }
+
+    /// Makes sure that the next fence of a key is larger than the fence of its lock and, if a release has a floor, than
+    /// the floor.
+    #[inline(always)]
+    fn raise_next_fence(&mut self, keyspace: &mut impl Keyspace, key: usize, id: LockId, floor: u64) {
+        let renamed = !self.locks.is_at(id, keyspace.name(key));
+        if floor > 0 || renamed {
+            let stripe = keyspace.stripe(key);
+            let last = self.stripes.last(stripe).max(self.locks.fence(id));
+            let raised = fence::raised(last, floor);
+            // If the state cannot be stored, the node releases the lock all the same.
+            let stored = self.reserve_on(keyspace, [stripe], raised, 0).is_ok();
+            self.stripes.raise(stripe, if stored { raised } else { last });
         }
     }
 
@@ -581,7 +627,7 @@ impl LockNode {
             return Ok(());
         };
         keyspace.store(&next)?;
-        keyspace.replicate(Effect::Dataset { id: next.dataset_id, high_water: next.highest() });
+        keyspace.replicate(Effect::Dataset { id: next.dataset_id, high_water: next.high_water.common() });
         self.set_state(next);
         Ok(())
     }
@@ -594,9 +640,12 @@ impl LockNode {
     }
 
     fn forget(&mut self, lock: LockId) {
+        if self.shared.has(lock) {
+            self.keep_only(lock);
+        }
         self.counters.unclaimed += u64::from(self.queues.forget_lock(lock));
         self.locks.remove(lock);
     }
 }
 
-const FULL: CommandError = CommandError::Arg("this node can hold no more locks");
+const FULL: CommandError = CommandError::Full;

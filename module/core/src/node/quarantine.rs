@@ -1,7 +1,9 @@
 //! The quarantine: the node grants nothing while a lock that it has forgotten may still be held.
 
 use super::LockNode;
+use crate::command_error::CommandError;
 use crate::fence::Stripe;
+use crate::keyspace::Keyspace;
 use crate::table::{Database, LockId};
 use crate::time::{Millis, NodeClock};
 
@@ -24,7 +26,7 @@ impl LockNode {
     /// Grants nothing until a lock would have expired that the server has evicted from this key.
     pub fn quarantine_for(&mut self, lock: LockId, key: &[u8], clock: &mut impl NodeClock) {
         self.raise_past(lock, Stripe::of(key));
-        self.begin_quarantine(self.locks.deadline(lock), clock);
+        self.begin_quarantine(self.locks.deadline(self.last_holder(lock)), clock);
     }
 
     fn begin_quarantine(&mut self, deadline: Millis, clock: &mut impl NodeClock) {
@@ -34,12 +36,54 @@ impl LockNode {
         }
     }
 
-    /// Ends a quarantine whose time is over, for the waiters: every key that has waiters becomes ready. Commands
-    /// compare the time themselves, so a node without waiters does not call this.
-    pub(super) fn end_expired_quarantine(&mut self, now: Millis) {
-        if self.quarantine_until > Millis(0) && self.quarantine_until <= now {
-            self.quarantine_until = Millis(0);
+    /// Refuses a grant while the node is in quarantine. Ends a quarantine whose time is over.
+    #[inline]
+    pub(super) fn refuse_in_quarantine(&mut self, clock: &mut impl NodeClock) -> Result<(), CommandError> {
+        if self.quarantine_until > Millis(0) && !self.end_expired_quarantine(clock.proven()) {
+            self.counters.quarantine_refusals += 1;
+            return Err(CommandError::Quarantine { left_ms: self.quarantine_left_ms(clock) });
+        }
+        Ok(())
+    }
+
+    /// In quarantine, refuses to extend a lock that was loaded. Its owner may have released the lock after it was saved,
+    /// and another client may hold it on the other nodes.
+    #[inline]
+    pub(super) fn refuse_unconfirmed(
+        &mut self,
+        keyspace: &impl Keyspace,
+        owner: &[u8],
+        clock: &mut impl NodeClock,
+    ) -> Result<(), CommandError> {
+        if self.quarantine_until == Millis(0) {
+            return Ok(());
+        }
+        let is_unconfirmed = |key| {
+            let own = self.own_lock(keyspace, key, owner);
+            own.is_some_and(|id| self.locks.granted(id) <= self.last_loaded)
+        };
+        if (0..keyspace.count()).any(is_unconfirmed) { self.refuse_in_quarantine(clock) } else { Ok(()) }
+    }
+
+    /// Ends a quarantine whose time is over; true if the node is in no quarantine. Every lease that the node may have
+    /// forgotten has expired then, and every lock from its own data set. So loaded locks, which came later, are as good
+    /// as granted ones. Every key that has waiters becomes ready. A command calls this when it would grant, and the
+    /// sweep does when the node has waiters.
+    pub(super) fn end_expired_quarantine(&mut self, now: Millis) -> bool {
+        let is_over = self.quarantine_until <= now;
+        if is_over && self.quarantine_until > Millis(0) {
+            (self.quarantine_until, self.last_loaded) = (Millis(0), Millis(0));
             self.queues.mark_all_ready();
+        }
+        is_over
+    }
+
+    /// Lengthens a quarantine that is under way until every loaded lock has expired. A lock may have been loaded long
+    /// after the quarantine began.
+    pub fn outlast_loaded_locks(&mut self) {
+        if self.quarantine_until > Millis(0) {
+            self.quarantine_until =
+                self.quarantine_until.max(self.locks.last_deadline(None).unwrap_or_default());
         }
     }
 

@@ -1,7 +1,7 @@
 //! The durable state of a node: when it changes, and when it must be stored.
 
 use super::LockNode;
-use crate::command_error::CommandError;
+use crate::command_error::{ArgProblem, CommandError};
 use crate::durable::{Dataset, DurableState, LocksDigest};
 use crate::grammar::Admit;
 use crate::reply::Reply;
@@ -62,11 +62,12 @@ impl LockNode {
     pub fn without_vote(&mut self, reason: NonVoting, node_id: String, dataset: Dataset) -> DurableState {
         self.clear_waiters();
         let state = self.state.without_vote(reason, node_id);
-        state.following(dataset.id, dataset.highest_fence).unwrap_or(state)
+        state.following(dataset.id, dataset.high_water).unwrap_or(state)
     }
 
     /// Lets this node vote: with fences above the floor, after a quarantine. `store` stores the state. If `store`
-    /// fails, nothing changes.
+    /// fails, this server does not vote. The file may contain the new state all the same, so the caller stores the
+    /// present one again ([`state_to_store`](Self::state_to_store)).
     ///
     /// # Errors
     /// The request names another node, the server cannot tell which of several state files is its own, or the state
@@ -81,15 +82,19 @@ impl LockNode {
             return Err(CommandError::NonVoting(reason));
         }
         if request.node_id != self.state.node_id.as_bytes() {
-            return Err(CommandError::OtherNode);
+            return Err(ArgProblem::OtherNode.at(1, "node-id"));
         }
-        let above = self.state.highest().max(request.floor);
-        let state = self.state.admitted(request.floor, request.wait_ms);
-        store(&state)?;
+        let (state, stripes) = self.state.admitted(&request.floor, request.wait_ms);
+        if let Err(error) = store(&state) {
+            self.not_stored();
+            return Err(error);
+        }
         self.set_state(state);
-        self.stripes.raise_all(above);
+        self.stripes.raise_to(stripes);
+        self.shared.set_all_fences_old();
         if request.wait_ms > 0 {
             self.quarantine(with_drift(request.wait_ms), clock);
+            self.outlast_loaded_locks();
         }
         Ok(Reply::Integer(1))
     }

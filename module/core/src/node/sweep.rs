@@ -7,7 +7,7 @@
 //! 2. Make keys ready again whose hand-off was postponed ([`WaitQueues::retry`](crate::queue::WaitQueues::retry)).
 //! 3. Remove waiters whose time is up or whose connection has closed
 //!    ([`WaitQueues::expire`](crate::queue::WaitQueues::expire)).
-//! 4. Expire locks: the server deletes the key of each and calls [`LockNode::lock_expired`].
+//! 4. Expire locks: the server opens the key of each and calls [`LockNode::expire`].
 //! 5. Hand locks on: when 1 to 4 have nothing left, the server calls [`LockNode::next_ready`] and
 //!    [`LockNode::serve`].
 //! 6. Store the durable state, with a lower longest lease if no long lease is left: the server's cron calls
@@ -18,6 +18,7 @@
 
 use super::LockNode;
 use crate::fence::Stripe;
+use crate::keyspace::{Effect, KeyState, Keyspace, LockEvent};
 use crate::table::LockId;
 use crate::time::{Millis, NodeClock};
 use crate::wheel::WheelStep;
@@ -25,7 +26,7 @@ use crate::wheel::WheelStep;
 /// The result of one step of the sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sweep {
-    /// This lock has expired: the caller deletes its key and calls [`LockNode::lock_expired`].
+    /// This lock has expired: the caller opens its key and calls [`LockNode::expire`].
     Expired(LockId),
     /// There may be more to do: the caller calls the sweep again.
     Busy,
@@ -78,19 +79,43 @@ impl LockNode {
         [quarantine_ends, self.queues.next_retry()].into_iter().flatten().chain([waiter_expires]).min()
     }
 
-    /// Counts an expired lock whose key the sweep has deleted, and makes the key ready for its waiters. `gone` is the
-    /// lock if the server has freed its value already: then the node removes the record too.
-    pub fn lock_expired(&mut self, lock: LockId, gone: Option<LockId>) {
-        self.counters.expirations += 1;
+    /// Deletes the key of an expired lock, the only key of `keyspace`, and makes it ready for its waiters. Of a shared
+    /// lock, only the holder whose lease has expired leaves; the key is deleted with the last holder. Returns false
+    /// if the lock is not under this key: then nothing has changed.
+    pub fn expire(&mut self, keyspace: &mut impl Keyspace, lock: LockId) -> bool {
+        if keyspace.key_state(0) != KeyState::Lock(self.shared.anchor(lock)) {
+            return false;
+        }
+        if self.shared.has(lock) {
+            self.expire_holder(keyspace, lock);
+            return true;
+        }
+        self.note_expired(keyspace, 0, lock);
+        let gone = keyspace.delete(0);
         self.raise_past(lock, Stripe::of(self.locks.location(lock).1));
         self.mark_key_ready(lock);
         self.reclaim_if(gone);
+        true
+    }
+
+    /// Counts an expired lock, and reports it to replicas and subscribers.
+    #[cold]
+    pub(super) fn note_expired(&mut self, keyspace: &mut impl Keyspace, key: usize, lock: LockId) {
+        self.counters.expirations += 1;
+        let (owner, fence) = (self.locks.owner(lock), self.locks.fence(lock));
+        let is_shared = self.shared.has(lock);
+        keyspace.replicate(Effect::Expired { key, owner, fence, is_shared });
+        keyspace.notify(key, LockEvent::Expired);
     }
 
     /// Makes sure that the next fence on a stripe is larger than the fence of a lock. A renamed lock has a fence of
     /// the stripe of its old name.
     pub(super) fn raise_past(&mut self, lock: LockId, stripe: Stripe) {
-        let fence = self.locks.fence(lock);
+        self.raise_stripe(stripe, self.locks.fence(lock));
+    }
+
+    /// Makes sure that the next fence on a stripe is larger than this one. The next grant stores the durable state.
+    pub(super) fn raise_stripe(&mut self, stripe: Stripe, fence: u64) {
         if fence > self.stripes.last(stripe) {
             self.stripes.raise(stripe, fence);
             if let Some(state) = self.state.reserving([stripe], fence, 0) {

@@ -5,11 +5,12 @@ use super::*;
 use crate::durable::Dataset;
 use crate::grammar;
 use crate::image::LockImage;
-use crate::keyspace::{Effect, KeyState};
+use crate::keyspace::{Effect, KeyState, LockEvent};
 use crate::memory::MemoryNode;
 use crate::table::{Database, LockId};
 use redlock_contract::commands::Verb;
 use redlock_contract::limits::RAISE_CAP;
+use redlock_contract::{HighWater, NonVoting};
 
 /// A keyspace of one key that no sweep visits.
 struct SingleKey(KeyState);
@@ -49,6 +50,7 @@ impl Keyspace for SingleKey {
         Ok(())
     }
     fn replicate(&mut self, _: Effect<'_>) {}
+    fn notify(&mut self, _: usize, _: LockEvent) {}
 }
 
 fn node() -> LockNode {
@@ -147,6 +149,7 @@ impl Keyspace for FallibleDisk {
         Ok(())
     }
     fn replicate(&mut self, _: Effect<'_>) {}
+    fn notify(&mut self, _: usize, _: LockEvent) {}
 }
 
 #[test]
@@ -163,7 +166,10 @@ fn an_unsaved_state_is_stored_before_anything_is_granted() {
     // A replica loads a lock and cannot store its state.
     let unsaved =
         node.state_to_load(b"elsewhere", &high).expect("neither the fence nor the lease is covered");
-    assert!(unsaved.highest() > high.fence && unsaved.longest_lease_ms >= high.left_ms, "{unsaved:?}");
+    assert!(
+        unsaved.high_water.highest() > high.fence && unsaved.longest_lease_ms >= high.left_ms,
+        "{unsaved:?}"
+    );
     node.set_unsaved_state(unsaved.clone());
     node.load(0, b"elsewhere", &high, &mut now).unwrap();
     let mut disk = FallibleDisk { keys: SingleKey(KeyState::Empty), is_full: true, stored: None };
@@ -173,7 +179,10 @@ fn an_unsaved_state_is_stored_before_anything_is_granted() {
     disk.is_full = false;
     assert_eq!(node.acquire(&mut disk, &request, &mut now), Ok(Reply::Integer(1)));
     let stored = disk.stored.clone().expect("it is stored");
-    assert!(stored.highest() >= unsaved.highest() && stored.longest_lease_ms == unsaved.longest_lease_ms);
+    assert!(
+        stored.high_water.highest() >= unsaved.high_water.highest()
+            && stored.longest_lease_ms == unsaved.longest_lease_ms
+    );
     disk.is_full = true;
     assert_eq!(node.acquire(&mut disk, &request, &mut now), Ok(Reply::Integer(1)), "the state is stored");
 }
@@ -236,7 +245,9 @@ fn an_admitted_node_waits_and_then_votes_above_the_floor() {
     let (mut memory, now) = (non_voting(NonVoting::NoState), Millis::START);
     let (own, other) = ("a".repeat(40), "f".repeat(40));
     let admit = |id: &str| format!("REDLOCK.ADMIT {id} 5000000 1000");
-    assert_eq!(send(&mut memory, &admit(&other), now), Err(CommandError::OtherNode));
+    let refused = send(&mut memory, &admit(&other), now).map_err(|error| error.to_string());
+    let text = "REDLOCKARG argument 1 (node-id) must be the id of this node, as REDLOCK.NODE returns it";
+    assert_eq!(refused, Err(text.to_owned()));
     assert_eq!(send(&mut memory, &admit(&own), now), Ok(Reply::Integer(1)));
     let acquire = "REDLOCK.ACQUIRE k me 1000";
     assert_eq!(
@@ -259,17 +270,37 @@ fn an_admitted_node_waits_and_then_votes_above_the_floor() {
     );
 }
 
+/// A lock that the node has loaded may be over for the other nodes, and its owner must not extend it.
+#[test]
+fn an_admitted_node_waits_until_its_loaded_locks_have_expired() {
+    for wait_ms in [0, 1_000] {
+        let (mut memory, mut now) = (non_voting(NonVoting::NoState), Millis::START);
+        let lock = memory.node_mut().load(0, b"k", &image(7, 10_000), &mut now).unwrap();
+        memory.plant(b"k", KeyState::Lock(lock));
+        let admit = format!("REDLOCK.ADMIT {} 5000000 {wait_ms}", "a".repeat(40));
+        assert_eq!(send(&mut memory, &admit, now), Ok(Reply::Integer(1)));
+        let late = Millis(now.0 + 9_999);
+        let extended = send(&mut memory, "REDLOCK.EXTEND k theirs 1000", late);
+        // Without a wait, the sender has waited already.
+        let is_refused = matches!(extended, Err(CommandError::Quarantine { .. }));
+        assert_eq!(is_refused, wait_ms > 0, "{extended:?} after a wait of {wait_ms} ms");
+    }
+}
+
 #[test]
 fn nothing_changes_when_the_state_of_an_admitted_node_cannot_be_stored() {
     let (mut memory, mut now) = (non_voting(NonVoting::Asked), Millis::START);
     let id = "a".repeat(40);
-    let request = grammar::Admit { node_id: id.as_bytes(), floor: 9, wait_ms: 5 };
+    let request = grammar::Admit { node_id: id.as_bytes(), floor: HighWater::new(9), wait_ms: 5 };
     assert_eq!(
         memory.node_mut().admit(&request, |_| Err(CommandError::NotStored), &mut now),
         Err(CommandError::NotStored)
     );
     assert_eq!(memory.node().state().non_voting, Some(NonVoting::Asked));
     assert_eq!(memory.node().largest_fence(), 0);
+    // The failed store may have replaced the file: at the next start, the server must not vote.
+    let again = memory.node_mut().state_to_store(&mut now).expect("the present state is stored again");
+    assert_eq!(again.non_voting, Some(NonVoting::Asked));
 }
 
 #[test]
@@ -308,6 +339,76 @@ fn in_quarantine_a_loaded_lock_cannot_be_extended_but_can_be_released() {
     assert!(send(&mut memory, "REDLOCK.ACQUIRE k me 1000", over).is_ok());
     memory.node_mut().quarantine(500, &mut over.clone());
     assert!(matches!(send(&mut memory, "REDLOCK.EXTEND k me 1000", over), Ok(Reply::Integer(_))));
+}
+
+/// A command or the sweep ends a quarantine, whichever comes first after its time. Both confirm the loaded locks.
+#[test]
+fn loaded_locks_count_as_granted_once_a_quarantine_is_over() {
+    for ends_in_sweep in [false, true] {
+        let (mut memory, mut now) = (MemoryNode::new("me"), Millis::START);
+        assert!(send(&mut memory, "REDLOCK.ACQUIRE before me 1000", now).is_ok());
+        memory.crash(now);
+        let lock = memory.node_mut().load(0, b"k", &image(7, 10_000), &mut now).unwrap();
+        memory.plant(b"k", KeyState::Lock(lock));
+        let wait = "REDLOCK.ACQUIRE k me 1000 WAIT 1 60000 channel";
+        assert!(matches!(send(&mut memory, wait, now), Ok(Reply::Queued { .. })));
+        let over = Millis(now.0 + 2_000);
+        if ends_in_sweep {
+            memory.sweep(over);
+        } else {
+            assert!(send(&mut memory, "REDLOCK.ACQUIRE other me 1000", over).is_ok());
+        }
+        memory.node_mut().quarantine(500, &mut over.clone());
+        let extended = send(&mut memory, "REDLOCK.EXTEND k theirs 1000", over);
+        assert_eq!(extended, Ok(Reply::Integer(7)), "ended by the sweep: {ends_in_sweep}");
+    }
+}
+
+/// A long lock was saved, released and forgotten before the crash. It must not outlive the quarantine.
+#[test]
+fn a_lock_from_the_own_data_set_ends_with_the_quarantine() {
+    let (mut memory, mut now) = (MemoryNode::new("me"), Millis::START);
+    assert!(send(&mut memory, "REDLOCK.ACQUIRE k me 70000", now).is_ok());
+    memory.crash(now);
+    let quarantine = memory.node().quarantine_left_ms(&mut now);
+    // The load takes ten minutes.
+    now = Millis(now.0 + 600_000);
+    let node = memory.node_mut();
+    let (left_ms, held_ms) = node.times_of_own(3_600_000, 7);
+    assert_eq!(left_ms + held_ms, 3_600_007, "the digest of the locks contains the sum");
+    assert!((70_000..=quarantine).contains(&left_ms), "{left_ms} of {quarantine}");
+    let lock = node.load(0, b"k", &image(7, left_ms), &mut now).unwrap();
+    node.outlast_loaded_locks();
+    memory.plant(b"k", KeyState::Lock(lock));
+    let extend = "REDLOCK.EXTEND k theirs 1000";
+    let deadline = now.deadline_after(left_ms);
+    let before = Millis(deadline.0 - 1);
+    assert!(matches!(send(&mut memory, extend, before), Err(CommandError::Quarantine { .. })));
+    assert_eq!(send(&mut memory, extend, deadline), Ok(Reply::Nil));
+    // A server that follows another one does not know how long its leases run.
+    assert_eq!(non_voting(NonVoting::Replica).node().times_of_own(3_600_000, 7), (3_600_000, 7));
+    assert_eq!(MemoryNode::new("me").node().times_of_own(3_600_000, 7), (3_600_000, 7));
+}
+
+/// The append-only file has each lock with its whole time to live, which may be longer than the longest lease that was
+/// left at the end.
+#[test]
+fn a_lock_from_the_own_append_only_file_ends_with_the_quarantine_and_keeps_its_digest() {
+    let (mut before, mut keys, mut now) = (node(), SingleKey(KeyState::Empty), Millis::START);
+    let request = grammar::acquire(Verb::Acquire, &[b"", b"k", b"me", b"600000"], 600_000).unwrap();
+    assert_eq!(before.acquire(&mut keys, &request, &mut now), Ok(Reply::Integer(1)));
+    for longest_lease_ms in [70_000, 700_000] {
+        let state = DurableState { longest_lease_ms, ..before.state().clone() };
+        let (mut node, mut keys) = (LockNode::new(state, Stripes::default()), SingleKey(KeyState::Empty));
+        node.set_resumed();
+        let apply = grammar::apply(&[b"REDLOCK.APPLY", b"k", b"me", b"1", b"600000"]).unwrap();
+        node.apply(&mut keys, &apply, &mut now).unwrap();
+        let KeyState::Lock(lock) = keys.0 else { panic!("no lock") };
+        let image = node.image(lock, &mut now);
+        assert_eq!(image.left_ms, longest_lease_ms.min(600_000));
+        assert_eq!(image.left_ms + image.held_ms, 600_000);
+        assert_eq!(node.locks_digest(), before.locks_digest(), "{longest_lease_ms}");
+    }
 }
 
 #[test]

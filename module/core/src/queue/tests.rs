@@ -10,6 +10,7 @@ fn waiter(owner: &str, ticket: u64, connection: u64, keys: &[&str]) -> Waiter {
         keys: keys.iter().map(|key| key.as_bytes().into()).collect(),
         ttl_ms: 1_000,
         floor: 0,
+        is_shared: false,
         label: Box::default(),
         channel: Box::default(),
         stamp: None,

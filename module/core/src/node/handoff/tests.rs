@@ -3,6 +3,8 @@ use crate::queue::Limits;
 use crate::{CommandError, KeyState, Millis, Reply};
 use redlock_contract::grant::Unverified;
 
+const NODE_ID: &str = "0000000000000000000000000000000000000000";
+
 /// A node and its time. Each client has a connection of its own.
 struct Scene {
     node: MemoryNode,
@@ -11,7 +13,7 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
-        Self { node: MemoryNode::new(&"0".repeat(40)), now: Millis::START }
+        Self { node: MemoryNode::new(NODE_ID), now: Millis::START }
     }
 
     /// Sends a line of the form `connection> command`.
@@ -59,7 +61,7 @@ impl Scene {
 /// A message without its proof, after a check that the proof is one of a waiter's owner.
 fn unsigned(message: &[u8]) -> String {
     let read = Unverified::parse(message).unwrap();
-    let grant = ('a'..='e').find_map(|owner| read.verify(&[owner as u8])).expect("a waiter's owner");
+    let grant = ('a'..='e').find_map(|owner| read.verify(NODE_ID, &[owner as u8])).expect("a waiter's owner");
     let text = String::from_utf8(message.to_vec()).unwrap();
     let (head, key) = text.rsplit_once(' ').unwrap();
     assert_eq!(key.as_bytes(), grant.key);
@@ -264,7 +266,7 @@ fn in_quarantine_a_request_for_a_held_key_queues_and_is_served_afterwards() {
 }
 
 fn scene_bytes(scene: &Scene) -> u64 {
-    scene.node.node().waiters_bytes() as u64
+    scene.node.node().queues.bytes() as u64
 }
 
 #[test]
@@ -279,8 +281,7 @@ fn wait_queues_are_bounded() {
     let wide = Limits::default();
     let line = "3> ACQUIRE k e 10000 WAIT 30 60000 three";
     assert!(
-        refused(Limits { node: 2, ..wide }, line)
-            .starts_with("REDLOCKWAITERS the queue on this node is full")
+        refused(Limits { node: 2, ..wide }, line).starts_with("REDLOCKWAITERS too many waiters on this node")
     );
     assert!(refused(Limits { key: 2, ..wide }, line).contains("for this key"));
     assert!(refused(Limits { connection: 1, ..wide }, line).contains("on this connection"));
