@@ -91,7 +91,7 @@ pub fn is_stale(error: &RedisError) -> bool {
 #[tokio::main]
 pub async fn main() -> Result<(), Box<dyn Error>> {
     let Ok(url) = env::var("REDIS_URL") else {
-        println!("This example writes to a Redis of yours. Run it with, for instance,");
+        println!("This example needs a Redis or Valkey server. Run it with, for example:");
         println!("    REDIS_URL=redis://127.0.0.1:6379 cargo run --example fenced_write_redis");
         return Ok(());
     };
@@ -132,7 +132,7 @@ pub async fn run(url: &str) -> Result<(), Box<dyn Error>> {
         get_field(&order, "state", first.fence()),
     ] {
         match send(&mut store, &late) {
-            Err(error) if is_stale(&error) => println!("the first holder is turned away: {error}"),
+            Err(error) if is_stale(&error) => println!("the first holder is rejected: {error}"),
             Err(other) => return Err(other.into()),
             Ok(_) => return Err("a stale write went through".into()),
         }

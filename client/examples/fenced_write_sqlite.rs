@@ -98,7 +98,9 @@ impl From<rusqlite::Error> for StoreError {
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Stale { fence } => write!(f, "fence {fence} is stale: a newer holder has been here"),
+            Self::Stale { fence } => {
+                write!(f, "fence {fence} is stale: a newer holder has used the document")
+            }
             Self::Database(error) => error.fmt(f),
         }
     }

@@ -58,7 +58,7 @@ async fn main() -> Result<(), Error> {
 
     match work.await {
         Ok(documents) => println!("the work has stopped after {documents} documents"),
-        Err(error) => println!("the work broke down: {error}"),
+        Err(error) => println!("the work failed: {error}"),
     }
 
     // A lost lock stays lost. Once the nodes are back, the program acquires a new lock, with a larger fence.

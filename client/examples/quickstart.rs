@@ -41,8 +41,8 @@ async fn main() -> Result<(), Error> {
     println!("held again, fence {}", next.fence());
     drop(next);
 
-    // A program that exits right after a drop may exit before it has sent the release. The lock then stays
-    // held until it expires. `flush` waits until the nodes have answered the releases.
+    // The end of the runtime sends the releases that are left, but waits only a moment for the nodes. To be
+    // sure, end with `release`, or with a drop and `flush`, which waits until the nodes have answered.
     locks.flush().await;
     Ok(())
 }

@@ -60,7 +60,7 @@ async fn main() -> Result<(), Error> {
 
     fences.sort_unstable();
     println!("{} transfers, fences {fences:?}", fences.len());
-    assert_eq!((bank.balance(0), bank.balance(1)), (100, 100), "nothing is lost on the way");
+    assert_eq!((bank.balance(0), bank.balance(1)), (100, 100), "no transfer lost money");
 
     // If another guard holds one of the resources, the request for both is refused.
     let one = locks.acquire("account:1", Duration::from_secs(5)).await?;

@@ -62,10 +62,10 @@ async fn main() -> Result<(), ReportError> {
     // unchanged.
     let printed = locks.with_lock("report:november", ttl, async |held| print_report(held).await).await;
     assert!(matches!(printed, Err(ReportError::PrinterOnFire)));
-    println!("the work's own error comes back");
+    println!("with_lock returned the error of the work");
 
     let guard = locks.try_acquire("report:november", ttl).await?;
-    println!("and the lock is free again, fence {}", guard.fence());
+    println!("the lock is free again, fence {}", guard.fence());
     guard.release().await;
     Ok(())
 }

@@ -10,13 +10,16 @@
 use crate::driver::{AcquireCall, Acquired, Inbox, Message, NotAcquired, WaitPlan};
 use crate::error::QuorumReport;
 use crate::guard::Guard;
+use crate::inspect::read_lock_info;
+use crate::join_all::join_all;
 use crate::keys::Keys;
 use crate::lock_shared::LockShared;
 use crate::manager::{LockManager, ManagerShared};
 use crate::owner::random;
+use crate::query::Query;
 use crate::queue_support::WaitPolicy;
 use crate::{Error, observe, ticket};
-use redlock_proto::{Refusal, Retry};
+use redlock_proto::{NodeSet, Refusal, Retry, Vote};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -27,6 +30,10 @@ const MAX_RUNTIMES_LOST: u32 = 3;
 
 /// How long a caller whose deadline has passed still waits for the driver to report the answers of the nodes.
 const DRIVER_GRACE: Duration = Duration::from_millis(100);
+
+/// How long a call that has failed waits for votes that are still to come, and again for the nodes to say who holds the
+/// lock.
+const EXPLAIN_LIMIT: Duration = Duration::from_millis(50);
 
 /// The arguments of an acquire.
 #[derive(Clone, Debug)]
@@ -52,7 +59,10 @@ impl LockManager {
     pub(crate) async fn acquire_spec(&self, spec: AcquireSpec) -> Result<Guard, Error> {
         let acquire = async {
             let outcome = match AcquireLoop::new(self, &spec) {
-                Ok(mut attempts) => attempts.run().await,
+                Ok(mut attempts) => match attempts.run().await {
+                    Ok(guard) => Ok(guard),
+                    Err(error) => Err(attempts.explain(error).await),
+                },
                 Err(error) => Err(error),
             };
             outcome.inspect_err(|error| observe::failed(&spec.keys, error))
@@ -79,6 +89,8 @@ struct AcquireLoop<'a> {
     was_held: bool,
     /// The answers of the nodes to the last failed attempt.
     last_answers: Option<QuorumReport>,
+    /// The state of the last attempt.
+    last_attempt: Option<Arc<LockShared>>,
 }
 
 /// Why an attempt failed.
@@ -133,6 +145,7 @@ impl<'a> AcquireLoop<'a> {
             runtimes_lost: 0,
             was_held: false,
             last_answers: None,
+            last_attempt: None,
         })
     }
 
@@ -162,6 +175,10 @@ impl<'a> AcquireLoop<'a> {
                     let earlier = self.last_answers.take().filter(|_| !answers.has_answers());
                     return Err(self.timed_out(earlier.unwrap_or(answers)));
                 }
+                // An answer that is still to come may show that the nodes rejected the request.
+                Err(AttemptError::Failed(error, retry_after)) if error.may_be_rejected() => {
+                    (self.explain(error).await, retry_after)
+                }
                 Err(AttemptError::Failed(error, retry_after)) => (error, retry_after),
             };
             self.was_held |= matches!(error, Error::Contended(_));
@@ -178,9 +195,10 @@ impl<'a> AcquireLoop<'a> {
     }
 
     /// Makes one attempt, with a new owner.
-    async fn attempt(&self) -> Result<Guard, AttemptError> {
+    async fn attempt(&mut self) -> Result<Guard, AttemptError> {
         let (manager, settings) = (self.manager.shared(), self.manager.settings());
         let shared = Arc::new(LockShared::new(self.spec.keys.clone(), self.ttl, settings));
+        self.last_attempt = Some(Arc::clone(&shared));
         let inbox = manager.inbox()?;
         let (answer, acquired) = oneshot::channel();
         let (ttl, wait) = (self.ttl, self.wait);
@@ -249,6 +267,33 @@ impl<'a> AcquireLoop<'a> {
         }
     }
 
+    /// Adds to a final error the answers that came after the attempt had failed, and what the nodes know about the
+    /// holder.
+    ///
+    /// A majority of answers decides an attempt, so a healthy node may not have answered yet: the call waits for
+    /// its vote, and sends it nothing. Then it asks the nodes on which another client holds the lock, once.
+    async fn explain(&self, mut error: Error) -> Error {
+        let Some(report) = error.report_mut() else { return error };
+        if let Some(attempt) = &self.last_attempt {
+            let pending = report.with_vote(&Vote::Pending);
+            let late = attempt.wait_for_late_votes(&pending);
+            let _ = tokio::time::timeout(EXPLAIN_LIMIT, late).await;
+            pending.into_iter().for_each(|node| report.add_late_vote(node, attempt.late_vote(node)));
+        }
+        if let [key] = self.spec.keys.names() {
+            let held = report.with_vote(&Vote::Refused);
+            let asked = held.iter().map(|node| {
+                let words = Query::inspect(key.to_vec()).into_words();
+                tokio::time::timeout(EXPLAIN_LIMIT, self.manager.send_to(words, NodeSet::one(*node)))
+            });
+            for (node, reply) in held.iter().zip(join_all(asked).await) {
+                let reply = reply.ok().and_then(Result::ok).and_then(|replies| replies.into_iter().next());
+                report.set_holder(*node, reply.and_then(|reply| read_lock_info(&reply.frame.ok()?)));
+            }
+        }
+        error.settled()
+    }
+
     /// How long to wait before the next attempt; `None` if the policy gives up.
     fn pause(&self, retry_after: Duration) -> Option<Duration> {
         let elapsed = self.started.elapsed();
@@ -256,9 +301,7 @@ impl<'a> AcquireLoop<'a> {
         next(&self.retry).or_else(|| match self.spec.retry {
             RetryMode::Configured | RetryMode::Once => None,
             // The caller's time limit decides, even if the policy gives up earlier.
-            RetryMode::Within(_) => {
-                next(&Retry::exponential(Duration::from_millis(5), Duration::from_millis(250)))
-            }
+            RetryMode::Within(_) => next(&Retry::without_limit()),
         })
     }
 
@@ -275,7 +318,8 @@ impl<'a> AcquireLoop<'a> {
         self.manager.shared().report(&self.spec.keys, ballot).after(self.attempts)
     }
 
-    /// The error that the call returns. A held lock is a timeout if the call has a time limit.
+    /// The error that the call returns: `Contended` becomes `Timeout` if the call has a time limit; other errors
+    /// stay as they are.
     fn final_error(&self, error: Error) -> Error {
         match (self.spec.retry, error) {
             (RetryMode::Within(_), Error::Contended(answers)) => self.timed_out(*answers),

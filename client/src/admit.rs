@@ -2,7 +2,7 @@
 
 use crate::Error;
 use crate::manager::LockManager;
-use redlock_contract::commands::Verb;
+use redlock_contract::commands::{Verb, option};
 use redlock_proto::admission::Terms;
 use redlock_proto::{Failure, NodeSet};
 
@@ -29,9 +29,10 @@ impl LockManager {
         terms: &Terms,
     ) -> Result<Result<(), Failure>, Error> {
         if node >= self.shared().settings.names.len() {
-            return Err(Error::invalid("there is no such node"));
+            return Err(Error::invalid("no node has this index"));
         }
-        let words = [Verb::Admit.name(), node_id, &terms.floor.to_string(), &terms.wait_ms.to_string()];
+        let (floor, far) = (terms.floor.common().to_string(), terms.floor.far_text());
+        let words = [Verb::Admit.name(), node_id, &floor, &terms.wait_ms.to_string(), option::FAR, &far];
         let words = words.map(|word| word.as_bytes().to_vec()).to_vec();
         let replies = self.send_to(words, NodeSet::one(node)).await?;
         Ok(replies.into_iter().next().ok_or(Error::NoRuntime)?.frame.map(|_| ()))
@@ -42,20 +43,21 @@ impl LockManager {
 mod tests {
     use super::*;
     use crate::Query;
+    use redlock_contract::HighWater;
     use redlock_proto::FailureKind;
     use std::time::Duration;
 
     #[tokio::test]
     async fn the_node_must_exist() {
         let locks = LockManager::in_memory(3);
-        let terms = Terms { floor: 7, wait_ms: 0, answers: 2 };
+        let terms = Terms { floor: HighWater::new(7), wait_ms: 0, answers: 2 };
         assert!(matches!(locks.admit_node(3, "id", &terms).await, Err(Error::Invalid(_))));
     }
 
     #[tokio::test]
     async fn the_node_grants_fences_above_the_floor() {
         let locks = LockManager::in_memory(1);
-        let terms = Terms { floor: 1_000, wait_ms: 0, answers: 0 };
+        let terms = Terms { floor: HighWater::new(1_000), wait_ms: 0, answers: 0 };
         let refused = locks.admit_node(0, "another", &terms).await.expect("a runtime");
         assert_eq!(refused.map_err(|failure| failure.kind), Err(FailureKind::Rejected));
         let node = locks.ask_node(0, &Query::node()).await.expect("a runtime").response.expect("an answer");

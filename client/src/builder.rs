@@ -27,7 +27,7 @@ use std::time::Duration;
 /// # Ok::<(), redlock_client::Error>(())
 /// ```
 #[derive(Clone, Debug)]
-#[must_use = "nothing is built before build()"]
+#[must_use = "the builder does nothing until `build` is called"]
 pub struct Builder {
     nodes: Vec<Node>,
     memory: Option<MemoryNodes>,
@@ -154,7 +154,7 @@ impl Builder {
         }
         let (places, names, clock) = match &self.memory {
             Some(_) if !self.nodes.is_empty() => {
-                return Err(config("nodes are either servers or in memory".into()));
+                return Err(config("servers and nodes in memory cannot be in one manager".into()));
             }
             Some(nodes) => (Places::Memory(nodes.clone()), memory_names(nodes), memory_clock()),
             None => {
@@ -163,9 +163,9 @@ impl Builder {
             }
         };
         let quorum = match names.len() {
-            0 => Err("no node is named".to_owned()),
+            0 => Err("no nodes are configured".to_owned()),
             count if count > MAX_NODES => {
-                Err(format!("{count} nodes are named, at most {MAX_NODES} are possible"))
+                Err(format!("{count} nodes are configured; the limit is {MAX_NODES}"))
             }
             count => Quorum::of(count).ok_or_else(String::new),
         };
@@ -200,7 +200,7 @@ impl Builder {
             let name: Arc<str> = node.to_string().into();
             let target = node.target(tls).map_err(|why| format!("{name}: {why}"))?;
             if names.contains(&name) {
-                return Err(format!("{name} is named twice: one node has one vote"));
+                return Err(format!("{name} is listed twice: one node has one vote"));
             }
             targets.push(Arc::new(target));
             names.push(name);

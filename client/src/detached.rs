@@ -4,7 +4,7 @@ use crate::Error;
 use crate::driver::{Message, NodeResponse, lock_reply};
 use crate::guard::Detached;
 use crate::keys::Keys;
-use crate::lease::LostReason;
+use crate::lock_shared::LostReason;
 use crate::manager::LockManager;
 use crate::owner::Owner;
 use crate::report::{NodeRelease, ReleaseReport};
@@ -15,8 +15,8 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 impl LockManager {
-    /// A lock that another process has [detached](crate::Guard::detach), given by its resource, owner and
-    /// fence. This does not ask the nodes whether the lock is still held.
+    /// Returns a lock that another process has [detached](crate::Guard::detach), from its resource, owner
+    /// and fence. The call does not ask the nodes whether the lock is still held.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -53,7 +53,8 @@ impl LockManager {
     /// Cancel safe: if the future is dropped, the extension may still happen.
     ///
     /// # Errors
-    /// [`Error::NoQuorum`] if too few nodes answered: the lock is held for as long as before.
+    /// [`Error::NoQuorum`] if too few nodes gave a usable answer, and [`Error::Rejected`] if they rejected the
+    /// request: the lock keeps its validity.
     /// [`Error::Lost`] if no majority of the nodes can hold the lock any more.
     pub async fn extend_detached(&self, lock: &Detached, ttl: Duration) -> Result<Duration, Error> {
         let settings = &self.shared().settings;
@@ -66,13 +67,13 @@ impl LockManager {
             ballot.enter(node, Vote::from(lock_reply(reply.frame, &request)));
         }
         let report = || Box::new(self.shared().report(&self.keys_of(lock), Some(&ballot)));
-        match judge(settings.quorum, &ballot, lock.fence) {
-            Judgement::Held => {
+        match extension_outcome(settings.quorum, &ballot, lock.fence) {
+            ExtensionOutcome::Held => {
                 let left = settings.clock.now().until(begun.plus(settings.drift.lease(ttl)));
                 if left.is_zero() { Err(Error::Expired(report())) } else { Ok(left) }
             }
-            Judgement::Gone => Err(Error::Lost { reason: LostReason::Gone, report: report() }),
-            Judgement::Unknown => Err(Error::NoQuorum(report())),
+            ExtensionOutcome::Gone => Err(Error::Lost { reason: LostReason::Gone, report: report() }),
+            ExtensionOutcome::Unknown => Err(Error::not_extended(*report())),
         }
     }
 
@@ -82,8 +83,8 @@ impl LockManager {
     /// If a node has lost some of several keys, the others are freed, and the lock counts as not held.
     ///
     /// [`was_held`](ReleaseReport::was_held) of the report says whether a majority held the lock. Cancel
-    /// safe: once polled, the release happens even if the future is dropped, except that the remaining keys
-    /// of a lock that has lost some keys may have to expire.
+    /// safe: if the future is dropped after the first poll, the release still happens. One exception: if a
+    /// node has lost some keys of the lock, the other keys may stay held until they expire.
     ///
     /// # Errors
     /// [`Error::NoRuntime`].
@@ -118,7 +119,7 @@ impl LockManager {
             node: Arc::clone(name),
             outcome: lock_reply(reply.frame, &request).into(),
         });
-        Ok(ReleaseReport::of_nodes(nodes.collect()))
+        Ok(ReleaseReport::of_nodes(settings.quorum, nodes.collect()))
     }
 
     /// The keys of a lock, for error messages: without the prefix of this manager.
@@ -134,23 +135,23 @@ fn command(request: &Request, lock: &Detached) -> Vec<Vec<u8>> {
 
 /// The result of an extension.
 #[derive(Debug, PartialEq, Eq)]
-enum Judgement {
+enum ExtensionOutcome {
     Held,
     /// No majority holds the lock, whatever the remaining nodes would reply.
     Gone,
     Unknown,
 }
 
-fn judge(quorum: Quorum, ballot: &Ballot, fence: u64) -> Judgement {
+fn extension_outcome(quorum: Quorum, ballot: &Ballot, fence: u64) -> ExtensionOutcome {
     let count = |test: fn(&Vote, u64) -> bool| ballot.votes().iter().filter(|vote| test(vote, fence)).count();
     let same = count(|vote, fence| vote.fence() == Some(fence));
     let silent = count(|vote, _| matches!(vote, Vote::Pending | Vote::Failed(_) | Vote::Quarantined { .. }));
     if quorum.is_reached_by(same) {
-        Judgement::Held
+        ExtensionOutcome::Held
     } else if quorum.is_reached_by(same + silent) {
-        Judgement::Unknown
+        ExtensionOutcome::Unknown
     } else {
-        Judgement::Gone
+        ExtensionOutcome::Gone
     }
 }
 
@@ -168,17 +169,17 @@ mod tests {
         let silent = || Vote::Failed(Failure::new(FailureKind::Down, ""));
         let held = |fence| Vote::Granted { fence };
         let table = [
-            ([held(7), held(7), held(7), silent(), silent()], Judgement::Held),
-            ([held(7), held(7), held(8), silent(), Vote::Refused], Judgement::Unknown),
-            ([held(7), held(7), held(8), held(9), Vote::Refused], Judgement::Gone),
-            ([held(7), held(7), held(8), held(8), held(8)], Judgement::Gone),
-            ([silent(), silent(), silent(), Vote::Refused, Vote::Refused], Judgement::Unknown),
-            ([silent(), silent(), Vote::Refused, Vote::Refused, Vote::Refused], Judgement::Gone),
+            ([held(7), held(7), held(7), silent(), silent()], ExtensionOutcome::Held),
+            ([held(7), held(7), held(8), silent(), Vote::Refused], ExtensionOutcome::Unknown),
+            ([held(7), held(7), held(8), held(9), Vote::Refused], ExtensionOutcome::Gone),
+            ([held(7), held(7), held(8), held(8), held(8)], ExtensionOutcome::Gone),
+            ([silent(), silent(), silent(), Vote::Refused, Vote::Refused], ExtensionOutcome::Unknown),
+            ([silent(), silent(), Vote::Refused, Vote::Refused, Vote::Refused], ExtensionOutcome::Gone),
         ];
         for (votes, expected) in table {
             let mut ballot = Ballot::new(quorum);
             votes.iter().cloned().enumerate().for_each(|(node, vote)| ballot.enter(node, vote));
-            assert_eq!(judge(quorum, &ballot, 7), expected, "{votes:?}");
+            assert_eq!(extension_outcome(quorum, &ballot, 7), expected, "{votes:?}");
         }
     }
 

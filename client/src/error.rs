@@ -1,23 +1,30 @@
 //! The errors of the client, with the answer of every node.
 
 use crate::keys::Keys;
-use crate::lease::LostReason;
-use redlock_contract::ErrorCode;
-use redlock_proto::fence_reach::MAX_RAISE_COMMANDS;
-use redlock_proto::{Ballot, Quorum, Refusal, Vote};
+use crate::lock_shared::LostReason;
+use crate::settings::Settings;
+use redlock_contract::limits::MAX_FLOOR;
+use redlock_proto::ballot::is_impossible_without;
+use redlock_proto::inspection::LockInfo;
+use redlock_proto::{Ballot, Failure, FailureKind, Quorum, Refusal, Vote};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Why a call failed.
 ///
-/// The variants tell apart contention, an outage and a lost lock. All variants but the last three name the
+/// The variants distinguish contention, an outage and a lost lock. All variants but the last three name the
 /// resource and the answer of every node ([`Error::nodes`]). No variant contains an owner or a password.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Error {
     /// Another client holds the lock.
     Contended(Box<QuorumReport>),
+    /// The nodes that did not reject the request itself are no majority: the time to live is above
+    /// their limit, the user lacks a permission, the module is missing, or the nodes do not vote. The answers
+    /// quote the nodes. After a failed [`extend`](crate::Guard::extend) the lock keeps the validity that it
+    /// has.
+    Rejected(Box<QuorumReport>),
     /// Too few nodes gave a usable answer. After a failed [`extend`](crate::Guard::extend) the lock keeps the
     /// validity that it has.
     NoQuorum(Box<QuorumReport>),
@@ -32,8 +39,9 @@ pub enum Error {
     /// A majority granted the lock, but too late: no validity was left. The client released what the nodes
     /// granted.
     Expired(Box<QuorumReport>),
-    /// A majority granted the lock, but the fences are so far apart that the client can raise no majority to
-    /// one fence. The client released what the nodes granted.
+    /// A majority granted the lock, but with fences so far apart that the client raised no majority to one fence
+    /// within the time to live. The client released what the nodes granted. The next attempt continues from the
+    /// fences that the nodes have reached.
     FencesApart {
         /// The smallest fence that a node answered.
         smallest: u64,
@@ -68,6 +76,7 @@ pub enum Error {
 #[derive(Clone, Debug)]
 pub struct QuorumReport {
     resource: String,
+    quorum: Quorum,
     nodes: Vec<NodeAnswer>,
     attempts: u32,
 }
@@ -80,14 +89,22 @@ pub struct NodeAnswer {
     pub node: Arc<str>,
     /// The vote of the node.
     pub vote: Vote,
+    /// What the node reports about the lock of the other client. The client asks for it once, after a call has
+    /// failed, if [`vote`](Self::vote) is [`Vote::Refused`]. `None` if the node did not answer in time, if
+    /// the holder has released the lock meanwhile, for a plain key and for several resources.
+    pub holder: Option<LockInfo>,
 }
 
 impl QuorumReport {
-    pub(crate) fn new(keys: &Keys, names: &[Arc<str>], ballot: Option<&Ballot>) -> Self {
+    pub(crate) fn new(keys: &Keys, settings: &Settings, ballot: Option<&Ballot>) -> Self {
         let votes = ballot.map(Ballot::votes).unwrap_or_default();
-        let answer =
-            |(name, vote): (&Arc<str>, &Vote)| NodeAnswer { node: Arc::clone(name), vote: vote.clone() };
-        Self { resource: keys.to_string(), nodes: names.iter().zip(votes).map(answer).collect(), attempts: 1 }
+        let answer = |(name, vote): (&Arc<str>, &Vote)| NodeAnswer {
+            node: Arc::clone(name),
+            vote: vote.clone(),
+            holder: None,
+        };
+        let nodes = settings.names.iter().zip(votes).map(answer).collect();
+        Self { resource: keys.to_string(), quorum: settings.quorum, nodes, attempts: 1 }
     }
 
     /// Sets the number of attempts.
@@ -109,6 +126,12 @@ impl QuorumReport {
         &self.nodes
     }
 
+    /// How many nodes must grant a lock.
+    #[must_use]
+    pub fn quorum(&self) -> Quorum {
+        self.quorum
+    }
+
     /// Whether any node has answered.
     pub(crate) fn has_answers(&self) -> bool {
         self.nodes.iter().any(|answer| answer.vote != Vote::Pending)
@@ -120,43 +143,140 @@ impl QuorumReport {
         self.attempts
     }
 
-    /// Whether a majority of the nodes rejected the request itself, so that a retry cannot succeed.
-    fn is_rejected_by_majority(&self) -> bool {
-        let turned_down = self.nodes.iter().filter(|answer| is_request_error(&answer.vote)).count();
-        Quorum::of(self.nodes.len()).is_some_and(|quorum| quorum.is_reached_by(turned_down))
+    /// The two addresses of one node, if the configuration names a node twice.
+    pub(crate) fn same_node(&self) -> Option<(&str, &str)> {
+        self.nodes.iter().find_map(|answer| match &answer.vote {
+            Vote::Failed(failure) if failure.kind == FailureKind::SameNode => {
+                Some((&*answer.node, &*failure.detail))
+            }
+            _ => None,
+        })
+    }
+
+    /// Whether the nodes that did not reject the request itself are no majority: see
+    /// [`Error::Rejected`].
+    #[must_use]
+    pub fn is_rejected(&self) -> bool {
+        self.is_impossible_without(Failure::is_rejection)
+    }
+
+    /// Whether the nodes without such a failure are no majority. `false` if the client sent no request.
+    fn is_impossible_without(&self, test: fn(&Failure) -> bool) -> bool {
+        let votes = self.nodes.iter().map(|answer| &answer.vote);
+        !self.nodes.is_empty() && is_impossible_without(self.quorum, votes, test)
+    }
+
+    /// The nodes with this vote.
+    pub(crate) fn with_vote(&self, vote: &Vote) -> Vec<usize> {
+        let nodes = self.nodes.iter().enumerate();
+        nodes.filter(|(_, answer)| answer.vote == *vote).map(|(node, _)| node).collect()
+    }
+
+    /// Adds the vote of a node that came after the attempt had failed.
+    pub(crate) fn add_late_vote(&mut self, node: usize, late: Option<Vote>) {
+        if let (Some(answer), Some(late)) = (self.nodes.get_mut(node), late) {
+            answer.vote = late;
+        }
+    }
+
+    /// Adds what a node knows about the holder.
+    pub(crate) fn set_holder(&mut self, node: usize, holder: Option<LockInfo>) {
+        if let Some(answer) = self.nodes.get_mut(node) {
+            answer.holder = holder;
+        }
     }
 }
 
-/// Whether a node rejected the request itself, so that the same request fails again. Other errors are
-/// temporary: the server loads its data, runs a script, is out of memory or is a replica.
-fn is_request_error(vote: &Vote) -> bool {
-    use ErrorCode::{Arg, CrossSlot, Err, NoAuth, NoPerm, Owner, Ttl, UnknownCommand, WrongPass, WrongType};
-    let Vote::Failed(failure) = vote else { return false };
-    matches!(
-        failure.code(),
-        Some(Ttl | Owner | Arg | WrongType | NoPerm | NoAuth | WrongPass | CrossSlot | Err | UnknownCommand)
-    )
-}
-
+/// The resource, and the answer of every node.
 impl fmt::Display for QuorumReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let gap = |place| if place == 0 { " (" } else { "; " };
-        for (place, answer) in self.nodes.iter().enumerate() {
-            write!(f, "{}{}: {}", gap(place), answer.node, answer.vote)?;
+        write!(f, "{}: ", self.resource)?;
+        if self.nodes.is_empty() {
+            return f.write_str("no node was asked");
         }
-        if self.nodes.is_empty() { Ok(()) } else { f.write_str(")") }
+        self.nodes.iter().enumerate().try_for_each(|(place, answer)| {
+            let gap = if place == 0 { "" } else { "; " };
+            write!(f, "{gap}{answer}")
+        })
+    }
+}
+
+impl fmt::Display for NodeAnswer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.node, self.vote)?;
+        let Some(holder) = &self.holder else { return Ok(()) };
+        if !holder.label.is_empty() {
+            write!(f, ", \"{}\"", holder.label.escape_debug())?;
+        }
+        write!(f, ", {} ms left", holder.left.as_millis())
+    }
+}
+
+/// The answers of all nodes in parentheses, for the end of an error.
+struct Answers<'a>(&'a QuorumReport);
+
+impl fmt::Display for Answers<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, answer) in self.0.nodes.iter().enumerate() {
+            let gap = if place == 0 { " (" } else { "; " };
+            write!(f, "{gap}{answer}")?;
+        }
+        if self.0.nodes.is_empty() { Ok(()) } else { f.write_str(")") }
     }
 }
 
 impl Error {
     pub(crate) fn refused(refusal: Refusal, report: QuorumReport) -> Self {
+        if let Some((one, other)) = report.same_node() {
+            return Self::Config(
+                format!(
+                    "{one} and {other} are the same node, which has one vote: configure each node with one address"
+                )
+                .into(),
+            );
+        }
         let report = Box::new(report);
         match refusal {
             Refusal::Contended | Refusal::Yielded => Self::Contended(report),
             Refusal::Quarantined { left } => Self::Quarantined { left, report },
+            Refusal::Rejected => Self::Rejected(report),
             Refusal::Expired => Self::Expired(report),
             Refusal::FencesApart { smallest, largest } => Self::FencesApart { smallest, largest, report },
             _ => Self::NoQuorum(report),
+        }
+    }
+
+    /// The error of an extension for which too few nodes answered.
+    pub(crate) fn not_extended(report: QuorumReport) -> Self {
+        let refusal = if report.is_rejected() { Refusal::Rejected } else { Refusal::NoQuorum };
+        Self::refused(refusal, report)
+    }
+
+    /// Whether the error is a lack of a quorum, some node rejected the request, and others have not answered.
+    pub(crate) fn may_be_rejected(&self) -> bool {
+        let Self::NoQuorum(report) = self else { return false };
+        let mut votes = report.nodes.iter().map(|answer| &answer.vote);
+        votes.any(Vote::is_rejection) && report.nodes.iter().any(|answer| answer.vote == Vote::Pending)
+    }
+
+    /// The error that all answers give, those that came late included.
+    pub(crate) fn settled(self) -> Self {
+        match self {
+            Self::NoQuorum(report) if report.is_rejected() => Self::Rejected(report),
+            error => error,
+        }
+    }
+
+    /// The answers of the nodes, to add to them.
+    pub(crate) fn report_mut(&mut self) -> Option<&mut QuorumReport> {
+        match self {
+            Self::Contended(report) | Self::Rejected(report) | Self::NoQuorum(report) => Some(report),
+            Self::Expired(report)
+            | Self::Quarantined { report, .. }
+            | Self::FencesApart { report, .. }
+            | Self::Timeout { report, .. }
+            | Self::Lost { report, .. } => Some(report),
+            Self::Invalid(_) | Self::Config(_) | Self::NoRuntime => None,
         }
     }
 
@@ -173,8 +293,9 @@ impl Error {
     #[must_use]
     pub fn report(&self) -> Option<&QuorumReport> {
         match self {
-            Self::Contended(report) | Self::NoQuorum(report) | Self::Expired(report) => Some(report),
-            Self::Quarantined { report, .. }
+            Self::Contended(report) | Self::Rejected(report) | Self::NoQuorum(report) => Some(report),
+            Self::Expired(report)
+            | Self::Quarantined { report, .. }
             | Self::FencesApart { report, .. }
             | Self::Timeout { report, .. }
             | Self::Lost { report, .. } => Some(report),
@@ -198,19 +319,22 @@ impl Error {
     ///
     /// False in these cases:
     ///
-    /// - A majority of the nodes rejected the request itself: the time to live is above their limit, the key
-    ///   has another type, the user lacks a permission.
+    /// - The nodes that did not reject the request itself are no majority, and the same request fails
+    ///   again: the time to live is above their limit, the key has another type, the user lacks a permission,
+    ///   the module is missing. A node that does not vote does not count here: the same request succeeds as
+    ///   soon as an operator has admitted the node.
     /// - The client sent no request.
-    /// - All nodes granted the lock, but their fences are too far apart.
+    /// - All nodes granted the lock, but one replied with a fence that no node can grant: it is broken.
     /// - The lock was lost. The client can acquire it again, but the caller may first have to undo the work.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Contended(_) | Self::Quarantined { .. } | Self::Expired(_) | Self::Timeout { .. } => true,
-            Self::NoQuorum(report) => !report.is_rejected_by_majority(),
+            Self::NoQuorum(_) => true,
+            Self::Rejected(report) => !report.is_impossible_without(Failure::is_lasting_rejection),
             // A node that has not granted yet may make up a majority with fences that agree.
-            Self::FencesApart { report, .. } => {
-                report.nodes.iter().any(|answer| answer.vote.fence().is_none())
+            Self::FencesApart { largest, report, .. } => {
+                *largest <= MAX_FLOOR || report.nodes.iter().any(|answer| answer.vote.fence().is_none())
             }
             Self::Lost { .. } | Self::Invalid(_) | Self::Config(_) | Self::NoRuntime => false,
         }
@@ -221,6 +345,7 @@ impl Error {
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Contended(_) => "contended",
+            Self::Rejected(_) => "rejected",
             Self::NoQuorum(_) => "no_quorum",
             Self::Quarantined { .. } => "quarantined",
             Self::Expired(_) => "expired",
@@ -238,30 +363,34 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let resource = self.resource();
         match self {
-            Self::Contended(report) => write!(f, "{resource} is held by another{report}"),
-            Self::NoQuorum(report) => write!(f, "too few nodes answered for {resource}{report}"),
-            Self::Quarantined { left, report } => {
+            Self::Contended(_) => write!(f, "{resource} is held by another client"),
+            Self::Rejected(_) => write!(f, "no majority can grant {resource}: nodes rejected the request"),
+            Self::NoQuorum(_) => write!(f, "too few nodes gave a usable answer for {resource}"),
+            Self::Quarantined { left, .. } => {
+                let left = left.as_millis();
+                write!(f, "no majority can grant {resource}: nodes are in quarantine for {left} ms")
+            }
+            Self::Expired(_) => write!(f, "{resource} was granted too late: no validity was left"),
+            Self::FencesApart { smallest, largest, .. } => {
+                let end = match self.is_retryable() {
+                    true => "was raised to one fence within the time to live; the next attempt continues",
+                    false => "can be raised to one fence, because no healthy node grants the largest one",
+                };
                 write!(
                     f,
-                    "no majority can grant {resource}: nodes are in quarantine for {} ms{report}",
-                    left.as_millis()
+                    "the fences of the nodes for {resource} are far apart, from {smallest} to {largest}: no majority {end}"
                 )
             }
-            Self::Expired(report) => write!(f, "{resource} was granted too late to be of use{report}"),
-            Self::FencesApart { smallest, largest, report } => {
-                write!(
-                    f,
-                    "the fences of the nodes for {resource} are too far apart, from {smallest} to {largest}: \
-                     no majority can be raised to one fence with {MAX_RAISE_COMMANDS} commands per node{report}"
-                )
+            Self::Timeout { waited, .. } => {
+                write!(f, "{resource} was not acquired within {} ms", waited.as_millis())
             }
-            Self::Timeout { waited, report } => {
-                write!(f, "{resource} was not acquired within {} ms{report}", waited.as_millis())
-            }
-            Self::Lost { reason, report } => write!(f, "{resource} is no longer held: {reason}{report}"),
+            Self::Lost { reason, .. } => write!(f, "{resource} is no longer held: {reason}"),
             Self::Invalid(what) | Self::Config(what) => f.write_str(what),
-            Self::NoRuntime => f.write_str("no tokio runtime serves this lock manager"),
-        }
+            Self::NoRuntime => {
+                f.write_str("there is no tokio runtime, or the runtime of this lock manager has shut down")
+            }
+        }?;
+        self.report().map_or(Ok(()), |report| Answers(report).fmt(f))
     }
 }
 
@@ -270,6 +399,7 @@ impl std::error::Error for Error {}
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::LockManager;
 
     fn apart(last: Vote) -> Error {
         let mut ballot = Ballot::new(Quorum::of(3).unwrap());
@@ -279,28 +409,32 @@ mod tests {
         {
             ballot.enter(node, vote);
         }
-        let names = ["a", "b", "c"].map(Arc::from);
         let keys = Keys::one(b"", b"orders:42").unwrap();
-        let report = QuorumReport::new(&keys, &names, Some(&ballot));
+        let report = QuorumReport::new(&keys, LockManager::in_memory(3).settings(), Some(&ballot));
         Error::refused(Refusal::FencesApart { smallest: 7, largest }, report)
     }
 
     #[test]
-    fn fences_that_are_too_far_apart_are_named() {
+    fn fences_that_are_far_apart_are_named() {
         let error = apart(Vote::Granted { fence: 1 << 62 });
         let text = error.to_string();
         for part in [
-            "too far apart, from 7 to 9223372036854775807",
+            "are far apart, from 7 to 9223372036854775807",
+            "no healthy node grants the largest one",
             "orders:42",
-            "b: granted, fence 9223372036854775807",
+            "memory-1: granted, fence 9223372036854775807",
         ] {
             assert!(text.contains(part), "{text}");
         }
-        assert!(!text.contains("too few nodes answered"), "{text}");
+        assert!(!text.contains("too few nodes"), "{text}");
         assert_eq!((error.reason(), error.nodes().len()), ("fences_apart", 3));
         // Every node has answered, so the next attempt fails in the same way. A node that returns may change
         // that.
         assert!(!error.is_retryable());
-        assert!(apart(Vote::Pending).is_retryable());
+        let pending = apart(Vote::Pending);
+        assert!(
+            pending.is_retryable() && pending.to_string().contains("the next attempt continues"),
+            "{pending}"
+        );
     }
 }

@@ -31,8 +31,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 ///
 /// Between a check and a later write, a newer holder can write. [`run`](Self::run) therefore keeps the gate
 /// locked until the write is done. [`admit`](Self::admit) only checks: use it under a mutex of your own that
-/// also covers the write. An async store puts the gate into the `tokio::sync::Mutex` that guards the store.
-/// The task then holds the mutex over each `await` of the write.
+/// also covers the write. For an async store, put the gate into the `tokio::sync::Mutex` that guards the
+/// store. The task then holds the mutex over each `await` of the write.
 ///
 /// ```
 /// use redlock_client::{FenceGate, StaleFence};
@@ -65,8 +65,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 ///
 /// # Why an equal fence is accepted
 ///
-/// No two holders of a resource get the same fence. An equal fence is the same holder with its next write. So
-/// the gate does not order the writes of *one* holder: tasks that share a guard need an order of their own.
+/// No two holders of a resource get the same fence. A write with an equal fence comes from the same holder.
+/// So the gate does not order the writes of *one* holder: tasks that share a guard need an order of their
+/// own.
 ///
 /// # Limits
 ///
@@ -159,7 +160,7 @@ impl fmt::Display for StaleFence {
         let Self { offered, newest } = self;
         match offered {
             0 => f.write_str("0 is not the fence of any lock"),
-            _ => write!(f, "fence {offered} is stale: a holder with fence {newest} has been here"),
+            _ => write!(f, "fence {offered} is stale: the gate has already admitted fence {newest}"),
         }
     }
 }
@@ -258,7 +259,7 @@ mod tests {
                                 assert_eq!(
                                     stored.swap(fence, Ordering::Relaxed),
                                     before,
-                                    "somebody came between"
+                                    "another write came in between"
                                 );
                             });
                             admitted += u64::from(outcome.is_ok());
@@ -304,11 +305,11 @@ mod tests {
     #[test]
     fn says_why() {
         let stale = StaleFence { offered: 4, newest: 9 };
-        assert_eq!(stale.to_string(), "fence 4 is stale: a holder with fence 9 has been here");
+        assert_eq!(stale.to_string(), "fence 4 is stale: the gate has already admitted fence 9");
         assert_eq!(
             FenceGate::new().admit(0).unwrap_err().to_string(),
             "0 is not the fence of any lock",
-            "a zero is somebody's forgotten variable"
+            "a zero is a variable that the caller forgot to set"
         );
         assert!(format!("{:?}", FenceGate::resume(3)).contains('3'));
     }

@@ -1,11 +1,9 @@
 //! The guard of a held lock, and a lock detached from its guard.
 
 use crate::driver::{EntryId, Inbox, Message};
-use crate::extender::Extender;
 use crate::keep_alive;
-use crate::lease::LostReason;
 use crate::lock_handle::LockHandle;
-use crate::lock_shared::LockShared;
+use crate::lock_shared::{LockShared, LostReason};
 use crate::manager::ManagerShared;
 use crate::owner::Owner;
 use crate::report::ReleaseReport;
@@ -19,13 +17,18 @@ use tokio_util::sync::CancellationToken;
 
 /// A held lock. Dropping the guard releases the lock.
 ///
-/// The drop neither blocks nor waits for the nodes: the client releases the lock in the background.
-/// [`Guard::release`] waits until the lock is free and returns the answers of the nodes. A process that exits
-/// right after a drop may exit before it has sent the release. The lock then stays held until it expires,
-/// unless the process calls [`LockManager::flush`](crate::LockManager::flush) first.
+/// While the runtime runs, the drop neither blocks nor waits for the nodes: the client releases the lock in the
+/// background. [`Guard::release`] waits until the lock is free and returns the answers of the nodes.
+///
+/// A runtime that shuts down sends the releases that are left, and a drop after the end of the runtime sends its
+/// own release; both wait for the replies for at most 250 ms. To be sure that the nodes have released the lock
+/// before the program ends, call `release`, or drop the guard and call
+/// [`LockManager::flush`](crate::LockManager::flush): see [the end of a program](crate#the-end-of-a-program).
 #[must_use = "the lock is released as soon as its guard is dropped"]
 pub struct Guard {
-    pub(crate) extender: Extender,
+    pub(crate) handle: LockHandle,
+    manager: Arc<ManagerShared>,
+    inbox: Inbox,
     acquired: Moment,
     keeping_alive: Option<tokio::task::AbortHandle>,
     /// False once the guard has released or detached the lock: the drop then does nothing.
@@ -43,9 +46,9 @@ pub struct Detached {
     pub keys: Vec<Vec<u8>>,
     /// The fence of the lock. Pass it to the storage with every write.
     pub fence: u64,
-    /// The secret that extends and releases the lock.
+    /// The secret of the holder. A client that knows it can extend and release the lock.
     pub owner: Owner,
-    /// How long the lock stays valid, at the moment when this value was made.
+    /// How long the lock was still valid at the moment when this value was made.
     pub remaining: Duration,
 }
 
@@ -57,12 +60,12 @@ impl Guard {
         shared: Arc<LockShared>,
     ) -> Self {
         let acquired = manager.settings.clock.now();
-        let extender = Extender { shared, manager, inbox, lock };
-        Self { extender, acquired, keeping_alive: None, is_ours: true }
+        let handle = LockHandle::new(shared, Arc::clone(&manager.settings), lock, &inbox);
+        Self { handle, manager, inbox, acquired, keeping_alive: None, is_ours: true }
     }
 
     fn shared(&self) -> &Arc<LockShared> {
-        &self.extender.shared
+        &self.handle.shared
     }
 
     /// Whether another client held the lock when this client asked for it.
@@ -70,7 +73,7 @@ impl Guard {
         self.shared().was_refused()
     }
 
-    /// The fence of the lock. Pass it to every storage that the work writes to.
+    /// The fence of the lock. Pass it to your storage with every write.
     ///
     /// For one resource no two holders have the same fence, and a later holder has a larger fence, whatever
     /// clocks and pauses do. A lock on several resources has one fence for all of them.
@@ -96,7 +99,7 @@ impl Guard {
     /// clock drift.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.shared().lease.remaining()
+        self.handle.remaining()
     }
 
     /// Whether the lock is valid now. Reads the local clock and sends nothing.
@@ -107,14 +110,14 @@ impl Guard {
 
     /// Why the lock has ended; `None` while it is valid.
     pub(crate) fn over(&self) -> Option<LostReason> {
-        (!self.is_valid()).then(|| self.shared().lease.ended().unwrap_or(LostReason::Expired))
+        (!self.is_valid()).then(|| self.shared().ended().unwrap_or(LostReason::Expired))
     }
 
     /// Returns a view of the lock for the work under it. The view is cheap to clone and cannot release the
     /// lock.
     #[must_use]
     pub fn held(&self) -> LockHandle {
-        LockHandle::new(self.shared())
+        self.handle.clone()
     }
 
     /// Resolves when the lock is no longer held. If the validity ends, it resolves a little before the end,
@@ -126,11 +129,6 @@ impl Guard {
     /// Without a tokio runtime with a timer.
     pub async fn lost(&self) -> LostReason {
         self.shared().lost().await
-    }
-
-    /// The error for a lock that has ended for this reason.
-    pub(crate) fn lost_error(&self, reason: LostReason) -> Error {
-        self.extender.lost(reason)
     }
 
     /// Returns a token that is cancelled when the lock is no longer held: lost, released or dropped.
@@ -151,13 +149,14 @@ impl Guard {
     /// earlier extension, the client sends nothing.
     ///
     /// # Errors
-    /// - [`Error::NoQuorum`] if too few nodes answered. The lock keeps the validity that it has; the caller
+    /// - [`Error::NoQuorum`] if too few nodes gave a usable answer. The lock keeps its validity; the caller
     ///   can try again.
+    /// - [`Error::Rejected`] if the nodes rejected the request. The lock keeps the validity that it has.
     /// - [`Error::Lost`] if the lock has ended. Nothing revives it.
     /// - [`Error::NoRuntime`] if the runtime on which the lock was acquired has shut down. The lock keeps the
     ///   validity that it has.
     pub async fn extend(&self) -> Result<Duration, Error> {
-        self.extender.extend(self.ttl()).await
+        self.handle.extend(self.ttl()).await
     }
 
     /// As [`Guard::extend`], with another time to live from now on. A shorter time to live does not shorten
@@ -166,22 +165,22 @@ impl Guard {
     /// # Errors
     /// As [`Guard::extend`], and [`Error::Invalid`] for a time to live out of range.
     pub async fn extend_to(&self, ttl: Duration) -> Result<Duration, Error> {
-        let ttl = self.extender.manager.settings.check_ttl(ttl)?;
-        self.extender.extend(ttl).await
+        let ttl = self.manager.settings.check_ttl(ttl)?;
+        self.handle.extend(ttl).await
     }
 
-    /// Extends the lock in the background, in time, for `max_hold` from now. After `max_hold` the lock
-    /// expires, less than one time to live later.
+    /// Extends the lock in the background, each time before it expires, for `max_hold` from now. The lock
+    /// then expires, at most one time to live after `max_hold`.
     ///
     /// If nodes fail, the client keeps trying while the lock is valid. If the lock is lost, [`Guard::lost`]
-    /// resolves. A second call replaces `max_hold` of the first.
+    /// resolves. A second call replaces the `max_hold` of the first.
     ///
     /// # Errors
     /// [`Error::NoRuntime`] without a tokio runtime.
     pub fn keep_alive(&mut self, max_hold: Duration) -> Result<(), Error> {
         let runtime = tokio::runtime::Handle::try_current().map_err(|_| Error::NoRuntime)?;
         self.stop_keeping_alive();
-        let task = runtime.spawn(keep_alive::run(self.extender.clone(), max_hold));
+        let task = runtime.spawn(keep_alive::run(self.held(), max_hold));
         self.keeping_alive = Some(task.abort_handle());
         Ok(())
     }
@@ -205,14 +204,14 @@ impl Guard {
         let freeing = freed.await.ok();
         if freeing.is_none() {
             // The runtime that acquired the lock has shut down; this runtime releases it.
-            self.extender.manager.free(Arc::clone(self.shared()), self.ttl());
+            self.manager.free(Arc::clone(self.shared()), self.ttl());
         }
-        ReleaseReport::new(was_held, &self.extender.manager.settings.names, freeing.as_ref())
+        ReleaseReport::new(was_held, &self.manager.settings, freeing.as_ref())
     }
 
     /// Detaches the lock from this guard. The lock stays held until it expires, or until a client that knows
     /// the owner releases it. That client may be another process.
-    #[must_use = "the owner is lost; the lock stays held until it expires"]
+    #[must_use = "without the owner, the lock cannot be released before it expires"]
     pub fn detach(mut self) -> Detached {
         self.is_ours = false;
         self.stop_keeping_alive();
@@ -221,13 +220,13 @@ impl Guard {
             keys: shared.keys.names().iter().map(|key| key.to_vec()).collect(),
             fence: shared.fence(),
             owner: shared.owner,
-            remaining: shared.lease.remaining(),
+            remaining: shared.remaining(),
         };
         shared.report_loss();
         shared.suppress_loss_report();
-        observe::detached(&shared.keys, self.extender.manager.settings.clock.now().since(self.acquired));
-        let lock = self.extender.lock;
-        let _ = self.extender.inbox.send(Message::Detach { lock });
+        observe::detached(&shared.keys, self.manager.settings.clock.now().since(self.acquired));
+        let lock = self.handle.lock;
+        let _ = self.inbox.send(Message::Detach { lock });
         detached
     }
 
@@ -240,18 +239,18 @@ impl Guard {
         let shared = self.shared();
         // The validity may have ended before anything read the clock.
         if self.is_valid() {
-            shared.lease.end(LostReason::Released);
+            shared.end(LostReason::Released);
         }
         shared.report_loss();
-        let settings = &self.extender.manager.settings;
+        let settings = &self.manager.settings;
         observe::ended(&shared.keys, settings.clock.now().since(self.acquired));
-        let lock = self.extender.lock;
+        let lock = self.handle.lock;
         let is_waited_for = answer.is_some();
         let release = Message::Release { lock, answer };
-        if self.extender.inbox.send(release).is_err() && !is_waited_for {
+        if self.inbox.send(release).is_err() && !is_waited_for {
             // The runtime that acquired the lock has shut down; the current runtime releases it, if there is
             // one.
-            self.extender.manager.free(Arc::clone(self.shared()), self.ttl());
+            self.manager.free(Arc::clone(self.shared()), self.ttl());
         }
     }
 }

@@ -3,11 +3,10 @@
 use crate::Error;
 use crate::driver::NodeResponse;
 use crate::manager::LockManager;
+use crate::node_state::{NodeState, read_state};
 use crate::query::Query;
-use crate::wire::Frame;
-use redlock_contract::fields::node as fields;
-use redlock_contract::{Origin, Role};
-use redlock_proto::{Failure, FailureKind, Quorum};
+use redlock_proto::{Failure, Quorum};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +16,8 @@ use std::time::Duration;
 pub struct Health {
     /// Each node, in the configured order.
     pub nodes: Vec<NodeHealth>,
-    quorum: Quorum,
+    /// How many nodes must grant a lock.
+    pub quorum: Quorum,
 }
 
 /// The health of one node.
@@ -28,61 +28,8 @@ pub struct NodeHealth {
     pub node: Arc<str>,
     /// What the node reports, or why it does not answer.
     pub state: Result<NodeState, Failure>,
-    /// The time until the reply.
+    /// The time from the request to the reply.
     pub latency: Duration,
-}
-
-/// What a node reports about itself.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct NodeState {
-    /// The id of the node. A restart does not change it.
-    pub id: String,
-    /// The version of the module.
-    pub version: String,
-    /// The time left in quarantine, during which the node grants nothing because it may have forgotten locks.
-    pub quarantine: Duration,
-    /// Whether the server is a replica, which grants nothing. `false` if an older module does not report it.
-    pub is_replica: bool,
-    /// How many locks the node holds.
-    pub locks: u64,
-    /// How many waiters its wait queues have.
-    pub waiters: u64,
-    /// The largest fence that the node has granted.
-    pub fence: u64,
-    /// The longest lease that may still be running, which is how long a quarantine takes. An older module
-    /// reports the longest time to live that it has ever granted.
-    pub longest_lease: Duration,
-    /// The longest time to live that the node grants; `None` if an older module does not report it.
-    pub max_ttl: Option<Duration>,
-    /// A number that grows at every start of the node; `None` if an older module does not report it.
-    pub incarnation: Option<u64>,
-    /// The high-water mark: no fence of the node is above it. `None` if an older module does not report it.
-    pub high_water: Option<u64>,
-    /// Why the node does not vote; `None` if it votes, or if an older module does not report it.
-    pub non_voting: Option<String>,
-    /// How the node began; `None` if an older module does not report it.
-    pub origin: Option<Origin>,
-    /// The claim window, within which a waiter confirms a grant; `None` if an older module has no wait
-    /// queues.
-    pub claim_window: Option<Duration>,
-    /// `new`, or `resumed` if the node started with the state of an earlier start.
-    pub started: String,
-}
-
-impl NodeState {
-    /// Whether the node is a master that votes, in quarantine or not. Every master with an older module votes.
-    #[must_use]
-    pub fn votes(&self) -> bool {
-        !self.is_replica && self.non_voting.is_none()
-    }
-
-    /// Whether the node would grant a free lock now: it votes and is not in quarantine. A full memory or disk
-    /// shows only when a client acquires a lock.
-    #[must_use]
-    pub fn can_grant(&self) -> bool {
-        self.votes() && self.quarantine.is_zero()
-    }
 }
 
 impl NodeHealth {
@@ -93,17 +40,73 @@ impl NodeHealth {
     }
 }
 
+/// Whether a group of nodes can grant locks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GroupStanding {
+    /// How many nodes must grant a lock.
+    pub quorum: Quorum,
+    /// How many nodes would grant a free lock now.
+    pub granting: usize,
+    /// The time until a majority may grant, zero if it can grant now. `None` if the nodes that vote are no majority:
+    /// waiting does not help.
+    pub grants_in: Option<Duration>,
+}
+
+impl GroupStanding {
+    /// The standing of a group with this quorum, from what each node reports.
+    pub fn of<'a>(quorum: Quorum, nodes: impl IntoIterator<Item = &'a Result<NodeState, Failure>>) -> Self {
+        let answers = nodes.into_iter().filter_map(|state| state.as_ref().ok());
+        let mut waits: Vec<Duration> = answers.filter_map(|state| state.standing().grants_in()).collect();
+        waits.sort_unstable();
+        let granting = waits.iter().filter(|wait| wait.is_zero()).count();
+        Self { quorum, granting, grants_in: waits.get(quorum.needed() - 1).copied() }
+    }
+
+    /// Whether a majority would grant a free lock now.
+    #[must_use]
+    pub fn can_grant(&self) -> bool {
+        self.quorum.is_reached_by(self.granting)
+    }
+}
+
 impl Health {
+    /// Whether the nodes can grant locks.
+    #[must_use]
+    pub fn standing(&self) -> GroupStanding {
+        GroupStanding::of(self.quorum, self.nodes.iter().map(|node| &node.state))
+    }
+
     /// Whether a majority of the nodes would grant a free lock now; see [`NodeHealth::can_grant`].
     #[must_use]
     pub fn can_grant(&self) -> bool {
-        self.quorum.is_reached_by(self.nodes.iter().filter(|node| node.can_grant()).count())
+        self.standing().can_grant()
     }
+}
 
-    /// How many nodes are a majority.
-    #[must_use]
-    pub fn needed(&self) -> usize {
-        self.quorum.needed()
+/// How many nodes grant, and how many are needed.
+impl fmt::Display for GroupStanding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (granting, of, needed) = (self.granting, self.quorum.nodes(), self.quorum.needed());
+        write!(f, "{granting} of {of} nodes grant, {needed} are needed")
+    }
+}
+
+/// How many nodes grant, then one line per node.
+impl fmt::Display for Health {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.standing())?;
+        self.nodes.iter().try_for_each(|node| write!(f, "\n  {node}"))
+    }
+}
+
+impl fmt::Display for NodeHealth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.node)?;
+        match &self.state {
+            Ok(state) => write!(f, "{state}, {:.1} ms", self.latency.as_secs_f64() * 1e3),
+            Err(failure) => failure.fmt(f),
+        }
     }
 }
 
@@ -118,97 +121,60 @@ impl LockManager {
         let named = settings.names.iter().zip(replies);
         let node = |(name, reply): (&Arc<str>, NodeResponse)| {
             let latency = reply.latency;
-            NodeHealth { node: Arc::clone(name), state: state(reply), latency }
+            NodeHealth { node: Arc::clone(name), state: read_state(reply), latency }
         };
         Ok(Health { nodes: named.map(node).collect(), quorum: settings.quorum })
     }
 }
 
-fn state(reply: NodeResponse) -> Result<NodeState, Failure> {
-    let frame = reply.frame?;
-    let number = |name| frame.field(name)?.as_integer().and_then(|number| u64::try_from(number).ok());
-    let milliseconds = |name| number(name).map(Duration::from_millis);
-    let text = |name| Some(frame.field(name).and_then(Frame::as_text)?.to_owned());
-    let state = || {
-        Some(NodeState {
-            id: text(fields::ID)?,
-            version: text(fields::VERSION)?,
-            quarantine: Duration::from_millis(number(fields::QUARANTINE_MS)?),
-            is_replica: text(fields::ROLE).as_deref() == Some(Role::Replica.name()),
-            locks: number(fields::LOCKS).unwrap_or_default(),
-            waiters: number(fields::WAITERS).unwrap_or_default(),
-            fence: number(fields::FENCE).unwrap_or_default(),
-            longest_lease: milliseconds(fields::LONGEST_LEASE_MS)
-                .or_else(|| milliseconds("longest-ttl-ms"))
-                .unwrap_or_default(),
-            max_ttl: milliseconds(fields::MAX_TTL_MS),
-            incarnation: number(fields::INCARNATION),
-            high_water: number(fields::HIGH_WATER),
-            non_voting: (number(fields::VOTING) == Some(0))
-                .then(|| text(fields::NON_VOTING_REASON).unwrap_or_default()),
-            origin: text(fields::ORIGIN).and_then(|origin| Origin::named(&origin)),
-            claim_window: milliseconds(fields::CLAIM_WINDOW_MS),
-            started: text(fields::STARTED).unwrap_or_default(),
-        })
-    };
-    state().ok_or_else(|| {
-        Failure::new(
-            FailureKind::Rejected,
-            "the reply to REDLOCK.NODE lacks the id, the version or the quarantine",
-        )
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bytes::Bytes;
+    use redlock_contract::{NonVoting, NonVotingReason};
+    use redlock_proto::FailureKind;
 
-    fn node_with(fields: &[(&'static str, Result<i64, &'static str>)]) -> NodeHealth {
-        let bulk = |text: &'static str| Frame::Bulk(Bytes::from_static(text.as_bytes()));
-        let usual =
-            [("node-id", Err("n1")), ("version", Err("0.2.0")), ("quarantine-ms", Ok(0)), ("locks", Ok(3))];
-        let fields = usual
-            .iter()
-            .chain(fields)
-            .map(|(name, value)| (bulk(name), value.map_or_else(bulk, Frame::Integer)));
-        let reply = NodeResponse { frame: Ok(Frame::Map(fields.collect())), latency: Duration::ZERO };
-        NodeHealth { node: "a".into(), state: state(reply), latency: Duration::ZERO }
+    /// A node that is this many ms in quarantine.
+    fn voting(quarantine_ms: u64) -> Result<NodeState, Failure> {
+        Ok(NodeState { quarantine: Duration::from_millis(quarantine_ms), ..NodeState::default() })
+    }
+
+    fn down() -> Result<NodeState, Failure> {
+        Err(Failure::new(FailureKind::Down, "gone"))
+    }
+
+    fn standing(nodes: &[Result<NodeState, Failure>]) -> GroupStanding {
+        GroupStanding::of(Quorum::of(nodes.len()).expect("a node"), nodes)
     }
 
     #[test]
-    fn the_module_reports_all_fields() {
-        let node = node_with(&[
-            ("incarnation", Ok(4)),
-            ("high-water", Ok(900)),
-            ("voting", Ok(1)),
-            ("non-voting-reason", Err("")),
-            ("max-ttl-ms", Ok(60_000)),
-            ("longest-lease-ms", Ok(30)),
-            ("longest-ttl-ms", Ok(86_400_000)),
-        ]);
-        let state = node.state.as_ref().expect("a state");
-        assert_eq!((state.incarnation, state.high_water, state.locks), (Some(4), Some(900), 3));
-        assert_eq!(state.max_ttl, Some(Duration::from_secs(60)));
-        assert_eq!(state.longest_lease, Duration::from_millis(30));
-        assert_eq!(state.non_voting, None);
-        assert!(node.can_grant());
+    fn a_majority_of_all_nodes_must_grant() {
+        let table = [
+            (standing(&[voting(0), voting(0), down()]), Some(0)),
+            (standing(&[voting(0), down(), down()]), None),
+            (standing(&[voting(0), voting(700), voting(300), down(), down()]), Some(700)),
+            (standing(&[voting(0), voting(700), voting(300), voting(900), down()]), Some(700)),
+            // Half of the nodes are no majority.
+            (standing(&[voting(0), voting(0), down(), down()]), None),
+        ];
+        for (standing, ms) in table {
+            assert_eq!(standing.grants_in, ms.map(Duration::from_millis), "{standing}");
+            assert_eq!(standing.can_grant(), ms == Some(0), "{standing}");
+        }
+        let few = standing(&[voting(0), voting(0), down(), down()]);
+        assert_eq!(few.to_string(), "2 of 4 nodes grant, 3 are needed");
     }
 
     #[test]
-    fn an_older_module_votes_and_reports_fewer_fields() {
-        let node = node_with(&[("longest-ttl-ms", Ok(500))]);
-        let state = node.state.as_ref().expect("a state");
-        assert_eq!(state.longest_lease, Duration::from_millis(500));
-        assert_eq!((state.incarnation, state.high_water, state.max_ttl), (None, None, None));
-        assert!(state.non_voting.is_none() && node.can_grant());
-    }
-
-    #[test]
-    fn a_node_that_does_not_vote_grants_nothing() {
-        let node = node_with(&[("voting", Ok(0)), ("non-voting-reason", Err("it was promoted"))]);
-        assert_eq!(node.state.as_ref().expect("a state").non_voting.as_deref(), Some("it was promoted"));
-        assert!(!node.can_grant());
-        assert!(!node_with(&[("voting", Ok(0))]).can_grant(), "a reason is optional");
+    fn waiting_does_not_help_a_non_voting_node() {
+        let non_voting = Some(NonVotingReason::Known(NonVoting::CopiedState));
+        let copied = || Ok(NodeState { non_voting: non_voting.clone(), ..NodeState::default() });
+        let replica = || Ok(NodeState { is_replica: true, ..NodeState::default() });
+        for no_voter in [copied(), replica()] {
+            assert_eq!(
+                standing(&[voting(0), no_voter.clone(), voting(500)]).grants_in,
+                Some(Duration::from_millis(500))
+            );
+            assert_eq!(standing(&[voting(0), no_voter, down()]).grants_in, None);
+        }
     }
 }

@@ -6,8 +6,9 @@ use crate::manager::LockManager;
 use crate::query::Query;
 use crate::wire::Frame;
 use redlock_contract::fields::lock as fields;
-use redlock_proto::inspection::{LockInfo, LockStatus, NodeStatus, lock_status};
-use redlock_proto::{Failure, FailureKind};
+use redlock_proto::inspection::{HolderInfo, LockInfo, LockStatus, NodeStatus, lock_status};
+use redlock_proto::{Failure, FailureKind, Quorum};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +23,8 @@ pub struct Inspection {
     pub status: LockStatus,
     /// What each node knows, in the order in which the nodes were configured.
     pub nodes: Vec<NodeInspection>,
+    /// How many nodes are a majority.
+    pub quorum: Quorum,
 }
 
 /// What one node knows about a lock.
@@ -55,11 +58,34 @@ impl Inspection {
     }
 }
 
+/// The status, then one line per node.
+impl fmt::Display for Inspection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.status)?;
+        self.nodes.iter().try_for_each(|node| write!(f, "\n  {node}"))
+    }
+}
+
+impl fmt::Display for NodeInspection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.node)?;
+        match (&self.lock, &self.is_foreign) {
+            (Ok(Some(info)), _) => write!(f, "held: {info}"),
+            (Ok(None), Ok(true)) => f.write_str("held: a plain key, as SET NX PX makes it"),
+            (Ok(None), Ok(false)) => f.write_str("free"),
+            (Ok(None), Err(failure)) => {
+                write!(f, "free; the client could not look for a plain key: {failure}")
+            }
+            (Err(failure), _) => failure.fmt(f),
+        }
+    }
+}
+
 impl LockManager {
     /// Asks every node whether a lock is held, under which label and for how long. Read-only. If some node
     /// holds no lock, the client also asks for a plain key, as `SET NX PX` creates it, which counts as held.
     ///
-    /// The result may be out of date when it is returned: never a reason to write. Cancel safe.
+    /// The result may be out of date when it is returned: do not write because of it. Cancel safe.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the resource is empty. A node that does not answer is a failure in
@@ -84,7 +110,8 @@ impl LockManager {
             .map(|((name, lock), is_foreign)| NodeInspection { node: Arc::clone(name), lock, is_foreign })
             .collect();
         let statuses: Vec<NodeStatus> = nodes.iter().map(NodeInspection::status).collect();
-        Ok(Inspection { status: lock_status(settings.quorum, &statuses), nodes })
+        let quorum = settings.quorum;
+        Ok(Inspection { status: lock_status(quorum, &statuses), nodes, quorum })
     }
 }
 
@@ -112,7 +139,7 @@ fn lock_info(reply: NodeResponse) -> Result<Option<LockInfo>, Failure> {
 
 /// Reads the reply to `REDLOCK.INSPECT`; `None` if it lacks the fence or the time left.
 pub(crate) fn read_lock_info(reply: &Frame) -> Option<LockInfo> {
-    let number = |name| u64::try_from(reply.field(name)?.as_integer()?).ok();
+    let number = |name| reply.field(name)?.as_count();
     let milliseconds = |name| number(name).map(Duration::from_millis);
     let label = reply.field(fields::LABEL).and_then(Frame::as_bytes).unwrap_or_default();
     let label = String::from_utf8_lossy(label).into_owned();
@@ -120,5 +147,20 @@ pub(crate) fn read_lock_info(reply: &Frame) -> Option<LockInfo> {
     info.held = milliseconds(fields::HELD_MS).unwrap_or_default();
     info.extensions = number(fields::EXTENSIONS).unwrap_or_default();
     info.waiters = number(fields::WAITERS).unwrap_or_default();
+    // An older module reports neither.
+    info.is_shared = reply.field(fields::MODE).and_then(Frame::as_bytes) == Some(fields::SHARED.as_bytes());
+    if let Some(Frame::Array(holders)) = reply.field(fields::HOLDERS) {
+        info.holders = holders.iter().filter_map(read_holder).collect();
+    }
     Some(info)
+}
+
+/// Reads one holder of a shared lock; `None` if its time left is missing.
+fn read_holder(holder: &Frame) -> Option<HolderInfo> {
+    let number = |name| holder.field(name)?.as_count();
+    let label = holder.field(fields::LABEL).and_then(Frame::as_bytes).unwrap_or_default();
+    let left = Duration::from_millis(number(fields::TIME_LEFT_MS)?);
+    let held = Duration::from_millis(number(fields::HELD_MS).unwrap_or_default());
+    let extensions = number(fields::EXTENSIONS).unwrap_or_default();
+    Some(HolderInfo::new(String::from_utf8_lossy(label).into_owned(), left, held, extensions))
 }

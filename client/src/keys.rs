@@ -43,13 +43,13 @@ impl Keys {
         keys.dedup();
         let bytes: usize = keys.iter().map(|key| key.len()).sum();
         if bytes > LONGEST_KEYS {
-            return Err(format!("the keys have {bytes} bytes together; the limit is {LONGEST_KEYS}"));
+            return Err(format!("the keys have {bytes} bytes in total; the limit is {LONGEST_KEYS}"));
         }
         match keys.len() {
-            0 => Err("no resource is named".into()),
+            0 => Err("no resource was given".into()),
             1 => Ok(Self { prefix_len: prefix.len(), names: KeyNames::One(keys.swap_remove(0)) }),
             2..=MAX_KEYS => Ok(Self { prefix_len: prefix.len(), names: KeyNames::Many(keys) }),
-            count => Err(format!("{count} resources; the limit is {MAX_KEYS}")),
+            count => Err(format!("{count} resources were given; the limit is {MAX_KEYS}")),
         }
     }
 
@@ -80,12 +80,12 @@ fn key(prefix: &[u8], resource: &[u8]) -> Result<Box<[u8]>, String> {
         return Err("a resource must have a name".into());
     }
     if prefix.len() + resource.len() > LONGEST_KEY {
-        return Err(format!("a resource is named with more than {LONGEST_KEY} bytes"));
+        return Err(format!("the key of a resource is longer than {LONGEST_KEY} bytes"));
     }
     Ok([prefix, resource].concat().into())
 }
 
-/// For people: readable, whatever bytes a resource is named with.
+/// For people: escapes the bytes of a name that are not printable ASCII.
 impl fmt::Display for Keys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (place, resource) in self.resources().enumerate() {

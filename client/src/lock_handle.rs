@@ -1,10 +1,15 @@
 //! A view of a held lock that cannot release it.
 
-use crate::lease::LostReason;
-use crate::lock_shared::LockShared;
+use crate::driver::{EntryId, Extended, Inbox, Message};
+use crate::error::QuorumReport;
+use crate::lock_shared::{LockShared, LostReason};
+use crate::settings::Settings;
+use crate::{Error, observe};
+use redlock_proto::Ballot;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 /// A view of a lock for the work under it: its fence, its validity and its loss.
@@ -13,15 +18,24 @@ use tokio_util::sync::CancellationToken;
 /// then reports the end.
 #[derive(Clone)]
 pub struct LockHandle {
-    shared: Arc<LockShared>,
+    pub(crate) shared: Arc<LockShared>,
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) lock: EntryId,
+    /// Weak: a handle that outlives its guard does not keep the driver and its connections alive.
+    inbox: mpsc::WeakUnboundedSender<Message>,
 }
 
 impl LockHandle {
-    pub(crate) fn new(shared: &Arc<LockShared>) -> Self {
-        Self { shared: Arc::clone(shared) }
+    pub(crate) fn new(
+        shared: Arc<LockShared>,
+        settings: Arc<Settings>,
+        lock: EntryId,
+        inbox: &Inbox,
+    ) -> Self {
+        Self { shared, settings, lock, inbox: inbox.downgrade() }
     }
 
-    /// The fence of the lock. Pass it to every storage that the work writes to.
+    /// The fence of the lock. Pass it to your storage with every write.
     ///
     /// For one resource no two holders have the same fence, and a later holder has a larger fence.
     #[must_use]
@@ -32,7 +46,7 @@ impl LockHandle {
     /// How long the lock stays valid; zero once it has ended.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.shared.lease.remaining()
+        self.shared.remaining()
     }
 
     /// Whether the lock is valid now. Reads the local clock and sends nothing.
@@ -58,9 +72,48 @@ impl LockHandle {
     /// the token is cancelled too.
     ///
     /// # Errors
-    /// [`Error::NoRuntime`](crate::Error::NoRuntime) without a tokio runtime.
-    pub fn cancellation_token(&self) -> Result<CancellationToken, crate::Error> {
+    /// [`Error::NoRuntime`] without a tokio runtime.
+    pub fn cancellation_token(&self) -> Result<CancellationToken, Error> {
         self.shared.token()
+    }
+
+    /// Extends the lock. Extensions of one lock run one after the other.
+    pub(crate) async fn extend(&self, ttl: Duration) -> Result<Duration, Error> {
+        let _turn = self.shared.extending.lock().await;
+        let outcome = self.send_extension(ttl).await?;
+        let left = self.shared.remaining();
+        let result = match (outcome, self.shared.ended()) {
+            (Extended::Yes, None) => Ok(left),
+            (Extended::No(votes), None) => Err(Error::not_extended(self.report(&votes))),
+            // Later replies may have ended the lock.
+            (_, Some(reason)) => Err(self.lost_error(reason)),
+            (Extended::Lost, None) => Err(self.lost_error(LostReason::Gone)),
+            (Extended::Ended, None) => Err(self.lost_error(LostReason::Expired)),
+        };
+        observe::extended(&self.shared.keys, result.as_ref().map(drop));
+        result
+    }
+
+    /// Sends the extension to the driver, unless the lock has ended.
+    async fn send_extension(&self, ttl: Duration) -> Result<Extended, Error> {
+        if self.shared.remaining().is_zero() {
+            return Ok(Extended::Ended);
+        }
+        let (answer, extended) = oneshot::channel();
+        let inbox = self.inbox.upgrade().ok_or(Error::NoRuntime)?;
+        inbox.send(Message::Extend { lock: self.lock, ttl, answer }).map_err(|_| Error::NoRuntime)?;
+        extended.await.map_err(|_| Error::NoRuntime)
+    }
+
+    /// The error for a lock that has ended for this reason, with the last answers of the nodes.
+    pub(crate) fn lost_error(&self, reason: LostReason) -> Error {
+        self.shared.report_loss();
+        let votes = self.shared.last_votes(self.settings.quorum);
+        Error::Lost { reason, report: Box::new(self.report(&votes)) }
+    }
+
+    fn report(&self, votes: &Ballot) -> QuorumReport {
+        QuorumReport::new(&self.shared.keys, &self.settings, Some(votes))
     }
 }
 

@@ -1,23 +1,61 @@
 //! The state of one lock, shared by its guard, its views and the driver.
 
 use crate::Error;
+use crate::clock::Clock;
 use crate::keys::Keys;
-use crate::lease::{Lease, LostReason};
 use crate::observe;
 use crate::owner::Owner;
 use crate::settings::Settings;
-use redlock_proto::{Ballot, NodeSet, Quorum, Vote};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use redlock_proto::{Ballot, Moment, NodeSet, Quorum, Vote, keep_alive};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-/// The state of one attempt to acquire a lock, and of the lock if the attempt succeeds.
+/// Why a lock is no longer held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LostReason {
+    /// The validity has ended, or ends so soon that the holder must stop.
+    Expired,
+    /// A majority of the nodes answered that this client does not hold the lock: an administrator released
+    /// it, or the nodes forgot it.
+    Gone,
+    /// The guard was released or dropped.
+    Released,
+}
+
+impl fmt::Display for LostReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Expired => "its validity ended",
+            Self::Gone => "a majority of the nodes no longer holds it",
+            Self::Released => "it was released",
+        })
+    }
+}
+
+const HELD: u8 = 0;
+
+/// The state of one attempt to acquire a lock, and of the lock if the attempt succeeds. Reading the validity
+/// takes no mutex and sends no message.
 #[derive(Debug)]
 pub(crate) struct LockShared {
     pub(crate) keys: Keys,
     pub(crate) owner: Owner,
-    pub(crate) lease: Lease,
+    clock: Clock,
+    /// The end of validity on both clocks of [`Moment`], in nanoseconds. A reader between two stores sees one
+    /// old and one new value. Validity ends when either clock reaches its value, so this reader never gets an
+    /// end later than both.
+    valid_until: [AtomicU64; 2],
+    /// How long before the end of validity the holder is notified, in nanoseconds.
+    notice_ns: AtomicU64,
+    /// `HELD`, or why the lock has ended.
+    end: AtomicU8,
+    /// Notifies the tasks that wait for the loss of the lock, or for late votes.
+    changed: Notify,
     fence: AtomicU64,
     /// The nodes that granted the lock, one bit per node.
     granted_by: AtomicU64,
@@ -35,18 +73,22 @@ struct Extras {
     token: Option<CancellationToken>,
     /// The answers to the last extension, if that extension failed.
     last_votes: Option<Ballot>,
+    /// The votes that came after the attempt had failed, each with its node.
+    late_votes: Vec<(usize, Vote)>,
 }
 
 impl LockShared {
     /// Starts an attempt with a new owner. A new owner keeps attempts apart: this attempt neither counts nor
     /// releases what an earlier attempt left on the nodes.
     pub(crate) fn new(keys: Keys, ttl: Duration, settings: &Settings) -> Self {
-        let lease = Lease::new(settings.clock);
-        lease.give_notice_for(settings.drift.lease(ttl));
         Self {
             keys,
             owner: Owner::random(),
-            lease,
+            clock: settings.clock,
+            valid_until: [AtomicU64::new(0), AtomicU64::new(0)],
+            notice_ns: AtomicU64::new(notice_ns(settings.drift.lease(ttl))),
+            end: AtomicU8::new(HELD),
+            changed: Notify::new(),
             fence: AtomicU64::new(0),
             granted_by: AtomicU64::new(0),
             ttl_ms: AtomicU64::new(millis(ttl)),
@@ -92,20 +134,91 @@ impl LockShared {
     /// drift.
     pub(crate) fn set_ttl(&self, ttl: Duration, lease: Duration) {
         self.ttl_ms.store(millis(ttl), Ordering::Relaxed);
-        self.lease.give_notice_for(lease);
+        self.notice_ns.store(notice_ns(lease), Ordering::Relaxed);
+    }
+
+    /// How long before the end of validity the holder is notified.
+    pub(crate) fn notice(&self) -> Duration {
+        Duration::from_nanos(self.notice_ns.load(Ordering::Relaxed))
+    }
+
+    /// Moves the end of validity: mostly later, sometimes earlier. Shortens the notice if little validity is
+    /// left: a lock that is valid only for the claim window would otherwise be reported as lost at once.
+    pub(crate) fn set_valid_until(&self, until: Moment, lease: Duration) {
+        if until == self.valid_until() {
+            return;
+        }
+        let lease = lease.min(self.clock.now().until(until));
+        self.notice_ns.store(notice_ns(lease), Ordering::Relaxed);
+        let (first, second) = until.nanoseconds();
+        self.valid_until[0].store(first, Ordering::Release);
+        self.valid_until[1].store(second, Ordering::Release);
+        self.changed.notify_waiters();
+    }
+
+    pub(crate) fn valid_until(&self) -> Moment {
+        Moment::new(self.valid_until[0].load(Ordering::Acquire), self.valid_until[1].load(Ordering::Acquire))
+    }
+
+    /// Marks the lock as no longer held. The first reason stays.
+    pub(crate) fn end(&self, reason: LostReason) {
+        let code = match reason {
+            LostReason::Expired => 1,
+            LostReason::Gone => 2,
+            LostReason::Released => 3,
+        };
+        if self.end.compare_exchange(HELD, code, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+            self.changed.notify_waiters();
+        }
+    }
+
+    /// Why the lock has ended; `None` while nothing has noticed an end.
+    pub(crate) fn ended(&self) -> Option<LostReason> {
+        match self.end.load(Ordering::Acquire) {
+            HELD => None,
+            1 => Some(LostReason::Expired),
+            2 => Some(LostReason::Gone),
+            _ => Some(LostReason::Released),
+        }
+    }
+
+    /// How long the lock stays valid. Once this is zero, it stays zero.
+    pub(crate) fn remaining(&self) -> Duration {
+        if self.ended().is_some() {
+            return Duration::ZERO;
+        }
+        let left = self.clock.now().until(self.valid_until());
+        if left.is_zero() {
+            self.end(LostReason::Expired);
+        }
+        left
     }
 
     /// Resolves when the lock is no longer held, a little before its validity ends. Needs no network.
     pub(crate) async fn lost(&self) -> LostReason {
-        let reason = self.lease.lost().await;
-        self.report_loss();
-        reason
+        loop {
+            let mut changed = std::pin::pin!(self.changed.notified());
+            changed.as_mut().enable();
+            if let Some(reason) = self.ended() {
+                self.report_loss();
+                return reason;
+            }
+            let left = self.remaining().saturating_sub(self.notice());
+            if left.is_zero() {
+                self.end(LostReason::Expired);
+                continue;
+            }
+            tokio::select! {
+                () = tokio::time::sleep(nap(left)) => {}
+                () = changed => {}
+            }
+        }
     }
 
     /// Reports the loss of the lock to metrics and tracing, once, if the lock has ended without a release.
     /// Called wherever the client may find that the lock has ended.
     pub(crate) fn report_loss(&self) {
-        if let Some(reason @ (LostReason::Expired | LostReason::Gone)) = self.lease.ended()
+        if let Some(reason @ (LostReason::Expired | LostReason::Gone)) = self.ended()
             && !self.loss_reported.swap(true, Ordering::Relaxed)
         {
             observe::lost(&self.keys, self.fence(), reason);
@@ -122,7 +235,7 @@ impl LockShared {
     /// cancelled, and the next call makes a new one.
     pub(crate) fn token(self: &Arc<Self>) -> Result<CancellationToken, Error> {
         let mut extras = self.extras.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_watched = |token: &&CancellationToken| !token.is_cancelled() || self.lease.ended().is_some();
+        let is_watched = |token: &&CancellationToken| !token.is_cancelled() || self.ended().is_some();
         if let Some(token) = extras.token.as_ref().filter(is_watched) {
             return Ok(token.clone());
         }
@@ -142,6 +255,30 @@ impl LockShared {
         self.extras.lock().unwrap_or_else(PoisonError::into_inner).last_votes = votes;
     }
 
+    /// Stores a vote that came after the attempt had failed, for the error of the call.
+    pub(crate) fn add_late_vote(&self, node: usize, vote: Vote) {
+        self.extras.lock().unwrap_or_else(PoisonError::into_inner).late_votes.push((node, vote));
+        self.changed.notify_waiters();
+    }
+
+    /// Waits until each of these nodes has voted after the attempt had failed.
+    pub(crate) async fn wait_for_late_votes(&self, nodes: &[usize]) {
+        loop {
+            let mut changed = std::pin::pin!(self.changed.notified());
+            changed.as_mut().enable();
+            if nodes.iter().all(|node| self.late_vote(*node).is_some()) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// The vote of a node that came after the attempt had failed.
+    pub(crate) fn late_vote(&self, node: usize) -> Option<Vote> {
+        let extras = self.extras.lock().unwrap_or_else(PoisonError::into_inner);
+        extras.late_votes.iter().rev().find(|(voter, _)| *voter == node).map(|(_, vote)| vote.clone())
+    }
+
     /// The last answers of the nodes: to a failed extension, otherwise to the acquire.
     pub(crate) fn last_votes(&self, quorum: Quorum) -> Ballot {
         let last_votes = self.extras.lock().unwrap_or_else(PoisonError::into_inner).last_votes.clone();
@@ -157,4 +294,17 @@ impl LockShared {
 
 fn millis(ttl: Duration) -> u64 {
     u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// How long before the end of a lease of this length the holder is notified, in nanoseconds.
+fn notice_ns(lease: Duration) -> u64 {
+    u64::try_from(keep_alive::notice(lease).as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// How long to sleep on the runtime's clock when `left` remains on the clock of the lock.
+///
+/// The runtime's clock can be slewed, and it stops while the machine is suspended. So the task wakes early
+/// and reads the clock of the lock again: after 7/8 of the time, and at least four times a second.
+fn nap(left: Duration) -> Duration {
+    if left <= Duration::from_millis(4) { left } else { (left * 7 / 8).min(Duration::from_millis(250)) }
 }

@@ -3,7 +3,7 @@
 use crate::Error;
 use crate::acquire::{AcquireSpec, RetryMode};
 use crate::builder::Builder;
-use crate::driver::{self, Inbox, Message};
+use crate::driver::{self, Inbox, LeftoverConns, Message};
 use crate::error::QuorumReport;
 use crate::guard::Guard;
 use crate::keys::Keys;
@@ -35,6 +35,8 @@ pub(crate) struct ManagerShared {
     pub(crate) settings: Arc<Settings>,
     /// The channel to the driver; `None` before the first call.
     inbox: Mutex<Option<Inbox>>,
+    /// The connections of a driver whose runtime has shut down while locks were held.
+    leftover: Arc<LeftoverConns>,
 }
 
 impl ManagerShared {
@@ -46,7 +48,11 @@ impl ManagerShared {
             return Ok(inbox.clone());
         }
         let runtime = tokio::runtime::Handle::try_current().map_err(|_| Error::NoRuntime)?;
-        let fresh = driver::start(&self.settings, &runtime);
+        let fresh = driver::start(&self.settings, &self.leftover, &runtime);
+        // A runtime that shuts down starts no driver.
+        if !fresh.is_closed() {
+            self.leftover.close();
+        }
         *inbox = Some(fresh.clone());
         Ok(fresh)
     }
@@ -61,15 +67,18 @@ impl ManagerShared {
         answered.await.map_err(|_| Error::NoRuntime)
     }
 
-    /// Releases a lock whose driver has stopped. Does nothing without a tokio runtime: the lock then expires.
+    /// Releases a lock whose driver has stopped: with a new driver if there is a runtime that runs, otherwise
+    /// over the connections that the driver has left behind.
     pub(crate) fn free(&self, lock: Arc<LockShared>, ttl: Duration) {
-        if let Ok(inbox) = self.inbox() {
-            let _ = inbox.send(Message::ReleaseUntracked { shared: lock, ttl });
+        let release = Message::ReleaseUntracked { shared: Arc::clone(&lock), ttl };
+        if self.inbox().is_ok_and(|inbox| inbox.send(release).is_ok()) {
+            return;
         }
+        self.leftover.release(&lock, ttl, &self.settings);
     }
 
     pub(crate) fn report(&self, keys: &Keys, ballot: Option<&Ballot>) -> QuorumReport {
-        QuorumReport::new(keys, &self.settings.names, ballot)
+        QuorumReport::new(keys, &self.settings, ballot)
     }
 }
 
@@ -104,7 +113,9 @@ impl LockManager {
     }
 
     pub(crate) fn new(settings: Settings) -> Self {
-        Self { shared: Arc::new(ManagerShared { settings: Arc::new(settings), inbox: Mutex::new(None) }) }
+        let shared =
+            ManagerShared { settings: Arc::new(settings), inbox: Mutex::new(None), leftover: Arc::default() };
+        Self { shared: Arc::new(shared) }
     }
 
     pub(crate) fn shared(&self) -> &Arc<ManagerShared> {
@@ -233,7 +244,7 @@ impl LockManager {
     /// # let locks = LockManager::in_memory(5);
     /// let total = locks
     ///     .with_lock("orders:42", Duration::from_secs(10), async |held| {
-    ///         // Hand held.fence() to the storage with every write.
+    ///         // Pass held.fence() to your storage with every write.
     ///         Ok::<_, Error>(40 + held.fence())
     ///     })
     ///     .await?;
@@ -256,7 +267,99 @@ impl LockManager {
         W: Future<Output = Result<T, E>>,
         E: From<Error>,
     {
-        let mut guard = self.acquire(resource, ttl).await?;
+        self.run_under(self.acquire(resource, ttl).await?, work).await
+    }
+
+    /// Runs `work` if the client acquires the lock at the first attempt, as [`LockManager::with_lock`]. Returns
+    /// `Ok(None)`, without having called `work`, if another client holds the lock.
+    ///
+    /// For a periodic job that runs on several machines, and that a machine skips while another one does it.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redlock_client::Error> {
+    /// # use redlock_client::{Error, LockManager};
+    /// # use std::time::Duration;
+    /// # let locks = LockManager::in_memory(5);
+    /// # let ttl = Duration::from_secs(10);
+    /// let ran = locks.try_with_lock("nightly-report", ttl, async |_held| Ok::<_, Error>("printed")).await?;
+    /// assert_eq!(ran, Some("printed"));
+    ///
+    /// let _guard = locks.acquire("nightly-report", ttl).await?;
+    /// let ran = locks.try_with_lock("nightly-report", ttl, async |_held| Ok::<_, Error>("printed")).await?;
+    /// assert_eq!(ran, None);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Cancel safe, as [`LockManager::with_lock`].
+    ///
+    /// # Errors
+    /// As [`LockManager::with_lock`]. [`Error::Contended`] is not an error here.
+    pub async fn try_with_lock<T, E, W>(
+        &self,
+        resource: impl AsRef<[u8]>,
+        ttl: Duration,
+        work: impl FnOnce(LockHandle) -> W,
+    ) -> Result<Option<T>, E>
+    where
+        W: Future<Output = Result<T, E>>,
+        E: From<Error>,
+    {
+        match self.try_acquire(resource, ttl).await {
+            Ok(guard) => self.run_under(guard, work).await.map(Some),
+            Err(Error::Contended(_)) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// As [`LockManager::with_lock`], and waits for the lock at most `wait`, as
+    /// [`LockManager::acquire_timeout`]. The time of the work does not count.
+    ///
+    /// Cancel safe, as [`LockManager::with_lock`].
+    ///
+    /// # Errors
+    /// As [`LockManager::with_lock`], and [`Error::Timeout`] after `wait`.
+    pub async fn with_lock_timeout<T, E, W>(
+        &self,
+        resource: impl AsRef<[u8]>,
+        ttl: Duration,
+        wait: Duration,
+        work: impl FnOnce(LockHandle) -> W,
+    ) -> Result<T, E>
+    where
+        W: Future<Output = Result<T, E>>,
+        E: From<Error>,
+    {
+        self.run_under(self.acquire_timeout(resource, ttl, wait).await?, work).await
+    }
+
+    /// As [`LockManager::with_lock`], for several locks as one: see [`LockManager::acquire_many`].
+    ///
+    /// Cancel safe, as [`LockManager::with_lock`].
+    ///
+    /// # Errors
+    /// As [`LockManager::with_lock`].
+    pub async fn with_lock_many<R, T, E, W>(
+        &self,
+        resources: impl IntoIterator<Item = R>,
+        ttl: Duration,
+        work: impl FnOnce(LockHandle) -> W,
+    ) -> Result<T, E>
+    where
+        R: AsRef<[u8]>,
+        W: Future<Output = Result<T, E>>,
+        E: From<Error>,
+    {
+        self.run_under(self.acquire_many(resources, ttl).await?, work).await
+    }
+
+    /// Runs `work` under a lock, extends the lock meanwhile, and releases it afterwards.
+    async fn run_under<T, E, W>(&self, mut guard: Guard, work: impl FnOnce(LockHandle) -> W) -> Result<T, E>
+    where
+        W: Future<Output = Result<T, E>>,
+        E: From<Error>,
+    {
         guard.keep_alive(self.settings().max_hold)?;
         let work = work(guard.held());
         run_locked(guard, work).await

@@ -3,10 +3,28 @@
 //! They decide with the same code as the server module. Their clock is the runtime's: a test that pauses
 //! tokio's clock can let a lock expire without waiting. Managers that share [`MemoryNodes`] compete as processes
 //! do.
+//!
+//! ```
+//! use redlock_client::{Error, LockManager};
+//! use std::time::Duration;
+//!
+//! # #[tokio::main(flavor = "current_thread", start_paused = true)]
+//! # async fn main() -> Result<(), Error> {
+//! // In a test: #[tokio::test(start_paused = true)]
+//! let (locks, ttl) = (LockManager::in_memory(5), Duration::from_secs(30));
+//! let guard = locks.try_acquire("orders:42", ttl).await?;
+//! assert!(locks.try_acquire("orders:42", ttl).await.is_err());
+//!
+//! tokio::time::advance(2 * ttl).await; // takes no time at all
+//! assert!(!guard.is_valid());
+//! assert!(locks.try_acquire("orders:42", ttl).await.is_ok());
+//! # Ok(())
+//! # }
+//! ```
 
 use crate::wire::Frame;
 use bytes::Bytes;
-use redlock_core::reply::Value;
+use redlock_core::reply::{Fields, Value};
 use redlock_core::{CommandError, MemoryNode, Millis, Reply};
 use std::collections::HashMap;
 use std::fmt;
@@ -139,6 +157,11 @@ impl MemoryNodes {
     pub fn holds(&self, node: usize, key: impl AsRef<[u8]>) -> bool {
         let now = self.now();
         self.with(node, |host| host.node.exists(key.as_ref(), now)).unwrap_or(false)
+    }
+
+    /// The id of a node.
+    pub(crate) fn node_id(&self, node: usize) -> Option<String> {
+        self.with(node, |host| host.node.node().state().node_id.clone())
     }
 
     /// The number of a new connection. A node distinguishes the requests of two connections.
@@ -281,6 +304,10 @@ fn field((name, value): (&'static str, Value)) -> (Frame, Frame) {
     let value = match value {
         Value::Integer(number) => integer(number),
         Value::Bytes(bytes) => Frame::Bulk(bytes.into()),
+        Value::Maps(maps) => {
+            let map = |fields: Fields| Frame::Map(fields.into_iter().map(field).collect());
+            Frame::Array(maps.into_iter().map(map).collect())
+        }
     };
     (Frame::Bulk(Bytes::from_static(name.as_bytes())), value)
 }
@@ -301,7 +328,7 @@ mod tests {
         let build = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let (first, second) = (build(), build());
         let guard = first.block_on(locks.acquire("job", Duration::from_secs(60))).unwrap();
-        let owner = guard.extender.shared.owner;
+        let owner = guard.handle.shared.owner;
         drop(first);
         second.block_on(async {
             drop(guard);

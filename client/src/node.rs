@@ -164,11 +164,11 @@ impl Node {
         default_tls: Option<&Tls>,
     ) -> Result<Target, String> {
         if master.is_empty() {
-            return Err("Sentinel knows no master without a name".to_owned());
+            return Err("the name of the master must not be empty".to_owned());
         }
         if sentinels.iter().any(|sentinel| sentinel.login.database != 0) {
             return Err(
-                "a sentinel has no databases; the master's is chosen with `Node::database`".to_owned()
+                "a sentinel has no databases; select the master's database with `Node::database`".to_owned()
             );
         }
         let (sentinels, tls) = self.alike(sentinels, default_tls)?;
@@ -212,7 +212,8 @@ impl Node {
                 tls_settings(self.tls.as_ref().or(default_tls), host).map(Some)
             }
             _ if self.tls.is_some() => {
-                Err("there are certificates for an address that does not ask for TLS; rediss:// does"
+                Err("TLS certificates are configured, but the URL is not rediss://: write rediss://, or \
+                     remove the certificates"
                     .to_owned())
             }
             _ => Ok(None),
@@ -261,7 +262,7 @@ impl From<redis::ConnectionInfo> for Node {
 /// password.
 impl fmt::Display for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const UNREADABLE: &str = "an unreadable address";
+        const UNREADABLE: &str = "an invalid address";
         match &self.place {
             Place::Server(Ok(location)) => write!(f, "{}", location.address),
             Place::Server(Err(_)) => f.write_str(UNREADABLE),

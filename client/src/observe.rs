@@ -5,10 +5,55 @@
 
 use crate::Error;
 use crate::keys::Keys;
-use crate::lease::LostReason;
+use crate::lock_shared::LostReason;
 use crate::queue_support::NoQueue;
 use std::future::Future;
 use std::time::Duration;
+
+/// A metric: its kind and what it means. Times are in seconds.
+#[cfg(feature = "metrics")]
+enum Kind {
+    Counter,
+    Gauge,
+    Seconds,
+}
+
+/// Every metric, for [`describe`].
+#[cfg(feature = "metrics")]
+const METRICS: [(&str, Kind, &str); 13] = {
+    use Kind::{Counter, Gauge, Seconds};
+    [
+        ("redlock_attempts_total", Counter, "Attempts to acquire a lock."),
+        ("redlock_acquired_total", Counter, "Locks acquired."),
+        ("redlock_failed_total", Counter, "Acquires that failed, by reason."),
+        ("redlock_acquire_seconds", Seconds, "Time from the call until the client holds the lock."),
+        (
+            "redlock_wait_seconds",
+            Seconds,
+            "Time from the call until the client holds a lock that another client held.",
+        ),
+        ("redlock_hold_seconds", Seconds, "Time from the acquire until the end of the guard."),
+        ("redlock_extensions_total", Counter, "Extensions, by outcome."),
+        ("redlock_extension_failures_total", Counter, "Extensions that failed, by reason."),
+        ("redlock_lost_total", Counter, "Locks that ended before their release, by reason."),
+        ("redlock_client_node_up", Gauge, "1 if the node is connected and answers, else 0."),
+        ("redlock_client_node_reconnects_total", Counter, "Connections to the node after the first."),
+        ("redlock_client_node_failures_total", Counter, "How often the node became unusable, by reason."),
+        ("redlock_client_node_round_trip_seconds", Seconds, "Time from a request to the reply of the node."),
+    ]
+};
+
+/// Describes the metrics to the recorder, which must be installed before the first call.
+pub(crate) fn describe() {
+    #[cfg(feature = "metrics")]
+    for (name, kind, text) in METRICS {
+        match kind {
+            Kind::Counter => metrics::describe_counter!(name, metrics::Unit::Count, text),
+            Kind::Gauge => metrics::describe_gauge!(name, text),
+            Kind::Seconds => metrics::describe_histogram!(name, metrics::Unit::Seconds, text),
+        }
+    }
+}
 
 /// Runs an acquire in its own span, so that the events of the acquire belong to that span.
 #[cfg(feature = "tracing")]
@@ -110,8 +155,15 @@ pub(crate) fn node_replaced(node: &str) {
     #[cfg(feature = "tracing")]
     tracing::warn!(
         node,
-        "another node answers at this address now, and is accepted in the place of the one before"
+        "another node answers at this address now; it was admitted, and replaces the node before it"
     );
+}
+
+/// Reports that two addresses of the configuration lead to one node.
+#[cold]
+pub(crate) fn node_named_twice(node: &str, other: &str) {
+    #[cfg(feature = "tracing")]
+    tracing::error!(node, other, "two addresses lead to one node, which has one vote: acquires fail");
 }
 
 /// Reports that the client polls for held locks, because it cannot queue on this node.
@@ -122,17 +174,22 @@ pub(crate) fn polls_because_of(node: &str, reason: NoQueue) {
 }
 
 /// Reports the outcome of an extension.
-pub(crate) fn extended(keys: &Keys, succeeded: bool) {
+pub(crate) fn extended(keys: &Keys, outcome: Result<(), &Error>) {
     #[cfg(feature = "metrics")]
     {
-        let outcome = if succeeded { "extended" } else { "failed" };
-        metrics::counter!("redlock_extensions_total", "outcome" => outcome).increment(1);
+        let label = if outcome.is_ok() { "extended" } else { "failed" };
+        metrics::counter!("redlock_extensions_total", "outcome" => label).increment(1);
+        if let Err(error) = outcome {
+            metrics::counter!("redlock_extension_failures_total", "reason" => error.reason()).increment(1);
+        }
     }
     #[cfg(feature = "tracing")]
-    if succeeded {
-        tracing::trace!(resource = %keys, "extended a lock");
-    } else {
-        tracing::warn!(resource = %keys, "could not extend a lock");
+    match outcome {
+        Ok(()) => tracing::trace!(resource = %keys, "extended a lock"),
+        Err(error) => {
+            let reason = error.reason();
+            tracing::warn!(resource = %keys, reason, %error, "could not extend a lock");
+        }
     }
 }
 

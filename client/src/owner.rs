@@ -45,7 +45,7 @@ impl FromStr for Owner {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        Self::parse(text).ok_or_else(|| Error::invalid("an owner is 32 hexadecimal digits"))
+        Self::parse(text).ok_or_else(|| Error::invalid("an owner must be 32 lower-case hexadecimal digits"))
     }
 }
 

@@ -215,7 +215,7 @@ impl LockManager {
     /// [`Error::Invalid`] if there is no such node. [`Error::NoRuntime`].
     pub async fn ask_node(&self, node: usize, query: &Query) -> Result<NodeReply, Error> {
         let name = self.shared().settings.names.get(node).map(Arc::clone);
-        let name = name.ok_or_else(|| Error::invalid("there is no such node"))?;
+        let name = name.ok_or_else(|| Error::invalid("no node has this index"))?;
         let replies = self.send_to(query.words.clone(), NodeSet::one(node)).await?;
         let reply = replies.into_iter().next().ok_or(Error::NoRuntime)?;
         Ok(node_reply(&name, reply))

@@ -12,12 +12,12 @@ pub(crate) async fn run_locked<T, E: From<Error>>(
         let work = std::pin::pin!(work);
         tokio::select! {
             biased;
-            reason = guard.lost() => Err(guard.lost_error(reason)),
+            reason = guard.lost() => Err(guard.handle.lost_error(reason)),
             done = work => Ok(done),
         }
     };
     // Work that blocked its thread may have finished after the lock ended: its success then does not count.
-    let lost_meanwhile = guard.over().map(|reason| guard.lost_error(reason));
+    let lost_meanwhile = guard.over().map(|reason| guard.handle.lost_error(reason));
     guard.release().await;
     match outcome {
         Ok(Err(error)) => Err(error),

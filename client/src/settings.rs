@@ -40,13 +40,12 @@ impl Settings {
     ///
     /// A time to live that is too short is an error: the client never asks for more than the caller did.
     pub(crate) fn check_ttl(&self, ttl: Duration) -> Result<Duration, Error> {
-        let whole =
-            u64::try_from(ttl.as_millis()).map_err(|_| Error::invalid("the time to live is too long"))?;
+        let whole = u64::try_from(ttl.as_millis())
+            .map_err(|_| Error::invalid("the time to live must be shorter than 2^64 milliseconds"))?;
         let ttl = Duration::from_millis(whole);
         if self.drift.lease(ttl).is_zero() {
-            let drift = ttl.saturating_sub(self.drift.lease(ttl));
             return Err(Error::invalid(format!(
-                "a time to live of {ttl:?} is too short: nothing is left after {drift:?} for drifting clocks"
+                "a time to live of {ttl:?} is too short: the allowance for clock drift leaves no validity"
             )));
         }
         Ok(ttl)

@@ -1,6 +1,7 @@
 //! Locks over several shards. Each shard is a quorum group with its own nodes.
 
 use crate::guard::Guard;
+use crate::join_all::join_all;
 use crate::keys::Keys;
 use crate::lock_handle::LockHandle;
 use crate::manager::LockManager;
@@ -8,10 +9,8 @@ use crate::settings::Places;
 use crate::{Error, Health, Inspection};
 use redlock_proto::Rendezvous;
 use std::fmt;
-use std::future::{Future, poll_fn};
-use std::pin::Pin;
+use std::future::Future;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 /// Spreads resources over several shards. Each shard is a quorum group with its own nodes and
@@ -38,7 +37,7 @@ use std::time::Duration;
 /// # let locks = ShardedLocks::new([("eu-1", shard()), ("eu-2", shard())])?;
 ///
 /// let guard = locks.acquire("orders:42", Duration::from_secs(30)).await?;
-/// // Work, and hand guard.fence() to every storage that the work writes to.
+/// // Work, and pass guard.fence() to your storage with every write.
 /// guard.release().await;
 /// # Ok(())
 /// # }
@@ -49,8 +48,10 @@ use std::time::Duration;
 /// two clients that differ can hold one resource at the same time.
 ///
 /// To change the shards, stop all clients, wait until the last lock has expired, and start the clients with
-/// the new shards. The fences of a resource that moved start again from the beginning: the storages must
-/// forget theirs.
+/// the new shards. The fences of a resource that moves keep growing only if an operator admits the nodes of
+/// its new shard with a floor above the fences of the old shards: see "Adding a shard" in
+/// `module/OPERATIONS.md`. Otherwise its fences start again, and storage that remembers larger fences rejects
+/// the writes of new holders.
 ///
 /// Cheap to clone; clones share connections.
 #[derive(Clone)]
@@ -118,15 +119,15 @@ impl ShardedLocks {
 
     fn shard<R: AsRef<[u8]>>(&self, resources: impl IntoIterator<Item = R>) -> Result<&Shard, Error> {
         let Inner { shards, rendezvous } = &*self.inner;
-        let first = shards.first().ok_or_else(|| config("a sharded lock needs a shard"))?;
+        let first = shards.first().ok_or_else(|| config("ShardedLocks needs at least one shard"))?;
         // All managers have the same key prefix.
         let keys: Keys = first.manager.keys(resources)?;
         let mut chosen = keys.names().iter().map(|key| rendezvous.choose(key)).zip(keys.resources());
         let (place, one) = chosen.next().unwrap_or_default();
         match chosen.find(|(other, _)| *other != place) {
-            None => shards.get(place).ok_or_else(|| config("a sharded lock needs a shard")),
+            None => shards.get(place).ok_or_else(|| config("ShardedLocks needs at least one shard")),
             Some((_, other)) => Err(Error::invalid(format!(
-                "{} and {} are on different shards and cannot be one lock; a common part in braces keeps resources \
+                "{} and {} are on different shards and cannot be locked together; a common part in braces keeps resources \
                  together, as in {{orders}}:1 and {{orders}}:2",
                 one.escape_ascii(),
                 other.escape_ascii()
@@ -195,6 +196,62 @@ impl ShardedLocks {
         self.shard([&resource])?.manager.with_lock(resource, ttl, work).await
     }
 
+    /// Runs `work` if the client acquires the lock at the first attempt; as [`LockManager::try_with_lock`].
+    /// Cancel safe.
+    ///
+    /// # Errors
+    /// As [`LockManager::try_with_lock`].
+    pub async fn try_with_lock<T, E, W>(
+        &self,
+        resource: impl AsRef<[u8]>,
+        ttl: Duration,
+        work: impl FnOnce(LockHandle) -> W,
+    ) -> Result<Option<T>, E>
+    where
+        W: Future<Output = Result<T, E>>,
+        E: From<Error>,
+    {
+        self.shard([&resource])?.manager.try_with_lock(resource, ttl, work).await
+    }
+
+    /// Runs `work` under a lock, and waits for the lock at most `wait`; as [`LockManager::with_lock_timeout`].
+    /// Cancel safe.
+    ///
+    /// # Errors
+    /// As [`LockManager::with_lock_timeout`].
+    pub async fn with_lock_timeout<T, E, W>(
+        &self,
+        resource: impl AsRef<[u8]>,
+        ttl: Duration,
+        wait: Duration,
+        work: impl FnOnce(LockHandle) -> W,
+    ) -> Result<T, E>
+    where
+        W: Future<Output = Result<T, E>>,
+        E: From<Error>,
+    {
+        self.shard([&resource])?.manager.with_lock_timeout(resource, ttl, wait, work).await
+    }
+
+    /// Runs `work` under several locks of one shard; as [`LockManager::with_lock_many`]. Cancel safe.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for resources of different shards, and as [`LockManager::with_lock_many`].
+    pub async fn with_lock_many<R, T, E, W>(
+        &self,
+        resources: impl IntoIterator<Item = R>,
+        ttl: Duration,
+        work: impl FnOnce(LockHandle) -> W,
+    ) -> Result<T, E>
+    where
+        R: AsRef<[u8]>,
+        W: Future<Output = Result<T, E>>,
+        E: From<Error>,
+    {
+        let resources: Vec<R> = resources.into_iter().collect();
+        self.shard(&resources)?.manager.with_lock_many(resources, ttl, work).await
+    }
+
     /// Reads the state of a lock from the nodes of the resource's shard; as [`LockManager::inspect`]. Cancel
     /// safe.
     ///
@@ -253,7 +310,7 @@ fn check_pair(one: &Shard, other: &Shard) -> Result<(), Error> {
     };
     if let Some(node) = shared {
         return Err(config(format!(
-            "{node} is a node of both {} and {}: a node has one shard",
+            "{node} is a node of both {} and {}: a node belongs to one shard",
             one.name, other.name
         )));
     }
@@ -261,23 +318,6 @@ fn check_pair(one: &Shard, other: &Shard) -> Result<(), Error> {
         return Err(config(format!("{} and {} have different key prefixes", one.name, other.name)));
     }
     Ok(())
-}
-
-/// Waits for several futures at once, so that a shard that does not answer delays no other. The futures are
-/// few: each wake-up polls all of them.
-async fn join_all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
-    let mut pending: Vec<Pin<Box<F>>> = futures.map(Box::pin).collect();
-    let mut outputs: Vec<Option<F::Output>> = pending.iter().map(|_| None).collect();
-    poll_fn(|cx| {
-        for (future, output) in pending.iter_mut().zip(&mut outputs).filter(|(_, output)| output.is_none()) {
-            if let Poll::Ready(value) = future.as_mut().poll(cx) {
-                *output = Some(value);
-            }
-        }
-        if outputs.iter().all(Option::is_some) { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
-    outputs.into_iter().flatten().collect()
 }
 
 impl fmt::Debug for ShardedLocks {

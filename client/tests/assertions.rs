@@ -5,10 +5,11 @@
 
 use redlock_client::memory::MemoryNodes;
 use redlock_client::{
-    Builder, Detached, Drift, Error, Failure, FailureKind, FenceGate, Guard, Health, Inspection, LockHandle,
-    LockInfo, LockManager, LockStatus, LostReason, Node, NodeAnswer, NodeHealth, NodeInspection, NodeRelease,
-    NodeReply, NodeState, Owner, Query, QuorumReport, ReleaseOutcome, ReleaseReport, Response, Retry,
-    RetryContext, ShardHealth, ShardedLocks, StaleFence, Vote,
+    Builder, Detached, Drift, Error, Failure, FailureKind, FenceGate, GroupStanding, Guard, Health,
+    Inspection, LockHandle, LockInfo, LockManager, LockStatus, LostReason, Node, NodeAnswer, NodeHealth,
+    NodeInspection, NodeRelease, NodeReply, NodeStanding, NodeState, NonVotingReason, Owner, Query, Quorum,
+    QuorumReport, ReleaseOutcome, ReleaseReport, Response, Retry, RetryContext, ShardHealth, ShardedLocks,
+    StaleFence, Vote,
 };
 use static_assertions::{assert_impl_all, assert_not_impl_any};
 use std::fmt::Debug;
@@ -41,6 +42,10 @@ assert_impl_all!(NodeInspection: Portable, Clone, Debug);
 assert_impl_all!(Health: Portable, Clone, Debug);
 assert_impl_all!(NodeHealth: Portable, Clone, Debug);
 assert_impl_all!(NodeState: Portable, Clone, Debug);
+assert_impl_all!(NodeStanding<'static>: Portable, Copy, Debug);
+assert_impl_all!(NonVotingReason: Portable, Clone, Debug);
+assert_impl_all!(GroupStanding: Portable, Copy, Debug);
+assert_impl_all!(Quorum: Portable, Copy, Debug);
 assert_impl_all!(LockStatus: Portable, Clone, Debug);
 assert_impl_all!(LockInfo: Portable, Clone, Debug);
 assert_impl_all!(LostReason: Portable, Copy, Debug);
@@ -119,6 +124,11 @@ async fn every_future_of_sharded_locks_can_go_to_another_thread() {
     let worked =
         sent(shards.with_lock("b", TTL, async |held: LockHandle| Ok::<_, Error>(held.fence()))).await;
     assert!(worked.is_ok(), "{worked:?}");
+    let work = async |held: LockHandle| Ok::<_, Error>(held.fence());
+    let skipped = sent(shards.try_with_lock("a", TTL, work)).await;
+    assert!(matches!(skipped, Ok(None)), "{skipped:?}");
+    sent(shards.with_lock_timeout("b", TTL, TTL, work)).await.expect("free");
+    sent(shards.with_lock_many(["b"], TTL, work)).await.expect("free");
     drop(sent(shards.inspect("a")).await);
     drop(sent(shards.health()).await);
     sent(guard.release()).await;
@@ -133,6 +143,10 @@ async fn work_under_a_lock_can_go_to_another_thread() {
     assert_eq!(as_closure.expect("free"), 1);
     let as_block = sent(locks.with_lock("a", TTL, |held| async move { Ok::<_, Error>(held.fence()) })).await;
     assert_eq!(as_block.expect("free"), 2);
+    let work = async |held: LockHandle| Ok::<_, Error>(held.fence());
+    assert_eq!(sent(locks.try_with_lock("a", TTL, work)).await.expect("free"), Some(3));
+    assert_eq!(sent(locks.with_lock_timeout("a", TTL, TTL, work)).await.expect("free"), 4);
+    assert_eq!(sent(locks.with_lock_many(["a", "b"], TTL, work)).await.expect("free"), 5);
     let spawned = tokio::spawn(async move {
         // The work borrows this value across an `await`.
         let added = String::from("40");
@@ -144,7 +158,7 @@ async fn work_under_a_lock_can_go_to_another_thread() {
             })
             .await
     });
-    assert_eq!(spawned.await.expect("no panic").expect("free"), 43);
+    assert_eq!(spawned.await.expect("no panic").expect("free"), 46);
 }
 
 fn runtime() -> Runtime {
@@ -172,7 +186,7 @@ fn a_manager_is_built_anywhere_and_used_in_any_runtime() {
 }
 
 #[test]
-fn a_guard_of_a_dead_runtime_is_freed_through_a_living_one() {
+fn a_lock_of_an_ended_runtime_is_released_in_another_runtime() {
     let nodes = MemoryNodes::new(3);
     let locks = LockManager::builder().memory(&nodes).build().expect("fine");
     let first = runtime();
@@ -183,11 +197,12 @@ fn a_guard_of_a_dead_runtime_is_freed_through_a_living_one() {
     });
     drop(first);
     assert!(dropped.is_valid(), "the lock itself does not need a runtime");
-    // There is no runtime to release the lock. The drop must not panic; the lock expires.
+    // There is no runtime. The drop releases the lock itself, and must not panic.
     drop(kept);
+    assert!((0..3).all(|node| !nodes.holds(node, "c")));
     runtime().block_on(async {
         let lost = dropped.extend().await;
-        assert!(lost.is_err(), "who kept it is gone: {lost:?}");
+        assert!(lost.is_err(), "the driver of the lock ended with its runtime: {lost:?}");
         drop(dropped);
         let report = released.release().await;
         assert!(report.was_held(), "{report}");
@@ -195,7 +210,6 @@ fn a_guard_of_a_dead_runtime_is_freed_through_a_living_one() {
     });
     let is_free = |key: &str| (0..3).all(|node| !nodes.holds(node, key));
     assert!(is_free("a") && is_free("b"));
-    assert!(!is_free("c"), "where there was no runtime, nothing could be done");
 }
 
 /// Polls a future once, outside of any runtime.
@@ -204,20 +218,20 @@ fn by_hand<F: Future>(future: F) -> F::Output {
     let mut cx = Context::from_waker(Waker::noop());
     match future.as_mut().poll(&mut cx) {
         Poll::Ready(output) => output,
-        Poll::Pending => panic!("it waits for a runtime that is not there"),
+        Poll::Pending => panic!("the future waits for a runtime that does not exist"),
     }
 }
 
 #[test]
 fn without_a_runtime_there_is_an_error_and_no_panic() {
     let locks = LockManager::in_memory(3);
-    let is_told = |outcome: Result<Guard, Error>| matches!(outcome, Err(Error::NoRuntime));
-    assert!(is_told(by_hand(locks.acquire("a", TTL))));
-    assert!(is_told(by_hand(locks.try_acquire("a", TTL))));
-    assert!(is_told(by_hand(locks.acquire_timeout("a", TTL, TTL))));
-    assert!(is_told(by_hand(locks.acquire_many(["a", "b"], TTL))));
-    assert!(is_told(by_hand(locks.try_acquire_many(["a", "b"], TTL))));
-    assert!(is_told(by_hand(locks.acquire_many_timeout(["a", "b"], TTL, TTL))));
+    let is_no_runtime = |outcome: Result<Guard, Error>| matches!(outcome, Err(Error::NoRuntime));
+    assert!(is_no_runtime(by_hand(locks.acquire("a", TTL))));
+    assert!(is_no_runtime(by_hand(locks.try_acquire("a", TTL))));
+    assert!(is_no_runtime(by_hand(locks.acquire_timeout("a", TTL, TTL))));
+    assert!(is_no_runtime(by_hand(locks.acquire_many(["a", "b"], TTL))));
+    assert!(is_no_runtime(by_hand(locks.try_acquire_many(["a", "b"], TTL))));
+    assert!(is_no_runtime(by_hand(locks.acquire_many_timeout(["a", "b"], TTL, TTL))));
     assert!(matches!(by_hand(locks.inspect("a")), Err(Error::NoRuntime)));
     assert!(matches!(by_hand(locks.health()), Err(Error::NoRuntime)));
     let work = locks.with_lock("a", TTL, async |_| Ok::<_, Error>(()));
@@ -226,7 +240,7 @@ fn without_a_runtime_there_is_an_error_and_no_panic() {
 }
 
 #[test]
-fn a_guard_outside_of_its_runtime_answers_or_says_what_is_missing() {
+fn a_guard_outside_of_its_runtime_works_or_returns_no_runtime() {
     let nodes = MemoryNodes::new(3);
     let locks = LockManager::builder().memory(&nodes).build().expect("fine");
     let background = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
@@ -248,14 +262,17 @@ fn a_guard_outside_of_its_runtime_answers_or_says_what_is_missing() {
                     Poll::Pending => std::thread::park_timeout(Duration::from_secs(20)),
                 }
             };
-            refused.send(outcome.map(drop)).expect("somebody listens");
+            refused.send(outcome.map(drop)).expect("the test waits for the outcome");
         });
     });
     let refused = is_refused.recv().expect("an answer");
     assert!(matches!(refused, Err(Error::NoRuntime)), "{refused:?}");
     drop(guard);
     background.block_on(locks.flush());
-    assert!((0..3).all(|node| !nodes.holds(node, "a")), "a drop needs only the way to its driver");
+    assert!(
+        (0..3).all(|node| !nodes.holds(node, "a")),
+        "a drop outside of the runtime releases the lock through the driver"
+    );
 }
 
 struct Unpark(std::thread::Thread);
@@ -299,7 +316,7 @@ async fn no_owner_is_printed() {
     let owner = detached.owner.expose();
     assert_eq!(owner.len(), 32);
     assert!(!printed.contains(&owner), "{printed}");
-    // Nor as a list of numbers, one per byte of the text or of the secret itself.
+    // The owner is not printed as a list of numbers either: the bytes of the text, or of the secret itself.
     let spelled: Vec<u8> = (0..owner.len())
         .step_by(2)
         .map(|at| u8::from_str_radix(&owner[at..at + 2], 16).expect("hexadecimal"))

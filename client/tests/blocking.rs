@@ -30,7 +30,7 @@ fn is_free(nodes: &MemoryNodes, key: &str) -> bool {
 fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let end = Instant::now() + SOON;
     while !is_so() {
-        assert!(Instant::now() < end, "waited in vain until {what}");
+        assert!(Instant::now() < end, "timed out waiting until {what}");
         thread::sleep(Duration::from_millis(2));
     }
 }
@@ -58,10 +58,10 @@ fn a_lock_is_held_by_one_at_a_time() {
 }
 
 #[test]
-fn a_dropped_guard_is_out_of_the_way_of_what_follows() {
+fn a_lock_is_free_for_the_next_call_after_its_guard_is_dropped() {
     let locks = manager(&MemoryNodes::new(3));
     for _ in 0..100 {
-        drop(locks.try_acquire("job", TTL).expect("freed by the drop before"));
+        drop(locks.try_acquire("job", TTL).expect("the previous drop has released the lock"));
     }
 }
 
@@ -72,17 +72,17 @@ fn acquire_waits_for_another_thread() {
     let (tried, was_tried) = mpsc::channel();
     thread::scope(|threads| {
         let waiting = threads.spawn(|| {
-            tried.send(locks.try_acquire("job", TTL).is_err()).expect("somebody listens");
+            tried.send(locks.try_acquire("job", TTL).is_err()).expect("the test waits for this message");
             locks.acquire_timeout("job", TTL, SOON)
         });
-        assert!(was_tried.recv_timeout(SOON).expect("tried"));
+        assert!(was_tried.recv_timeout(SOON).expect("the outcome of the attempt"));
         guard.release();
-        assert_eq!(waiting.join().expect("no panic").expect("had in the end").fence(), 2);
+        assert_eq!(waiting.join().expect("no panic").expect("acquired after a wait").fence(), 2);
     });
 }
 
 #[test]
-fn a_wait_ends_with_what_the_nodes_said() {
+fn a_timeout_error_has_the_answers_of_the_nodes() {
     let locks = manager(&MemoryNodes::new(3));
     let _guard = locks.acquire("a", TTL).expect("free");
     let wait = Duration::from_millis(50);
@@ -102,7 +102,7 @@ fn several_resources_are_taken_together_or_not_at_all() {
     let one = locks.acquire("b", TTL).expect("free");
     assert!(matches!(locks.try_acquire_many(["c", "b", "a"], TTL), Err(Error::Contended(_))));
     locks.flush();
-    assert!(is_free(&nodes, "a") && is_free(&nodes, "c"), "nothing is left behind");
+    assert!(is_free(&nodes, "a") && is_free(&nodes, "c"), "the refused call left no lock");
     one.release();
     let all = locks.acquire_many(["c", "b", "a"], TTL).expect("all free");
     assert_eq!(all.resources().collect::<Vec<_>>(), [b"a", b"b", b"c"]);
@@ -119,11 +119,11 @@ fn bad_arguments_are_refused() {
     assert!(matches!(locks.inspect(""), Err(Error::Invalid(_))));
     let guard = locks.acquire("job", TTL).expect("free");
     assert!(matches!(guard.extend_to(Duration::ZERO), Err(Error::Invalid(_))));
-    assert_eq!(guard.ttl(), TTL, "and nothing has changed");
+    assert_eq!(guard.ttl(), TTL, "the refused extension changed nothing");
 }
 
 #[test]
-fn an_extension_prolongs_or_says_why_not() {
+fn an_extension_extends_the_lock_or_returns_the_reason() {
     let nodes = MemoryNodes::new(3);
     let guard = manager(&nodes).acquire("job", TTL).expect("free");
     assert!(guard.extend_to(TTL * 2).expect("held") > TTL);
@@ -131,7 +131,7 @@ fn an_extension_prolongs_or_says_why_not() {
     assert!(guard.extend().expect("held") > TTL);
     (0..2).for_each(|node| nodes.silence(node));
     assert!(matches!(guard.extend(), Err(Error::NoQuorum(_))));
-    assert!(guard.is_valid(), "held for as long as it was");
+    assert!(guard.is_valid(), "the failed extension leaves the validity as it was");
     (0..2).for_each(|node| nodes.revive(node));
     break_open(&nodes, "job");
     assert!(matches!(guard.extend(), Err(Error::Lost { reason: LostReason::Gone, .. })));
@@ -139,7 +139,7 @@ fn an_extension_prolongs_or_says_why_not() {
 }
 
 #[test]
-fn a_loss_can_be_waited_for() {
+fn wait_lost_returns_the_loss_or_times_out() {
     let locks = manager(&MemoryNodes::new(3));
     let guard = locks.acquire("long", TTL).expect("free");
     assert_eq!(guard.wait_lost(Duration::from_millis(10)), None);
@@ -154,20 +154,41 @@ fn a_lock_is_kept_alive_in_the_background() {
     let locks = manager(&MemoryNodes::new(5));
     let mut guard = locks.acquire("job", Duration::from_secs(3)).expect("free");
     guard.keep_alive(TTL).expect("a thread");
-    let extensions = || locks.inspect("job").expect("asked").lock().map(|lock| lock.extensions);
-    eventually("it has been extended", || extensions().is_some_and(|extensions| extensions > 0));
+    let extensions =
+        || locks.inspect("job").expect("answers of the nodes").lock().map(|lock| lock.extensions);
+    eventually("the lock has been extended", || extensions().is_some_and(|extensions| extensions > 0));
     assert!(guard.is_valid());
 }
 
 #[test]
-fn work_is_done_under_a_lock() {
+fn the_variants_of_with_lock_try_once_wait_and_lock_several() {
+    let nodes = MemoryNodes::new(3);
+    let (locks, others) = (manager(&nodes), manager(&nodes));
+    let fence = |held: LockHandle| Ok::<_, Error>(held.fence());
+    let no_work = |_: LockHandle| -> Result<(), Error> { panic!("the work must not start") };
+    assert_eq!(locks.try_with_lock("job", TTL, fence).expect("free"), Some(1));
+    let other = others.acquire("job", TTL).expect("free");
+    assert_eq!(locks.try_with_lock("job", TTL, no_work).expect("no error"), None);
+    let late = locks.with_lock_timeout("job", TTL, Duration::from_millis(10), no_work);
+    assert!(matches!(late, Err(Error::Timeout { .. })), "{late:?}");
+    other.release();
+    assert_eq!(locks.with_lock_timeout("job", TTL, SOON, fence).expect("free"), 3);
+    let both = locks.with_lock_many(["job", "job:2"], TTL, |_| {
+        Ok::<_, Error>(["job", "job:2"].iter().all(|key| nodes.holds(0, key)))
+    });
+    assert!(both.expect("free"));
+    assert!(is_free(&nodes, "job") && is_free(&nodes, "job:2"));
+}
+
+#[test]
+fn with_lock_runs_the_work_and_releases_the_lock() {
     let nodes = MemoryNodes::new(5);
     let locks = manager(&nodes);
     let done = locks.with_lock("job", TTL, |held| {
         assert!(held.is_valid() && nodes.holds(0, "job"));
         Ok::<_, Error>(held.fence() + 41)
     });
-    assert_eq!(done.expect("held"), 42);
+    assert_eq!(done.expect("the work succeeds"), 42);
     assert!(is_free(&nodes, "job"));
 }
 
@@ -185,12 +206,12 @@ impl From<Error> for Outcome {
 }
 
 #[test]
-fn work_that_outlives_its_lock_has_failed() {
+fn work_that_ends_after_the_loss_of_its_lock_fails() {
     let nodes = MemoryNodes::new(5);
     let locks = manager(&nodes);
     let outlive = |held: &LockHandle| {
         break_open(&nodes, "job");
-        eventually("the loss shows", || !held.is_valid());
+        eventually("the client detects the loss", || !held.is_valid());
     };
     let ttl = Duration::from_secs(2);
     let late = locks.with_lock("job", ttl, |held| {
@@ -199,12 +220,12 @@ fn work_that_outlives_its_lock_has_failed() {
     });
     let is_lost =
         |outcome| matches!(outcome, Err(Outcome::Lock(Error::Lost { reason: LostReason::Gone, .. })));
-    assert!(is_lost(late), "its success is not to be believed");
+    assert!(is_lost(late), "work that ends without its lock must fail");
     let failed = locks.with_lock("job", ttl, |held| {
         outlive(&held);
         Err::<(), _>(Outcome::Own)
     });
-    assert!(matches!(failed, Err(Outcome::Own)), "its own error comes first");
+    assert!(matches!(failed, Err(Outcome::Own)), "the error of the work has priority");
 }
 
 #[test]
@@ -218,7 +239,7 @@ fn work_that_panics_leaves_no_lock_behind() {
 }
 
 #[test]
-fn a_detached_lock_stays() {
+fn a_detached_lock_stays_held_until_its_release() {
     let nodes = MemoryNodes::new(3);
     let guard = manager(&nodes).acquire("job", TTL).expect("free");
     let detached = guard.detach();
@@ -234,20 +255,20 @@ fn a_detached_lock_stays() {
 }
 
 #[test]
-fn health_and_inspection_are_told() {
+fn health_and_inspect_return_the_state_of_the_nodes() {
     let nodes = MemoryNodes::new(3);
     let locks = manager(&nodes);
     let guard = locks.acquire("job", TTL).expect("free");
-    let inspection = locks.inspect("job").expect("asked");
+    let inspection = locks.inspect("job").expect("answers of the nodes");
     assert_eq!(inspection.lock().map(|lock| lock.fence), Some(1));
-    assert!(locks.health().expect("asked").can_grant());
+    assert!(locks.health().expect("answers of the nodes").can_grant());
     (0..2).for_each(|node| nodes.silence(node));
-    assert!(!locks.health().expect("asked").can_grant());
+    assert!(!locks.health().expect("answers of the nodes").can_grant());
     drop(guard);
 }
 
 #[test]
-fn the_last_manager_waits_until_what_was_freed_is_free() {
+fn dropping_the_last_manager_waits_for_the_releases() {
     for _ in 0..50 {
         let nodes = MemoryNodes::new(5);
         let locks = manager(&nodes);
@@ -259,7 +280,7 @@ fn the_last_manager_waits_until_what_was_freed_is_free() {
     }
 }
 
-/// A manager, and a witness: the settings of the manager hold the other reference to it.
+/// A manager and a witness. The manager's settings own the second reference to the witness.
 fn with_witness(nodes: &MemoryNodes) -> (LockManager, Arc<()>) {
     let witness = Arc::new(());
     let inner = Arc::clone(&witness);
@@ -272,20 +293,20 @@ fn with_witness(nodes: &MemoryNodes) -> (LockManager, Arc<()>) {
 }
 
 #[test]
-fn a_guard_outlives_its_manager_and_nothing_outlives_both() {
+fn a_guard_works_without_its_manager_and_the_background_thread_ends_with_both() {
     let nodes = MemoryNodes::new(5);
     let (locks, witness) = with_witness(&nodes);
     let mut guard = locks.acquire("job", TTL).expect("free");
     drop(locks);
     guard.keep_alive(TTL).expect("a thread");
-    guard.extend().expect("still served");
+    guard.extend().expect("the guard works without its manager");
     assert!(Arc::strong_count(&witness) > 1);
     drop(guard);
     eventually("the lock is free", || is_free(&nodes, "job"));
-    eventually("the background has ended", || Arc::strong_count(&witness) == 1);
+    eventually("the background thread has ended", || Arc::strong_count(&witness) == 1);
 }
 
-/// Calls everything that blocks and drops everything that can be dropped.
+/// Calls every blocking method, and drops guards and a manager.
 fn use_everything(nodes: &MemoryNodes) {
     let locks = manager(nodes);
     let mut guard = locks.acquire("job", TTL).expect("free");
@@ -294,8 +315,8 @@ fn use_everything(nodes: &MemoryNodes) {
     assert_eq!(guard.wait_lost(Duration::ZERO), None);
     assert!(locks.try_acquire("job", TTL).is_err());
     assert!(locks.acquire_timeout("job", TTL, Duration::from_millis(1)).is_err());
-    assert!(locks.inspect("job").expect("asked").is_held());
-    assert!(locks.health().expect("asked").can_grant());
+    assert!(locks.inspect("job").expect("answers of the nodes").is_held());
+    assert!(locks.health().expect("answers of the nodes").can_grant());
     guard.release();
     locks.with_lock("job", TTL, |_| Ok::<_, Error>(())).expect("free");
     drop(locks.acquire_many(["a", "b"], TTL).expect("free"));
@@ -321,13 +342,13 @@ async fn nothing_panics_inside_tasks() {
         task.await.expect("no panic in a task");
         let nodes = MemoryNodes::new(3);
         let task = tokio::task::spawn_blocking(move || use_everything(&nodes));
-        task.await.expect("no panic where blocking is allowed");
+        task.await.expect("no panic in a blocking task");
     }
 }
 
 /// The driver of the async manager cannot run while this test blocks the only thread.
 #[tokio::test]
-async fn a_manager_made_from_an_async_one_does_not_wait_for_it() {
+async fn a_blocking_manager_does_not_need_the_driver_of_its_async_manager() {
     let nodes = MemoryNodes::new(3);
     let locks =
         redlock_client::LockManager::builder().memory(&nodes).key_prefix("app:").build().expect("fine");
@@ -335,13 +356,13 @@ async fn a_manager_made_from_an_async_one_does_not_wait_for_it() {
     let blocking = LockManager::new(locks.clone()).expect("a thread");
     assert!(matches!(blocking.try_acquire("job", TTL), Err(Error::Contended(_))));
     let other = blocking.acquire("other", TTL).expect("free");
-    assert!(nodes.holds(0, "app:other"), "with the same settings");
+    assert!(nodes.holds(0, "app:other"), "the blocking manager has the same key prefix");
     other.release();
     guard.release().await;
 }
 
 #[test]
-fn a_node_that_never_answers_keeps_nobody_from_leaving() {
+fn a_hung_node_does_not_block_the_drop_of_a_manager() {
     let silent = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
     let port = silent.local_addr().expect("bound").port();
     let (done, is_done) = mpsc::channel();
@@ -353,11 +374,13 @@ fn a_node_that_never_answers_keeps_nobody_from_leaving() {
             .build_blocking()
             .expect("fine");
         // Connecting may take longer than this test waits, and so may the release of this attempt.
-        let error = locks.acquire_timeout("job", TTL, Duration::from_millis(20)).expect_err("nobody answers");
+        let error = locks
+            .acquire_timeout("job", TTL, Duration::from_millis(20))
+            .expect_err("the node does not answer");
         drop(locks);
-        done.send(error).expect("somebody listens");
+        done.send(error).expect("the test waits for this message");
     });
-    let error = is_done.recv_timeout(SOON).expect("gone, though the node hangs");
+    let error = is_done.recv_timeout(SOON).expect("the drop returns while the node hangs");
     assert!(matches!(error, Error::Timeout { .. }), "{error}");
 }
 
@@ -366,14 +389,14 @@ thread_local! {
 }
 
 #[test]
-fn a_thread_that_ends_frees_what_it_kept() {
+fn a_guard_in_a_thread_local_is_released_when_the_thread_ends() {
     let nodes = MemoryNodes::new(3);
     let locks = manager(&nodes);
     let keeper = thread::spawn(move || {
         let guard = locks.acquire("job", TTL).expect("free");
         KEPT.with(|kept| kept.replace(Some((guard, locks))));
     });
-    keeper.join().expect("no panic on the way out");
+    keeper.join().expect("no panic");
     eventually("the lock is free", || is_free(&nodes, "job"));
 }
 
@@ -385,8 +408,8 @@ fn many_threads_share_a_manager() {
         for _ in 0..8 {
             threads.spawn(|| {
                 for _ in 0..5 {
-                    let guard = locks.acquire_timeout("count", TTL, SOON).expect("had in the end");
-                    *count.try_lock().expect("nobody else is in here") += 1;
+                    let guard = locks.acquire_timeout("count", TTL, SOON).expect("acquired after a wait");
+                    *count.try_lock().expect("no other thread holds the lock") += 1;
                     guard.release();
                 }
             });

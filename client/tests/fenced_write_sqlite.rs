@@ -34,7 +34,7 @@ fn the_example_runs() {
 }
 
 #[test]
-fn a_stale_fence_is_turned_away_an_equal_or_newer_one_is_not() {
+fn a_stale_fence_is_rejected_and_an_equal_or_newer_one_accepted() {
     let documents = documents();
     let largest = u64::try_from(i64::MAX).unwrap();
     for (fence, body, outcome) in [
@@ -53,15 +53,19 @@ fn a_stale_fence_is_turned_away_an_equal_or_newer_one_is_not() {
 }
 
 #[test]
-fn a_read_shuts_older_holders_out() {
+fn a_read_makes_the_database_reject_older_holders() {
     let documents = documents();
-    assert_eq!(stale(documents.read(ID, 3)), Ok(None), "nothing is there yet, and that is remembered");
+    assert_eq!(
+        stale(documents.read(ID, 3)),
+        Ok(None),
+        "no document yet, and the database stores the fence of the read"
+    );
     assert_eq!(stale(documents.write(ID, "older than the read", 2)), Err(2));
     assert_eq!(stale(documents.write(ID, "as new as the read", 3)), Ok(()));
 
     assert_eq!(stale(documents.read(ID, 6)), Ok(Some("as new as the read".into())));
     assert_eq!(stale(documents.write(ID, "between read and write", 3)), Err(3));
-    assert_eq!(stale(documents.read(ID, 5)), Err(5), "a stale read is of no use either");
+    assert_eq!(stale(documents.read(ID, 5)), Err(5), "a stale read is rejected too");
     assert_eq!(stale(documents.read(ID, 6)), Ok(Some("as new as the read".into())));
 }
 
@@ -90,7 +94,7 @@ impl OnDisk {
         let _ = std::fs::remove_file(&database.0);
         let connection = database.connect();
         connection.execute(SCHEMA, []).expect("a new table");
-        connection.execute_batch(HISTORY).expect("a history of it");
+        connection.execute_batch(HISTORY).expect("a history of the table");
         database
     }
 
@@ -123,14 +127,14 @@ const ROUNDS: u64 = 100;
 /// Writes from several connections at once. Each connection uses its own increasing fences, each of them
 /// twice. Returns how many writes succeeded according to `write`.
 fn write_at_once(database: &OnDisk, write: impl Fn(&Connection, u64) -> bool + Sync) -> usize {
-    let line_up = Barrier::new(usize::try_from(HOLDERS).unwrap_or(usize::MAX));
+    let start = Barrier::new(usize::try_from(HOLDERS).unwrap_or(usize::MAX));
     thread::scope(|scope| {
         let writers: Vec<_> = (1..=HOLDERS)
             .map(|who| {
-                let (write, line_up) = (&write, &line_up);
+                let (write, start) = (&write, &start);
                 scope.spawn(move || {
                     let connection = database.connect();
-                    line_up.wait();
+                    start.wait();
                     let fences = (0..ROUNDS).flat_map(|round| [round * HOLDERS + who; 2]);
                     fences.filter(|fence| write(&connection, *fence)).count()
                 })
@@ -152,9 +156,13 @@ fn no_write_lands_after_a_newer_one_when_all_write_at_once() {
     });
     let history = database.history();
     assert!(!goes_back(&history), "a write landed after a newer one: {history:?}");
-    assert_eq!(history.len(), written, "what was reported as written is what was written");
-    assert_eq!(history.last(), Some(&(HOLDERS * ROUNDS)), "the newest holder is never turned away");
-    assert_eq!(history.iter().filter(|fence| **fence == HOLDERS * ROUNDS).count(), 2, "nor its second write");
+    assert_eq!(history.len(), written, "every reported write is in the history, and no other");
+    assert_eq!(history.last(), Some(&(HOLDERS * ROUNDS)), "the newest holder is never rejected");
+    assert_eq!(
+        history.iter().filter(|fence| **fence == HOLDERS * ROUNDS).count(),
+        2,
+        "its second write is accepted too"
+    );
 }
 
 /// The control: with the check and the write in two statements, another holder does write between them.

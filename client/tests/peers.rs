@@ -8,8 +8,8 @@
 //! | 1 | an expired lock returned as held; validity from the first attempt; extensions without a validity check | `peers_1_…`, `redlock-proto`: `a_lock_granted_too_late_is_not_held`, `an_extension_that_arrives_too_late_does_not_revive_the_lock` |
 //! | 2 | an even number of nodes hangs; the quorum counts only reachable nodes | `client_sizes`: `peers_2_…`, `the_quorum_is_of_the_configured_nodes` |
 //! | 3 | a retry is voted down by its own leftovers | `a_retry_is_not_voted_down_by_its_own_leftovers`, `client_mid_command`: `peers_3_…` |
-//! | 4 | errors of a minority raise, and leak the lock | `a_minority_that_fails_neither_raises_nor_leaks`, `client_faults`: `peers_4_…` |
-//! | 5 | a failed extension releases the lock, or acquires it again | `a_failed_extension_neither_frees_nor_recreates`, `client_ghosts`: `peers_5_…` |
+//! | 4 | errors of a minority raise, and leak the lock | `a_failed_minority_causes_neither_an_error_nor_a_leak`, `client_faults`: `peers_4_…` |
+//! | 5 | a failed extension releases the lock, or acquires it again | `a_failed_extension_neither_releases_nor_recreates_the_lock`, `client_ghosts`: `peers_5_…` |
 //! | 6 | the too-late path does not release | `client_ghosts`: `peers_6_…` |
 //! | 7 | two sets of resources share a key | `client_sizes`: `peers_7_…`, `keys.rs`: `resources_that_read_alike_when_joined_stay_apart` |
 //! | 8 | validity underflows | `peers_8_…`, `redlock-proto`: `a_short_lock_does_not_underflow` |
@@ -19,13 +19,13 @@
 //! | 12 | clean-up runs in the cancelled context | `clean_up_does_not_depend_on_the_caller`, `client_ghosts`: `peers_12_…` |
 //! | 13 | an extension in flight revives a released lock | `an_extension_in_flight_does_not_outlive_the_release`, `client_ghosts`: `peers_13_…` |
 //! | 14 | one hung node slows every call; a repaired node is not used | `client_faults`: `peers_14_…` and every test with a fault |
-//! | 15 | a loss is noticed late | `holding`: `the_loss_is_told_when_nobody_answers_any_more`, `client_holding`: `peers_15_…` |
-//! | 16 | a command outlives its lock, and its children outlive it | `cli`: `a_command_is_gone_before_its_lock_is`, `a_redlock_that_is_killed_takes_its_command_with_it`, `a_command_dies_with_redlock_and_its_watchdog` |
-//! | 17 | fences that go back, or start at 0, or move with an extension | `the_first_fence_is_not_zero_and_extending_does_not_move_it`, `client_counts`: `peers_17_…` |
+//! | 15 | a loss is noticed late | `holding`: `the_holder_is_notified_when_no_node_answers`, `client_holding`: `peers_15_…` |
+//! | 16 | a command outlives its lock, and its children outlive it | `cli`: `the_command_ends_before_the_validity_of_its_lock`, `the_command_dies_when_redlock_is_killed`, `the_command_dies_when_redlock_is_killed_and_its_watchdog_is_stopped` |
+//! | 17 | fences that go back, or start at 0, or move with an extension | `the_first_fence_is_not_zero_and_an_extension_keeps_it`, `client_counts`: `peers_17_…` |
 //! | 18 | a waiter gets the lock after its lease has died | `peers_18_…`, `redlock-proto`: `a_grant_that_was_not_claimed_in_time_is_dropped`, `a_grant_with_an_expired_lease_is_claimed_first` |
 //! | 19 | a connection for every operation | `client_counts`: `peers_19_…` |
-//! | 20 | the release of an expired lock throws or hangs | `the_release_of_an_expired_lock_neither_throws_nor_hangs_nor_frees_anothers`, `client_ghosts`: `peers_20_…` |
-//! | 21 | a lost wake-up leaves a waiter asleep | `client_waiting`: `news_that_are_lost_are_found_out` |
+//! | 20 | the release of an expired lock throws or hangs | `the_release_of_an_expired_lock_neither_fails_nor_hangs_nor_frees_the_next_holders_lock`, `client_ghosts`: `peers_20_…` |
+//! | 21 | a lost wake-up leaves a waiter asleep | `client_waiting`: `a_waiter_whose_grant_pushes_are_lost_gets_the_lock` |
 //! | 22 | a model passed, and the code still forked | `redlock-sim`: `no_history_breaks_a_rule` and the model's tests, which run the code itself |
 
 #![allow(clippy::expect_used)]
@@ -55,8 +55,8 @@ async fn peers_1_validity_counts_from_the_attempt_that_succeeded() {
     });
     sleep(Duration::from_secs(6)).await;
     first.release().await;
-    let second = waiting.await.expect("no panic").expect("had in the end");
-    assert_eq!(second.remaining(), LEASE, "not less for the six seconds of waiting");
+    let second = waiting.await.expect("no panic").expect("acquired after a wait");
+    assert_eq!(second.remaining(), LEASE, "the six seconds of waiting do not reduce the validity");
 }
 
 #[tokio::test(start_paused = true)]
@@ -68,18 +68,18 @@ async fn a_retry_is_not_voted_down_by_its_own_leftovers() {
     assert!(matches!(locks.try_acquire("job", TTL).await, Err(Error::NoQuorum(_))));
     // Now these two and one more node answer. A leftover of the first attempt would prevent a majority.
     nodes.revive(0);
-    let guard = locks.try_acquire("job", TTL).await.expect("nothing is in the way");
+    let guard = locks.try_acquire("job", TTL).await.expect("no leftover of the first attempt");
     assert!(guard.is_valid());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_minority_that_fails_neither_raises_nor_leaks() {
+async fn a_failed_minority_causes_neither_an_error_nor_a_leak() {
     let nodes = MemoryNodes::new(5);
     let locks = manager(&nodes);
     nodes.silence(0);
     nodes.silence(4);
-    let guard = locks.try_acquire("job", TTL).await.expect("three of five are enough");
-    guard.extend().await.expect("and for extending");
+    let guard = locks.try_acquire("job", TTL).await.expect("three of five nodes are enough");
+    guard.extend().await.expect("three of five nodes are enough for an extension");
     let report = guard.release().await;
     assert!(report.is_free_on_a_majority(), "{report}");
     assert!((1..4).all(|node| !nodes.holds(node, "job")));
@@ -90,14 +90,14 @@ async fn the_quorum_is_of_the_configured_nodes() {
     let nodes = MemoryNodes::new(5);
     (0..3).for_each(|node| nodes.silence(node));
     let error =
-        manager(&nodes).try_acquire("job", TTL).await.expect_err("two of five, though all that answer");
+        manager(&nodes).try_acquire("job", TTL).await.expect_err("two of five nodes are not a majority");
     assert!(matches!(error, Error::NoQuorum(_)), "{error}");
     let failed = error.nodes().iter().filter(|answer| matches!(answer.vote, Vote::Failed(_))).count();
     assert_eq!(failed, 3, "{error}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_extension_neither_frees_nor_recreates() {
+async fn a_failed_extension_neither_releases_nor_recreates_the_lock() {
     let nodes = MemoryNodes::new(3);
     let guard = manager(&nodes).acquire("job", TTL).await.expect("free");
     (0..3).for_each(|node| nodes.silence(node));
@@ -107,7 +107,7 @@ async fn a_failed_extension_neither_frees_nor_recreates() {
     // An administrator deletes the lock: the extension must not acquire it again.
     (0..3).for_each(|node| assert!(nodes.delete(node, "job")));
     assert!(matches!(guard.extend().await, Err(Error::Lost { .. })));
-    assert!((0..3).all(|node| !nodes.holds(node, "job")), "not made anew");
+    assert!((0..3).all(|node| !nodes.holds(node, "job")), "the extension does not create the lock again");
 }
 
 #[tokio::test(start_paused = true)]
@@ -132,9 +132,9 @@ async fn dropping_a_guard_does_not_block() {
     let guard = locks.acquire("job", TTL).await.expect("free");
     // This thread is the only one: a drop that waited for anything would hang.
     drop(guard);
-    assert!((0..3).all(|node| nodes.holds(node, "job")), "no node was asked while it was dropped");
+    assert!((0..3).all(|node| nodes.holds(node, "job")), "the drop itself sends nothing");
     locks.flush().await;
-    assert!((0..3).all(|node| !nodes.holds(node, "job")), "it was freed in the background");
+    assert!((0..3).all(|node| !nodes.holds(node, "job")), "the client releases the lock in the background");
 }
 
 #[test]
@@ -152,19 +152,19 @@ fn peers_10_a_bad_address_is_an_error_and_no_panic() {
         assert!(matches!(error, Error::Config(_)), "{address}: {error}");
         assert!(!error.to_string().contains("secret-word"), "{error}");
     }
-    assert!(LockManager::builder().build().is_err(), "no node at all");
+    assert!(LockManager::builder().build().is_err(), "a manager without nodes");
     assert!(
         LockManager::builder().nodes(["redis://a", "redis://a:6379"]).build().is_err(),
-        "one node, twice"
+        "one node with two addresses"
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn peers_10_a_ttl_that_is_too_small_is_not_raised_in_silence() {
+async fn peers_10_a_ttl_that_is_too_small_is_not_raised_silently() {
     let error = LockManager::in_memory(3)
         .acquire("job", Duration::from_millis(1))
         .await
-        .expect_err("nothing is left");
+        .expect_err("no validity would be left");
     assert!(matches!(error, Error::Invalid(_)), "{error}");
 }
 
@@ -188,7 +188,7 @@ async fn clean_up_does_not_depend_on_the_caller() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_fence_is_not_zero_and_extending_does_not_move_it() {
+async fn the_first_fence_is_not_zero_and_an_extension_keeps_it() {
     let locks = LockManager::in_memory(3);
     let guard = locks.acquire("job", TTL).await.expect("free");
     assert_eq!(guard.fence(), 1);
@@ -197,7 +197,7 @@ async fn the_first_fence_is_not_zero_and_extending_does_not_move_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_release_of_an_expired_lock_neither_throws_nor_hangs_nor_frees_anothers() {
+async fn the_release_of_an_expired_lock_neither_fails_nor_hangs_nor_frees_the_next_holders_lock() {
     let nodes = MemoryNodes::new(3);
     let (alice, bob) = (manager(&nodes), manager(&nodes));
     let old = alice.acquire("job", TTL).await.expect("free");
@@ -211,23 +211,23 @@ async fn the_release_of_an_expired_lock_neither_throws_nor_hangs_nor_frees_anoth
 #[tokio::test(start_paused = true)]
 async fn peers_8_the_shortest_locks_do_not_underflow() {
     let locks = LockManager::in_memory(3);
-    let mut had = 0;
+    let mut acquired = 0;
     for ms in 0..600 {
         let ttl = Duration::from_millis(ms);
         match locks.try_acquire("job", ttl).await {
             Ok(guard) => {
-                had += 1;
+                acquired += 1;
                 assert!(guard.remaining() < ttl, "{ms} ms leave {:?}", guard.remaining());
                 guard.release().await;
             }
             Err(error) => assert!(matches!(error, Error::Invalid(_)) && ms < 10, "{ms} ms: {error}"),
         }
     }
-    assert!(had > 500, "{had}");
+    assert!(acquired > 500, "{acquired}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn peers_18_a_waiter_is_not_handed_what_is_over() {
+async fn peers_18_a_waiter_gets_no_expired_lock() {
     let nodes = MemoryNodes::new(3);
     let (holder, other) = (manager(&nodes), manager(&nodes));
     let first = holder.acquire("job", TTL * 6).await.expect("free");

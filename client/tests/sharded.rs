@@ -1,4 +1,4 @@
-//! Several shards of nodes in memory: which shard has a resource, and what fails when a shard is down.
+//! Several shards of nodes in memory: the shard of a resource, and the effect of a shard that is down.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
@@ -66,14 +66,16 @@ async fn a_resource_has_the_same_shard_for_every_client() {
         assert_eq!(other.try_acquire(&key, TTL).await.expect("free").fence(), 2);
         other.flush().await;
     }
-    assert_eq!(used.len(), 3, "sixty resources are on all shards");
+    assert_eq!(used.len(), 3, "sixty resources use all three shards");
 }
 
 #[tokio::test]
 async fn several_resources_need_one_shard() {
     let cluster = ThreeShards::new();
     let shards = cluster.three();
-    let guard = sent(shards.acquire_many(["{orders}:1", "{orders}:2"], TTL)).await.expect("together");
+    let guard = sent(shards.acquire_many(["{orders}:1", "{orders}:2"], TTL))
+        .await
+        .expect("two resources of one shard");
     assert_eq!(guard.resources().count(), 2);
     drop(guard);
     shards.flush().await;
@@ -87,11 +89,11 @@ async fn several_resources_need_one_shard() {
     let held = |shard: &ShardHealth| {
         shard.health.nodes.iter().any(|node| node.state.as_ref().is_ok_and(|state| state.locks > 0))
     };
-    assert!(!health.iter().any(held), "nothing was taken");
+    assert!(!health.iter().any(held), "the refused call acquired no lock");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shard_that_is_down_takes_only_its_own_resources_along() {
+async fn a_shard_that_is_down_affects_only_its_own_resources() {
     let cluster = ThreeShards::new();
     let shards = cluster.three();
     (0..2).for_each(|node| cluster.nodes[1].silence(node));

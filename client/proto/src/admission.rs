@@ -2,14 +2,18 @@
 //!
 //! A lock that the lost node voted for has the votes of at least q−1 of the other N−1 nodes, where q is the
 //! quorum. Of any q of those N−1 nodes at least 2q−N ≥ 1 voted for that lock. So the largest high-water mark
-//! of q other nodes is at least the fence of every lock that the lost node voted for, and the largest
-//! `max-ttl` among them is at least the time to live of that lock. The only thing known about the lost node
-//! is that it is stopped.
+//! that q other nodes have for its stripe is at least the fence of every lock that the lost node voted for,
+//! and the largest `max-ttl` among them is at least the time to live of that lock. The only thing known about
+//! the lost node is that it is stopped.
+//!
+//! The floor keeps the marks of at most [`MAX_FAR_STRIPES`](redlock_contract::limits::MAX_FAR_STRIPES) raised
+//! stripes apart, like a node. If the answers have more together, the lower half joins the floor of all keys.
 //!
 //! The longest lease that the other nodes know of is not enough for the wait: a request that the lost node
 //! has answered may still be in flight to another node when that node reports.
 
 use crate::Quorum;
+use redlock_contract::HighWater;
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -20,8 +24,8 @@ pub struct NodeFacts {
     pub id: String,
     /// Whether the node is a master that votes. A node in quarantine votes: it knows its high-water mark.
     pub votes: bool,
-    /// The high-water mark: no fence that the node has given out is larger.
-    pub high_water: u64,
+    /// The high-water marks: no fence that the node has granted is larger.
+    pub high_water: HighWater,
     /// The longest lease that the node grants now, in milliseconds.
     pub max_ttl_ms: u64,
     /// An upper bound of every lease that may still run on the node, in milliseconds. It is longer than
@@ -30,10 +34,10 @@ pub struct NodeFacts {
 }
 
 /// The terms on which a node is admitted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Terms {
-    /// The floor: all fences of the admitted node are larger.
-    pub floor: u64,
+    /// The floor, by stripe: all fences of the admitted node are larger.
+    pub floor: HighWater,
     /// How long the admitted node grants nothing, in milliseconds.
     pub wait_ms: u64,
     /// How many other nodes that vote have answered.
@@ -73,7 +77,8 @@ pub fn terms(quorum: Quorum, candidate: &NodeFacts, answers: &[NodeFacts]) -> Re
         let (needed, others) = (quorum.needed(), quorum.nodes() - 1);
         return Err(TooFewAnswers { answers: count, needed, others });
     }
-    let floor = voting().map(|node| node.high_water).fold(0, u64::max);
+    let mut floor = HighWater::default();
+    voting().for_each(|node| floor.include(&node.high_water));
     let leases = others().chain([candidate]).map(|node| node.max_ttl_ms.max(node.longest_lease_ms));
     Ok(Terms { floor, wait_ms: leases.fold(0, u64::max), answers: count })
 }
@@ -82,8 +87,10 @@ pub fn terms(quorum: Quorum, candidate: &NodeFacts, answers: &[NodeFacts]) -> Re
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use redlock_contract::limits::MAX_FAR_STRIPES;
 
     fn node(id: usize, high_water: u64, max_ttl_ms: u64) -> NodeFacts {
+        let high_water = HighWater::new(high_water);
         NodeFacts { id: id.to_string(), votes: true, high_water, max_ttl_ms, longest_lease_ms: 0 }
     }
 
@@ -98,9 +105,9 @@ mod tests {
     #[test]
     fn the_terms_are_the_largest_values_of_a_quorum_of_the_other_nodes() {
         let answers = [node(1, 5, 100), node(2, 9, 300), node(3, 2, 200)];
-        assert_eq!(of(5, &answers), Ok(Terms { floor: 9, wait_ms: 300, answers: 3 }));
-        assert_eq!(of(3, &answers[..2]), Ok(Terms { floor: 9, wait_ms: 300, answers: 2 }));
-        assert_eq!(of(4, &answers), Ok(Terms { floor: 9, wait_ms: 300, answers: 3 }));
+        assert_eq!(of(5, &answers), Ok(Terms { floor: HighWater::new(9), wait_ms: 300, answers: 3 }));
+        assert_eq!(of(3, &answers[..2]), Ok(Terms { floor: HighWater::new(9), wait_ms: 300, answers: 2 }));
+        assert_eq!(of(4, &answers), Ok(Terms { floor: HighWater::new(9), wait_ms: 300, answers: 3 }));
     }
 
     #[test]
@@ -117,9 +124,30 @@ mod tests {
     fn a_non_voting_node_is_not_an_answer_but_its_limit_counts() {
         let mut answers = [node(1, 5, 100), node(2, 9, 300), node(3, 11, 900)];
         answers[2].votes = false;
-        assert_eq!(of(3, &answers), Ok(Terms { floor: 9, wait_ms: 900, answers: 2 }));
+        assert_eq!(of(3, &answers), Ok(Terms { floor: HighWater::new(9), wait_ms: 900, answers: 2 }));
         answers[1].votes = false;
         assert_eq!(of(3, &answers), Err(TooFewAnswers { answers: 1, needed: 2, others: 2 }));
+    }
+
+    #[test]
+    fn a_raised_stripe_raises_the_floor_of_that_stripe_only() {
+        let mut answers = [node(1, 5, 100), node(2, 9, 300)];
+        answers[0].high_water.raise(7, 1 << 62);
+        let floor = of(3, &answers).unwrap().floor;
+        assert_eq!((floor.of(7), floor.of(8)), (1 << 62, 9));
+    }
+
+    /// A node keeps no more marks: see [`HighWater::raise`].
+    #[test]
+    fn too_many_raised_stripes_of_all_nodes_together_raise_the_floor_of_all_keys() {
+        let with = |id: u16, far: u16| {
+            let mut node = node(usize::from(id), 9, 100);
+            (0..far).for_each(|stripe| node.high_water.raise(id * 1_000 + stripe, 1 << 62));
+            node
+        };
+        let floor = |far| of(5, &[with(1, far), with(2, far), with(3, far)]).unwrap().floor;
+        assert_eq!((floor(341).common(), floor(341).far().len()), (9, MAX_FAR_STRIPES - 1));
+        assert_eq!((floor(500).common(), floor(500).far().len()), (1 << 62, 0));
     }
 
     #[test]
@@ -169,7 +197,7 @@ mod tests {
                 })
                 .collect();
             if let Ok(terms) = terms(quorum, &candidate(), &answers) {
-                prop_assert!(fence <= terms.floor && ttl_ms <= terms.wait_ms, "{terms:?} from {answers:?}");
+                prop_assert!(fence <= terms.floor.common() && ttl_ms <= terms.wait_ms, "{terms:?} from {answers:?}");
             } else {
                 prop_assert!(answers.len() < quorum.needed());
             }

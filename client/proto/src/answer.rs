@@ -70,8 +70,8 @@ pub enum FailureKind {
     NoModule,
     /// The server refused the login: a wrong password, or a missing permission. The client sent nothing.
     LoginRefused,
-    /// The address leads to a node that another address already leads to: one node has one vote. The detail is the
-    /// other address.
+    /// The address leads to a node that another address already leads to, and never led to a node of its own: the
+    /// configuration names one node twice. The detail is the other address.
     SameNode,
     /// The client sent the request and the node did not reply in time.
     Silent,
@@ -100,6 +100,27 @@ impl Failure {
         ErrorCode::of(self.detail.as_bytes()).filter(|_| self.kind == FailureKind::Rejected)
     }
 
+    /// Whether the node rejected the request itself, or the server cannot vote at all: the time to live is
+    /// above its limit, the user lacks a permission, the login is wrong, the module is missing, the node does
+    /// not vote. Other errors are temporary: the server loads its data, runs a script, is out of memory or is
+    /// a replica.
+    #[must_use]
+    pub fn is_rejection(&self) -> bool {
+        self.is_lasting_rejection() || self.code() == Some(ErrorCode::NoVote)
+    }
+
+    /// Whether the same request fails again until the caller or the configuration changes. A node that does
+    /// not vote is no such case: an operator admits it, and the same request then succeeds.
+    #[must_use]
+    pub fn is_lasting_rejection(&self) -> bool {
+        use ErrorCode::{
+            Arg, CrossSlot, Err, NoAuth, NoPerm, Owner, Ttl, UnknownCommand, WrongPass, WrongType,
+        };
+        let codes = [Ttl, Owner, Arg, WrongType, NoPerm, NoAuth, WrongPass, CrossSlot, Err, UnknownCommand];
+        matches!(self.kind, FailureKind::NoModule | FailureKind::LoginRefused)
+            || self.code().is_some_and(|code| codes.contains(&code))
+    }
+
     /// Whether the node may have done what the request asked.
     #[must_use]
     pub fn may_have_happened(&self) -> bool {
@@ -121,6 +142,12 @@ impl fmt::Display for Failure {
 }
 
 impl Vote {
+    /// Whether the node rejected the request itself: see [`Failure::is_rejection`].
+    #[must_use]
+    pub fn is_rejection(&self) -> bool {
+        matches!(self, Self::Failed(failure) if failure.is_rejection())
+    }
+
     /// The fence, if the node has granted.
     #[must_use]
     pub fn fence(&self) -> Option<u64> {
@@ -147,7 +174,7 @@ impl fmt::Display for Vote {
         match self {
             Self::Pending => f.write_str("no answer yet"),
             Self::Granted { fence } => write!(f, "granted, fence {fence}"),
-            Self::Refused => f.write_str("held by another"),
+            Self::Refused => f.write_str("held by another client"),
             Self::Quarantined { left } => write!(f, "in quarantine for {} ms", left.as_millis()),
             Self::Failed(failure) => failure.fmt(f),
         }

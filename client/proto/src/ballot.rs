@@ -6,10 +6,10 @@
 //! fence, and the later one has the larger, whatever clocks and pauses do.
 //!
 //! Only equal answers count. If a client took the largest fence that a node answered, two holders could have
-//! the same fence within ten steps: possibly only one node knows the largest.
+//! the same fence within 12 steps: possibly only one node knows the largest.
 
 use crate::fence_reach::{commands_to_raise, is_within_reach};
-use crate::{NodeSet, Quorum, Vote};
+use crate::{Failure, NodeSet, Quorum, Vote};
 use std::time::Duration;
 
 /// The votes of one attempt.
@@ -31,9 +31,10 @@ pub enum Verdict {
     },
     /// A majority has granted, with different fences.
     Split {
-        /// A fence to which a majority can be raised: the smallest that takes one command, else the smallest.
+        /// The smallest answered fence to which a majority can be raised with one command each; without such a
+        /// fence, with several commands.
         /// So the client does not raise the others to one node that is far ahead. If there is no such fence,
-        /// the fence that most nodes answered.
+        /// because nodes are broken, the fence that most nodes answered.
         goal: u64,
         /// Whether pending answers could still make a majority of one fence.
         may_settle: bool,
@@ -50,6 +51,8 @@ pub enum Refusal {
     Contended,
     /// Too few nodes gave a usable answer.
     NoQuorum,
+    /// The nodes that did not reject the request itself are no majority.
+    Rejected,
     /// Too many nodes are in quarantine.
     Quarantined {
         /// The time after which a majority may grant again.
@@ -57,7 +60,8 @@ pub enum Refusal {
     },
     /// A majority granted too late: the leases had expired.
     Expired,
-    /// A majority granted, under fences so far apart that no majority can be raised to one fence.
+    /// A majority granted, under fences so far apart that no majority was raised to one fence before the first
+    /// lease ended. The next attempt continues from there.
     FencesApart {
         /// The smallest fence that a node answered.
         smallest: u64,
@@ -131,7 +135,7 @@ impl Ballot {
         self.count(|vote| vote.fence().is_some_and(|fence| is_within_reach(fence, goal)))
     }
 
-    /// The refusal of nodes that have granted and cannot be raised to one fence.
+    /// The refusal of nodes that have granted and were not raised to one fence.
     pub(crate) fn fences_apart(&self) -> Refusal {
         let smallest = self.votes.iter().filter_map(Vote::fence).min().unwrap_or_default();
         Refusal::FencesApart { smallest, largest: self.highest().unwrap_or_default() }
@@ -176,10 +180,13 @@ impl Ballot {
         }
     }
 
-    /// Why no majority can grant. The most helpful reason comes first: another client holds the lock, or
-    /// nodes are in quarantine, or nodes are unreachable. The reason is another client if a majority could
-    /// have granted without that client.
+    /// Why no majority can grant. The most helpful reason comes first: enough nodes rejected the request
+    /// itself, or another client holds the lock, or nodes are in quarantine, or nodes are
+    /// unreachable. The reason is another client if a majority could have granted without that client.
     pub(crate) fn refusal(&self) -> Refusal {
+        if is_impossible_without(self.quorum, &self.votes, Failure::is_rejection) {
+            return Refusal::Rejected;
+        }
         let fit = self.count(|vote| matches!(vote, Vote::Granted { .. } | Vote::Refused | Vote::Pending));
         if self.quorum.is_reached_by(fit) {
             return Refusal::Contended;
@@ -218,6 +225,17 @@ impl Ballot {
     }
 }
 
+/// Whether the nodes without such a failure are no majority, whatever those that have not answered vote.
+#[must_use]
+pub fn is_impossible_without<'a>(
+    quorum: Quorum,
+    votes: impl IntoIterator<Item = &'a Vote>,
+    test: impl Fn(&Failure) -> bool,
+) -> bool {
+    let has_failed = |vote: &&Vote| matches!(vote, Vote::Failed(failure) if test(failure));
+    !quorum.is_reached_by(votes.into_iter().filter(|vote| !has_failed(vote)).count())
+}
+
 fn quarantine(vote: &Vote) -> Option<Duration> {
     match vote {
         Vote::Quarantined { left } => Some(*left),
@@ -228,11 +246,11 @@ fn quarantine(vote: &Vote) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Failure, FailureKind};
-    use redlock_contract::limits::{MAX_FENCE, RAISE_CAP, RAISE_STEP};
+    use crate::FailureKind;
+    use redlock_contract::limits::{MAX_FENCE, MAX_FLOOR, RAISE_CAP, RAISE_STEP};
 
     /// A ballot from short votes: `g7` granted with 7, `r` refused, `q9` quarantined for 9 ms, `x` failed,
-    /// `.` pending.
+    /// `n` rejected, `.` pending.
     fn ballot(votes: &str) -> Ballot {
         let votes: Vec<&str> = votes.split(' ').collect();
         let mut ballot = Ballot::new(Quorum::of(votes.len()).unwrap());
@@ -243,6 +261,7 @@ mod tests {
                 "r" => Vote::Refused,
                 "q" => Vote::Quarantined { left: Duration::from_millis(number) },
                 "x" => Vote::Failed(Failure::new(FailureKind::Silent, "")),
+                "n" => Vote::Failed(Failure::rejected("NOPERM no permission")),
                 _ => Vote::Pending,
             };
             ballot.enter(node, vote);
@@ -252,7 +271,7 @@ mod tests {
 
     #[test]
     fn every_ballot_has_its_verdict() {
-        use Refusal::{Contended, NoQuorum};
+        use Refusal::{Contended, NoQuorum, Rejected};
         use Verdict::{Agreed, Lost, Open, Split};
         let quarantined = |ms| Lost(Refusal::Quarantined { left: Duration::from_millis(ms) });
         let table = [
@@ -283,6 +302,15 @@ mod tests {
             ("q90 q50 q20 . .", quarantined(20)),
             ("g1 r x x .", Lost(Contended)),
             ("q1 x x x .", Lost(NoQuorum)),
+            // Rejections decide only if the other nodes are no majority.
+            ("n n n . .", Lost(Rejected)),
+            ("n n . . .", Open),
+            ("n n x . .", Lost(NoQuorum)),
+            ("n n g1 g1 g1", Agreed { fence: 1 }),
+            ("n n r g1 g1", Lost(Contended)),
+            ("n n n r q50", Lost(Rejected)),
+            ("n n q50 g1 g1", quarantined(50)),
+            ("n n . .", Lost(Rejected)),
             // Even numbers: half is not enough, and a tie is a refusal.
             ("g1 g1 r r", Lost(Contended)),
             ("g1 g1 x x", Lost(NoQuorum)),
@@ -315,11 +343,16 @@ mod tests {
     #[test]
     fn a_goal_is_within_the_reach_of_a_majority() {
         let split = |goal| Verdict::Split { goal, may_settle: false };
-        let table: [(&[u64], u64); 8] = [
+        let table: [(&[u64], u64); 9] = [
             // Up to the cap any distance takes one command.
             (&[5, 3 << 40, (3 << 40) + 1], 3 << 40),
             (&[1, RAISE_CAP - 1, RAISE_CAP], RAISE_CAP - 1),
             (&[1, 2, RAISE_CAP, MAX_FENCE, MAX_FENCE - 1], RAISE_CAP),
+            // Any number of commands is within reach of real nodes.
+            (
+                &[1, RAISE_CAP + 1_000 * RAISE_STEP, RAISE_CAP + 3_000 * RAISE_STEP],
+                RAISE_CAP + 1_000 * RAISE_STEP,
+            ),
             // Above it a goal that takes one command comes before a smaller one that takes two.
             (&[1, RAISE_CAP + 5, RAISE_CAP + 9], RAISE_CAP + 9),
             (&[RAISE_CAP + 5, RAISE_CAP + 5 + RAISE_STEP, MAX_FENCE], RAISE_CAP + 5 + RAISE_STEP),
@@ -329,7 +362,7 @@ mod tests {
                 &[RAISE_CAP, RAISE_CAP + 9 * RAISE_STEP, RAISE_CAP + 20 * RAISE_STEP],
                 RAISE_CAP + 9 * RAISE_STEP,
             ),
-            (&[MAX_FENCE, MAX_FENCE - 1, 1], MAX_FENCE),
+            (&[MAX_FLOOR, MAX_FLOOR - 1, 1], MAX_FLOOR),
         ];
         for (fences, goal) in table {
             let votes: Vec<String> = fences.iter().map(|fence| format!("g{fence}")).collect();

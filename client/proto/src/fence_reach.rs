@@ -1,38 +1,27 @@
 //! How far a node raises a fence, and which fences are within reach.
 //!
-//! One command raises a fence to any number up to [`RAISE_CAP`]. Above it one command raises a fence by at
-//! most [`RAISE_STEP`], so that no client can use up the fences of a key. A client that needs more sends more
-//! commands.
+//! One command raises a fence to at most [`raise_limit`]. A client that needs a larger fence sends more commands, in
+//! this attempt and, because a node never lowers a fence, in the next ones. So a client that has raised its own key with
+//! many commands delays another client whose key has the same counter, but cannot lock it out.
 
-use redlock_contract::limits::{MAX_FENCE, RAISE_CAP, RAISE_STEP};
+use redlock_contract::limits::{MAX_FLOOR, RAISE_STEP, raise_limit};
 
-/// The most commands that a client sends to one node to raise it to one fence. A fence that takes more is out
-/// of reach: only hostile raises can have made it that large.
-pub const MAX_RAISE_COMMANDS: u64 = 64;
-
-/// The number of commands that raise a node from `fence` to `goal`: 0 if they are equal, `None` if the raise
-/// takes more than [`MAX_RAISE_COMMANDS`] or is impossible.
+/// The number of commands that raise a node from `fence` to `goal`: 0 if they are equal, `None` if the goal is out of
+/// reach.
 #[must_use]
 pub fn commands_to_raise(fence: u64, goal: u64) -> Option<u64> {
     if fence == goal {
         return Some(0);
     }
-    if goal < fence || goal > MAX_FENCE {
-        return None;
-    }
-    let commands = match goal.checked_sub(fence.max(RAISE_CAP)) {
-        // The first command reaches the cap; each further command raises by one step.
-        Some(above) if fence < RAISE_CAP && goal - fence > RAISE_STEP => 1 + above.div_ceil(RAISE_STEP),
-        Some(above) if fence >= RAISE_CAP => above.div_ceil(RAISE_STEP),
-        _ => 1,
-    };
-    (commands <= MAX_RAISE_COMMANDS).then_some(commands)
+    // Each command after the first raises by one step.
+    is_within_reach(fence, goal).then(|| 1 + goal.saturating_sub(raise_limit(fence)).div_ceil(RAISE_STEP))
 }
 
-/// Whether a node with `fence` can be raised to `goal`, or has it already.
+/// Whether a node with `fence` can be raised to `goal`, or has it already. Only a broken node replies with a fence above
+/// [`MAX_FLOOR`].
 #[must_use]
 pub fn is_within_reach(fence: u64, goal: u64) -> bool {
-    commands_to_raise(fence, goal).is_some()
+    fence == goal || (fence < goal && goal <= MAX_FLOOR)
 }
 
 /// Whether a node obeyed a raise: it reached the goal, or advanced by a whole step.
@@ -44,7 +33,7 @@ pub fn has_advanced(before: u64, after: u64, goal: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use redlock_contract::limits::raise_limit;
+    use redlock_contract::limits::{MAX_FENCE, RAISE_CAP};
 
     /// The fence of a node after one command.
     fn raised(fence: u64, goal: u64) -> u64 {
@@ -53,7 +42,6 @@ mod tests {
 
     #[test]
     fn every_distance_has_its_number_of_commands() {
-        let far = MAX_RAISE_COMMANDS * RAISE_STEP;
         let table = [
             (7, 7, Some(0)),
             (MAX_FENCE, MAX_FENCE, Some(0)),
@@ -63,14 +51,17 @@ mod tests {
             (1, RAISE_CAP + RAISE_STEP, Some(2)),
             (1, RAISE_CAP + RAISE_STEP + 1, Some(3)),
             (RAISE_CAP - 5, RAISE_CAP + 5, Some(1)),
+            // The first command raises by a whole step, which is beyond the cap.
+            (RAISE_CAP - 5, RAISE_CAP + 2 * RAISE_STEP - 5, Some(2)),
             (RAISE_CAP, RAISE_CAP + RAISE_STEP, Some(1)),
             (RAISE_CAP + 3, RAISE_CAP + 4 + RAISE_STEP, Some(2)),
-            (RAISE_CAP, RAISE_CAP + far, Some(MAX_RAISE_COMMANDS)),
-            (RAISE_CAP, RAISE_CAP + far + 1, None),
-            (1, RAISE_CAP + far, None),
+            (RAISE_CAP, RAISE_CAP + 1_000 * RAISE_STEP, Some(1_000)),
+            (1, RAISE_CAP + 1_000 * RAISE_STEP, Some(1_001)),
+            (MAX_FLOOR - 1, MAX_FLOOR, Some(1)),
+            // Only a broken node replies with these fences.
+            (MAX_FLOOR, MAX_FLOOR + 1, None),
             (1, MAX_FENCE, None),
-            (MAX_FENCE - 1, MAX_FENCE, Some(1)),
-            // No node can grant these fences.
+            (MAX_FENCE - 1, MAX_FENCE, None),
             (MAX_FENCE, MAX_FENCE + 1, None),
             (1, u64::MAX, None),
             // No command lowers a fence.
@@ -83,7 +74,7 @@ mod tests {
 
     #[test]
     fn a_node_takes_as_many_commands_as_foretold() {
-        let edges = [0, 1, 7, RAISE_STEP, RAISE_CAP, MAX_FENCE - 1];
+        let edges = [0, 1, 7, RAISE_STEP, RAISE_CAP - 5, RAISE_CAP];
         let near = |edge: u64| (0..4).map(move |steps| edge.saturating_add(steps * (RAISE_STEP - 1)));
         let all = || edges.into_iter().flat_map(near).filter(|fence| (1..=MAX_FENCE).contains(fence));
         for (fence, goal) in all().flat_map(|fence| all().map(move |goal| (fence, goal))) {

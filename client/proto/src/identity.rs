@@ -15,8 +15,10 @@ pub struct NodeIdentity {
     pub id: String,
     /// The incarnation, which grows with every start of the node.
     pub incarnation: Option<u64>,
-    /// The high-water mark: no fence that the node has given out is larger.
+    /// The highest high-water mark: no fence that the node has granted is larger.
     pub high_water: Option<u64>,
+    /// The high-water mark of all keys that no client has raised far. It moves while the highest mark stays.
+    pub common_high_water: Option<u64>,
     /// How the node came to be part of its group.
     pub origin: Option<Origin>,
     /// Whether the node votes. A node that does not vote refuses every acquire and every extension itself.
@@ -47,6 +49,13 @@ pub enum Objection {
         now: String,
         /// The id of the node that was accepted before.
         before: String,
+    },
+    /// A node answers again that another node has replaced at this address.
+    Replaced {
+        /// The id of the node that answers.
+        now: String,
+        /// The id of the node that was accepted at this address last.
+        by: String,
     },
     /// The node has a smaller incarnation than before: it is an older copy.
     OlderCopy {
@@ -79,6 +88,7 @@ impl NodeIdentity {
         }
         self.incarnation = self.incarnation.max(now.incarnation);
         self.high_water = self.high_water.max(now.high_water);
+        self.common_high_water = self.common_high_water.max(now.common_high_water);
         self.origin = now.origin.or(self.origin);
     }
 }
@@ -89,7 +99,7 @@ impl NodeIdentity {
 ///
 /// # Errors
 /// If the client does not count the node, with the reason.
-pub fn judge(before: Option<&NodeIdentity>, now: &NodeIdentity) -> Result<Accepted, Objection> {
+pub fn compare(before: Option<&NodeIdentity>, now: &NodeIdentity) -> Result<Accepted, Objection> {
     let Some(before) = before else { return Ok(Accepted::First) };
     if before.id != now.id {
         let may_replace =
@@ -101,8 +111,9 @@ pub fn judge(before: Option<&NodeIdentity>, now: &NodeIdentity) -> Result<Accept
         (Some(now), Some(before)) if now < before => return Err(Objection::OlderCopy { now, before }),
         _ => {}
     }
-    match (now.high_water, before.high_water) {
-        (Some(now), Some(before)) if now < before => Err(Objection::WentBack { now, before }),
+    let marks = |node: &NodeIdentity| [node.high_water, node.common_high_water];
+    match marks(now).into_iter().zip(marks(before)).find(|(now, before)| now.is_some() && now < before) {
+        Some((Some(now), Some(before))) => Err(Objection::WentBack { now, before }),
         _ => Ok(Accepted::Same),
     }
 }
@@ -115,15 +126,16 @@ pub fn judge(before: Option<&NodeIdentity>, now: &NodeIdentity) -> Result<Accept
 pub struct Roster {
     /// The accepted nodes, with the largest values that each has reported. At most one for every address.
     nodes: Vec<NodeIdentity>,
-    /// The id of the node that was accepted last at each address.
-    at: Vec<Option<String>>,
+    /// The ids of the nodes that were accepted at each address. The last one is the present node. The client does not
+    /// accept the others there again: each was stopped when it was replaced, or it votes beside its replacement.
+    at: Vec<Vec<String>>,
 }
 
 impl Roster {
     /// Creates an empty roster for this number of addresses.
     #[must_use]
     pub fn new(addresses: usize) -> Self {
-        Self { nodes: Vec::new(), at: vec![None; addresses] }
+        Self { nodes: Vec::new(), at: vec![Vec::new(); addresses] }
     }
 
     fn known(&self, id: &str) -> Option<&NodeIdentity> {
@@ -131,30 +143,44 @@ impl Roster {
     }
 
     fn id_at(&self, address: usize) -> Option<&str> {
-        self.at.get(address)?.as_deref()
+        self.at.get(address)?.last().map(String::as_str)
     }
 
-    /// Whether the client counts the node that answers at an address: by [`judge`], and a node that it knows
+    /// Whether another node has replaced this one at an address.
+    fn is_replaced(&self, address: usize, id: &str) -> bool {
+        self.known(id).is_none() && self.at.get(address).is_some_and(|ids| ids.iter().any(|old| old == id))
+    }
+
+    /// Whether the client has ever accepted a node at an address.
+    #[must_use]
+    pub fn has_accepted_at(&self, address: usize) -> bool {
+        self.id_at(address).is_some()
+    }
+
+    /// Whether the client counts the node that answers at an address: by [`compare`], and a node that it knows
     /// from another address as if that node had been at this one.
     ///
     /// # Errors
     /// If the client does not count the node, with the reason.
-    pub fn judge(&self, address: usize, now: &NodeIdentity) -> Result<Accepted, Objection> {
+    pub fn check(&self, address: usize, now: &NodeIdentity) -> Result<Accepted, Objection> {
         if now.is_voting == Some(false) {
             return Ok(Accepted::NonVoting);
         }
         let before = self.id_at(address);
         match self.known(&now.id) {
             Some(known) if before != Some(now.id.as_str()) => {
-                judge(Some(known), now).map(|_| Accepted::Moved)
+                compare(Some(known), now).map(|_| Accepted::Moved)
             }
-            Some(known) => judge(Some(known), now),
-            None => judge(before.and_then(|id| self.known(id)), now),
+            Some(known) => compare(Some(known), now),
+            None => match before.filter(|_| self.is_replaced(address, &now.id)) {
+                Some(by) => Err(Objection::Replaced { now: now.id.clone(), by: by.to_owned() }),
+                None => compare(before.and_then(|id| self.known(id)), now),
+            },
         }
     }
 
-    /// Notes a node that the client counts from now on, and forgets the node that it replaces. A server that
-    /// does not vote replaces no node.
+    /// Notes a node that the client counts from now on, and forgets all but the id of the node that it
+    /// replaces. A server that does not vote replaces no node.
     pub fn accept(&mut self, address: usize, now: &NodeIdentity) {
         if now.is_voting == Some(false) {
             return;
@@ -164,20 +190,24 @@ impl Roster {
             Some(known) => known.accept(now),
             None => self.nodes.push(now.clone()),
         }
-        let Some(place) = self.at.get_mut(address) else { return };
-        *place = Some(now.id.clone());
+        let Some(ids) = self.at.get_mut(address) else { return };
+        ids.retain(|id| *id != now.id);
+        ids.push(now.id.clone());
         if is_new {
             let at = &self.at;
-            self.nodes.retain(|node| at.iter().flatten().any(|id| *id == node.id));
+            self.nodes.retain(|node| at.iter().filter_map(|ids| ids.last()).any(|id| *id == node.id));
         }
     }
 
     /// Notes what the node at an address reports about itself later, on the same connection.
-    pub fn learn(&mut self, address: usize, said: &NodeIdentity) {
+    ///
+    /// # Errors
+    /// If the client does not count the node any more, with the reason.
+    pub fn learn(&mut self, address: usize, said: &NodeIdentity) -> Result<(), Objection> {
         // A server that did not vote when the connection began may have been admitted since.
-        if self.judge(address, said).is_ok() {
-            self.accept(address, said);
-        }
+        self.check(address, said)?;
+        self.accept(address, said);
+        Ok(())
     }
 }
 
@@ -188,15 +218,24 @@ impl fmt::Display for Objection {
                 let (now, before) = (short(now), short(before));
                 write!(f, "answers as node {now} now; it was node {before}: admit it with `redlock admit`")
             }
-            Self::OlderCopy { now, before } => {
-                write!(f, "an older copy of this node: incarnation {now}, was {before}")
+            Self::Replaced { now, by } => {
+                let (now, by) = (short(now), short(by));
+                write!(f, "answers as node {now} again, which node {by} has replaced: stop it")
             }
-            Self::WentBack { now, before } => {
-                write!(f, "its high-water mark went back from {before} to {now}: its disk was restored")
-            }
+            Self::OlderCopy { now, before } => write!(
+                f,
+                "it is an older copy of this node: its incarnation is {now}, and was {before}; {STOP_IT}"
+            ),
+            Self::WentBack { now, before } => write!(
+                f,
+                "its high-water mark went back from {before} to {now}: its disk was restored; {STOP_IT}"
+            ),
         }
     }
 }
+
+/// The remedy for a node that has forgotten something.
+const STOP_IT: &str = "stop it, and admit a replacement";
 
 /// The first characters of an id, for people to compare.
 fn short(id: &str) -> String {
@@ -215,7 +254,20 @@ mod tests {
 
     fn node(id: &str, incarnation: u64, high_water: u64, origin: Origin) -> NodeIdentity {
         let (incarnation, high_water, origin) = (Some(incarnation), Some(high_water), Some(origin));
-        NodeIdentity { id: id.into(), incarnation, high_water, origin, is_voting: Some(true) }
+        let common_high_water = high_water;
+        NodeIdentity {
+            id: id.into(),
+            incarnation,
+            high_water,
+            common_high_water,
+            origin,
+            is_voting: Some(true),
+        }
+    }
+
+    /// A node on which a client has raised one key far: its highest mark does not move any more.
+    fn raised(common_high_water: u64) -> NodeIdentity {
+        NodeIdentity { common_high_water: Some(common_high_water), ..node("a", 7, 1 << 62, New) }
     }
 
     fn old(id: &str) -> NodeIdentity {
@@ -240,6 +292,8 @@ mod tests {
             (Some(&known), node("a", 6, 99, New), copy(6)),
             (Some(&known), node("a", 7, 99, New), back(99)),
             (Some(&known), node("a", 8, 99, Admitted), back(99)),
+            (Some(&raised(100)), raised(100), Ok(Accepted::Same)),
+            (Some(&raised(100)), raised(99), back(99)),
             // Another node.
             (Some(&known), node("b", 7, 100, New), other("b")),
             (Some(&known), node("b", 900, 900, New), other("b")),
@@ -253,7 +307,7 @@ mod tests {
             (Some(&old("a")), old("b"), Ok(Accepted::Another)),
         ];
         for (before, now, judgement) in table {
-            assert_eq!(judge(before, &now), judgement, "{now:?} after {before:?}");
+            assert_eq!(compare(before, &now), judgement, "{now:?} after {before:?}");
         }
     }
 
@@ -274,55 +328,65 @@ mod tests {
     fn nodes_may_swap_addresses() {
         let mut roster = Roster::new(3);
         for (address, id) in ["a", "b", "c"].into_iter().enumerate() {
-            assert_eq!(roster.judge(address, &node(id, 7, 100, New)), Ok(Accepted::First));
+            assert_eq!(roster.check(address, &node(id, 7, 100, New)), Ok(Accepted::First));
             roster.accept(address, &node(id, 7, 100, New));
         }
-        assert_eq!(roster.judge(0, &node("b", 7, 100, New)), Ok(Accepted::Moved));
+        assert_eq!(roster.check(0, &node("b", 7, 100, New)), Ok(Accepted::Moved));
         roster.accept(0, &node("b", 8, 200, New));
         // What the client knows of a node holds at every address.
-        assert_eq!(roster.judge(1, &node("b", 7, 200, New)), Err(Objection::OlderCopy { now: 7, before: 8 }));
-        assert_eq!(roster.judge(1, &node("a", 6, 100, New)), Err(Objection::OlderCopy { now: 6, before: 7 }));
-        assert_eq!(roster.judge(1, &node("a", 7, 100, New)), Ok(Accepted::Moved));
+        assert_eq!(roster.check(1, &node("b", 7, 200, New)), Err(Objection::OlderCopy { now: 7, before: 8 }));
+        assert_eq!(roster.check(1, &node("a", 6, 100, New)), Err(Objection::OlderCopy { now: 6, before: 7 }));
+        assert_eq!(roster.check(1, &node("a", 7, 100, New)), Ok(Accepted::Moved));
         roster.accept(1, &node("a", 7, 100, New));
-        assert_eq!(roster.judge(1, &node("a", 7, 100, New)), Ok(Accepted::Same));
+        assert_eq!(roster.check(1, &node("a", 7, 100, New)), Ok(Accepted::Same));
         // The client does not know this node.
         let objection = Objection::NotAdmitted { now: "d".into(), before: "a".into() };
-        assert_eq!(roster.judge(1, &node("d", 9, 900, New)), Err(objection));
+        assert_eq!(roster.check(1, &node("d", 9, 900, New)), Err(objection));
     }
 
     #[test]
-    fn a_replaced_node_is_forgotten() {
+    fn a_replaced_node_is_not_accepted_again() {
         let mut roster = Roster::new(2);
         roster.accept(0, &node("a", 7, 100, New));
         roster.accept(1, &node("b", 7, 100, New));
-        assert_eq!(roster.judge(0, &node("c", 1, 0, Admitted)), Ok(Accepted::Another));
+        assert_eq!(roster.check(0, &node("c", 1, 0, Admitted)), Ok(Accepted::Another));
         roster.accept(0, &node("c", 1, 0, Admitted));
-        for (address, before) in [(0, "c"), (1, "b")] {
-            let objection = Objection::NotAdmitted { now: "a".into(), before: before.into() };
-            assert_eq!(roster.judge(address, &node("a", 8, 900, New)), Err(objection));
+        for origin in [New, Admitted] {
+            let replaced = Objection::Replaced { now: "a".into(), by: "c".into() };
+            assert_eq!(roster.check(0, &node("a", 8, 900, origin)), Err(replaced));
         }
-        roster.learn(0, &node("c", 1, 50, Admitted));
-        roster.learn(0, &node("b", 1, 900, Admitted));
-        assert_eq!(roster.judge(0, &node("c", 2, 40, New)), Err(Objection::WentBack { now: 40, before: 50 }));
+        // At another address it may replace another node.
+        let objection = Objection::NotAdmitted { now: "a".into(), before: "b".into() };
+        assert_eq!(roster.check(1, &node("a", 8, 900, New)), Err(objection));
+        assert_eq!(roster.check(1, &node("a", 8, 900, Admitted)), Ok(Accepted::Another));
+        assert_eq!(roster.learn(0, &node("c", 1, 50, Admitted)), Ok(()));
+        let copy = Objection::OlderCopy { now: 1, before: 7 };
+        assert_eq!(roster.learn(0, &node("b", 1, 900, Admitted)), Err(copy));
+        assert_eq!(roster.check(0, &node("c", 2, 40, New)), Err(Objection::WentBack { now: 40, before: 50 }));
         assert_eq!(roster.nodes.len(), 2);
     }
 
     #[test]
     fn an_objection_names_the_old_and_the_new_value() {
         let objection =
-            |before: &NodeIdentity, now: &NodeIdentity| judge(Some(before), now).unwrap_err().to_string();
+            |before: &NodeIdentity, now: &NodeIdentity| compare(Some(before), now).unwrap_err().to_string();
         let known = node("9bc1de5500000000", 7, 100, New);
         assert_eq!(
             objection(&known, &node("3f2a51bc\u{1b}11", 1, 0, New)),
             "answers as node 3f2a51bc… now; it was node 9bc1de55…: admit it with `redlock admit`"
         );
+        let replaced = Objection::Replaced { now: known.id.clone(), by: "3f2a51bc11".into() };
+        assert_eq!(
+            replaced.to_string(),
+            "answers as node 9bc1de55… again, which node 3f2a51bc… has replaced: stop it"
+        );
         assert_eq!(
             objection(&known, &node(&known.id, 4, 100, New)),
-            "an older copy of this node: incarnation 4, was 7"
+            "it is an older copy of this node: its incarnation is 4, and was 7; stop it, and admit a replacement"
         );
         assert_eq!(
             objection(&known, &node(&known.id, 7, 40, New)),
-            "its high-water mark went back from 100 to 40: its disk was restored"
+            "its high-water mark went back from 100 to 40: its disk was restored; stop it, and admit a replacement"
         );
     }
 
@@ -331,13 +395,13 @@ mod tests {
         let mut roster = Roster::new(1);
         let non_voting = NodeIdentity { is_voting: Some(false), ..node("b", 1, 0, New) };
         for _ in 0..2 {
-            assert_eq!(roster.judge(0, &non_voting), Ok(Accepted::NonVoting));
+            assert_eq!(roster.check(0, &non_voting), Ok(Accepted::NonVoting));
             roster.accept(0, &non_voting);
             roster.accept(0, &node("a", 7, 100, New));
         }
-        assert_eq!(roster.judge(0, &node("a", 7, 100, New)), Ok(Accepted::Same));
+        assert_eq!(roster.check(0, &node("a", 7, 100, New)), Ok(Accepted::Same));
         // The same server, when it votes.
-        assert!(roster.judge(0, &node("b", 1, 0, New)).is_err());
-        assert_eq!(roster.judge(0, &node("b", 1, 0, Admitted)), Ok(Accepted::Another));
+        assert!(roster.check(0, &node("b", 1, 0, New)).is_err());
+        assert_eq!(roster.check(0, &node("b", 1, 0, Admitted)), Ok(Accepted::Another));
     }
 }

@@ -1,6 +1,7 @@
 //! The state of a lock, from what the nodes report.
 
 use crate::Quorum;
+use std::fmt;
 use std::time::Duration;
 
 /// What one node reports about a lock that it holds. It never reports the owner.
@@ -19,13 +20,81 @@ pub struct LockInfo {
     pub extensions: u64,
     /// The number of waiters in the queue.
     pub waiters: u64,
+    /// Whether any number of owners may hold the lock together. The label, the times and the number of extensions are
+    /// then those of the holder that expires last.
+    pub is_shared: bool,
+    /// The holders of a shared lock, in the order in which they got it. Empty for an exclusive lock.
+    pub holders: Vec<HolderInfo>,
+}
+
+/// What one node reports about one holder of a shared lock. It never reports the owner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HolderInfo {
+    /// The label that the holder gave; empty if it gave none.
+    pub label: String,
+    /// The time until its lease expires, unless the holder extends it.
+    pub left: Duration,
+    /// The time since the node granted it.
+    pub held: Duration,
+    /// The number of extensions.
+    pub extensions: u64,
+}
+
+impl HolderInfo {
+    /// Creates the report about a holder.
+    #[must_use]
+    pub fn new(label: String, left: Duration, held: Duration, extensions: u64) -> Self {
+        Self { label, left, held, extensions }
+    }
 }
 
 impl LockInfo {
     /// Creates the report of a node, with zero for all that is not given.
     #[must_use]
     pub fn new(fence: u64, label: String, left: Duration) -> Self {
-        Self { fence, label, left, held: Duration::ZERO, extensions: 0, waiters: 0 }
+        Self {
+            fence,
+            label,
+            left,
+            held: Duration::ZERO,
+            extensions: 0,
+            waiters: 0,
+            is_shared: false,
+            holders: Vec::new(),
+        }
+    }
+}
+
+/// The lock for people: label, fence and times.
+impl fmt::Display for LockInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.label.is_empty() {
+            f.write_str("without a label")?;
+        } else {
+            write!(f, "\"{}\"", self.label.escape_debug())?;
+        }
+        let Self { fence, left, held, extensions, waiters, .. } = self;
+        let (left, held) = (left.as_millis(), held.as_millis());
+        write!(f, ", fence {fence}, {left} ms left, held for {held} ms")?;
+        if *extensions > 0 {
+            write!(f, ", extended {extensions} times")?;
+        }
+        if self.is_shared {
+            write!(f, ", shared by {}", self.holders.len())?;
+        }
+        if *waiters > 0 { write!(f, ", {waiters} waiting") } else { Ok(()) }
+    }
+}
+
+impl fmt::Display for LockStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Held(info) => write!(f, "held: {info}"),
+            Self::Foreign => f.write_str("held: a plain key, as SET NX PX makes it"),
+            Self::Free => f.write_str("free"),
+            Self::Unclear => f.write_str("unclear: no majority of the nodes agrees"),
+        }
     }
 }
 

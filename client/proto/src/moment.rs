@@ -64,13 +64,6 @@ impl Moment {
         Self::new(self.sleep_counting_ns.saturating_add(ns), self.unslewed_ns.saturating_add(ns))
     }
 
-    /// The moment that is earlier by `span`.
-    #[must_use]
-    pub fn minus(self, span: Duration) -> Self {
-        let ns = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
-        Self::new(self.sleep_counting_ns.saturating_sub(ns), self.unslewed_ns.saturating_sub(ns))
-    }
-
     /// The later of two deadlines, in the order of the sleep-counting clock. It is one of the two, never a
     /// mixture of their clocks: a lease that ends at a mixture was never granted.
     #[must_use]
@@ -130,7 +123,6 @@ mod tests {
     fn no_arithmetic_wraps() {
         let end = Moment::on_one_clock(u64::MAX);
         assert_eq!(end.plus(Duration::MAX), end);
-        assert_eq!(Moment::default().minus(Duration::MAX), Moment::default());
         assert_eq!(Moment::default().since(end), Duration::ZERO);
         assert_eq!(end.until(Moment::default()), Duration::ZERO);
     }

@@ -7,16 +7,16 @@ use std::time::Duration;
 /// The default jitter of an exponential delay, as a share of the delay.
 ///
 /// Contenders that split the nodes among themselves must not collide again, so their delays have to differ by
-/// more than a round trip: the wider the better. But a contender that comes back almost at once meets its own
-/// votes, which it is still releasing. In a simulation of five nodes and 2 to 64 contenders, four fifths took
-/// the fewest attempts; 64 contenders without jitter took almost seven times as many.
+/// more than a round trip: the wider the better. But a contender that tries again almost at once finds nodes
+/// that it is still releasing. In a simulation of five nodes and 2 to 64 contenders, a jitter of four fifths
+/// took the fewest attempts; 64 contenders without jitter took almost seven times as many.
 const GROWING_JITTER: f64 = 0.8;
 
 /// The default jitter of a fixed delay, as a share of the delay. It is smaller, so that the delay stays
 /// recognisable.
 const FIXED_JITTER: f64 = 0.5;
 
-/// A retry policy: when an acquire that was refused is tried again, and when the client gives up.
+/// A retry policy: when the client tries again after a refused acquire, and when it gives up.
 ///
 /// A policy is a value: it reads no clock and draws no random number. The caller counts its attempts and
 /// calls [`next`](Self::next) after every refusal.
@@ -30,7 +30,7 @@ const FIXED_JITTER: f64 = 0.5;
 ///
 /// The policy then shortens the delay at random, by up to the share given with [`jitter`](Self::jitter).
 /// [`max_attempts`](Self::max_attempts) and [`give_up_after`](Self::give_up_after) limit the policy. Without
-/// either it goes on until the lock is granted. The default policy is limited.
+/// either, the client tries until it gets the lock. The default policy is limited.
 ///
 /// ```
 /// # use redlock_proto::retry::Retry;
@@ -47,7 +47,7 @@ const FIXED_JITTER: f64 = 0.5;
 #[derive(Clone)]
 pub struct Retry {
     schedule: RetrySchedule,
-    /// The share of a delay by which it is shortened at most, from 0 to 1.
+    /// The largest share of a delay by which the policy shortens it, from 0 to 1.
     jitter: f64,
     max_attempts: Option<u32>,
     give_up_after: Option<Duration>,
@@ -78,14 +78,13 @@ enum RetrySchedule {
 /// Exponential from 5 ms to 250 ms with jitter; gives up after 10 s.
 impl Default for Retry {
     fn default() -> Self {
-        Self::exponential(Duration::from_millis(5), Duration::from_millis(250))
-            .give_up_after(Duration::from_secs(10))
+        Self::without_limit().give_up_after(Duration::from_secs(10))
     }
 }
 
 impl Retry {
-    /// The shortest delay. A shorter delay of a policy is lengthened to it: an attempt without a delay meets
-    /// the same votes again, and a loop of such attempts uses a whole core.
+    /// The shortest delay; a policy lengthens shorter delays to this one. An attempt without a delay finds the
+    /// nodes unchanged, and a loop of such attempts uses a whole core.
     pub const SHORTEST_DELAY: Duration = Duration::from_micros(100);
 
     /// One attempt, and no retry.
@@ -115,14 +114,20 @@ impl Retry {
         Self::of(RetrySchedule::Exponential { first, cap }, GROWING_JITTER)
     }
 
+    /// The delays of the default policy, from 5 to 250 ms, without its limit: it never gives up.
+    #[must_use]
+    pub fn without_limit() -> Self {
+        Self::exponential(Duration::from_millis(5), Duration::from_millis(250))
+    }
+
     /// The delay that a function returns; no further attempt if it returns `None`.
     ///
     /// The function gets a random number for its own jitter; the policy adds jitter only if
     /// [`jitter`](Self::jitter) asks for it. The limits of the policy apply as well.
     ///
     /// The client cannot tell how long such a policy goes on. A call that uses it without a time limit of its
-    /// own therefore does not queue for a lock that is held, and asks again when the function says. Beside
-    /// clients that queue, it may get the lock late.
+    /// own therefore does not queue for a held lock: it polls after each delay that the function returns. If
+    /// other clients queue, such a call may get the lock late.
     ///
     /// ```
     /// # use redlock_proto::retry::Retry;
@@ -145,8 +150,8 @@ impl Retry {
         Self { schedule, jitter, max_attempts: None, give_up_after: None }
     }
 
-    /// Sets the jitter: the share by which a delay is shortened at most. With 0.8, a delay of 100 ms becomes
-    /// one of 20 to 100 ms, uniformly distributed.
+    /// Sets the jitter: the largest share of a delay by which the policy shortens it. With 0.8, a delay of
+    /// 100 ms becomes one of 20 to 100 ms, uniformly distributed.
     ///
     /// The share is from 0 (no jitter: contenders that started together may collide again and again) to 1. A
     /// share below 0 counts as 0, and above 1 as 1. NaN changes nothing.
@@ -168,8 +173,8 @@ impl Retry {
 
     /// Gives up when this time has passed since the first attempt began.
     ///
-    /// No attempt begins later. A delay that would end later is shortened, so that the last attempt is made
-    /// when the time is up and not a whole delay before.
+    /// No attempt begins later. A delay that would end later is shortened, so that the last attempt begins at
+    /// the end of this time and not up to one delay earlier.
     #[must_use]
     pub fn give_up_after(mut self, limit: Duration) -> Self {
         self.give_up_after = Some(limit);

@@ -21,9 +21,9 @@ impl Engine {
     pub(super) fn start(like: &crate::LockManager) -> Result<Self, Error> {
         let mut builder = Builder::new_multi_thread();
         builder.worker_threads(1).thread_name("redlock-client").enable_all();
-        let runtime = builder
-            .build()
-            .map_err(|error| Error::Config(format!("no thread for the locks: {error}").into()))?;
+        let runtime = builder.build().map_err(|error| {
+            Error::Config(format!("cannot start the thread of the lock manager: {error}").into())
+        })?;
         let locks = crate::LockManager::new(Settings::clone(&like.shared().settings));
         Ok(Self { locks, runtime: Some(runtime) })
     }
@@ -73,16 +73,13 @@ async fn flushed(locks: crate::LockManager) {
 }
 
 impl Drop for Engine {
-    /// Lets the runtime finish the releases and then stop itself. The thread that drops the last guard does
-    /// not wait. That thread may be inside another runtime, where tokio forbids to drop a runtime.
+    /// Waits for the releases, at most for the node timeout, because the program may end now. The runtime then
+    /// stops itself: this thread may be inside another runtime, where tokio forbids to drop a runtime.
     fn drop(&mut self) {
+        self.flush();
         if let Some(runtime) = self.runtime.take() {
-            let locks = self.locks.clone();
             let handle = runtime.handle().clone();
-            handle.spawn(async move {
-                flushed(locks).await;
-                runtime.shutdown_background();
-            });
+            handle.spawn(async move { runtime.shutdown_background() });
         }
     }
 }

@@ -10,9 +10,8 @@ use std::time::Duration;
 /// A held lock; the blocking form of [`crate::Guard`]. Dropping the guard releases the lock.
 ///
 /// The drop does not block: the client releases the lock in the background. [`Guard::release`] waits until
-/// the lock is free and returns the answers of the nodes. If a program drops a guard last and exits, the
-/// release may not reach the nodes; the lock then stays held until it expires. Drop the manager last: its
-/// drop waits for the releases.
+/// the lock is free and returns the answers of the nodes. A guard that outlives its manager waits for the
+/// releases, as the manager does: at most for the node timeout.
 #[must_use = "a lock is freed as soon as its guard is dropped"]
 pub struct Guard {
     /// Declared before the engine, so that its drop sends the release before the engine stops.
@@ -25,7 +24,7 @@ impl Guard {
         Self { guard, engine: Arc::clone(engine) }
     }
 
-    /// The fence of the lock. Pass it to every storage that the work writes to; see [`crate::Guard::fence`].
+    /// The fence of the lock. Pass it to your storage with every write; see [`crate::Guard::fence`].
     #[must_use]
     pub fn fence(&self) -> u64 {
         self.guard.fence()
@@ -79,8 +78,9 @@ impl Guard {
     /// Extends the lock to its full time to live, counted from now. Returns how long the lock stays valid.
     ///
     /// # Errors
-    /// - [`Error::NoQuorum`] if too few nodes answered. The lock keeps the validity that it has; the caller
+    /// - [`Error::NoQuorum`] if too few nodes gave a usable answer. The lock keeps its validity; the caller
     ///   can try again.
+    /// - [`Error::Rejected`] if the nodes rejected the request. The lock keeps the validity that it has.
     /// - [`Error::Lost`] if the lock has ended. Nothing revives it.
     pub fn extend(&self) -> Result<Duration, Error> {
         self.extend_to(self.ttl())
@@ -93,8 +93,8 @@ impl Guard {
     /// As [`Guard::extend`], and [`Error::Invalid`] for a time to live out of range.
     pub fn extend_to(&self, ttl: Duration) -> Result<Duration, Error> {
         let ttl = self.engine.settings().check_ttl(ttl)?;
-        let extender = self.guard.extender.clone();
-        self.engine.wait(async move { extender.extend(ttl).await })?
+        let handle = self.held();
+        self.engine.wait(async move { handle.extend(ttl).await })?
     }
 
     /// Extends the lock in the background, in time, for `max_hold` from now.
@@ -117,19 +117,19 @@ impl Guard {
         let Self { guard, engine } = self;
         let was_held = guard.is_valid();
         let report = engine.wait(guard.release());
-        report.unwrap_or_else(|_| ReleaseReport::new(was_held, &engine.settings().names, None))
+        report.unwrap_or_else(|_| ReleaseReport::new(was_held, engine.settings(), None))
     }
 
     /// Detaches the lock from this guard. The lock stays held until it expires, or until a client that knows
     /// the owner releases it. That client may be another process.
-    #[must_use = "without the owner nobody can free the lock before it runs out"]
+    #[must_use = "without the owner, the lock cannot be released before it expires"]
     pub fn detach(self) -> Detached {
         self.guard.detach()
     }
 
     /// The error for a lock that has ended; `None` while it is valid.
     pub(super) fn lost_error(&self) -> Option<Error> {
-        self.guard.over().map(|reason| self.guard.lost_error(reason))
+        self.guard.over().map(|reason| self.guard.handle.lost_error(reason))
     }
 }
 

@@ -18,8 +18,8 @@ pub struct LockManager {
     clones: Arc<Clones>,
 }
 
-/// The state that the clones of a manager share. The drop of the last clone waits; the drop of a guard never
-/// does.
+/// The state that the clones of a manager share. The drop of the last clone waits for the releases. The drop of
+/// a guard waits only if it is the last and the manager is gone.
 struct Clones {
     engine: Arc<Engine>,
 }
@@ -183,7 +183,61 @@ impl LockManager {
         ttl: Duration,
         work: impl FnOnce(LockHandle) -> Result<T, E>,
     ) -> Result<T, E> {
-        let mut guard = self.acquire(resource, ttl)?;
+        self.run_under(self.acquire(resource, ttl)?, work)
+    }
+
+    /// Runs `work` if the client acquires the lock at the first attempt, as [`LockManager::with_lock`]. Returns
+    /// `Ok(None)`, without having called `work`, if another client holds the lock.
+    ///
+    /// # Errors
+    /// As [`LockManager::with_lock`]. [`Error::Contended`] is not an error here.
+    pub fn try_with_lock<T, E: From<Error>>(
+        &self,
+        resource: impl AsRef<[u8]>,
+        ttl: Duration,
+        work: impl FnOnce(LockHandle) -> Result<T, E>,
+    ) -> Result<Option<T>, E> {
+        match self.try_acquire(resource, ttl) {
+            Ok(guard) => self.run_under(guard, work).map(Some),
+            Err(Error::Contended(_)) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// As [`LockManager::with_lock`], and waits for the lock at most `wait`. The time of the work does not
+    /// count.
+    ///
+    /// # Errors
+    /// As [`LockManager::with_lock`], and [`Error::Timeout`] after `wait`.
+    pub fn with_lock_timeout<T, E: From<Error>>(
+        &self,
+        resource: impl AsRef<[u8]>,
+        ttl: Duration,
+        wait: Duration,
+        work: impl FnOnce(LockHandle) -> Result<T, E>,
+    ) -> Result<T, E> {
+        self.run_under(self.acquire_timeout(resource, ttl, wait)?, work)
+    }
+
+    /// As [`LockManager::with_lock`], for several locks as one: see [`LockManager::acquire_many`].
+    ///
+    /// # Errors
+    /// As [`LockManager::with_lock`].
+    pub fn with_lock_many<R: AsRef<[u8]>, T, E: From<Error>>(
+        &self,
+        resources: impl IntoIterator<Item = R>,
+        ttl: Duration,
+        work: impl FnOnce(LockHandle) -> Result<T, E>,
+    ) -> Result<T, E> {
+        self.run_under(self.acquire_many(resources, ttl)?, work)
+    }
+
+    /// Runs `work` under a lock, extends the lock meanwhile, and releases it afterwards.
+    fn run_under<T, E: From<Error>>(
+        &self,
+        mut guard: Guard,
+        work: impl FnOnce(LockHandle) -> Result<T, E>,
+    ) -> Result<T, E> {
         guard.keep_alive(self.engine().settings().max_hold)?;
         let outcome = work(guard.held());
         let lost = guard.lost_error();

@@ -14,7 +14,7 @@
 //!
 //! let guard = locks.acquire("orders:42", Duration::from_secs(30))?;
 //! assert!(guard.is_valid());
-//! println!("hand {} to the storage with every write", guard.fence());
+//! println!("pass {} to the storage with every write", guard.fence());
 //! let report = guard.release();
 //! assert!(report.is_free_on_a_majority());
 //! # Ok::<(), redlock_client::Error>(())
@@ -24,13 +24,13 @@
 //!
 //! | | blocks the calling thread |
 //! |---|---|
-//! | [`acquire`](LockManager::acquire) and its variants, [`with_lock`](LockManager::with_lock) | until the client holds the lock or gives up |
+//! | [`acquire`](LockManager::acquire) and its variants, [`with_lock`](LockManager::with_lock) and its variants | until the client holds the lock or gives up |
 //! | [`extend_detached`](LockManager::extend_detached), [`release_detached`](LockManager::release_detached) | until every node has answered or timed out |
 //! | [`extend`](Guard::extend), [`release`](Guard::release), [`inspect`](LockManager::inspect), [`health`](LockManager::health) | until enough nodes have answered, or the others have timed out |
 //! | [`wait_lost`](Guard::wait_lost) | until the lock has ended, at most for the time given |
 //! | [`flush`](LockManager::flush) | until every release is answered or has timed out |
-//! | dropping the last clone of a manager | as `flush`, at most for the node timeout |
-//! | everything else, such as dropping a [`Guard`] | not at all |
+//! | dropping the last clone of a manager, or the last guard after it | as `flush`, at most for the node timeout |
+//! | everything else, such as dropping another [`Guard`] | not at all |
 //!
 //! This module has no [`LockManager::ask`](crate::LockManager::ask), which is for operators, and no
 //! [`ShardedLocks`](crate::ShardedLocks). Use one blocking manager per shard, and choose it with

@@ -4,6 +4,7 @@
 
 use super::target::{Login, Protocol};
 use super::{ConnectFailure, Stream};
+use crate::node_state::INCOMPLETE_REPLY;
 use crate::wire::{self, Frame};
 use bytes::BytesMut;
 use redlock_contract::commands::Verb;
@@ -132,7 +133,7 @@ impl Handshake {
                 // A push is not the reply to a command.
                 Ok(Some(Frame::Push(_))) => {}
                 Ok(Some(frame)) => {
-                    self.judge(*step, &frame)?;
+                    self.check_reply(*step, &frame)?;
                     heard.answers += 1;
                     heard.last = frame;
                 }
@@ -143,7 +144,7 @@ impl Handshake {
     }
 
     /// Checks the reply to one step. An error ends the handshake.
-    fn judge(&self, step: HandshakeStep, frame: &Frame) -> Result<(), ConnectFailure> {
+    fn check_reply(&self, step: HandshakeStep, frame: &Frame) -> Result<(), ConnectFailure> {
         let error = frame.error_message();
         let code = error.as_ref().and_then(|error| ErrorCode::of(error.as_bytes()));
         let refused = |why: &str| {
@@ -159,7 +160,7 @@ impl Handshake {
             (HandshakeStep::Role, None, _) => {
                 match frame.as_items().and_then(<[Frame]>::first).and_then(Frame::as_text) {
                     Some("master") => Ok(()),
-                    _ => refused("the server is no master"),
+                    _ => refused("the server is not a master"),
                 }
             }
             (_, None, _) => Ok(()),
@@ -182,16 +183,15 @@ impl HandshakeReply {
         self.last.field(fields::CLAIM_WINDOW_MS).is_some()
     }
 
-    /// The node's identity, from the reply to `REDLOCK.NODE`. The reply must also have a version and a
-    /// quarantine.
+    /// The node's identity, from the reply to `REDLOCK.NODE`. The reply must also have the fields `version` and
+    /// `quarantine-ms`.
     pub(super) fn identity(&self) -> Result<NodeIdentity, ConnectFailure> {
         let has_version = self.last.field(fields::VERSION).and_then(Frame::as_text).is_some();
-        let quarantine = self.last.field(fields::QUARANTINE_MS).and_then(Frame::as_integer);
-        let is_complete = has_version && quarantine.is_some_and(|ms| ms >= 0);
-        node_identity(&self.last).filter(|_| is_complete).ok_or_else(|| {
-            let why = format!("{}: the reply lacks the id, the version or the quarantine", Verb::Node.name());
-            ConnectFailure::Refused { why, code: None }
-        })
+        let quarantine = self.last.field(fields::QUARANTINE_MS).and_then(Frame::as_count);
+        let is_complete = has_version && quarantine.is_some();
+        node_identity(&self.last)
+            .filter(|_| is_complete)
+            .ok_or_else(|| ConnectFailure::Refused { why: INCOMPLETE_REPLY.to_owned(), code: None })
     }
 
     /// The master's host and port; `None` if the sentinel does not know the master.
@@ -207,11 +207,12 @@ impl HandshakeReply {
 /// The identity in a reply to `REDLOCK.NODE`. An older module does not report all fields.
 pub(crate) fn node_identity(reply: &Frame) -> Option<NodeIdentity> {
     let text = |name| reply.field(name).and_then(Frame::as_text);
-    let number = |name| u64::try_from(reply.field(name)?.as_integer()?).ok();
+    let number = |name| reply.field(name)?.as_count();
     Some(NodeIdentity {
         id: text(fields::ID)?.to_owned(),
         incarnation: number(fields::INCARNATION),
         high_water: number(fields::HIGH_WATER),
+        common_high_water: number(fields::COMMON_HIGH_WATER),
         origin: text(fields::ORIGIN).and_then(Origin::named),
         is_voting: number(fields::VOTING).map(|voting| voting != 0),
     })

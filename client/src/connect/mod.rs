@@ -25,7 +25,7 @@ mod tls;
 
 pub(crate) use failure::ConnectFailure;
 pub(crate) use handshake::node_identity;
-pub(crate) use stream::Stream;
+pub(crate) use stream::{DetachedStream, Stream};
 #[cfg(feature = "sentinel")]
 pub(crate) use target::Watched;
 pub(crate) use target::{Address, Login, Protocol, ServerAddress, Target};

@@ -31,7 +31,7 @@ where
     match first_success(&mut under_way, &mut failure).await {
         Some(winner) => Ok(winner),
         None => Err(failure
-            .unwrap_or_else(|| ConnectFailure::Unreachable("there is no address to ask at".to_owned()))),
+            .unwrap_or_else(|| ConnectFailure::Unreachable("there is no address to connect to".to_owned()))),
     }
 }
 

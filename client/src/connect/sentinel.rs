@@ -28,7 +28,10 @@ async fn connect_through(sentinel: &ServerAddress, watched: &Watched) -> Result<
     let mut stream = stream::open(&sentinel.address).await?;
     let reply = Handshake::new(&sentinel.login).ask_master(&watched.master).hold(&mut stream).await?;
     let Some((host, port)) = reply.master() else {
-        let why = format!("SENTINEL: {} knows no master {:?}", sentinel.address, watched.master);
+        let why = format!(
+            "SENTINEL: {} knows no master {:?}: check the master's name in the settings",
+            sentinel.address, watched.master
+        );
         return Err(ConnectFailure::Refused { why, code: None });
     };
     let address = Address::Tcp { host, port, tls: watched.tls.clone() };

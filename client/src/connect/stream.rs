@@ -2,14 +2,55 @@
 
 use super::{Address, ConnectFailure, tls};
 use socket2::{SockRef, TcpKeepalive};
+use std::io;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 /// A byte stream to a node: TCP, a Unix socket or TLS.
-pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static {
+    /// Takes the stream from its runtime, for use without one.
+    fn detach(self: Box<Self>) -> io::Result<Box<dyn DetachedStream>>;
+}
 
-impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> Stream for S {}
+/// A byte stream that needs no runtime.
+pub(crate) trait DetachedStream: io::Read + io::Write + Send {
+    /// The socket, to set whether calls block and for how long.
+    fn socket(&self) -> SockRef<'_>;
+}
+
+impl Stream for TcpStream {
+    fn detach(self: Box<Self>) -> io::Result<Box<dyn DetachedStream>> {
+        Ok(Box::new(self.into_std()?))
+    }
+}
+
+impl DetachedStream for std::net::TcpStream {
+    fn socket(&self) -> SockRef<'_> {
+        SockRef::from(self)
+    }
+}
+
+#[cfg(unix)]
+impl Stream for tokio::net::UnixStream {
+    fn detach(self: Box<Self>) -> io::Result<Box<dyn DetachedStream>> {
+        Ok(Box::new(self.into_std()?))
+    }
+}
+
+#[cfg(unix)]
+impl DetachedStream for std::os::unix::net::UnixStream {
+    fn socket(&self) -> SockRef<'_> {
+        SockRef::from(self)
+    }
+}
+
+#[cfg(test)]
+impl Stream for tokio::io::DuplexStream {
+    fn detach(self: Box<Self>) -> io::Result<Box<dyn DetachedStream>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}
 
 /// Idle time before the first TCP keepalive probe.
 ///
@@ -36,7 +77,9 @@ pub(super) async fn open(address: &Address) -> Result<Box<dyn Stream>, ConnectFa
             Err(error) => Err(ConnectFailure::of_stream(&error)),
         },
         #[cfg(not(unix))]
-        Address::Unix(_) => Err(ConnectFailure::Unreachable("there are no Unix sockets here".to_owned())),
+        Address::Unix(_) => {
+            Err(ConnectFailure::Unreachable("this platform does not support Unix sockets".to_owned()))
+        }
     }
 }
 

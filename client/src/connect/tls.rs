@@ -1,15 +1,17 @@
 //! TLS: trusted authorities and the client certificate.
 
-use super::{ConnectFailure, Stream};
+use super::{ConnectFailure, DetachedStream, Stream};
+use socket2::SockRef;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
+use tokio_rustls::rustls::{self, ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 /// TLS settings of `rediss://` connections: trusted authorities and the client certificate.
 ///
@@ -68,7 +70,7 @@ impl Tls {
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
             if roots.is_empty() {
                 return Err(
-                    "the system trusts no certificate authority; name one with `Tls::ca_pem`".to_owned()
+                    "the system trusts no certificate authority; add one with `Tls::ca_pem`".to_owned()
                 );
             }
         }
@@ -92,7 +94,7 @@ impl Tls {
         let chain = certificates(&identity.certificates).map_err(|why| about(&why))?;
         // The message leaves out the parser's error, which may quote the key.
         let key = PrivateKeyDer::from_pem_slice(&identity.key)
-            .map_err(|_| "the client key is no private key in PEM form".to_owned())?;
+            .map_err(|_| "the client key is not a private key in PEM format".to_owned())?;
         builder.with_client_auth_cert(chain, key).map_err(|error| about(&error))
     }
 }
@@ -101,7 +103,7 @@ fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, &'static str
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     match found {
         Ok(found) if !found.is_empty() => Ok(found),
-        _ => Err("no certificate in PEM form"),
+        _ => Err("no certificate in PEM format"),
     }
 }
 
@@ -146,7 +148,21 @@ pub(super) async fn secure(
 }
 
 fn server_name(host: &str) -> Result<ServerName<'static>, String> {
-    ServerName::try_from(host.to_owned()).map_err(|_| "the host name is not valid for TLS".to_owned())
+    ServerName::try_from(host.to_owned())
+        .map_err(|_| format!("{host:?} is not a host name that TLS can check"))
+}
+
+impl Stream for TlsStream<TcpStream> {
+    fn detach(self: Box<Self>) -> io::Result<Box<dyn DetachedStream>> {
+        let (stream, session) = self.into_inner();
+        Ok(Box::new(StreamOwned::new(session, stream.into_std()?)))
+    }
+}
+
+impl DetachedStream for StreamOwned<ClientConnection, std::net::TcpStream> {
+    fn socket(&self) -> SockRef<'_> {
+        SockRef::from(&self.sock)
+    }
 }
 
 /// Whether an error of a stream comes from TLS, not from the network.

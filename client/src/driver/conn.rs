@@ -17,8 +17,10 @@ mod transfer;
 use super::connecting::{Backoff, Connecting, Timeouts};
 use super::in_flight::{InFlight, NodeEvent, Stage};
 use super::pending_releases::{PendingRelease, PendingReleases};
+use super::shutdown::LeftoverConn;
 use super::timers::sooner;
 use crate::connect::{Ready, Stream, Target};
+use crate::node_watch::NodeWatch;
 use crate::queue_support::{NoQueue, QueueSupport};
 use crate::wire;
 use bytes::BytesMut;
@@ -35,6 +37,7 @@ const SILENT_TIMEOUTS: u32 = 4;
 /// A node that the client reaches over a byte stream.
 pub(super) struct NodeConn {
     node: usize,
+    pub(super) watch: NodeWatch,
     target: Arc<Target>,
     timeouts: Timeouts,
     state: ConnState,
@@ -88,12 +91,14 @@ pub(super) enum ConnProgress {
 impl NodeConn {
     pub(super) fn new(
         node: usize,
+        name: &Arc<str>,
         target: Arc<Target>,
         timeouts: Timeouts,
         channel: Option<Arc<[u8]>>,
     ) -> Self {
         Self {
             node,
+            watch: NodeWatch::new(name),
             target,
             timeouts,
             state: ConnState::New(None),
@@ -217,6 +222,7 @@ impl NodeConn {
         self.new_identity = None;
         self.identity = Some(ready.identity);
         self.state = ConnState::Up(ready.stream);
+        self.watch.connected();
     }
 
     /// Closes a new connection without using it, because the node may not vote. Its former identity is
@@ -259,12 +265,16 @@ impl NodeConn {
             if !now.has_reached(self.overdue_at(sent)) {
                 break;
             }
+            let is_first = self.silent_since.is_none();
             self.silent_since.get_or_insert(sent);
             self.overdue += 1;
+            let waited = format!("waited {} ms", now.since(sent).as_millis());
+            let failure = Failure::new(FailureKind::Silent, waited);
+            if is_first {
+                self.watch.failed(&failure);
+            }
             if !matches!(request, InFlight::Subscription { .. }) {
-                let waited = format!("waited {} ms", now.since(sent).as_millis());
-                let outcome = Err(Failure::new(FailureKind::Silent, waited));
-                let (node, request) = (self.node, request.clone());
+                let (node, request, outcome) = (self.node, request.clone(), Err(failure));
                 events.push(NodeEvent::Outcome { node, request, outcome, stage: Stage::Overdue });
             }
         }
@@ -302,9 +312,23 @@ impl NodeConn {
         sooner(sooner(overdue, other), self.releases_awaited_until(now))
     }
 
+    /// Takes the connection from the runtime, with the commands and the pending releases that are unsent.
+    /// `None` without a connection.
+    pub(super) fn into_leftover(mut self, now: Moment) -> Option<LeftoverConn> {
+        self.flush_releases(now);
+        let ConnState::Up(stream) = self.state else { return None };
+        let last_release = self.in_flight.iter().rposition(InFlight::is_release);
+        let due = self.in_flight.iter().take(last_release.map_or(0, |place| place + 1));
+        // The reply to a subscription is a push.
+        let unanswered = due.filter(|request| !matches!(request, InFlight::Subscription { .. })).count();
+        let (unsent, read_buf) = (self.write_buf, self.read_buf);
+        Some(LeftoverConn { stream: stream.detach().ok()?, unsent, read_buf, unanswered })
+    }
+
     /// Counts the node as down: fails all requests in flight and plans the next connection.
     fn fail(&mut self, failure: Failure, now: Moment, events: &mut Vec<NodeEvent>) -> ConnProgress {
         let node = self.node;
+        self.watch.failed(&failure);
         if matches!(self.state, ConnState::Up(_)) {
             if !matches!(self.queue_support, QueueSupport::No(_)) {
                 events.push(NodeEvent::Disconnected { node, failure: failure.clone() });

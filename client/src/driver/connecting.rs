@@ -61,7 +61,9 @@ impl Connecting {
         Self(tokio::spawn(async move {
             match tokio::time::timeout(timeouts.connect_timeout, connect::connect(&target)).await {
                 Ok(outcome) => outcome,
-                Err(_) => Err(ConnectFailure::Unreachable("no connection in time".into())),
+                Err(_) => {
+                    Err(ConnectFailure::Unreachable("connecting took longer than the connect timeout".into()))
+                }
             }
         }))
     }

@@ -2,10 +2,9 @@
 
 use super::in_flight::Stage;
 use super::message::{AcquireCall, Acquired, EntryId, Extended, NotAcquired};
-use crate::lease::LostReason;
-use crate::lock_shared::LockShared;
+use crate::lock_shared::{LockShared, LostReason};
 use crate::settings::Settings;
-use redlock_proto::lock_state::Over;
+use redlock_proto::lock_state::LockEnded;
 use redlock_proto::{Drift, Event, LockState, Moment, QueueRequest, Refusal, ReleaseProgress};
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,6 +31,8 @@ pub(super) struct LockEntry {
     next_ttl: Option<Duration>,
     pub(super) ticket: Option<u64>,
     is_queued: bool,
+    /// Whether the caller has got an error: later votes explain it.
+    pub(super) has_failed: bool,
     /// The earliest moment at which the timer may fire again.
     pub(super) not_before: Moment,
     /// When the timer fires; `None` if it is not set.
@@ -68,6 +69,7 @@ impl LockEntry {
             lease: settings.drift.lease(call.ttl),
             next_ttl: None,
             is_queued: queue.is_some(),
+            has_failed: false,
             not_before: now,
             timer: None,
         }
@@ -113,9 +115,9 @@ impl LockEntry {
                 self.next_ttl = Some(ttl);
                 self.on_extended = Some(answer);
             }
-            Err(Over) => {
-                self.shared.lease.end(LostReason::Expired);
-                let _ = answer.send(Extended::Over);
+            Err(LockEnded) => {
+                self.shared.end(LostReason::Expired);
+                let _ = answer.send(Extended::Ended);
             }
         }
     }
@@ -123,7 +125,7 @@ impl LockEntry {
     /// Ends the lock. The state then asks for the releases.
     pub(super) fn release(&mut self, now: Moment) {
         self.is_over = true;
-        self.shared.lease.end(LostReason::Released);
+        self.shared.end(LostReason::Released);
         self.state.release(now);
         // Settled at once if no node may hold the lock, or if an earlier release is settled.
         let _ = self.state.poll_event();
@@ -148,7 +150,7 @@ impl LockEntry {
     pub(super) fn apply(&mut self, event: Option<Event>, has_sent: bool, id: EntryId, now: Moment) -> bool {
         // Any reply may shorten or lengthen the validity of a held lock.
         if let (Some(_), Some(until)) = (self.state.fence(), self.state.valid_until()) {
-            self.shared.lease.set_until(until, self.lease);
+            self.shared.set_valid_until(until, self.lease);
         }
         let Some(event) = event else { return !has_sent && self.is_cancelled() };
         match event {
@@ -174,8 +176,8 @@ impl LockEntry {
             }
             Event::Lost(ballot) => {
                 // Records `Expired` first if the validity has ended; otherwise the nodes have lost the lock.
-                let _ = self.shared.lease.remaining();
-                self.shared.lease.end(LostReason::Gone);
+                let _ = self.shared.remaining();
+                self.shared.end(LostReason::Gone);
                 self.shared.set_last_votes(Some(ballot));
                 self.report_extension(Extended::Lost);
             }
@@ -201,6 +203,7 @@ impl LockEntry {
     /// Tells the caller that the attempt has failed; false if the caller has been answered before.
     fn report_refusal(&mut self, refusal: Refusal) -> bool {
         let Some(answer) = self.on_acquired.take() else { return false };
+        self.has_failed = true;
         let ballot = self.state.ballot().clone();
         let _ = answer.send(Err(NotAcquired { refusal, ballot, has_waited: self.is_queued }));
         true
@@ -209,6 +212,11 @@ impl LockEntry {
     /// Fails an attempt whose deadline has passed; false if the attempt had ended before.
     pub(super) fn time_out(&mut self) -> bool {
         !self.is_over && self.report_refusal(Refusal::NoQuorum)
+    }
+
+    /// Whether it is an attempt that has not ended yet.
+    pub(super) fn is_attempt(&self) -> bool {
+        !self.is_over && self.on_acquired.is_some()
     }
 
     /// Whether the caller has stopped waiting for the attempt.

@@ -5,7 +5,7 @@ use super::lock_entry::LockEntry;
 use super::replies::lock_reply;
 use super::{Driver, EntryId};
 use crate::wire::{self, Frame};
-use redlock_proto::{Event, Failure, Moment, Request, Transmit};
+use redlock_proto::{Ask, Event, Failure, FailureKind, LockReply, Moment, Request, Transmit, Vote};
 use std::time::Duration;
 
 /// The shortest time between two wake-ups of one lock.
@@ -53,7 +53,21 @@ impl Driver {
             self.after_release(node, lock, request, &outcome, now);
         }
         let Some(entry) = self.locks.get_mut(lock.index) else { return };
-        entry.state.handle_reply(node, request, lock_reply(outcome, request), now);
+        let reply = lock_reply(outcome, request);
+        if !request.is_release() {
+            self.pool.note_vote(node, &reply);
+        }
+        if entry.has_failed && matches!(request.ask, Ask::Acquire { .. } | Ask::Wait { .. }) {
+            entry.shared.add_late_vote(node, Vote::from(reply.clone()));
+        }
+        let is_named_twice =
+            matches!(&reply, LockReply::Failed(failure) if failure.kind == FailureKind::SameNode);
+        entry.state.handle_reply(node, request, reply, now);
+        // The attempt fails even if the other nodes are a majority: a vote is missing for as long as this
+        // client runs.
+        if is_named_twice && entry.time_out() {
+            return self.release(lock, now);
+        }
         self.advance(lock, now);
     }
 

@@ -9,6 +9,7 @@ use std::task::Context;
 use std::time::Duration;
 
 /// The driver's access to nodes in memory.
+#[derive(Clone)]
 pub(super) struct MemoryConn {
     nodes: MemoryNodes,
     connection: u64,
@@ -47,6 +48,11 @@ impl MemoryConn {
             Err(Outage::Hung) => return self.unanswered.push((node, request)),
         };
         events.push(NodeEvent::Outcome { node, request, outcome, stage: Stage::Settled });
+    }
+
+    /// The id of a node.
+    pub(super) fn node_id(&self, node: usize) -> Option<String> {
+        self.nodes.node_id(node)
     }
 
     /// Takes pushes; true if there are events.

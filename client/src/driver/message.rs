@@ -88,5 +88,5 @@ pub(crate) enum Extended {
     /// The lock is lost.
     Lost,
     /// The lock had expired before the client asked the nodes.
-    Over,
+    Ended,
 }

@@ -2,7 +2,7 @@
 //!
 //! All calls of a manager come in here, and all replies too. Because there is one task, commands of
 //! concurrent callers to one node share a write, their replies share a read, and no state needs a mutex. The
-//! driver decides nothing about a lock itself: [`redlock_proto::LockState`] does.
+//! protocol of a lock is in [`redlock_proto::LockState`]; the driver also repeats releases until they are done.
 //!
 //! | to find | look in |
 //! |---|---|
@@ -16,6 +16,7 @@
 //! | releases that fail, and what follows them | `releases.rs`, `pending_releases.rs` |
 //! | commands that are not votes | `broadcast.rs` |
 //! | the end of the driver, and callers of flush | `flush.rs` |
+//! | the end of the runtime, and the last releases | `shutdown.rs` |
 //! | requests in flight, and the events that come of them | `in_flight.rs` |
 //! | all nodes; which node may vote | `pool.rs` |
 //! | one connection: states and timeouts; reading and writing | `conn.rs`, `conn/transfer.rs` |
@@ -43,6 +44,7 @@ mod pool;
 mod queueing;
 mod releases;
 mod replies;
+mod shutdown;
 #[cfg(test)]
 mod tests;
 mod timers;
@@ -50,8 +52,10 @@ mod timers;
 pub(crate) use broadcast::NodeResponse;
 pub(crate) use message::{AcquireCall, Acquired, EntryId, Extended, Inbox, Message, NotAcquired, WaitPlan};
 pub(crate) use replies::lock_reply;
+pub(crate) use shutdown::LeftoverConns;
 
 use crate::clock::Clock;
+use crate::observe;
 use crate::settings::Settings;
 use broadcast::Broadcast;
 use bytes::BytesMut;
@@ -113,18 +117,31 @@ pub(crate) struct Driver {
     flush_waiters: Vec<FlushWaiter>,
     /// Whether the last poll let other tasks run before it wrote.
     has_batched: bool,
+    /// Where the driver leaves its connections if its runtime shuts down while locks are held.
+    leftover: Arc<LeftoverConns>,
+    /// Whether nothing is left to do.
+    has_ended: bool,
 }
 
 /// Starts a driver on the current runtime.
-pub(crate) fn start(settings: &Arc<Settings>, runtime: &tokio::runtime::Handle) -> Inbox {
+pub(crate) fn start(
+    settings: &Arc<Settings>,
+    leftover: &Arc<LeftoverConns>,
+    runtime: &tokio::runtime::Handle,
+) -> Inbox {
     let (inbox, calls) = mpsc::unbounded_channel();
-    let settings = Arc::clone(settings);
-    runtime.spawn(async move { Driver::new(settings, calls).await });
+    let (settings, leftover) = (Arc::clone(settings), Arc::clone(leftover));
+    observe::describe();
+    runtime.spawn(async move { Driver::new(settings, leftover, calls).await });
     inbox
 }
 
 impl Driver {
-    fn new(settings: Arc<Settings>, calls: mpsc::UnboundedReceiver<Message>) -> Self {
+    fn new(
+        settings: Arc<Settings>,
+        leftover: Arc<LeftoverConns>,
+        calls: mpsc::UnboundedReceiver<Message>,
+    ) -> Self {
         let channel = crate::owner::channel();
         Self {
             clock: settings.clock,
@@ -149,6 +166,8 @@ impl Driver {
             sleeps_until: None,
             flush_waiters: Vec::new(),
             has_batched: false,
+            leftover,
+            has_ended: false,
         }
     }
 
@@ -255,6 +274,7 @@ impl Future for Driver {
                 continue;
             }
             if this.is_done(now) {
+                this.has_ended = true;
                 return Poll::Ready(());
             }
             if this.poll_sleep(cx, now).is_pending() {

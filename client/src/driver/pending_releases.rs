@@ -35,15 +35,15 @@ pub(super) enum ReleaseGoal {
 pub(super) struct PendingRelease {
     pub(super) goal: ReleaseGoal,
     pub(super) shared: Arc<LockShared>,
-    /// The keys of `hold` to free, by position.
+    /// The positions of the keys to free, among the keys of `shared`.
     pub(super) keys: Range<usize>,
     pub(super) request: Request,
     /// The encoded command.
     pub(super) command: Bytes,
     pub(super) queued_at: Moment,
-    /// When it was sent last.
+    /// When the client last sent the release.
     pub(super) sent: Moment,
-    /// By then the lock has expired on the node.
+    /// When the client stops repeating the release: the lock and its tombstone have expired by then.
     pub(super) expires_at: Moment,
 }
 
@@ -76,9 +76,9 @@ impl PendingRelease {
 #[derive(Default)]
 pub(super) struct PendingReleases {
     queue: VecDeque<Box<PendingRelease>>,
-    /// How many of them, from the front, are to be sent as fast as the connection takes them.
+    /// How many releases, from the front of the queue, to send as fast as the connection accepts them.
     due: usize,
-    /// When all of them become due on a connection that is up.
+    /// When all releases become due on a connection that is up.
     pub(super) flush_at: Option<Moment>,
 }
 

@@ -5,14 +5,15 @@ use super::connecting::Timeouts;
 use super::in_flight::{InFlight, NodeEvent};
 use super::memory_conn::MemoryConn;
 use super::pending_releases::PendingRelease;
+use super::shutdown::Leftover;
 use super::timers::sooner;
 use crate::connect::Ready;
 use crate::observe;
 use crate::queue_support::{QueueSupport, WaitPolicy};
 use crate::settings::{Places, Settings};
 use redlock_contract::CHANNEL_PREFIX;
-use redlock_proto::identity::{Accepted, Roster};
-use redlock_proto::{Failure, FailureKind, Moment, Quorum};
+use redlock_proto::identity::{Accepted, Objection, Roster};
+use redlock_proto::{Failure, FailureKind, LockReply, Moment, Quorum};
 use std::sync::Arc;
 use std::task::Context;
 
@@ -41,15 +42,25 @@ impl NodePool {
                     connect_timeout: settings.connect_timeout,
                 };
                 let channel = (settings.wait_policy == WaitPolicy::Queue).then(|| Arc::from(channel));
-                let conn = |(node, target): (usize, &Arc<_>)| {
-                    NodeConn::new(node, Arc::clone(target), timeouts, channel.clone())
+                let conn = |(node, (target, name)): (usize, (&Arc<_>, &Arc<str>))| {
+                    NodeConn::new(node, name, Arc::clone(target), timeouts, channel.clone())
                 };
                 Self::Remote(RemoteNodes {
-                    conns: targets.iter().enumerate().map(conn).collect(),
+                    conns: targets.iter().zip(&settings.names).enumerate().map(conn).collect(),
                     names: settings.names.clone(),
                     roster: Roster::new(targets.len()),
                 })
             }
+        }
+    }
+
+    /// Takes the connections from the runtime, with what is unsent. Only for a driver that ends.
+    pub(super) fn take_conns(&mut self, now: Moment) -> Leftover {
+        match self {
+            Self::Remote(nodes) => {
+                Leftover::Remote(nodes.conns.drain(..).map(|conn| conn.into_leftover(now)).collect())
+            }
+            Self::Memory(memory) => Leftover::Memory(memory.clone()),
         }
     }
 
@@ -70,6 +81,15 @@ impl NodePool {
                 }
             }
             Self::Memory(memory) => memory.submit(node, words, request, events),
+        }
+    }
+
+    /// Notes what a node replied to a request for a lock, to report it.
+    pub(super) fn note_vote(&mut self, node: usize, reply: &LockReply) {
+        if let Self::Remote(nodes) = self
+            && let Some(conn) = nodes.conns.get_mut(node)
+        {
+            conn.watch.voted(reply);
         }
     }
 
@@ -127,6 +147,14 @@ impl NodePool {
         (if quorum.is_reached_by(ready) { QueueSupport::Yes } else { QueueSupport::Unknown }, "")
     }
 
+    /// The id of the node that answers at an index; `None` if the client has accepted no node there.
+    pub(super) fn node_id(&self, node: usize) -> Option<String> {
+        match self {
+            Self::Remote(nodes) => Some(nodes.conns.get(node)?.identity.as_ref()?.id.clone()),
+            Self::Memory(memory) => memory.node_id(node),
+        }
+    }
+
     /// Whether a caller of flush, who called at `asked`, still waits for a release to any node.
     pub(super) fn awaits_release(&self, asked: Moment, now: Moment) -> bool {
         match self {
@@ -143,23 +171,33 @@ impl RemoteNodes {
             let Some(conn) = self.conns.get_mut(node) else { continue };
             let progress = conn.poll(cx, now, events);
             if let Some(identity) = conn.new_identity.take() {
-                self.roster.learn(node, &identity);
+                match self.roster.learn(node, &identity) {
+                    Ok(()) => conn.identity = Some(identity),
+                    Err(objection) => conn.refuse(down(&objection), now, events),
+                }
             }
             is_busy |= !matches!(progress, ConnProgress::Idle);
             if let ConnProgress::Connected(ready) = progress {
-                self.judge(node, ready, now, events);
+                self.check_identity(node, ready, now, events);
             }
         }
         is_busy
     }
 
     /// Uses a new connection if the node behind it may vote, and closes it otherwise.
-    fn judge(&mut self, node: usize, ready: Ready, now: Moment, events: &mut Vec<NodeEvent>) {
+    fn check_identity(&mut self, node: usize, ready: Ready, now: Moment, events: &mut Vec<NodeEvent>) {
         let identity = &ready.identity;
-        let refusal = match (self.roster.judge(node, identity), self.twin(node, &identity.id)) {
-            (Err(objection), _) => Some(Failure::new(FailureKind::Down, objection.to_string())),
-            // One node under two names would have two votes.
-            (_, Some(twin)) => Some(Failure::new(FailureKind::SameNode, twin)),
+        let refusal = match (self.roster.check(node, identity), self.twin(node, &identity.id)) {
+            (Err(objection), _) => Some(down(&objection)),
+            // One node under two names would have two votes. Nodes may swap addresses: then this lasts until
+            // the client has noticed both moves.
+            (_, Some(twin)) if self.roster.has_accepted_at(node) => {
+                Some(Failure::new(FailureKind::Down, format!("the same node as {twin}")))
+            }
+            (_, Some(twin)) => {
+                observe::node_named_twice(self.names.get(node).map_or("", |name| name), twin);
+                Some(Failure::new(FailureKind::SameNode, twin))
+            }
             (Ok(accepted), None) => {
                 if accepted == Accepted::Another {
                     observe::node_replaced(self.names.get(node).map_or("", |name| name));
@@ -181,4 +219,9 @@ impl RemoteNodes {
         let mut nodes = self.conns.iter().zip(&self.names).enumerate();
         nodes.find(|(other, (conn, _))| *other != node && is_same(conn)).map(|(_, (_, name))| &**name)
     }
+}
+
+/// The failure of a node that the client does not count.
+fn down(objection: &Objection) -> Failure {
+    Failure::new(FailureKind::Down, objection.to_string())
 }

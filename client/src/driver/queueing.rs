@@ -36,12 +36,13 @@ impl Driver {
     }
 
     /// Handles a message on the channel of grants. Every user who may publish can write there: only a message
-    /// that is signed with the owner of the lock counts.
+    /// counts that this node has signed with the owner of the lock.
     pub(super) fn handle_push(&mut self, node: usize, message: &[u8], now: Moment) {
         let Some(message) = Unverified::parse(message) else { return };
         let Some(lock) = self.by_ticket.get(&message.ticket()).copied() else { return };
+        let Some(node_id) = self.pool.node_id(node) else { return };
         let Some(entry) = self.entry(lock) else { return };
-        let verified = message.verify(entry.shared.owner.as_bytes());
+        let verified = message.verify(&node_id, entry.shared.owner.as_bytes());
         let Some(grant) = verified.as_ref().and_then(grant_of) else { return };
         entry.state.handle_grant(node, grant, now);
         self.advance(lock, now);

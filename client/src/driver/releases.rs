@@ -11,8 +11,8 @@ use redlock_proto::{Ask, Failure, Moment, Request};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How many times the client repeats a release that should leave a tombstone and freed the lock instead. More
-/// late acquires than that are unlikely: a node that keeps freeing is wrong.
+/// How many more releases the client sends for a tombstone if the first of them freed the lock instead, so at
+/// most five in all. More late acquires than that are unlikely: a node that keeps freeing is wrong.
 const MAX_TOMBSTONES: u8 = 4;
 
 /// Whether a release has to be sent again: the node did not get it, or could not do it just then.
@@ -117,7 +117,8 @@ impl Driver {
         self.send_release(node, release, now);
     }
 
-    /// Releases each key of a lock on its own. A node frees all keys of a command or none.
+    /// Releases each key of a lock with several keys on its own; with one key it sends nothing. A node frees
+    /// all keys of a command or none.
     fn release_keys_singly(&mut self, node: usize, shared: &Arc<LockShared>, request: &Request, now: Moment) {
         let count = shared.keys.names().len();
         for key in (0..count).filter(|_| count > 1) {

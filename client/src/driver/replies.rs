@@ -34,9 +34,8 @@ pub(crate) fn lock_reply(outcome: Result<Frame, Failure>, request: &Request) -> 
 
 /// A position in the wait queue: the holder's time left, the position, the holder's ticket.
 fn queued(parts: &[Frame]) -> LockReply {
-    let number = |part: &Frame| part.as_integer().and_then(|number| u64::try_from(number).ok());
     match parts {
-        [_, position, ticket] => match (number(position), number(ticket)) {
+        [_, position, ticket] => match (position.as_count(), ticket.as_count()) {
             (Some(position), Some(ticket)) => LockReply::Queued { position, ticket },
             _ => malformed("the position in the wait queue is not a number"),
         },

@@ -19,7 +19,7 @@ async fn queued(now: Moment) -> (Driver, EntryId, oneshot::Receiver<Acquired>) {
     let _held = locks.acquire("job", TTL).await.expect("a free lock").detach();
     let settings = Arc::clone(&locks.shared().settings);
     let (_, calls) = mpsc::unbounded_channel();
-    let mut driver = Driver::new(Arc::clone(&settings), calls);
+    let mut driver = Driver::new(Arc::clone(&settings), Arc::default(), calls);
     let shared = Arc::new(LockShared::new(locks.key(b"job").expect("a name"), TTL, &settings));
     let wait = Some(WaitPlan { ticket: 7, queue_until: Some(now.plus(TTL)), yields: 0 });
     let (answer, answered) = oneshot::channel();
@@ -56,12 +56,16 @@ async fn only_a_push_that_is_signed_with_the_owner_is_a_grant() {
     let owner = driver.entry(id).expect("the lock is queued").shared.owner;
     let stamped = Some(Stamped { stamp, waited_ms: 0, claim_ms: 60_000 });
     let grant = GrantMessage { ticket: 7, fence: 2, stamped, key: b"job" };
-    let genuine = grant.sign(owner.as_bytes());
+    let id_of = |driver: &Driver, node| driver.pool.node_id(node).expect("a node in memory");
+    let ids = [0, 1, 2].map(|node| id_of(&driver, node));
+    let genuine = ids.each_ref().map(|id| grant.sign(id, owner.as_bytes()));
     let unsigned = format!("stamped 7 2 {} 0 60000 job", stamp).into_bytes();
-    let mut changed = GrantMessage { fence: 3, ..grant }.sign(owner.as_bytes());
+    let mut changed = GrantMessage { fence: 3, ..grant }.sign(&ids[0], owner.as_bytes());
     let digit = changed.iter().position(|byte| *byte == b'3').expect("the fence");
     changed[digit] = b'2';
-    for forged in [unsigned, grant.sign(b"a guess"), grant.sign(b""), changed] {
+    let guessed = |owner: &[u8]| grant.sign(&ids[0], owner);
+    let of_no_node = grant.sign("another node", owner.as_bytes());
+    for forged in [unsigned, guessed(b"a guess"), guessed(b""), changed, of_no_node] {
         for node in 0..3 {
             driver.handle_push(node, &forged, now);
             driver.handle_events(now);
@@ -70,9 +74,13 @@ async fn only_a_push_that_is_signed_with_the_owner_is_a_grant() {
         assert_eq!((entry.state.ballot().granted(), entry.state.fence()), (0, None));
         assert!(answered.try_recv().is_err(), "{}", String::from_utf8_lossy(&forged));
     }
-    for node in 0..2 {
-        driver.handle_push(node, &genuine, now);
+    for node in 0..3 {
+        driver.handle_push(node, &genuine[0], now);
+        driver.handle_events(now);
     }
+    let granted = driver.entry(id).expect("the lock is queued").state.ballot().granted();
+    assert_eq!(granted, 1, "the message of one node counts for no other node");
+    driver.handle_push(1, &genuine[1], now);
     assert!(matches!(answered.try_recv(), Ok(Ok(_))), "two signed grants are a majority");
 }
 

@@ -18,14 +18,26 @@ pub(super) enum Security {
     Tls,
 }
 
-const UNVERIFIED: &str = "`#insecure` is not supported: certificates are always verified; name the authority \
+const UNVERIFIED: &str = "`#insecure` is not supported: certificates are always verified; add the authority \
                           to trust with `Tls::ca_pem`";
+
+/// Why a URL such as `redis-sentinel://` is no address. A URL cannot say how to log in at the sentinels and at
+/// the master.
+const SENTINEL: &str = if cfg!(feature = "sentinel") {
+    "a Sentinel URL is not supported; write `Node::sentinel([\"redis://sentinel-1:26379\", …], \"master\")`"
+} else {
+    "a Sentinel URL is not supported; build redlock-client with its feature `sentinel` and write \
+     `Node::sentinel([\"redis://sentinel-1:26379\", …], \"master\")`"
+};
 
 impl Location {
     /// Parses a URL. The error quotes no part of the URL: any part may be a piece of a password.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
+        if text.split_once("://").is_some_and(|(scheme, _)| scheme.to_lowercase().contains("sentinel")) {
+            return Err(SENTINEL.to_owned());
+        }
         let Some(mut url) = redis::parse_redis_url(text) else {
-            return Err("the address is no URL such as redis://host:6379".to_owned());
+            return Err("the address is not a URL such as redis://host:6379".to_owned());
         };
         let (security, options): (_, &[&str]) = match url.scheme() {
             "rediss" | "valkeys" => (Security::Tls, &["protocol"]),
@@ -37,20 +49,20 @@ impl Location {
         match url.fragment() {
             None => {}
             Some("insecure") if security == Security::Tls => return Err(UNVERIFIED.to_owned()),
-            Some(_) => return Err("the URL has a `#` in it; in a password it is written %23".to_owned()),
+            Some(_) => return Err("the URL contains `#`; in a password, write it as %23".to_owned()),
         }
         if url.query_pairs().any(|(name, _)| !options.contains(&name.as_ref())) {
-            return Err("the URL has an unknown option after `?`; in a password it is written %3F".to_owned());
+            return Err("the URL has an unknown option after `?`; in a password, write `?` as %3F".to_owned());
         }
         let says_protocol = url.query_pairs().any(|(name, _)| name == "protocol");
         let is_socket = !matches!(url.scheme(), "redis" | "rediss" | "valkey" | "valkeys");
         if is_socket && (!url.username().is_empty() || url.password().is_some()) {
-            return Err("the login for a Unix socket is written ?user=…&pass=…".to_owned());
+            return Err("the login for a Unix socket must be ?user=…&pass=… at the end of the URL".to_owned());
         }
         // The rest of the URL has the same form, but the `redis` crate parses `rediss` only in a build with
         // its own TLS.
         if security == Security::Tls && url.set_scheme("redis").is_err() {
-            return Err("the address is no URL such as rediss://host:6380".to_owned());
+            return Err("the address is not a URL such as rediss://host:6380".to_owned());
         }
         match url.into_connection_info() {
             Ok(info) => Self::from_info(&info).map(|mut location| {
@@ -72,10 +84,8 @@ impl Location {
             ConnectionAddr::Tcp(host, port) => (tcp(host, port), Security::Plain),
             ConnectionAddr::TcpTls { insecure: true, .. } => return Err(UNVERIFIED.to_owned()),
             ConnectionAddr::TcpTls { tls_params: Some(_), .. } => {
-                return Err(
-                    "certificates inside a ConnectionInfo cannot be read; give them with `Node::tls`"
-                        .to_owned(),
-                );
+                return Err("the certificates in a ConnectionInfo cannot be read; set them with `Node::tls`"
+                    .to_owned());
             }
             ConnectionAddr::TcpTls { host, port, .. } => (tcp(host, port), Security::Tls),
             ConnectionAddr::Unix(path) => (Address::Unix(path.clone()), Security::Plain),
@@ -86,7 +96,7 @@ impl Location {
             user: redis.username().map(str::to_owned),
             password: redis.password().map(str::to_owned),
             database: u64::try_from(redis.db())
-                .map_err(|_| "a database number is not negative".to_owned())?,
+                .map_err(|_| "the database number must not be negative".to_owned())?,
             protocol: match redis.protocol() {
                 ProtocolVersion::RESP3 => Protocol::Resp3,
                 _ => Protocol::Resp2,
@@ -170,6 +180,18 @@ mod tests {
             let why = Location::parse(url).map(|location| location.address).expect_err(url);
             assert!(!why.is_empty() && !why.contains("hush"), "{url}: {why}");
         }
+    }
+
+    #[test]
+    fn a_sentinel_url_names_the_remedy() {
+        let schemes = ["redis-sentinel", "redis+sentinel", "rediss-sentinel", "sentinel", "REDIS-SENTINEL"];
+        for scheme in schemes {
+            let url = format!("{scheme}://:hush@one:26379,two:26379/0?master=orders");
+            let why = Location::parse(&url).map(|location| location.address).expect_err("no server");
+            assert!(why.contains("Node::sentinel(") && !why.contains("hush"), "{why}");
+            assert_eq!(why.contains("feature `sentinel`"), cfg!(not(feature = "sentinel")), "{why}");
+        }
+        assert!(Location::parse("redis://sentinel-1:26379").is_ok(), "the name of a host");
     }
 
     #[test]

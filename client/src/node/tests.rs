@@ -38,8 +38,8 @@ fn shown_by_its_address_alone() {
         ("redis://user:hush@[::1]", "[::1]:6379"),
         ("rediss://:hush@h:7000", "h:7000"),
         ("redis+unix:///run/r.sock?user=user&pass=hush", "/run/r.sock"),
-        ("redis://user:hush@h/no-number", "an unreadable address"),
-        ("hush", "an unreadable address"),
+        ("redis://user:hush@h/no-number", "an invalid address"),
+        ("hush", "an invalid address"),
     ];
     for (url, shown) in cases {
         let node = Node::new(url).login("user", "hush");

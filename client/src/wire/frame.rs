@@ -41,6 +41,11 @@ impl Frame {
         }
     }
 
+    /// The value of an integer that is not negative.
+    pub(crate) fn as_count(&self) -> Option<u64> {
+        u64::try_from(self.as_integer()?).ok()
+    }
+
     /// The bytes of a string.
     pub(crate) fn as_bytes(&self) -> Option<&[u8]> {
         match self {
@@ -132,8 +137,17 @@ mod tests {
         for frame in [map, flat] {
             assert_eq!(frame.field("fence").and_then(Frame::as_integer), Some(7));
             assert_eq!(frame.field("label").and_then(Frame::as_text), Some("x"));
+            assert_eq!(frame.field("fence").and_then(Frame::as_count), Some(7));
+            assert_eq!(frame.field("label").and_then(Frame::as_count), None);
             assert_eq!(frame.field("pttl"), None);
         }
+    }
+
+    #[test]
+    fn a_negative_number_is_no_count() {
+        assert_eq!(Frame::Integer(i64::MAX).as_count(), Some(i64::MAX.unsigned_abs()));
+        assert_eq!(Frame::Integer(0).as_count(), Some(0));
+        assert_eq!(Frame::Integer(-1).as_count(), None);
     }
 
     #[test]

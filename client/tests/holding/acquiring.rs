@@ -11,7 +11,7 @@ use tokio::time::{Instant, advance, timeout};
 async fn a_lock_is_held_by_one_at_a_time() {
     let nodes = MemoryNodes::new(5);
     let (alice, bob) = (manager(&nodes), manager(&nodes));
-    let guard = alice.acquire("orders:42", TTL).await.expect("it is free");
+    let guard = alice.acquire("orders:42", TTL).await.expect("free");
     assert_eq!((guard.fence(), guard.remaining()), (1, LEASE));
     let refused = bob.try_acquire("orders:42", TTL).await.expect_err("it is held");
     assert!(matches!(refused, Error::Contended(_)) && refused.is_retryable(), "{refused}");
@@ -20,7 +20,7 @@ async fn a_lock_is_held_by_one_at_a_time() {
     let report = guard.release().await;
     assert!(report.was_held() && report.is_free_on_a_majority(), "{report}");
     let guard = bob.try_acquire("orders:42", TTL).await.expect("it is free again");
-    assert_eq!(guard.fence(), 2, "and counts on");
+    assert_eq!(guard.fence(), 2, "the fence grows");
 }
 
 #[tokio::test(start_paused = true)]
@@ -44,22 +44,22 @@ async fn a_lock_that_is_not_freed_ends_by_itself() {
 #[tokio::test(start_paused = true)]
 async fn a_node_that_hangs_costs_nothing_and_a_majority_of_them_one_timeout() {
     let nodes = MemoryNodes::new(5);
-    let patience = Duration::from_millis(250);
-    let locks = LockManager::builder().memory(&nodes).node_timeout(patience).build().expect("nodes");
+    let node_timeout = Duration::from_millis(250);
+    let locks = LockManager::builder().memory(&nodes).node_timeout(node_timeout).build().expect("nodes");
     let started = Instant::now();
     (0..2).for_each(|node| nodes.hang(node));
-    let guard = locks.try_acquire("job", TTL).await.expect("three of five");
-    guard.extend().await.expect("three of five");
+    let guard = locks.try_acquire("job", TTL).await.expect("three of five nodes are a majority");
+    guard.extend().await.expect("three of five nodes are a majority");
     assert!(guard.release().await.is_free_on_a_majority());
     assert_eq!(started.elapsed(), Duration::ZERO);
     nodes.hang(2);
-    let error = locks.try_acquire("job", TTL).await.expect_err("two of five");
+    let error = locks.try_acquire("job", TTL).await.expect_err("two of five nodes are not a majority");
     assert!(matches!(error, Error::NoQuorum(_)), "{error}");
     let hangs = |vote: &Vote| matches!(vote, Vote::Failed(why) if why.kind == FailureKind::Silent);
     assert!((0..3).all(|node| hangs(&error.nodes()[node].vote)), "{error}");
-    assert!((patience..patience * 2).contains(&started.elapsed()), "{:?}", started.elapsed());
+    assert!((node_timeout..node_timeout * 2).contains(&started.elapsed()), "{:?}", started.elapsed());
     (0..3).for_each(|node| nodes.revive(node));
-    let guard = locks.try_acquire("job", TTL).await.expect("nobody is in the way");
+    let guard = locks.try_acquire("job", TTL).await.expect("all nodes answer again");
     drop(guard);
 }
 
@@ -73,7 +73,7 @@ async fn acquire_waits_for_the_lock() {
     });
     advance(Duration::from_secs(1)).await;
     guard.release().await;
-    let guard = waiting.await.expect("no panic").expect("had in the end");
+    let guard = waiting.await.expect("no panic").expect("acquired after a wait");
     assert_eq!(guard.fence(), 2);
 }
 
@@ -95,7 +95,7 @@ async fn acquire_gives_up_as_its_policy_says() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn those_who_wait_are_served_in_order_and_at_once() {
+async fn waiters_get_the_lock_in_order_and_at_once() {
     let nodes = MemoryNodes::new(5);
     let manager =
         || LockManager::builder().memory(&nodes).wait_policy(WaitPolicy::Queue).build().expect("fine");
@@ -106,7 +106,7 @@ async fn those_who_wait_are_served_in_order_and_at_once() {
         // Each waiter has its own manager, as in different processes.
         let (locks, served) = (manager(), std::sync::Arc::clone(&served));
         waiting.push(tokio::spawn(async move {
-            let guard = locks.acquire("job", TTL).await.expect("had in the end");
+            let guard = locks.acquire("job", TTL).await.expect("acquired after a wait");
             served.lock().expect("no panic").push((number, guard.fence()));
             assert!(guard.remaining() > Duration::ZERO);
             tokio::task::yield_now().await;
@@ -121,11 +121,15 @@ async fn those_who_wait_are_served_in_order_and_at_once() {
     }
     let expected: Vec<(u64, u64)> = (0..8).map(|number| (number, number + 2)).collect();
     assert_eq!(*served.lock().expect("no panic"), expected);
-    assert!(before.elapsed() < Duration::from_millis(10), "nobody slept: {:?}", before.elapsed());
+    assert!(
+        before.elapsed() < Duration::from_millis(10),
+        "no waiter slept between two attempts: {:?}",
+        before.elapsed()
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lock_that_was_handed_on_lasts_as_long_as_any() {
+async fn a_lock_that_was_handed_on_stays_valid() {
     let locks = LockManager::builder()
         .memory(&MemoryNodes::new(5))
         .wait_policy(WaitPolicy::Queue)
@@ -138,7 +142,7 @@ async fn a_lock_that_was_handed_on_lasts_as_long_as_any() {
     });
     advance(Duration::from_millis(50)).await;
     first.release().await;
-    let guard = waiting.await.expect("no panic").expect("had in the end");
+    let guard = waiting.await.expect("no panic").expect("acquired after a wait");
     // The claim is in flight; `lost` must not resolve meanwhile.
     let outlived = tokio::time::timeout(TTL / 2, guard.lost()).await;
     assert!(outlived.is_err(), "{outlived:?}");
@@ -146,7 +150,7 @@ async fn a_lock_that_was_handed_on_lasts_as_long_as_any() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acquire_timeout_says_what_the_nodes_said() {
+async fn the_error_of_acquire_timeout_has_the_answers_of_the_nodes() {
     let locks = LockManager::in_memory(3);
     let _guard = locks.acquire("job", TTL).await.expect("free");
     let started = Instant::now();
@@ -155,8 +159,8 @@ async fn acquire_timeout_says_what_the_nodes_said() {
     assert_eq!(started.elapsed(), wait);
     assert!(matches!(&error, Error::Timeout { waited, .. } if *waited == wait), "{error:?}");
     assert!(error.nodes().iter().any(|answer| answer.vote == Vote::Refused), "{error}");
-    let in_vain = locks.acquire_timeout("job", TTL, Duration::ZERO).await;
-    assert!(matches!(in_vain, Err(Error::Timeout { .. })));
+    let timed_out = locks.acquire_timeout("job", TTL, Duration::ZERO).await;
+    assert!(matches!(timed_out, Err(Error::Timeout { .. })));
 }
 
 #[tokio::test(start_paused = true)]
@@ -165,17 +169,17 @@ async fn acquire_timeout_goes_on_when_the_policy_would_give_up() {
     let impatient = LockManager::builder().memory(&nodes).retry(Retry::none()).build().expect("fine");
     let _detached = impatient.acquire("job", TTL).await.expect("free").detach();
     assert!(matches!(impatient.acquire("job", TTL).await, Err(Error::Contended(_))));
-    let guard = impatient.acquire_timeout("job", TTL, TTL * 2).await.expect("free when its time is up");
+    let guard = impatient.acquire_timeout("job", TTL, TTL * 2).await.expect("free after it has expired");
     assert_eq!(guard.fence(), 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn acquire_timeout_ends_in_time_though_nobody_answers() {
+async fn acquire_timeout_ends_in_time_without_a_majority() {
     let wait = Duration::from_millis(1_500);
-    for in_line in [true, false] {
+    for policy in [WaitPolicy::Queue, WaitPolicy::Poll] {
         let nodes = MemoryNodes::new(3);
         let locks = LockManager::builder()
-            .wait_policy(if in_line { WaitPolicy::Queue } else { WaitPolicy::Poll })
+            .wait_policy(policy)
             .retry(Retry::fixed(Duration::from_secs(1)))
             .memory(&nodes)
             .build()
@@ -198,7 +202,7 @@ async fn several_resources_are_taken_together_or_not_at_all() {
     assert!(matches!(error, Error::Contended(_)));
     assert_eq!(error.resource(), "a, b, c");
     bob.flush().await;
-    assert!(!nodes.holds(0, "a") && !nodes.holds(0, "c"), "nothing is left behind");
+    assert!(!nodes.holds(0, "a") && !nodes.holds(0, "c"), "the refused call left no lock");
     one.release().await;
     let all = bob.try_acquire_many(["c", "a", "b", "a"], TTL).await.expect("all free");
     assert_eq!(all.resources().collect::<Vec<_>>(), [b"a", b"b", b"c"]);
@@ -218,14 +222,14 @@ async fn overlapping_sets_taken_in_any_order_do_not_deadlock() {
             tokio::spawn(async move {
                 for round in 0..10 {
                     let set = sets[(task + round) % sets.len()];
-                    let guard = locks.acquire_many(set, TTL).await.expect("had in the end");
+                    let guard = locks.acquire_many(set, TTL).await.expect("acquired after a wait");
                     guard.release().await;
                 }
             })
         })
         .collect();
     for task in tasks {
-        task.await.expect("every task comes to its end");
+        task.await.expect("every task ends");
     }
 }
 
@@ -233,7 +237,7 @@ async fn overlapping_sets_taken_in_any_order_do_not_deadlock() {
 async fn bad_arguments_are_refused_before_anything_is_sent() {
     let locks = LockManager::in_memory(3);
     for ttl in [Duration::ZERO, Duration::from_micros(900), Duration::from_millis(2)] {
-        let error = locks.acquire("job", ttl).await.expect_err("too short to be held");
+        let error = locks.acquire("job", ttl).await.expect_err("too short for a lock");
         assert!(matches!(error, Error::Invalid(_)), "{ttl:?}: {error}");
     }
     assert!(matches!(locks.acquire("", TTL).await, Err(Error::Invalid(_))));
@@ -241,37 +245,37 @@ async fn bad_arguments_are_refused_before_anything_is_sent() {
     assert!(matches!(locks.acquire("job", Duration::MAX).await, Err(Error::Invalid(_))));
     // Longer than the nodes allow: they reject it, and a retry cannot succeed.
     let error = locks.acquire("job", Duration::from_secs(10 * 24 * 3600)).await.expect_err("too long");
-    assert!(matches!(error, Error::NoQuorum(_)) && !error.is_retryable(), "{error}");
+    assert!(matches!(error, Error::Rejected(_)) && !error.is_retryable(), "{error}");
     assert!(error.to_string().contains("REDLOCKTTL"), "{error}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_says_what_the_nodes_said_even_if_they_were_not_asked_again() {
+async fn an_error_without_a_new_request_has_the_last_answers_of_the_nodes() {
     let nodes = MemoryNodes::new(3);
     let locks = manager(&nodes);
     nodes.silence(2);
     let granted = |error: &Error| error.nodes().iter().map(|node| node.vote.fence()).collect::<Vec<_>>();
     // The granted lock expired before the call returned.
     let mut acquire = Box::pin(locks.try_acquire("job", TTL));
-    assert!(futures_poll(acquire.as_mut()).await.is_none(), "the nodes have not been asked yet");
+    assert!(futures_poll(acquire.as_mut()).await.is_none(), "the nodes have not answered yet");
     tokio::task::yield_now().await;
     advance(TTL).await;
-    let error = acquire.await.expect_err("it came too late");
+    let error = acquire.await.expect_err("the grants came too late");
     assert!(matches!(error, Error::Expired(_)), "{error:?}");
     assert_eq!(granted(&error), [Some(1), Some(1), None]);
     // The lock expired without an extension.
     let guard = locks.acquire("job", TTL).await.expect("free again");
     advance(TTL).await;
-    let error = guard.extend().await.expect_err("its time is up");
+    let error = guard.extend().await.expect_err("the lock has expired");
     assert!(matches!(error, Error::Lost { .. }), "{error:?}");
     assert_eq!(granted(&error), [Some(2), Some(2), None]);
 }
 
 #[tokio::test]
-async fn any_number_of_nodes_can_be_had_in_memory() {
+async fn any_number_of_nodes_works_in_memory() {
     for count in [0, 1, 2, 63, 127] {
         let locks = LockManager::in_memory(count);
-        let guard = timeout(TTL, locks.try_acquire("job", TTL)).await.expect("it does not hang");
+        let guard = timeout(TTL, locks.try_acquire("job", TTL)).await.expect("the call does not hang");
         assert!(guard.is_ok(), "{count}: {guard:?}");
     }
 }

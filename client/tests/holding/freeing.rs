@@ -17,7 +17,7 @@ async fn dropping_a_guard_frees_the_lock() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_released_lock_tells_its_views() {
+async fn a_release_notifies_the_handles_of_the_lock() {
     let guard = LockManager::in_memory(5).acquire("job", TTL).await.expect("free");
     let held = guard.held();
     let token = held.cancellation_token().expect("a runtime");
@@ -64,7 +64,7 @@ async fn a_cancelled_acquire_leaves_nothing_behind() {
     {
         let mut acquire = Box::pin(locks.acquire("job", TTL));
         let polled = futures_poll(acquire.as_mut()).await;
-        assert!(polled.is_none(), "it cannot be done in one poll: {polled:?}");
+        assert!(polled.is_none(), "one poll is not enough: {polled:?}");
     }
     locks.flush().await;
     assert!((0..3).all(|node| !nodes.holds(node, "job")));
@@ -77,7 +77,7 @@ async fn an_acquire_cancelled_with_its_answer_unread_leaves_nothing_behind() {
     let locks = manager(&nodes);
     let mut acquire = Box::pin(locks.acquire("job", TTL));
     assert!(futures_poll(acquire.as_mut()).await.is_none());
-    // The driver has the grants; the caller has not read the answer.
+    // The driver has the grants; the caller has not read the result.
     while !nodes.holds(2, "job") {
         tokio::task::yield_now().await;
     }
@@ -110,7 +110,7 @@ async fn a_node_that_was_cut_off_gets_its_release_when_it_is_back() {
 }
 
 #[tokio::test]
-async fn flush_returns_while_others_go_on() {
+async fn flush_does_not_wait_for_later_calls() {
     let locks = LockManager::in_memory(3);
     let busy: Vec<_> = (0..8)
         .map(|task| {
@@ -122,13 +122,13 @@ async fn flush_returns_while_others_go_on() {
             })
         })
         .collect();
-    timeout(TTL, locks.flush()).await.expect("nobody waits for what began later");
+    timeout(TTL, locks.flush()).await.expect("flush does not wait for later calls");
     busy.into_iter().for_each(|task| task.abort());
 }
 
 /// The driver of a lock runs on the runtime that acquired the lock.
 #[test]
-fn a_release_under_way_when_the_runtime_of_its_lock_ends_is_carried_out_on_another() {
+fn a_release_in_flight_survives_the_end_of_the_runtime_of_its_lock() {
     let nodes = MemoryNodes::new(3);
     let locks = manager(&nodes);
     let build = || tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
@@ -136,8 +136,8 @@ fn a_release_under_way_when_the_runtime_of_its_lock_ends_is_carried_out_on_anoth
     let guard = first.block_on(locks.acquire("job", TTL)).expect("a free lock");
     second.block_on(async {
         let mut release = Box::pin(guard.release());
-        assert!(futures_poll(release.as_mut()).await.is_none(), "nobody runs the first runtime");
-        std::thread::spawn(move || drop(first)).join().expect("it ends");
+        assert!(futures_poll(release.as_mut()).await.is_none(), "the first runtime does not run");
+        std::thread::spawn(move || drop(first)).join().expect("the first runtime ends");
         release.await;
         locks.flush().await;
     });
@@ -148,14 +148,14 @@ fn a_release_under_way_when_the_runtime_of_its_lock_ends_is_carried_out_on_anoth
 async fn flush_waits_for_a_detached_lock_that_is_being_freed() {
     let nodes = MemoryNodes::new(3);
     let locks = manager(&nodes);
-    let given = locks.acquire("job", TTL).await.expect("a free lock").detach();
+    let detached = locks.acquire("job", TTL).await.expect("a free lock").detach();
     (0..3).for_each(|node| nodes.hang(node));
-    let mut release = Box::pin(locks.release_detached(&given));
+    let mut release = Box::pin(locks.release_detached(&detached));
     assert!(futures_poll(release.as_mut()).await.is_none());
     drop(release);
-    let mut close = Box::pin(locks.flush());
-    assert!(timeout(NODE_TIMEOUT / 2, &mut close).await.is_err(), "the nodes may still answer");
-    timeout(NODE_TIMEOUT, close).await.expect("they had their time");
+    let mut flush = Box::pin(locks.flush());
+    assert!(timeout(NODE_TIMEOUT / 2, &mut flush).await.is_err(), "the nodes may still answer");
+    timeout(NODE_TIMEOUT, flush).await.expect("flush returns after the node timeout");
 }
 
 /// The default node timeout.

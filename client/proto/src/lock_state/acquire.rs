@@ -26,7 +26,7 @@ impl LockState {
 
     /// Enters the vote of a node and renews its lease, unless the lock is over: then a reply changes nothing.
     pub(super) fn enter_vote(&mut self, node: usize, request: &Request, reply: LockReply) {
-        if self.phase == LockPhase::Over {
+        if self.phase == LockPhase::Ended {
             return;
         }
         self.renew_lease(node, request, &reply);
@@ -69,7 +69,7 @@ impl LockState {
 
     /// Ends the attempt.
     pub(super) fn fail(&mut self, refusal: Refusal) {
-        self.phase = LockPhase::Over;
+        self.phase = LockPhase::Ended;
         self.emit(Event::Failed(refusal));
     }
 }

@@ -14,7 +14,7 @@ pub(super) struct Extension {
 
 /// The error of an extension: the lock is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Over;
+pub struct LockEnded;
 
 impl LockState {
     /// Asks the nodes to hold the lock for longer. Ends with [`Event::Extended`], [`Event::NotExtended`] or
@@ -22,11 +22,11 @@ impl LockState {
     ///
     /// # Errors
     /// If the lock is over: an extension never revives it.
-    pub fn extend(&mut self, ttl: Duration, now: Moment) -> Result<(), Over> {
+    pub fn extend(&mut self, ttl: Duration, now: Moment) -> Result<(), LockEnded> {
         let held = matches!(self.phase, LockPhase::Held { .. });
         if !held || self.has_expired(now) {
-            self.phase = LockPhase::Over;
-            return Err(Over);
+            self.phase = LockPhase::Ended;
+            return Err(LockEnded);
         }
         self.longest_ttl = self.longest_ttl.max(ttl);
         let to = self.maybe_held.nodes();

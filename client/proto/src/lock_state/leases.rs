@@ -70,7 +70,7 @@ impl LockState {
 
     /// Ends a hold, with the replies to the extension if one was in flight.
     pub(super) fn lose(&mut self) {
-        self.phase = LockPhase::Over;
+        self.phase = LockPhase::Ended;
         let ballot = self.extension.take().map_or_else(|| self.ballot.clone(), |extension| extension.ballot);
         self.emit(Event::Lost(ballot));
     }

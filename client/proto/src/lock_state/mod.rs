@@ -62,7 +62,7 @@ mod testing;
 mod tests;
 mod words;
 
-pub use extend::Over;
+pub use extend::LockEnded;
 pub use queueing::{Grant, QueueRequest};
 pub use release::{ReleaseOutcome, ReleaseProgress};
 pub use request::{Ask, Request};
@@ -109,7 +109,7 @@ enum LockPhase {
         fence: u64,
     },
     /// Failed, lost or released: no input revives the lock.
-    Over,
+    Ended,
 }
 
 /// A request to some nodes.
@@ -121,7 +121,7 @@ pub struct Transmit {
     pub to: NodeSet,
 }
 
-/// A change that the caller has to know of.
+/// A change that the caller must handle.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// The client holds the lock.
@@ -129,13 +129,13 @@ pub enum Event {
         /// The fence that a majority has answered.
         fence: u64,
     },
-    /// The attempt has failed. The caller releases what the attempt may have got.
+    /// The attempt has failed. The caller releases every lock that the nodes may have granted.
     Failed(Refusal),
-    /// The lock is held for longer.
+    /// An extension succeeded: the validity ends later.
     Extended,
-    /// The lock is not held for longer, and still held for as long as before. With what the nodes replied.
+    /// An extension failed: the validity ends when it did before. Contains the replies of the nodes.
     NotExtended(Ballot),
-    /// The lock is no longer held. With what the nodes replied to the extension in flight, or else with all
+    /// The lock is no longer held. Contains the replies to the extension in flight, or, without one, all
     /// votes.
     Lost(Ballot),
     /// The caller need not wait for the release any longer.
@@ -198,8 +198,9 @@ impl LockState {
         [settles_at, self.queue_timeout()].into_iter().flatten().reduce(Moment::earlier_of)
     }
 
-    /// Handles that the moment of [`poll_timeout`](Self::poll_timeout) has come: the client goes on without
-    /// replies that were worth a short wait, or asks the nodes again where it queues.
+    /// Handles that the moment of [`poll_timeout`](Self::poll_timeout) has come: the client raises fences
+    /// without the pending replies, repeats its request to the nodes that have not granted the lock, or gives
+    /// up.
     pub fn handle_timeout(&mut self, now: Moment) {
         self.decide(now);
     }

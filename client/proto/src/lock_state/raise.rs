@@ -122,7 +122,8 @@ impl LockState {
     /// most for as long as the majority took to grant.
     fn raise_to_one_fence(&mut self, goal: u64, may_settle: bool, now: Moment) {
         if self.lacks_usable_majority(now) || self.raises_for_too_long(now) {
-            return self.fail(Refusal::Expired);
+            let is_raising = self.fence_raise.since.is_some() && self.ballot.disagrees();
+            return self.fail(if is_raising { self.ballot.fences_apart() } else { Refusal::Expired });
         }
         // A node takes back what it handed over, unless the client claims it. A raise claims it, or leads to
         // a hold that does; waiting does not.

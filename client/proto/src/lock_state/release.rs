@@ -87,7 +87,7 @@ impl LockState {
     /// Ends the attempt or the hold: the transmit goes to all nodes that hold the lock, or may. Ends with
     /// [`Event::Released`]. A second release sends nothing: the first is in flight.
     pub fn release(&mut self, now: Moment) {
-        self.phase = LockPhase::Over;
+        self.phase = LockPhase::Ended;
         self.extension = None;
         if self.release_progress.is_some() {
             return;

@@ -1,6 +1,6 @@
 //! Helpers for tests: inputs and commands that return what the caller would poll.
 
-use super::{Event, Grant, LockState, Over, QueueRequest, Request, Transmit};
+use super::{Event, Grant, LockEnded, LockState, QueueRequest, Request, Transmit};
 use crate::{Drift, Failure, LockReply, Moment, NodeSet, Quorum, Refusal};
 use std::time::Duration;
 
@@ -92,7 +92,7 @@ impl LockState {
         self.output()
     }
 
-    pub(super) fn on_extend(&mut self, ttl: Duration, now: Moment) -> Result<(Request, NodeSet), Over> {
+    pub(super) fn on_extend(&mut self, ttl: Duration, now: Moment) -> Result<(Request, NodeSet), LockEnded> {
         self.extend(ttl, now).map(|()| sent(self.output())).inspect_err(|_| assert!(self.output().is_none()))
     }
 

@@ -13,7 +13,7 @@ fn said(handshake: &Handshake) -> String {
         lines.push(words.map(|word| word.as_text().expect("a word")).collect::<Vec<_>>().join(" "));
     }
     assert!(bytes.is_empty());
-    assert_eq!(lines.len(), handshake.steps.len(), "every command is owed an answer");
+    assert_eq!(lines.len(), handshake.steps.len(), "every command gets an answer");
     lines.join("; ")
 }
 
@@ -122,26 +122,33 @@ fn what_is_no_redis_is_told_apart() {
 #[test]
 fn a_newer_module_says_more_of_its_node() {
     let said = |fields: &str| {
-        let reply = ["*12\r\n$7\r\nnode-id\r\n$2\r\nn1\r\n$13\r\nquarantine-ms\r\n:7\r\n", fields].concat();
+        let reply = ["*14\r\n$7\r\nnode-id\r\n$2\r\nn1\r\n$13\r\nquarantine-ms\r\n:7\r\n", fields].concat();
         let reply = [reply.as_bytes(), b"$7\r\nversion\r\n$5\r\n0.2.0\r\n"].concat();
         let heard = answered(&Login::default(), &reply).expect("no failure").expect("all of it");
         heard.identity().expect("an identity")
     };
-    let node = |incarnation, high_water, origin| NodeIdentity {
+    let node = |incarnation, high_water, common_high_water, origin| NodeIdentity {
         id: "n1".into(),
         incarnation,
         high_water,
+        common_high_water,
         origin: Some(origin),
         is_voting: None,
     };
     assert_eq!(
-        said("$11\r\nincarnation\r\n:4\r\n$10\r\nhigh-water\r\n:900\r\n$6\r\norigin\r\n$8\r\nadmitted\r\n"),
-        node(Some(4), Some(900), Origin::Admitted)
+        said(
+            "$11\r\nincarnation\r\n:4\r\n$10\r\nhigh-water\r\n:900\r\n$17\r\ncommon-high-water\r\n:30\r\n\
+             $6\r\norigin\r\n$8\r\nadmitted\r\n"
+        ),
+        node(Some(4), Some(900), Some(30), Origin::Admitted)
     );
     // The client ignores values that are out of range.
     assert_eq!(
-        said("$11\r\nincarnation\r\n:-1\r\n$10\r\nhigh-water\r\n$1\r\nx\r\n$6\r\norigin\r\n$3\r\nnew\r\n"),
-        node(None, None, Origin::New)
+        said(
+            "$11\r\nincarnation\r\n:-1\r\n$10\r\nhigh-water\r\n$1\r\nx\r\n$17\r\ncommon-high-water\r\n:-1\r\n\
+             $6\r\norigin\r\n$3\r\nnew\r\n"
+        ),
+        node(None, None, None, Origin::New)
     );
 }
 

@@ -10,7 +10,7 @@ async fn flush_waits_for_a_pending_release_for_one_timeout() {
     let locks = crate::LockManager::builder().nodes(["redis://localhost"]).build().unwrap();
     let crate::settings::Places::Servers(targets) = &locks.settings().places else { panic!("a server") };
     let timeouts = Timeouts { node_timeout: timeout, connect_timeout: timeout };
-    let mut conn = NodeConn::new(0, Arc::clone(&targets[0]), timeouts, None);
+    let mut conn = NodeConn::new(0, &Arc::from("a"), Arc::clone(&targets[0]), timeouts, None);
     conn.fail(Failure::new(FailureKind::Cut, "cut"), at(0), &mut Vec::new());
     let shared = Arc::new(LockShared::new(locks.key(b"job").unwrap(), timeout, locks.settings()));
     let ask = redlock_proto::Ask::Release { floor: None };

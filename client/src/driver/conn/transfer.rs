@@ -33,7 +33,7 @@ impl NodeConn {
         let mut has_read = false;
         while self.read(cx)? {
             has_read = true;
-            self.decode(events)?;
+            self.decode(now, events)?;
         }
         Ok(has_read)
     }
@@ -94,22 +94,24 @@ impl NodeConn {
     }
 
     /// Handles every complete frame in the read buffer.
-    fn decode(&mut self, events: &mut Vec<NodeEvent>) -> Result<(), String> {
-        let mut is_replica = false;
+    fn decode(&mut self, now: Moment, events: &mut Vec<NodeEvent>) -> Result<(), String> {
+        let mut change = None;
         while let Some(frame) = wire::decode(&mut self.read_buf).map_err(|error| error.to_string())? {
             match &frame {
                 Frame::Push(parts) => self.handle_push(Push::parse(parts), events),
-                _ => is_replica |= self.handle_reply(frame, events)?,
+                _ => change = self.handle_reply(frame, now, events)?.or(change),
             }
         }
-        if is_replica { Err("the server is a replica now".into()) } else { Ok(()) }
+        change.map_or(Ok(()), |change| Err(change.into()))
     }
 
     fn handle_push(&mut self, push: Push, events: &mut Vec<NodeEvent>) {
         match push {
             Push::Subscribed => {
                 self.queue_support = QueueSupport::Yes;
-                self.silent_since = None;
+                if self.silent_since.take().is_some() {
+                    self.watch.answered();
+                }
                 if let Some(InFlight::Subscription { .. }) = self.in_flight.front() {
                     self.in_flight.pop_front();
                     self.overdue = self.overdue.saturating_sub(1);
@@ -120,18 +122,30 @@ impl NodeConn {
         }
     }
 
-    /// Matches a reply to the oldest request in flight; true if the server became a replica.
-    fn handle_reply(&mut self, frame: Frame, events: &mut Vec<NodeEvent>) -> Result<bool, String> {
+    /// Matches a reply to the oldest request in flight. Returns the change of the server, if the reply shows one:
+    /// then the client has to connect again, to learn which node answers.
+    fn handle_reply(
+        &mut self,
+        frame: Frame,
+        now: Moment,
+        events: &mut Vec<NodeEvent>,
+    ) -> Result<Option<&'static str>, String> {
         let request = self.in_flight.pop_front().ok_or("a reply without a request")?;
         let stage = Stage::settled(self.overdue > 0);
         self.overdue = self.overdue.saturating_sub(1);
-        self.silent_since = None;
+        if self.silent_since.take().is_some() {
+            self.watch.answered();
+        }
+        self.watch.round_trip(request.sent().later_of(self.connected_at), now);
         if matches!(request, InFlight::Subscription { .. }) {
-            return self.handle_subscribe_reply(&frame, events).map(|()| false);
+            return self.handle_subscribe_reply(&frame, events).map(|()| None);
         }
         let demotion = demotion(&self.target, &frame);
-        let is_replica = demotion.is_some();
-        if !is_replica {
+        let change = match &demotion {
+            Some(_) => Some("the server is a replica now"),
+            None => self.change_of_vote(&request, &frame),
+        };
+        if demotion.is_none() {
             self.backoff.succeeded();
             if matches!(request, InFlight::Broadcast { .. }) {
                 self.new_identity = connect::node_identity(&frame).or(self.new_identity.take());
@@ -139,7 +153,26 @@ impl NodeConn {
         }
         let outcome = demotion.map_or(Ok(frame), Err);
         events.push(NodeEvent::Outcome { node: self.node, request, outcome, stage });
-        Ok(is_replica)
+        Ok(change)
+    }
+
+    /// Whether the reply shows that the server votes now and did not before, or the other way round. Such a server
+    /// has another node id.
+    fn change_of_vote(&mut self, request: &InFlight, frame: &Frame) -> Option<&'static str> {
+        let voted = self.identity.as_ref()?.is_voting?;
+        match frame {
+            Frame::Error(text) if ErrorCode::of(text) == Some(ErrorCode::NoVote) => {
+                voted.then_some("the server does not vote any more")
+            }
+            Frame::Error(_) => None,
+            // A server that does not vote refuses every acquire and every extension.
+            _ if voted || request.is_release() || !matches!(request, InFlight::Vote { .. }) => None,
+            _ => {
+                // The reply is handled after the connection is closed, when the node counts as down.
+                self.watch.votes_again();
+                Some("the server votes now")
+            }
+        }
     }
 
     /// Handles a reply where the confirmation of `SUBSCRIBE` was due. A confirmation is a push, so only an

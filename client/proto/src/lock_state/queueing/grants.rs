@@ -30,7 +30,7 @@ impl LockState {
             return;
         }
         self.maybe_held.note_grant(node);
-        if self.phase == LockPhase::Over {
+        if self.phase == LockPhase::Ended {
             return;
         }
         // A node grants each request once. A decided stamp is known already, from a reply or the same push.

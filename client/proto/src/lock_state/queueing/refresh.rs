@@ -8,7 +8,8 @@ use std::time::Duration;
 
 /// How often a client that every node has queued repeats its request, for grants whose push was lost.
 pub(super) const REFRESH_INTERVAL: Duration = Duration::from_secs(2);
-/// How often a client that some node has not queued repeats its request, give or take a half.
+/// The mean time between repeated requests while at least one node has not queued the client. Each time is up to
+/// half of it shorter or longer.
 const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 /// How soon a client repeats its request after a connection broke, or after a connection that may have missed
 /// pushes is back.

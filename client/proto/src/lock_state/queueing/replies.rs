@@ -68,12 +68,12 @@ impl QueueReplies {
         }
     }
 
-    /// Whether the client knows what became of the request with this stamp, or of a newer one, at a node.
+    /// Whether the client knows if a node granted the request with this stamp, or a newer request.
     pub(super) fn has_decided(&self, node: usize, stamp: u64) -> bool {
         self.decided.get(node).is_some_and(|decided| stamp <= *decided)
     }
 
-    /// Notes whether a grant had expired when the client got its reply.
+    /// Records whether a grant had expired when its reply arrived.
     pub(super) fn note_arrival(&mut self, node: usize, reply: &LockReply, lease_end: Moment, now: Moment) {
         match reply {
             LockReply::Number(_) if now.has_reached(lease_end) => self.expired_on_arrival.insert(node),

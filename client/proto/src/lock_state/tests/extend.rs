@@ -52,14 +52,14 @@ fn an_extension_that_arrives_too_late_does_not_revive_the_lock() {
         Some(LockOutput::Event(Event::Lost(_)))
     ));
     assert_eq!(client.lock.fence(), None);
-    assert_eq!(client.lock.on_extend(TTL, at(client.now_ms)).unwrap_err(), Over);
+    assert_eq!(client.lock.on_extend(TTL, at(client.now_ms)).unwrap_err(), LockEnded);
 }
 
 #[test]
 fn no_extension_is_sent_once_validity_is_over() {
     let mut client = TestClient::held();
     client.now_ms = LEASE_MS;
-    assert_eq!(client.lock.on_extend(TTL, at(client.now_ms)).unwrap_err(), Over);
+    assert_eq!(client.lock.on_extend(TTL, at(client.now_ms)).unwrap_err(), LockEnded);
 }
 
 #[test]

@@ -7,7 +7,7 @@ mod release;
 
 use super::testing::{LockOutput, assert_failed, assert_held, sent};
 use super::*;
-use redlock_contract::limits::{MAX_FENCE, RAISE_CAP, RAISE_STEP};
+use redlock_contract::limits::{MAX_FENCE, MAX_FLOOR, RAISE_CAP, RAISE_STEP, raise_limit};
 
 const TTL: Duration = Duration::from_millis(10_000);
 /// The lease for this time to live with the default drift, counted from the send.

@@ -42,7 +42,7 @@ fn a_grant_that_arrives_after_the_lock_expired_does_not_revive_it() {
     assert!(lock.on_grant(2, late, until).is_none());
     assert_eq!((lock.fence(), lock.valid_until()), (None, Some(until)));
     assert!(lock.on_claim(until).is_none());
-    assert_eq!(lock.on_extend(TTL, until).unwrap_err(), crate::lock_state::Over);
+    assert_eq!(lock.on_extend(TTL, until).unwrap_err(), crate::lock_state::LockEnded);
     assert_eq!(nodes(lock.on_release(until).1), [0, 1, 2, 3, 4], "the release goes to every node");
 }
 
