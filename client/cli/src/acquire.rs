@@ -1,13 +1,13 @@
-//! `redlock acquire`: takes a lock and leaves it held.
+//! `redlock acquire`: acquires a lock and leaves it held.
 
 use crate::args::{AcquireArgs, CommonArgs};
 use crate::config::Config;
 use crate::duration::millis;
 use crate::exit::{Code, ExitError};
-use crate::obtain::{Obtained, obtain};
+use crate::holder::OwnerFile;
+use crate::obtain::{Obtained, obtain, settle};
 use crate::output::Printer;
 use crate::run::signals::Interrupts;
-use crate::ticket::OwnerFile;
 use redlock_client::Detached;
 use serde_json::json;
 use std::time::Duration;
@@ -22,22 +22,23 @@ pub(crate) async fn main(
     let locks = config.locker(args.label.as_deref(), args.wait)?;
     let file = args.owner_file.as_deref().map(OwnerFile::create).transpose()?;
     let mut interrupts = Interrupts::listen()?;
-    let guard = match obtain(&locks, &args.resource, ttl, args.wait, &mut interrupts).await? {
-        Obtained::Lock(guard) => guard,
-        Obtained::Interrupted(code) => return Ok(code),
-    };
+    let guard =
+        match obtain(&locks, std::slice::from_ref(&args.resource), ttl, args.wait, &mut interrupts).await? {
+            Obtained::Lock(guard) => guard,
+            Obtained::Interrupted(code) => return Ok(code),
+        };
     let lock = guard.detach();
     if let Err(failure) = hand_over(&lock, file, args, ttl, output) {
-        // A lock that nobody can extend or free is of no use to anybody.
+        // The caller did not get the owner, so no client could extend or release this lock.
         let _ = locks.release_detached(&lock).await;
         return Err(failure);
     }
-    // Stragglers among the nodes get what was sent to them.
-    locks.flush().await;
+    // Gives slow nodes time to receive the requests. A hung node does not delay the caller.
+    settle(&locks).await;
     Ok(Code::Success)
 }
 
-/// Hands the lock to whoever asked: the one place where an owner is printed.
+/// Hands owner and fence to the caller. This is the only place that prints an owner.
 fn hand_over(
     lock: &Detached,
     file: Option<OwnerFile<'_>>,

@@ -1,25 +1,27 @@
-//! `redlock admit`: lets a node vote that cannot prove who it is.
+//! `redlock admit`: lets a node vote although it cannot prove which node it is.
 //!
-//! The program waits for every lease that the lost node may have granted, then asks the other nodes for their high-water
-//! marks, and admits the node above the largest. The order matters: a request that the lost node has answered may reach
-//! another node after that node was asked, and raise its fence beyond the floor. After the wait no such request can make
-//! a holder. What the program cannot know, it says: the server that the node replaces must be stopped.
+//! The program waits for every lease that the lost node may have granted, then asks the other nodes for their
+//! high-water marks, and admits the node above the largest. If a node grants longer leases by then, the program
+//! continues to wait. The order matters: a request that the lost node has answered may reach another node after the
+//! program has asked that node, and raise its fence beyond the floor. After the wait, no such request can make a client
+//! a holder. The program cannot check that the replaced server is stopped; it reminds the operator.
 
 use crate::args::{AdmitArgs, CommonArgs};
 use crate::config::Config;
+use crate::confirm::confirm;
 use crate::duration::{millis, show};
 use crate::exit::{Code, ExitError};
-use crate::group_report::{GroupReport, NodeReport, explanation, remedy};
+use crate::group_report::{GroupReport, NodeReport};
 use crate::output::{Printer, tame};
 use redlock_client::admission::{NodeFacts, Terms, TooFewAnswers, terms};
-use redlock_client::{FailureKind, LockManager, NodeState, Origin};
-use redlock_contract::NonVoting;
+use redlock_client::{
+    FailureKind, HighWater, LockManager, NodeStanding, NodeState, NonVoting, NonVotingReason, Origin,
+};
 use redlock_contract::drift::with_drift;
 use serde_json::{Value, json};
-use std::io::{BufRead, IsTerminal, Write};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// A node id is named by at least so many of its digits.
+/// The smallest number of digits that identify a node by its node id.
 const LEAST_DIGITS: usize = 8;
 
 pub(crate) async fn main(common: &CommonArgs, args: &AdmitArgs, output: &Printer) -> Result<Code, ExitError> {
@@ -29,18 +31,30 @@ pub(crate) async fn main(common: &CommonArgs, args: &AdmitArgs, output: &Printer
     if !output.is_json {
         output.lines(&plan.lines())?;
     }
-    confirm(args, *output)?;
+    if !args.yes {
+        let question = format!("Is that server stopped for good? Type yes to admit {}", tame(&args.node));
+        confirm(&question, "admit", "not_admitted", *output)?;
+    }
     if plan.alone {
         return finish(&plan, &locks, *output).await;
     }
     // Nothing has changed yet: a program that is stopped here admits no node.
-    tokio::time::sleep(Duration::from_millis(with_drift(plan.terms.wait_ms))).await;
-    let report = GroupReport::take(&locks).await?;
-    let counted = AdmissionPlan::make(&report, args)?;
-    finish(&counted, &locks, *output).await
+    let began = Instant::now();
+    let mut wait = plan.wait();
+    loop {
+        tokio::time::sleep(wait.saturating_sub(began.elapsed())).await;
+        let report = GroupReport::take(&locks).await?;
+        let counted = AdmissionPlan::make(&report, args)?;
+        counted.refuse_another_start(plan.state)?;
+        // A node may grant longer leases than before.
+        wait = counted.wait();
+        if began.elapsed() >= wait {
+            return finish(&counted, &locks, *output).await;
+        }
+    }
 }
 
-/// Admits the node and says what came of it.
+/// Admits the node and prints the outcome.
 async fn finish(plan: &AdmissionPlan<'_>, locks: &LockManager, output: Printer) -> Result<Code, ExitError> {
     let outcome = plan.carry_out(locks).await?;
     if output.is_json {
@@ -51,21 +65,21 @@ async fn finish(plan: &AdmissionPlan<'_>, locks: &LockManager, output: Printer) 
     Ok(Code::Success)
 }
 
-/// What is about to be done.
+/// A planned admission.
 struct AdmissionPlan<'a> {
-    /// The place of the node among those that were configured.
+    /// The index of the node among the configured nodes.
     place: usize,
     node: &'a str,
     state: &'a NodeState,
     terms: Terms,
-    /// Floor and wait are the operator's, not counted.
+    /// Whether floor and wait come from the operator instead of the other nodes.
     alone: bool,
-    /// The other nodes that vote and have answered.
+    /// The other nodes that vote and answered.
     answers: Vec<(&'a str, NodeFacts)>,
     needed: usize,
 }
 
-/// What the node says afterwards.
+/// The state of the node after its admission.
 struct AdmissionOutcome {
     fences_above: u64,
     votes_in: Duration,
@@ -82,14 +96,14 @@ impl<'a> AdmissionPlan<'a> {
         let others =
             || report.nodes.iter().enumerate().filter(|(at, _)| *at != place).map(|(_, other)| other);
         let all: Vec<(&str, NodeFacts)> = others().filter_map(facts).collect();
-        let told: Vec<NodeFacts> = all.iter().map(|(_, facts)| facts.clone()).collect();
-        let quorum = report.quorum();
-        let counted = terms(quorum, &own, &told);
+        let known: Vec<NodeFacts> = all.iter().map(|(_, facts)| facts.clone()).collect();
+        let quorum = report.quorum;
+        let counted = terms(quorum, &own, &known);
         let given = args.floor.zip(args.wait).filter(|_| args.alone);
         let terms = match (counted, given) {
             (Ok(terms), None) => terms,
             (Err(too_few), Some((floor, wait))) => {
-                Terms { floor, wait_ms: millis(wait), answers: too_few.answers }
+                Terms { floor: HighWater::new(floor), wait_ms: millis(wait), answers: too_few.answers }
             }
             (Ok(terms), Some(_)) => {
                 return Err(ExitError::usage(format!(
@@ -104,21 +118,39 @@ impl<'a> AdmissionPlan<'a> {
         Ok(Self { place, node, state, terms, alone: given.is_some(), answers, needed: quorum.needed() })
     }
 
-    /// What is done and what is assumed, for the operator.
+    /// How long the program waits: the wait of the terms, and the drift between two clocks meanwhile.
+    fn wait(&self) -> Duration {
+        Duration::from_millis(with_drift(self.terms.wait_ms))
+    }
+
+    /// Refuses a node that has started again since an earlier plan: the time of the locks that it has loaded begins
+    /// with its start, and may last longer than the wait.
+    fn refuse_another_start(&self, before: &NodeState) -> Result<(), ExitError> {
+        if (&self.state.id, self.state.incarnation) == (&before.id, before.incarnation) {
+            return Ok(());
+        }
+        let message = format!(
+            "{} is not admitted: it was started again during the wait; run redlock admit again",
+            self.node
+        );
+        Err(ExitError::new(Code::Usage, "not_admitted", message))
+    }
+
+    /// The plan and its assumptions, for the operator.
     fn lines(&self) -> Vec<String> {
         let Self { node, state, terms, .. } = self;
-        let (floor, wait) = (terms.floor, show(Duration::from_millis(terms.wait_ms)));
-        let now = match state.non_voting.as_deref() {
-            Some(word) => format!("does not vote: {}", tame(&explanation(word))),
+        let (floor, wait) = (show_floor(&terms.floor), show(Duration::from_millis(terms.wait_ms)));
+        let now = match &state.non_voting {
+            Some(reason) => format!("does not vote: {}", tame(&reason.explanation())),
             None => "votes".to_owned(),
         };
         let mut lines = vec![format!("{node}, node id {}: {now}.", tame(&state.id))];
         if self.alone {
             lines.push(format!(
-                "floor {floor} and wait {wait} are as given; the other nodes were not counted."
+                "floor {floor} and wait {wait} are the values that you gave; they do not come from the other nodes."
             ));
             lines.push(format!(
-                "You vouch that this group has given out no fence above {floor} and that no lease lasts longer than \
+                "You vouch that this group has granted no fence above {floor} and that no lease lasts longer than \
                  {wait} from now: otherwise two clients can hold one lock."
             ));
         } else {
@@ -144,22 +176,28 @@ impl<'a> AdmissionPlan<'a> {
 
     async fn carry_out(&self, locks: &LockManager) -> Result<AdmissionOutcome, ExitError> {
         let Self { place, node, state, terms, .. } = self;
-        // The program has waited itself, unless it could not ask.
+        // The program has already waited; with --alone, the node waits.
         let wait_ms = if self.alone { terms.wait_ms } else { 0 };
-        if let Err(failure) = locks.admit_node(*place, &state.id, &Terms { wait_ms, ..*terms }).await? {
+        if let Err(failure) = locks.admit_node(*place, &state.id, &Terms { wait_ms, ..terms.clone() }).await?
+        {
             let words = tame(&failure.to_string());
-            let message = match failure.kind {
-                FailureKind::Rejected => format!("{node} is not admitted: {words}"),
-                _ => format!(
-                    "{node} may or may not be admitted: {words}; see `redlock status`, and run it again"
+            let (code, message) = match failure.kind {
+                FailureKind::Rejected => (Code::Rejected, format!("{node} is not admitted: {words}")),
+                _ => (
+                    Code::NoQuorum,
+                    format!(
+                        "{node} may or may not be admitted: {words}; check `redlock status`, and run redlock admit again"
+                    ),
                 ),
             };
-            return Err(ExitError::new(Code::NoQuorum, "not_admitted", message));
+            let answer = [((*node).to_owned(), words)];
+            return Err(ExitError::new(code, "not_admitted", message).with_nodes(answer));
         }
+        let own = state.high_water_marks.as_ref().map_or(0, HighWater::common);
         let health = locks.health().await?;
         let admitted = health.nodes.get(*place).and_then(|node| node.state.as_ref().ok());
         Ok(AdmissionOutcome {
-            fences_above: admitted.map_or(terms.floor, |state| state.fence),
+            fences_above: own.max(terms.floor.common()),
             votes_in: admitted.map_or(Duration::from_millis(wait_ms), |state| state.quarantine),
         })
     }
@@ -171,16 +209,17 @@ impl<'a> AdmissionPlan<'a> {
     }
 
     fn json(&self, outcome: &AdmissionOutcome) -> Value {
-        let answer = |(node, facts): &(&str, NodeFacts)| json!({"node": node, "high_water": facts.high_water, "max_ttl_ms": facts.max_ttl_ms});
+        let answer = |(node, facts): &(&str, NodeFacts)| json!({"node": node, "high_water": facts.high_water.highest(), "max_ttl_ms": facts.max_ttl_ms});
         json!({
             "node": self.node,
             "node_id": self.state.id,
             "was_voting": self.state.votes(),
-            "non_voting_reason": self.state.non_voting.as_deref(),
+            "non_voting_reason": self.state.non_voting.as_ref().map(NonVotingReason::name),
             "alone": self.alone,
             "answers": self.answers.iter().map(answer).collect::<Vec<_>>(),
             "needed": self.needed,
-            "floor": self.terms.floor,
+            "floor": self.terms.floor.common(),
+            "far_floors": self.terms.floor.far().map(|(stripe, floor)| json!({"stripe": stripe, "floor": floor})).collect::<Vec<_>>(),
             "wait_ms": self.terms.wait_ms,
             "fences_above": outcome.fences_above,
             "votes_in_ms": millis(outcome.votes_in),
@@ -188,18 +227,26 @@ impl<'a> AdmissionPlan<'a> {
     }
 }
 
-/// What an admission counts with; `None` from an older module, which does not say it.
+/// The floor for people: the common floor, and how many stripes have a larger one.
+fn show_floor(floor: &HighWater) -> String {
+    match floor.far().len() {
+        0 => floor.common().to_string(),
+        far => format!("{} (larger for {far} raised stripes of keys)", floor.common()),
+    }
+}
+
+/// The facts that an admission needs; `None` from an older module, which does not report them.
 fn facts(state: &NodeState) -> Option<NodeFacts> {
     Some(NodeFacts {
         id: state.id.clone(),
         votes: state.votes(),
-        high_water: state.high_water?,
+        high_water: state.high_water_marks.clone()?,
         max_ttl_ms: millis(state.max_ttl?),
         longest_lease_ms: millis(state.longest_lease),
     })
 }
 
-/// The place of the named node: by its address as `redlock status` shows it, by its URL, or by the beginning of its
+/// The index of the named node: by its address as `redlock status` shows it, by its URL, or by the beginning of its
 /// node id.
 fn find(report: &GroupReport, named: &str) -> Result<usize, ExitError> {
     let address = named.split_once("://").map_or(named, |(_, rest)| rest);
@@ -217,8 +264,8 @@ fn find(report: &GroupReport, named: &str) -> Result<usize, ExitError> {
     match places.as_slice() {
         [place] => Ok(*place),
         [] => Err(ExitError::usage(format!(
-            "{} is not a configured node; configured are {}. NODE is an address or at least {LEAST_DIGITS} digits of a \
-             node id",
+            "{} is not a configured node; configured nodes: {}. NODE is an address or at least the first {LEAST_DIGITS} \
+             digits of a node id",
             tame(address),
             names.join(", ")
         ))),
@@ -229,15 +276,16 @@ fn find(report: &GroupReport, named: &str) -> Result<usize, ExitError> {
     }
 }
 
-/// The node that is to be admitted, if it can be.
+/// The node to admit, or the reason why it cannot be admitted.
 fn candidate(report: &NodeReport, force: bool) -> Result<(&str, &NodeState, NodeFacts), ExitError> {
     let node = &*report.node;
     let refuse =
         |why: String| ExitError::new(Code::Usage, "not_admitted", format!("{node} is not admitted: {why}"));
     let state = report.state.as_ref().map_err(|failure| {
         let words = tame(&failure.to_string());
-        let message =
-            format!("{node} is not admitted: it does not answer as a node ({words}); start it first");
+        let message = format!(
+            "{node} is not admitted: it does not answer as a node ({words}); start it with the module first"
+        );
         ExitError::new(Code::NoQuorum, "no_quorum", message)
     })?;
     if state.is_replica {
@@ -251,12 +299,12 @@ fn candidate(report: &NodeReport, force: bool) -> Result<(&str, &NodeState, Node
             tame(&state.version)
         )));
     };
-    match state.non_voting.as_deref() {
-        Some(word) if word == NonVoting::SeveralStates.name() => {
-            Err(refuse(format!("{}; {}", explanation(word), remedy(word, node))))
+    match &state.non_voting {
+        Some(reason @ NonVotingReason::Known(NonVoting::SeveralStates)) => {
+            Err(refuse(format!("{}; {}", reason.explanation(), reason.remedy(node))))
         }
         None if !force => Err(refuse(format!(
-            "it votes already (origin {}, incarnation {}); --force admits it all the same, after the wait",
+            "it already votes (origin {}, incarnation {}); --force admits it anyway, after the wait",
             state.origin.map_or("unknown", Origin::name),
             state.incarnation.unwrap_or_default()
         ))),
@@ -264,49 +312,31 @@ fn candidate(report: &NodeReport, force: bool) -> Result<(&str, &NodeState, Node
     }
 }
 
-/// Too few other nodes can be asked: which ones, why, and what remains.
+/// The error for too few other nodes that vote and answer: it names these nodes, the reasons and the remedy.
 fn uncounted(node: &str, too_few: &TooFewAnswers, others: &[&NodeReport]) -> ExitError {
     let why = |other: &&NodeReport| {
         let why = match &other.state {
             Err(failure) => tame(&failure.to_string()),
-            Ok(state) if state.is_replica => "a replica".to_owned(),
-            Ok(state) => match (state.high_water, state.non_voting.as_deref()) {
-                (None, _) => "its module does not report a high-water mark".to_owned(),
-                (_, Some(word)) => format!("does not vote: {}", tame(&explanation(word))),
-                (_, None) => return None,
+            Ok(state) => match (state.standing(), &state.high_water_marks) {
+                (NodeStanding::Replica, _) => "a replica".to_owned(),
+                (_, None) => "its module does not report a high-water mark".to_owned(),
+                (NodeStanding::NonVoting(reason), _) => {
+                    format!("does not vote: {}", tame(&reason.explanation()))
+                }
+                _ => return None,
             },
         };
-        Some(format!("{}: {why}", other.node))
+        Some((other.node.to_string(), why))
     };
-    let reasons: Vec<String> = others.iter().filter_map(why).collect();
+    let answers: Vec<(String, String)> = others.iter().filter_map(why).collect();
+    let reasons: Vec<String> = answers.iter().map(|(node, why)| format!("{node}: {why}")).collect();
     let reasons = if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join("; ")) };
     let remedy = if too_few.needed > too_few.others {
-        "A group of this size cannot be asked: name both yourself with --alone --floor NUMBER --wait TIME"
+        "This group has too few other nodes: give both yourself with --alone --floor NUMBER --wait TIME"
     } else {
-        "Start the other nodes, or name both yourself with --alone --floor NUMBER --wait TIME"
+        "Start the other nodes, or give both yourself with --alone --floor NUMBER --wait TIME"
     };
     let message =
-        format!("{node} is not admitted: floor and wait cannot be counted: {too_few}{reasons}. {remedy}");
-    ExitError::new(Code::NoQuorum, "no_quorum", message)
-}
-
-/// Asks the operator, on a terminal.
-fn confirm(args: &AdmitArgs, output: Printer) -> Result<(), ExitError> {
-    if args.yes {
-        return Ok(());
-    }
-    let (stdin, mut stderr) = (std::io::stdin(), std::io::stderr());
-    if output.is_json || !stdin.is_terminal() || !stderr.is_terminal() {
-        return Err(ExitError::usage(
-            "nothing was done: without a terminal, and with --json, admit needs --yes",
-        ));
-    }
-    let _ = write!(stderr, "Is that server stopped for good? Type yes to admit {}: ", args.node);
-    let _ = stderr.flush();
-    let mut answer = String::new();
-    let read = stdin.lock().read_line(&mut answer);
-    if read.is_ok() && answer.trim().eq_ignore_ascii_case("yes") {
-        return Ok(());
-    }
-    Err(ExitError::new(Code::Usage, "not_admitted", "nothing was done: the answer was not yes"))
+        format!("{node} is not admitted: floor and wait cannot be determined: {too_few}{reasons}. {remedy}");
+    ExitError::new(Code::NoQuorum, "no_quorum", message).with_nodes(answers)
 }

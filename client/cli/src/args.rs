@@ -1,16 +1,16 @@
-//! What can be said on the command line.
+//! The options and subcommands of the command line.
 
 use crate::{duration, exit};
-use clap::{Args, Parser, ValueEnum};
+use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, ValueEnum};
 use std::ffi::OsString;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Locks with fences over a majority of independent Redis or Valkey nodes.
+/// Distributed locks with fences on a majority of independent Redis or Valkey nodes.
 ///
-/// The nodes come from --nodes, from REDLOCK_NODES, or from a file of settings: the one that --config or
-/// REDLOCK_CONFIG names, ./redlock.toml, or redlock/redlock.toml in the user's folder of settings.
+/// The nodes come from --nodes, else from REDLOCK_NODES, else from the settings file: the file that --config or
+/// REDLOCK_CONFIG names, else ./redlock.toml, else redlock/redlock.toml in $XDG_CONFIG_HOME or ~/.config.
 #[derive(Debug, Parser)]
 #[command(name = "redlock", version, after_help = exit::HELP, max_term_width = 100)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
@@ -21,62 +21,81 @@ pub(crate) struct Cli {
     pub(crate) command: Subcommand,
 }
 
-/// What every command understands.
+impl Cli {
+    /// Parses the words of the command line, the program's name first.
+    ///
+    /// With `--`, all names before it are resources of `run`. Without it, `run` takes one resource, and the command
+    /// follows, as for flock.
+    pub(crate) fn read(words: Vec<OsString>) -> Result<Self, clap::Error> {
+        let mut command = Self::command();
+        if !words.iter().any(|word| word == "--") {
+            command = command.mut_subcommand("run", |run| {
+                run.mut_arg("resources", |names| names.action(ArgAction::Set).num_args(1))
+                    .mut_arg("command", |command| {
+                        command.last(false).trailing_var_arg(true).allow_hyphen_values(true)
+                    })
+            });
+        }
+        Self::from_arg_matches(&command.try_get_matches_from(words)?)
+    }
+}
+
+/// The options of every command.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Nodes and settings")]
 pub(crate) struct CommonArgs {
-    /// The nodes, separated by commas; may be given again.
+    /// The URLs of the nodes, separated by commas; the option may be repeated.
     ///
-    /// A password in a URL can be read in the list of processes: better in REDLOCK_NODES, in the file of settings,
-    /// or beside the URL with --password-file or REDLOCK_PASSWORD.
+    /// Other users can see a password in this option in the list of processes. Put it into REDLOCK_NODES, into the
+    /// settings file, or outside the URL: --password-file, REDLOCK_PASSWORD.
     #[arg(long, global = true, value_name = "URL", value_delimiter = ',')]
     #[arg(env = "REDLOCK_NODES", hide_env_values = true)]
     pub(crate) nodes: Vec<String>,
-    /// The file of settings.
+    /// The settings file.
     #[arg(long, global = true, value_name = "FILE", env = "REDLOCK_CONFIG")]
     pub(crate) config: Option<PathBuf>,
-    /// What every resource's key starts with on the nodes.
+    /// The prefix of every key on the nodes.
     #[arg(long, global = true, value_name = "TEXT", env = "REDLOCK_PREFIX")]
     pub(crate) prefix: Option<String>,
-    /// How long a node may take to answer [default: 250ms].
+    /// How long to wait for a node's answer [default: 250ms].
     #[arg(long, global = true, value_name = "TIME", env = "REDLOCK_NODE_TIMEOUT", value_parser = duration::parse)]
     pub(crate) node_timeout: Option<Duration>,
-    /// How long connecting to a node may take [default: 1s].
+    /// How long to wait for a connection to a node [default: 1s].
     #[arg(long, global = true, value_name = "TIME", env = "REDLOCK_CONNECT_TIMEOUT", value_parser = duration::parse)]
     pub(crate) connect_timeout: Option<Duration>,
-    /// The user at nodes whose URL names none. The password comes from REDLOCK_PASSWORD, from --password-file or
-    /// from the file of settings.
+    /// The user for nodes whose URL has no login. The password comes from --password-file, REDLOCK_PASSWORD or the
+    /// settings file.
     #[arg(long, global = true, value_name = "NAME", env = "REDLOCK_USERNAME")]
     pub(crate) username: Option<String>,
-    /// The file with the password for nodes whose URL has none.
+    /// A file with the password for nodes whose URL has no login.
     #[arg(long, global = true, value_name = "FILE", env = "REDLOCK_PASSWORD_FILE")]
     pub(crate) password_file: Option<PathBuf>,
-    /// The certificate authority of rediss:// nodes, as PEM.
+    /// The certificate authority of rediss:// nodes, a PEM file.
     #[arg(long, global = true, value_name = "FILE", env = "REDLOCK_TLS_CA")]
     pub(crate) tls_ca: Option<PathBuf>,
-    /// One's own certificate for rediss:// nodes, as PEM.
+    /// The client certificate for rediss:// nodes, a PEM file. Needs --tls-key.
     #[arg(long, global = true, value_name = "FILE", env = "REDLOCK_TLS_CERT")]
     pub(crate) tls_cert: Option<PathBuf>,
-    /// The key of one's own certificate, as PEM.
+    /// The private key of the client certificate, a PEM file. Needs --tls-cert.
     #[arg(long, global = true, value_name = "FILE", env = "REDLOCK_TLS_KEY")]
     pub(crate) tls_key: Option<PathBuf>,
-    /// Results and errors as JSON.
+    /// Print results and errors as JSON.
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    /// Whether to use colours.
+    /// When to use colours.
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
     pub(crate) color: Color,
 }
 
-/// Whether to use colours.
+/// When to use colours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Color {
     /// On a terminal, unless NO_COLOR is set.
     #[default]
     Auto,
-    /// Everywhere.
+    /// Also in files and pipes.
     Always,
-    /// Nowhere.
+    /// Not at all.
     Never,
 }
 
@@ -87,14 +106,17 @@ pub(crate) enum Subcommand {
     Extend(ExtendArgs),
     Release(ReleaseArgs),
     Inspect(InspectArgs),
+    Ls(LsArgs),
+    Break(BreakArgs),
     Status(StatusArgs),
     Exporter(ExporterArgs),
+    Ui(UiArgs),
     Top(TopArgs),
     Bench(BenchArgs),
-    /// Looks for what would hurt.
+    /// Finds problems in the setup.
     ///
-    /// Asks the nodes and their servers, changes nothing, and tells for each finding how bad it is, why, and what to
-    /// do about it. Exits with 117 if there are errors, and with 116 if there are warnings.
+    /// Asks the nodes and their servers, changes nothing, and prints the severity, the reason and the remedy of each
+    /// finding. Exits with 117 if there are errors, and with 116 if there are only warnings.
     #[command(after_help = exit::HELP)]
     Doctor,
     Admit(AdmitArgs),
@@ -102,10 +124,39 @@ pub(crate) enum Subcommand {
     Man(ManArgs),
 }
 
+impl Subcommand {
+    /// The resource that the command is about; all of them for a command with several.
+    pub(crate) fn resource(&self) -> Option<String> {
+        match self {
+            Self::Run(args) => Some(args.resources.join(", ")),
+            Self::Acquire(AcquireArgs { resource, .. })
+            | Self::Extend(ExtendArgs { resource, .. })
+            | Self::Release(ReleaseArgs { resource, .. })
+            | Self::Inspect(InspectArgs { resource })
+            | Self::Break(BreakArgs { resource, .. }) => Some(resource.clone()),
+            _ => None,
+        }
+    }
+}
+
+/// An address to listen on: `host:port`, or `:port` for all IPv4 addresses of this machine.
+fn listen(text: &str) -> Result<SocketAddr, String> {
+    let wrong = || {
+        format!(
+            "{text:?} is not an address to listen on: use HOST:PORT such as 127.0.0.1:9464 or [::1]:9464, or :9464 for \
+             all IPv4 addresses of this machine"
+        )
+    };
+    match text.strip_prefix(':') {
+        Some(port) => Ok((Ipv4Addr::UNSPECIFIED, port.parse().map_err(|_| wrong())?).into()),
+        None => text.to_socket_addrs().ok().and_then(|mut found| found.next()).ok_or_else(wrong),
+    }
+}
+
 /// How long to wait for a lock that is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitLimit {
-    /// One try.
+    /// Not at all: one attempt.
     Not,
     For(Duration),
     Forever,
@@ -114,168 +165,239 @@ pub(crate) enum WaitLimit {
 fn wait(text: &str) -> Result<WaitLimit, String> {
     match text {
         "forever" => Ok(WaitLimit::Forever),
-        text => match duration::parse(text)? {
-            Duration::ZERO => Ok(WaitLimit::Not),
-            wait => Ok(WaitLimit::For(wait)),
-        },
+        text => {
+            match duration::parse(text).map_err(|error| format!("{error}; 0 for one attempt; or forever"))? {
+                Duration::ZERO => Ok(WaitLimit::Not),
+                wait => Ok(WaitLimit::For(wait)),
+            }
+        }
     }
 }
 
+/// The two forms of `run`.
+const RUN_USAGE: &str = "redlock run [OPTIONS] <RESOURCE> <COMMAND>...
+       redlock run [OPTIONS] <RESOURCE>... -- <COMMAND>...";
+
 /// Runs a command while holding a lock.
 ///
-/// The lock is extended while the command runs, and released when it ends. The command finds REDLOCK_RESOURCE,
-/// REDLOCK_FENCE and REDLOCK_TTL_MS in its environment. If the lock is lost, the command and all processes of its
-/// group get SIGTERM and then SIGKILL, early enough to be gone before anybody else can have the lock. Signals and
-/// the exit status are passed on.
+/// Extends the lock while the command runs, and releases it when the command ends. With several resources, it locks all
+/// of them or none; write -- before the command then, and before a command that contains --. The command gets
+/// REDLOCK_RESOURCE, REDLOCK_FENCE and REDLOCK_TTL_MS in its environment, and no password of the nodes. If the lock is
+/// lost, all processes of the command's process group get SIGTERM and then SIGKILL, early enough to end before another
+/// client can hold the lock. Signals reach the command, and its exit status becomes the exit code.
 #[derive(Debug, Args)]
-#[command(after_help = exit::HELP)]
+#[command(after_help = exit::HELP, override_usage = RUN_USAGE)]
 pub(crate) struct RunArgs {
-    /// How long the lock outlives a crash of this machine [default: 30s].
+    /// How long the lock stays held if this machine crashes [default: 30s].
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     pub(crate) ttl: Option<Duration>,
-    /// How long to wait for the lock: 0, a time, or forever.
+    /// How long to wait for a lock that another client holds: 0 for one attempt, a duration, or forever.
     #[arg(long, value_name = "TIME", value_parser = wait, default_value = "0")]
     pub(crate) wait: WaitLimit,
-    /// The time between SIGTERM and SIGKILL when the lock is lost [default: 5s, at most a quarter of the ttl].
+    /// The time from SIGTERM to SIGKILL when the lock is lost, at most half of --ttl [default: 5s, or a quarter of
+    /// --ttl if that is less].
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     pub(crate) kill_after: Option<Duration>,
-    /// What those see who inspect the lock [default: the host and the process].
+    /// A note that inspect, ls, top and the page of ui show with the lock [default: the host and the process id].
     #[arg(long, value_name = "TEXT")]
     pub(crate) label: Option<String>,
-    /// The exit code if somebody else holds the lock, in place of 111.
+    /// The exit code if another client holds the lock, instead of 111.
     #[arg(short = 'E', long, value_name = "CODE")]
     pub(crate) conflict_exit_code: Option<u8>,
-    /// What to lock.
-    pub(crate) resource: String,
-    /// The command and its arguments. No shell is involved.
+    /// The names of the resources to lock, all or none.
+    #[arg(required = true, value_name = "RESOURCE")]
+    pub(crate) resources: Vec<String>,
+    /// The command and its arguments, run without a shell.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
 }
 
-/// Takes a lock and leaves it held, for a script to extend and release.
+/// Acquires a lock and leaves it held, for a script to extend and release.
 ///
-/// Prints REDLOCK_OWNER, REDLOCK_FENCE and REDLOCK_TTL_MS as a shell reads them. After `lock=$(redlock acquire job)`,
-/// `eval "$lock"` and `export REDLOCK_OWNER REDLOCK_FENCE` they are known to extend and release.
-/// The owner is a secret: whoever knows it can extend and release the lock.
+/// Prints REDLOCK_OWNER, REDLOCK_FENCE and REDLOCK_TTL_MS as shell variables. After `lock=$(redlock acquire job)`,
+/// `eval "$lock"` and `export REDLOCK_OWNER REDLOCK_FENCE`, extend and release read them from the environment.
+/// The owner is a secret: a client that knows it can extend and release the lock.
 #[derive(Debug, Args)]
 #[command(after_help = exit::HELP)]
 pub(crate) struct AcquireArgs {
-    /// How long the lock is held unless it is extended [default: 30s].
+    /// How long the lock stays held unless it is extended [default: 30s].
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     pub(crate) ttl: Option<Duration>,
-    /// How long to wait for the lock: 0, a time, or forever.
+    /// How long to wait for a lock that another client holds: 0 for one attempt, a duration, or forever.
     #[arg(long, value_name = "TIME", value_parser = wait, default_value = "0")]
     pub(crate) wait: WaitLimit,
-    /// What those see who inspect the lock [default: the host and the process].
+    /// A note that inspect, ls, top and the page of ui show with the lock [default: the host and the process id].
     #[arg(long, value_name = "TEXT")]
     pub(crate) label: Option<String>,
-    /// Keeps owner and fence in this new file, readable by its owner alone, and prints no owner.
+    /// Write owner and fence to this new file, that only you can read, and do not print the owner. The file must not
+    /// exist.
     #[arg(long, value_name = "FILE")]
     pub(crate) owner_file: Option<PathBuf>,
-    /// What to lock.
+    /// The name of the resource to lock.
     pub(crate) resource: String,
 }
 
-/// Who holds the lock, as `acquire` told it.
+/// The holder of the lock: owner and fence, as `acquire` printed them.
 #[derive(Debug, Args)]
 pub(crate) struct HolderArgs {
-    /// The owner that acquire gave out. Better in REDLOCK_OWNER or in a file: options can be read in the list of
-    /// processes.
-    // Not with `env`: clap takes a variable for an option, and would find it in conflict with --owner-file.
+    /// The owner that acquire printed. Other users can see this option in the list of processes: prefer --owner-file or
+    /// REDLOCK_OWNER.
+    // Without `env`: clap treats a variable as an option, and would report a conflict with --owner-file.
     #[arg(long, value_name = "OWNER", conflicts_with = "owner_file")]
     pub(crate) owner: Option<String>,
-    /// The file that acquire wrote. It goes before REDLOCK_OWNER and REDLOCK_FENCE.
+    /// The file that acquire wrote. It overrides REDLOCK_OWNER and REDLOCK_FENCE. A release removes it.
     #[arg(long, value_name = "FILE")]
     pub(crate) owner_file: Option<PathBuf>,
-    /// The fence that acquire gave out.
+    /// The fence that acquire printed.
     #[arg(long, value_name = "NUMBER", env = "REDLOCK_FENCE")]
     pub(crate) fence: Option<u64>,
 }
 
-/// Holds a lock that was acquired for longer.
+/// Extends a lock that acquire left held.
 #[derive(Debug, Args)]
 #[command(after_help = exit::HELP)]
 pub(crate) struct ExtendArgs {
     #[command(flatten)]
     pub(crate) holder: HolderArgs,
-    /// For how long, from now on [default: 30s].
+    /// How long the lock stays held from now on [default: 30s].
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     pub(crate) ttl: Option<Duration>,
-    /// What was locked.
+    /// The name of the locked resource.
     pub(crate) resource: String,
 }
 
-/// Frees a lock that was acquired.
+/// Releases a lock that acquire left held.
 #[derive(Debug, Args)]
 #[command(after_help = exit::HELP)]
 pub(crate) struct ReleaseArgs {
     #[command(flatten)]
     pub(crate) holder: HolderArgs,
-    /// What was locked.
+    /// The name of the locked resource.
     pub(crate) resource: String,
 }
 
-/// Tells who holds a lock.
+/// Shows which client holds a lock.
 ///
-/// Exits with 0 if somebody does, with 1 if it is free, with 113 if that is not clear. A key that somebody has set with
-/// SET NX PX counts as held; to see it, a user needs +type and +pttl.
+/// Exits with 0 if a majority of the nodes holds the lock, with 1 if it is free on a majority, and with 113 if neither
+/// is certain. A plain key, which a client has set with SET NX PX, counts as held; to see it, a user needs +type and
+/// +pttl.
 #[derive(Debug, Args)]
 #[command(after_help = exit::HELP)]
 pub(crate) struct InspectArgs {
-    /// What may be locked.
+    /// The name of the resource.
     pub(crate) resource: String,
 }
 
-/// Tells how the nodes are.
+/// Lists the held locks.
 ///
-/// Exits with 113 or 114 if no majority can grant a lock.
+/// For each lock: the fence, how many nodes hold it, the time left, the age, the number of waiters, and the label. A
+/// client holds a lock that a majority of the nodes holds with one fence. A user needs +scan, +redlock.inspect,
+/// +redlock.node and +info. Does not list keys that a client has locked with SET NX PX: use inspect. Exits with 113 if
+/// fewer than a majority of the nodes show their locks.
+#[derive(Debug, Args)]
+#[command(after_help = exit::HELP)]
+pub(crate) struct LsArgs {
+    /// List only resources that match, such as 'orders:*': * is any text, ? any character, [ab] one of these.
+    #[arg(default_value = "*")]
+    pub(crate) pattern: String,
+    /// The largest number of locks to list.
+    #[arg(long, value_name = "NUMBER", default_value = "10000")]
+    pub(crate) limit: usize,
+}
+
+/// Breaks a lock whose holder does not release it.
+///
+/// Shows which client holds the lock and asks for confirmation. Then every node frees the lock, if it still has the
+/// fence that was shown, and passes it to the first waiter. The holder does not stop: it finds out at its next
+/// extension, or when its time runs out, and may write until then. Only a storage that compares fences rejects these
+/// writes.
+///
+/// Exits with 1 if the lock is free, with 110 if it is a plain key or the answer is not yes, and with 113 if a majority
+/// of the nodes may still hold it. A user needs +redlock.inspect and +redlock.break, and +type and +pttl to see plain
+/// keys.
+#[derive(Debug, Args)]
+#[command(after_help = exit::HELP)]
+pub(crate) struct BreakArgs {
+    /// The name of the resource.
+    pub(crate) resource: String,
+    /// Do not ask for confirmation. Required without a terminal and with --json.
+    #[arg(long)]
+    pub(crate) yes: bool,
+}
+
+/// Shows the state of the nodes.
+///
+/// Exits with 0 if a majority of the nodes can grant a lock, with 114 if only quarantine prevents that, and with 113
+/// otherwise.
 #[derive(Debug, Args)]
 #[command(after_help = exit::HELP)]
 pub(crate) struct StatusArgs {
-    /// In the text format of Prometheus.
+    /// Print the state in the text format of Prometheus.
     #[arg(long, conflicts_with = "json")]
     pub(crate) prometheus: bool,
 }
 
-/// Serves the numbers of the nodes to Prometheus, over HTTP.
+/// Serves the metrics of the nodes to Prometheus over HTTP.
 ///
-/// The nodes are asked at every request for /metrics.
+/// Asks the nodes at every request for /metrics.
 #[derive(Debug, Args)]
+#[command(after_help = exit::HELP)]
 pub(crate) struct ExporterArgs {
-    /// Where to listen. Whoever reaches this address can read the numbers.
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9464")]
+    /// The address to listen on: HOST:PORT, or :PORT for all IPv4 addresses of this machine. Every client that reaches it can
+    /// read the metrics.
+    #[arg(long, value_name = "ADDRESS", value_parser = listen, default_value = "127.0.0.1:9464")]
     pub(crate) listen: SocketAddr,
 }
 
-/// Shows the locks that are held, live.
+/// Serves a page for the browser: nodes, held locks, contention and findings, live.
 ///
-/// Keys: n, l, a, w and h sort by name, time left, age, waiters and holders; r turns the order round; / filters;
-/// arrows and Page keys move; p pauses; q quits.
+/// The page is read only, and loads nothing from other servers. Serves /metrics too.
 ///
-/// A user needs +scan, +redlock.inspect, +redlock.node and +info. Keys that were locked with SET NX PX are not shown, as
-/// nothing tells them from other strings; inspect knows them by their name. With --once it exits with 113 if
-/// fewer than a majority of the nodes answer.
+/// A user needs the permissions of top and doctor.
+#[derive(Debug, Args)]
+#[command(after_help = exit::HELP)]
+pub(crate) struct UiArgs {
+    /// The address to listen on: HOST:PORT, or :PORT for all IPv4 addresses of this machine. Every client that reaches it can
+    /// read the names and labels of the locks.
+    #[arg(long, value_name = "ADDRESS", value_parser = listen, default_value = "127.0.0.1:9465")]
+    pub(crate) listen: SocketAddr,
+    /// A host name that the URL of the page may have, beside localhost and IP addresses. Repeat it for several names.
+    #[arg(long = "host", value_name = "NAME")]
+    pub(crate) hosts: Vec<String>,
+    /// The largest number of locks to ask each node about.
+    #[arg(long, value_name = "NUMBER", default_value = "500")]
+    pub(crate) limit: usize,
+}
+
+/// Shows the held locks, live.
+///
+/// Keys: n, l, a, w and h sort by name, time left, age, waiters and holders; r reverses the order; / filters;
+/// arrows, Page keys and Home move; p pauses; q quits.
+///
+/// A user needs +scan, +redlock.inspect, +redlock.node and +info. Does not show keys that a client has locked with
+/// SET NX PX: nothing distinguishes them from other strings. Use inspect with the name of the lock. With --once it
+/// exits with 113 if fewer than a majority of the nodes answer.
 #[derive(Debug, Args)]
 #[command(after_help = exit::HELP)]
 pub(crate) struct TopArgs {
-    /// How often to look.
+    /// How often to refresh, at least 100ms.
     #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "1s")]
     pub(crate) interval: Duration,
-    /// At most so many locks are asked about at each node.
+    /// The largest number of locks to ask each node about.
     #[arg(long, value_name = "NUMBER", default_value = "500")]
     pub(crate) limit: usize,
-    /// One look, as text or JSON; needs no terminal.
+    /// Print one snapshot and exit; needs no terminal.
     #[arg(long)]
     pub(crate) once: bool,
-    /// Only locks whose key or label contains this.
+    /// Show only locks whose key or label contains this text.
     #[arg(long, value_name = "TEXT")]
     pub(crate) filter: Option<String>,
-    /// What to sort by.
+    /// The column to sort by.
     #[arg(long, value_name = "COLUMN", default_value = "left")]
     pub(crate) sort: Sort,
 }
 
-/// What to sort locks by.
+/// The column by which top sorts the locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Sort {
     /// The key.
@@ -284,56 +406,58 @@ pub(crate) enum Sort {
     Left,
     /// The time held, the longest first.
     Age,
-    /// How many wait, the most first.
+    /// The number of waiters, the most first.
     Waiters,
-    /// How many nodes hold it, the fewest first.
+    /// The number of nodes that hold the lock, the fewest first.
     Holders,
 }
 
 /// Measures how fast locks are on these nodes.
 ///
-/// Takes and frees locks of its own, whose keys begin with redlock:bench: and are new each time. Exits with 113 or 114
-/// if no majority can grant a lock, and with the code of the last failure if not a single lock was had.
+/// Acquires and releases locks on keys of its own: your prefix, redlock:bench: and a random part. Leaves none behind.
+/// Exits with 113 or 114 if no majority can grant a lock, and with the code of the last failure if it acquired no lock
+/// at all.
 #[derive(Debug, Args)]
 #[command(after_help = exit::HELP)]
 pub(crate) struct BenchArgs {
-    /// For how long.
+    /// How long to measure.
     #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "5s")]
     pub(crate) duration: Duration,
-    /// How many callers at a time, up to 1024.
+    /// How many concurrent callers, from 1 to 1024.
     #[arg(long, value_name = "NUMBER", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) tasks: u16,
-    /// All callers want the same lock, in place of one each.
+    /// Let all callers acquire the same lock, instead of one lock each.
     #[arg(long)]
     pub(crate) contended: bool,
 }
 
-/// Lets a node vote that cannot prove who it is: a replacement, a promoted replica, a restored backup.
+/// Lets a node vote although it cannot prove which node it is: a replacement, a promoted replica, a restored backup.
 ///
-/// Asks the other configured nodes, of which a majority of the whole group must vote and answer. The node's fences
-/// stay above the largest high-water mark among them, and it grants nothing for the longest lease that the group
-/// grants. Run it only when the server that the node replaces is stopped for good: no program can check that.
+/// Of the other configured nodes, a majority of the whole group must vote and answer. redlock waits for the longest
+/// lease that the group grants or may still hold, asks these nodes again, and admits the node with fences above their
+/// largest high-water mark. Run it only when the server that the node replaces is stopped for good: no program can
+/// check that.
 ///
-/// Exits with 110 if the node or the options do not allow it, and with 113 if the node or too many of the others do
-/// not answer or refuse. A user needs +redlock.node, +info and +redlock.admit.
+/// Exits with 110 if the state of the node or the options do not allow it, and with 113 if the node refuses, or if the
+/// node or too many of the others do not answer. A user needs +redlock.node, +info and +redlock.admit.
 #[derive(Debug, Args)]
 #[command(after_help = exit::HELP)]
 pub(crate) struct AdmitArgs {
-    /// The node: its address as status shows it, or the first 8 or more digits of its node id.
+    /// The node: its address as status shows it, its URL, or the first 8 or more digits of its node id.
     pub(crate) node: String,
-    /// Does not ask for confirmation. Needed without a terminal and with --json.
+    /// Do not ask for confirmation. Required without a terminal and with --json.
     #[arg(long)]
     pub(crate) yes: bool,
-    /// Admits a node that votes already, such as one that has started anew on a wiped disk.
+    /// Admit a node that already votes, such as a node that has started on a wiped disk.
     #[arg(long)]
     pub(crate) force: bool,
-    /// Takes floor and wait from the options, for groups whose other nodes cannot be asked.
+    /// Take floor and wait from --floor and --wait, for groups in which too few other nodes vote and answer.
     #[arg(long, requires = "floor", requires = "wait")]
     pub(crate) alone: bool,
-    /// With --alone: no fence above this one was given out.
+    /// With --alone: a number at least as large as every fence that the group has granted.
     #[arg(long, value_name = "NUMBER", requires = "alone")]
     pub(crate) floor: Option<u64>,
-    /// With --alone: no lease lasts longer than this from now.
+    /// With --alone: a time at least as long as the longest lease that may still run.
     #[arg(long, value_name = "TIME", value_parser = duration::parse, requires = "alone")]
     pub(crate) wait: Option<Duration>,
 }
@@ -341,14 +465,14 @@ pub(crate) struct AdmitArgs {
 /// Prints completions for a shell.
 #[derive(Debug, Args)]
 pub(crate) struct CompletionsArgs {
-    /// Which shell.
+    /// The shell.
     pub(crate) shell: clap_complete::Shell,
 }
 
-/// Prints the manual page, or writes all of them to a folder.
+/// Prints the manual page, or writes a page for each command to a folder.
 #[derive(Debug, Args)]
 pub(crate) struct ManArgs {
-    /// Writes a page for each command to this folder.
+    /// Write a page for each command to this folder.
     #[arg(long, value_name = "FOLDER")]
     pub(crate) out: Option<PathBuf>,
 }
@@ -359,22 +483,64 @@ mod tests {
     use clap::CommandFactory;
 
     #[test]
-    fn the_command_line_is_sound() {
+    fn clap_accepts_the_definition_of_the_command_line() {
         Cli::command().debug_assert();
     }
 
     #[test]
-    fn no_help_shows_what_is_in_the_environment() {
+    fn help_does_not_show_secrets_from_the_environment() {
         let command = Cli::command();
         let parts = command.get_subcommands().chain([&command]);
         let secret = |arg: &&clap::Arg| matches!(arg.get_id().as_str(), "nodes" | "owner");
         let secrets: Vec<&clap::Arg> = parts.flat_map(clap::Command::get_arguments).filter(secret).collect();
-        assert_eq!(secrets.len(), 3, "nodes, and the owners of extend and release");
+        assert_eq!(secrets.len(), 3, "the nodes, and the owners of extend and release");
         assert!(secrets.iter().all(|arg| arg.get_env().is_none() || arg.is_hide_env_values_set()));
     }
 
+    fn run(line: &str) -> Result<RunArgs, clap::Error> {
+        match Cli::read(line.split(' ').map(OsString::from).collect())?.command {
+            Subcommand::Run(run) => Ok(run),
+            other => panic!("{other:?}"),
+        }
+    }
+
     #[test]
-    fn how_long_to_wait() {
+    fn a_command_follows_one_resource_or_the_dashes() {
+        for (line, resources, command) in [
+            ("redlock run job make -j4 --json", "job", "make -j4 --json"),
+            ("redlock run --ttl 5s job make", "job", "make"),
+            ("redlock run job --ttl 5s make --ttl", "job", "make --ttl"),
+            ("redlock run job -- make -j4", "job", "make -j4"),
+            ("redlock run a b --ttl 5s c -- make -- x", "a b c", "make -- x"),
+        ] {
+            let run = run(line).unwrap();
+            let words: Vec<_> = run.command.iter().map(|word| word.to_string_lossy()).collect();
+            assert_eq!(
+                (run.resources.join(" "), words.join(" ")),
+                (resources.into(), command.into()),
+                "{line}"
+            );
+        }
+        for line in ["redlock run", "redlock run job", "redlock run job --", "redlock run -- make"] {
+            assert!(run(line).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_port_alone_means_all_addresses() {
+        for (text, address) in
+            [(":9464", "0.0.0.0:9464"), ("127.0.0.1:9464", "127.0.0.1:9464"), ("[::1]:80", "[::1]:80")]
+        {
+            assert_eq!(listen(text).map(|address| address.to_string()).as_deref(), Ok(address));
+        }
+        for text in ["", ":", "9464", ":port", "127.0.0.1", ":70000"] {
+            let error = listen(text).unwrap_err();
+            assert!(error.contains("127.0.0.1:9464") && error.contains(":9464 for all"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_wait_is_zero_a_duration_or_forever() {
         assert_eq!(wait("0"), Ok(WaitLimit::Not));
         assert_eq!(wait("0s"), Ok(WaitLimit::Not));
         assert_eq!(wait("forever"), Ok(WaitLimit::Forever));

@@ -1,6 +1,6 @@
-//! `redlock bench`: how fast locks are on the user's own nodes.
+//! `redlock bench`: measures how fast locks are on the user's nodes.
 //!
-//! `histogram.rs` draws how long it took, and `bar.rs` how far it is meanwhile.
+//! `histogram.rs` draws the measured times, and `bar.rs` the progress.
 
 mod bar;
 mod histogram;
@@ -10,9 +10,10 @@ use crate::config::Config;
 use crate::exit::{Code, ExitError};
 use crate::output::{Printer, Table, Tone, cell, counted, tame, toned};
 use crate::run::signals::Interrupts;
+use crate::status;
 use bar::Bar;
 use hdrhistogram::Histogram;
-use redlock_client::{Health, LockManager, NodeHealth, NodeState, WaitPolicy};
+use redlock_client::{GroupStanding, Health, LockManager, NodeHealth, WaitPolicy};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,25 +21,25 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
-/// Long beside any answer, short enough to be gone soon should this process be killed.
+/// The time to live of the locks: long compared to any answer, and short in case this process is killed.
 const TTL: Duration = Duration::from_secs(10);
 
-/// The longest time that is told apart, in microseconds.
+/// The largest time in the histograms, in microseconds. Longer times count as this one.
 const LONGEST_US: u64 = 60_000_000;
 
-/// What one caller has measured, and all of them in the end.
+/// The measurements of one caller, or the sum of all callers.
 struct Figures {
     cycles: u64,
     acquire: Histogram<u64>,
     release: Histogram<u64>,
-    /// Cycles that came to nothing, by their reason.
+    /// Failed cycles, by reason.
     failures: BTreeMap<&'static str, u64>,
-    /// What the last of them was.
+    /// The exit code of the last failure.
     last_failure: Option<Code>,
 }
 
-/// What all callers share.
-struct Course {
+/// The state that all callers share.
+struct BenchState {
     locks: LockManager,
     is_over: AtomicBool,
     cycles: AtomicU64,
@@ -46,13 +47,14 @@ struct Course {
 
 pub(crate) fn main(common: &CommonArgs, args: &BenchArgs, output: &Printer) -> Result<Code, ExitError> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| ExitError::internal(format!("no runtime: {error}")))?;
+    let runtime =
+        runtime.map_err(|error| ExitError::internal(format!("cannot start the async runtime: {error}")))?;
     runtime.block_on(bench(common, args, output))
 }
 
 async fn bench(common: &CommonArgs, args: &BenchArgs, output: &Printer) -> Result<Code, ExitError> {
     let config = Config::load(common)?;
-    // Under the user's prefix, which may be all that the user may touch, and under a name that nobody else has.
+    // Under the user's prefix, because the user may have no other permission, and under a unique name.
     let prefix = format!("{}redlock:bench:{}:", config.prefix(), uuid::Uuid::new_v4().simple());
     let locks = config.builder().key_prefix(prefix.as_bytes()).label("redlock bench");
     let locks =
@@ -60,69 +62,65 @@ async fn bench(common: &CommonArgs, args: &BenchArgs, output: &Printer) -> Resul
     let mut interrupts = Interrupts::listen()?;
     let health = locks.health().await?;
     if !health.can_grant() {
-        return Err(no_majority(&health));
+        return Err(no_majority(health.standing()));
     }
-    let course = Arc::new(Course { locks, is_over: AtomicBool::new(false), cycles: AtomicU64::new(0) });
+    let state = Arc::new(BenchState { locks, is_over: AtomicBool::new(false), cycles: AtomicU64::new(0) });
     let mut callers = JoinSet::new();
     let begun = Instant::now();
     for number in 0..args.tasks {
         let resource = if args.contended { "shared".to_owned() } else { number.to_string() };
-        callers.spawn(go_round(Arc::clone(&course), resource));
+        callers.spawn(run_cycles(Arc::clone(&state), resource));
     }
     let mut bar = Bar::new(args.duration, *output);
     tokio::select! {
-        () = show_progress(&course, args, &mut bar) => {}
-        // What was measured until then is of use too.
+        () = show_progress(&state, args, &mut bar) => {}
+        // Report what was measured so far.
         _ = interrupts.next() => {}
     }
-    course.is_over.store(true, Ordering::Relaxed);
+    state.is_over.store(true, Ordering::Relaxed);
     let mut all = Figures::new()?;
     while let Some(figures) = callers.join_next().await {
         all.add(&figures.map_err(|error| ExitError::internal(error.to_string()))??);
     }
     let took = begun.elapsed();
-    // Not before: the terminal shows a Ctrl-C when the signal is on its way already.
+    // Only now: the terminal may print `^C` on the bar until the signal arrives.
     drop(bar);
-    course.locks.flush().await;
+    state.locks.flush().await;
     if output.is_json {
         output.json(&all.json(args, &health, took))?;
     } else {
         all.text(args, &health, took, *output)?;
     }
-    // Not a single lock: that is no measurement.
+    // Without a single lock there is no measurement.
     Ok(all.last_failure.filter(|_| all.cycles == 0).unwrap_or(Code::Success))
 }
 
-/// Why there is nothing to measure, with the code that every other command has for it.
-fn no_majority(health: &Health) -> ExitError {
-    let of = health.nodes.len();
-    let granting = health.nodes.iter().filter(|node| node.can_grant()).count();
-    let there = health.nodes.iter().filter(|node| node.state.as_ref().is_ok_and(NodeState::votes)).count();
-    let message = format!("no lock can be granted: {granting} of {of} nodes grant, see redlock status");
-    if there >= health.needed() {
-        ExitError::new(Code::Quarantined, "quarantined", message)
-    } else {
-        ExitError::new(Code::NoQuorum, "no_quorum", message)
+/// The error if no lock can be granted, with the code of `redlock status`.
+fn no_majority(standing: GroupStanding) -> ExitError {
+    let message = format!("no lock can be granted: {standing}; see redlock status");
+    match status::code(standing) {
+        Code::Quarantined => ExitError::new(Code::Quarantined, "quarantined", message),
+        _ => ExitError::new(Code::NoQuorum, "no_quorum", message),
     }
 }
 
-async fn go_round(course: Arc<Course>, resource: String) -> Result<Figures, ExitError> {
+async fn run_cycles(state: Arc<BenchState>, resource: String) -> Result<Figures, ExitError> {
     let mut figures = Figures::new()?;
-    while !course.is_over.load(Ordering::Relaxed) {
+    while !state.is_over.load(Ordering::Relaxed) {
         let begun = Instant::now();
-        match course.locks.acquire_timeout(&resource, TTL, Duration::from_secs(5)).await {
+        match state.locks.acquire_timeout(&resource, TTL, Duration::from_secs(5)).await {
             Ok(guard) => {
                 record(&mut figures.acquire, begun.elapsed());
                 let begun = Instant::now();
                 guard.release().await;
                 record(&mut figures.release, begun.elapsed());
                 figures.cycles += 1;
-                course.cycles.fetch_add(1, Ordering::Relaxed);
+                state.cycles.fetch_add(1, Ordering::Relaxed);
             }
             Err(error) => {
                 *figures.failures.entry(error.reason()).or_default() += 1;
                 figures.last_failure = Some(ExitError::from(error).code);
-                // Nodes that are away answer at once: there is no use in asking them without a pause.
+                // An unreachable node fails at once: pause before the next attempt.
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         }
@@ -134,11 +132,11 @@ fn record(histogram: &mut Histogram<u64>, took: Duration) {
     histogram.saturating_record(u64::try_from(took.as_micros()).unwrap_or(LONGEST_US));
 }
 
-/// Lets the time pass, and shows people how it does.
-async fn show_progress(course: &Course, args: &BenchArgs, bar: &mut Bar) {
+/// Waits until the end of the run, and shows the progress.
+async fn show_progress(state: &BenchState, args: &BenchArgs, bar: &mut Bar) {
     let begun = Instant::now();
     loop {
-        bar.show(begun.elapsed(), course.cycles.load(Ordering::Relaxed));
+        bar.show(begun.elapsed(), state.cycles.load(Ordering::Relaxed));
         let left = args.duration.saturating_sub(begun.elapsed());
         if left.is_zero() {
             return;
@@ -151,7 +149,7 @@ impl Figures {
     fn new() -> Result<Self, ExitError> {
         let histogram = || {
             let made = Histogram::new_with_bounds(1, LONGEST_US, 3);
-            made.map_err(|error| ExitError::internal(format!("no histogram: {error}")))
+            made.map_err(|error| ExitError::internal(format!("cannot create a histogram: {error}")))
         };
         let (acquire, release) = (histogram()?, histogram()?);
         Ok(Self { cycles: 0, acquire, release, failures: BTreeMap::new(), last_failure: None })
@@ -159,7 +157,7 @@ impl Figures {
 
     fn add(&mut self, other: &Self) {
         self.cycles += other.cycles;
-        // Both have the same bounds, so that nothing can be too large.
+        // Both have the same bounds, so no value is too large.
         let _ = self.acquire.add(&other.acquire);
         let _ = self.release.add(&other.release);
         for (reason, count) in &other.failures {
@@ -212,9 +210,9 @@ impl Figures {
             };
             output.line(&format!("{}  {state}", node.node))?;
         }
-        let what = if args.contended { "the same lock" } else { "a lock of its own" };
+        let what = if args.contended { "all on one lock" } else { "each on its own lock" };
         output.line(&format!(
-            "{} in {:.1} s: {} per second, {}, each {what}",
+            "{} in {:.1} s: {} per second, {}, {what}",
             counted(self.cycles, "cycle"),
             took.as_secs_f64(),
             output.paint(Tone::Strong, &self.cycles_per_second(took).to_string()),
@@ -237,7 +235,7 @@ impl Figures {
             }
         }
         if !self.failures.is_empty() {
-            let mut table = Table::new(&["came to nothing", "times"]);
+            let mut table = Table::new(&["failure", "times"]);
             for (reason, count) in &self.failures {
                 table.row(vec![toned(Tone::Bad, *reason), cell(count.to_string())]);
             }

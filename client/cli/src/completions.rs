@@ -1,4 +1,4 @@
-//! `redlock completions`: for shells.
+//! `redlock completions`: prints completions for a shell.
 
 use crate::args::{Cli, CompletionsArgs};
 use crate::exit::{Code, ExitError};

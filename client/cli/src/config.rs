@@ -1,22 +1,21 @@
-//! Nodes and settings: from options, then the environment, then a file.
+//! Nodes and settings. An option overrides a variable, and a variable overrides the settings file.
 
 mod file;
 
 use crate::args::{CommonArgs, WaitLimit};
-use crate::duration;
 use crate::exit::ExitError;
 use file::ConfigFile;
 use redlock_client::{Builder, LockManager, Node, Retry, Tls, WaitPolicy};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The time to live if nobody names another.
+/// The default time to live.
 const TTL: Duration = Duration::from_secs(30);
 
-/// Longer than anybody waits.
+/// The time limit for `forever`: 30 years.
 pub(crate) const FOREVER: Duration = Duration::from_secs(30 * 365 * 86_400);
 
-/// Everything that was said about the nodes, by the one who has the last word on it.
+/// The effective nodes and settings.
 #[derive(Debug)]
 pub(crate) struct Config {
     nodes: Vec<Node>,
@@ -27,6 +26,8 @@ pub(crate) struct Config {
     connect_timeout: Option<Duration>,
     queues: bool,
     tls: Option<Tls>,
+    /// The variable with the password that the settings file names.
+    password_env: Option<String>,
 }
 
 impl Config {
@@ -45,9 +46,16 @@ impl Config {
         } else {
             given.into_iter().map(url).collect()
         };
+        let is_sentinel =
+            |url: &&String| url.split_once("://").is_some_and(|(scheme, _)| scheme.contains("sentinel"));
+        if common.nodes.iter().chain(&file.nodes).any(|url| is_sentinel(&url)) {
+            return Err(ExitError::usage(
+                "a Sentinel URL is not supported: write a section [[sentinel]] with master and urls into the settings file",
+            ));
+        }
         if nodes.is_empty() {
             return Err(ExitError::usage(
-                "no node is named: use --nodes, REDLOCK_NODES or a file of settings (see redlock --help)",
+                "no nodes are configured: use --nodes, REDLOCK_NODES or a settings file (see redlock --help)",
             ));
         }
         Ok(Self {
@@ -59,14 +67,27 @@ impl Config {
             node_timeout: common.node_timeout.or(file.node_timeout),
             connect_timeout: common.connect_timeout.or(file.connect_timeout),
             queues: file.queue.unwrap_or(true),
+            password_env: file.password_env,
         })
+    }
+
+    /// The environment variables that contain a password of the nodes.
+    pub(crate) fn secret_variables(&self) -> Vec<String> {
+        let is_secret = |urls: std::ffi::OsString| {
+            let urls = urls.to_string_lossy();
+            // A URL that cannot be parsed may contain a password all the same.
+            urls.contains('@') || urls.split(',').any(has_login)
+        };
+        let nodes = std::env::var_os("REDLOCK_NODES").filter(|urls| is_secret(urls.clone()));
+        let names = ["REDLOCK_PASSWORD".to_owned()].into_iter().chain(self.password_env.clone());
+        names.chain(nodes.map(|_| "REDLOCK_NODES".to_owned())).collect()
     }
 
     pub(crate) fn prefix(&self) -> &str {
         &self.prefix
     }
 
-    /// The time to live that was asked for, or the usual one.
+    /// The given time to live, or else the configured one.
     pub(crate) fn ttl(&self, asked: Option<Duration>) -> Duration {
         asked.unwrap_or(self.ttl)
     }
@@ -85,29 +106,28 @@ impl Config {
         builder
     }
 
-    /// A manager for those who look.
+    /// A manager for commands that do not acquire locks.
     pub(crate) fn manager(&self) -> Result<LockManager, ExitError> {
         Ok(self.builder().build()?)
     }
 
-    /// A manager for those who take locks and may wait for them.
+    /// A manager for commands that acquire locks and may wait for them.
     pub(crate) fn locker(&self, label: Option<&str>, wait: WaitLimit) -> Result<LockManager, ExitError> {
         let label = label.map(str::to_owned).or_else(|| self.label.clone()).unwrap_or_else(default_label);
         let queues = self.queues && wait != WaitLimit::Not;
         let policy = if queues { WaitPolicy::Queue } else { WaitPolicy::Poll };
-        let retry = Retry::exponential(Duration::from_millis(5), Duration::from_millis(250));
-        Ok(self.builder().label(label).wait_policy(policy).retry(retry).build()?)
+        Ok(self.builder().label(label).wait_policy(policy).retry(Retry::without_limit()).build()?)
     }
 }
 
-/// Which host and process it is, for those who wonder who holds a lock.
+/// The label of a lock without `--label`: host and process id.
 fn default_label() -> String {
     let host = nix::unistd::gethostname().map(|host| host.to_string_lossy().into_owned());
     let host: String = host.unwrap_or_else(|_| "a host".to_owned()).chars().take(128).collect();
     format!("{host} pid {}", std::process::id())
 }
 
-/// Whether a URL says as whom to log in.
+/// Whether a URL contains a user or a password.
 fn has_login(url: &str) -> bool {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let (authority, query) = (rest.split(['/', '?', '#']).next(), rest.split_once('?'));
@@ -129,13 +149,14 @@ fn credentials(common: &CommonArgs, file: &ConfigFile) -> Result<Option<(String,
             (None, None, Some(name)) => {
                 let password = variable(name);
                 Some(password.ok_or_else(|| {
-                    ExitError::usage(format!("the variable {name} with the password is not set"))
+                    ExitError::usage(format!(
+                        "password-env in the settings file is {name}, but the variable {name} is not set"
+                    ))
                 })?)
             }
             (None, None, None) => None,
             _ => {
-                let words =
-                    "the file of settings names more than one of password, password-file and password-env";
+                let words = "the settings file has more than one of password, password-file and password-env: keep one";
                 return Err(ExitError::usage(words));
             }
         },
@@ -144,7 +165,9 @@ fn credentials(common: &CommonArgs, file: &ConfigFile) -> Result<Option<(String,
     match (user, password) {
         (None, None) => Ok(None),
         (user, Some(password)) => Ok(Some((user.unwrap_or_else(|| "default".to_owned()), password))),
-        (Some(_), None) => Err(ExitError::usage("there is a username and no password: see --password-file")),
+        (Some(_), None) => Err(ExitError::usage(
+            "a username without a password: use --password-file, REDLOCK_PASSWORD or the settings file",
+        )),
     }
 }
 
@@ -154,7 +177,7 @@ fn read_secret(path: &Path) -> Result<String, ExitError> {
 }
 
 fn unreadable(path: &Path, error: &std::io::Error) -> ExitError {
-    ExitError::usage(format!("{} cannot be read: {error}", path.display()))
+    ExitError::usage(format!("cannot read {}: {error}", path.display()))
 }
 
 fn tls(common: &CommonArgs, file: &ConfigFile) -> Result<Option<Tls>, ExitError> {
@@ -171,14 +194,9 @@ fn tls(common: &CommonArgs, file: &ConfigFile) -> Result<Option<Tls>, ExitError>
         (Some(cert), Some(key)) => tls = tls.client_identity_pem(read(cert)?, read(key)?),
         (None, None) if ca.is_none() => return Ok(None),
         (None, None) => {}
-        _ => return Err(ExitError::usage("a certificate of one's own needs both --tls-cert and --tls-key")),
+        _ => return Err(ExitError::usage("a client certificate needs both --tls-cert and --tls-key")),
     }
     Ok(Some(tls))
-}
-
-/// As TOML has no durations, they are text there.
-fn duration_of(text: &str) -> Result<Duration, String> {
-    duration::parse(text)
 }
 
 #[cfg(test)]
@@ -186,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_logs_in_by_url() {
+    fn a_login_in_a_url_is_found() {
         let table = [
             ("redis://host:6379", false),
             ("redis://:secret@host", true),

@@ -1,4 +1,4 @@
-//! `redlock doctor`: what would hurt.
+//! `redlock doctor`: finds problems in the setup.
 
 mod examination;
 mod facts;
@@ -9,6 +9,7 @@ use crate::exit::{Code, ExitError};
 use crate::output::{Printer, Tone, counted, tame};
 use examination::{Finding, Severity, examine};
 use facts::GroupFacts;
+use redlock_client::LockManager;
 use serde_json::{Value, json};
 
 pub(crate) async fn main(common: &CommonArgs, output: &Printer) -> Result<Code, ExitError> {
@@ -22,10 +23,16 @@ pub(crate) async fn main(common: &CommonArgs, output: &Printer) -> Result<Code, 
         text(&facts, &findings, *output)?;
     }
     Ok(match findings.iter().map(|finding| finding.severity).max() {
-        Some(Severity::Error) => Code::Ill,
-        Some(Severity::Warning) => Code::Warning,
+        Some(Severity::Error) => Code::DoctorErrors,
+        Some(Severity::Warning) => Code::DoctorWarnings,
         Some(Severity::Note) | None => Code::Success,
     })
+}
+
+/// The findings as JSON.
+pub(crate) async fn report(locks: &LockManager, config: &Config) -> Result<Value, ExitError> {
+    let facts = GroupFacts::gather(locks, config).await?;
+    Ok(json(&facts, &examine(&facts)))
 }
 
 fn json(facts: &GroupFacts, findings: &[Finding]) -> Value {
@@ -63,7 +70,7 @@ fn text(facts: &GroupFacts, findings: &[Finding], output: Printer) -> Result<(),
     let notes = count(Severity::Note);
     let nodes = u64::try_from(facts.nodes.len()).unwrap_or(u64::MAX);
     if errors + warnings == 0 {
-        let word = output.paint(Tone::Good, "Nothing would hurt");
+        let word = output.paint(Tone::Good, "No problems found");
         output.line(&format!("{word}: {}, {}.", counted(nodes, "node"), counted(notes, "note")))
     } else {
         output.line(&format!(

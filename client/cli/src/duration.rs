@@ -1,32 +1,49 @@
-//! Durations as people write them: `30s`, `500ms`, `2m`.
+//! Durations in text: `30s`, `500ms`, `2m`.
 
 use std::time::Duration;
 
-/// Units, the longer spelling first.
+/// Each unit in milliseconds.
 const UNITS: [(&str, u64); 5] = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
 
-/// Reads a number with a unit, down to a millisecond. A number alone could be meant in any unit, so only 0 is one.
+/// Parses numbers with units, as `30s` or `1m30s`, rounded down to a millisecond. A number without a unit is ambiguous,
+/// except 0. Several numbers have units of decreasing length.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     if text == "0" {
         return Ok(Duration::ZERO);
     }
-    let wrong = || format!("{text:?} is no duration such as 500ms, 30s, 2m or 1h");
-    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let (_, factor) = UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(wrong)?;
-    let (whole, part) = number.split_once('.').unwrap_or((number, "0"));
-    let too_long = || format!("{text:?} is too long");
-    let whole: u64 = whole.parse().map_err(|_| wrong())?;
-    let whole = whole.checked_mul(*factor).ok_or_else(too_long)?;
-    if part.is_empty() || part.len() > 9 || !part.bytes().all(|digit| digit.is_ascii_digit()) {
-        return Err(wrong());
+    let wrong = || {
+        format!(
+            "{text:?} is not a duration: use a number and one of ms, s, m, h, d, such as 500ms, 30s, 1.5s, 2m, 1h or 1d, \
+             or several: 1m30s"
+        )
+    };
+    let too_long = || format!("{text:?} is too long: the limit is 2^64 - 1 milliseconds");
+    let is_number = |c: char| c.is_ascii_digit() || c == '.';
+    let (mut rest, mut shortest, mut sum) = (text, u64::MAX, 0_u64);
+    loop {
+        let digits = rest.find(|c| !is_number(c)).unwrap_or(rest.len());
+        let (number, after) = rest.split_at(digits);
+        let letters = after.find(is_number).unwrap_or(after.len());
+        let (unit, after) = after.split_at(letters);
+        let known = UNITS.iter().find(|(name, factor)| *name == unit && *factor < shortest);
+        let (_, factor) = known.ok_or_else(wrong)?;
+        let (whole, part) = number.split_once('.').unwrap_or((number, "0"));
+        let whole: u64 = whole.parse().map_err(|_| wrong())?;
+        let whole = whole.checked_mul(*factor).ok_or_else(too_long)?;
+        if part.is_empty() || part.len() > 9 || !part.bytes().all(|digit| digit.is_ascii_digit()) {
+            return Err(wrong());
+        }
+        let scale = 10_u64.pow(u32::try_from(part.len()).unwrap_or(9));
+        let part = part.parse::<u64>().map_err(|_| wrong())? * factor / scale;
+        sum = whole.checked_add(part).and_then(|ms| sum.checked_add(ms)).ok_or_else(too_long)?;
+        (rest, shortest) = (after, *factor);
+        if rest.is_empty() {
+            return Ok(Duration::from_millis(sum));
+        }
     }
-    let scale = 10_u64.pow(u32::try_from(part.len()).unwrap_or(9));
-    let part = part.parse::<u64>().map_err(|_| wrong())? * factor / scale;
-    Ok(Duration::from_millis(whole.checked_add(part).ok_or_else(too_long)?))
 }
 
-/// For people: two figures' worth, as `820ms`, `4.2s`, `3m20s`, `2h5m`.
+/// Formats a duration for people, as `820ms`, `4.2s`, `3m20s` or `2h5m`.
 pub(crate) fn show(duration: Duration) -> String {
     let ms = duration.as_millis();
     match ms {
@@ -37,7 +54,7 @@ pub(crate) fn show(duration: Duration) -> String {
     }
 }
 
-/// For people, of a time that a node took to answer.
+/// Formats a latency for people, as `0.09ms`, `1.23ms`, `45.6ms` or `345ms`.
 pub(crate) fn show_latency(latency: Duration) -> String {
     let micros = latency.as_micros();
     match micros {
@@ -47,7 +64,7 @@ pub(crate) fn show_latency(latency: Duration) -> String {
     }
 }
 
-/// In whole milliseconds, for JSON.
+/// The duration in whole milliseconds, for JSON.
 pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
@@ -57,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_people_write() {
+    fn numbers_with_a_unit_are_parsed() {
         let table = [
             ("0", 0),
             ("500ms", 500),
@@ -67,6 +84,9 @@ mod tests {
             ("2m", 120_000),
             ("1h", 3_600_000),
             ("1d", 86_400_000),
+            ("1m30s", 90_000),
+            ("2h5m", 7_500_000),
+            ("1d1h1m1.5s", 90_061_500),
         ];
         for (text, ms) in table {
             assert_eq!(parse(text), Ok(Duration::from_millis(ms)), "{text}");
@@ -74,17 +94,36 @@ mod tests {
     }
 
     #[test]
-    fn what_means_nothing() {
-        for text in
-            ["", "30", "s", "-1s", "1 s", "1,5s", "1.s", ".5s", "1e3s", "30sec", "99999999999999999999s"]
-        {
+    fn other_text_is_rejected() {
+        for text in [
+            "",
+            "30",
+            "s",
+            "-1s",
+            "1 s",
+            "1,5s",
+            "1.s",
+            ".5s",
+            "1e3s",
+            "30sec",
+            "99999999999999999999s",
+            "30s1m",
+            "1s1s",
+            "1m30",
+            "1m s",
+        ] {
             assert!(parse(text).is_err(), "{text}");
         }
+        let error = parse("30").unwrap_err();
+        assert!(
+            ["500ms", "30s", "1.5s", "2m", "1h", "1d", "1m30s"].iter().all(|form| error.contains(form)),
+            "{error}"
+        );
         assert!(parse("18446744073709551615h").is_err());
     }
 
     #[test]
-    fn what_people_read() {
+    fn durations_are_formatted_for_people() {
         let table = [(0, "0ms"), (999, "999ms"), (4_250, "4.2s"), (200_000, "3m20s"), (7_500_000, "2h5m")];
         for (ms, text) in table {
             assert_eq!(show(Duration::from_millis(ms)), text);

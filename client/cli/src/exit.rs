@@ -1,38 +1,40 @@
-//! Exit codes, and what leads to them.
+//! Exit codes, and the errors that lead to them.
 //!
-//! They are a promise to scripts. `run` passes the status of its command on, so its own codes lie where few
-//! programs have theirs: above `sysexits.h` (64 to 78) and Rust's code for a panic (101), below those that shells,
-//! `env` and `timeout` give (124 to 127) and those of signals (from 128 on).
+//! Scripts depend on the codes, so they do not change. `run` passes on the status of its command, so its own codes are
+//! in a range that few programs use: above `sysexits.h` (64 to 78) and Rust's code for a panic (101), and below the
+//! codes of shells, `env` and `timeout` (124 to 127) and of signals (from 128).
 
-use crate::group_report::quorum_of;
-use redlock_client::{Error, NodeAnswer, Vote};
+use crate::duration::millis;
+use redlock_client::{Error, LockInfo, NodeAnswer, Quorum, QuorumReport, Vote};
 use serde_json::{Value, json};
 use std::borrow::Cow;
 
-/// How the program ends.
+/// The exit code of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Code {
-    /// As asked.
+    /// The program did what was asked.
     Success,
-    /// `inspect`: the lock is free.
+    /// `inspect`, `break`: the lock is free.
     Free,
-    /// Options or settings that make no sense.
+    /// An option, a setting or the settings file is invalid, or the operator did not confirm. Nothing was done.
     Usage,
-    /// Somebody else holds the lock.
+    /// Another client holds the lock.
     NotAcquired,
-    /// The lock was held, and is no longer.
+    /// The lock was held and is no longer.
     Lost,
     /// Too few nodes gave a usable answer.
     NoQuorum,
-    /// Too many nodes wait after a restart.
+    /// Too many nodes are in quarantine.
     Quarantined,
-    /// A file, a terminal or a socket is not as needed.
+    /// The nodes that did not reject the request are no majority.
+    Rejected,
+    /// A file, a socket or stdout cannot be used.
     Internal,
-    /// `doctor`: something should be looked at.
-    Warning,
-    /// `doctor`: something is wrong.
-    Ill,
-    /// As the command that was run, or as the caller wants it.
+    /// `doctor`: there are warnings, but no errors.
+    DoctorWarnings,
+    /// `doctor`: there are errors.
+    DoctorErrors,
+    /// The status of the command that `run` ran, or the code that the caller chose.
     Given(u8),
 }
 
@@ -47,41 +49,54 @@ impl Code {
             Self::NoQuorum => 113,
             Self::Quarantined => 114,
             Self::Internal => 115,
-            Self::Warning => 116,
-            Self::Ill => 117,
+            Self::DoctorWarnings => 116,
+            Self::DoctorErrors => 117,
+            Self::Rejected => 118,
             Self::Given(number) => number,
         }
     }
 }
 
-/// For `--help` and the manual page.
+/// The exit codes, for `--help` and the manual pages.
 pub(crate) const HELP: &str = "\
+TIME is 500ms, 30s, 1.5s, 2m, 1h, 1d, or several of these: 1m30s.
+
 Exit codes:
-    0  done as asked
-    1  inspect: the lock is free
-  110  usage: options, settings or a file of settings that make no sense
-  111  not acquired: somebody else holds the lock (run: see --conflict-exit-code)
-  112  lost: the lock was held, and is no longer
+    0  success
+    1  inspect, break: the lock is free
+  110  usage: an invalid option, setting or settings file; nothing was done
+  111  not acquired: another client holds the lock (run: see --conflict-exit-code)
+  112  lost: the lock was held and is no longer
   113  no quorum: too few nodes gave a usable answer
-  114  quarantined: too many nodes may have forgotten locks, and wait
-  115  a file, a terminal or a socket is not as needed
+  114  quarantined: too many nodes may have forgotten locks and grant nothing yet
+  115  a file, a socket or stdout cannot be used
   116  doctor: warnings
   117  doctor: errors
+  118  rejected: the nodes that did not reject the request are no majority
   126  run: the command cannot be executed
   127  run: the command was not found
-  128+ run: the command, or redlock while it waited, was ended by signal number 128+n
-run passes the status of its command on. Its own codes are in a range that few programs use.";
+  128+ run: signal n ended the command, or redlock while it waited: 128 + n
+run passes on the status of its command. Its own codes are in a range that few programs use.";
 
-/// Why the program did not do as asked.
-#[derive(Debug)]
+/// An error that ends the program.
+#[derive(Clone, Debug)]
 pub(crate) struct ExitError {
     pub(crate) code: Code,
     /// A short, stable word for programs.
     pub(crate) reason: Cow<'static, str>,
-    /// For people.
+    /// One sentence for people.
     pub(crate) message: String,
     resource: Option<String>,
-    nodes: Vec<NodeAnswer>,
+    nodes: Vec<NodeAnswerText>,
+}
+
+/// What a node answered, for people and programs.
+#[derive(Clone, Debug)]
+struct NodeAnswerText {
+    node: String,
+    answer: String,
+    /// What the node says about the lock of the other client.
+    holder: Option<LockInfo>,
 }
 
 impl ExitError {
@@ -97,11 +112,43 @@ impl ExitError {
         Self::new(Code::Internal, "internal", message)
     }
 
+    /// Names the resource that the error is about, unless it is named already.
+    pub(crate) fn about(mut self, resource: Option<String>) -> Self {
+        self.resource = self.resource.or(resource);
+        self
+    }
+
+    /// Adds the answers of the nodes.
+    pub(crate) fn with_nodes(mut self, nodes: impl IntoIterator<Item = (String, String)>) -> Self {
+        let text = |(node, answer)| NodeAnswerText { node, answer, holder: None };
+        self.nodes = nodes.into_iter().map(text).collect();
+        self
+    }
+
+    /// Too few nodes gave a usable answer, and `refused` nodes refused the request itself. If the nodes that did not
+    /// refuse are a majority, the cause is elsewhere.
+    pub(crate) fn too_few(message: impl Into<String>, quorum: Quorum, refused: usize) -> Self {
+        if quorum.is_reached_by(quorum.nodes().saturating_sub(refused)) {
+            Self::new(Code::NoQuorum, "no_quorum", message)
+        } else {
+            Self::new(Code::Rejected, "rejected", message)
+        }
+    }
+
+    /// The error of an extension. A node that does not extend a lock does not say whether another client holds it.
+    pub(crate) fn of_extension(error: Error) -> Self {
+        let (refused, words) = (Vote::Refused.to_string(), "not held by this owner");
+        let mut failure = Self::from(error);
+        failure.message = failure.message.replace(&refused, words);
+        failure.nodes.iter_mut().for_each(|node| node.answer = node.answer.replace(&refused, words));
+        failure
+    }
+
     pub(crate) fn lost(message: impl Into<String>) -> Self {
         Self::new(Code::Lost, "lost", message)
     }
 
-    /// The same, with another code for the case that somebody else holds the lock.
+    /// Replaces the code for a lock that another client holds.
     pub(crate) fn with_conflict_code(mut self, code: Option<u8>) -> Self {
         if let (Code::NotAcquired, Some(code)) = (self.code, code) {
             self.code = Code::Given(code);
@@ -119,11 +166,20 @@ impl ExitError {
             error["resource"] = json!(resource);
         }
         if !self.nodes.is_empty() {
-            let node =
-                |answer: &NodeAnswer| json!({"node": &*answer.node, "answer": answer.vote.to_string()});
-            error["nodes"] = self.nodes.iter().map(node).collect();
+            error["nodes"] = self.nodes.iter().map(NodeAnswerText::json).collect();
         }
         json!({ "error": error })
+    }
+}
+
+impl NodeAnswerText {
+    fn json(&self) -> Value {
+        let mut node = json!({"node": self.node, "answer": self.answer});
+        if let Some(holder) = &self.holder {
+            node["label"] = json!(holder.label);
+            node["left_ms"] = json!(millis(holder.left));
+        }
+        node
     }
 }
 
@@ -131,27 +187,34 @@ impl From<Error> for ExitError {
     fn from(error: Error) -> Self {
         let code = match &error {
             Error::Contended(_) => Code::NotAcquired,
-            Error::Timeout { report, .. } => of_timeout(report.nodes()),
+            Error::Timeout { report, .. } if report.is_rejected() => Code::Rejected,
+            Error::Timeout { report, .. } => of_timeout(report),
             Error::Lost { .. } => Code::Lost,
+            Error::Rejected(_) => Code::Rejected,
             Error::Quarantined { .. } => Code::Quarantined,
             Error::NoQuorum(_) | Error::Expired(_) | Error::FencesApart { .. } => Code::NoQuorum,
             Error::Invalid(_) | Error::Config(_) => Code::Usage,
             _ => Code::Internal,
         };
         let resource = Some(error.resource().to_owned()).filter(|resource| !resource.is_empty());
-        let nodes = error.nodes().to_vec();
+        let text = |answer: &NodeAnswer| NodeAnswerText {
+            node: answer.node.to_string(),
+            answer: answer.vote.to_string(),
+            holder: answer.holder.clone(),
+        };
+        let nodes = error.nodes().iter().map(text).collect();
         Self { code, reason: error.reason().into(), message: error.to_string(), resource, nodes }
     }
 }
 
-/// A wait that was in vain ended so because somebody held the lock, unless the last attempt says that there was no
-/// majority to have it from.
-fn of_timeout(nodes: &[NodeAnswer]) -> Code {
-    let count = |test: fn(&Vote) -> bool| nodes.iter().filter(|answer| test(&answer.vote)).count();
-    let quorum = quorum_of(nodes.len());
-    let there = count(|vote| !matches!(vote, Vote::Failed(_) | Vote::Pending));
+/// The code for a wait that timed out. The cause is another client, unless in the last attempt too few nodes answered
+/// or too few nodes could grant the lock.
+fn of_timeout(report: &QuorumReport) -> Code {
+    let count = |test: fn(&Vote) -> bool| report.nodes().iter().filter(|answer| test(&answer.vote)).count();
+    let quorum = report.quorum();
+    let answered = count(|vote| !matches!(vote, Vote::Failed(_) | Vote::Pending));
     let granting = count(|vote| matches!(vote, Vote::Granted { .. } | Vote::Refused));
-    if !quorum.is_reached_by(there) {
+    if !quorum.is_reached_by(answered) {
         Code::NoQuorum
     } else if !quorum.is_reached_by(granting) {
         Code::Quarantined

@@ -1,11 +1,11 @@
-//! `redlock extend`: holds a lock that was acquired for longer.
+//! `redlock extend`: extends a lock that `redlock acquire` left held.
 
 use crate::args::{CommonArgs, ExtendArgs};
 use crate::config::Config;
 use crate::duration::{millis, show};
 use crate::exit::{Code, ExitError};
+use crate::holder::HolderSecret;
 use crate::output::Printer;
-use crate::ticket::Ticket;
 use serde_json::json;
 
 pub(crate) async fn main(
@@ -14,14 +14,14 @@ pub(crate) async fn main(
     output: &Printer,
 ) -> Result<Code, ExitError> {
     let config = Config::load(common)?;
-    let ticket = Ticket::find(&args.holder)?;
-    let fence = ticket.fence.ok_or_else(|| {
-        ExitError::usage("no fence: use --fence, REDLOCK_FENCE or the file that acquire wrote")
+    let secret = HolderSecret::find(&args.holder)?;
+    let fence = secret.fence.ok_or_else(|| {
+        ExitError::usage("no fence given: use --fence, REDLOCK_FENCE or the --owner-file that acquire wrote")
     })?;
     let ttl = config.ttl(args.ttl);
     let locks = config.manager()?;
-    let lock = locks.detached(&args.resource, ticket.owner, fence)?;
-    let valid = locks.extend_detached(&lock, ttl).await?;
+    let lock = locks.detached(&args.resource, secret.owner, fence)?;
+    let valid = locks.extend_detached(&lock, ttl).await.map_err(ExitError::of_extension)?;
     if output.is_json {
         output.json(&json!({
             "resource": args.resource,

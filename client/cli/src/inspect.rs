@@ -1,8 +1,8 @@
-//! `redlock inspect`: who holds a lock.
+//! `redlock inspect`: shows which client holds a lock.
 //!
-//! `view.rs` puts together what the nodes say.
+//! `view.rs` combines the answers of the nodes.
 
-mod view;
+pub(crate) mod view;
 
 use crate::args::{CommonArgs, InspectArgs};
 use crate::config::Config;
@@ -29,11 +29,14 @@ pub(crate) async fn main(
     Ok(match view.verdict {
         ResourceState::Held(_) | ResourceState::Foreign(_) => Code::Success,
         ResourceState::Free => Code::Free,
-        ResourceState::Unclear => Code::NoQuorum,
+        ResourceState::Unclear => {
+            let refused = view.nodes.iter().filter(|node| node.is_rejected()).count();
+            ExitError::too_few("", view.quorum, refused).code
+        }
     })
 }
 
-fn record_json(record: &LockInfo) -> Value {
+pub(crate) fn record_json(record: &LockInfo) -> Value {
     json!({
         "fence": record.fence,
         "label": record.label,
@@ -44,7 +47,7 @@ fn record_json(record: &LockInfo) -> Value {
     })
 }
 
-/// Null if it has no end.
+/// The time left in milliseconds; null if the key never expires.
 fn left_json(left: TimeLeft) -> Value {
     match left {
         TimeLeft::For(left) => json!(millis(left)),
@@ -81,7 +84,7 @@ fn json(resource: &str, view: &ResourceView) -> Value {
 fn show_left(left: TimeLeft) -> String {
     match left {
         TimeLeft::For(left) => show(left),
-        TimeLeft::Endless => "no end".to_owned(),
+        TimeLeft::Endless => "no expiry".to_owned(),
     }
 }
 
@@ -102,20 +105,21 @@ fn headline(resource: &str, verdict: &ResourceState, output: Printer) -> String 
         ResourceState::Foreign(left) => {
             let left = match left {
                 TimeLeft::For(left) => format!("{} left", show(*left)),
-                TimeLeft::Endless => "no end".to_owned(),
+                TimeLeft::Endless => "no expiry".to_owned(),
             };
             let word = output.paint(Tone::Doubtful, "held");
-            format!("{resource} is {word} by a plain key, as SET NX PX makes one: no fence, no label, {left}")
+            format!("{resource} is {word} by a plain key (SET NX PX): no fence, no label, {left}")
         }
         ResourceState::Free => format!("{resource} is {}", output.paint(Tone::Good, "free")),
         ResourceState::Unclear => {
             let word = output.paint(Tone::Bad, "unclear");
-            format!("{resource} is {word}: no majority holds it, and none has it free")
+            format!("{resource} is {word}: neither held nor free on a majority of the nodes")
         }
     }
 }
 
-fn text(resource: &str, view: &ResourceView, output: Printer) -> Result<(), ExitError> {
+/// Prints who holds the lock, and the answer of each node.
+pub(crate) fn text(resource: &str, view: &ResourceView, output: Printer) -> Result<(), ExitError> {
     output.line(&headline(resource, &view.verdict, output))?;
     let mut table = Table::new(&["node", "state", "fence", "left", "held", "extended", "waiters", "label"]);
     for node in &view.nodes {
@@ -142,11 +146,9 @@ fn text(resource: &str, view: &ResourceView, output: Printer) -> Result<(), Exit
         });
     }
     output.lines(&table.lines(output))?;
-    if let Some(failure) = view.blindness() {
+    if let Some(failure) = view.hidden_plain_keys() {
         let words = tame(&failure.to_string());
-        output.note(&format!(
-            "plain keys, as SET NX PX makes them, cannot be seen: {words} (+type and +pttl are needed)"
-        ));
+        output.note(&format!("cannot see plain keys (SET NX PX): {words}; this user needs +type and +pttl"));
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Text or JSON, with or without colour. Results go to stdout, all else to stderr.
+//! Output as text or JSON, with or without colour. Results go to stdout, notes and errors to stderr.
 
 use crate::args::Color;
 use crate::exit::ExitError;
@@ -6,21 +6,21 @@ use serde_json::{Value, json};
 use std::io::{ErrorKind, IsTerminal, Write};
 use unicode_width::UnicodeWidthStr;
 
-/// How results are shown.
+/// Prints results, notes and errors in the chosen format.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Printer {
     pub(crate) is_json: bool,
     colors: Colors,
 }
 
-/// Where colour is wanted.
+/// Whether to use colour, for each stream.
 #[derive(Clone, Copy, Debug)]
 struct Colors {
     stdout: bool,
     stderr: bool,
 }
 
-/// What a text is about.
+/// The meaning of a text, which decides its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tone {
     Good,
@@ -58,23 +58,23 @@ impl Printer {
         Self { is_json, colors }
     }
 
-    /// Whether stdout shows colours.
+    /// Whether stdout gets colours.
     pub(crate) fn is_colored(self) -> bool {
         self.colors.stdout
     }
 
-    /// A piece of text for stdout.
+    /// Colours a text for stdout.
     pub(crate) fn paint(self, tone: Tone, text: &str) -> String {
         painted(self.colors.stdout, tone, text)
     }
 
-    /// A piece of text for stderr.
+    /// Colours a text for stderr.
     pub(crate) fn paint_aside(self, tone: Tone, text: &str) -> String {
         painted(self.colors.stderr, tone, text)
     }
 
-    /// One line of the result. A reader that has gone away, as `head` does, has seen enough; but a result that a full
-    /// disk has swallowed must not look like one.
+    /// Prints one line of the result. A closed pipe is no error: the reader, such as `head`, has seen enough. Any other
+    /// failure, such as a full disk, is an error.
     pub(crate) fn line(self, text: &str) -> Result<(), ExitError> {
         match write_out(text) {
             Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(unwritable(&error)),
@@ -82,22 +82,22 @@ impl Printer {
         }
     }
 
-    /// Lines of the result.
+    /// Prints lines of the result.
     pub(crate) fn lines(self, lines: &[String]) -> Result<(), ExitError> {
         lines.iter().try_for_each(|line| self.line(line))
     }
 
-    /// A result that must arrive: whoever was to read it may have gone away.
+    /// Prints a result that must arrive: even a closed pipe is an error.
     pub(crate) fn deliver(self, text: &str) -> Result<(), ExitError> {
         write_out(text).map_err(|error| unwritable(&error))
     }
 
-    /// A result as one JSON document on one line.
+    /// Prints a result as one JSON document on one line.
     pub(crate) fn json(self, value: &Value) -> Result<(), ExitError> {
         self.line(&value.to_string())
     }
 
-    /// A word for people who watch; nothing for programs.
+    /// Prints a note for people to stderr; nothing with `--json`.
     pub(crate) fn note(self, text: &str) {
         if !self.is_json {
             let text = self.paint_aside(Tone::Faint, text);
@@ -105,7 +105,7 @@ impl Printer {
         }
     }
 
-    /// Why it did not go as asked.
+    /// Prints an error to stderr.
     pub(crate) fn failure(self, failure: &ExitError) {
         let mut stderr = std::io::stderr().lock();
         if self.is_json {
@@ -122,21 +122,21 @@ fn write_out(text: &str) -> std::io::Result<()> {
     writeln!(stdout, "{text}").and_then(|()| stdout.flush())
 }
 
-/// Why a result is not where it should be.
+/// The error for a result that could not be written.
 pub(crate) fn unwritable(error: &std::io::Error) -> ExitError {
-    ExitError::internal(format!("the result cannot be written: {error}"))
+    ExitError::internal(format!("cannot write the result to stdout: {error}"))
 }
 
 fn painted(on: bool, tone: Tone, text: &str) -> String {
     if on { format!("\x1b[{}m{text}\x1b[0m", tone.code()) } else { text.to_owned() }
 }
 
-/// Text from a node or a label, fit for a terminal: no control characters, which could move the cursor or worse.
+/// Makes text from a node or a label safe for a terminal: replaces control characters, which could move the cursor.
 pub(crate) fn tame(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
-/// Any bytes, as a key may have them, fit for a terminal and for JSON.
+/// Makes the bytes of a key safe for a terminal and for JSON: escapes them if they are not printable text.
 pub(crate) fn tame_bytes(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
         Ok(text) if !text.chars().any(char::is_control) => text.to_owned(),
@@ -149,7 +149,7 @@ pub(crate) fn counted(count: u64, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-/// A table for people: columns as wide as they must be on a terminal, the first line a heading.
+/// A table for people. Each column is as wide on a terminal as its widest cell. The first row is the heading.
 #[derive(Debug)]
 pub(crate) struct Table {
     rows: Vec<Vec<(String, Option<Tone>)>>,
@@ -166,14 +166,14 @@ impl Table {
         self.rows.push(cells);
     }
 
-    /// A row of which there is one word to say, and a longer one below the table: in a column of its own it would move
-    /// all others out of sight.
+    /// A row with one word, and the failure below the table: in a column, its long text would push the other columns
+    /// out of sight.
     pub(crate) fn failed_row(&mut self, name: &str, word: &str, failure: &redlock_client::Failure) {
         self.row(vec![cell(name), toned(Tone::Bad, word)]);
         self.remark(name, &failure.to_string());
     }
 
-    /// A sentence about a row, below the table.
+    /// Adds a remark about a row, below the table.
     pub(crate) fn remark(&mut self, name: &str, text: &str) {
         self.remarks.push(format!("{name}: {}", tame(text)));
     }
@@ -205,12 +205,12 @@ pub(crate) fn cell(text: impl Into<String>) -> (String, Option<Tone>) {
     (text.into(), None)
 }
 
-/// A cell that says something.
+/// A cell with a tone.
 pub(crate) fn toned(tone: Tone, text: impl Into<String>) -> (String, Option<Tone>) {
     (text.into(), Some(tone))
 }
 
-/// What a node that does not answer says in JSON.
+/// The failure of a node as JSON.
 pub(crate) fn failure_json(failure: &redlock_client::Failure) -> Value {
     json!(failure.to_string())
 }
@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_aligned_whatever_their_colour() {
+    fn colour_codes_do_not_count_as_width() {
         let plain = Printer::new(false, Color::Never);
         let mut table = Table::new(&["node", "state"]);
         table.row(vec![cell("10.0.0.1:6379"), toned(Tone::Good, "up")]);
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_are_aligned_whatever_is_in_them() {
+    fn wide_and_combining_characters_are_aligned() {
         let plain = Printer::new(false, Color::Never);
         let mut table = Table::new(&["node", "state", "label"]);
         table.row(vec![cell("a:1"), cell("held"), cell("x")]);
@@ -241,13 +241,13 @@ mod tests {
         let lines = table.lines(plain);
         assert_eq!(lines[0], "node    state  label");
         assert_eq!(lines[1], "a:1     held   x");
-        assert_eq!(lines[2], "作業:1  e\u{301}      y", "as wide as a terminal shows it");
+        assert_eq!(lines[2], "作業:1  e\u{301}      y", "the width on a terminal counts");
         assert_eq!(lines[3], "b:2     down");
         assert!(lines[4].starts_with("b:2: ") && lines[4].ends_with(long), "{lines:?}");
     }
 
     #[test]
-    fn nothing_moves_the_cursor() {
+    fn control_characters_do_not_reach_the_terminal() {
         assert_eq!(tame("a\x1b[2Jb\n"), "a\u{fffd}[2Jb\u{fffd}");
         assert_eq!(tame_bytes(b"jobs:7"), "jobs:7");
         assert_eq!(tame_bytes(b"jobs\x1b\xff"), "jobs\\x1b\\xff");

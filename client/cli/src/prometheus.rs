@@ -1,137 +1,157 @@
-//! The numbers of the nodes in the text format of Prometheus.
+//! The metrics of the nodes in the text format of Prometheus.
 
 use crate::group_report::{GroupReport, NodeReport};
+use redlock_client::NodeState;
+use redlock_contract::fields::{counter, info};
 use std::fmt::Write;
 
-/// Names of `INFO redlock` that are no counts: they have a unit or a name of their own below.
-const STATES: [&str; 12] = [
-    "voting",
-    "incarnation",
-    "high_water",
-    "far_stripes",
-    "longest_lease_ms",
-    "max_ttl_ms",
-    "locks",
-    "waiters",
-    "largest_fence",
-    "quarantine_ms",
-    "memory_bytes",
-    // Of an older module, in the place of "longest_lease_ms".
-    "longest_ttl_ms",
-];
+/// A number that an older module has instead of [`info::LONGEST_LEASE_MS`]. It is not a counter.
+const LONGEST_TTL_MS: &str = "longest_ttl_ms";
 
-/// What the counts are, as far as they are known. A later module may have more.
-const COUNTS: [(&str, &str); 15] = [
-    ("state_writes", "How often the node's state file was written."),
-    ("grants", "Locks granted."),
-    ("refreshes", "Acquires by the owner that held the lock already."),
-    ("refusals", "Acquires that found the lock held."),
-    ("late_refusals", "Acquires that came after their own release."),
-    ("quarantine_refusals", "Acquires refused in quarantine."),
-    ("waits", "Acquires that were put in line."),
-    ("handoffs", "Locks handed to the next in line."),
-    ("unclaimed", "Locks that were handed on and not claimed."),
-    ("extensions", "Extensions."),
-    ("stale_extensions", "Extensions by somebody who does not hold the lock."),
-    ("releases", "Releases."),
-    ("stale_releases", "Releases by somebody who does not hold the lock."),
-    ("expirations", "Keys whose lock ran out without a release."),
-    ("quarantines", "How often the node began to wait because it may have forgotten locks."),
-];
-
-/// A family of numbers, one for each node that has it.
-struct Family<'a> {
-    text: &'a mut String,
-    nodes: &'a [NodeReport],
+/// A gauge of a node.
+struct Gauge {
+    /// The name after `redlock_node_`.
+    name: &'static str,
+    help: &'static str,
+    /// The value; `None` if the node does not report it.
+    value: fn(&NodeReport) -> Option<f64>,
 }
 
-impl Family<'_> {
-    fn write(&mut self, name: &str, kind: &str, help: &str, value: impl Fn(&NodeReport) -> Option<f64>) {
-        let values: Vec<_> = self.nodes.iter().filter_map(|node| Some((&node.node, value(node)?))).collect();
-        if values.is_empty() {
-            return;
-        }
-        // Writing to a string does not fail.
-        let _ = writeln!(self.text, "# HELP redlock_node_{name} {help}");
-        let _ = writeln!(self.text, "# TYPE redlock_node_{name} {kind}");
-        for (node, value) in values {
-            let _ = writeln!(self.text, "redlock_node_{name}{{node=\"{}\"}} {value}", escaped(node));
-        }
-    }
+const GAUGES: [Gauge; 15] = [
+    Gauge {
+        name: "up",
+        help: "1 if the node answers, else 0.",
+        value: |node| Some(truth(node.state.is_ok())),
+    },
+    Gauge {
+        name: "twin",
+        help: "1 if the address leads to the same node as another address, and so has no vote; else 0.",
+        value: |node| Some(truth(node.twin().is_some())),
+    },
+    Gauge {
+        name: "latency_seconds",
+        help: "How long the node took to answer.",
+        value: |node| reported(node).map(|_| node.latency.as_secs_f64()),
+    },
+    Gauge { name: "locks", help: "Locks held.", value: |node| Some(float(reported(node)?.locks)) },
+    Gauge {
+        name: "waiters",
+        help: "Clients that are queued for a lock.",
+        value: |node| Some(float(reported(node)?.waiters)),
+    },
+    Gauge {
+        name: "quarantine_seconds",
+        help: "How long the node still grants nothing; 0 if it grants.",
+        value: |node| Some(reported(node)?.quarantine.as_secs_f64()),
+    },
+    Gauge {
+        name: "largest_fence",
+        help: "The largest fence that the node has granted.",
+        value: |node| Some(float(reported(node)?.fence)),
+    },
+    Gauge {
+        name: "longest_lease_seconds",
+        help: "An upper bound of every lease that may still run on the node.",
+        value: |node| Some(reported(node)?.longest_lease.as_secs_f64()),
+    },
+    Gauge {
+        name: "max_ttl_seconds",
+        help: "The longest lease that the node grants.",
+        value: |node| Some(reported(node)?.max_ttl?.as_secs_f64()),
+    },
+    Gauge {
+        name: "voting",
+        help: "1 if the node votes; 0 for a replica and for a node that must be admitted.",
+        value: |node| Some(truth(reported(node)?.votes())),
+    },
+    Gauge {
+        name: "incarnation",
+        help: "How many times the node has started.",
+        value: |node| Some(float(reported(node)?.incarnation?)),
+    },
+    Gauge {
+        name: "high_water",
+        help: "The high-water mark: at least every fence that the node has granted.",
+        value: |node| Some(float(reported(node)?.high_water?)),
+    },
+    Gauge {
+        name: "far_stripes",
+        help: "Stripes of keys with a high-water mark of their own.",
+        value: |node| Some(float(*node.numbers.get(info::FAR_STRIPES)?)),
+    },
+    Gauge {
+        name: "memory_bytes",
+        help: "Memory of held locks and, roughly, of waiters; 0 without both.",
+        value: |node| Some(float(*node.numbers.get(info::MEMORY_BYTES)?)),
+    },
+    Gauge {
+        name: "allocated_bytes",
+        help: "All memory that the module has allocated, used or not.",
+        value: |node| Some(float(*node.numbers.get(info::ALLOCATED_BYTES)?)),
+    },
+];
 
-    fn gauge(&mut self, name: &str, help: &str, value: impl Fn(&NodeReport) -> Option<f64>) {
-        self.write(name, "gauge", help, value);
-    }
+/// What the node reports, if it answers.
+fn reported(node: &NodeReport) -> Option<&NodeState> {
+    node.state.as_ref().ok()
 }
 
-/// The whole exposition.
+/// All metrics of the group.
 pub(crate) fn text(report: &GroupReport) -> String {
     let mut text = String::new();
-    info(&mut text, &report.nodes);
-    let mut family = Family { text: &mut text, nodes: &report.nodes };
-    family.gauge("up", "Whether the node answers.", |node| Some(f64::from(u8::from(node.state.is_ok()))));
-    family.gauge("twin", "Whether the address leads to a node that another one leads to as well.", |node| {
-        Some(f64::from(u8::from(node.twin().is_some())))
-    });
-    family.gauge("latency_seconds", "How long the node took to answer.", |node| {
-        node.state.as_ref().ok().map(|_| node.latency.as_secs_f64())
-    });
-    family.gauge("locks", "Locks held.", |node| Some(float(node.state.as_ref().ok()?.locks)));
-    family.gauge("waiters", "How many wait in line.", |node| Some(float(node.state.as_ref().ok()?.waiters)));
-    family.gauge("quarantine_seconds", "How long the node grants nothing; 0 if it grants.", |node| {
-        Some(node.state.as_ref().ok()?.quarantine.as_secs_f64())
-    });
-    family.gauge("largest_fence", "The largest fence given out for any key.", |node| {
-        Some(float(node.state.as_ref().ok()?.fence))
-    });
-    family.gauge("longest_lease_seconds", "At least every lease that may still run there.", |node| {
-        Some(node.state.as_ref().ok()?.longest_lease.as_secs_f64())
-    });
-    family.gauge("max_ttl_seconds", "The longest lease that the node grants.", |node| {
-        Some(node.state.as_ref().ok()?.max_ttl?.as_secs_f64())
-    });
-    family.gauge(
-        "voting",
-        "Whether the node votes; 0 for a replica and for a node that must be admitted.",
-        |node| Some(f64::from(u8::from(node.state.as_ref().ok()?.votes()))),
-    );
-    family.gauge("incarnation", "How often the node has started.", |node| {
-        Some(float(node.state.as_ref().ok()?.incarnation?))
-    });
-    family.gauge("high_water", "At least every fence that the node has given out.", |node| {
-        Some(float(node.state.as_ref().ok()?.high_water?))
-    });
-    family.gauge("far_stripes", "Stripes of keys with a high-water mark of their own.", |node| {
-        Some(float(*node.numbers.get("far_stripes")?))
-    });
-    family.gauge("memory_bytes", "Memory kept for held locks.", |node| {
-        Some(float(*node.numbers.get("memory_bytes")?))
-    });
+    identities(&mut text, &report.nodes);
+    for Gauge { name, help, value } in GAUGES {
+        family(&mut text, &report.nodes, name, "gauge", help, value);
+    }
     for name in counts(&report.nodes) {
-        let help =
-            COUNTS.iter().find(|(known, _)| *known == name).map_or("A count of the node.", |(_, help)| help);
-        family.write(&format!("{name}_total"), "counter", help, |node| Some(float(*node.numbers.get(name)?)));
+        // A later module may have more counters.
+        let known = counter::ALL.iter().find(|(known, _)| *known == name);
+        let help = known.map_or("A counter of the node.", |(_, help)| help);
+        let value = |node: &NodeReport| Some(float(*node.numbers.get(name)?));
+        family(&mut text, &report.nodes, &format!("{name}_total"), "counter", help, value);
     }
     quorum(&mut text, report);
     text
 }
 
-/// All counts that any node has: the known ones in their order, then the others.
+/// Writes a metric, with one sample for each node that has a value.
+fn family(
+    text: &mut String,
+    nodes: &[NodeReport],
+    name: &str,
+    kind: &str,
+    help: &str,
+    value: impl Fn(&NodeReport) -> Option<f64>,
+) {
+    let values: Vec<_> = nodes.iter().filter_map(|node| Some((&node.node, value(node)?))).collect();
+    if values.is_empty() {
+        return;
+    }
+    // Writing to a string cannot fail.
+    let _ = writeln!(text, "# HELP redlock_node_{name} {help}");
+    let _ = writeln!(text, "# TYPE redlock_node_{name} {kind}");
+    for (node, value) in values {
+        let _ = writeln!(text, "redlock_node_{name}{{node=\"{}\"}} {value}", escaped(node));
+    }
+}
+
+/// The counters that any node has: the known ones in their order, then the others.
 fn counts(nodes: &[NodeReport]) -> Vec<&str> {
-    let known = COUNTS.iter().map(|(name, _)| *name);
+    let known = counter::ALL.iter().map(|(name, _)| *name);
     let mut names: Vec<&str> =
         known.filter(|name| nodes.iter().any(|node| node.numbers.contains_key(*name))).collect();
     for name in nodes.iter().flat_map(|node| node.numbers.keys()) {
         let is_a_name = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-        if is_a_name && !STATES.contains(&name.as_str()) && !names.contains(&name.as_str()) {
+        let is_counter = !info::NUMBERS.contains(&name.as_str()) && name != LONGEST_TTL_MS;
+        if is_a_name && is_counter && !names.contains(&name.as_str()) {
             names.push(name);
         }
     }
     names
 }
 
-fn info(text: &mut String, nodes: &[NodeReport]) {
-    let _ = writeln!(text, "# HELP redlock_node_info What the node is; always 1.");
+fn identities(text: &mut String, nodes: &[NodeReport]) {
+    let _ = writeln!(text, "# HELP redlock_node_info Server, module and node id of the node; always 1.");
     let _ = writeln!(text, "# TYPE redlock_node_info gauge");
     for node in nodes {
         let Ok(state) = &node.state else { continue };
@@ -150,17 +170,20 @@ fn info(text: &mut String, nodes: &[NodeReport]) {
 }
 
 fn quorum(text: &mut String, report: &GroupReport) {
-    let can_grant = u8::from(report.can_grant());
-    let _ =
-        writeln!(text, "# HELP redlock_can_grant Whether a majority of the nodes would grant a free lock.");
+    let can_grant = u8::from(report.standing().can_grant());
+    let _ = writeln!(text, "# HELP redlock_can_grant 1 if a majority of the nodes can grant a lock, else 0.");
     let _ = writeln!(text, "# TYPE redlock_can_grant gauge");
     let _ = writeln!(text, "redlock_can_grant {can_grant}");
 }
 
-/// Prometheus knows floats only; above 2^53 they are rounded.
+/// Prometheus has only floats. Numbers above 2^53 are rounded.
 #[allow(clippy::cast_precision_loss, reason = "the format has no other numbers")]
 fn float(number: u64) -> f64 {
     number as f64
+}
+
+fn truth(is_true: bool) -> f64 {
+    f64::from(u8::from(is_true))
 }
 
 fn escaped(label: &str) -> String {
@@ -170,9 +193,26 @@ fn escaped(label: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use redlock_client::Quorum;
+    use std::time::Duration;
 
     #[test]
-    fn labels_cannot_break_out() {
+    fn every_counter_of_this_version_has_a_help_text() {
+        let node = NodeReport {
+            node: "a:1".into(),
+            state: Ok(NodeState::default()),
+            latency: Duration::ZERO,
+            numbers: counter::ALL.map(|(name, _)| (name.to_owned(), 1)).into(),
+            server: None,
+        };
+        let text = text(&GroupReport { nodes: vec![node], quorum: Quorum::SINGLE });
+        for (name, help) in counter::ALL {
+            assert!(text.contains(&format!("\n# HELP redlock_node_{name}_total {help}\n")), "{text}");
+        }
+    }
+
+    #[test]
+    fn special_characters_in_a_label_are_escaped() {
         assert_eq!(escaped("/run/a\"b\\c\nd"), "/run/a\\\"b\\\\c\\nd");
     }
 }

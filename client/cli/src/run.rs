@@ -1,13 +1,13 @@
-//! `redlock run`: a command under a lock.
+//! `redlock run`: runs a command while holding a lock.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `deadline.rs` | when a command must be told to end, and when it must be ended |
+//! | `deadline.rs` | when the command gets SIGTERM and SIGKILL |
 //! | `command.rs` | the command's processes |
-//! | `signals.rs` | signals that are passed on |
-//! | `terminal.rs` | whose turn it is at the terminal |
-//! | `watchdog.rs` | who ends the command if this process cannot |
-//! | `supervisor.rs` | all of it together |
+//! | `signals.rs` | signals that this process passes on to the command |
+//! | `terminal.rs` | which process group is in the foreground of the terminal |
+//! | `watchdog.rs` | the process that kills the command if this process cannot |
+//! | `supervisor.rs` | the main loop, which connects these parts |
 
 mod command;
 mod deadline;
@@ -19,9 +19,9 @@ pub(crate) mod watchdog;
 use crate::args::{CommonArgs, RunArgs};
 use crate::config::{Config, FOREVER};
 use crate::exit::{Code, ExitError};
-use crate::obtain::{Obtained, obtain};
-use crate::output::Printer;
-use command::ChildCommand;
+use crate::obtain::{Obtained, obtain, settle};
+use crate::output::{Printer, tame};
+use command::{ChildCommand, ChildSpec};
 use deadline::Deadline;
 use redlock_client::Guard;
 use signals::Interrupts;
@@ -29,7 +29,7 @@ use supervisor::{Ending, Supervisor};
 use watchdog::Watchdog;
 
 pub(crate) fn main(common: &CommonArgs, args: &RunArgs, output: &Printer) -> Result<Code, ExitError> {
-    // On this thread alone: the kernel kills the command when the thread that started it is gone.
+    // On the main thread only: the kernel kills the command when the thread that started it ends.
     crate::block_on(run(common, args, output))
 }
 
@@ -39,27 +39,27 @@ async fn run(common: &CommonArgs, args: &RunArgs, output: &Printer) -> Result<Co
     let deadline = Deadline::new(ttl, args.kill_after).map_err(ExitError::usage)?;
     let locks = config.locker(args.label.as_deref(), args.wait)?;
     let mut interrupts = Interrupts::listen()?;
-    let obtained = obtain(&locks, &args.resource, ttl, args.wait, &mut interrupts).await;
+    let obtained = obtain(&locks, &args.resources, ttl, args.wait, &mut interrupts).await;
     let guard = match obtained.map_err(|failure| failure.with_conflict_code(args.conflict_exit_code))? {
         Obtained::Lock(guard) => guard,
         Obtained::Interrupted(code) => return Ok(code),
     };
-    let outcome = guarded(guard, args, deadline, interrupts, output).await;
-    // Nodes that were slow to free it are given their time.
-    locks.flush().await;
+    let child = ChildSpec { args, secrets: config.secret_variables() };
+    let outcome = guarded(guard, &child, deadline, interrupts, output).await;
+    settle(&locks).await;
     outcome
 }
 
-/// Starts the command, watched from its first moment on.
+/// Starts the command. The watchdog watches it from the start.
 fn start(
     guard: &mut Guard,
-    args: &RunArgs,
+    child: &ChildSpec<'_>,
     deadline: Deadline,
 ) -> Result<(ChildCommand, Watchdog), ExitError> {
     let mut watchdog = Watchdog::start()?;
     guard.keep_alive(FOREVER)?;
     watchdog.allow(deadline.last_moment(guard.remaining()));
-    match ChildCommand::start(args, guard, &watchdog) {
+    match ChildCommand::start(child, guard, &watchdog) {
         Ok(command) => Ok((command, watchdog)),
         Err(failure) => {
             watchdog.dismiss();
@@ -68,16 +68,16 @@ fn start(
     }
 }
 
-/// Runs the command under a lock that is held, and frees it whatever happens.
+/// Runs the command under the held lock, and releases the lock in every case.
 async fn guarded(
     mut guard: Guard,
-    args: &RunArgs,
+    child: &ChildSpec<'_>,
     deadline: Deadline,
     mut interrupts: Interrupts,
     output: &Printer,
 ) -> Result<Code, ExitError> {
-    // Before the command runs: it may tell somebody at once that it is there.
-    let started = interrupts.listen_to_all().and_then(|()| start(&mut guard, args, deadline));
+    // Listen before the command runs: as soon as it runs, another process may send signals for it.
+    let started = interrupts.listen_to_all().and_then(|()| start(&mut guard, child, deadline));
     let ending = match started {
         Ok((command, watchdog)) => {
             let supervisor = Supervisor::new(command, watchdog, deadline, interrupts, *output);
@@ -89,6 +89,7 @@ async fn guarded(
         }
     };
     let fence = guard.fence();
+    let names = tame(&child.args.resources.join(", "));
     guard.release().await;
     match ending {
         Ending::Status(code) => Ok(Code::Given(code)),
@@ -96,17 +97,11 @@ async fn guarded(
             signals::die_of_interrupt();
             Ok(Code::Given(130))
         }
-        Ending::Lost(why) => {
-            let resource = &args.resource;
-            Err(ExitError::lost(format!(
-                "{resource} is no longer held ({why}, fence {fence}); the command was stopped"
-            )))
-        }
-        Ending::FoundLost(why) => {
-            let resource = &args.resource;
-            Err(ExitError::lost(format!(
-                "{resource} was no longer held when the command ended ({why}, fence {fence})"
-            )))
-        }
+        Ending::Lost(why) => Err(ExitError::lost(format!(
+            "{names} is no longer held ({why}, fence {fence}); the command was stopped"
+        ))),
+        Ending::FoundLost(why) => Err(ExitError::lost(format!(
+            "{names} was no longer held when the command ended ({why}, fence {fence})"
+        ))),
     }
 }

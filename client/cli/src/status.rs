@@ -1,14 +1,15 @@
-//! `redlock status`: how the nodes are.
+//! `redlock status`: shows the state of the nodes.
 
 use crate::args::{CommonArgs, StatusArgs};
 use crate::config::Config;
 use crate::duration::{millis, show, show_latency};
 use crate::exit::{Code, ExitError};
-use crate::group_report::{GroupReport, NodeReport, explanation, remedy};
+use crate::group_report::{GroupReport, NodeReport};
 use crate::output::{Printer, Table, Tone, cell, failure_json, tame, toned};
 use crate::prometheus;
-use redlock_client::Origin;
+use redlock_client::{GroupStanding, NodeStanding, NonVotingReason, Origin};
 use serde_json::{Value, json};
+use std::time::Duration;
 
 pub(crate) async fn main(
     common: &CommonArgs,
@@ -24,20 +25,24 @@ pub(crate) async fn main(
     } else {
         text(&report, *output)?;
     }
-    Ok(if report.can_grant() {
-        Code::Success
-    } else if report.waits_for_quarantine() {
-        Code::Quarantined
-    } else {
-        Code::NoQuorum
-    })
+    Ok(code(report.standing()))
 }
 
-fn json(report: &GroupReport) -> Value {
+/// The exit code for nodes that can or cannot grant locks.
+pub(crate) fn code(standing: GroupStanding) -> Code {
+    match standing.grants_in {
+        Some(Duration::ZERO) => Code::Success,
+        Some(_) => Code::Quarantined,
+        None => Code::NoQuorum,
+    }
+}
+
+pub(crate) fn json(report: &GroupReport) -> Value {
+    let standing = report.standing();
     json!({
-        "can_grant": report.can_grant(),
-        "granting": report.granting(),
-        "needed": report.quorum().needed(),
+        "can_grant": standing.can_grant(),
+        "granting": standing.granting,
+        "needed": standing.quorum.needed(),
         "nodes": report.nodes.iter().map(node_json).collect::<Vec<_>>(),
     })
 }
@@ -48,6 +53,7 @@ fn node_json(node: &NodeReport) -> Value {
         Ok(state) => json!({
             "node": &*node.node,
             "up": true,
+            "state": state.standing().name(),
             "can_grant": node.can_grant(),
             "latency_ms": node.latency_ms(),
             "server": server.map(|server| server.name),
@@ -58,7 +64,7 @@ fn node_json(node: &NodeReport) -> Value {
             "quarantine_ms": node.quarantine_ms(),
             "replica": state.is_replica,
             "voting": state.votes(),
-            "non_voting_reason": state.non_voting.as_deref(),
+            "non_voting_reason": state.non_voting.as_ref().map(NonVotingReason::name),
             "incarnation": state.incarnation,
             "origin": state.origin.map(Origin::name),
             "high_water": state.high_water,
@@ -70,7 +76,8 @@ fn node_json(node: &NodeReport) -> Value {
             "info": node.numbers,
         }),
         Err(failure) => {
-            json!({"node": &*node.node, "up": false, "can_grant": false, "error": failure_json(failure)})
+            let error = failure_json(failure);
+            json!({"node": &*node.node, "up": false, "state": "down", "can_grant": false, "error": error})
         }
     }
 }
@@ -90,16 +97,15 @@ fn text(report: &GroupReport, output: Printer) -> Result<(), ExitError> {
                 continue;
             }
         };
+        let standing = state.standing();
         table.row(vec![
             cell(&*node.node),
-            if state.is_replica {
-                toned(Tone::Bad, "replica")
-            } else if state.non_voting.as_deref().is_some() {
-                toned(Tone::Bad, "non-voting")
-            } else if state.quarantine.is_zero() {
-                toned(Tone::Good, "grants")
-            } else {
-                toned(Tone::Doubtful, format!("quarantine for {}", show(state.quarantine)))
+            match standing {
+                NodeStanding::Grants => toned(Tone::Good, standing.name()),
+                NodeStanding::Quarantine(left) => {
+                    toned(Tone::Doubtful, format!("quarantine for {}", show(left)))
+                }
+                _ => toned(Tone::Bad, standing.name()),
             },
             cell(show_latency(node.latency)),
             cell(tame(&server)),
@@ -108,24 +114,22 @@ fn text(report: &GroupReport, output: Printer) -> Result<(), ExitError> {
             cell(state.locks.to_string()),
             cell(state.waiters.to_string()),
         ]);
-        if let Some(word) = state.non_voting.as_deref().filter(|_| !state.is_replica) {
-            let words = format!("non-voting: {}; {}", explanation(word), remedy(word, &node.node));
+        if let NodeStanding::NonVoting(reason) = standing {
+            let words = format!("non-voting: {}; {}", reason.explanation(), reason.remedy(&node.node));
             table.remark(&node.node, &words);
         }
     }
     output.lines(&table.lines(output))?;
-    let (granting, of, needed) = (report.granting(), report.nodes.len(), report.quorum().needed());
-    if report.can_grant() {
-        let word = output.paint(Tone::Good, "Locks can be granted");
-        output.line(&format!("{word}: {granting} of {of} nodes grant, {needed} are needed."))?;
+    let standing = report.standing();
+    let (tone, words) = if standing.can_grant() {
+        (Tone::Good, "Locks can be granted")
     } else {
-        let word = output.paint(Tone::Bad, "No lock can be granted");
-        let when = if report.waits_for_quarantine() {
-            format!(" A majority may grant in {}.", show(report.quarantine_left()))
-        } else {
-            String::new()
-        };
-        output.line(&format!("{word}: {granting} of {of} nodes grant, {needed} are needed.{when}"))?;
-    }
+        (Tone::Bad, "No lock can be granted")
+    };
+    let when = match standing.grants_in {
+        Some(left) if !left.is_zero() => format!(" A majority may grant in {}.", show(left)),
+        _ => String::new(),
+    };
+    output.line(&format!("{}: {standing}.{when}", output.paint(tone, words)))?;
     Ok(())
 }

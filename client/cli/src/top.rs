@@ -1,15 +1,14 @@
-//! `redlock top`: the locks that are held, live.
+//! `redlock top`: shows the held locks, live.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `look.rs` | asks the nodes which locks they hold, in bounded steps |
-//! | `board.rs` | what is to be shown: rows, order, filter, rates |
-//! | `screen.rs` | draws it |
-//! | `keys.rs` | what keys do |
+//! | `../snapshot.rs`, `../lock_row.rs` | ask the nodes which locks they hold; the row of one lock |
+//! | `board.rs` | the content: rows, order, filter, rates |
+//! | `screen.rs` | draws the content on the terminal |
+//! | `keys.rs` | handles key presses |
 
 mod board;
 mod keys;
-mod look;
 mod screen;
 
 use crate::args::{CommonArgs, TopArgs};
@@ -17,10 +16,10 @@ use crate::config::Config;
 use crate::exit::{Code, ExitError};
 use crate::output::Printer;
 use crate::run::signals::Interrupts;
+use crate::snapshot::{ScanScope, Snapshot};
 use board::{Board, BoardView};
 use crossterm::event::{self, Event};
 use keys::KeyPress;
-use look::Snapshot;
 use redlock_client::LockManager;
 use std::io::IsTerminal;
 use std::pin::Pin;
@@ -28,43 +27,45 @@ use std::thread;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// No more often than this, whatever the user says.
+/// How many steps of `SCAN` one refresh takes on each node.
+const STEPS: usize = 50;
+
+/// The shortest interval between two refreshes.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
 
 pub(crate) async fn main(common: &CommonArgs, args: &TopArgs, output: &Printer) -> Result<Code, ExitError> {
     let config = Config::load(common)?;
     let locks = config.manager()?;
+    let search = ScanScope::new(config.prefix(), "*", STEPS, args.limit);
     let view = BoardView::new(args.sort, args.filter.clone().unwrap_or_default());
     if args.once {
-        let board = Board::new(Snapshot::take(&locks, config.prefix(), args.limit).await?, None);
-        let code = if board.look.has_majority() { Code::Success } else { Code::NoQuorum };
+        let board = Board::new(Snapshot::take(&locks, &search).await?, None);
         if output.is_json {
             output.json(&board.json(&view))?;
         } else {
             output.lines(&board.lines(&view, *output))?;
         }
-        return Ok(code);
+        return board.look.check_majority().map(|()| Code::Success);
     }
     if output.is_json || !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
         return Err(ExitError::usage(
-            "top needs a terminal; redlock top --once prints one look, also with --json",
+            "top needs a terminal; redlock top --once prints one snapshot, as JSON with --json",
         ));
     }
     let interval = args.interval.max(SHORTEST_INTERVAL);
-    live(&locks, &config, args.limit, interval, view, *output).await
+    live(&locks, &search, interval, view, *output).await
 }
 
 async fn live(
     locks: &LockManager,
-    config: &Config,
-    limit: usize,
+    search: &ScanScope,
     interval: Duration,
     mut view: BoardView,
     output: Printer,
 ) -> Result<Code, ExitError> {
     let mut interrupts = Interrupts::listen()?;
-    let look = || Snapshot::take(locks, config.prefix(), limit);
-    // The first look before the screen is taken: what is wrong can still be read then.
+    let look = || Snapshot::take(locks, search);
+    // Take the first snapshot before the screen opens, so that an error stays readable.
     let mut board = tokio::select! {
         look = look() => Board::new(look?, None),
         signal = interrupts.next() => return Ok(Code::Given(signal.exit_code())),
@@ -73,7 +74,7 @@ async fn live(
     let mut events = listen()?;
     let mut ticks = tokio::time::interval(interval);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    // The look under way, if there is one. Nodes may take their time; keys and signals do not wait for them.
+    // The snapshot in progress, if any. Keys and signals do not wait for slow nodes.
     let mut looking = None;
     loop {
         screen.draw(&board, &mut view)?;
@@ -96,14 +97,14 @@ async fn live(
                     KeyPress::Quit => return Ok(Code::Success),
                 },
                 Some(_) => {}
-                None => return Err(ExitError::internal("the terminal is gone")),
+                None => return Err(ExitError::internal("the terminal was closed")),
             },
             signal = interrupts.next() => return Ok(Code::Given(signal.exit_code())),
         }
     }
 }
 
-/// What a look has seen, when it is over; never, if there is none under way. Cancel safe.
+/// Waits for the snapshot in progress; for ever without one. Cancel safe.
 async fn seen<T>(looking: &mut Option<Pin<Box<impl Future<Output = T>>>>) -> T {
     match looking {
         Some(look) => look.await,
@@ -111,7 +112,7 @@ async fn seen<T>(looking: &mut Option<Pin<Box<impl Future<Output = T>>>>) -> T {
     }
 }
 
-/// What happens at the terminal. The thread waits for the next key for ever; it ends with the process.
+/// Receives the events of the terminal. A thread reads them until the process ends.
 fn listen() -> Result<mpsc::Receiver<Event>, ExitError> {
     let (tell, events) = mpsc::channel(64);
     let listener = thread::Builder::new().name("keys".into()).spawn(move || {
@@ -121,6 +122,6 @@ fn listen() -> Result<mpsc::Receiver<Event>, ExitError> {
             }
         }
     });
-    listener.map_err(|error| ExitError::internal(format!("no thread: {error}")))?;
+    listener.map_err(|error| ExitError::internal(format!("cannot start a thread: {error}")))?;
     Ok(events)
 }

@@ -1,15 +1,15 @@
-//! How far the measurement is, for people who watch; programs and files see nothing of it.
+//! The progress bar, for people at a terminal. Nothing is drawn for programs and files.
 //!
-//! The cursor stays in the first column of the bar. What the terminal writes by itself, as the `^C` of whoever has had
-//! enough, lands on the bar then, and goes with it.
+//! The cursor stays in the first column of the bar. So what the terminal prints by itself, such as `^C`, appears on the
+//! bar and disappears with it.
 
 use crate::output::{Printer, Tone};
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
-/// How long the bar is when all is done.
+/// The length of the whole bar, in columns.
 const WIDTH: usize = 40;
-/// How wide a terminal is that does not say.
+/// The width of a terminal that does not report it.
 const USUAL_WIDTH: u16 = 80;
 
 /// The bar on the terminal.
@@ -17,7 +17,7 @@ pub(super) struct Bar {
     output: Printer,
     total: Duration,
     is_watched: bool,
-    /// How many columns are in use.
+    /// How many columns the bar and its text use now.
     drawn: usize,
 }
 
@@ -39,7 +39,7 @@ impl Bar {
     }
 }
 
-/// Leaves the line as it was.
+/// Clears the line.
 impl Drop for Bar {
     fn drop(&mut self) {
         if self.drawn > 0 {
@@ -48,13 +48,13 @@ impl Drop for Bar {
     }
 }
 
-/// A bar that cannot be drawn is only a bar.
+/// Writes to stderr. Ignores errors, because the bar is not essential.
 fn write(text: &str) {
     let mut stderr = std::io::stderr().lock();
     let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
 }
 
-/// The bar and what stands behind it. Together they leave the last column free: there a terminal may go on to the next line.
+/// The bar and the text after it. They leave the last column free, because there a terminal may wrap to the next line.
 fn drawing(elapsed: Duration, total: Duration, cycles: u64, width: usize) -> (String, String) {
     let room = width.saturating_sub(1);
     let done = WIDTH as u128 * elapsed.min(total).as_nanos() / total.as_nanos().max(1);
@@ -75,16 +75,16 @@ mod tests {
     }
 
     #[test]
-    fn the_bar_grows_from_nothing_to_all() {
+    fn the_bar_grows_with_the_time() {
         assert_eq!(at(0, 1000, 80), format!("{} 12 cycles", "░".repeat(40)));
         assert_eq!(at(250, 1000, 80), format!("{}{} 12 cycles", "█".repeat(10), "░".repeat(30)));
         assert_eq!(at(1000, 1000, 80), format!("{} 12 cycles", "█".repeat(40)));
-        assert_eq!(at(1001, 1000, 80), at(1000, 1000, 80), "late is not more than done");
-        assert_eq!(at(0, 0, 80), at(0, 1000, 80), "no time at all");
+        assert_eq!(at(1001, 1000, 80), at(1000, 1000, 80), "the bar stays full after the end");
+        assert_eq!(at(0, 0, 80), at(0, 1000, 80), "a duration of 0");
     }
 
     #[test]
-    fn a_narrow_terminal_shows_what_it_has_room_for() {
+    fn bar_and_text_are_cut_to_the_width_of_the_terminal() {
         for width in 0..60 {
             let shown = at(500, 1000, width);
             assert!(shown.chars().count() <= width.saturating_sub(1), "{width}: {shown:?}");

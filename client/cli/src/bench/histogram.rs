@@ -1,27 +1,27 @@
-//! How long it took, as bars: what a table of shares hides, as a second hump, can be seen.
+//! The measured times as bars. They show what percentiles hide, such as a second peak.
 
 use crate::duration::show_latency;
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// How long the longest bar is.
+/// The length of the longest bar, in columns.
 const WIDTH: u64 = 40;
 
-/// The upper edges of the buckets, in microseconds. What is above the last one counts there.
+/// The upper bounds of the buckets, in microseconds. Longer times count in the last bucket.
 const EDGES: [u64; 20] = [
     20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000, 500_000, 1_000_000,
     2_000_000, 5_000_000, 10_000_000, 20_000_000, 60_000_000,
 ];
 
-/// A bucket: times above the edge of the one before, and up to its own.
+/// A bucket: the times above the bound of the previous bucket and up to its own bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bucket {
     pub(super) up_to_us: u64,
     pub(super) count: u64,
 }
 
-/// All buckets from the first to the last in which there is anything.
+/// The buckets from the first to the last that is not empty.
 pub(super) fn buckets(histogram: &Histogram<u64>) -> Vec<Bucket> {
     let mut buckets = EDGES.map(|up_to_us| Bucket { up_to_us, count: 0 });
     for step in histogram.iter_recorded() {
@@ -42,7 +42,7 @@ pub(super) fn json(histogram: &Histogram<u64>) -> Value {
     buckets(histogram).into_iter().map(bucket).collect()
 }
 
-/// One line for each bucket: its edge, a bar, and how many there are.
+/// One line for each bucket: its bound, a bar, and the count.
 pub(super) fn lines(histogram: &Histogram<u64>) -> Vec<String> {
     let buckets = buckets(histogram);
     let most = buckets.iter().map(|bucket| bucket.count).max().unwrap_or(1).max(1);
@@ -53,7 +53,7 @@ pub(super) fn lines(histogram: &Histogram<u64>) -> Vec<String> {
     buckets.iter().map(line).collect()
 }
 
-/// As long as its share of the most; whatever there is at all can be seen.
+/// A bar in proportion to the largest count. A count above 0 is always visible.
 fn bar(count: u64, most: u64) -> String {
     let eighths = usize::try_from(u128::from(count) * u128::from(WIDTH) * 8 / u128::from(most)).unwrap_or(0);
     let eighths = eighths.max(usize::from(count > 0));
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn every_time_is_in_one_bucket_and_none_is_lost() {
+    fn every_time_counts_in_exactly_one_bucket() {
         let counts = |times: &[u64]| {
             let buckets = buckets(&of(times));
             buckets.iter().map(|bucket| (bucket.up_to_us, bucket.count)).collect::<Vec<_>>()
@@ -83,14 +83,14 @@ mod tests {
             counts(&[100, 101, 5_000]),
             [(100, 1), (200, 1), (500, 0), (1_000, 0), (2_000, 0), (5_000, 1)]
         );
-        assert_eq!(counts(&[u64::MAX]), [(60_000_000, 1)], "longer than anything that is told apart");
+        assert_eq!(counts(&[u64::MAX]), [(60_000_000, 1)], "a time above the largest bound");
     }
 
     #[test]
-    fn bars_are_as_long_as_their_share() {
+    fn the_length_of_a_bar_is_its_share_of_the_largest_count() {
         assert_eq!(bar(8, 8).chars().count(), 40);
         assert_eq!(bar(4, 8), "█".repeat(20));
-        assert_eq!(bar(1, 1_000_000), "▏", "one of many can be seen");
+        assert_eq!(bar(1, 1_000_000), "▏", "one of a million is visible");
         assert_eq!(bar(0, 8), "");
         let lines = lines(&of(&[150, 150, 400]));
         assert_eq!(lines[0], format!("  up to   0.20ms  {} 2", "█".repeat(40)));

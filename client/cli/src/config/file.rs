@@ -1,4 +1,4 @@
-//! The file of settings.
+//! The settings file, `redlock.toml`.
 
 use crate::exit::ExitError;
 use serde::{Deserialize, Deserializer};
@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What the file may say. An unknown name is an error: it may be a misspelled one.
+/// The content of the settings file. An unknown name is an error, because it may be misspelled.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub(super) struct ConfigFile {
@@ -28,7 +28,7 @@ pub(super) struct ConfigFile {
     pub(super) tls: Option<TlsEntry>,
 }
 
-/// A master that Sentinel watches.
+/// A node that is the master of a Sentinel group.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SentinelEntry {
@@ -44,19 +44,20 @@ pub(super) struct TlsEntry {
     pub(super) key: Option<PathBuf>,
 }
 
+/// Reads a duration. TOML has no durations, so they are strings in the file.
 fn duration<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
     let text = String::deserialize(from)?;
-    super::duration_of(&text).map(Some).map_err(serde::de::Error::custom)
+    crate::duration::parse(&text).map(Some).map_err(serde::de::Error::custom)
 }
 
 impl ConfigFile {
-    /// The file that is named, which must be there, or the first of the usual ones that is.
+    /// Reads the named file, which must exist, or else the first default file that exists.
     pub(super) fn load(named: Option<&Path>) -> Result<Self, ExitError> {
         if let Some(path) = named {
             let text = std::fs::read_to_string(path).map_err(|error| super::unreadable(path, &error))?;
             return Self::parse(path, &text);
         }
-        for path in usual_places() {
+        for path in default_paths() {
             match std::fs::read_to_string(&path) {
                 Ok(text) => return Self::parse(&path, &text),
                 Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
@@ -68,18 +69,18 @@ impl ConfigFile {
 
     fn parse(path: &Path, text: &str) -> Result<Self, ExitError> {
         let mut file: Self = toml::from_str(text).map_err(|error| {
-            // The parser would quote the line, and that may be the one with the password.
+            // The parser's own message quotes the line, which may contain the password.
             let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
             let line = before.matches('\n').count() + 1;
             let message = error.message().lines().next().unwrap_or_default();
             ExitError::usage(format!("{}, line {line}: {message}", path.display()))
         })?;
-        file.settle_in(path.parent().unwrap_or(Path::new("")));
+        file.resolve_paths(path.parent().unwrap_or(Path::new("")));
         Ok(file)
     }
 
-    /// Files that are named in the file are meant to lie beside it, unless they are named in full.
-    fn settle_in(&mut self, folder: &Path) {
+    /// Resolves relative paths in the file against the folder of the file.
+    fn resolve_paths(&mut self, folder: &Path) {
         let certificates = self.tls.iter_mut().flat_map(|tls| [&mut tls.ca, &mut tls.cert, &mut tls.key]);
         for path in certificates.chain([&mut self.password_file]).flatten() {
             *path = folder.join(&*path);
@@ -87,11 +88,11 @@ impl ConfigFile {
     }
 }
 
-fn usual_places() -> Vec<PathBuf> {
+fn default_paths() -> Vec<PathBuf> {
     let folder = |name: &str| std::env::var_os(name).filter(|folder| !folder.is_empty()).map(PathBuf::from);
     let settings = folder("XDG_CONFIG_HOME").or_else(|| Some(folder("HOME")?.join(".config")));
-    let of_user = settings.map(|folder| folder.join("redlock").join("redlock.toml"));
-    [Some(PathBuf::from("redlock.toml")), of_user].into_iter().flatten().collect()
+    let user_file = settings.map(|folder| folder.join("redlock").join("redlock.toml"));
+    [Some(PathBuf::from("redlock.toml")), user_file].into_iter().flatten().collect()
 }
 
 #[cfg(test)]
@@ -103,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_can_be_said() {
+    fn every_setting_is_read() {
         let file = parse(
             r#"
             nodes = ["redis://one", "redis://two"]
@@ -123,7 +124,7 @@ mod tests {
             urls = ["redis://s1:26379"]
             "#,
         )
-        .expect("a file of settings");
+        .expect("a valid settings file");
         assert_eq!(file.nodes, ["redis://one", "redis://two"]);
         assert_eq!(file.ttl, Some(Duration::from_secs(45)));
         assert_eq!(file.password_file.as_deref(), Some(Path::new("/etc/password")));
@@ -134,13 +135,13 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named_and_secrets_are_not() {
+    fn an_error_names_the_mistake_and_no_secret() {
         let error = parse("nodes = []\nnode-timout = \"1s\"\n").expect_err("a misspelled name");
         assert!(error.contains("line 2") && error.contains("node-timout"), "{error}");
-        let error = parse("password = hush\n").expect_err("no quotes");
+        let error = parse("password = hush\n").expect_err("a string without quotes");
         assert!(error.contains("line 1") && !error.contains("hush"), "{error}");
-        let error = parse("ttl = \"soon\"\n").expect_err("no duration");
+        let error = parse("ttl = \"soon\"\n").expect_err("not a duration");
         assert!(error.contains("soon"), "{error}");
-        assert!(parse("[tls]\nca_file = \"x\"\n").expect_err("unknown").contains("ca_file"));
+        assert!(parse("[tls]\nca_file = \"x\"\n").expect_err("an unknown name").contains("ca_file"));
     }
 }

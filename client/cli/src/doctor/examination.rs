@@ -1,18 +1,18 @@
-//! What is wrong, by what the nodes say. Nobody is asked anything here.
+//! The checks. They work on the gathered facts and send no requests.
 
 mod nodes;
 mod servers;
 
 use super::facts::GroupFacts;
 
-/// How bad it is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Severity {
-    /// Good to know.
+    /// Locks work; the operator may want to know this.
     Note,
-    /// Will hurt some day.
+    /// Locks work, and may fail later or after another failure.
     Warning,
-    /// Hurts.
+    /// Something is broken or unsafe now.
     Error,
 }
 
@@ -26,13 +26,13 @@ impl Severity {
     }
 }
 
-/// Something that would hurt.
+/// A problem, with its reason and its remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Finding {
     pub(super) severity: Severity,
-    /// A short, stable name of what was looked for.
+    /// The short, stable name of the check.
     pub(super) check: &'static str,
-    /// Where; `None` if it concerns all nodes together.
+    /// The node; `None` if the finding concerns all nodes together.
     pub(super) node: Option<String>,
     pub(super) reason: String,
     pub(super) remedy: String,
@@ -55,7 +55,7 @@ impl Findings {
     }
 }
 
-/// Looks for all that is known to hurt; the worst comes first.
+/// Runs all checks. The most severe findings come first.
 pub(super) fn examine(facts: &GroupFacts) -> Vec<Finding> {
     let mut findings = Findings(Vec::new());
     nodes::examine(facts, &mut findings);

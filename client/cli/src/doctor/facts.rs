@@ -1,51 +1,56 @@
-//! What the nodes and their servers say, before it is judged.
+//! The facts about the nodes and their servers, for the checks.
 
 use crate::config::Config;
 use crate::exit::ExitError;
 use crate::group_report::{GroupReport, NodeReport, field};
-use redlock_client::{LockManager, NodeReply, Query, Response};
+use redlock_client::{LockManager, NodeReply, Query, Quorum, Response};
 use redlock_contract::CHANNEL_PREFIX;
 use redlock_contract::commands::Verb;
+use redlock_contract::settings;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Everything that is examined.
+/// The facts about all nodes.
 #[derive(Clone, Debug)]
 pub(super) struct GroupFacts {
     pub(super) nodes: Vec<ExaminedNode>,
-    /// The time to live that is asked for if nobody names another.
+    /// How many nodes must grant a lock.
+    pub(super) quorum: Quorum,
+    /// The time to live in the settings, or the default.
     pub(super) ttl: Duration,
 }
 
-/// One node.
+/// The facts about one node.
 #[derive(Clone, Debug)]
 pub(super) struct ExaminedNode {
     pub(super) report: NodeReport,
     pub(super) role: Option<String>,
-    /// Settings of the server and the module, as far as they may be read.
+    /// The addresses of the replicas that are connected to it.
+    pub(super) replicas: Vec<String>,
+    /// Settings of the server and the module; empty if this user may not read them.
     pub(super) settings: BTreeMap<String, String>,
     pub(super) used_memory: Option<u64>,
     /// `INFO persistence`.
     pub(super) persistence: String,
-    /// How far its clock is from ours, in milliseconds, give or take the time that it took to ask.
+    /// The wall clock of the node minus ours, in milliseconds. 0 if the round trip can explain the difference.
     pub(super) clock_ms: Option<i64>,
-    /// The commands that our user may not run, with the node's words; `None` if it cannot be asked.
+    /// The commands that our user may not run, with the node's reason; `None` if the node does not tell.
     pub(super) missing_rights: Option<Vec<(&'static str, String)>>,
-    /// Where its name leads, if it is a name.
+    /// The address to which the name of the node resolves.
     pub(super) address: Option<IpAddr>,
 }
 
-/// How long a name may take to be looked up. A node that answers has one that can be.
+/// The timeout for resolving a name.
 const RESOLVE_WITHIN: Duration = Duration::from_secs(2);
 
-/// The settings that are looked at.
+/// Patterns for `CONFIG GET`: the settings that the checks read.
 const SETTINGS: [&str; 5] = ["redlock.*", "maxmemory*", "append*", "save", "min-replicas-to-write"];
 
-/// The command that a client subscribes with.
+/// The command with which a client subscribes to grants.
 pub(super) const SUBSCRIBE: &str = "SUBSCRIBE";
 
-/// The commands of an application, each with the arguments for `ACL DRYRUN`. No client uses the key.
+/// The commands of an application, each with arguments for `ACL DRYRUN`, which runs nothing.
 fn commands(key: &str) -> Vec<(&'static str, Vec<Vec<u8>>)> {
     const OWNER: &str = "nobody";
     let of =
@@ -66,14 +71,16 @@ fn commands(key: &str) -> Vec<(&'static str, Vec<Vec<u8>>)> {
 impl GroupFacts {
     pub(super) async fn gather(locks: &LockManager, config: &Config) -> Result<Self, ExitError> {
         let report = GroupReport::take(locks).await?;
+        let quorum = report.quorum;
         let mut nodes: Vec<ExaminedNode> = report.nodes.into_iter().map(ExaminedNode::new).collect();
         for pattern in SETTINGS {
-            let said = locks.ask(&Query::config(pattern)).await?;
-            each(&mut nodes, said, |node, response| node.settings.extend(response.pairs()));
+            let replies = locks.ask(&Query::config(pattern)).await?;
+            each(&mut nodes, replies, |node, response| node.settings.extend(response.pairs()));
         }
         each(&mut nodes, locks.ask(&Query::role()).await?, |node, response| {
             let role = response.items().and_then(|items| items.first()?.text().map(str::to_owned));
             node.role = role;
+            node.replicas = replicas(&response);
         });
         each(&mut nodes, locks.ask(&Query::info("memory")).await?, |node, response| {
             node.used_memory = response.text().and_then(|info| field(info, "used_memory")?.parse().ok());
@@ -82,8 +89,8 @@ impl GroupFacts {
             node.persistence = response.text().unwrap_or_default().to_owned();
         });
         let before = wall_ms();
-        let said = locks.ask(&Query::time()).await?;
-        each(&mut nodes, said, |node, response| node.clock_ms = clock(&response, before));
+        let replies = locks.ask(&Query::time()).await?;
+        each(&mut nodes, replies, |node, response| node.clock_ms = clock(&response, before));
         for (place, node) in nodes.iter_mut().enumerate() {
             if node.report.state.is_ok() {
                 node.missing_rights = rights(locks, place, config.prefix()).await?;
@@ -92,7 +99,7 @@ impl GroupFacts {
         for node in &mut nodes {
             node.address = resolve(&node.report.node).await;
         }
-        Ok(Self { nodes, ttl: config.ttl(None) })
+        Ok(Self { nodes, quorum, ttl: config.ttl(None) })
     }
 }
 
@@ -101,6 +108,7 @@ impl ExaminedNode {
         Self {
             report,
             role: None,
+            replicas: Vec::new(),
             settings: BTreeMap::new(),
             used_memory: None,
             persistence: String::new(),
@@ -118,7 +126,17 @@ impl ExaminedNode {
         self.setting(name)?.parse().ok()
     }
 
-    /// The machine that it is on, as far as its address tells: two names may lead to one.
+    /// A number among the settings of the module.
+    pub(super) fn module_number(&self, name: &str) -> Option<u64> {
+        self.module_setting(name)?.parse().ok()
+    }
+
+    /// A setting of the module.
+    pub(super) fn module_setting(&self, name: &str) -> Option<&str> {
+        self.setting(&format!("{}{name}", settings::PREFIX))
+    }
+
+    /// The machine of the node: its IP address if known, else its name. Several names may resolve to one machine.
     pub(super) fn host(&self) -> Option<String> {
         let name = &*self.report.node;
         if name.starts_with("sentinel ") {
@@ -138,7 +156,8 @@ impl ExaminedNode {
     }
 }
 
-/// Where a name leads, if it is one: the least of its addresses, so that two names of one machine come to the same.
+/// The address to which a name resolves. Of several addresses it returns the smallest, so that two names of one machine
+/// give the same address.
 async fn resolve(node: &str) -> Option<IpAddr> {
     if node.starts_with('/') || node.starts_with("sentinel ") {
         return None;
@@ -147,13 +166,29 @@ async fn resolve(node: &str) -> Option<IpAddr> {
     found.ok()?.ok()?.map(|address| address.ip()).min()
 }
 
-/// Hands what every node said to its place; who said nothing is passed over.
-fn each(nodes: &mut [ExaminedNode], said: Vec<NodeReply>, mut note: impl FnMut(&mut ExaminedNode, Response)) {
-    for (node, reply) in nodes.iter_mut().zip(said) {
+/// Calls `note` with each node and its response. Skips nodes that did not answer.
+fn each(
+    nodes: &mut [ExaminedNode],
+    replies: Vec<NodeReply>,
+    mut note: impl FnMut(&mut ExaminedNode, Response),
+) {
+    for (node, reply) in nodes.iter_mut().zip(replies) {
         if let Ok(response) = reply.response {
             note(node, response);
         }
     }
+}
+
+/// The addresses of the connected replicas, from the reply of a master to `ROLE`.
+fn replicas(role: &Response) -> Vec<String> {
+    let items = role.items().unwrap_or_default();
+    let is_master = items.first().and_then(Response::text) == Some("master");
+    let listed = items.get(2).filter(|_| is_master).and_then(Response::items).unwrap_or_default();
+    let address = |replica: &Response| {
+        let parts = replica.items()?;
+        Some(format!("{}:{}", parts.first()?.text()?, parts.get(1)?.integer()?))
+    };
+    listed.iter().filter_map(address).collect()
 }
 
 fn wall_ms() -> i64 {
@@ -161,7 +196,7 @@ fn wall_ms() -> i64 {
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// How far a clock is from ours. What lies between question and answer does not count against it.
+/// The difference between the node's clock and ours in milliseconds; 0 if the node's time is between request and reply.
 fn clock(response: &Response, before: i64) -> Option<i64> {
     let items = response.items()?;
     let (seconds, micros) = (items.first()?.integer()?, items.get(1)?.integer()?);
@@ -176,7 +211,7 @@ fn clock(response: &Response, before: i64) -> Option<i64> {
     })
 }
 
-/// What our user may not do there; `None` if the server does not tell.
+/// The commands that our user may not run on this node; `None` if the server does not tell.
 async fn rights(
     locks: &LockManager,
     node: usize,
@@ -193,7 +228,7 @@ async fn rights(
         let reply = locks.ask_node(node, &Query::may_run(&user, words)).await?;
         match reply.response {
             Ok(response) if response.text() == Some("OK") => {}
-            // A refusal comes as an answer, not as an error.
+            // `ACL DRYRUN` reports a missing permission in a text reply, not as an error.
             Ok(response) => missing.push((name, response.text().unwrap_or("no").to_owned())),
             Err(_) => return Ok(None),
         }

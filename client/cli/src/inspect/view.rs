@@ -1,66 +1,78 @@
-//! What the nodes together make of a key, and how long one lasts that others have locked with `SET NX PX`.
+//! Combines the answers of the nodes about one key, plain keys included: those that a client has set with `SET NX PX`.
 
 use crate::exit::ExitError;
-use crate::group_report::quorum_of;
-use redlock_client::{Failure, LockInfo, LockManager, LockStatus, NodeInspection, NodeReply, Query};
+use redlock_client::{
+    Failure, FailureKind, LockInfo, LockManager, LockStatus, NodeInspection, NodeReply, Query, Quorum,
+};
+use redlock_proto::inspection::{NodeStatus, lock_status};
 use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a majority makes of it.
+/// The state of the resource on a majority of the nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum ResourceState {
+pub(crate) enum ResourceState {
     Held(LockInfo),
-    /// A plain key is there, which counts as held.
+    /// A plain key exists, which counts as held.
     Foreign(TimeLeft),
     Free,
     Unclear,
 }
 
-/// One node's part.
+/// The answer of one node.
 #[derive(Clone, Debug)]
-pub(super) struct NodeView {
-    pub(super) name: Arc<str>,
-    pub(super) state: NodeLock,
+pub(crate) struct NodeView {
+    pub(crate) name: Arc<str>,
+    pub(crate) state: NodeLock,
+}
+
+impl NodeView {
+    /// Whether the node refused to show the lock.
+    pub(crate) fn is_rejected(&self) -> bool {
+        matches!(&self.state, NodeLock::Unknown(failure) if failure.kind == FailureKind::Rejected)
+    }
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum NodeLock {
+pub(crate) enum NodeLock {
     Held(LockInfo),
     Foreign(TimeLeft),
-    /// There is no lock; and perhaps why it cannot be seen whether there is a plain key.
+    /// There is no lock. With a failure, this user could not check for a plain key.
     Free(Option<Failure>),
     Unknown(Failure),
 }
 
-/// How long a plain key lasts. What has no end is longer than all else.
+/// The time that a plain key has left. `Endless` sorts after every duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum TimeLeft {
+pub(crate) enum TimeLeft {
     For(Duration),
     Endless,
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct ResourceView {
-    pub(super) verdict: ResourceState,
-    pub(super) nodes: Vec<NodeView>,
+pub(crate) struct ResourceView {
+    pub(crate) verdict: ResourceState,
+    pub(crate) nodes: Vec<NodeView>,
+    /// How many nodes are a majority.
+    pub(crate) quorum: Quorum,
 }
 
 impl ResourceView {
-    /// Asks all nodes, and how long plain keys last where there are some.
-    pub(super) async fn take(locks: &LockManager, prefix: &str, resource: &str) -> Result<Self, ExitError> {
+    /// Asks all nodes for the lock, and for the time left of plain keys if there are any.
+    pub(crate) async fn take(locks: &LockManager, prefix: &str, resource: &str) -> Result<Self, ExitError> {
         let inspection = locks.inspect(resource).await?;
         let mut times = Vec::new();
         if inspection.nodes.iter().any(|node| matches!(node.is_foreign, Ok(true))) {
             times = locks.ask(&Query::time_left(format!("{prefix}{resource}"))).await?;
         }
         let each = inspection.nodes.into_iter().enumerate();
-        let nodes: Vec<NodeView> = each.map(|(place, node)| sighted(node, times.get(place))).collect();
-        Ok(Self { verdict: verdict(inspection.status, &nodes), nodes })
+        let nodes: Vec<NodeView> = each.map(|(place, node)| node_view(node, times.get(place))).collect();
+        let quorum = inspection.quorum;
+        Ok(Self { verdict: verdict(quorum, &nodes), nodes, quorum })
     }
 
-    /// Why it cannot be seen whether there are plain keys, if that is so anywhere.
-    pub(super) fn blindness(&self) -> Option<&Failure> {
+    /// The failure of the first node on which this user could not check for a plain key.
+    pub(crate) fn hidden_plain_keys(&self) -> Option<&Failure> {
         self.nodes.iter().find_map(|node| match &node.state {
             NodeLock::Free(why) => why.as_ref(),
             _ => None,
@@ -68,48 +80,55 @@ impl ResourceView {
     }
 }
 
-fn sighted(node: NodeInspection, time: Option<&NodeReply>) -> NodeView {
+fn node_view(node: NodeInspection, time: Option<&NodeReply>) -> NodeView {
     let state = match (node.lock, node.is_foreign) {
         (Ok(Some(record)), _) => NodeLock::Held(record),
         (Err(failure), _) => NodeLock::Unknown(failure),
-        // It may be gone by now.
+        // The key may be gone by now.
         (Ok(None), Ok(true)) => time.map_or(NodeLock::Foreign(TimeLeft::Endless), foreign),
         (Ok(None), is_foreign) => NodeLock::Free(is_foreign.err()),
     };
     NodeView { name: node.node, state }
 }
 
-/// A plain key, by what `PTTL` says: -1 if it has no end, -2 if it is gone.
+/// A plain key, by the reply of `PTTL`: -1 if the key never expires, -2 if it is gone.
 fn foreign(time: &NodeReply) -> NodeLock {
     match time.response.as_ref().ok().and_then(redlock_client::Response::integer) {
         Some(-2) => NodeLock::Free(None),
         Some(ms) => NodeLock::Foreign(
             u64::try_from(ms).map_or(TimeLeft::Endless, |ms| TimeLeft::For(Duration::from_millis(ms))),
         ),
-        // It is there; how long it lasts is not for us to know.
+        // The key exists, but its time left is unknown.
         None => NodeLock::Foreign(TimeLeft::Endless),
     }
 }
 
-fn verdict(holding: LockStatus, nodes: &[NodeView]) -> ResourceState {
-    let quorum = quorum_of(nodes.len());
-    if let LockStatus::Held(record) = holding {
-        return ResourceState::Held(record);
+/// The state on a majority, by the rule of the client.
+fn verdict(quorum: Quorum, nodes: &[NodeView]) -> ResourceState {
+    let status = |node: &NodeView| match &node.state {
+        NodeLock::Held(record) => NodeStatus::Held(record.clone()),
+        NodeLock::Foreign(_) => NodeStatus::Foreign,
+        NodeLock::Free(_) => NodeStatus::Free,
+        NodeLock::Unknown(_) => NodeStatus::Unknown,
+    };
+    let statuses: Vec<NodeStatus> = nodes.iter().map(status).collect();
+    match lock_status(quorum, &statuses) {
+        LockStatus::Held(record) => ResourceState::Held(record),
+        LockStatus::Foreign => ResourceState::Foreign(left_on_a_majority(quorum, nodes)),
+        LockStatus::Free => ResourceState::Free,
+        _ => ResourceState::Unclear,
     }
-    let mut foreign: Vec<TimeLeft> = nodes
-        .iter()
-        .filter_map(|node| match node.state {
-            NodeLock::Foreign(left) => Some(left),
-            _ => None,
-        })
-        .collect();
+}
+
+/// The time for which a majority has a plain key, if a majority has one.
+fn left_on_a_majority(quorum: Quorum, nodes: &[NodeView]) -> TimeLeft {
+    let left = |node: &NodeView| match node.state {
+        NodeLock::Foreign(left) => Some(left),
+        _ => None,
+    };
+    let mut foreign: Vec<TimeLeft> = nodes.iter().filter_map(left).collect();
     foreign.sort_unstable_by_key(|left| Reverse(*left));
-    // For as long as a majority has it.
-    if let Some(left) = foreign.get(quorum.needed() - 1) {
-        return ResourceState::Foreign(*left);
-    }
-    let free = nodes.iter().filter(|node| matches!(node.state, NodeLock::Free(_))).count();
-    if quorum.is_reached_by(free) { ResourceState::Free } else { ResourceState::Unclear }
+    foreign.get(quorum.needed() - 1).copied().unwrap_or(TimeLeft::Endless)
 }
 
 #[cfg(test)]
@@ -119,19 +138,23 @@ mod tests {
     fn of(states: &[NodeLock]) -> ResourceState {
         let nodes: Vec<NodeView> =
             states.iter().map(|state| NodeView { name: "a:1".into(), state: state.clone() }).collect();
-        verdict(LockStatus::Free, &nodes)
+        verdict(Quorum::of(states.len()).expect("a node"), &nodes)
     }
 
     #[test]
-    fn a_majority_of_plain_keys_is_a_lock_of_somebody_else() {
+    fn a_plain_key_on_a_majority_counts_as_held() {
         let plain = |ms| NodeLock::Foreign(TimeLeft::For(Duration::from_millis(ms)));
         let (free, endless) = (NodeLock::Free(None), NodeLock::Foreign(TimeLeft::Endless));
         let for_ms = |ms| ResourceState::Foreign(TimeLeft::For(Duration::from_millis(ms)));
-        assert_eq!(of(&[plain(10), plain(20), plain(30)]), for_ms(20), "for as long as two have it");
+        assert_eq!(of(&[plain(10), plain(20), plain(30)]), for_ms(20), "as long as two nodes hold the key");
         assert_eq!(of(&[plain(10), endless.clone(), free.clone()]), for_ms(10));
         assert_eq!(of(&[endless.clone(), endless, free.clone()]), ResourceState::Foreign(TimeLeft::Endless));
         assert_eq!(of(&[plain(10), free.clone(), free.clone()]), ResourceState::Free);
-        let away = NodeLock::Unknown(Failure::new(redlock_client::FailureKind::Down, "gone"));
-        assert_eq!(of(&[plain(10), free, away]), ResourceState::Unclear, "neither the one nor the other");
+        let away = NodeLock::Unknown(Failure::new(FailureKind::Down, "gone"));
+        assert_eq!(
+            of(&[plain(10), free, away]),
+            ResourceState::Unclear,
+            "neither held nor free on a majority"
+        );
     }
 }

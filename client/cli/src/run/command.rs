@@ -1,4 +1,4 @@
-//! The command's processes: a process group of its own, which ends with us.
+//! The command's processes. They have a process group of their own, which does not outlive this process.
 
 use super::watchdog::Watchdog;
 use crate::args::RunArgs;
@@ -17,44 +17,63 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
-/// How long to look whether the last of a killed group is gone.
+/// How long to wait for the end of a killed process group.
 const GONE_WITHIN: Duration = Duration::from_millis(500);
 
-/// A command that was started.
+/// The command to start.
+pub(super) struct ChildSpec<'a> {
+    pub(super) args: &'a RunArgs,
+    /// The variables that the command must not get, because they contain a password of the nodes.
+    pub(super) secrets: Vec<String>,
+}
+
+/// A started command.
 pub(super) struct ChildCommand {
     pid: Pid,
     pub(super) events: mpsc::UnboundedReceiver<ChildEvent>,
 }
 
-/// What has become of it.
+/// A change of the command's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ChildEvent {
-    /// It has ended, with this exit status as a shell has it. Nobody has collected it yet.
+    /// The command has exited with this status. It is not reaped yet.
     Ended(u8),
-    /// It has died of a signal.
+    /// A signal killed the command. It is not reaped yet.
     Died(Signal),
-    /// It was stopped, and may go on later.
+    /// A signal stopped the command. It may continue later.
     Stopped(Signal),
 }
 
 impl ChildCommand {
     /// Starts the command in a process group of its own.
-    pub(super) fn start(args: &RunArgs, guard: &Guard, watchdog: &Watchdog) -> Result<Self, ExitError> {
-        let (program, rest) =
-            args.command.split_first().ok_or_else(|| ExitError::usage("no command is named"))?;
+    pub(super) fn start(
+        child: &ChildSpec<'_>,
+        guard: &Guard,
+        watchdog: &Watchdog,
+    ) -> Result<Self, ExitError> {
+        let ChildSpec { args, secrets } = child;
+        let (program, rest) = args
+            .command
+            .split_first()
+            .ok_or_else(|| ExitError::usage("no command given: write it after --"))?;
         let mut command = process::Command::new(program);
         command
             .args(rest)
-            .env("REDLOCK_RESOURCE", &args.resource)
+            // One name on each line.
+            .env("REDLOCK_RESOURCE", args.resources.join("\n"))
             .env("REDLOCK_FENCE", guard.fence().to_string())
             .env("REDLOCK_TTL_MS", millis(guard.ttl()).to_string())
             .process_group(0);
+        for name in secrets {
+            command.env_remove(name);
+        }
         die_with_us(&mut command);
         watchdog.watch(&mut command)?;
         let child = command.spawn().map_err(|error| unstartable(program, &error))?;
-        // Process numbers are positive and small; the kernel gave this one out.
+        // Process ids of the kernel always fit.
         let pid = Pid::from_raw(
-            i32::try_from(child.id()).map_err(|_| ExitError::internal("a process without a number"))?,
+            i32::try_from(child.id())
+                .map_err(|_| ExitError::internal("the process id of the command is out of range"))?,
         );
         let (tell, events) = mpsc::unbounded_channel();
         let threads = [watch_for_end as fn(_, _), watch_for_stops];
@@ -64,18 +83,18 @@ impl ChildCommand {
             if let Err(error) = watcher {
                 let _ = killpg(pid, Signal::SIGKILL);
                 let _ = waitpid(pid, None);
-                return Err(ExitError::internal(format!("no thread: {error}")));
+                return Err(ExitError::internal(format!("cannot start a thread: {error}")));
             }
         }
         Ok(Self { pid, events })
     }
 
-    /// The number of its process group.
+    /// The id of the command's process group.
     pub(super) fn group(&self) -> Pid {
         self.pid
     }
 
-    /// Sends a signal to the whole group. As long as the command is not collected, its number is nobody else's.
+    /// Sends a signal to the whole group. The kernel does not reuse the id of the group until the command is reaped.
     pub(super) fn signal_group(&self, signal: Signal) {
         let _ = killpg(self.pid, signal);
     }
@@ -85,15 +104,15 @@ impl ChildCommand {
         let _ = nix::sys::signal::kill(self.pid, signal);
     }
 
-    /// Collects the command, which has ended.
-    pub(super) fn collect(&self) {
+    /// Reaps the command, which has ended.
+    pub(super) fn reap(&self) {
         let _ = waitpid(self.pid, None);
     }
 
-    /// Ends what is left of the group, and waits until it is gone. The command itself has ended and is collected.
+    /// Kills the rest of the group and waits until it is gone. Reaps the command, which has ended.
     pub(super) async fn end_stragglers(&self) {
         self.signal_group(Signal::SIGKILL);
-        self.collect();
+        self.reap();
         let until = Instant::now() + GONE_WITHIN;
         while Instant::now() < until && killpg(self.pid, None).is_ok() {
             tokio::time::sleep(Duration::from_millis(2)).await;
@@ -101,33 +120,33 @@ impl ChildCommand {
     }
 }
 
-/// Has the kernel kill the command when this process is gone, even if it was killed itself. The watchdog does the
-/// same for the whole group; this is for the case that both are killed.
+/// Makes the kernel kill the command when this process ends, even if it is killed. The watchdog kills the whole group
+/// then; this covers the case that both are killed.
 fn die_with_us(command: &mut process::Command) {
     let parent = Pid::this();
     before_exec(command, move || {
         #[cfg(any(target_os = "linux", target_os = "android"))]
         nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
-        // We may have been killed before the wish was in place; then nobody would fulfil it.
+        // If this process was killed before the call above, the kernel does not send the signal: do not start then.
         if getppid() == parent { Ok(()) } else { Err(Errno::ESRCH) }
     });
 }
 
-/// Does something in the new process before it becomes the program that it is started for: system calls that are
-/// safe between fork and exec, and nothing else.
-#[allow(unsafe_code, reason = "the standard library has no safe way to do anything there")]
+/// Runs `action` in the new process between fork and exec. It may only make system calls that are safe there.
+#[allow(unsafe_code, reason = "the standard library has no safe function for this")]
 pub(super) fn before_exec(
     command: &mut process::Command,
-    deed: impl Fn() -> Result<(), Errno> + Send + Sync + 'static,
+    action: impl Fn() -> Result<(), Errno> + Send + Sync + 'static,
 ) {
-    // SAFETY: all callers make a few system calls (prctl and getppid, setsid, write), which may be made after a fork. They
+    // SAFETY: all callers only make system calls that are allowed after a fork (prctl and getppid, setsid, write). They
     // neither allocate nor touch a lock that another thread may hold.
     unsafe {
-        command.pre_exec(move || Ok(deed()?));
+        command.pre_exec(move || Ok(action()?));
     }
 }
 
-/// As shells have it: 127 for a command that is not there, 126 for one that cannot be executed.
+/// The error for a command that did not start. As in a shell, the code is 127 if the command was not found, and 126 if
+/// it cannot be executed.
 fn unstartable(program: &OsStr, error: &io::Error) -> ExitError {
     let program = program.to_string_lossy();
     match error.kind() {
@@ -138,7 +157,7 @@ fn unstartable(program: &OsStr, error: &io::Error) -> ExitError {
     }
 }
 
-/// Tells of the end, and leaves the command uncollected: until then its number is its own.
+/// Reports the end of the command and does not reap it, so that the kernel does not reuse its process id.
 fn watch_for_end(pid: Pid, tell: mpsc::UnboundedSender<ChildEvent>) {
     let event = loop {
         match waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT) {
@@ -147,7 +166,7 @@ fn watch_for_end(pid: Pid, tell: mpsc::UnboundedSender<ChildEvent>) {
             }
             Ok(WaitStatus::Signaled(_, signal, _)) => break ChildEvent::Died(signal),
             Ok(_) | Err(Errno::EINTR) => {}
-            // Nobody else collects it, so this cannot be; but to wait for ever would be worse than to be wrong.
+            // Does not happen: only this process reaps the command. A wrong status is better than an endless wait.
             Err(_) => break ChildEvent::Ended(1),
         }
     };

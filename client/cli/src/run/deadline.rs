@@ -1,41 +1,41 @@
-//! When a command must be told to end, and when it must be ended.
+//! When the command gets SIGTERM, and when SIGKILL.
 //!
-//! The command has to be gone before anybody else can hold the lock, so all is counted back from the end of the
-//! lock's validity. Extensions begin when a third of it is gone. As long as they fail the command goes on, until only
-//! the time to end it is left:
+//! The command must have ended before another client can hold the lock, so all times count back from the end of the
+//! lock's validity. Extensions begin when a third of the validity has passed. While they fail, the command runs until
+//! only `--kill-after` and the margin are left:
 //!
 //! ```text
-//! |-- extended again and again, each time for the whole --|-- kill-after --|- margin -|
+//! |-- command runs, lock is extended in time -------------|-- kill-after --|- margin -|
 //! granted                                                SIGTERM        SIGKILL    validity ends
 //! ```
 
 use crate::duration::show;
 use std::time::Duration;
 
-/// The time between SIGTERM and SIGKILL if nobody names another.
+/// The default time between SIGTERM and SIGKILL.
 const KILL_AFTER: Duration = Duration::from_secs(5);
 
-/// What is left for the kernel to end a process group that was killed, and for timers that are late.
+/// The smallest and the largest margin: time for late timers, and for the kernel to end a killed process group.
 const MARGINS: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
-/// The watchdog kills the command when one part in this many of the margin is left.
+/// The watchdog kills the command when the margin divided by this is left.
 const WATCHDOG_PART: u32 = 2;
 
-/// The two times before the end of validity.
+/// The two periods at the end of the validity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Deadline {
     pub(super) kill_after: Duration,
     pub(super) margin: Duration,
 }
 
-/// What has to be done about a command.
+/// What to do with the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NextStep {
-    /// Nothing before so much more time has passed.
+    /// Nothing for this long.
     Nothing(Duration),
-    /// It must be told to end.
+    /// Send SIGTERM.
     Term,
-    /// It must be ended.
+    /// Send SIGKILL.
     Kill,
 }
 
@@ -43,11 +43,12 @@ impl Deadline {
     pub(super) fn new(ttl: Duration, kill_after: Option<Duration>) -> Result<Self, String> {
         let kill_after = match kill_after {
             None => KILL_AFTER.min(ttl / 4),
-            // More would leave less time to the extensions than to the end.
+            // A longer time would leave less time for extensions than for ending the command.
             Some(asked) if asked.saturating_mul(2) > ttl => {
                 return Err(format!(
-                    "--kill-after {} needs a --ttl of at least {}: the command must be gone before the lock is",
+                    "--kill-after {} is more than half of the ttl {}: use a --ttl of at least {}",
                     show(asked),
+                    show(ttl),
                     show(asked.saturating_mul(2))
                 ));
             }
@@ -57,12 +58,12 @@ impl Deadline {
         Ok(Self { kill_after, margin: (ttl / 20).clamp(least, most).min(ttl / 8) })
     }
 
-    /// How much longer a command may live at the very most, if nobody has ended it by then who should have.
+    /// How long the command may still run before the watchdog kills it.
     pub(super) fn last_moment(&self, remaining: Duration) -> Duration {
         remaining.saturating_sub(self.margin / WATCHDOG_PART)
     }
 
-    /// What has to be done while so much validity is left.
+    /// What to do when this much validity is left.
     pub(super) fn due(&self, remaining: Duration) -> NextStep {
         if remaining <= self.margin {
             return NextStep::Kill;
@@ -83,23 +84,23 @@ mod tests {
     }
 
     #[test]
-    fn the_usual_times_fit_any_time_to_live() {
+    fn the_default_times_depend_on_the_time_to_live() {
         let table = [(30_000, 5_000, 1_000), (10_000, 2_500, 500), (1_000, 250, 50), (100, 25, 12)];
         for (ttl, kill_after, margin) in table {
-            let deadline = Deadline::new(ms(ttl), None).expect("the usual time");
+            let deadline = Deadline::new(ms(ttl), None).expect("the default time");
             assert_eq!((deadline.kill_after.as_millis(), deadline.margin.as_millis()), (kill_after, margin));
         }
     }
 
     #[test]
-    fn ending_may_not_take_longer_than_half_the_time() {
+    fn kill_after_is_at_most_half_of_the_time_to_live() {
         assert!(Deadline::new(ms(10_000), Some(ms(5_000))).is_ok());
         let error = Deadline::new(ms(10_000), Some(ms(5_001))).expect_err("too long");
-        assert!(error.contains("10.0s"), "{error}");
+        assert!(error.contains("at least 10.0s"), "{error}");
     }
 
     #[test]
-    fn the_end_comes_in_two_steps() {
+    fn sigterm_comes_first_and_sigkill_at_the_margin() {
         let deadline = Deadline { kill_after: ms(5_000), margin: ms(1_000) };
         let table = [
             (29_000, NextStep::Nothing(ms(23_000))),
@@ -115,8 +116,8 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_may_not_linger_is_ended_at_once() {
-        let deadline = Deadline::new(ms(10_000), Some(Duration::ZERO)).expect("no time at all");
+    fn without_kill_after_sigkill_comes_at_once() {
+        let deadline = Deadline::new(ms(10_000), Some(Duration::ZERO)).expect("a kill-after of 0");
         assert_eq!(deadline.due(ms(501)), NextStep::Nothing(ms(1)));
         assert_eq!(deadline.due(ms(500)), NextStep::Kill);
     }

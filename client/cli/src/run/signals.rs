@@ -1,4 +1,4 @@
-//! Signals that are passed on.
+//! Signals that this process passes on to the command.
 
 use crate::exit::ExitError;
 use nix::sys::signal::Signal;
@@ -6,36 +6,36 @@ use std::future::poll_fn;
 use std::task::Poll;
 use tokio::signal::unix::{self, SignalKind};
 
-/// Signals that end a wait, and that a command gets with its whole group.
+/// Signals that end a wait, and that go to the whole process group of the command.
 const ENDINGS: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
 
-/// Signals that have a meaning of the command's own.
+/// Signals whose meaning depends on the command.
 const OTHERS: [Signal; 5] =
     [Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGWINCH, Signal::SIGTSTP, Signal::SIGCONT];
 
-/// Signals that this process gets.
+/// Receives the signals of this process.
 pub(crate) struct Interrupts {
     ignored: u64,
     streams: Vec<(Signal, unix::Signal)>,
 }
 
-/// A signal that has come.
+/// A received signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Interrupt(pub(crate) Signal);
 
 impl Interrupt {
-    /// As shells have it.
+    /// The exit code for this signal, as in a shell.
     pub(crate) fn exit_code(self) -> u8 {
         exit_code(self.0)
     }
 
-    /// Whether it is meant for all processes of a command.
+    /// Whether the signal goes to all processes of the command.
     pub(crate) fn ends(self) -> bool {
         ENDINGS.contains(&self.0)
     }
 }
 
-/// What a shell says of a process that died of a signal.
+/// The exit code that a shell gives a process that died of a signal.
 pub(crate) fn exit_code(signal: Signal) -> u8 {
     u8::try_from(signal as i32).unwrap_or(0).saturating_add(128)
 }
@@ -48,20 +48,20 @@ impl Interrupts {
         Ok(interrupts)
     }
 
-    /// Listens for all that a command may want to hear of. Before it runs, a stop is for this process alone.
+    /// Also listens for the other signals that go to the command. Before it runs, Ctrl-Z must stop this process.
     pub(crate) fn listen_to_all(&mut self) -> Result<(), ExitError> {
         self.add(&OTHERS)
     }
 
     fn add(&mut self, signals: &[Signal]) -> Result<(), ExitError> {
         for signal in signals {
-            // Whoever started us with a signal ignored, as nohup does, wants the command to ignore it too.
+            // A signal that is ignored at the start, as under nohup, stays ignored, also for the command.
             if self.ignored & (1 << (*signal as i32 - 1)) != 0 {
                 continue;
             }
             let stream = unix::signal(SignalKind::from_raw(*signal as i32));
-            let stream =
-                stream.map_err(|error| ExitError::internal(format!("{signal} cannot be heard: {error}")))?;
+            let stream = stream
+                .map_err(|error| ExitError::internal(format!("cannot listen for {signal}: {error}")))?;
             self.streams.push((*signal, stream));
         }
         Ok(())
@@ -81,15 +81,15 @@ impl Interrupts {
     }
 }
 
-/// The signals that are ignored, as the kernel tells it: one bit each. None where it does not tell.
+/// The ignored signals, one bit each, from `/proc`. 0 on systems without it.
 fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
-/// Ends this process as Ctrl-C would have ended it: a shell that runs a script stops the script then, and goes on
-/// after a mere exit code.
+/// Lets this process die of SIGINT, as without a handler. A shell stops its script then; after an exit code it would
+/// continue the script.
 pub(crate) fn die_of_interrupt() {
     let _ = signal_hook::low_level::emulate_default_handler(Signal::SIGINT as i32);
 }
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn signals_have_the_codes_of_shells() {
+    fn signals_have_the_exit_codes_of_shells() {
         assert_eq!(exit_code(Signal::SIGINT), 130);
         assert_eq!(exit_code(Signal::SIGKILL), 137);
         assert_eq!(exit_code(Signal::SIGTERM), 143);

@@ -1,4 +1,4 @@
-//! Watches over a command and its lock until one of them ends.
+//! Supervises a command and its lock until one of them ends.
 
 use super::command::{ChildCommand, ChildEvent};
 use super::deadline::{Deadline, NextStep};
@@ -11,23 +11,23 @@ use redlock_client::{Guard, LostReason};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How often to look at the lock at least: the clock that is slept on stands still while the machine does.
+/// The longest time between two looks at the lock. A timer is late if the machine was suspended.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// How it ended.
+/// How the run ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// The command has ended by itself, with this status.
+    /// The command ended by itself, with this status.
     Status(u8),
-    /// The command has died of a Ctrl-C at the terminal.
+    /// The command died of a Ctrl-C at the terminal.
     Interrupted,
     /// The lock was lost, and the command was stopped.
     Lost(&'static str),
-    /// The command had ended by itself when the lock was found lost.
+    /// The command ended by itself, and the lock was already lost.
     FoundLost(&'static str),
 }
 
-/// A command, its lock, and all that goes with them.
+/// A running command and everything that watches it.
 pub(super) struct Supervisor {
     command: ChildCommand,
     watchdog: Watchdog,
@@ -35,26 +35,26 @@ pub(super) struct Supervisor {
     interrupts: Interrupts,
     terminal: Terminal,
     output: Printer,
-    /// Until when the lock could be believed when it last could.
+    /// The end of the last known validity of the lock.
     valid_until: Instant,
     stopping: Option<Stopping>,
-    /// Whether the next SIGTSTP is one that we have sent to our own group.
+    /// Whether the next SIGTSTP is the one that we sent to our own group.
     hears_own_stop: bool,
 }
 
-/// A command that was told to end.
+/// A command that got SIGTERM because the lock is lost.
 struct Stopping {
     why: &'static str,
     kill_at: Instant,
     is_killed: bool,
 }
 
-/// What has happened.
+/// What the supervisor waits for.
 enum SupervisorEvent {
-    Of(Option<ChildEvent>),
+    Child(Option<ChildEvent>),
     Signal(Interrupt),
     Lost(LostReason),
-    Nothing,
+    Timer,
 }
 
 impl Supervisor {
@@ -85,26 +85,26 @@ impl Supervisor {
         let ended = loop {
             let pause = self.look_after(guard);
             let is_running = self.stopping.is_none();
-            let news = tokio::select! {
-                event = self.command.events.recv() => SupervisorEvent::Of(event),
+            let event = tokio::select! {
+                event = self.command.events.recv() => SupervisorEvent::Child(event),
                 signal = self.interrupts.next() => SupervisorEvent::Signal(signal),
                 reason = guard.lost(), if is_running => SupervisorEvent::Lost(reason),
-                () = tokio::time::sleep(pause) => SupervisorEvent::Nothing,
+                () = tokio::time::sleep(pause) => SupervisorEvent::Timer,
             };
-            match news {
-                SupervisorEvent::Of(Some(ChildEvent::Stopped(signal))) => self.stopped(signal, guard),
-                SupervisorEvent::Of(Some(event)) => break event,
-                // Both watchers have gone without a word; there is nothing left to wait for.
-                SupervisorEvent::Of(None) => break ChildEvent::Ended(1),
+            match event {
+                SupervisorEvent::Child(Some(ChildEvent::Stopped(signal))) => self.stopped(signal, guard),
+                SupervisorEvent::Child(Some(event)) => break event,
+                // Both threads that wait for the command have ended; no event can follow.
+                SupervisorEvent::Child(None) => break ChildEvent::Ended(1),
                 SupervisorEvent::Signal(signal) => self.pass_on(signal),
                 SupervisorEvent::Lost(lost) => self.stop(reason(lost)),
-                SupervisorEvent::Nothing => {}
+                SupervisorEvent::Timer => {}
             }
         };
         self.ended(ended, guard).await
     }
 
-    /// Does what is due, and says when to look again.
+    /// Does what is due, and returns when to look again.
     fn look_after(&mut self, guard: &Guard) -> Duration {
         let now = Instant::now();
         let remaining = guard.remaining();
@@ -120,7 +120,7 @@ impl Supervisor {
             return stopping.kill_at.saturating_duration_since(now).clamp(Duration::from_millis(1), LOOK);
         }
         match self.deadline.due(remaining) {
-            // It is over, and the guard is about to say why.
+            // The validity has ended; the guard is about to report the reason.
             NextStep::Kill if remaining.is_zero() => Duration::from_millis(1),
             NextStep::Nothing(time) => time.clamp(Duration::from_millis(1), LOOK),
             NextStep::Term | NextStep::Kill => {
@@ -130,7 +130,7 @@ impl Supervisor {
         }
     }
 
-    /// Tells the command to end, and leaves it what time there is: at most until the lock is somebody else's.
+    /// Sends SIGTERM to the command, and sets the time for SIGKILL: before another client can hold the lock.
     fn stop(&mut self, why: &'static str) {
         if self.stopping.is_some() {
             return;
@@ -140,7 +140,7 @@ impl Supervisor {
         let kill_at = (now + self.deadline.kill_after).min(latest).max(now);
         self.output.note(&format!("the lock is lost ({why}): stopping the command"));
         self.command.signal_group(Signal::SIGTERM);
-        // A process that is stopped hears of it only when it goes on.
+        // A stopped process handles SIGTERM only after it continues.
         self.command.signal_group(Signal::SIGCONT);
         self.stopping = Some(Stopping { why, kill_at, is_killed: false });
     }
@@ -148,7 +148,7 @@ impl Supervisor {
     fn pass_on(&mut self, signal: Interrupt) {
         match signal.0 {
             Signal::SIGTSTP if std::mem::take(&mut self.hears_own_stop) => {}
-            // The command stops, and so do we when we see it: see `stopped`.
+            // The command stops; then this process stops, too: see `stopped`.
             Signal::SIGTSTP | Signal::SIGCONT | Signal::SIGWINCH => self.command.signal_group(signal.0),
             other if signal.ends() => {
                 self.command.signal_group(other);
@@ -160,7 +160,7 @@ impl Supervisor {
         }
     }
 
-    /// The command was stopped: by Ctrl-Z, or because it wants the terminal.
+    /// Handles a stop of the command: by Ctrl-Z, or because it wants the terminal.
     fn stopped(&mut self, signal: Signal, guard: &Guard) {
         let wants_terminal = matches!(signal, Signal::SIGTTIN | Signal::SIGTTOU);
         if wants_terminal && self.terminal.lend() {
@@ -168,14 +168,14 @@ impl Supervisor {
             return;
         }
         if !wants_terminal && signal != Signal::SIGTSTP {
-            // Somebody wants the command to pause, and has not asked us to. The lock is held meanwhile.
+            // Another process stopped only the command. Keep holding the lock.
             return;
         }
         let had_terminal = self.terminal.is_the_commands();
         self.hears_own_stop = self.terminal.suspend();
-        // Somebody lets us go on. Not the command, if the lock has run out meanwhile.
+        // This process continues. The command continues only if the lock is still valid.
         if !matches!(self.deadline.due(guard.remaining()), NextStep::Nothing(_)) {
-            self.stop("it ran out while the command was stopped");
+            self.stop("its validity ended while the command was stopped");
             return;
         }
         if had_terminal || wants_terminal {
@@ -185,7 +185,7 @@ impl Supervisor {
     }
 
     async fn ended(self, event: ChildEvent, guard: &Guard) -> Ending {
-        // Killed so shortly before the end, it was the watchdog's doing.
+        // A SIGKILL this close to the end of the validity came from the watchdog.
         let is_killed = event == ChildEvent::Died(Signal::SIGKILL);
         let is_valid = match self.deadline.due(guard.remaining()) {
             NextStep::Kill => guard.is_valid() && !is_killed,
@@ -195,7 +195,7 @@ impl Supervisor {
         if self.stopping.is_some() {
             self.command.end_stragglers().await;
         } else {
-            self.command.collect();
+            self.command.reap();
         }
         let is_interrupt = event == ChildEvent::Died(Signal::SIGINT) && was_at_terminal;
         if is_interrupt {
@@ -205,7 +205,7 @@ impl Supervisor {
         self.watchdog.dismiss();
         match (self.stopping, event) {
             (Some(stopping), _) => Ending::Lost(stopping.why),
-            (None, _) if !is_valid => Ending::FoundLost("its time was up"),
+            (None, _) if !is_valid => Ending::FoundLost("its validity ended"),
             (None, ChildEvent::Died(_)) if is_interrupt => Ending::Interrupted,
             (None, ChildEvent::Died(signal)) => Ending::Status(exit_code(signal)),
             (None, ChildEvent::Ended(status)) => Ending::Status(status),
@@ -216,8 +216,8 @@ impl Supervisor {
 
 fn reason(reason: LostReason) -> &'static str {
     match reason {
-        LostReason::Gone => "a majority of the nodes no longer has it",
+        LostReason::Gone => "a majority of the nodes no longer holds it",
         LostReason::Released => "it was released",
-        _ => "its time was up",
+        _ => "its validity ended",
     }
 }

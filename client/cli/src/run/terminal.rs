@@ -1,15 +1,14 @@
-//! Whose turn it is at the terminal.
+//! Which process group is in the foreground of the terminal.
 //!
-//! The command has a process group of its own, so to the terminal it is in the background. That is as it should be:
-//! Ctrl-C and Ctrl-Z reach our group, which may be a whole pipeline, and we pass them on. Only a command that wants to
-//! read from the terminal needs to be in the foreground; the kernel stops it then with SIGTTIN or SIGTTOU, and it is
-//! given the terminal and let go on.
+//! The command has a process group of its own, in the background of the terminal. So Ctrl-C and Ctrl-Z reach our group,
+//! which may be a whole pipeline, and we pass them on. Only a command that reads from the terminal must be in the
+//! foreground: the kernel stops it with SIGTTIN or SIGTTOU, and we give it the terminal and continue it.
 
 use nix::sys::signal::{SigSet, Signal, kill, killpg};
 use nix::unistd::{Pid, getpgrp, tcgetpgrp, tcsetpgrp};
 use std::fs::{File, OpenOptions};
 
-/// The terminal that this process was started from, if there is one.
+/// The controlling terminal of this process, if it has one.
 pub(super) struct Terminal {
     tty: Option<File>,
     ours: Pid,
@@ -36,7 +35,7 @@ impl Terminal {
         self.foreground() == Some(self.command)
     }
 
-    /// Gives the terminal to the command, if it is ours to give; says whether it was.
+    /// Gives the terminal to the command if our group has it. Returns whether that worked.
     pub(super) fn lend(&self) -> bool {
         self.foreground() == Some(self.ours) && self.pass_to(self.command)
     }
@@ -50,7 +49,7 @@ impl Terminal {
 
     fn pass_to(&self, group: Pid) -> bool {
         let Some(tty) = &self.tty else { return false };
-        // From the background the kernel would stop us for asking, unless the signal is blocked.
+        // In the background, this call would stop us with SIGTTOU, unless the signal is blocked.
         let mut stop = SigSet::empty();
         stop.add(Signal::SIGTTOU);
         let was_blocked = stop.thread_swap_mask(nix::sys::signal::SigmaskHow::SIG_BLOCK);
@@ -61,20 +60,20 @@ impl Terminal {
         passed
     }
 
-    /// Stops this process with its whole group, as Ctrl-Z would have if the command did not have the terminal.
-    /// Returns when somebody lets it go on; at once where there is no terminal, and so nobody who would. Says whether
-    /// the group was sent a signal that we are going to hear of ourselves.
+    /// Stops this process, and its whole group if the command has the terminal: Ctrl-Z has not reached the group then.
+    /// Returns when this process continues; at once without a terminal, because no shell would continue it. Returns
+    /// whether it sent SIGTSTP to the group, which this process receives, too.
     pub(super) fn suspend(&self) -> bool {
         if self.tty.is_none() {
             return false;
         }
-        // We listen for this signal ourselves, and do not stop of it.
+        // This process handles SIGTSTP, so only SIGSTOP below stops it.
         let is_sent = self.is_the_commands() && killpg(self.ours, Signal::SIGTSTP).is_ok();
         let _ = kill(Pid::this(), Signal::SIGSTOP);
         is_sent
     }
 
-    /// Tells the others of our group that there was a Ctrl-C, if only the command has heard it.
+    /// Sends SIGINT to our group if only the command got the Ctrl-C.
     pub(super) fn share_interrupt(&self) {
         if self.is_the_commands() {
             let _ = killpg(self.ours, Signal::SIGINT);

@@ -1,7 +1,8 @@
-//! Who ends the command if this process cannot: because it was killed, or stopped, or does not get on.
+//! The watchdog kills the command if this process cannot: because it was killed or stopped, or makes no progress.
 //!
-//! The watchdog is this program once more, in a session of its own. It is told over a socket which process group to
-//! watch and until when it may live, again and again. If the socket closes or the time comes, it kills the group.
+//! The watchdog is a second process of this program, in a session of its own. This process sends it over a socket which
+//! process group to watch and until when the group may run, and keeps that time up to date. If the socket closes or the
+//! time comes, the watchdog kills the group.
 
 use super::command::before_exec;
 use crate::exit::{Code, ExitError};
@@ -16,19 +17,19 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
-/// How often to look at the clock: the one that is slept on stands still while the machine does.
+/// How often to check the clock. A timer is late if the machine was suspended.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// What this program is told when it is to be a watchdog.
+/// The argument that makes this program a watchdog.
 pub(crate) const NAME: &str = "__watchdog";
 
-/// The word that ends the watch.
+/// The message that ends the watch.
 const DONE: &str = "done";
 
-/// A watchdog, as the process that it watches sees it.
+/// The watchdog, from the side of `redlock run`.
 pub(super) struct Watchdog {
     line: UnixStream,
-    told: Duration,
+    sent: Duration,
 }
 
 impl Watchdog {
@@ -36,27 +37,26 @@ impl Watchdog {
         let failed =
             |error: std::io::Error| ExitError::internal(format!("the watchdog did not start: {error}"));
         let (line, far_end) = UnixStream::pair().map_err(failed)?;
-        // A watchdog that does not listen must not hold us up.
+        // A watchdog that does not read must not block us.
         line.set_nonblocking(true).map_err(failed)?;
         let mut command = Command::new(our_program().map_err(failed)?);
         command.arg(NAME).env_clear();
         command.stdin(Stdio::from(std::os::fd::OwnedFd::from(far_end)));
         command.stdout(Stdio::null()).stderr(Stdio::null());
-        // Away from the terminal and from all signals that are sent to our group, before anything else: a Ctrl-Z that
-        // stops a process on its way to exec would leave us waiting for it.
+        // A session of its own keeps the terminal and the signals of our group away. It must come before exec: if a
+        // Ctrl-Z stopped the process before its exec, we would wait for it.
         before_exec(&mut command, || setsid().map(|_| ()));
         command.spawn().map_err(failed)?;
-        Ok(Self { line, told: Duration::ZERO })
+        Ok(Self { line, sent: Duration::ZERO })
     }
 
-    /// Has a command tell its process group by itself, before it becomes the program that it is started for: so it never
-    /// runs unwatched.
+    /// Makes the command report its process group to the watchdog before its exec, so that it never runs unwatched.
     pub(super) fn watch(&self, command: &mut Command) -> Result<(), ExitError> {
         let line = self.line.try_clone();
         let line =
-            line.map_err(|error| ExitError::internal(format!("the watchdog cannot be reached: {error}")))?;
+            line.map_err(|error| ExitError::internal(format!("cannot reach the watchdog: {error}")))?;
         before_exec(command, move || {
-            // On the stack: there is no allocating here.
+            // On the stack: allocating is not allowed here.
             let mut word = [0_u8; 32];
             let mut rest = word.as_mut_slice();
             let written = writeln!(rest, "group {}", Pid::this()).map(|()| rest.len());
@@ -67,29 +67,29 @@ impl Watchdog {
         Ok(())
     }
 
-    /// How long the group may live, from now on.
+    /// Sets how long the group may still run.
     pub(super) fn allow(&mut self, left: Duration) {
         let until = now() + left;
-        // Not worth a word while it is the same moment, seen twice.
-        if until.abs_diff(self.told) > Duration::from_millis(1) {
-            self.told = until;
+        // Send nothing if the end is still the same, up to rounding.
+        if until.abs_diff(self.sent) > Duration::from_millis(1) {
+            self.sent = until;
             let _ = writeln!(self.line, "until {}", until.as_nanos());
         }
     }
 
-    /// Nothing is left to be watched.
+    /// Ends the watch, because the command has ended.
     pub(super) fn dismiss(mut self) {
         let _ = writeln!(self.line, "{DONE}");
     }
 }
 
-/// This program, even if its file was replaced meanwhile.
+/// The path of this program, even if its file was replaced meanwhile.
 fn our_program() -> std::io::Result<std::path::PathBuf> {
     let running = std::path::Path::new("/proc/self/exe");
     if running.exists() { Ok(running.to_owned()) } else { std::env::current_exe() }
 }
 
-/// The time since the machine was started, sleep included.
+/// The time since the machine started; on Linux with the time that it was suspended.
 fn now() -> Duration {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     let clock = ClockId::CLOCK_BOOTTIME;
@@ -98,7 +98,7 @@ fn now() -> Duration {
     clock_gettime(clock).map(Duration::from).unwrap_or_default()
 }
 
-/// What the watchdog was told.
+/// A message to the watchdog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WatchdogMessage {
     Group(Pid),
@@ -106,12 +106,12 @@ enum WatchdogMessage {
     Done,
 }
 
-fn word(line: &str) -> Option<WatchdogMessage> {
+fn parse(line: &str) -> Option<WatchdogMessage> {
     if line == DONE {
         return Some(WatchdogMessage::Done);
     }
     match line.split_once(' ')? {
-        // The groups 0 and 1 would be our own and everybody's.
+        // `killpg` with 0 would mean our own group, and 1 is the group of init.
         ("group", number) => number
             .parse()
             .ok()
@@ -124,40 +124,40 @@ fn word(line: &str) -> Option<WatchdogMessage> {
     }
 }
 
-/// The watchdog itself.
+/// The main function of the watchdog process.
 pub(crate) fn main() -> Code {
-    let (tell, words) = channel();
+    let (sender, messages) = channel();
     let listener = thread::Builder::new().spawn(move || {
         for line in BufReader::new(std::io::stdin()).lines() {
-            let Some(word) = line.ok().and_then(|line| word(&line)) else { return };
-            if tell.send(word).is_err() {
+            let Some(message) = line.ok().and_then(|line| parse(&line)) else { return };
+            if sender.send(message).is_err() {
                 return;
             }
         }
     });
     if listener.is_ok()
-        && let Some(group) = guard(&words, now)
+        && let Some(group) = guard(&messages, now)
     {
         let _ = killpg(group, Signal::SIGKILL);
     }
     Code::Success
 }
 
-/// Listens until nothing is left to be watched, or until a group has to be killed: that one.
-fn guard(words: &Receiver<WatchdogMessage>, now: impl Fn() -> Duration) -> Option<Pid> {
+/// Receives messages until the watch ends or a group must be killed. Returns that group.
+fn guard(messages: &Receiver<WatchdogMessage>, now: impl Fn() -> Duration) -> Option<Pid> {
     let mut group = None;
     let mut until = None;
     loop {
         let due = until.filter(|_| group.is_some());
         let left = due.map_or(LOOK, |until: Duration| until.saturating_sub(now()));
-        match words.recv_timeout(left.min(LOOK)) {
-            Ok(WatchdogMessage::Group(told)) => group = Some(told),
-            Ok(WatchdogMessage::Until(told)) => until = Some(told),
+        match messages.recv_timeout(left.min(LOOK)) {
+            Ok(WatchdogMessage::Group(new)) => group = Some(new),
+            Ok(WatchdogMessage::Until(new)) => until = Some(new),
             Ok(WatchdogMessage::Done) => return None,
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return group,
         }
-        // A watchdog that comes late may hear of the time before it hears of the group.
+        // A watchdog that starts late may receive the time before the group.
         if group.is_some() && until.is_some_and(|until| now() >= until) {
             return group;
         }
@@ -170,47 +170,50 @@ mod tests {
 
     const GROUP: Pid = Pid::from_raw(4711);
 
-    /// What becomes of a group after these words, at this time.
-    fn told(words: &[&str], now: u64) -> Option<Pid> {
-        let (tell, heard) = channel();
-        words.iter().filter_map(|line| word(line)).for_each(|word| tell.send(word).expect("a listener"));
-        drop(tell);
-        guard(&heard, || Duration::from_nanos(now))
+    /// The group that the watchdog kills after these messages, at this time in nanoseconds.
+    fn killed(lines: &[&str], now: u64) -> Option<Pid> {
+        let (sender, messages) = channel();
+        lines
+            .iter()
+            .filter_map(|line| parse(line))
+            .for_each(|message| sender.send(message).expect("a receiver"));
+        drop(sender);
+        guard(&messages, || Duration::from_nanos(now))
     }
 
     #[test]
-    fn whoever_is_gone_leaves_no_command_behind() {
-        assert_eq!(told(&["group 4711"], 0), Some(GROUP));
-        assert_eq!(told(&["group 4711", "until 50"], 10), Some(GROUP));
-        assert_eq!(told(&["group 4711", "until 50", "done"], 10), None);
-        assert_eq!(told(&["done"], 0), None);
-        assert_eq!(told(&[], 0), None, "nothing was started yet");
+    fn a_closed_socket_kills_the_group_unless_the_watch_ended() {
+        assert_eq!(killed(&["group 4711"], 0), Some(GROUP));
+        assert_eq!(killed(&["group 4711", "until 50"], 10), Some(GROUP));
+        assert_eq!(killed(&["group 4711", "until 50", "done"], 10), None);
+        assert_eq!(killed(&["done"], 0), None);
+        assert_eq!(killed(&[], 0), None, "no command has started yet");
     }
 
     #[test]
-    fn the_time_comes_even_if_somebody_is_there() {
-        let (tell, heard) = channel();
-        for word in [WatchdogMessage::Group(GROUP), WatchdogMessage::Until(Duration::from_nanos(50))] {
-            tell.send(word).expect("a listener");
+    fn the_group_is_killed_at_its_time_although_the_socket_is_open() {
+        let (sender, messages) = channel();
+        for message in [WatchdogMessage::Group(GROUP), WatchdogMessage::Until(Duration::from_nanos(50))] {
+            sender.send(message).expect("a receiver");
         }
-        assert_eq!(guard(&heard, || Duration::from_nanos(50)), Some(GROUP));
-        drop(tell);
+        assert_eq!(guard(&messages, || Duration::from_nanos(50)), Some(GROUP));
+        drop(sender);
     }
 
     #[test]
-    fn a_watchdog_that_comes_late_hears_all() {
-        let (tell, heard) = channel();
-        for word in [WatchdogMessage::Until(Duration::from_nanos(50)), WatchdogMessage::Group(GROUP)] {
-            tell.send(word).expect("a listener");
+    fn the_time_may_arrive_before_the_group() {
+        let (sender, messages) = channel();
+        for message in [WatchdogMessage::Until(Duration::from_nanos(50)), WatchdogMessage::Group(GROUP)] {
+            sender.send(message).expect("a receiver");
         }
-        assert_eq!(guard(&heard, || Duration::from_nanos(99)), Some(GROUP));
-        drop(tell);
+        assert_eq!(guard(&messages, || Duration::from_nanos(99)), Some(GROUP));
+        drop(sender);
     }
 
     #[test]
-    fn nobody_elses_group_is_ever_meant() {
+    fn malformed_messages_and_groups_0_and_1_are_rejected() {
         for line in ["group 0", "group 1", "group -5", "group x", "until", "gruop 5", ""] {
-            assert_eq!(word(line), None, "{line}");
+            assert_eq!(parse(line), None, "{line}");
         }
     }
 }

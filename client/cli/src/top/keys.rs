@@ -1,13 +1,13 @@
-//! What keys do.
+//! Handles key presses.
 
 use super::board::BoardView;
 use crate::args::Sort;
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
-/// How far Page keys move.
+/// How many rows a Page key moves.
 const PAGE: usize = 20;
 
-/// What becomes of it.
+/// What a key press does to the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeyPress {
     Go,
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn letters_sort_and_quit_unless_they_are_typed() {
+    fn letters_are_commands_unless_the_user_types_a_filter() {
         let mut view = BoardView::new(Sort::Left, String::new());
         assert_eq!(type_in("w", &mut view), KeyPress::Go);
         assert_eq!(view.sort, Sort::Waiters);

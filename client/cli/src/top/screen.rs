@@ -1,4 +1,4 @@
-//! Draws the board on a terminal, and leaves the terminal as it was.
+//! Draws the board on the terminal, and restores the terminal at the end.
 
 use super::board::{Board, BoardView};
 use crate::args::Sort;
@@ -11,7 +11,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Row, Table};
 use ratatui::{DefaultTerminal, Frame};
 
-/// A terminal that is all ours until this is dropped. A panic gives it back too, before its message is printed.
+/// The terminal in full-screen mode. Dropping this restores it; a panic restores it, too, before it prints its message.
 pub(super) struct Screen {
     terminal: DefaultTerminal,
     is_colored: bool,
@@ -21,14 +21,14 @@ impl Screen {
     pub(super) fn open(is_colored: bool) -> Result<Self, ExitError> {
         let terminal = ratatui::try_init();
         let terminal =
-            terminal.map_err(|error| ExitError::internal(format!("the terminal cannot be used: {error}")))?;
+            terminal.map_err(|error| ExitError::internal(format!("cannot use the terminal: {error}")))?;
         Ok(Self { terminal, is_colored })
     }
 
     pub(super) fn draw(&mut self, board: &Board, view: &mut BoardView) -> Result<(), ExitError> {
         let is_colored = self.is_colored;
         let drawn = self.terminal.draw(|frame| paint(frame, board, view, is_colored));
-        drawn.map_err(|error| ExitError::internal(format!("the terminal cannot be written to: {error}")))?;
+        drawn.map_err(|error| ExitError::internal(format!("cannot write to the terminal: {error}")))?;
         Ok(())
     }
 }
@@ -44,7 +44,7 @@ fn paint(frame: &mut Frame<'_>, board: &Board, view: &mut BoardView, is_colored:
     let areas = Layout::vertical([
         Constraint::Length(nodes + 1),
         Constraint::Min(1),
-        Constraint::Length(u16::from(board.omission().is_some())),
+        Constraint::Length(u16::from(board.look.omission().is_some())),
         Constraint::Length(1),
     ]);
     let [head, list, omission, foot] = areas.areas(frame.area());
@@ -58,7 +58,7 @@ fn paint(frame: &mut Frame<'_>, board: &Board, view: &mut BoardView, is_colored:
     lines.push(Line::from(board.rate_line()));
     frame.render_widget(Paragraph::new(lines), head);
     paint_locks(frame, list, board, view, &tint);
-    if let Some(text) = board.omission() {
+    if let Some(text) = board.look.omission() {
         frame.render_widget(Paragraph::new(Span::styled(text, tint(Tone::Doubtful))), omission);
     }
     frame.render_widget(Paragraph::new(footer(view)), foot);
@@ -73,7 +73,7 @@ fn paint_locks(
 ) {
     let rows = board.rows(view);
     let room = usize::from(area.height.saturating_sub(1)).max(1);
-    // Nobody scrolls past the end.
+    // Do not scroll past the end.
     view.first = view.first.min(rows.len().saturating_sub(room));
     let shown = rows.iter().skip(view.first).take(room).map(|row| {
         let style = if row.is_held { Style::new() } else { tint(Tone::Doubtful) };
@@ -113,10 +113,10 @@ fn footer(view: &BoardView) -> String {
         Sort::Waiters => "waiters",
         Sort::Holders => "holders",
     };
-    let order = if view.is_reversed { ", turned round" } else { "" };
+    let order = if view.is_reversed { ", reversed" } else { "" };
     let filter = if view.filter.is_empty() { String::new() } else { format!(", filter {:?}", view.filter) };
     let paused = if view.is_paused { " PAUSED" } else { "" };
-    format!("by {by}{order}{filter}{paused}   n l a w h sort, r turns, / filters, p pauses, q quits")
+    format!("by {by}{order}{filter}{paused}   n l a w h sort, r reverses, / filters, p pauses, q quits")
 }
 
 fn color(tone: Tone) -> Color {

@@ -1,19 +1,28 @@
-//! Letting a node vote: a replacement, a promoted replica; and what is refused.
+//! `redlock admit`: which nodes it admits, which it refuses, and what it prints.
 
-use crate::program::{Launcher, NO_QUORUM, USAGE, names};
+use crate::program::{Launcher, NO_QUORUM, REJECTED, Running, USAGE, names};
 use crate::tmux::Tmux;
-use redlock_tests::{Answer, Fleet, SOON, Server, eventually, granted, older_module};
+use redlock_tests::{Answer, Fleet, SOON, Server, ServerBuilder, eventually, granted, older_module};
+use std::time::{Duration, Instant};
 
 /// The longest lease that the nodes grant, so that the wait is short.
 const MAX_TTL: &str = "500";
 
 fn nodes(size: usize) -> Fleet {
-    Fleet::start_with(size, |_, node| node.module_args(["max-ttl", MAX_TTL]))
+    nodes_with(size, MAX_TTL)
 }
 
-/// A server in the place of a lost node, which does not vote by itself.
-fn newcomer() -> redlock_tests::ServerBuilder {
-    Server::builder().tcp().module_args(["max-ttl", MAX_TTL, "new-node", "non-voting"])
+fn nodes_with(size: usize, max_ttl: &str) -> Fleet {
+    Fleet::start_with(size, |_, node| node.module_args(["max-ttl", max_ttl]))
+}
+
+/// A server that replaces a lost node. It does not vote until it is admitted.
+fn newcomer() -> ServerBuilder {
+    newcomer_with(MAX_TTL)
+}
+
+fn newcomer_with(max_ttl: &str) -> ServerBuilder {
+    Server::builder().tcp().module_args(["max-ttl", max_ttl, "new-node", "non-voting"])
 }
 
 fn name(node: &Server) -> String {
@@ -33,7 +42,7 @@ fn number(node: &Server, name: &str) -> i64 {
 }
 
 #[test]
-fn a_node_that_replaces_another_waits_and_counts_on_above_all_others() {
+fn a_replacement_waits_and_grants_fences_above_all_others() {
     let mut fleet = nodes(3);
     let highest = granted(&fleet[1].connect().call_strs("REDLOCK.ACQUIRE job me 400 FENCE 70000000"));
     assert_eq!(highest, 70_000_000);
@@ -49,6 +58,7 @@ fn a_node_that_replaces_another_waits_and_counts_on_above_all_others() {
     let fields = [
         "alone",
         "answers",
+        "far_floors",
         "fences_above",
         "floor",
         "needed",
@@ -65,16 +75,18 @@ fn a_node_that_replaces_another_waits_and_counts_on_above_all_others() {
     assert_eq!((&said["needed"], &said["alone"]), (&2.into(), &false.into()));
     assert_eq!((&said["was_voting"], &said["non_voting_reason"]), (&false.into(), &"new-node".into()));
     assert_eq!(said["wait_ms"], 500);
-    assert_eq!(said["votes_in_ms"], 0, "the program has waited");
-    let marks = fleet.iter().take(2).map(|node| number(node, "high-water"));
+    assert_eq!(said["votes_in_ms"], 0, "the program has already waited");
+    let marks = fleet.iter().take(2).map(|node| number(node, "common-high-water"));
     assert_eq!(said["floor"].as_i64(), marks.max(), "{said}");
-    assert!(said["floor"].as_i64() >= Some(highest), "{said}");
+    let far = said["far_floors"].as_array().expect("a list");
+    assert_eq!((far.len(), names(&far[0])), (1, vec!["floor", "stripe"]), "{said}");
+    assert!(far[0]["floor"].as_i64() >= Some(highest), "{said}");
 
-    // It votes above everything that the others have given out.
+    // It grants fences above all fences of the others, and the raised key does not raise the other keys.
     assert_eq!(redlock.run(&["--json", "status"]).succeeds().json()["nodes"][2]["voting"], true);
-    for key in ["job", "another"] {
-        assert!(granted(&acquire(&replacement, key)) > said["floor"].as_i64().expect("a floor"));
-    }
+    assert!(granted(&acquire(&replacement, "job")) > highest);
+    let another = granted(&acquire(&replacement, "another"));
+    assert!(another > said["floor"].as_i64().expect("a floor") && another < highest, "{another}");
     assert_eq!(field(&replacement, "origin"), Answer::text("admitted"));
     eventually("the lease has ended", SOON, || {
         let said = redlock.run(&["acquire", "--ttl", "400ms", "later"]);
@@ -82,14 +94,46 @@ fn a_node_that_replaces_another_waits_and_counts_on_above_all_others() {
     });
 }
 
+/// Starts an admission, and returns when the program waits.
+fn begins_to_wait(redlock: &Launcher, node: &str) -> Running {
+    let mut program = redlock.start(&["admit", "--yes", node]);
+    let plan: Vec<String> = (0..4).map(|_| program.line()).collect();
+    assert!(plan[3].starts_with("Assumed: "), "{plan:?}");
+    program
+}
+
+/// After its restart, the node may have loaded locks that run on when the wait is over.
 #[test]
-fn what_is_done_and_assumed_is_said() {
+fn a_node_that_restarts_during_the_wait_is_not_admitted() {
+    let (fleet, mut replacement) = (nodes_with(2, "4000"), newcomer_with("4000").start());
+    let redlock = Launcher::at(&[fleet[0].url(), fleet[1].url(), replacement.url()]);
+    let program = begins_to_wait(&redlock, &name(&replacement));
+    replacement.restart();
+    let said = program.finish().exits(USAGE);
+    assert!(said.stderr.contains("is not admitted: it was started again during the wait"), "{said:?}");
+    assert_eq!(acquire(&replacement, "job").error_word(), Some("REDLOCKNOVOTE"));
+}
+
+#[test]
+fn a_limit_that_is_raised_during_the_wait_lengthens_it() {
+    let (fleet, replacement) = (nodes_with(2, "3000"), newcomer_with("3000").start());
+    let redlock = Launcher::at(&[fleet[0].url(), fleet[1].url(), replacement.url()]);
+    let began = Instant::now();
+    let program = begins_to_wait(&redlock, &name(&replacement));
+    assert_eq!(fleet[0].connect().call_strs("CONFIG SET redlock.max-ttl 6000"), Answer::ok());
+    program.finish().succeeds();
+    assert!(began.elapsed() >= Duration::from_secs(6), "{:?}", began.elapsed());
+    granted(&acquire(&replacement, "job"));
+}
+
+#[test]
+fn the_plan_and_its_assumptions_are_printed() {
     let mut fleet = nodes(3);
     fleet[0].kill();
     let replacement = newcomer().start();
     let node = name(&replacement);
     let redlock = Launcher::at(&[replacement.url(), fleet[1].url(), fleet[2].url()]);
-    // Without a terminal it shows what it would do, and does nothing.
+    // Without a terminal it prints what it would do, and does nothing.
     let said = redlock.run(&["admit", &node]).exits(USAGE);
     assert!(said.stderr.contains("admit needs --yes"), "{said:?}");
     assert!(said.stdout.contains("the server that this node replaces is stopped"), "{said:?}");
@@ -112,9 +156,9 @@ fn what_is_done_and_assumed_is_said() {
     granted(&acquire(&replacement, "job"));
 }
 
-/// Nodes in quarantine know what they have given out; nodes that do not vote do not.
+/// A node in quarantine knows its high-water mark; a non-voting node may not.
 #[test]
-fn answers_in_quarantine_count_and_answers_without_a_vote_do_not() {
+fn nodes_in_quarantine_count_and_non_voting_nodes_do_not() {
     let mut fleet = Fleet::start(3);
     let redlock = Launcher::of(&fleet);
     redlock.run(&["acquire", "--ttl", "10m", "job"]).succeeds();
@@ -130,7 +174,7 @@ fn answers_in_quarantine_count_and_answers_without_a_vote_do_not() {
         "{said:?}"
     );
     let redlock = Launcher::at(&[fleet[0].url(), fleet[1].url(), one.url()]);
-    // It would wait for an hour, the largest limit of the group.
+    // The wait is an hour: the largest redlock.max-ttl of the group.
     let said = redlock.run(&["admit", &name(&one)]).exits(USAGE);
     assert!(said.stdout.contains("wait 1h"), "{said:?}");
 }
@@ -143,18 +187,18 @@ fn a_node_is_named_by_its_address_or_by_its_id() {
     let id = field(&replacement, "node-id").string();
     for unknown in ["127.0.0.1:1", &id[..7], "0123456789abcdef"] {
         let said = redlock.run(&["admit", "--yes", unknown]).exits(USAGE);
-        assert!(said.stderr.contains("is not a configured node; configured are"), "{said:?}");
+        assert!(said.stderr.contains("is not a configured node; configured nodes:"), "{said:?}");
     }
     let said = redlock.run(&["--json", "admit", "--yes", &id[..8].to_uppercase()]).succeeds().json();
     assert_eq!(said["node"], name(&replacement));
 }
 
 #[test]
-fn a_node_that_votes_is_admitted_only_by_force() {
+fn a_voting_node_is_admitted_only_with_force() {
     let fleet = nodes(3);
     let redlock = Launcher::of(&fleet);
     let said = redlock.run(&["admit", "--yes", &name(&fleet[1])]).exits(USAGE);
-    assert!(said.stderr.contains("it votes already (origin new, incarnation 1); --force"), "{said:?}");
+    assert!(said.stderr.contains("it already votes (origin new, incarnation 1); --force"), "{said:?}");
     let error = redlock.run(&["--json", "admit", "--yes", &name(&fleet[1])]).exits(USAGE).json_error();
     assert_eq!(error["reason"], "not_admitted");
     let said = redlock.run(&["--json", "admit", "--yes", "--force", &name(&fleet[1])]).succeeds().json();
@@ -163,7 +207,7 @@ fn a_node_that_votes_is_admitted_only_by_force() {
 }
 
 #[test]
-fn a_replica_is_promoted_first() {
+fn a_replica_must_be_promoted_first() {
     let mut fleet = nodes(3);
     let replica = Server::builder().module_args(["max-ttl", MAX_TTL]).replica_of(&fleet[2]).start();
     replica.wait_for_replication(&fleet[2]);
@@ -178,7 +222,7 @@ fn a_replica_is_promoted_first() {
 }
 
 #[test]
-fn with_several_state_files_nothing_is_admitted() {
+fn a_node_with_several_state_files_is_not_admitted() {
     let mut fleet = nodes(3);
     let redlock = Launcher::of(&fleet);
     fleet[2].shutdown();
@@ -193,7 +237,7 @@ fn with_several_state_files_nothing_is_admitted() {
 }
 
 #[test]
-fn nodes_that_do_not_answer() {
+fn unreachable_nodes_are_named_in_the_error() {
     let mut fleet = nodes(3);
     let redlock = Launcher::of(&fleet);
     fleet[2].kill();
@@ -223,9 +267,9 @@ fn an_older_module_cannot_be_admitted() {
     assert!(said.stderr.contains("does not report whether it votes; upgrade the module"), "{said:?}");
 }
 
-/// A group of one or two nodes cannot be asked: the operator vouches for floor and wait, and says both.
+/// In a group of one or two nodes, too few other nodes can answer: the operator gives floor and wait.
 #[test]
-fn a_single_node_is_admitted_on_the_word_of_the_operator() {
+fn a_single_node_is_admitted_with_the_values_of_the_operator() {
     let (node, _clock) = redlock_tests::start_frozen(newcomer());
     let redlock = Launcher::at(&[node.url()]);
     let named = name(&node);
@@ -243,14 +287,11 @@ fn a_single_node_is_admitted_on_the_word_of_the_operator() {
     }
     let said =
         redlock.run(&["admit", "--yes", "--alone", "--floor", "9000000", "--wait", "2s", &named]).succeeds();
-    assert!(
-        said.stdout.contains("You vouch that this group has given out no fence above 9000000"),
-        "{said:?}"
-    );
+    assert!(said.stdout.contains("You vouch that this group has granted no fence above 9000000"), "{said:?}");
     assert!(said.stdout.ends_with("is admitted: it votes in 2.0s, with fences above 9000000.\n"), "{said:?}");
     assert_eq!(acquire(&node, "job").error_word(), Some("REDLOCKQUARANTINE"));
 
-    // Where the others can be asked, nobody has to vouch; and what the node refuses is passed on.
+    // If enough other nodes answer, --alone is rejected. A refusal of the node is reported.
     let fleet = nodes(2);
     let three = Launcher::at(&[fleet[0].url(), fleet[1].url(), node.url()]);
     let alone = ["admit", "--yes", "--force", "--alone", "--floor", "9", "--wait", "1s", &named];
@@ -258,24 +299,24 @@ fn a_single_node_is_admitted_on_the_word_of_the_operator() {
     assert!(said.stderr.contains("2 of them vote and answer: leave --alone"), "{said:?}");
     let too_high =
         ["admit", "--yes", "--force", "--alone", "--floor", "6917529027641081856", "--wait", "1s", &named];
-    let said = redlock.run(&too_high).exits(NO_QUORUM);
-    assert!(said.stderr.contains("is not admitted: ") && said.stderr.contains("floor must be"), "{said:?}");
+    let said = redlock.run(&too_high).exits(REJECTED);
+    assert!(said.stderr.contains("is not admitted: ") && said.stderr.contains("(floor) must be"), "{said:?}");
 }
 
 #[test]
-fn a_user_without_the_right_is_refused() {
+fn a_user_without_permission_is_refused() {
     let rules = "on >hush ~* &* -@all +hello +info +redlock.node";
     let node = newcomer().user("watcher", rules).start();
     let redlock = Launcher::at(&[node.url().replace("redis://", "redis://watcher:hush@")]);
     let named = name(&node);
     let said =
-        redlock.run(&["admit", "--yes", "--alone", "--floor", "1", "--wait", "1s", &named]).exits(NO_QUORUM);
+        redlock.run(&["admit", "--yes", "--alone", "--floor", "1", "--wait", "1s", &named]).exits(REJECTED);
     assert!(said.stderr.contains("NOPERM"), "{said:?}");
     assert_eq!(acquire(&node, "job").error_word(), Some("REDLOCKNOVOTE"));
 }
 
 #[test]
-fn on_a_terminal_the_operator_is_asked() {
+fn on_a_terminal_the_operator_must_type_yes() {
     let fleet = nodes(2);
     let replacement = newcomer().start();
     let redlock = Launcher::at(&[fleet[0].url(), fleet[1].url(), replacement.url()]);

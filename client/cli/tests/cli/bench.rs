@@ -1,12 +1,12 @@
-//! bench.
+//! `redlock bench`.
 
 use crate::processes::SIGINT;
-use crate::program::{Launcher, NO_QUORUM, QUARANTINED, USAGE, names};
+use crate::program::{Launcher, NO_QUORUM, QUARANTINED, REJECTED, USAGE, names};
 use crate::tmux::Tmux;
 use redlock_tests::{Fleet, SOON, eventually};
 
 #[test]
-fn figures_are_told_and_nothing_is_left() {
+fn the_result_has_all_fields_and_no_key_is_left() {
     let fleet = Fleet::start(3);
     let redlock = Launcher::of(&fleet);
     for contended in [&[][..], &["--contended"]] {
@@ -33,7 +33,7 @@ fn figures_are_told_and_nothing_is_left() {
             assert_eq!(
                 Some(counts.sum()),
                 result["cycles"].as_u64(),
-                "every cycle is in one bucket: {result}"
+                "every cycle counts in one bucket: {result}"
             );
             assert!(buckets.iter().all(|bucket| bucket["up_to_us"].as_u64() > Some(0)), "{result}");
         }
@@ -42,27 +42,27 @@ fn figures_are_told_and_nothing_is_left() {
         assert_eq!(result["nodes"][2]["answered"], true);
     }
     for node in fleet.iter() {
-        eventually("nothing is left", SOON, || {
+        eventually("no key is left", SOON, || {
             (node.connect().call(&["DBSIZE"]) == redlock_tests::Answer::Int(0)).then_some(())
         });
     }
 }
 
 #[test]
-fn people_get_a_table() {
+fn people_get_a_table_and_bars() {
     let mut fleet = Fleet::start(3);
     let redlock = Launcher::of(&fleet);
     fleet[1].kill();
     let said = redlock.run(&["bench", "--duration", "50ms"]).succeeds();
     assert_eq!(said.stdout.matches("answered").count(), 2, "{said:?}");
-    assert!(said.stdout.contains(" 1 caller, each a lock of its own"), "{said:?}");
+    assert!(said.stdout.contains(" 1 caller, each on its own lock"), "{said:?}");
     for word in ["p50", "p99.9", "acquire", "release", "per second"] {
         assert!(said.stdout.contains(word), "{word}: {said:?}");
     }
     assert_eq!(said.stdout.lines().filter(|line| *line == "acquire" || *line == "release").count(), 2);
     let bars = said.stdout.lines().filter(|line| line.starts_with("  up to ") && line.contains("█"));
-    assert!(bars.count() >= 2, "how long it took is drawn: {said:?}");
-    assert!(said.stderr.is_empty(), "no bar without a terminal: {said:?}");
+    assert!(bars.count() >= 2, "the histograms are drawn: {said:?}");
+    assert!(said.stderr.is_empty(), "no progress bar without a terminal: {said:?}");
     fleet[2].kill();
     redlock.run(&["bench", "--duration", "50ms"]).exits(NO_QUORUM);
     redlock.run(&["bench", "--tasks", "0"]).exits(USAGE);
@@ -70,31 +70,31 @@ fn people_get_a_table() {
 }
 
 #[test]
-fn it_can_be_ended_early() {
+fn a_signal_ends_it_early_and_the_result_is_printed() {
     let fleet = Fleet::start(1);
     let redlock = Launcher::of(&fleet);
     let running = redlock.start(&["--json", "bench", "--duration", "1h"]);
-    eventually("it is under way", SOON, || (fleet.calls("redlock.release")[0] > 10).then_some(()));
+    eventually("the measurement runs", SOON, || (fleet.calls("redlock.release")[0] > 10).then_some(()));
     running.signal(SIGINT);
     assert!(running.finish().succeeds().json()["cycles"].as_u64() > Some(0));
 }
 
 #[test]
-fn without_a_lock_it_is_no_success() {
+fn it_fails_if_it_acquired_no_lock() {
     let mut fleet = Fleet::start(3);
     let redlock = Launcher::of(&fleet);
-    // Not a single lock can be had: the time to live that it asks for is too long for these nodes.
+    // No lock can be acquired: the nodes allow only a shorter time to live than bench uses.
     for node in fleet.iter() {
         node.connect().call(&["CONFIG", "SET", "redlock.max-ttl", "1000"]);
     }
-    let said = redlock.run(&["--json", "bench", "--duration", "50ms"]).exits(NO_QUORUM);
+    let said = redlock.run(&["--json", "bench", "--duration", "50ms"]).exits(REJECTED);
     let result = said.json();
     assert_eq!(result["cycles"], 0);
     assert!(result["failures"].as_object().is_some_and(|failures| !failures.is_empty()), "{result}");
     for node in fleet.iter() {
         node.connect().call(&["CONFIG", "SET", "redlock.max-ttl", "600000"]);
     }
-    // Two nodes that wait after a crash are quarantine, and not want of nodes.
+    // Two of three nodes are in quarantine after a crash: the code is not the one for missing nodes.
     redlock.run(&["acquire", "--ttl", "10m", "job"]).succeeds();
     fleet.crash(&[0, 1]);
     let said = redlock.run(&["--json", "bench", "--duration", "50ms"]).exits(QUARANTINED);
@@ -102,36 +102,38 @@ fn without_a_lock_it_is_no_success() {
 }
 
 #[test]
-fn people_at_a_terminal_see_a_bar_and_then_the_figures() {
+fn a_terminal_shows_a_progress_bar_and_then_the_result() {
     let fleet = Fleet::start(3);
     let Some(tmux) = Tmux::start(Launcher::of(&fleet)) else { return };
     tmux.line("redlock bench --duration 1h; echo code=$?");
-    // The bar says how many there were so far.
+    // The bar shows the number of cycles so far.
     assert!(tmux.until("cycles").contains("░"));
-    eventually("it is under way", SOON, || (fleet.calls("redlock.release")[0] > 10).then_some(()));
+    eventually("the measurement runs", SOON, || (fleet.calls("redlock.release")[0] > 10).then_some(()));
     tmux.key("C-c");
     let screen = tmux.until("code=0");
     assert!(screen.contains("acquire") && screen.contains("p99.9"), "{screen}");
     assert!(screen.contains("  up to ") && screen.contains("█"), "{screen}");
-    assert!(!screen.contains("░") && !screen.contains("^C"), "bar and Ctrl-C are gone: {screen}");
+    assert!(!screen.contains("░") && !screen.contains("^C"), "the bar and the ^C are gone: {screen}");
     assert!(tmux.has_cursor(), "{screen}");
-    // So are those of one that ends by itself.
+    // The bar also disappears when the run ends by itself.
     tmux.line("clear; redlock bench --duration 300ms; echo code=$((1 + 6))");
     let screen = tmux.until("code=7");
     assert!(!screen.contains("░") && screen.contains("  up to "), "the bar is gone: {screen}");
 }
 
 #[test]
-fn whoever_ends_it_at_a_terminal_gets_the_line_back_also_without_the_figures() {
+fn ctrl_c_clears_the_bar_if_the_result_goes_to_a_file() {
     let fleet = Fleet::start(3);
     let Some(tmux) = Tmux::start(Launcher::of(&fleet)) else { return };
-    // Figures that go elsewhere write over nothing.
+    // The result goes to a file, so it does not overwrite the bar.
     tmux.line("redlock bench --duration 1h --tasks 8 >figures; echo code=$?");
     tmux.until("cycles");
-    // Keys that are pressed meanwhile are shown by the terminal too, and do not push the bar aside.
+    // The terminal also echoes keys that are pressed meanwhile. They do not move the bar.
     tmux.letters("abc");
     let shown = fleet.calls("redlock.release")[0];
-    eventually("it goes on", SOON, || (fleet.calls("redlock.release")[0] > shown + 1000).then_some(()));
+    eventually("the measurement continues", SOON, || {
+        (fleet.calls("redlock.release")[0] > shown + 1000).then_some(())
+    });
     tmux.key("C-c");
     let screen = tmux.until("code=0");
     let mut after = screen.lines().skip_while(|line| !line.contains("redlock bench")).skip(1);

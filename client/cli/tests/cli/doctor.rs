@@ -1,17 +1,18 @@
-//! Planted ills, each of which must be found.
+//! `redlock doctor` finds each planted problem.
 
-use crate::program::{ILL, Launcher, NO_QUORUM, ProgramOutput, WARNING, names};
-use redlock_tests::{Answer, FakeClock, Fleet, OLDER_VERSION, Proxy, Server, granted, older_module};
+use crate::program::{DOCTOR_ERRORS, DOCTOR_WARNINGS, Launcher, NO_QUORUM, ProgramOutput, names};
+use redlock_tests::{
+    Answer, FakeClock, Fleet, OLDER_VERSION, Proxy, SOON, Server, eventually, granted, older_module,
+};
 use serde_json::Value;
 
-/// What was found: severity, check and node, without what all servers of a test have in common.
+/// The findings as severity, check and node, without `same-host`: all servers of a test are on one machine.
 fn findings(redlock: &Launcher) -> Vec<(String, String, String)> {
     let report = redlock.run(&["--json", "doctor"]).json();
     let text = |value: &Value| value.as_str().unwrap_or("all").to_owned();
     let all = report["findings"].as_array().expect("findings").iter();
     let each =
         all.map(|finding| (text(&finding["severity"]), text(&finding["check"]), text(&finding["node"])));
-    // All are on one machine.
     each.filter(|(_, check, _)| check != "same-host").collect()
 }
 
@@ -35,21 +36,21 @@ fn set(node: &Server, name: &str, value: &str) {
 }
 
 #[test]
-fn nodes_that_are_well_are_left_in_peace() {
+fn healthy_nodes_have_no_findings_but_their_common_host() {
     let (_fleet, redlock) = three();
     assert_eq!(findings(&redlock), []);
-    // All servers of a test are on one machine, and that is worth a word.
-    let said: ProgramOutput = redlock.run(&["doctor"]).exits(WARNING);
+    // All servers of a test are on one machine, which is a warning.
+    let said: ProgramOutput = redlock.run(&["doctor"]).exits(DOCTOR_WARNINGS);
     assert!(said.stdout.contains("warning [same-host] all nodes: "), "{said:?}");
     assert!(said.stdout.ends_with("3 nodes: 0 errors, 1 warning, 0 notes.\n"), "{said:?}");
-    let report = redlock.run(&["--json", "doctor"]).exits(WARNING).json();
+    let report = redlock.run(&["--json", "doctor"]).exits(DOCTOR_WARNINGS).json();
     assert_eq!(names(&report), ["findings", "nodes", "worst"]);
     assert_eq!(report["worst"], "warning");
     assert_eq!(names(&report["findings"][0]), ["check", "node", "reason", "remedy", "severity"]);
 }
 
 #[test]
-fn too_few_nodes_and_an_even_number() {
+fn too_few_nodes_and_an_even_number_are_found() {
     let (fleet, _) = three();
     let urls = fleet.urls();
     let check = |urls: &[String]| findings(&Launcher::at(urls)).first().map(|(_, check, _)| check.clone());
@@ -61,7 +62,7 @@ fn too_few_nodes_and_an_even_number() {
 }
 
 #[test]
-fn a_server_that_is_named_twice() {
+fn a_server_that_is_listed_twice_is_found() {
     let (fleet, _) = three();
     let mut urls = fleet.urls();
     urls[2] = urls[0].replace("127.0.0.1", "localhost");
@@ -73,7 +74,7 @@ fn a_server_that_is_named_twice() {
 }
 
 #[test]
-fn a_server_without_the_module_and_one_that_is_away() {
+fn a_missing_module_and_an_unreachable_server_are_found() {
     let (mut fleet, _) = three();
     let plain = Server::builder().without_module().tcp().start();
     let mut urls = fleet.urls();
@@ -82,13 +83,13 @@ fn a_server_without_the_module_and_one_that_is_away() {
     let redlock = Launcher::at(&urls);
     finds(&redlock, "error", "no-module", &plain);
     finds(&redlock, "error", "unreachable", &fleet[2]);
-    let said = redlock.run(&["doctor"]).exits(ILL);
-    assert!(said.stdout.contains("loadmodule"), "the remedy is told: {said:?}");
+    let said = redlock.run(&["doctor"]).exits(DOCTOR_ERRORS);
+    assert!(said.stdout.contains("loadmodule"), "the remedy is printed: {said:?}");
     assert!(said.stdout.contains("no-quorum"), "{said:?}");
 }
 
 #[test]
-fn eviction_and_memory() {
+fn an_eviction_policy_and_full_memory_are_found() {
     let (fleet, redlock) = three();
     set(&fleet[0], "maxmemory-policy", "allkeys-lru");
     finds(&redlock, "warning", "eviction", &fleet[0]);
@@ -99,7 +100,7 @@ fn eviction_and_memory() {
 }
 
 #[test]
-fn a_replica() {
+fn a_replica_is_found() {
     let (fleet, _) = three();
     let replica = Server::builder().replica_of(&fleet[2]).start();
     let mut urls = fleet.urls();
@@ -107,9 +108,9 @@ fn a_replica() {
     finds(&Launcher::at(&urls), "error", "replica", &replica);
 }
 
-/// A promoted replica cannot know what it has missed: it does not vote, and every command says so.
+/// A promoted replica does not know which writes it has missed. It does not vote, and every command shows that.
 #[test]
-fn a_promoted_replica() {
+fn a_promoted_replica_is_shown_as_non_voting() {
     let (mut fleet, _) = three();
     let replica = Server::builder().replica_of(&fleet[2]).start();
     replica.wait_for_replication(&fleet[2]);
@@ -118,7 +119,7 @@ fn a_promoted_replica() {
     let name = replica.url().replace("redis://", "");
     let redlock = Launcher::at(&[fleet[0].url(), fleet[1].url(), replica.url()]);
     finds(&redlock, "error", "non-voting", &replica);
-    let said = redlock.run(&["doctor"]).exits(ILL);
+    let said = redlock.run(&["doctor"]).exits(DOCTOR_ERRORS);
     assert!(said.stdout.contains("it is or was a replica"), "{said:?}");
     assert!(said.stdout.contains(&format!("`redlock admit {name}`")), "{said:?}");
 
@@ -128,18 +129,18 @@ fn a_promoted_replica() {
     assert!(said.stdout.contains("2 of 3 nodes grant, 2 are needed."), "{said:?}");
     let node = &redlock.run(&["--json", "status"]).succeeds().json()["nodes"][2];
     assert_eq!((&node["can_grant"], &node["voting"]), (&false.into(), &false.into()));
-    assert_eq!(node["non_voting_reason"], "replica");
+    assert_eq!((&node["non_voting_reason"], &node["state"]), (&"replica".into(), &"non-voting".into()));
     let metrics = redlock.run(&["status", "--prometheus"]).succeeds().stdout;
     assert!(metrics.contains(&format!("redlock_node_voting{{node=\"{name}\"}} 0\n")), "{metrics}");
     let board = redlock.run(&["top", "--once"]).succeeds().stdout;
     assert!(board.contains(&format!("{name}  non-voting")), "{board}");
-    // Without it there is no majority, and waiting does not help.
+    // With one more node down there is no majority, and waiting does not help: the code is not 114.
     fleet[1].kill();
     redlock.run(&["status"]).exits(NO_QUORUM);
 }
 
 #[test]
-fn fences_that_were_raised_far() {
+fn far_raised_fences_are_found() {
     let (fleet, redlock) = three();
     let mut wire = fleet[1].connect();
     let fence = granted(&wire.call_strs("REDLOCK.ACQUIRE job me 60000 FENCE 4611686018427387904"));
@@ -156,7 +157,7 @@ fn fences_that_were_raised_far() {
 }
 
 #[test]
-fn quarantine() {
+fn a_quarantine_is_found() {
     let (mut fleet, redlock) = three();
     redlock.run(&["acquire", "--ttl", "10m", "job"]).succeeds();
     fleet.crash(&[1]);
@@ -164,7 +165,7 @@ fn quarantine() {
 }
 
 #[test]
-fn no_grace_after_a_restart() {
+fn restart_grace_off_is_found() {
     let (fleet, redlock) = three();
     set(&fleet[1], "redlock.restart-grace", "off");
     finds(&redlock, "error", "restart-grace", &fleet[1]);
@@ -172,14 +173,14 @@ fn no_grace_after_a_restart() {
     finds(&redlock, "warning", "restart-grace", &fleet[1]);
 }
 
-/// A crash is as long as the longest lock: what may come is worth a word, what will come a warning.
+/// After a crash, a node waits for the longest lease. A large limit is a note, a long lease a warning.
 #[test]
-fn locks_that_make_a_quarantine_long() {
+fn long_limits_and_long_leases_are_found() {
     let (fleet, redlock) = three();
     for node in fleet.iter() {
         set(node, "redlock.max-ttl", "86400000");
     }
-    let said = redlock.run(&["doctor"]).exits(WARNING);
+    let said = redlock.run(&["doctor"]).exits(DOCTOR_WARNINGS);
     assert!(
         said.stdout.contains("note [long-quarantine] all nodes: redlock.max-ttl is 24h0m on "),
         "{said:?}"
@@ -189,47 +190,101 @@ fn locks_that_make_a_quarantine_long() {
     for node in fleet.iter() {
         set(node, "redlock.max-ttl", "600000");
     }
-    let said = redlock.run(&["doctor"]).exits(WARNING);
+    let said = redlock.run(&["doctor"]).exits(DOCTOR_WARNINGS);
     assert!(!said.stdout.contains("note [long-quarantine]"), "{said:?}");
 }
 
 #[test]
-fn replicas_without_which_a_node_refuses() {
+fn min_replicas_to_write_is_found() {
     let (fleet, redlock) = three();
     set(&fleet[1], "min-replicas-to-write", "1");
     finds(&redlock, "warning", "replicas", &fleet[1]);
     let mut wire = fleet[1].connect();
     let answer = wire.call(&["REDLOCK.ACQUIRE", "job", "owner", "1000"]);
-    assert_eq!(answer.error_word(), Some("NOREPLICAS"), "what it warns of is so");
+    assert_eq!(answer.error_word(), Some("NOREPLICAS"), "the node refuses locks, as the warning says");
+}
+
+/// A promoted replica does not vote: the operator should know before the promotion.
+#[test]
+fn a_replica_that_somebody_may_promote_is_found() {
+    let (fleet, redlock) = three();
+    let _replica = Server::builder().tcp().replica_of(&fleet[1]).start();
+    // A server reports a replica as connected after the replica's first acknowledgement.
+    let said = eventually("the replica is found", SOON, || {
+        let said = redlock.run(&["doctor"]).exits(DOCTOR_WARNINGS);
+        said.stdout.contains("note [replicas]").then_some(said)
+    });
+    let name = fleet[1].url().replace("redis://", "");
+    assert!(said.stdout.contains(&format!("{name}: it has replicas, 127.0.0.1:")), "{said:?}");
 }
 
 #[test]
-fn a_clock_that_is_off() {
+fn waiters_near_their_bound_are_found() {
+    let (fleet, redlock) = three();
+    for node in fleet.iter() {
+        set(node, "redlock.max-waiters", "5");
+    }
+    let mut wire = fleet[1].connect();
+    granted(&wire.call_strs("REDLOCK.ACQUIRE job me 600000"));
+    let mut queue = |count: usize| {
+        let line = format!("REDLOCK.ACQUIRE job waiter-{count} 600000 WAIT {count} 600000 channel");
+        assert!(matches!(wire.call_strs(&line), Answer::List(_)), "{line}");
+    };
+    (1..=3).for_each(&mut queue);
+    assert_eq!(findings(&redlock), [], "60 percent");
+    queue(4);
+    finds(&redlock, "warning", "waiters", &fleet[1]);
+}
+
+#[test]
+fn marks_that_are_far_apart_are_found() {
+    let (fleet, redlock) = three();
+    redlock_tests::admit(&mut fleet[2].connect(), 1 << 40, 0);
+    let found = findings(&redlock);
+    assert_eq!(found, [("note".to_owned(), "marks-apart".to_owned(), "all".to_owned())]);
+    let said = redlock.run(&["doctor"]).exits(DOCTOR_WARNINGS);
+    assert!(said.stdout.contains(&fleet[2].url().replace("redis://", "")), "{said:?}");
+}
+
+#[test]
+fn settings_that_differ_are_found() {
+    let (fleet, redlock) = three();
+    set(&fleet[0], "redlock.claim-window", "250");
+    assert_eq!(findings(&redlock), [("note".to_owned(), "settings-differ".to_owned(), "all".to_owned())]);
+    let said = redlock.run(&["doctor"]).exits(DOCTOR_WARNINGS);
+    assert!(said.stdout.contains("redlock.claim-window differs: 100 on "), "{said:?}");
+}
+
+#[test]
+fn a_wrong_clock_is_found() {
     let clock = FakeClock::new();
     let fleet = Fleet::start_with(3, |place, node| if place == 1 { node.clock(&clock) } else { node });
     let redlock = Launcher::of(&fleet);
     assert_eq!(findings(&redlock), []);
     clock.jump_wall(-3_600);
     finds(&redlock, "note", "clock", &fleet[1]);
-    let said = redlock.run(&["doctor"]).exits(WARNING);
-    assert!(said.stdout.contains("behind ours") && !said.stdout.contains("ahead of"), "{said:?}");
+    let said = redlock.run(&["doctor"]).exits(DOCTOR_WARNINGS);
+    assert!(
+        said.stdout.contains("behind the clock of this machine") && !said.stdout.contains("ahead of"),
+        "{said:?}"
+    );
     clock.jump_wall(7_200);
-    let said = redlock.run(&["doctor"]).exits(WARNING);
-    assert!(said.stdout.contains("ahead of ours"), "{said:?}");
+    let said = redlock.run(&["doctor"]).exits(DOCTOR_WARNINGS);
+    assert!(said.stdout.contains("ahead of the clock of this machine"), "{said:?}");
 }
 
-/// Two names of one machine are one machine.
+/// Names that resolve to one address are one machine.
 #[test]
-fn hosts_are_known_by_where_their_names_lead() {
+fn a_common_host_is_found_by_its_address() {
     let (fleet, _) = three();
     let urls: Vec<String> = fleet.urls().iter().map(|url| url.replace("127.0.0.1", "0x7f000001")).collect();
-    let said = Launcher::at(&urls).run(&["doctor"]).exits(WARNING);
+    let said = Launcher::at(&urls).run(&["doctor"]).exits(DOCTOR_WARNINGS);
     assert!(said.stdout.contains("are on this machine: they fail together"), "{said:?}");
 }
 
-/// An upgrade that was not finished: what the third node says of itself is changed on its way.
+/// An unfinished upgrade: a proxy changes the version that the third node reports.
 #[test]
-fn versions_that_differ() {
+fn different_versions_of_the_module_are_found() {
     let fleet = Fleet::start(3);
     let proxy = Proxy::to(&fleet[2]);
     let node = fleet[2].connect().call(&["REDLOCK.NODE"]);
@@ -250,7 +305,7 @@ fn versions_that_differ() {
 }
 
 #[test]
-fn limits_that_differ() {
+fn different_limits_are_found() {
     let (fleet, redlock) = three();
     set(&fleet[0], "redlock.max-ttl", "60000");
     let has = |severity: &str| {
@@ -260,11 +315,11 @@ fn limits_that_differ() {
     };
     assert!(has("warning") && !has("error"));
     set(&fleet[0], "redlock.max-ttl", "5000");
-    assert!(has("error"), "less than what is asked for");
+    assert!(has("error"), "a limit below the time to live in the settings is an error");
 }
 
 #[test]
-fn rights_that_are_missing() {
+fn missing_permissions_are_found() {
     let rules =
         "on >hush ~* &* -@all +redlock.acquire +redlock.release +redlock.node +acl|whoami +acl|dryrun +info";
     let shy =
@@ -275,34 +330,38 @@ fn rights_that_are_missing() {
     };
     let redlock = Launcher::at(&as_user("app"));
     finds(&redlock, "error", "rights", &fleet[0]);
-    let said = redlock.run(&["doctor"]).exits(ILL);
+    let said = redlock.run(&["doctor"]).exits(DOCTOR_ERRORS);
     assert!(said.stdout.contains("REDLOCK.EXTEND is not allowed"), "{said:?}");
     assert!(!said.stdout.contains("REDLOCK.ACQUIRE is not allowed"), "{said:?}");
     assert!(said.stdout.contains("may not read settings"), "{said:?}");
-    // Who may lock one at a time lacks what many never use; who may lock nothing is there to look.
+    // The commands for several locks at once, which many applications never use, are only a warning.
     let found = findings(&redlock);
     assert!(
         found.iter().any(|(severity, check, _)| (severity.as_str(), check.as_str()) == ("warning", "rights"))
     );
-    // A user who may not even ask is told so.
+    // A user who may not query its permissions gets a note.
     finds(&Launcher::at(&as_user("shy")), "note", "rights", &fleet[0]);
     finds(&Launcher::at(&as_user("nobody")), "error", "login", &fleet[0]);
 }
 
 #[test]
-fn replies_in_resp2() {
+fn resp2_is_no_finding() {
     let (fleet, _) = three();
     let mut urls = fleet.urls();
     urls[0].push_str("?protocol=resp2");
-    assert_eq!(findings(&Launcher::at(&urls)), [], "the client polls there, which is no fault");
+    assert_eq!(
+        findings(&Launcher::at(&urls)),
+        [],
+        "a node without pushes is no problem: the client polls it"
+    );
 }
 
 #[test]
-fn nodes_with_an_older_module() {
+fn an_older_module_is_found() {
     let Some(older) = older_module() else { return };
     let fleet =
         Fleet::start_with(3, |node, builder| if node == 1 { builder.module_file(&older) } else { builder });
-    let said = Launcher::of(&fleet).run(&["doctor"]).exits(WARNING);
+    let said = Launcher::of(&fleet).run(&["doctor"]).exits(DOCTOR_WARNINGS);
     let names: Vec<String> = fleet.urls().iter().map(|url| url.replace("redis://", "")).collect();
     let present = env!("CARGO_PKG_VERSION");
     let versions = format!("{OLDER_VERSION} on {}; {present} on {}, {}", names[1], names[0], names[2]);

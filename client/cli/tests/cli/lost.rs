@@ -1,8 +1,8 @@
-//! A lock that is lost, and a `redlock` that is killed.
+//! A lost lock, and a killed `redlock`.
 //!
-//! The promise is about time: the command is gone before anybody else can hold the lock. A heart beats in the command
-//! and writes down when; nobody can have had the lock before it stopped, because from the last moment at which it can
-//! have been extended until then less than its time to live has passed.
+//! The command must end before another client can hold the lock. The command of these tests has a heartbeat: a process
+//! that writes the time to a file. Another client can hold the lock at the earliest one time to live after the last
+//! extension, so the last heartbeat must be earlier than that.
 
 use crate::processes::{
     SIGCONT, SIGKILL, SIGSTOP, command_and_watchdog, hundredths, is_alive, until_gone, until_lines,
@@ -12,18 +12,18 @@ use crate::program::{LOST, Launcher, Running};
 use redlock_tests::{Fleet, SOON, eventually, signal};
 use std::path::PathBuf;
 
-/// The time to live of these locks, for the program and in hundredths of a second.
+/// The time to live of these locks: as an option, and in hundredths of a second.
 const TTL: (&str, u64) = ("3s", 300);
 
-/// A command with a beating heart, in a process of its own, and deaf to SIGTERM.
-struct Patient {
+/// A command that ignores SIGTERM, with a heartbeat in a second process.
+struct HeartbeatCommand {
     running: Running,
     beats: PathBuf,
-    /// The command and the process in which the heart beats.
+    /// The process ids of the command and of its heartbeat.
     pids: Vec<u32>,
 }
 
-impl Patient {
+impl HeartbeatCommand {
     fn start(redlock: &Launcher, resource: &str) -> Self {
         let heart = "trap '' TERM; echo $$ >> pids; while :; do cat /proc/uptime >> beats; done";
         std::fs::write(redlock.path().join("heart"), heart).expect("a script");
@@ -36,12 +36,12 @@ impl Patient {
     }
 
     fn last_beat(&self) -> u64 {
-        let beats = std::fs::read_to_string(&self.beats).expect("a heart that has beaten");
+        let beats = std::fs::read_to_string(&self.beats).expect("a file with heartbeats");
         let whole = &beats[..beats.rfind('\n').expect("a whole line")];
         hundredths(whole.lines().last().expect("a beat"))
     }
 
-    /// Waits until all processes are gone, and says when the heart has beaten last.
+    /// Waits until all processes are gone, and returns the time of the last heartbeat.
     fn until_gone(&self) -> u64 {
         until_gone(&self.pids);
         self.last_beat()
@@ -49,24 +49,27 @@ impl Patient {
 }
 
 #[test]
-fn a_command_is_gone_before_its_lock_is() {
+fn the_command_ends_before_the_validity_of_its_lock() {
     let mut fleet = Fleet::start(3);
     let redlock = Launcher::of(&fleet);
-    let patient = Patient::start(&redlock, "job");
+    let command = HeartbeatCommand::start(&redlock, "job");
     fleet[0].kill();
     fleet[1].kill();
     let last_extension = uptime();
-    let last_beat = patient.until_gone();
-    assert!(last_beat < last_extension + TTL.1, "beat until {last_beat}, extended until {last_extension}");
-    let said = patient.running.finish().exits(LOST);
+    let last_beat = command.until_gone();
+    assert!(
+        last_beat < last_extension + TTL.1,
+        "last heartbeat at {last_beat}, last extension before {last_extension}"
+    );
+    let said = command.running.finish().exits(LOST);
     assert!(said.stderr.contains("job is no longer held"), "{said:?}");
 }
 
 #[test]
-fn a_command_that_listens_is_told_first() {
+fn the_command_gets_sigterm_before_sigkill() {
     let mut fleet = Fleet::start(3);
     let redlock = Launcher::of(&fleet);
-    let script = "trap 'echo told; exit 0' TERM; echo runs; while :; do sleep 0.01; done";
+    let script = "trap 'echo term; exit 0' TERM; echo runs; while :; do sleep 0.01; done";
     let mut running = redlock.start(&[
         "--json",
         "run",
@@ -83,26 +86,26 @@ fn a_command_that_listens_is_told_first() {
     assert_eq!(running.line(), "runs");
     fleet[1].kill();
     fleet[2].kill();
-    assert_eq!(running.line(), "told");
+    assert_eq!(running.line(), "term");
     let error = running.finish().exits(LOST).json_error();
     assert_eq!((&error["reason"], &error["exit_code"]), (&"lost".into(), &LOST.into()));
 }
 
 #[test]
-fn a_lock_that_is_taken_away_stops_the_command() {
+fn a_lock_that_the_nodes_deleted_stops_the_command() {
     let fleet = Fleet::start(3);
     let redlock = Launcher::of(&fleet);
-    let patient = Patient::start(&redlock, "job");
+    let command = HeartbeatCommand::start(&redlock, "job");
     for node in fleet.iter() {
         node.connect().call(&["DEL", "job"]);
     }
-    patient.until_gone();
-    let said = patient.running.finish().exits(LOST);
-    assert!(said.stderr.contains("a majority of the nodes no longer has it"), "{said:?}");
+    command.until_gone();
+    let said = command.running.finish().exits(LOST);
+    assert!(said.stderr.contains("a majority of the nodes no longer holds it"), "{said:?}");
 }
 
 #[test]
-fn the_loss_of_a_minority_costs_nothing() {
+fn the_loss_of_a_minority_does_not_stop_the_command() {
     let mut fleet = Fleet::start(3);
     let redlock = Launcher::of(&fleet);
     let mut command =
@@ -115,7 +118,7 @@ fn the_loss_of_a_minority_costs_nothing() {
         fleet.locks("job").iter().flatten().map(|lock| lock.extensions).min().unwrap_or(0)
     };
     let before = extensions(&mut fleet);
-    eventually("the others have extended it for longer than it lasts", SOON, || {
+    eventually("the other nodes have extended the lock beyond its time to live", SOON, || {
         (extensions(&mut fleet) >= before + 4).then_some(())
     });
     running.say("enough\n");
@@ -123,24 +126,24 @@ fn the_loss_of_a_minority_costs_nothing() {
 }
 
 #[test]
-fn a_redlock_that_is_killed_takes_its_command_with_it() {
+fn the_command_dies_when_redlock_is_killed() {
     let fleet = Fleet::start(3);
     let redlock = Launcher::of(&fleet);
-    let patient = Patient::start(&redlock, "job");
-    let (_, watchdogs) = command_and_watchdog(patient.running.pid());
-    patient.running.signal(SIGKILL);
-    patient.until_gone();
+    let command = HeartbeatCommand::start(&redlock, "job");
+    let (_, watchdogs) = command_and_watchdog(command.running.pid());
+    command.running.signal(SIGKILL);
+    command.until_gone();
     until_gone(&watchdogs);
 }
 
 #[test]
-fn a_command_dies_with_redlock_and_its_watchdog() {
+fn the_command_dies_when_redlock_is_killed_and_its_watchdog_is_stopped() {
     let fleet = Fleet::start(3);
     let redlock = Launcher::of(&fleet);
     let running = redlock.start(&["run", "job", "--", "sh", "-c", "echo $$ > pid; exec sleep 600"]);
     let pids = until_pids(&redlock.path().join("pid"), 1);
     let (_, watchdogs) = command_and_watchdog(running.pid());
-    // The watchdog cannot do anything any more; the kernel can.
+    // The stopped watchdog cannot kill the command; the kernel does.
     signal(watchdogs[0], SIGSTOP);
     running.signal(SIGKILL);
     until_gone(&pids);
@@ -149,35 +152,38 @@ fn a_command_dies_with_redlock_and_its_watchdog() {
 }
 
 #[test]
-fn a_redlock_that_stands_still_does_not_leave_its_command_unguarded() {
+fn the_watchdog_kills_the_command_of_a_stopped_redlock() {
     let fleet = Fleet::start(3);
     let redlock = Launcher::of(&fleet);
-    let patient = Patient::start(&redlock, "job");
-    patient.running.signal(SIGSTOP);
+    let command = HeartbeatCommand::start(&redlock, "job");
+    command.running.signal(SIGSTOP);
     let last_extension = uptime();
-    let last_beat = patient.until_gone();
-    assert!(last_beat < last_extension + TTL.1, "beat until {last_beat}, extended until {last_extension}");
-    patient.running.signal(SIGCONT);
-    // It was the watchdog that killed the command; all the program sees is that the lock's time is up.
-    assert_eq!(patient.running.status().code(), Some(LOST));
+    let last_beat = command.until_gone();
+    assert!(
+        last_beat < last_extension + TTL.1,
+        "last heartbeat at {last_beat}, last extension before {last_extension}"
+    );
+    command.running.signal(SIGCONT);
+    // The watchdog has killed the command. The program sees that the validity has ended.
+    assert_eq!(command.running.status().code(), Some(LOST));
 }
 
-/// What the heart is there for: with nobody to guard the command, it beats on after the lock has run out.
+/// The control for the heartbeat: with redlock and its watchdog stopped, it continues after the lock has expired.
 #[test]
-fn an_unguarded_command_outlives_its_lock() {
+fn without_redlock_and_watchdog_the_command_outlives_its_lock() {
     let mut fleet = Fleet::start(3);
     let redlock = Launcher::of(&fleet);
-    let patient = Patient::start(&redlock, "job");
-    let (_, watchdogs) = command_and_watchdog(patient.running.pid());
+    let command = HeartbeatCommand::start(&redlock, "job");
+    let (_, watchdogs) = command_and_watchdog(command.running.pid());
     signal(watchdogs[0], SIGSTOP);
-    patient.running.signal(SIGSTOP);
+    command.running.signal(SIGSTOP);
     let last_extension = uptime();
-    eventually("the lock has run out", SOON, || fleet.is_free("job").then_some(()));
-    eventually("the heart has beaten since", SOON, || {
-        (patient.last_beat() > last_extension + TTL.1).then_some(())
+    eventually("the lock has expired", SOON, || fleet.is_free("job").then_some(()));
+    eventually("a heartbeat after the end of the lock", SOON, || {
+        (command.last_beat() > last_extension + TTL.1).then_some(())
     });
-    assert!(patient.pids.iter().all(|pid| is_alive(*pid)));
+    assert!(command.pids.iter().all(|pid| is_alive(*pid)));
     signal(watchdogs[0], SIGCONT);
-    patient.until_gone();
-    patient.running.signal(SIGKILL);
+    command.until_gone();
+    command.running.signal(SIGKILL);
 }

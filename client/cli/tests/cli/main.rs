@@ -1,25 +1,29 @@
-//! The program `redlock`: real servers, real processes, real signals.
+//! Tests of the program `redlock` with real servers, processes and signals.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `program.rs` | starting the program, and what came of it |
-//! | `processes.rs` | whether processes are there, and what they do |
-//! | `tmux.rs` | a real terminal |
+//! | `program.rs` | starts the program and collects its output |
+//! | `processes.rs` | finds processes and their state |
+//! | `tmux.rs` | a real terminal, in tmux |
 //! | `run.rs` | a command under a lock: status, signals, waiting |
-//! | `lost.rs` | a lock that is lost, and a `redlock` that is killed |
+//! | `lost.rs` | a lost lock, and a killed `redlock` |
 //! | `terminal.rs` | Ctrl-C, Ctrl-Z and reading from the terminal |
 //! | `scripts.rs` | acquire, extend, release, inspect |
-//! | `settings.rs` | nodes and settings, and who has the last word |
-//! | `secrets.rs` | what is never shown |
+//! | `locks.rs` | ls, break |
+//! | `settings.rs` | nodes and settings, and which source overrides which |
+//! | `secrets.rs` | passwords and owners are never shown |
 //! | `status.rs` | status, Prometheus, exporter |
-//! | `top.rs` | the locks that are held |
+//! | `top.rs` | top |
+//! | `http.rs` | plain HTTP requests |
+//! | `browser.rs` | a real browser, headless Chromium |
+//! | `ui.rs` | the page in the browser |
 //! | `bench.rs` | bench |
-//! | `doctor.rs` | planted ills |
-//! | `admit.rs` | letting a node vote |
+//! | `doctor.rs` | doctor finds planted problems |
+//! | `admit.rs` | admit |
 //! | `procedures.rs` | replacing a node, failing over, restoring a backup, moving the data |
-//! | `newcomer.rs` | from nothing to a held lock |
+//! | `newcomer.rs` | the first steps in README.md and CLI.md |
 //! | `output.rs` | results that cannot be written |
-//! | `users.rs` | what users with few rights can do |
+//! | `users.rs` | the users of OPERATIONS.md, with few permissions |
 //! | `papers.rs` | help, completions, manual pages, colours |
 
 #![allow(
@@ -31,7 +35,10 @@
 
 mod admit;
 mod bench;
+mod browser;
 mod doctor;
+mod http;
+mod locks;
 mod lost;
 mod newcomer;
 mod output;
@@ -47,4 +54,5 @@ mod status;
 mod terminal;
 mod tmux;
 mod top;
+mod ui;
 mod users;

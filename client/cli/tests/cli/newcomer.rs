@@ -1,4 +1,4 @@
-//! From nothing to a held lock, as README.md has it.
+//! The first steps: the commands of README.md lead to a held lock, and those of CLI.md install completions and pages.
 
 use crate::program::{Launcher, PATH, ProgramOutput};
 use redlock_tests::{SOON, eventually, module_path};
@@ -7,11 +7,11 @@ use std::process::Command;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
-/// What the page says to type under a heading, one command a line.
+/// The commands under a heading of the page, one in each line.
 fn commands(page: &str, heading: &str) -> Vec<String> {
-    let text = std::fs::read_to_string(Path::new(ROOT).join(page)).expect("a page");
-    let part = text.split(&format!("\n## {heading}\n")).nth(1).expect("a heading");
-    let part = part.split("\n## ").next().expect("what is under it");
+    let text = std::fs::read_to_string(Path::new(ROOT).join(page)).expect("a readable page");
+    let part = text.split(&format!("\n## {heading}\n")).nth(1).expect("the heading");
+    let part = part.split("\n## ").next().expect("the text of the section");
     let mut is_code = false;
     let mut found = Vec::new();
     for line in part.lines() {
@@ -24,7 +24,7 @@ fn commands(page: &str, heading: &str) -> Vec<String> {
     found
 }
 
-/// Runs a line in the checkout, with what is built already in place of a long build.
+/// Runs a line in the checkout, with the module and the program that are already built.
 fn shell(redlock: &Launcher, line: &str) -> ProgramOutput {
     let mut command = Command::new("bash");
     for (name, value) in redlock.command(&[]).get_envs() {
@@ -33,7 +33,7 @@ fn shell(redlock: &Launcher, line: &str) -> ProgramOutput {
             None => command.env_remove(name),
         };
     }
-    // Which server is tested is for the gate to say.
+    // `scripts/test` chooses the server.
     if let Some(server) = std::env::var_os("REDLOCK_SERVER") {
         command.env("REDLOCK_SERVER", server);
     }
@@ -47,7 +47,7 @@ fn shell(redlock: &Launcher, line: &str) -> ProgramOutput {
     redlock.finish(command)
 }
 
-/// Ends the nodes whatever happens.
+/// Stops the nodes when it is dropped.
 struct Nodes<'a>(&'a Launcher);
 
 impl Drop for Nodes<'_> {
@@ -66,16 +66,16 @@ fn two_commands_lead_to_a_held_lock() {
     let started = shell(&redlock, start).succeeds();
     let said = shell(&redlock, hold).succeeds();
     assert_eq!(said.stdout, "held with fence 1\n");
-    // What it says to type next works as well, for a redlock that knows nothing yet.
+    // The export line that it prints works for a shell without settings.
     let export = started.stdout.lines().map(str::trim).find(|line| line.starts_with("export REDLOCK_NODES="));
     let export = export.unwrap_or_else(|| panic!("{started:?}"));
     let said = shell(&redlock, &format!("{export}; '{PATH}' status")).succeeds();
     assert!(said.stdout.contains("Locks can be granted: 5 of 5 nodes grant, 3 are needed."), "{said:?}");
-    // The lock is of a majority: two of five may be away.
+    // A majority is enough: two of five nodes may be down.
     let pids: Vec<&str> =
         started.stdout.lines().skip(1).take(2).filter_map(|line| line.split_whitespace().nth(2)).collect();
     shell(&redlock, &format!("kill -9 {}", pids.join(" "))).succeeds();
-    eventually("two of five are gone", SOON, || {
+    eventually("two of five nodes are down", SOON, || {
         let said = shell(&redlock, "./scripts/cluster redlock --json status");
         said.stdout.contains("\"granting\":3").then_some(())
     });
@@ -84,9 +84,9 @@ fn two_commands_lead_to_a_held_lock() {
     shell(&redlock, "./scripts/cluster redlock status").exits(1);
 }
 
-/// The recipe for completions and manual pages puts them where they are looked for.
+/// The commands of CLI.md write completions and manual pages to the places where bash and `man` look for them.
 #[test]
-fn the_recipe_for_completions_and_pages_works() {
+fn the_commands_for_completions_and_manual_pages_work() {
     let redlock = Launcher::without_nodes();
     let text = std::fs::read_to_string(Path::new(ROOT).join("client/CLI.md")).expect("a page");
     let recipe = text.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a recipe");

@@ -1,4 +1,4 @@
-//! Starting the program, and what came of it.
+//! Starts the program and collects its output.
 
 use redlock_tests::{Fleet, SOON, eventually, signal};
 use serde_json::Value;
@@ -11,41 +11,44 @@ pub(crate) const USAGE: i32 = 110;
 pub(crate) const NOT_ACQUIRED: i32 = 111;
 pub(crate) const LOST: i32 = 112;
 pub(crate) const NO_QUORUM: i32 = 113;
+pub(crate) const REJECTED: i32 = 118;
 pub(crate) const QUARANTINED: i32 = 114;
 pub(crate) const INTERNAL: i32 = 115;
-pub(crate) const WARNING: i32 = 116;
-pub(crate) const ILL: i32 = 117;
+pub(crate) const DOCTOR_WARNINGS: i32 = 116;
+pub(crate) const DOCTOR_ERRORS: i32 = 117;
 
-/// Where the program is.
+/// The path of the program.
 pub(crate) const PATH: &str = env!("CARGO_BIN_EXE_redlock");
 
-/// How the program is started: with a folder of its own, and nothing of the tester's settings.
+/// Starts the program in a folder of its own, without the settings of the user who runs the tests.
 pub(crate) struct Launcher {
     pub(crate) folder: TempDir,
     nodes: Option<String>,
+    /// The node timeout and the connect timeout; `None`: long ones, so that a busy machine does not fail a test.
+    pub(crate) timeouts: Option<&'static str>,
 }
 
 impl Launcher {
-    /// For these nodes, named in the environment.
+    /// For the nodes of a fleet, in `REDLOCK_NODES`.
     pub(crate) fn of(fleet: &Fleet) -> Self {
         Self { nodes: Some(fleet.urls().join(",")), ..Self::without_nodes() }
     }
 
-    /// For these addresses, named in the environment.
+    /// For these URLs, in `REDLOCK_NODES`.
     pub(crate) fn at<U: AsRef<str>>(urls: &[U]) -> Self {
         let urls: Vec<&str> = urls.iter().map(AsRef::as_ref).collect();
         Self { nodes: Some(urls.join(",")), ..Self::without_nodes() }
     }
 
     pub(crate) fn without_nodes() -> Self {
-        Self { folder: tempfile::tempdir().expect("a folder"), nodes: None }
+        Self { folder: tempfile::tempdir().expect("a folder"), nodes: None, timeouts: None }
     }
 
     pub(crate) fn path(&self) -> &Path {
         self.folder.path()
     }
 
-    /// The program with these arguments, not started yet.
+    /// Prepares the program with these arguments.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(PATH);
         for (name, _) in std::env::vars_os() {
@@ -54,8 +57,8 @@ impl Launcher {
             }
         }
         command.env("HOME", self.path()).env("XDG_CONFIG_HOME", self.path().join("config"));
-        // A busy machine is no reason for a node to be silent.
-        command.env("REDLOCK_NODE_TIMEOUT", "3s").env("REDLOCK_CONNECT_TIMEOUT", "10s");
+        let (node, connect) = self.timeouts.map_or(("3s", "10s"), |timeout| (timeout, timeout));
+        command.env("REDLOCK_NODE_TIMEOUT", node).env("REDLOCK_CONNECT_TIMEOUT", connect);
         if let Some(nodes) = &self.nodes {
             command.env("REDLOCK_NODES", nodes);
         }
@@ -73,43 +76,43 @@ impl Launcher {
         self.start_command(command).finish()
     }
 
-    /// Starts the program, to be looked at while it runs.
+    /// Starts the program and does not wait for its end.
     pub(crate) fn start(&self, arguments: &[&str]) -> Running {
         self.start_command(self.command(arguments))
     }
 
     pub(crate) fn start_command(&self, mut command: Command) -> Running {
         command.stdout(Stdio::piped());
-        self.start_mute(command)
+        self.start_with_stdout(command)
     }
 
-    /// Runs the program to its end, with a disk behind its stdout that is full.
-    pub(crate) fn run_in_vain(&self, arguments: &[&str]) -> ProgramOutput {
+    /// Runs the program to its end. Every write to its stdout fails: the disk is full.
+    pub(crate) fn run_with_full_disk(&self, arguments: &[&str]) -> ProgramOutput {
         let mut command = self.command(arguments);
-        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("a disk that is full");
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("/dev/full");
         command.stdout(full);
-        self.start_mute(command).finish()
+        self.start_with_stdout(command).finish()
     }
 
-    /// Starts a command whose stdout is somewhere already.
-    fn start_mute(&self, mut command: Command) -> Running {
+    /// Starts a command whose stdout is already set.
+    fn start_with_stdout(&self, mut command: Command) -> Running {
         command.stderr(Stdio::piped());
         Running { child: Some(redlock_tests::spawn(command).expect("the program starts")) }
     }
 }
 
-/// The program while it runs; ends with the test.
+/// A running program. Dropping this kills it.
 pub(crate) struct Running {
     child: Option<Child>,
 }
 
 impl Running {
     fn child(&mut self) -> &mut Child {
-        self.child.as_mut().expect("it was not waited for")
+        self.child.as_mut().expect("a program that was not waited for")
     }
 
     pub(crate) fn pid(&self) -> u32 {
-        self.child.as_ref().expect("it was not waited for").id()
+        self.child.as_ref().expect("a program that was not waited for").id()
     }
 
     pub(crate) fn signal(&self, number: i32) {
@@ -120,34 +123,38 @@ impl Running {
         self.child().try_wait().expect("a child can be waited for").is_none()
     }
 
-    /// Writes to its stdin, which must have been asked for.
+    /// Writes to its stdin, which must be a pipe.
     pub(crate) fn say(&mut self, text: &str) {
-        let stdin = self.child().stdin.as_mut().expect("stdin is written");
-        stdin.write_all(text.as_bytes()).expect("it reads");
+        let stdin = self.child().stdin.as_mut().expect("a pipe to stdin");
+        stdin.write_all(text.as_bytes()).expect("a program that reads");
     }
 
-    /// What it prints next, up to the end of a line.
+    /// Reads the next line of its stdout.
     pub(crate) fn line(&mut self) -> String {
-        let stdout = self.child().stdout.as_mut().expect("stdout is read");
+        let stdout = self.child().stdout.as_mut().expect("a pipe from stdout");
         let mut line = Vec::new();
         let mut byte = [0];
-        while stdout.read(&mut byte).expect("stdout can be read") == 1 && byte[0] != b'\n' {
+        while stdout.read(&mut byte).expect("stdout is readable") == 1 && byte[0] != b'\n' {
             line.push(byte[0]);
         }
         String::from_utf8(line).expect("text")
     }
 
-    /// Waits until it has ended.
+    /// Waits until the program has ended, and returns its output.
     pub(crate) fn finish(mut self) -> ProgramOutput {
         eventually("the program has ended", SOON * 3, || (!self.is_running()).then_some(()));
-        let child = self.child.take().expect("it was not waited for");
+        let child = self.child.take().expect("a program that was not waited for");
         ProgramOutput::new(child.wait_with_output().expect("a child can be waited for"))
     }
 
-    /// Waits until it has ended, and does not ask what it had to say: others may still have its stdout.
+    /// Waits until the program has ended, without its output: other processes may still have its stdout open.
     pub(crate) fn status(mut self) -> ExitStatus {
         eventually("the program has ended", SOON * 3, || (!self.is_running()).then_some(()));
-        self.child.take().expect("it was not waited for").wait().expect("a child can be waited for")
+        self.child
+            .take()
+            .expect("a program that was not waited for")
+            .wait()
+            .expect("a child can be waited for")
     }
 }
 
@@ -160,7 +167,7 @@ impl Drop for Running {
     }
 }
 
-/// What came of it.
+/// The exit status and the output of the program.
 #[derive(Debug)]
 pub(crate) struct ProgramOutput {
     pub(crate) status: ExitStatus,
@@ -178,7 +185,7 @@ impl ProgramOutput {
         self.status.code()
     }
 
-    /// Expects this exit code, and shows all if it is another.
+    /// Asserts this exit code.
     #[track_caller]
     pub(crate) fn exits(self, code: i32) -> Self {
         assert_eq!(self.code(), Some(code), "{self:?}");
@@ -190,7 +197,7 @@ impl ProgramOutput {
         self.exits(0)
     }
 
-    /// The result as JSON, which must be one document on one line.
+    /// The result as JSON. Asserts that it is one document on one line.
     #[track_caller]
     pub(crate) fn json(&self) -> Value {
         assert_eq!(self.stdout.lines().count(), 1, "{self:?}");

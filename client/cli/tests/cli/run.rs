@@ -1,4 +1,4 @@
-//! A command under a lock: status, signals, waiting.
+//! `redlock run`: status, signals, waiting.
 
 use crate::processes::{
     SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGSTOP, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH, command_and_watchdog,
@@ -7,8 +7,9 @@ use crate::processes::{
 use crate::program::{Launcher, NO_QUORUM, NOT_ACQUIRED, Running, USAGE};
 use redlock_tests::{Fleet, SOON, eventually, signal};
 use std::os::unix::process::ExitStatusExt;
+use std::time::{Duration, Instant};
 
-/// A command that holds the lock until somebody ends it, and says when it runs.
+/// Runs a command that holds the lock until a signal ends it. Returns when the command runs.
 fn hold(redlock: &Launcher, resource: &str) -> Running {
     let mut running = redlock.start(&["run", resource, "--", "sh", "-c", "echo runs; exec sleep 600"]);
     assert_eq!(running.line(), "runs");
@@ -24,11 +25,11 @@ fn the_status_of_the_command_is_passed_on() {
     }
     redlock.run(&["run", "job", "--", "sh", "-c", "kill -TERM $$"]).exits(143);
     redlock.run(&["run", "job", "--", "sh", "-c", "kill -KILL $$"]).exits(137);
-    assert!(fleet.is_free("job"), "released each time");
+    assert!(fleet.is_free("job"), "the lock is released each time");
 }
 
 #[test]
-fn the_command_gets_its_arguments_its_streams_and_what_it_must_know() {
+fn the_command_gets_its_arguments_its_streams_and_its_environment() {
     let fleet = Fleet::start(3);
     let redlock = Launcher::of(&fleet);
     let script = r#"echo "$REDLOCK_RESOURCE $REDLOCK_FENCE $REDLOCK_TTL_MS $1"; echo to stderr >&2"#;
@@ -36,6 +37,66 @@ fn the_command_gets_its_arguments_its_streams_and_what_it_must_know() {
     let said = said.succeeds();
     assert_eq!(said.stdout, "a job 1 20000 $HOME; *\n");
     assert_eq!(said.stderr, "to stderr\n");
+}
+
+#[test]
+fn several_resources_are_locked_together_or_not_at_all() {
+    let mut fleet = Fleet::start(3);
+    let redlock = Launcher::of(&fleet);
+    let script = "echo \"$REDLOCK_RESOURCE\"; exec sleep 600";
+    let mut running = redlock.start(&["run", "b", "a", "--", "sh", "-c", script]);
+    assert_eq!((running.line(), running.line()), ("b".to_owned(), "a".to_owned()), "one name on each line");
+    for name in ["a", "b"] {
+        redlock.run(&["run", name, "--", "true"]).exits(NOT_ACQUIRED);
+    }
+    let error = redlock.run(&["--json", "run", "b", "c", "--", "true"]).exits(NOT_ACQUIRED).json_error();
+    assert_eq!(error["resource"], "b, c");
+    assert!(fleet.is_free("c"), "all or none");
+    running.signal(SIGTERM);
+    running.finish().exits(143);
+    assert!(fleet.is_free("a") && fleet.is_free("b"));
+}
+
+/// As flock, consul and etcdctl take it.
+#[test]
+fn the_command_may_follow_the_resource_without_dashes() {
+    let mut fleet = Fleet::start(3);
+    let redlock = Launcher::of(&fleet);
+    let said =
+        redlock.run(&["run", "--ttl", "20s", "job", "sh", "-c", "echo $0 $REDLOCK_TTL_MS; exit 7", "--json"]);
+    assert_eq!(said.exits(7).stdout, "--json 20000\n");
+    assert!(fleet.is_free("job"));
+    let said = redlock.run(&["run", "job"]).exits(USAGE);
+    assert!(said.stderr.contains("redlock run [OPTIONS] <RESOURCE>... -- <COMMAND>..."), "{said:?}");
+    assert!(said.stderr.contains("redlock run [OPTIONS] <RESOURCE> <COMMAND>..."), "{said:?}");
+}
+
+/// A hung node gets the release when it continues. The program does not wait for it.
+#[test]
+fn a_hung_node_does_not_delay_the_end() {
+    let fleet = Fleet::start(3);
+    let mut redlock = Launcher::of(&fleet);
+    redlock.timeouts = Some("60s");
+    let soon = Duration::from_secs(20);
+    fleet[2].pause();
+    let began = Instant::now();
+    redlock.run(&["run", "job", "--", "true"]).succeeds();
+    assert!(began.elapsed() < soon, "a node without a connection: {:?}", began.elapsed());
+    fleet[2].resume();
+    let mut running = redlock.start(&["run", "job", "--", "sh", "-c", "echo runs; exec sleep 600"]);
+    assert_eq!(running.line(), "runs");
+    eventually("all nodes hold the lock", SOON, || {
+        fleet.iter().all(|node| node.connect().inspect("job").is_some()).then_some(())
+    });
+    fleet[2].pause();
+    let began = Instant::now();
+    running.signal(SIGTERM);
+    running.finish().exits(143);
+    assert!(began.elapsed() < soon, "a node with a connection: {:?}", began.elapsed());
+    fleet[2].resume();
+    eventually("the node reads the release", SOON, || {
+        fleet[2].connect().inspect("job").is_none().then_some(())
+    });
 }
 
 #[test]
@@ -60,11 +121,11 @@ fn the_lock_is_held_while_the_command_runs() {
 }
 
 #[test]
-fn a_lock_that_is_short_is_extended() {
+fn a_lock_with_a_short_time_to_live_is_extended() {
     let mut fleet = Fleet::start(3);
     let redlock = Launcher::of(&fleet);
     let running = redlock.start(&["run", "--ttl", "2s", "job", "--", "sleep", "600"]);
-    eventually("it was extended often enough to have run out otherwise", SOON, || {
+    eventually("the lock is extended beyond its first time to live", SOON, || {
         let locks = fleet.locks("job");
         let extended = locks.iter().flatten().filter(|lock| lock.extensions >= 4).count();
         (extended >= 2).then_some(())
@@ -112,7 +173,7 @@ fn signals_reach_the_command() {
 }
 
 #[test]
-fn a_signal_that_ends_reaches_all_processes_of_the_command() {
+fn sigterm_reaches_all_processes_of_the_command() {
     let mut fleet = Fleet::start(3);
     let redlock = Launcher::of(&fleet);
     let script = "sleep 600 & echo $! > pids; sh -c 'sleep 600 & echo $! >> ../pids; wait' & wait; wait";
@@ -130,7 +191,7 @@ fn a_signal_that_ends_reaches_all_processes_of_the_command() {
 fn a_signal_that_is_ignored_stays_ignored() {
     let fleet = Fleet::start(3);
     let redlock = Launcher::of(&fleet);
-    // As nohup does it, and before the program can say anything about it.
+    // The shell ignores the signal before it starts the program, as nohup does.
     let script = "trap '' HUP; exec \"$@\"";
     let mut command = std::process::Command::new("sh");
     let program = redlock.command(&["run", "job", "--", "sh", "-c", "echo runs; read word; echo $word"]);
@@ -153,7 +214,7 @@ fn a_signal_that_is_ignored_stays_ignored() {
 }
 
 #[test]
-fn a_command_that_somebody_stops_keeps_its_lock() {
+fn a_stopped_command_keeps_its_lock() {
     let mut fleet = Fleet::start(3);
     let redlock = Launcher::of(&fleet);
     let mut running =
@@ -161,26 +222,28 @@ fn a_command_that_somebody_stops_keeps_its_lock() {
     assert_eq!(running.line(), "runs");
     let (commands, _) = command_and_watchdog(running.pid());
     signal(commands[0], SIGSTOP);
-    eventually("the command stands", SOON, || is_stopped(commands[0]).then_some(()));
+    eventually("the command is stopped", SOON, || is_stopped(commands[0]).then_some(()));
     let extensions =
         |fleet: &mut Fleet| fleet.locks("job").iter().flatten().map(|lock| lock.extensions).max();
     let before = extensions(&mut fleet).expect("a lock");
-    eventually("it is extended nevertheless", SOON, || (extensions(&mut fleet)? >= before + 4).then_some(()));
+    eventually("the lock of the stopped command is extended", SOON, || {
+        (extensions(&mut fleet)? >= before + 4).then_some(())
+    });
     signal(commands[0], SIGCONT);
-    eventually("the command goes on", SOON, || (!is_stopped(commands[0])).then_some(()));
+    eventually("the command continues", SOON, || (!is_stopped(commands[0])).then_some(()));
     running.signal(SIGTERM);
     running.finish().exits(143);
 }
 
 #[test]
-fn whoever_waits_gets_the_lock_next() {
+fn a_waiter_gets_the_lock_after_the_release() {
     let mut fleet = Fleet::start(3);
     let redlock = Launcher::of(&fleet);
     for wait in ["30s", "forever"] {
         let first = hold(&redlock, "job");
         let second =
             redlock.start(&["run", "--wait", wait, "job", "--", "sh", "-c", "echo $REDLOCK_FENCE > fence"]);
-        eventually("somebody waits", SOON, || {
+        eventually("a client waits", SOON, || {
             let waiters: u64 = fleet.iter().map(waiters).sum();
             (waiters > 0).then_some(())
         });
@@ -197,7 +260,7 @@ fn waiters(node: &redlock_tests::Server) -> u64 {
 }
 
 #[test]
-fn a_wait_has_an_end() {
+fn a_wait_ends_after_its_limit() {
     let fleet = Fleet::start(3);
     let redlock = Launcher::of(&fleet);
     let _first = hold(&redlock, "job");
@@ -209,18 +272,20 @@ fn a_wait_has_an_end() {
 }
 
 #[test]
-fn a_wait_that_is_given_up_leaves_nothing_behind() {
+fn a_wait_that_a_signal_ends_leaves_nothing_on_the_nodes() {
     let mut fleet = Fleet::start(3);
     let redlock = Launcher::of(&fleet);
     let first = hold(&redlock, "job");
     for (number, code) in [(SIGINT, 130), (SIGTERM, 143)] {
         let waiting = redlock.start(&["run", "--wait", "forever", "job", "--", "touch", "ran"]);
-        eventually("it waits on every node", SOON, || {
+        eventually("every node has one waiter", SOON, || {
             fleet.iter().all(|node| waiters(node) == 1).then_some(())
         });
         waiting.signal(number);
         waiting.finish().exits(code);
-        eventually("nobody waits", SOON, || fleet.iter().all(|node| waiters(node) == 0).then_some(()));
+        eventually("no node has a waiter", SOON, || {
+            fleet.iter().all(|node| waiters(node) == 0).then_some(())
+        });
     }
     first.signal(SIGTERM);
     first.finish().exits(143);
@@ -229,7 +294,7 @@ fn a_wait_that_is_given_up_leaves_nothing_behind() {
 }
 
 #[test]
-fn without_a_majority_nothing_runs() {
+fn without_a_majority_the_command_does_not_run() {
     let mut fleet = Fleet::start(3);
     let redlock = Launcher::of(&fleet);
     fleet[0].kill();
@@ -238,17 +303,16 @@ fn without_a_majority_nothing_runs() {
     redlock.run(&["run", "job", "--", "touch", "ran"]).exits(NO_QUORUM);
     redlock.run(&["run", "--wait", "300ms", "job", "--", "touch", "ran"]).exits(NO_QUORUM);
     assert!(!redlock.path().join("ran").exists());
-    eventually("what the third node granted was given back", SOON, || fleet.is_free("job").then_some(()));
+    eventually("the grant of the third node is released", SOON, || fleet.is_free("job").then_some(()));
 }
 
 #[test]
-fn what_makes_no_sense_is_said_and_does_nothing() {
+fn invalid_arguments_are_reported_and_send_no_acquire() {
     let fleet = Fleet::start(1);
     let redlock = Launcher::of(&fleet);
     fleet.reset_calls();
-    let table: [&[&str]; 9] = [
+    let table: [&[&str]; 8] = [
         &["run", "job"],
-        &["run", "job", "true"],
         &["run", "--ttl", "30", "job", "--", "true"],
         &["run", "--ttl", "1ms", "job", "--", "true"],
         &["run", "--ttl", "2s", "--kill-after", "3s", "job", "--", "true"],
@@ -269,10 +333,10 @@ fn what_makes_no_sense_is_said_and_does_nothing() {
 }
 
 #[test]
-fn a_shell_sees_a_command_that_was_interrupted() {
+fn without_a_terminal_an_interrupted_command_gives_an_exit_code() {
     let fleet = Fleet::start(3);
     let redlock = Launcher::of(&fleet);
-    // Without a terminal the code is an exit code, for whoever waits for this process.
+    // Without a terminal, redlock exits with 130 and does not die of the signal.
     let running = hold(&redlock, "job");
     running.signal(SIGINT);
     let said = running.finish();

@@ -1,12 +1,12 @@
-//! acquire, extend, release, inspect.
+//! Locks in scripts: `redlock acquire`, `extend`, `release` and `inspect`.
 
 use crate::processes::SIGTERM;
-use crate::program::{LOST, Launcher, NO_QUORUM, NOT_ACQUIRED, USAGE, names};
+use crate::program::{INTERNAL, LOST, Launcher, NO_QUORUM, NOT_ACQUIRED, USAGE, names};
 use redlock_tests::{Fleet, SOON, eventually};
 use std::os::unix::fs::PermissionsExt;
 
 #[test]
-fn a_lock_is_handed_from_command_to_command() {
+fn a_script_acquires_extends_and_releases_a_lock() {
     let mut fleet = Fleet::start(3);
     let redlock = Launcher::of(&fleet);
     let script = r#"
@@ -34,7 +34,7 @@ fn a_lock_is_handed_from_command_to_command() {
 }
 
 #[test]
-fn a_lock_is_handed_over_as_json() {
+fn owner_and_fence_are_passed_on_as_json() {
     let mut fleet = Fleet::start(3);
     let redlock = Launcher::of(&fleet);
     let lock = redlock.run(&["--json", "acquire", "--ttl", "1m", "job"]).succeeds().json();
@@ -58,27 +58,96 @@ fn a_lock_is_handed_over_as_json() {
 }
 
 #[test]
-fn a_file_keeps_the_owner() {
+fn an_owner_file_replaces_the_printed_owner() {
     let mut fleet = Fleet::start(3);
     let redlock = Launcher::of(&fleet);
     let said = redlock.run(&["acquire", "--owner-file", "lock", "job"]).succeeds();
     assert_eq!(said.stdout, "REDLOCK_FENCE=1\nREDLOCK_TTL_MS=30000\n", "no owner is printed");
     let mode = std::fs::metadata(redlock.path().join("lock")).expect("a file").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
-    // A file that is there may hold the owner of another lock.
+    // An existing file is not overwritten: it may hold the owner of another lock.
     redlock.run(&["acquire", "--owner-file", "lock", "other"]).exits(USAGE);
     assert!(fleet.is_free("other"));
-    // A lock that was not had leaves no file.
+    // Without the lock, no file is left.
     redlock.run(&["acquire", "--owner-file", "none", "job"]).exits(NOT_ACQUIRED);
     assert!(!redlock.path().join("none").exists());
     redlock.run(&["extend", "--owner-file", "lock", "job"]).succeeds();
+    // A release that failed keeps the file: the name of the resource may be wrong.
+    redlock.run(&["release", "--owner-file", "lock", "jib"]).exits(LOST);
     redlock.run(&["release", "--owner-file", "lock", "job"]).succeeds();
     assert!(fleet.is_free("job"));
+    // So the next acquire can use the same name.
+    assert!(!redlock.path().join("lock").exists());
+    redlock.run(&["acquire", "--owner-file", "lock", "job"]).succeeds();
+}
+
+/// 110 is for a call that must be changed, 115 for a file that cannot be used.
+#[test]
+fn an_owner_file_that_cannot_be_used_is_not_a_usage_error() {
+    let fleet = Fleet::start(1);
+    let redlock = Launcher::of(&fleet);
+    let said = redlock.run(&["acquire", "--owner-file", "no/such/folder", "job"]).exits(INTERNAL);
+    assert!(said.stderr.contains("cannot create no/such/folder"), "{said:?}");
+    for command in ["extend", "release"] {
+        let error =
+            redlock.run(&["--json", command, "--owner-file", "none", "job"]).exits(INTERNAL).json_error();
+        assert_eq!((&error["reason"], &error["exit_code"]), (&"internal".into(), &INTERNAL.into()));
+    }
+    std::fs::write(redlock.path().join("lock"), "").expect("a file");
+    let said = redlock.run(&["acquire", "--owner-file", "lock", "job"]).exits(USAGE);
+    assert!(said.stderr.contains("lock exists already"), "{said:?}");
+}
+
+/// A node that does not extend a lock does not say why: the lock may be free.
+#[test]
+fn extend_does_not_guess_who_holds_the_lock() {
+    let mut fleet = Fleet::start(3);
+    let redlock = Launcher::of(&fleet);
+    let owner = "0123456789abcdef0123456789abcdef";
+    let error =
+        redlock.run(&["--json", "extend", "--owner", owner, "--fence", "1", "job"]).exits(LOST).json_error();
+    let message = error["message"].as_str().expect("a message");
+    assert!(message.contains("not held by this owner") && !message.contains("another"), "{error}");
+    assert_eq!(error["nodes"][0]["answer"], "not held by this owner");
+    fleet[1].kill();
+    fleet[2].kill();
+    let said = redlock.run(&["extend", "--owner", owner, "--fence", "1", "job"]).exits(NO_QUORUM);
+    assert!(!said.stderr.contains("held by another"), "{said:?}");
+}
+
+#[test]
+fn errors_name_the_resource_and_the_answers_as_json() {
+    let mut fleet = Fleet::start(3);
+    let redlock = Launcher::of(&fleet);
+    let owner = "0123456789abcdef0123456789abcdef";
+    let fails = |arguments: &[&str], code: i32, nodes: usize| {
+        let error = redlock.run(&[&["--json"], arguments].concat()).exits(code).json_error();
+        assert_eq!(error["resource"], "job", "{arguments:?}: {error}");
+        let answers = error["nodes"].as_array().map_or(0, Vec::len);
+        assert_eq!(answers, nodes, "{arguments:?}: {error}");
+        if nodes > 0 {
+            let of_holder: &[&str] = if code == NOT_ACQUIRED { &["label", "left_ms"] } else { &[] };
+            let expected = [&["answer"], of_holder, &["node"]].concat();
+            assert_eq!(names(&error["nodes"][0]), expected, "{arguments:?}: {error}");
+        }
+    };
+    fails(&["release", "--owner", owner, "job"], LOST, 3);
+    fails(&["release", "job"], USAGE, 0);
+    fails(&["run", "job", "--", "no-such-command"], 127, 0);
+    fails(&["run", "--kill-after", "1h", "job", "--", "true"], USAGE, 0);
+    redlock.run(&["acquire", "--ttl", "9m", "job"]).succeeds();
+    fails(&["run", "job", "--", "true"], NOT_ACQUIRED, 3);
+    fails(&["break", "job"], USAGE, 0);
+    fleet[1].kill();
+    fleet[2].kill();
+    fails(&["release", "--owner", owner, "job"], NO_QUORUM, 3);
+    fails(&["break", "--yes", "job"], NO_QUORUM, 3);
+    fails(&["acquire", "job"], NO_QUORUM, 3);
 }
 
 /// A script may have exported the owner and the fence of one lock, and name the file of another.
 #[test]
-fn a_file_on_the_command_line_goes_before_the_environment() {
+fn an_owner_file_overrides_the_environment() {
     let mut fleet = Fleet::start(3);
     let redlock = Launcher::of(&fleet);
     let other = redlock.run(&["--json", "acquire", "other"]).succeeds().json();
@@ -91,7 +160,7 @@ fn a_file_on_the_command_line_goes_before_the_environment() {
     run(&["extend", "--owner-file", "lock", "job"]).succeeds();
     run(&["release", "--owner-file", "lock", "job"]).succeeds();
     assert!(fleet.is_free("job") && !fleet.is_free("other"));
-    // Two options that say different things are a mistake, and the variable alone still counts.
+    // The two options together are an error. Without them, the variable counts.
     run(&["release", "--owner-file", "lock", "--owner", "0123456789abcdef", "other"]).exits(USAGE);
     run(&["release", "other"]).succeeds();
     assert!(fleet.is_free("other"));
@@ -100,11 +169,11 @@ fn a_file_on_the_command_line_goes_before_the_environment() {
         command.env("REDLOCK_OWNER", "");
         command
     });
-    assert!(said.exits(USAGE).stderr.contains("no owner"), "an empty variable is none");
+    assert!(said.exits(USAGE).stderr.contains("no owner"), "an empty variable counts as not set");
 }
 
 #[test]
-fn what_is_not_held_is_neither_extended_nor_freed() {
+fn only_the_holder_can_extend_and_release() {
     let mut fleet = Fleet::start(3);
     let redlock = Launcher::of(&fleet);
     let lock = redlock.run(&["--json", "acquire", "job"]).succeeds().json();
@@ -126,7 +195,7 @@ fn what_is_not_held_is_neither_extended_nor_freed() {
 }
 
 #[test]
-fn whoever_asks_is_told_who_holds_a_lock() {
+fn inspect_shows_the_holder() {
     let mut fleet = Fleet::start(3);
     let redlock = Launcher::of(&fleet);
     let said = redlock.run(&["inspect", "job"]).exits(1);
@@ -151,12 +220,12 @@ fn whoever_asks_is_told_who_holds_a_lock() {
 }
 
 #[test]
-fn a_wait_for_a_lock_can_be_given_up() {
+fn a_signal_ends_the_wait_of_acquire() {
     let mut fleet = Fleet::start(3);
     let redlock = Launcher::of(&fleet);
     let lock = redlock.run(&["--json", "acquire", "job"]).succeeds().json();
     let waiting = redlock.start(&["acquire", "--wait", "forever", "--owner-file", "lock", "job"]);
-    eventually("it waits", SOON, || {
+    eventually("every node has one waiter", SOON, || {
         let waiters = fleet.iter().map(|node| node.info("redlock", "redlock_waiters"));
         waiters.flatten().all(|count| count == "1").then_some(())
     });
@@ -164,24 +233,24 @@ fn a_wait_for_a_lock_can_be_given_up() {
     waiting.finish().exits(143);
     assert!(!redlock.path().join("lock").exists());
     redlock.run(&["release", "--owner", lock["owner"].as_str().expect("an owner"), "job"]).succeeds();
-    eventually("nobody has it", SOON, || fleet.is_free("job").then_some(()));
+    eventually("no node holds the lock", SOON, || fleet.is_free("job").then_some(()));
 }
 
 #[test]
-fn a_lock_that_cannot_be_handed_over_is_given_back() {
+fn acquire_releases_a_lock_that_it_cannot_print() {
     let mut fleet = Fleet::start(3);
     let redlock = Launcher::of(&fleet);
     let mut command = redlock.command(&["acquire", "job"]);
-    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("a device that is full");
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("/dev/full");
     command.stdout(full).stderr(std::process::Stdio::null());
-    let status = redlock_tests::spawn(command).expect("the program starts").wait().expect("it ends");
+    let status = redlock_tests::spawn(command).expect("the program starts").wait().expect("the program ends");
     assert_eq!(status.code(), Some(115));
     assert!(fleet.is_free("job"));
 }
 
-/// Nodes count a key that somebody has set with `SET NX PX` as held: so it must not be called free.
+/// For the nodes, a key that a client has set with `SET NX PX` is held. So inspect must not call it free.
 #[test]
-fn a_plain_key_is_not_called_free() {
+fn inspect_shows_a_plain_key_as_held() {
     let rules = "on >hush ~* &* -@all +hello +redlock.inspect +redlock.node";
     let mut fleet = Fleet::start_with(3, |_, node| node.user("app", rules));
     let redlock = Launcher::of(&fleet);
@@ -190,27 +259,27 @@ fn a_plain_key_is_not_called_free() {
     }
     redlock.run(&["--prefix", "app:", "acquire", "job"]).exits(NOT_ACQUIRED);
     let said = redlock.run(&["--prefix", "app:", "inspect", "job"]).succeeds();
-    assert!(said.stdout.starts_with("job is held by a plain key, as SET NX PX makes one: "), "{said:?}");
+    assert!(said.stdout.starts_with("job is held by a plain key (SET NX PX): "), "{said:?}");
     assert_eq!(said.stdout.matches("plain key  -      9m5").count(), 2, "{said:?}");
     let seen = redlock.run(&["--json", "--prefix", "app:", "inspect", "job"]).succeeds().json();
     assert_eq!((&seen["state"], &seen["lock"]), (&"foreign".into(), &serde_json::Value::Null));
     assert_eq!(names(&seen["nodes"][0]), ["left_ms", "node", "state"]);
     assert!(seen["nodes"][0]["left_ms"].as_u64() > Some(500_000), "{seen}");
     assert_eq!(seen["nodes"][2]["state"], "free");
-    // One of three keeps nobody from the lock, and one without an end is told as such.
+    // A plain key on one of three nodes does not block the lock. A key that never expires is shown as such.
     fleet[0].connect().call(&["DEL", "app:job"]);
     redlock.run(&["--prefix", "app:", "inspect", "job"]).exits(1);
     for node in fleet.iter() {
         node.connect().call(&["SET", "app:job", "somebody"]);
     }
     let said = redlock.run(&["--prefix", "app:", "inspect", "job"]).succeeds();
-    assert!(said.stdout.lines().next().is_some_and(|line| line.ends_with("no label, no end")), "{said:?}");
-    // Whoever may not see such keys is told that there may be some.
+    assert!(said.stdout.lines().next().is_some_and(|line| line.ends_with("no label, no expiry")), "{said:?}");
+    // A user who cannot see plain keys gets a note about the missing permissions.
     let urls: Vec<String> =
         fleet.urls().iter().map(|url| url.replace("redis://", "redis://app:hush@")).collect();
     let said = Launcher::at(&urls).run(&["--prefix", "app:", "inspect", "job"]).exits(1);
-    assert!(said.stderr.contains("+type and +pttl are needed"), "{said:?}");
-    // Neither: one has it, one has it not, one is away.
+    assert!(said.stderr.contains("this user needs +type and +pttl"), "{said:?}");
+    // Neither held nor free on a majority: one node has the key, one has not, one is down.
     fleet[1].connect().call(&["DEL", "app:job"]);
     fleet[2].kill();
     redlock.run(&["--prefix", "app:", "inspect", "job"]).exits(NO_QUORUM);

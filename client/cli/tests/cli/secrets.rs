@@ -1,4 +1,4 @@
-//! What is never shown: passwords, and owners but where they are asked for.
+//! The program never shows a password, and shows an owner only in the result of `acquire`.
 
 use crate::program::Launcher;
 use redlock_tests::{Fleet, Server};
@@ -8,7 +8,7 @@ fn no_password_is_ever_shown() {
     let server = Server::builder().tcp().password("hush-hush").start();
     let port = server.port().expect("a port");
     let urls = [
-        // The right password, a wrong one, and addresses that cannot be read or reached.
+        // The right password, a wrong password, and URLs that are unreachable or malformed.
         format!("redis://:hush-hush@127.0.0.1:{port}"),
         format!("redis://:hush-hush-not@127.0.0.1:{port}"),
         "redis://:hush-hush@127.0.0.1:1".to_owned(),
@@ -16,7 +16,9 @@ fn no_password_is_ever_shown() {
         "redis://:hush#hush-hush@host".to_owned(),
         "hush-hush".to_owned(),
     ];
-    let commands: [&[&str]; 9] = [
+    let commands: [&[&str]; 11] = [
+        &["ls"],
+        &["break", "--yes", "none"],
         &["status"],
         &["status", "--prometheus"],
         &["inspect", "job"],
@@ -39,8 +41,40 @@ fn no_password_is_ever_shown() {
     }
 }
 
+/// The command of `run` may be any program: it gets the fence, and no password of the nodes.
 #[test]
-fn no_owner_is_shown_but_by_acquire() {
+fn the_command_of_run_inherits_no_password() {
+    let server = Server::builder().tcp().password("hush-hush").start();
+    let port = server.port().expect("a port");
+    let plain = format!("redis://127.0.0.1:{port}");
+    let with_login = format!("redis://:hush-hush@127.0.0.1:{port}");
+    let run = |redlock: &Launcher, variables: &[(&str, &str)]| {
+        let mut command = redlock.command(&["run", "job", "--", "env"]);
+        command.envs(variables.iter().copied()).env("MINE", "kept");
+        let said = redlock.finish(command).succeeds();
+        assert!(!said.all().contains("hush-hush"), "{said:?}");
+        let has = |word: &str| assert!(said.stdout.contains(word), "{word} is not in {said:?}");
+        ["MINE=kept", "REDLOCK_FENCE=", "REDLOCK_RESOURCE=job", "REDLOCK_NODE_TIMEOUT="]
+            .iter()
+            .for_each(|word| has(word));
+        said.stdout
+    };
+    run(&Launcher::at(&[&with_login]), &[]);
+    let kept = run(&Launcher::at(&[&plain]), &[("REDLOCK_PASSWORD", "hush-hush")]);
+    assert!(kept.contains(&format!("REDLOCK_NODES={plain}\n")), "nodes without a password: {kept}");
+    let redlock = Launcher::without_nodes();
+    let settings = format!("nodes = [\"{plain}\"]\npassword-env = \"LOCK_SECRET\"\n");
+    std::fs::write(redlock.path().join("redlock.toml"), settings).expect("a file");
+    run(&redlock, &[("LOCK_SECRET", "hush-hush")]);
+    // The path of a file is not a secret.
+    std::fs::write(redlock.path().join("secret"), "hush-hush\n").expect("a file");
+    let path = redlock.path().join("secret").display().to_string();
+    let kept = run(&Launcher::at(&[&plain]), &[("REDLOCK_PASSWORD_FILE", path.as_str())]);
+    assert!(kept.contains("REDLOCK_PASSWORD_FILE="), "{kept}");
+}
+
+#[test]
+fn only_acquire_shows_an_owner() {
     let mut fleet = Fleet::start(3);
     let redlock = Launcher::of(&fleet);
     let lock = redlock.run(&["--json", "acquire", "--ttl", "10m", "job"]).succeeds().json();
@@ -53,7 +87,9 @@ fn no_owner_is_shown_but_by_acquire() {
             assert!(!said.all().contains(&owner), "{arguments:?}: {said:?}");
         }
     };
-    let commands: [&[&str]; 9] = [
+    let commands: [&[&str]; 11] = [
+        &["ls"],
+        &["break", "job"],
         &["extend", "job"],
         &["extend", "--help"],
         &["inspect", "job"],
@@ -65,8 +101,8 @@ fn no_owner_is_shown_but_by_acquire() {
         &["release", "job"],
     ];
     commands.iter().for_each(|arguments| look(arguments));
-    assert!(fleet.is_free("job"), "the last of them has freed it");
-    // One that is wrong by a letter may be a real one.
+    assert!(fleet.is_free("job"), "the last command has released the lock");
+    // A malformed owner may be a real one with a typing error.
     let said = redlock.run(&["release", "--owner", &owner[1..], "job"]);
     assert!(!said.all().contains(&owner[1..]), "{said:?}");
 }

@@ -1,10 +1,10 @@
-//! Nodes and settings, and who has the last word.
+//! Nodes and settings, and which source overrides which.
 
 use crate::program::{Launcher, NO_QUORUM, USAGE};
 use redlock_tests::{Certs, ClientCertificate, Fleet, Sentinel, Server, skip};
 use std::fs;
 
-/// The nodes that status tells of.
+/// The names of the nodes that status shows.
 fn nodes(redlock: &Launcher, arguments: &[&str], variables: &[(&str, &str)]) -> Vec<String> {
     let mut command = redlock.command(&["--json", "status"]);
     command.args(arguments).envs(variables.iter().copied());
@@ -14,7 +14,7 @@ fn nodes(redlock: &Launcher, arguments: &[&str], variables: &[(&str, &str)]) -> 
 }
 
 #[test]
-fn options_go_before_the_environment_and_that_before_files() {
+fn options_override_the_environment_and_the_environment_overrides_files() {
     let redlock = Launcher::without_nodes();
     let write = |path: &str, port: u16| {
         let path = redlock.path().join(path);
@@ -22,7 +22,7 @@ fn options_go_before_the_environment_and_that_before_files() {
         fs::write(path, format!("nodes = [\"redis://127.0.0.1:{port}\"]\n")).expect("a file");
     };
     let said = redlock.run(&["status"]).exits(USAGE);
-    assert!(said.stderr.contains("no node is named"), "{said:?}");
+    assert!(said.stderr.contains("no nodes are configured"), "{said:?}");
     write("config/redlock/redlock.toml", 1);
     assert_eq!(nodes(&redlock, &[], &[]), ["127.0.0.1:1"]);
     write("redlock.toml", 2);
@@ -41,7 +41,7 @@ fn options_go_before_the_environment_and_that_before_files() {
 }
 
 #[test]
-fn a_file_can_say_everything() {
+fn settings_come_from_the_file() {
     let mut fleet = Fleet::start(3);
     let redlock = Launcher::without_nodes();
     let urls: Vec<String> = fleet.urls().iter().map(|url| format!("{url:?}")).collect();
@@ -58,14 +58,14 @@ fn a_file_can_say_everything() {
         redlock.run(&["--json", "inspect", "job"]).succeeds().json()["lock"]["label"],
         "from the file"
     );
-    // An option has the last word.
+    // An option overrides the file.
     redlock.run(&["--prefix", "other:", "run", "job", "--", "true"]).succeeds();
     let lock = redlock.run(&["--json", "acquire", "--ttl", "5s", "short"]).succeeds().json();
     assert_eq!(lock["ttl_ms"], 5_000);
 }
 
 #[test]
-fn a_file_that_makes_no_sense_is_named_with_what_is_wrong() {
+fn an_error_in_the_file_is_named() {
     let redlock = Launcher::without_nodes();
     let table = [
         ("nodes = [\"redis://127.0.0.1:1\"]\nnode-timout = \"1s\"\n", "node-timout"),
@@ -85,7 +85,7 @@ fn a_file_that_makes_no_sense_is_named_with_what_is_wrong() {
 }
 
 #[test]
-fn a_password_comes_from_where_nobody_sees_it() {
+fn a_password_comes_from_a_file_or_the_environment() {
     let server = Server::builder().tcp().password("hush-hush").start();
     let redlock = Launcher::at(&[server.url()]);
     redlock.run(&["status"]).exits(113);
@@ -107,7 +107,7 @@ fn certificates_come_from_files() {
     let certs = Certs::new();
     let server = match Server::builder().tls(&certs, ClientCertificate::Required).try_start() {
         Ok(server) => server,
-        Err(failure) if failure.lacks_tls() => return skip("the server has no TLS"),
+        Err(failure) if failure.lacks_tls() => return skip("this server was built without TLS"),
         Err(failure) => panic!("{failure}"),
     };
     let port = server.tls_port().expect("a port for TLS");
@@ -123,12 +123,19 @@ fn certificates_come_from_files() {
         .succeeds();
     let text = format!("[tls]\nca = {ca:?}\ncert = \"cert.pem\"\nkey = \"key.pem\"\n");
     fs::write(redlock.path().join("redlock.toml"), text).expect("a file");
-    redlock.run(&["doctor"]).exits(crate::program::WARNING);
+    redlock.run(&["doctor"]).exits(crate::program::DOCTOR_WARNINGS);
     redlock.run(&["top", "--once"]).succeeds();
 }
 
 #[test]
-fn a_node_can_be_named_by_sentinel() {
+fn a_sentinel_url_names_the_remedy() {
+    let said =
+        Launcher::at(&["redis-sentinel://10.0.0.1:26379/locks".to_owned()]).run(&["status"]).exits(USAGE);
+    assert!(said.stderr.contains("[[sentinel]]") && !said.stderr.contains("10.0.0.1"), "{said:?}");
+}
+
+#[test]
+fn sentinel_can_name_a_node() {
     let master = Server::builder().tcp().start();
     let sentinel = Sentinel::start();
     sentinel.watch("locks", &master);

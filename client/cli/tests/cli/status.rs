@@ -1,14 +1,14 @@
-//! status, Prometheus, exporter.
+//! `redlock status`, the metrics for Prometheus, and `redlock exporter`.
 
+use crate::http::{get, talk};
 use crate::processes::SIGTERM;
 use crate::program::{INTERNAL, Launcher, NO_QUORUM, QUARANTINED, USAGE, names};
 use redlock_tests::{Fleet, SOON, eventually};
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 
 #[test]
-fn nodes_that_are_well_are_shown() {
+fn status_shows_healthy_nodes() {
     let fleet = Fleet::start(3);
     let redlock = Launcher::of(&fleet);
     redlock.run(&["acquire", "job"]).succeeds();
@@ -42,6 +42,7 @@ fn nodes_that_are_well_are_shown() {
         "server",
         "server_version",
         "started",
+        "state",
         "up",
         "version",
         "voting",
@@ -49,6 +50,7 @@ fn nodes_that_are_well_are_shown() {
     ];
     assert_eq!(names(node), fields);
     assert_eq!((&node["locks"], &node["fence"], &node["info"]["grants"]), (&1.into(), &1.into(), &1.into()));
+    assert_eq!(node["state"], "grants");
     assert_eq!((&node["voting"], &node["non_voting_reason"]), (&true.into(), &serde_json::Value::Null));
     assert_eq!((&node["incarnation"], &node["max_ttl_ms"]), (&1.into(), &3_600_000.into()));
 }
@@ -63,7 +65,7 @@ fn the_exit_code_says_whether_locks_can_be_granted() {
     fleet[1].kill();
     let said = redlock.run(&["status"]).exits(NO_QUORUM);
     assert!(said.stdout.contains("No lock can be granted: 1 of 3 nodes grant, 2 are needed."), "{said:?}");
-    // A long reason is below the table, and leaves its columns where they were.
+    // The long reason is below the table, so that it does not widen a column.
     let lines: Vec<&str> = said.stdout.lines().collect();
     let columns: Vec<&str> = lines[0].split_whitespace().collect();
     assert_eq!(columns.len(), 8, "{said:?}");
@@ -71,8 +73,8 @@ fn the_exit_code_says_whether_locks_can_be_granted() {
     let away = lines[1].split_whitespace().next().expect("a node");
     assert!(lines[4].starts_with(&format!("{away}: ")) && lines[4].contains("refused"), "{said:?}");
     let status = redlock.run(&["--json", "status"]).exits(NO_QUORUM).json();
-    assert_eq!(names(&status["nodes"][0]), ["can_grant", "error", "node", "up"]);
-    // They come back, and do not know which locks they had.
+    assert_eq!(names(&status["nodes"][0]), ["can_grant", "error", "node", "state", "up"]);
+    // The nodes restart, and may have forgotten locks.
     fleet[0].restart();
     fleet[1].restart();
     let said = redlock.run(&["status"]).exits(QUARANTINED);
@@ -83,7 +85,7 @@ fn the_exit_code_says_whether_locks_can_be_granted() {
     redlock.run(&["run", "other", "--", "true"]).exits(QUARANTINED);
 }
 
-/// The text format, read strictly: each family has its HELP and TYPE before its samples, and no sample comes twice.
+/// Parses the text format strictly: each family has its HELP and TYPE before its samples, and no sample occurs twice.
 fn parse(text: &str) -> BTreeMap<String, f64> {
     let mut samples = BTreeMap::new();
     let mut family: Option<(String, bool)> = None;
@@ -107,13 +109,13 @@ fn parse(text: &str) -> BTreeMap<String, f64> {
                 "{line}"
             );
             let value: f64 = value.parse().expect("a number");
-            assert_eq!(samples.insert(sample.to_owned(), value), None, "{line} comes twice");
+            assert_eq!(samples.insert(sample.to_owned(), value), None, "{line} occurs twice");
         }
     }
     samples
 }
 
-/// What every node must tell of.
+/// Asserts that every node has all metrics.
 fn check_samples(text: &str, fleet: &Fleet) {
     let samples = parse(text);
     for url in fleet.urls() {
@@ -126,14 +128,15 @@ fn check_samples(text: &str, fleet: &Fleet) {
         assert!((value("locks") - 1.0).abs() < 1e-9);
         assert!((value("grants_total") - 1.0).abs() < 1e-9);
         assert!((value("largest_fence") - 1.0).abs() < 1e-9);
-        // Rounded up a little, so that leases that grow are stored seldom.
+        // The node rounds the lease up, so that it rarely stores a longer one.
         assert!((30.0..33.0).contains(&value("longest_lease_seconds")));
         assert!((value("max_ttl_seconds") - 3_600.0).abs() < 1e-9);
         assert!((value("voting") - 1.0).abs() < 1e-9 && (value("incarnation") - 1.0).abs() < 1e-9);
         assert!(value("high_water") >= 1.0 && value("far_stripes").abs() < 1e-9);
-        assert!(value("memory_bytes") > 0.0 && value("latency_seconds") > 0.0);
+        assert!(value("memory_bytes") > 0.0 && value("allocated_bytes") > value("memory_bytes"));
+        assert!(value("latency_seconds") > 0.0);
         assert!(value("quarantine_seconds").abs() < 1e-9 && value("waiters").abs() < 1e-9);
-        // All other numbers of INFO redlock are counts.
+        // All other numbers of INFO redlock are counters.
         let info = fleet[0].connect().call(&["INFO", "redlock"]).string();
         let states = [
             "version",
@@ -151,6 +154,7 @@ fn check_samples(text: &str, fleet: &Fleet) {
             "largest_fence",
             "quarantine_ms",
             "memory_bytes",
+            "allocated_bytes",
         ];
         let names = info.lines().filter_map(|line| Some(line.strip_prefix("redlock_")?.split_once(':')?.0));
         let counts: Vec<&str> = names.filter(|name| !states.contains(name)).collect();
@@ -158,7 +162,7 @@ fn check_samples(text: &str, fleet: &Fleet) {
         counts.iter().for_each(|name| assert!(value(&format!("{name}_total")) >= 0.0));
         let info =
             samples.keys().find(|name| name.starts_with(&format!("redlock_node_info{{node=\"{node}\"")));
-        let info = info.expect("what the node is");
+        let info = info.expect("redlock_node_info");
         for label in ["server=\"", "server_version=\"", "version=\"0.", "node_id=\""] {
             assert!(info.contains(label), "{info}");
         }
@@ -167,7 +171,7 @@ fn check_samples(text: &str, fleet: &Fleet) {
 }
 
 #[test]
-fn prometheus_can_read_it() {
+fn the_metrics_are_valid_and_complete() {
     let mut fleet = Fleet::start(3);
     let redlock = Launcher::of(&fleet);
     redlock.run(&["acquire", "job"]).succeeds();
@@ -180,9 +184,9 @@ fn prometheus_can_read_it() {
     assert_eq!(samples.keys().filter(|name| name.starts_with("redlock_node_locks{")).count(), 2);
 }
 
-/// One server under two names: the client lets one of them have no vote, and an alert needs a number to see that.
+/// One server under two names: the client counts only one of them, and an alert needs a metric for that.
 #[test]
-fn one_node_behind_two_addresses_is_told_of() {
+fn a_node_with_two_addresses_is_a_twin() {
     let fleet = Fleet::start(3);
     let mut urls = fleet.urls();
     let twins = |urls: &[String], code: i32| {
@@ -198,22 +202,8 @@ fn one_node_behind_two_addresses_is_told_of() {
     assert_eq!(twins(&urls, 0), (1.0, 2.0));
 }
 
-/// Sends bytes, and returns all that comes back until the other side hangs up.
-fn talk(address: &str, request: &[u8]) -> String {
-    let mut stream = TcpStream::connect(address).expect("the exporter listens");
-    stream.set_read_timeout(Some(SOON)).expect("a timeout");
-    let _ = stream.write_all(request);
-    let mut answer = Vec::new();
-    let _ = stream.read_to_end(&mut answer);
-    String::from_utf8_lossy(&answer).into_owned()
-}
-
-fn get(address: &str, path: &str) -> String {
-    talk(address, format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").as_bytes())
-}
-
 #[test]
-fn the_exporter_serves_and_is_not_impressed() {
+fn the_exporter_serves_metrics_despite_bad_requests_and_idle_connections() {
     let fleet = Fleet::start(3);
     let redlock = Launcher::of(&fleet);
     redlock.run(&["acquire", "job"]).succeeds();
@@ -235,9 +225,9 @@ fn the_exporter_serves_and_is_not_impressed() {
     let refused = talk(address, &endless);
     assert!(refused.is_empty() || refused.starts_with("HTTP/1.1 4"), "{refused}");
 
-    // Those who only hold on to a connection do not keep others out for ever.
+    // Idle connections block other clients only until their timeout.
     let idle: Vec<TcpStream> = (0..40).map(|_| TcpStream::connect(address).expect("a queue")).collect();
-    let answer = eventually("there is room again", SOON * 3, || {
+    let answer = eventually("the exporter accepts a connection again", SOON * 3, || {
         Some(get(address, "/metrics")).filter(|answer| answer.starts_with("HTTP/1.1 200"))
     });
     assert!(answer.contains("redlock_node_up"));
@@ -247,14 +237,21 @@ fn the_exporter_serves_and_is_not_impressed() {
 }
 
 #[test]
-fn an_address_that_is_taken_is_named() {
+fn an_address_in_use_is_named_in_the_error() {
     let fleet = Fleet::start(1);
     let redlock = Launcher::of(&fleet);
     let taken = TcpListener::bind("127.0.0.1:0").expect("an address");
-    let address = taken.local_addr().expect("its number").to_string();
+    let address = taken.local_addr().expect("its address").to_string();
     let said = redlock.run(&["exporter", "--listen", &address]).exits(INTERNAL);
     assert!(said.stderr.contains(&address) && said.stdout.is_empty(), "{said:?}");
     let said = redlock.run(&["--json", "exporter", "--listen", &address]).exits(INTERNAL);
     assert_eq!(said.json_error()["exit_code"], INTERNAL);
-    redlock.run(&["exporter", "--listen", "nowhere"]).exits(USAGE);
+    let said = redlock.run(&["exporter", "--listen", "nowhere"]).exits(USAGE);
+    assert!(said.stderr.contains("127.0.0.1:9464") && said.stderr.contains(":9464 for all"), "{said:?}");
+    // A port alone means all addresses, as for other exporters.
+    let mut exporter = redlock.start(&["--json", "exporter", "--listen", ":0"]);
+    let line = exporter.line();
+    assert!(line.contains("\"0.0.0.0:"), "{line}");
+    exporter.signal(SIGTERM);
+    exporter.finish().succeeds();
 }

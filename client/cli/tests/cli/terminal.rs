@@ -1,4 +1,4 @@
-//! Ctrl-C, Ctrl-Z and reading from the terminal.
+//! `redlock run` in a terminal: Ctrl-C, Ctrl-Z and reading from the terminal.
 
 use crate::program::Launcher;
 use crate::tmux::Tmux;
@@ -12,7 +12,7 @@ fn ctrl_c_ends_the_command_and_frees_the_lock() {
     tmux.until("runs");
     tmux.key("C-c");
     tmux.until_prompt();
-    // The shell itself gives the rest of the line up: the program has died of the signal, as sleep would have.
+    // The program died of the signal, as sleep would, so the shell does not run the rest of the line.
     tmux.line("echo code=$?");
     tmux.until("code=130");
     eventually("the lock is free", SOON, || fleet.is_free("job").then_some(()));
@@ -43,7 +43,7 @@ fn the_command_can_read_from_the_terminal() {
     tmux.line("hello");
     tmux.until("heard hello");
     tmux.until("code=6");
-    // The shell has its terminal again.
+    // The shell has the terminal again.
     tmux.line("echo back $((1 + 1))");
     tmux.until("back 2");
 }
@@ -52,7 +52,7 @@ fn the_command_can_read_from_the_terminal() {
 fn ctrl_z_and_fg_work_as_with_any_command() {
     let mut fleet = Fleet::start(3);
     let Some(tmux) = Tmux::start(Launcher::of(&fleet)) else { return };
-    // One command that does not read, and one that does, and has the terminal.
+    // One command that does not read the terminal, and one that reads it and so has it.
     for (command, proof) in [("sleep 600", None), ("cat", Some("echoed"))] {
         tmux.line(&format!("clear; redlock run --ttl 60s job -- {command}"));
         eventually("the lock is held", SOON, || (!fleet.is_free("job")).then_some(()));
@@ -65,13 +65,13 @@ fn ctrl_z_and_fg_work_as_with_any_command() {
         tmux.line("echo shell $((1 + 1))");
         tmux.until("shell 2");
         tmux.line("fg");
-        // The shell says what it lets go on. Before that, what is typed is for the shell.
+        // The shell prints the command that it continues. Input before that goes to the shell.
         tmux.until_times("run --ttl 60s job", 2);
         if proof.is_some() {
             tmux.line("again");
             tmux.until_times("again", 2);
         }
-        assert!(!fleet.is_free("job"), "held all the time");
+        assert!(!fleet.is_free("job"), "the lock stays held during the stop");
         tmux.key("C-c");
         tmux.until_prompt();
         tmux.line("echo code=$?");
@@ -81,14 +81,14 @@ fn ctrl_z_and_fg_work_as_with_any_command() {
 }
 
 #[test]
-fn a_command_that_was_stopped_for_too_long_does_not_go_on() {
+fn a_command_does_not_continue_if_its_lock_expired_during_the_stop() {
     let mut fleet = Fleet::start(3);
     let Some(tmux) = Tmux::start(Launcher::of(&fleet)) else { return };
     tmux.line("redlock run --ttl 3s job -- sh -c 'echo ru''ns; sleep 600; echo went o''n'");
     tmux.until("runs");
     tmux.key("C-z");
     tmux.until("Stopped");
-    eventually("the lock has run out", SOON, || fleet.is_free("job").then_some(()));
+    eventually("the lock has expired", SOON, || fleet.is_free("job").then_some(()));
     tmux.line("fg");
     tmux.until("ready> fg");
     tmux.until_prompt();
@@ -98,10 +98,10 @@ fn a_command_that_was_stopped_for_too_long_does_not_go_on() {
 }
 
 #[test]
-fn a_pipeline_keeps_its_terminal() {
+fn a_pipeline_keeps_the_terminal() {
     let fleet = Fleet::start(3);
     let Some(tmux) = Tmux::start(Launcher::of(&fleet)) else { return };
-    // What reads the pipe also reads from the terminal, as a pager does.
+    // The reader of the pipe also reads from the terminal, as a pager does.
     tmux.line("redlock run job -- echo pip''ed | (cat; read word < /dev/tty; echo heard $word)");
     tmux.until("piped");
     tmux.line("key");

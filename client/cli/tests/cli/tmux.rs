@@ -1,22 +1,22 @@
-//! A real terminal, with tmux behind it.
+//! A real terminal, in tmux.
 
 use crate::program::{Launcher, PATH};
 use redlock_tests::{SOON, skip, within};
 use std::path::Path;
 use std::process::Command;
 
-/// A terminal with a shell in it; ends with the test.
+/// A terminal with a shell. Dropping this ends it.
 pub(crate) struct Tmux {
     socket: String,
-    /// The settings and the temporary folder of the shell.
+    /// The environment and the temporary folder of the shell.
     redlock: Launcher,
 }
 
 impl Tmux {
-    /// A shell whose nodes are those of the redlock; `None`, with a word about it, where there is no tmux.
+    /// Starts a shell with the environment of `redlock`. Without tmux it reports a skip and returns `None`.
     pub(crate) fn start(redlock: Launcher) -> Option<Self> {
         if Command::new("tmux").arg("-V").output().is_err() {
-            skip("there is no tmux here");
+            skip("tmux is not installed");
             return None;
         }
         let socket = redlock.path().join("tmux").display().to_string();
@@ -41,7 +41,7 @@ impl Tmux {
         Some(tmux)
     }
 
-    /// The folder that the shell is in.
+    /// The working directory of the shell.
     pub(crate) fn path(&self) -> &Path {
         self.redlock.path()
     }
@@ -51,13 +51,13 @@ impl Tmux {
         String::from_utf8_lossy(&output.expect("tmux answers").stdout).into_owned()
     }
 
-    /// Types a line. `redlock` stands for the program under test.
+    /// Types a line. Replaces `redlock` by the path of the program under test.
     pub(crate) fn line(&self, line: &str) {
         self.tmux(&["send-keys", "-l", &line.replace("redlock", PATH)]);
         self.key("Enter");
     }
 
-    /// Presses a key by its name, as C-c.
+    /// Presses a key by its name in tmux, such as C-c.
     pub(crate) fn key(&self, key: &str) {
         self.tmux(&["send-keys", key]);
     }
@@ -67,12 +67,12 @@ impl Tmux {
         self.tmux(&["send-keys", "-l", letters]);
     }
 
-    /// What is seen.
+    /// The text on the screen.
     pub(crate) fn screen(&self) -> String {
         self.tmux(&["capture-pane", "-p", "-J"])
     }
 
-    /// What is seen and what runs, for those who wonder why a test has failed.
+    /// The screen and the running processes, for the message of a failed test.
     fn state(&self) -> String {
         let tty = self.tmux(&["display-message", "-p", "#{pane_tty}"]);
         let columns = "pid,ppid,pgid,tpgid,stat,wchan:20,args";
@@ -81,22 +81,22 @@ impl Tmux {
         format!("{}\n{}", self.screen().trim_end(), running.unwrap_or_default())
     }
 
-    /// What is seen, with its colours.
+    /// The text on the screen, with colour codes.
     pub(crate) fn colored_screen(&self) -> String {
         self.tmux(&["capture-pane", "-p", "-e"])
     }
 
-    /// Whether the program on the screen has taken it all for itself.
+    /// Whether the alternate screen is on, as in a full-screen program.
     pub(crate) fn is_alternate(&self) -> bool {
         self.tmux(&["display-message", "-p", "#{alternate_on}"]).trim() == "1"
     }
 
-    /// Whether the cursor is shown.
+    /// Whether the cursor is visible.
     pub(crate) fn has_cursor(&self) -> bool {
         self.tmux(&["display-message", "-p", "#{cursor_flag}"]).trim() == "1"
     }
 
-    /// Whether the terminal hands over lines, and shows what is typed.
+    /// Whether the terminal is in its normal mode: it reads whole lines and echoes the input.
     pub(crate) fn is_cooked(&self) -> bool {
         let tty = self.tmux(&["display-message", "-p", "#{pane_tty}"]);
         let state = Command::new("stty").args(["-a", "-F", tty.trim()]).output().expect("stty");
@@ -104,7 +104,7 @@ impl Tmux {
         state.contains(" icanon") && state.contains(" echo ")
     }
 
-    /// Waits until the shell is ready. What is typed before may be thrown away: a shell does that after a Ctrl-C.
+    /// Waits for the prompt of the shell. After a Ctrl-C, the shell may discard earlier input.
     #[track_caller]
     pub(crate) fn until_prompt(&self) {
         let is_ready = || self.screen().trim_end().lines().last() == Some("ready>");
@@ -112,14 +112,14 @@ impl Tmux {
             .unwrap_or_else(|| panic!("the shell is not ready:\n{}", self.state()));
     }
 
-    /// Waits until this is seen so many times at least.
+    /// Waits until the screen contains this text at least `times` times.
     #[track_caller]
     pub(crate) fn until_times(&self, what: &str, times: usize) {
         let seen = within(SOON, || (self.screen().matches(what).count() >= times).then_some(()));
         seen.unwrap_or_else(|| panic!("{what:?} was not seen {times} times:\n{}", self.state()));
     }
 
-    /// Waits until this is seen, and returns all.
+    /// Waits until the screen contains this text, and returns the screen.
     #[track_caller]
     pub(crate) fn until(&self, what: &str) -> String {
         let seen = within(SOON, || Some(self.screen()).filter(|screen| screen.contains(what)));

@@ -1,10 +1,10 @@
-//! The users of module/OPERATIONS.md can do with the program what the page says.
+//! The users of module/OPERATIONS.md have the permissions for the commands that the page names for them.
 
-use crate::program::{Launcher, WARNING};
+use crate::program::{DOCTOR_WARNINGS, Launcher, REJECTED};
 use redlock_tests::{Answer, Fleet};
 use serde_json::Value;
 
-/// Three nodes on which the users of the page are set up.
+/// Three nodes with the users of the page.
 fn fleet() -> Fleet {
     let fleet = Fleet::start(3);
     for rule in rules() {
@@ -15,15 +15,15 @@ fn fleet() -> Fleet {
     fleet
 }
 
-/// The rules of the page, but the one that locks everybody else out.
+/// The rules of the page, except the one for the default user.
 fn rules() -> Vec<String> {
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../module/OPERATIONS.md"));
-    let page = page.expect("the page");
+    let page = page.expect("a readable page");
     let rules = page.lines().filter(|line| line.starts_with("ACL SETUSER ") && !line.contains(" default "));
     rules.map(str::to_owned).collect()
 }
 
-/// The program as one of the page's users, at the same nodes.
+/// The program with the login of one of the page's users.
 fn redlock(fleet: &Fleet, user: &str) -> Launcher {
     let rules = rules();
     let rule = rules.iter().find(|rule| rule.starts_with(&format!("ACL SETUSER {user} "))).expect("a rule");
@@ -34,24 +34,28 @@ fn redlock(fleet: &Fleet, user: &str) -> Launcher {
 }
 
 #[test]
-fn an_application_locks_what_is_its_own() {
+fn an_application_can_lock_its_own_keys_only() {
     let fleet = fleet();
     let redlock = redlock(&fleet, "orders");
     redlock.run(&["run", "--wait", "1s", "orders:42", "--", "true"]).succeeds();
     redlock.run(&["acquire", "--owner-file", "lock", "orders:42"]).succeeds();
     redlock.run(&["extend", "--owner-file", "lock", "orders:42"]).succeeds();
     redlock.run(&["release", "--owner-file", "lock", "orders:42"]).succeeds();
-    assert_ne!(redlock.run(&["run", "stock:1", "--", "true"]).code(), Some(0), "another application's name");
+    assert_ne!(
+        redlock.run(&["run", "stock:1", "--", "true"]).code(),
+        Some(0),
+        "a key of another application"
+    );
 }
 
 #[test]
-fn a_watcher_sees_all_there_is_to_see() {
+fn watcher_and_oncall_see_everything_and_lock_nothing() {
     let fleet = fleet();
     Launcher::of(&fleet).run(&["acquire", "orders:42"]).succeeds();
     for node in fleet.iter() {
         node.connect().call(&["SET", "orders:7", "somebody", "NX", "PX", "600000"]);
     }
-    for user in ["watcher", "oncall"] {
+    for user in ["watcher", "oncall", "ui"] {
         let redlock = redlock(&fleet, user);
         let status = redlock.run(&["--json", "status"]).succeeds().json();
         assert!(status["nodes"][0]["server_version"].is_string(), "{status}");
@@ -64,26 +68,32 @@ fn a_watcher_sees_all_there_is_to_see() {
         redlock.run(&["inspect", "orders:42"]).succeeds();
         let said = redlock.run(&["inspect", "orders:7"]).succeeds();
         assert!(said.stdout.contains("plain key") && said.stderr.is_empty(), "{said:?}");
-        assert_ne!(redlock.run(&["acquire", "orders:8"]).code(), Some(0), "and takes nothing");
+        assert_ne!(redlock.run(&["acquire", "orders:8"]).code(), Some(0), "{user} acquires no lock");
+        let list = redlock.run(&["--json", "ls", "orders:*"]).succeeds().json();
+        assert_eq!(list["locks"][0]["resource"], "orders:42");
     }
+    redlock(&fleet, "watcher").run(&["break", "--yes", "orders:42"]).exits(REJECTED);
+    redlock(&fleet, "oncall").run(&["break", "--yes", "orders:42"]).succeeds();
 }
 
 #[test]
-fn a_doctor_looks_at_everything() {
+fn the_doctor_user_and_the_ui_user_can_make_every_check() {
     let fleet = fleet();
-    let report = redlock(&fleet, "doctor").run(&["--json", "doctor"]).exits(WARNING).json();
-    let findings = report["findings"].as_array().expect("findings");
-    let checks: Vec<(&str, &str)> = findings
-        .iter()
-        .map(|finding| {
-            (finding["severity"].as_str().unwrap_or("?"), finding["check"].as_str().unwrap_or("?"))
-        })
-        .collect();
-    // All nodes of a test are on one machine. The user itself takes no locks, which is told for each.
-    let expected = [("warning", "same-host"), ("note", "rights"), ("note", "rights"), ("note", "rights")];
-    assert_eq!(checks, expected, "{report}");
-    // What it warns of is seen: it does read the settings.
+    for user in ["doctor", "ui"] {
+        let report = redlock(&fleet, user).run(&["--json", "doctor"]).exits(DOCTOR_WARNINGS).json();
+        let findings = report["findings"].as_array().expect("findings");
+        let checks: Vec<(&str, &str)> = findings
+            .iter()
+            .map(|finding| {
+                (finding["severity"].as_str().unwrap_or("?"), finding["check"].as_str().unwrap_or("?"))
+            })
+            .collect();
+        // All nodes of a test are on one machine. This user may not acquire locks, which doctor notes for each node.
+        let expected = [("warning", "same-host"), ("note", "rights"), ("note", "rights"), ("note", "rights")];
+        assert_eq!(checks, expected, "{report}");
+    }
+    // Doctor finds a setting, so it reads the settings.
     fleet[1].connect().call(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
-    let said = redlock(&fleet, "doctor").run(&["doctor"]).exits(WARNING);
+    let said = redlock(&fleet, "doctor").run(&["doctor"]).exits(DOCTOR_WARNINGS);
     assert!(said.stdout.contains("warning [eviction]"), "{said:?}");
 }

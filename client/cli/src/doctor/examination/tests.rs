@@ -1,12 +1,15 @@
-//! Each ill is planted in nodes that are well otherwise, and must be found, alone.
+//! Each test plants a problem in healthy nodes. The doctor must find it, and nothing else.
 
 use super::*;
 use crate::doctor::facts::ExaminedNode;
 use crate::group_report::{NodeReport, ServerVersion};
-use redlock_client::{Failure, FailureKind, NodeState, Origin};
+use redlock_client::{
+    Failure, FailureKind, HighWater, NodeState, NonVoting, NonVotingReason, Origin, Quorum,
+};
+use redlock_contract::settings;
 use std::time::Duration;
 
-fn well(number: usize) -> ExaminedNode {
+fn healthy(number: usize) -> ExaminedNode {
     let mut state = NodeState::default();
     state.id = format!("id-{number}");
     state.version = "0.1.0".into();
@@ -44,13 +47,15 @@ fn well(number: usize) -> ExaminedNode {
 }
 
 fn three() -> GroupFacts {
-    GroupFacts { nodes: (1..=3).map(well).collect(), ttl: Duration::from_secs(30) }
+    let quorum = Quorum::of(3).expect("three nodes");
+    GroupFacts { nodes: (1..=3).map(healthy).collect(), quorum, ttl: Duration::from_secs(30) }
 }
 
-/// What is found after something was done to three nodes that are well.
-fn found(ill: impl FnOnce(&mut GroupFacts)) -> Vec<(Severity, &'static str)> {
+/// The findings after a change to three healthy nodes.
+fn found(change: impl FnOnce(&mut GroupFacts)) -> Vec<(Severity, &'static str)> {
     let mut facts = three();
-    ill(&mut facts);
+    change(&mut facts);
+    facts.quorum = Quorum::of(facts.nodes.len()).expect("a node");
     examine(&facts).into_iter().map(|finding| (finding.severity, finding.check)).collect()
 }
 
@@ -67,15 +72,15 @@ fn down(why: &str) -> Failure {
 }
 
 #[test]
-fn nodes_that_are_well_give_no_cause_for_complaint() {
+fn healthy_nodes_have_no_findings() {
     assert_eq!(found(|_| {}), []);
 }
 
 #[test]
-fn ills_of_all_nodes_together() {
+fn problems_of_the_group_are_found() {
     use Severity::{Error, Note, Warning};
     assert_eq!(found(|facts| facts.nodes.truncate(2)), [(Warning, "few-nodes")]);
-    assert_eq!(found(|facts| facts.nodes.push(well(4))), [(Warning, "even-nodes")]);
+    assert_eq!(found(|facts| facts.nodes.push(healthy(4))), [(Warning, "even-nodes")]);
     let away = |facts: &mut GroupFacts| {
         facts.nodes[0].report.state = Err(down("unreachable: refused"));
         facts.nodes[1].report.state = Err(down("unreachable: refused"));
@@ -108,14 +113,14 @@ fn ills_of_all_nodes_together() {
             .iter_mut()
             .for_each(|node| drop(node.settings.insert("redlock.max-ttl".into(), "3600000".into())));
     };
-    assert_eq!(found(hour), [], "the default");
+    assert_eq!(found(hour), [], "the default of redlock.max-ttl");
     let identities = |facts: &mut GroupFacts, incarnations: [u64; 3]| {
         for (node, incarnation) in facts.nodes.iter_mut().zip(incarnations) {
             state(node).incarnation = Some(incarnation);
         }
     };
     assert_eq!(found(|facts| identities(facts, [3, 1, 2])), [(Note, "new-node")]);
-    assert_eq!(found(|facts| identities(facts, [1, 1, 2])), [], "nodes that are new together");
+    assert_eq!(found(|facts| identities(facts, [1, 1, 2])), [], "two nodes on their first start");
     let admitted = |facts: &mut GroupFacts| {
         identities(facts, [3, 1, 2]);
         state(&mut facts.nodes[1]).origin = Some(Origin::Admitted);
@@ -127,7 +132,7 @@ fn ills_of_all_nodes_together() {
 }
 
 #[test]
-fn ills_of_one_node() {
+fn problems_of_one_node_are_found() {
     use Severity::{Error, Note, Warning};
     let failing = |failure: Failure| move |facts: &mut GroupFacts| facts.nodes[1].report.state = Err(failure);
     for (kind, check) in [
@@ -146,11 +151,15 @@ fn ills_of_one_node() {
     assert_eq!(found(quarantined), [(Warning, "quarantine")]);
     let non_voting = |facts: &mut GroupFacts| {
         if let Ok(state) = &mut facts.nodes[1].report.state {
-            state.non_voting = Some("copied-state-file".into());
+            state.non_voting = Some(NonVotingReason::Known(NonVoting::CopiedState));
             state.quarantine = Duration::from_secs(9);
         }
     };
-    assert_eq!(found(non_voting), [(Error, "non-voting")], "its quarantine does not matter");
+    assert_eq!(
+        found(non_voting),
+        [(Error, "non-voting")],
+        "the quarantine of a non-voting node is no finding"
+    );
     let mut facts = three();
     non_voting(&mut facts);
     let finding = examine(&facts).remove(0);
@@ -166,6 +175,18 @@ fn ills_of_one_node() {
     };
     assert_eq!(found(far(513)), [(Warning, "far-stripes")]);
     assert_eq!(found(far(512)), []);
+    // Other stripes on each node: an admitted node takes over all of them.
+    let far_on_each = |count: u16| {
+        move |facts: &mut GroupFacts| {
+            for (node, first) in facts.nodes.iter_mut().zip([0, 1_000, 2_000]) {
+                let mut marks = HighWater::new(9);
+                (first..first + count).for_each(|stripe| marks.raise(stripe, 1 << 40));
+                state(node).high_water_marks = Some(marks);
+            }
+        }
+    };
+    assert_eq!(found(far_on_each(171)), [(Warning, "far-stripes")]);
+    assert_eq!(found(far_on_each(170)), []);
     assert_eq!(found(|facts| facts.nodes[0].role = Some("slave".into())), [(Error, "replica")]);
     let old = |facts: &mut GroupFacts| {
         if let Some(server) = &mut facts.nodes[2].report.server {
@@ -203,12 +224,16 @@ fn ills_of_one_node() {
     let several = |facts: &mut GroupFacts| {
         facts.nodes[1].missing_rights = Some(vec![("REDLOCK.MACQUIRE", "no".into())])
     };
-    assert_eq!(found(several), [(Warning, "rights")], "not everybody locks several at once");
+    assert_eq!(
+        found(several),
+        [(Warning, "rights")],
+        "not every application locks several resources at once"
+    );
     let looking = |facts: &mut GroupFacts| {
         let none = ["REDLOCK.ACQUIRE", "REDLOCK.EXTEND", "REDLOCK.RELEASE", "REDLOCK.MACQUIRE", "SUBSCRIBE"];
         facts.nodes[1].missing_rights = Some(none.map(|command| (command, "no".to_owned())).to_vec());
     };
-    assert_eq!(found(looking), [(Note, "rights")], "somebody who looks, and locks nothing");
+    assert_eq!(found(looking), [(Note, "rights")], "a user who only observes");
     let silent =
         |facts: &mut GroupFacts| facts.nodes[1].missing_rights = Some(vec![("SUBSCRIBE", "no".into())]);
     assert_eq!(found(silent), [(Note, "rights")]);
@@ -217,27 +242,27 @@ fn ills_of_one_node() {
 }
 
 #[test]
-fn without_grace_it_depends_on_what_is_stored() {
+fn without_restart_grace_the_severity_depends_on_persistence() {
     use Severity::{Error, Note, Warning};
-    let ungraceful = |settings: &'static [(&str, &str)]| {
+    let without_grace = |settings: &'static [(&str, &str)]| {
         found(|facts| {
             set(facts, "redlock.restart-grace", "off");
             settings.iter().for_each(|(name, value)| set(facts, name, value));
         })
     };
-    assert_eq!(ungraceful(&[]), [(Error, "restart-grace")]);
-    assert_eq!(ungraceful(&[("save", "3600 1")]), [(Warning, "restart-grace")]);
+    assert_eq!(without_grace(&[]), [(Error, "restart-grace")]);
+    assert_eq!(without_grace(&[("save", "3600 1")]), [(Warning, "restart-grace")]);
     assert_eq!(
-        ungraceful(&[("appendonly", "yes"), ("appendfsync", "everysec")]),
+        without_grace(&[("appendonly", "yes"), ("appendfsync", "everysec")]),
         [(Warning, "restart-grace")]
     );
-    assert_eq!(ungraceful(&[("appendonly", "yes"), ("appendfsync", "always")]), [(Note, "restart-grace")]);
+    assert_eq!(without_grace(&[("appendonly", "yes"), ("appendfsync", "always")]), [(Note, "restart-grace")]);
 }
 
 #[test]
-fn hosts_are_told_by_their_addresses() {
+fn a_host_is_identified_by_its_address() {
     let host = |name: &str| {
-        let mut node = well(1);
+        let mut node = healthy(1);
         node.report.node = name.into();
         node.host()
     };
@@ -248,14 +273,27 @@ fn hosts_are_told_by_their_addresses() {
     }
     assert_eq!(host("sentinel locks"), None);
     let named = |name: &str, address: &str| {
-        let mut node = well(1);
+        let mut node = healthy(1);
         (node.report.node, node.address) = (name.into(), address.parse().ok());
         node.host()
     };
     assert_eq!(
         named("redis-1.example:6379", "10.0.0.1").as_deref(),
         Some("10.0.0.1"),
-        "where the name leads"
+        "the address to which the name resolves"
     );
     assert_eq!(named("redis-1.example:6379", "127.0.0.1").as_deref(), Some("this machine"));
+}
+
+#[test]
+fn every_setting_that_a_finding_names_exists() {
+    let mut named = 0;
+    for source in [include_str!("nodes.rs"), include_str!("servers.rs")] {
+        let words = source.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-' || c == '.'));
+        for name in words.filter_map(|word| word.strip_prefix(settings::PREFIX)) {
+            assert!(settings::ALL.contains(&name), "{name}");
+            named += 1;
+        }
+    }
+    assert!(named > 5, "{named}");
 }

@@ -1,22 +1,22 @@
-//! What `acquire` hands to a script, and how `extend` and `release` get it back.
+//! Owner and fence, which `acquire` hands to a script and `extend` and `release` read back.
 
 use crate::args::HolderArgs;
 use crate::exit::ExitError;
 use redlock_client::Owner;
 use std::fs::OpenOptions;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// Who holds a lock, and under which number.
-pub(crate) struct Ticket {
+/// The owner of a lock, and its fence if it is known.
+pub(crate) struct HolderSecret {
     pub(crate) owner: Owner,
     pub(crate) fence: Option<u64>,
 }
 
-impl Ticket {
-    /// From the option or the file, and only if there is neither from the environment: a script that has exported
-    /// the owner of one lock may well name the file of another.
+impl HolderSecret {
+    /// Reads the owner from an option or the file, and from the environment only if neither is given: a script may have
+    /// exported the owner of one lock and name the file of another.
     pub(crate) fn find(holder: &HolderArgs) -> Result<Self, ExitError> {
         let (owner, fence) = match (&holder.owner_file, &holder.owner) {
             (Some(path), _) => read(path)?,
@@ -24,33 +24,37 @@ impl Ticket {
             (None, None) => (exported()?, None),
         };
         let owner = owner.parse::<Owner>()?;
-        // What belongs to the file's owner is in the file; the environment may be about another lock.
+        // The fence in the file belongs to the owner in the file; the environment may be about another lock.
         Ok(Self { owner, fence: fence.or(holder.fence) })
     }
 }
 
-/// The owner in the environment, where `acquire` tells scripts to put it.
+/// The owner in the variable `REDLOCK_OWNER`.
 fn exported() -> Result<String, ExitError> {
     let owner = std::env::var_os("REDLOCK_OWNER").unwrap_or_default().to_string_lossy().trim().to_owned();
     if owner.is_empty() {
-        return Err(ExitError::usage("no owner: use --owner-file, REDLOCK_OWNER or --owner"));
+        return Err(ExitError::usage("no owner given: use --owner-file, REDLOCK_OWNER or --owner"));
     }
     Ok(owner)
 }
 
 fn read(path: &Path) -> Result<(String, Option<u64>), ExitError> {
     let text = std::fs::read_to_string(path)
-        .map_err(|error| ExitError::usage(format!("{} cannot be read: {error}", path.display())))?;
+        .map_err(|error| ExitError::internal(format!("cannot read {}: {error}", path.display())))?;
     let mut lines = text.lines().map(str::trim);
     let owner = lines.next().unwrap_or_default().to_owned();
     let fence = lines.next().filter(|line| !line.is_empty()).map(str::parse).transpose();
-    let fence =
-        fence.map_err(|_| ExitError::usage(format!("{}: the second line is no fence", path.display())))?;
+    let fence = fence.map_err(|_| {
+        let path = path.display();
+        ExitError::usage(format!(
+            "{path}: the second line must be a fence, as acquire --owner-file writes it"
+        ))
+    })?;
     Ok((owner, fence))
 }
 
-/// A file for owner and fence, made before the lock is taken: a lock that cannot be handed over is of no use. Unless
-/// something is written to it, it is taken away again.
+/// The file for owner and fence. It is created before the lock is acquired, because a lock that cannot be handed over
+/// is useless. If nothing is written to it, it is removed.
 pub(crate) struct OwnerFile<'a> {
     path: &'a Path,
     file: std::fs::File,
@@ -58,21 +62,24 @@ pub(crate) struct OwnerFile<'a> {
 }
 
 impl<'a> OwnerFile<'a> {
-    /// Makes a new file that only its owner can read. A file that is there already is not touched: it may hold
-    /// the owner of another lock.
+    /// Creates a new file that only its owner can read. Never overwrites a file: it may hold the owner of another lock.
     pub(crate) fn create(path: &'a Path) -> Result<Self, ExitError> {
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
-        let file =
-            file.map_err(|error| ExitError::usage(format!("{} cannot be made: {error}", path.display())))?;
+        let file = file.map_err(|error| match error.kind() {
+            ErrorKind::AlreadyExists => ExitError::usage(format!(
+                "{} exists already and may hold the owner of another lock: release that lock, which removes the file, \
+                 or name a new file",
+                path.display()
+            )),
+            _ => ExitError::internal(format!("cannot create {}: {error}", path.display())),
+        })?;
         Ok(Self { path, file, is_written: false })
     }
 
     pub(crate) fn write(mut self, owner: &Owner, fence: u64) -> Result<(), ExitError> {
         let written = writeln!(self.file, "{}\n{fence}", owner.expose()).and_then(|()| self.file.sync_all());
         self.is_written = written.is_ok();
-        written.map_err(|error| {
-            ExitError::internal(format!("{} cannot be written: {error}", self.path.display()))
-        })
+        written.map_err(|error| ExitError::internal(format!("cannot write {}: {error}", self.path.display())))
     }
 }
 
