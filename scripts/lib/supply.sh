@@ -1,33 +1,30 @@
 # shellcheck shell=bash
-# What the project is built upon: licences, sources, known holes.
+# Checks the dependencies: licences, sources, known vulnerabilities.
 #
-# Licences and sources are also held against deny.toml by a test, which needs nothing but cargo. cargo-deny looks at more,
-# where it is installed (cargo install --locked cargo-deny); what it cannot do here, it says.
+# A test checks licences and sources against deny.toml too, with cargo alone. cargo-deny checks more, if it is installed
+# (cargo install --locked cargo-deny); the script prints a note about each check that it skips.
 
-: "${root:?lib/common.sh comes first}"
+: "${root:?lib/common.sh comes first}" "${target:?}"
 
-# check_supply: fails where deny.toml says no.
+# check_supply: fails if a dependency violates deny.toml.
 check_supply() {
     if ! has cargo-deny; then
-        note "No cargo-deny here: licences and sources were held against deny.toml by the tests; bans and advisories skipped."
+        remind "No cargo-deny on this machine: the tests have checked licences and sources; bans and advisories skipped."
         return 0
     fi
     (cd "$root" && cargo deny --locked --offline check licenses bans sources </dev/null)
     check_advisories
 }
 
-# check_advisories: known holes in what we build upon. The list comes from the net, or from where it was put before.
+# check_advisories: fails if a dependency has a known vulnerability. The list is fetched, or taken from an earlier run.
 check_advisories() {
-    local log
-    log=$(mktemp)
+    local log="$target/advisories.log"
     if (cd "$root" && cargo deny --locked check advisories </dev/null) >"$log" 2>&1; then
-        note "No known holes in what this is built upon."
+        note "No known vulnerabilities in the dependencies."
     elif grep -qi 'failed to fetch\|failed to open advisory database\|failed to load advisory database' "$log"; then
-        note "The list of known holes cannot be had here: advisories skipped."
+        remind "The list of known vulnerabilities cannot be fetched: advisories skipped."
     else
         cat "$log" >&2
-        rm -f "$log"
         return 1
     fi
-    rm -f "$log"
 }
