@@ -1,7 +1,7 @@
-# Adds up a callgrind file: what each function takes by itself, and how often it is called, for one of `pairs`.
-# With -v only=total the sum alone.
+# Sums up a callgrind file: for each function its own instructions and its calls, per one of `pairs`.
+# With -v only=total, prints only the sum of all instructions.
 
-# Names are given once, "(7) name", and then by number.
+# A name appears once as "(7) name", and then as its number.
 function named(text, kind,    at, number) {
     at = index(text, ")")
     number = kind substr(text, 1, at)
@@ -16,7 +16,7 @@ function named(text, kind,    at, number) {
 /^cfn=/ { callee = named(substr($0, 5), "fn"); next }
 /^calls=/ { split(substr($0, 7), parts, " "); calls[callee] += parts[1]; is_call = 1; next }
 /^[0-9+*-]/ {
-    # The line after a call is what the callee took.
+    # The line after a call is the cost of the callee.
     if (is_call)
         is_call = 0
     else {

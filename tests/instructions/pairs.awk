@@ -1,4 +1,4 @@
-# So many pairs of acquire and release over a thousand keys, as the server's protocol has them.
+# Prints `count` pairs of acquire and release over a thousand keys, in the server's protocol.
 
 function word(text) {
     return "$" length(text) "\r\n" text "\r\n"

@@ -1,9 +1,9 @@
-//! What a server answered, in a form that compares and prints well.
+//! A reply of a server, in a form that is easy to compare and print.
 
 use std::fmt;
 
-/// One reply. The protocol's rarer kinds are folded into the nearest of these: a set is a `List`, a push a
-/// `List`, a double, big number or verbatim string a `Text`, a boolean an `Int`.
+/// One reply. Rare kinds of the protocol map to the nearest of these: a set or a push is a `List`; a double, big number
+/// or verbatim string is a `Text`; a boolean is an `Int`.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Answer {
     /// An integer.
@@ -16,9 +16,9 @@ pub enum Answer {
     Status(String),
     /// An array.
     List(Vec<Answer>),
-    /// A map, as only RESP3 has it: RESP2 sends the same as a flat `List`.
+    /// A map of RESP3. RESP2 sends a flat `List` instead.
     Map(Vec<(Answer, Answer)>),
-    /// An error, the whole line with its first word. Bytes that are no UTF-8 are replaced.
+    /// An error: the whole line, with its first word. Invalid UTF-8 is replaced.
     Error(String),
 }
 
@@ -29,13 +29,13 @@ impl Answer {
         Self::Status("OK".into())
     }
 
-    /// A text, for comparing with.
+    /// A `Text`.
     #[must_use]
     pub fn text(text: &str) -> Self {
         Self::Text(text.as_bytes().to_vec())
     }
 
-    /// The number in an integer reply, or in a text that is one.
+    /// The value of an integer reply, or of a text that is an integer.
     ///
     /// # Panics
     /// On any other reply.
@@ -43,7 +43,7 @@ impl Answer {
     pub fn int(&self) -> i64 {
         match self {
             Self::Int(number) => *number,
-            Self::Text(_) => self.string().parse().unwrap_or_else(|_| panic!("no number: {self:?}")),
+            Self::Text(_) => self.string().parse().unwrap_or_else(|_| panic!("not an integer: {self:?}")),
             _ => panic!("expected an integer, got {self:?}"),
         }
     }
@@ -73,7 +73,7 @@ impl Answer {
         }
     }
 
-    /// The value beside `name` in a map, whichever protocol carried it.
+    /// The value of the field `name` in a map of RESP2 or RESP3.
     #[must_use]
     pub fn field(&self, name: &str) -> Option<&Answer> {
         self.pairs()
@@ -82,7 +82,7 @@ impl Answer {
             .map(|(_, v)| v)
     }
 
-    /// Keys and values of a map, whichever protocol carried it.
+    /// The keys and values of a map of RESP2 or RESP3.
     ///
     /// # Panics
     /// On a reply that is neither a map nor an array of even length.
@@ -97,7 +97,7 @@ impl Answer {
         }
     }
 
-    /// The first word of an error, which is its stable part.
+    /// The first word of an error: its code, which stays the same in every release.
     #[must_use]
     pub fn error_word(&self) -> Option<&str> {
         match self {
@@ -111,7 +111,7 @@ impl Answer {
     }
 }
 
-/// Prints as `redis-cli` would on one line: `5`, `nil`, `"a\xff"`, `+OK`, `[1, nil]`, `{"a": 1}`, `-ERR …`.
+/// Prints similar to `redis-cli`, on one line: `5`, `nil`, `"a\xff"`, `+OK`, `[1, nil]`, `{"a": 1}`, `-ERR …`.
 impl fmt::Debug for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,4 +1,4 @@
-//! What a server is started with.
+//! The configuration of a server that a test starts.
 
 use crate::locate;
 use crate::port::Port;
@@ -9,8 +9,8 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-/// Describes a server before it starts. By default: the module loaded, a Unix socket and no TCP port,
-/// nothing persisted, everything in a folder of its own that goes away with the server.
+/// Configures a server. By default it loads the module, listens on a Unix socket and not on TCP, persists nothing, and
+/// has a temporary folder.
 #[derive(Debug, Clone)]
 pub struct ServerBuilder {
     binary: PathBuf,
@@ -25,7 +25,7 @@ pub struct ServerBuilder {
     password: Option<String>,
 }
 
-/// How many ports are tried: a reservation keeps out all but those who name the very same number.
+/// How many ports the builder tries: a process that asks for a port by its number can take a reserved one.
 const PORTS_TRIED: usize = 10;
 
 impl ServerBuilder {
@@ -34,7 +34,7 @@ impl ServerBuilder {
             ("port", "0"),
             ("save", "\"\""),
             ("appendonly", "no"),
-            // A replica gets its first copy at once: the delay gathers more replicas, and here are none.
+            // A replica gets its first copy at once. The delay would wait for more replicas to share the copy.
             ("repl-diskless-sync-delay", "0"),
         ];
         Self {
@@ -51,28 +51,28 @@ impl ServerBuilder {
         }
     }
 
-    /// Starts a plain server.
+    /// Does not load the module.
     #[must_use]
     pub fn without_module(mut self) -> Self {
         self.module = None;
         self
     }
 
-    /// What follows the module's path on the `loadmodule` line.
+    /// The arguments of the module, on the `loadmodule` line.
     #[must_use]
     pub fn module_args<A: Into<String>>(mut self, arguments: impl IntoIterator<Item = A>) -> Self {
         self.module = Some(arguments.into_iter().map(Into::into).collect());
         self
     }
 
-    /// Loads the module from this file instead of the one under test, at every start anew.
+    /// Loads the module from this file instead of the one under test, at every start.
     #[must_use]
     pub fn module_file(mut self, path: &Path) -> Self {
         self.module_file = Some(path.to_path_buf());
         self
     }
 
-    /// One line of the server's configuration; a later one of the same name replaces an earlier one.
+    /// Sets a directive of the server's configuration, and replaces an earlier value.
     #[must_use]
     pub fn arg(mut self, name: &str, value: &str) -> Self {
         self.settings.retain(|(present, _)| present != name);
@@ -81,13 +81,13 @@ impl ServerBuilder {
         self
     }
 
-    /// Lets clients call `DEBUG`, which servers from 7.0 on refuse otherwise.
+    /// Allows `DEBUG`, which servers since 7.0 refuse by default.
     #[must_use]
     pub fn debug_commands(self) -> Self {
         self.arg("enable-debug-command", "yes")
     }
 
-    /// Keeps RDB and AOF in this folder, so that another server can be started on the same data.
+    /// Stores RDB and AOF in this folder, so that another server can start with the same data.
     #[must_use]
     pub fn data_dir(mut self, path: &Path) -> Self {
         self.data_dir = Some(path.to_path_buf());
@@ -97,14 +97,14 @@ impl ServerBuilder {
     /// Starts as a replica of `master`, which must listen on TCP.
     ///
     /// # Panics
-    /// When the master has no TCP port: replication does not go over Unix sockets.
+    /// When the master has no TCP port: replication does not work over Unix sockets.
     #[must_use]
     pub fn replica_of(self, master: &Server) -> Self {
-        let port = master.port().expect("a master to replicate from is started with .tcp()");
+        let port = master.port().expect("a master that was started with .tcp()");
         self.tcp().arg("replicaof", &format!("127.0.0.1 {port}"))
     }
 
-    /// Puts `clock` between the server and the kernel's clocks.
+    /// Replaces the kernel's clocks by `clock` for this server.
     #[must_use]
     pub fn clock(mut self, clock: &FakeClock) -> Self {
         self.clock = Some(clock.clone());
@@ -118,16 +118,16 @@ impl ServerBuilder {
         self
     }
 
-    /// Listens on a free loopback port too.
+    /// Also listens on a free loopback port.
     #[must_use]
     pub fn tcp(mut self) -> Self {
         self.tcp = true;
         self
     }
 
-    /// Listens for TLS on a free loopback port too, with the server's certificate of `certs`.
+    /// Also listens for TLS on a free loopback port, with the server's certificate of `certs`.
     ///
-    /// A server that was built without TLS refuses to start: see [`StartFailure::lacks_tls`].
+    /// A server without TLS support does not start: see [`StartFailure::lacks_tls`].
     #[must_use]
     pub fn tls(mut self, certs: &Certs, clients: ClientCertificate) -> Self {
         self.tls = true;
@@ -138,21 +138,21 @@ impl ServerBuilder {
             .arg("tls-auth-clients", clients.setting())
     }
 
-    /// Asks everybody who names no user for this password; the harness knows it.
+    /// Sets the password of the default user. The harness authenticates with it.
     #[must_use]
     pub fn password(mut self, password: &str) -> Self {
         self.password = Some(password.into());
         self.arg("requirepass", password)
     }
 
-    /// One more user, with rules as `ACL SETUSER` takes them. The user of the harness stays as it is.
+    /// Adds a user with these rules of `ACL SETUSER`. The harness still uses the default user.
     #[must_use]
     pub fn user(mut self, name: &str, rules: &str) -> Self {
         self.settings.push(("user".into(), format!("{name} {rules}")));
         self
     }
 
-    /// Starts in Cluster mode, as a node that does not serve any slot yet.
+    /// Starts in Cluster mode, as a node without slots.
     #[must_use]
     pub fn cluster(mut self) -> Self {
         self.cluster = true;
@@ -162,16 +162,16 @@ impl ServerBuilder {
     /// Starts the server and waits until it answers.
     ///
     /// # Panics
-    /// When it does not come up, with the end of its log.
+    /// When the server does not come up. The message has the end of its log.
     #[must_use]
     pub fn start(self) -> Server {
         self.try_start().unwrap_or_else(|failure| panic!("{failure}"))
     }
 
-    /// As [`ServerBuilder::start`], for a server that is expected to refuse.
+    /// As [`ServerBuilder::start`], for a server that is expected to fail.
     ///
     /// # Errors
-    /// When the server ended before it answered, or never did; with its log.
+    /// When the server ended before it answered, or did not answer in time. The error has its log.
     pub fn try_start(self) -> Result<Server, StartFailure> {
         let mut attempts = 1..=PORTS_TRIED;
         loop {
@@ -184,7 +184,7 @@ impl ServerBuilder {
     }
 
     fn start_on_free_port(&self) -> Result<Server, StartFailure> {
-        // A short name under a short folder: the path of a Unix socket has 107 bytes at most.
+        // A short name: the path of a Unix socket has at most 107 bytes.
         let home = tempfile::Builder::new().prefix("rl-").tempdir().expect("a folder for the server");
         let access = ServerAccess {
             tcp: self.tcp.then(Port::reserve),
@@ -198,7 +198,7 @@ impl ServerBuilder {
         Server::launch(home, data, &self.binary, self.clock.clone(), access)
     }
 
-    /// Everything goes into a file, so that `CONFIG REWRITE` has something to rewrite.
+    /// The text of the configuration file. It has all settings, so that `CONFIG REWRITE` works.
     fn config(&self, home: &TempDir, data: &Path, access: &ServerAccess) -> String {
         let mut lines = String::new();
         let mut line = |text: std::fmt::Arguments<'_>| writeln!(lines, "{text}").expect("a string grows");
@@ -225,12 +225,12 @@ impl ServerBuilder {
     }
 }
 
-/// Whether a server asks those who come over TLS for a certificate of their own.
+/// Whether a server requires a client certificate over TLS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientCertificate {
-    /// Whoever shows none is turned away.
+    /// The server rejects clients without a certificate.
     Required,
-    /// Nobody is asked.
+    /// The server does not request a certificate.
     NotAsked,
 }
 

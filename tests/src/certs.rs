@@ -1,4 +1,4 @@
-//! Certificates for servers and clients that speak TLS.
+//! TLS certificates for servers and clients.
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
 use std::fs;
@@ -7,14 +7,14 @@ use tempfile::TempDir;
 
 /// A certificate authority with one server's and one client's certificate, as files and as PEM text.
 ///
-/// Every value has an authority of its own: what one has signed, another does not accept.
+/// Every value has its own authority, so its certificates are not valid for another value's authority.
 #[derive(Debug)]
 pub struct Certs {
     folder: TempDir,
 }
 
 impl Certs {
-    /// Makes an authority and lets it sign for `127.0.0.1`, `localhost` and a client.
+    /// Creates an authority, a server certificate for `127.0.0.1` and `localhost`, and a client certificate.
     ///
     /// # Panics
     /// When the files cannot be written.
@@ -23,7 +23,7 @@ impl Certs {
         Self::for_hosts(&["127.0.0.1", "localhost"])
     }
 
-    /// As [`Certs::new`], with a server's certificate for other hosts.
+    /// As [`Certs::new`], with a server certificate for other hosts.
     ///
     /// # Panics
     /// When the files cannot be written.
@@ -47,19 +47,19 @@ impl Certs {
         certs
     }
 
-    /// The authority's certificate, for those who are to trust it.
+    /// The file of the authority's certificate.
     #[must_use]
     pub fn ca_cert(&self) -> PathBuf {
         self.folder.path().join("ca.crt")
     }
 
-    /// The server's certificate.
+    /// The file of the server's certificate.
     #[must_use]
     pub fn server_cert(&self) -> PathBuf {
         self.folder.path().join("server.crt")
     }
 
-    /// The server's key.
+    /// The file of the server's key.
     #[must_use]
     pub fn server_key(&self) -> PathBuf {
         self.folder.path().join("server.key")
@@ -104,7 +104,7 @@ fn new_key() -> KeyPair {
 
 fn named(name: &str, hosts: &[&str]) -> CertificateParams {
     let hosts: Vec<String> = hosts.iter().map(ToString::to_string).collect();
-    let mut params = CertificateParams::new(hosts).expect("hosts that can be named");
+    let mut params = CertificateParams::new(hosts).expect("valid host names");
     params.distinguished_name.push(DnType::CommonName, name);
     params
 }

@@ -1,9 +1,9 @@
-//! The clocks of a server, moved from outside while it runs.
+//! A fake clock: a test controls the clocks of a running server.
 //!
-//! A small library (`shim/clock.c`) is loaded into the server before anything else and reads its orders from
-//! a mapped file. libfaketime would be the known tool, but it hangs a server that was built with jemalloc.
+//! The server preloads a small library (`shim/clock.c`), which reads the clocks from a mapped file. libfaketime does
+//! not work here: it hangs a server that was built with jemalloc.
 
-// Shared memory with another process, and the clock whose values it is seeded with.
+// Shared memory with another process, and `clock_gettime` for its first values.
 #![allow(unsafe_code)]
 
 use crate::locate;
@@ -19,9 +19,9 @@ use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
 use std::time::Duration;
 use tempfile::NamedTempFile;
 
-/// The clocks of every server that was started with it; give each server its own to move them apart.
+/// The clocks of every server that was started with it. For clocks that differ, give each server its own.
 ///
-/// Until told otherwise it changes nothing.
+/// A new one shows the kernel's time.
 #[derive(Debug, Clone)]
 pub struct FakeClock {
     shared: Arc<ClockShared>,
@@ -34,7 +34,8 @@ struct Control {
     module_frozen: AtomicI64,
     module_mono_ns: AtomicI64,
     module_raw_ns: AtomicI64,
-    /// What both clocks have gained together: one number, so that the module never sees half of it.
+    /// The time by which both monotonic clocks were advanced together, in ns. It is one number, so that the module
+    /// never sees only one clock advanced.
     module_both_ns: AtomicI64,
 }
 
@@ -50,7 +51,7 @@ unsafe impl Send for ClockShared {}
 unsafe impl Sync for ClockShared {}
 
 impl FakeClock {
-    /// A clock that runs true.
+    /// A clock that shows the kernel's time.
     ///
     /// # Panics
     /// When there is no C compiler to build the shim with, or no room for its file.
@@ -64,32 +65,32 @@ impl FakeClock {
         Self { shared: Arc::new(ClockShared { file, control }) }
     }
 
-    /// Sets the wall clock forward, or back, by whole seconds from where it is.
+    /// Sets the wall clock forward, or back if `seconds` is negative.
     pub fn jump_wall(&self, seconds: i64) {
         self.control().wall_offset_ns.fetch_add(seconds * 1_000_000_000, SeqCst);
     }
 
-    /// Stops both monotonic clocks for the module; from now on they move only when told to.
+    /// Freezes both monotonic clocks for the module. From now on they move only with the `advance_*` methods.
     ///
-    /// The server itself goes on to see the true time, or its event loop would stand still too.
+    /// The server itself sees the kernel's time, because its event loop must keep running.
     pub fn freeze_module(&self) {
         let control = self.control();
-        // Whole milliseconds, so that a test can say exactly how many are left.
+        // Whole milliseconds, so that a test can predict the remaining time of a lock exactly.
         let stopped = |clock| read(clock) / 1_000_000 * 1_000_000;
         control.module_mono_ns.store(stopped(libc::CLOCK_MONOTONIC), SeqCst);
         control.module_raw_ns.store(stopped(libc::CLOCK_MONOTONIC_RAW), SeqCst);
         control.module_frozen.store(1, SeqCst);
     }
 
-    /// Lets this much time pass for the module, on both of its clocks.
+    /// Advances both monotonic clocks of the module.
     ///
     /// # Panics
-    /// When the module's clocks were not frozen: then nothing would follow from it.
+    /// When the clocks are not frozen: the module would not see the change.
     pub fn advance_module(&self, time: Duration) {
         self.advance(&self.control().module_both_ns, time);
     }
 
-    /// Lets CLOCK_MONOTONIC alone run ahead, as a clock that is being slewed too fast.
+    /// Advances only CLOCK_MONOTONIC, as if it were slewed too fast.
     ///
     /// # Panics
     /// As [`FakeClock::advance_module`].
@@ -97,7 +98,7 @@ impl FakeClock {
         self.advance(&self.control().module_mono_ns, time);
     }
 
-    /// Lets CLOCK_MONOTONIC_RAW alone run ahead, as an oscillator that is too fast.
+    /// Advances only CLOCK_MONOTONIC_RAW, as if the oscillator were too fast.
     ///
     /// # Panics
     /// As [`FakeClock::advance_module`].
@@ -110,17 +111,17 @@ impl FakeClock {
         clock.fetch_add(i64::try_from(time.as_nanos()).expect("less than 292 years"), SeqCst);
     }
 
-    /// Has `command` start with these clocks.
+    /// Makes `command` start with these clocks.
     pub(crate) fn preload_into(&self, command: &mut Command) {
         command.env("LD_PRELOAD", shim()).env("REDLOCK_CLOCK_FILE", self.shared.file.path());
-        // The shim knows the module by the name of its file, as the loader reports it.
+        // The shim recognizes the module by its file name, as the loader reports it.
         if let Some(name) = locate::module_name() {
             command.env("REDLOCK_CLOCK_MODULE", name);
         }
     }
 
     fn control(&self) -> &Control {
-        // SAFETY: mapped, aligned to a page and zeroed in `map`; unmapped only when `ClockShared` is dropped.
+        // SAFETY: `map` made it: aligned to a page and zeroed; unmapped only when `ClockShared` is dropped.
         unsafe { self.shared.control.as_ref() }
     }
 }
@@ -146,12 +147,12 @@ fn read(clock: libc::clockid_t) -> i64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the kernel writes one timespec to a place that holds one.
     let outcome = unsafe { libc::clock_gettime(clock, &mut now) };
-    assert_eq!(outcome, 0, "the kernel tells the time");
+    assert_eq!(outcome, 0, "the kernel reads the clock");
     now.tv_sec * 1_000_000_000 + now.tv_nsec
 }
 
-/// The compiled shim. Built once for each version of its source; test processes that build it at the same
-/// time do not disturb each other, since each renames a whole file into place.
+/// The compiled shim, built once for each version of its source. Test processes may build it at the same time: each
+/// renames a complete file into place.
 fn shim() -> &'static Path {
     static SHIM: OnceLock<PathBuf> = OnceLock::new();
     SHIM.get_or_init(|| {
@@ -164,7 +165,7 @@ fn shim() -> &'static Path {
             std::fs::create_dir_all(&folder).expect("cargo's target folder is writable");
             let built = NamedTempFile::new_in(&folder).expect("cargo's target folder is writable");
             compile(source, built.path());
-            built.persist(&library).expect("a finished shim can be put into place");
+            built.persist(&library).expect("the compiled shim can be renamed");
         }
         library
     })

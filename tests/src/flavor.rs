@@ -1,29 +1,29 @@
-//! Redis or Valkey, and which version: some interfaces exist on one side or from one release on.
+//! Redis or Valkey, and which version: some interfaces exist only in one of them, or since a release.
 
 use std::fmt;
 
-/// Who made the server.
+/// Redis or Valkey.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Brand {
     /// Redis, by Redis Ltd.
     Redis,
-    /// Valkey, of the Linux Foundation. Its numbers go on from Redis 7.2.
+    /// Valkey, of the Linux Foundation. Its versions continue from Redis 7.2.
     Valkey,
 }
 
-/// The kind of server a test found itself on.
+/// The brand and version of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Flavor {
     /// Redis or Valkey.
     pub brand: Brand,
-    /// Major, minor and patch of that brand's own numbering.
+    /// Major, minor and patch version of the brand.
     pub version: (u32, u32, u32),
 }
 
 impl Flavor {
-    /// Whether the server is of this release or a later one, in its own brand's numbers.
+    /// Whether the server has at least this version of its brand.
     ///
-    /// One comparison serves both brands, since Valkey counted on from 7.2 where the two parted.
+    /// One comparison works for both brands, because Valkey's versions continue from Redis 7.2.
     #[must_use]
     pub fn at_least(&self, major: u32, minor: u32) -> bool {
         (self.version.0, self.version.1) >= (major, minor)
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn valkey_is_known_by_its_own_version() {
+    fn valkey_is_recognized_by_its_version_field() {
         let info = "# Server\r\nredis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:9.1.2\r\n";
         let flavor = Flavor::from_info(info).expect("a version");
         assert_eq!(flavor, Flavor { brand: Brand::Valkey, version: (9, 1, 2) });
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn redis_is_the_rest() {
+    fn a_server_without_a_valkey_version_is_redis() {
         let flavor = Flavor::from_info("redis_version:7.0.15\r\n").expect("a version");
         assert_eq!(flavor.to_string(), "Redis 7.0.15");
         assert!(!flavor.at_least(7, 2));

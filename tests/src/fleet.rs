@@ -1,19 +1,19 @@
-//! Several independent servers, as one quorum client sees them.
+//! Several independent servers: the nodes of one quorum.
 
 use crate::{InspectReply, Server, ServerBuilder};
 use std::ops::{Index, IndexMut};
 use std::thread;
 
-/// Masters that know nothing of each other, all with the module, on TCP and on Unix sockets.
+/// Independent masters with the module, which listen on TCP and on Unix sockets.
 ///
-/// `fleet[2]` is the third [`Server`]: kill it, pause it, restart it like any other.
+/// `fleet[2]` is the third [`Server`].
 #[derive(Debug)]
 pub struct Fleet {
     nodes: Vec<Server>,
 }
 
 impl Fleet {
-    /// Starts so many usual nodes.
+    /// Starts `size` nodes with the default configuration.
     ///
     /// # Panics
     /// When one of them does not come up.
@@ -22,7 +22,7 @@ impl Fleet {
         Self::start_with(size, |_, node| node)
     }
 
-    /// Starts so many nodes, each as `describe` changes the usual one; it is told the node's index.
+    /// Starts `size` nodes. `describe` gets the index and the default configuration of each node, and may change it.
     ///
     /// # Panics
     /// When one of them does not come up.
@@ -30,7 +30,7 @@ impl Fleet {
     pub fn start_with(size: usize, describe: impl Fn(usize, ServerBuilder) -> ServerBuilder) -> Self {
         let nodes: Vec<ServerBuilder> =
             (0..size).map(|index| describe(index, Server::builder().tcp())).collect();
-        // All at once: a server spends most of its start waiting.
+        // In parallel: a server spends most of its start waiting.
         let nodes = thread::scope(|scope| {
             let starting: Vec<_> = nodes.into_iter().map(|node| scope.spawn(|| node.start())).collect();
             starting.into_iter().map(|node| node.join().expect("a node that comes up")).collect()
@@ -55,7 +55,7 @@ impl Fleet {
         self.nodes.iter()
     }
 
-    /// Kills some nodes at one moment and starts them again, all at once and on whatever they left behind.
+    /// Kills some nodes and then restarts them in parallel, with the data that they have stored.
     ///
     /// # Panics
     /// When one of them does not come up.
@@ -63,7 +63,7 @@ impl Fleet {
         self.crash_and(which, |_| {});
     }
 
-    /// As [`Fleet::crash`]; `meanwhile` is done to each of the nodes while it is down.
+    /// As [`Fleet::crash`], and calls `meanwhile` for each of the nodes while it is down.
     ///
     /// # Panics
     /// As [`Fleet::crash`].
@@ -83,28 +83,28 @@ impl Fleet {
         });
     }
 
-    /// How often clients have called a command, for every node; all of them must be able to answer.
+    /// How often clients have called a command, for every node. All nodes must be running.
     #[must_use]
     pub fn calls(&self, command: &str) -> Vec<u64> {
         self.nodes.iter().map(|node| node.calls(command)).collect()
     }
 
-    /// Starts all counts of calls anew.
+    /// Resets the call counts of all nodes.
     pub fn reset_calls(&self) {
         for node in &self.nodes {
             node.connect().call_strs("CONFIG RESETSTAT");
         }
     }
 
-    /// What every node that runs says about a lock; a node that was killed holds none.
+    /// The lock on every node; `None` for a killed node.
     ///
-    /// A paused node would not answer: resume it first.
+    /// A paused node does not answer: resume it first.
     pub fn locks(&mut self, key: &str) -> Vec<Option<InspectReply>> {
         let look = |node: &mut Server| node.is_running().then(|| node.connect().inspect(key)).flatten();
         self.nodes.iter_mut().map(look).collect()
     }
 
-    /// The fence under which every node holds a lock, as [`Fleet::locks`].
+    /// The fence of a lock on every node, as [`Fleet::locks`].
     pub fn fences(&mut self, key: &str) -> Vec<Option<i64>> {
         self.locks(key).into_iter().map(|lock| lock.map(|lock| lock.fence)).collect()
     }

@@ -1,9 +1,9 @@
-//! What many tests of one server do first.
+//! Set-up and checks that many tests of one server share.
 
 use crate::{Answer, FakeClock, Server, ServerBuilder, Wire};
 use redlock_contract::grant::Unverified;
 
-/// Starts a server whose module sees a clock that stands still, over restarts too, so that every number is exact.
+/// Starts a server with a frozen clock for its module, so that a test can predict every time. Restarts keep the clock.
 #[must_use]
 pub fn start_frozen(builder: ServerBuilder) -> (Server, FakeClock) {
     let clock = FakeClock::new();
@@ -14,13 +14,13 @@ pub fn start_frozen(builder: ServerBuilder) -> (Server, FakeClock) {
 /// The fence of a grant.
 ///
 /// # Panics
-/// When it is none.
+/// When the reply is not a grant.
 pub fn granted(answer: &Answer) -> i64 {
     assert!(matches!(answer, Answer::Int(1..)), "expected a fence, got {answer:?}");
     answer.int()
 }
 
-/// Lets a server vote that does not, with fences above `floor`, after `wait_ms`.
+/// Admits a non-voting server, with fences above `floor`, after `wait_ms`.
 ///
 /// # Panics
 /// When the server refuses.
@@ -31,13 +31,13 @@ pub fn admit(wire: &mut Wire, floor: i64, wait_ms: u64) {
     assert_eq!(answer, Answer::Int(1), "an operator can admit the node");
 }
 
-/// The message of a grant without its proof, for tests that are about something else.
+/// The message of a grant push without its proof, for tests that do not check the proof.
 ///
 /// # Panics
-/// If it is no such message.
+/// When it is not such a message.
 #[must_use]
 pub fn without_proof(message: &str) -> String {
-    assert!(Unverified::parse(message.as_bytes()).is_some(), "not a message of a grant: {message}");
+    assert!(Unverified::parse(message.as_bytes()).is_some(), "not a grant push: {message}");
     let words = message.split(' ').filter(|word| !is_proof(word));
     words.collect::<Vec<_>>().join(" ")
 }

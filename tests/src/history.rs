@@ -1,65 +1,64 @@
-//! What clients saw, and whether all of it can be true of one lock at a time.
+//! The history of the clients of one node, and the check that no two of them held a lock at the same time.
 //!
-//! A holder counts from the moment it sent its request: it knows no earlier one at which the lock can have
-//! been its own. A grant was made no later than its answer came. So a breach found here is one for certain,
-//! whatever the machine was busy with meanwhile.
+//! A holder relies on its lease from the moment it sent its request. The node made a grant no later than its reply
+//! arrived. So every violation found here is certain, however slow the machine was.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// One thing that a client knows, in the order in which the node was asked.
+/// What a client observed of one request. A history has them in the order in which the node got the requests.
 #[derive(Clone, Copy, Debug)]
 pub struct Observation {
-    /// Which lock.
+    /// The number of the lock.
     pub key: u64,
-    /// Who asked; every acquire has an owner of its own.
+    /// The owner; every acquire has its own.
     pub owner: u64,
-    /// What came of it.
+    /// The outcome.
     pub kind: ObservationKind,
 }
 
-/// What a client knows about its request.
+/// The outcome of a request.
 #[derive(Clone, Copy, Debug)]
 pub enum ObservationKind {
     /// The lock was granted.
     Granted(PromisedLease),
     /// The lock was extended.
     Extended(PromisedLease),
-    /// A release was sent, answered or not: from here on nobody relies on the lock.
+    /// The client sent a release: it no longer relies on the lock, with or without a reply.
     ReleaseSent,
 }
 
-/// What a node promised to a holder.
+/// The lease that a node granted or extended.
 #[derive(Clone, Copy, Debug)]
 pub struct PromisedLease {
-    /// The number that came with it.
+    /// The fence of the reply.
     pub fence: i64,
-    /// When the request left.
+    /// When the client sent the request.
     pub sent: Instant,
-    /// When the answer was there.
+    /// When the client had the reply.
     pub answered: Instant,
-    /// How long it lasts.
+    /// The time to live that the client requested.
     pub ttl: Duration,
 }
 
-/// Two things that clients saw and that must not both be.
+/// Two observations that contradict each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HistoryViolation {
-    /// A number came that is not larger than the one before.
+    /// A grant has a fence that is not larger than an earlier one, or an extension has another fence than its grant.
     FenceNotLarger {
-        /// Which lock.
+        /// The number of the lock.
         key: u64,
-        /// The largest number so far.
+        /// The earlier fence.
         before: i64,
-        /// The number that came.
+        /// The fence of the later grant, or of the extension.
         after: i64,
     },
-    /// A lock was granted while somebody else relied on it.
+    /// A lock was granted while another client relied on it.
     EarlyGrant {
-        /// Which lock.
+        /// The number of the lock.
         key: u64,
-        /// How long the other one could have relied on it still.
+        /// How long the other client could still rely on it.
         left: Duration,
     },
 }
@@ -75,20 +74,20 @@ impl fmt::Display for HistoryViolation {
     }
 }
 
-/// Everything that a client saw of some locks, over any number of crashes.
+/// Observations of clients about several locks, over any number of crashes.
 #[derive(Debug, Default)]
 pub struct History {
     events: Vec<Observation>,
 }
 
-/// Who relies on a lock.
+/// The client that relies on a lock.
 struct RecordedHolder {
     owner: u64,
     fence: i64,
     until: Instant,
 }
 
-/// One lock, as far as the history is read.
+/// The state of one lock during the replay of a history.
 #[derive(Default)]
 struct LockReplay {
     largest: i64,
@@ -96,12 +95,12 @@ struct LockReplay {
 }
 
 impl History {
-    /// Notes what a client has seen.
+    /// Appends an observation.
     pub fn record(&mut self, event: Observation) {
         self.events.push(event);
     }
 
-    /// How many grants there are.
+    /// The number of grants.
     #[must_use]
     pub fn grants(&self) -> usize {
         self.events.iter().filter(|event| matches!(event.kind, ObservationKind::Granted(_))).count()
@@ -117,7 +116,7 @@ impl History {
         self.events.iter().map(fence).max().unwrap_or(0)
     }
 
-    /// How many locks are relied on at a moment, by those who were answered until then.
+    /// How many locks are still held at `moment`, after all observations.
     #[must_use]
     pub fn held_at(&self, moment: Instant) -> usize {
         let mut locks = HashMap::<u64, LockReplay>::new();
@@ -127,7 +126,7 @@ impl History {
         locks.values().filter(|lock| lock.hold.as_ref().is_some_and(|hold| hold.until > moment)).count()
     }
 
-    /// Everything that is wrong.
+    /// Every violation of the lock's promises in this history.
     #[must_use]
     pub fn violations(&self) -> Vec<HistoryViolation> {
         let mut locks = HashMap::<u64, LockReplay>::new();
@@ -149,9 +148,9 @@ impl LockReplay {
 
     fn granted(&mut self, event: &Observation, promise: &PromisedLease) -> Vec<HistoryViolation> {
         let key = event.key;
-        let mut breaches = Vec::new();
+        let mut violations = Vec::new();
         if promise.fence <= self.largest {
-            breaches.push(HistoryViolation::FenceNotLarger {
+            violations.push(HistoryViolation::FenceNotLarger {
                 key,
                 before: self.largest,
                 after: promise.fence,
@@ -160,12 +159,12 @@ impl LockReplay {
         if let Some(hold) = &self.hold
             && hold.until > promise.answered
         {
-            breaches.push(HistoryViolation::EarlyGrant { key, left: hold.until - promise.answered });
+            violations.push(HistoryViolation::EarlyGrant { key, left: hold.until - promise.answered });
         }
         self.largest = self.largest.max(promise.fence);
         let until = promise.sent + promise.ttl;
         self.hold = Some(RecordedHolder { owner: event.owner, fence: promise.fence, until });
-        breaches
+        violations
     }
 
     fn extended(&mut self, event: &Observation, promise: &PromisedLease) -> Vec<HistoryViolation> {
@@ -179,7 +178,7 @@ impl LockReplay {
                 }
                 vec![HistoryViolation::FenceNotLarger { key: event.key, before, after }]
             }
-            // Somebody else has been granted the lock: nobody may extend the old one any more.
+            // Another owner got the lock, or it was released: the node may no longer extend the old lock.
             None => vec![HistoryViolation::FenceNotLarger {
                 key: event.key,
                 before: self.largest,
@@ -195,7 +194,7 @@ mod tests {
 
     /// A history of one lock from lines `owner grant fence sent answered ttl`, `owner extend …` and
     /// `owner release`, in milliseconds.
-    fn breaches(lines: &[&str]) -> Vec<String> {
+    fn violations(lines: &[&str]) -> Vec<String> {
         let start = Instant::now();
         let mut history = History::default();
         for line in lines {
@@ -218,31 +217,34 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_order_is_no_breach() {
-        assert!(breaches(&["1 grant 1 0 1 100", "2 grant 2 50 100 100"]).is_empty(), "after its time");
-        assert!(breaches(&["1 grant 1 0 1 100", "1 release", "2 grant 2 2 3 100"]).is_empty());
-        assert!(breaches(&["1 grant 5 0 1 9", "1 extend 5 2 3 9", "2 grant 9 9 11 9"]).is_empty());
-        assert!(breaches(&["1 grant 1 0 1 100", "1 extend 1 2 3 9", "2 grant 2 99 100 9"]).is_empty());
+    fn a_correct_history_has_no_violations() {
+        assert!(
+            violations(&["1 grant 1 0 1 100", "2 grant 2 50 100 100"]).is_empty(),
+            "granted after the expiry"
+        );
+        assert!(violations(&["1 grant 1 0 1 100", "1 release", "2 grant 2 2 3 100"]).is_empty());
+        assert!(violations(&["1 grant 5 0 1 9", "1 extend 5 2 3 9", "2 grant 9 9 11 9"]).is_empty());
+        assert!(violations(&["1 grant 1 0 1 100", "1 extend 1 2 3 9", "2 grant 2 99 100 9"]).is_empty());
     }
 
     #[test]
-    fn an_early_grant_is_seen() {
+    fn a_grant_before_the_expiry_is_a_violation() {
         let early = ["lock 7: granted 1ms too early"];
-        assert_eq!(breaches(&["1 grant 1 0 1 100", "2 grant 2 50 99 100"]), early);
-        assert_eq!(breaches(&["1 grant 1 0 1 9", "1 extend 1 8 8 9", "2 grant 2 9 16 9"]), early);
+        assert_eq!(violations(&["1 grant 1 0 1 100", "2 grant 2 50 99 100"]), early);
+        assert_eq!(violations(&["1 grant 1 0 1 9", "1 extend 1 8 8 9", "2 grant 2 9 16 9"]), early);
         let another = ["1 grant 1 0 1 100", "3 release", "2 grant 2 50 99 100"];
-        assert_eq!(breaches(&another), early, "a stranger gives nothing up");
+        assert_eq!(violations(&another), early, "only its owner releases a lock");
         let shorter = ["1 grant 1 0 1 100", "1 extend 1 2 3 9", "2 grant 2 99 99 9"];
-        assert_eq!(breaches(&shorter), early, "an extension takes nothing away");
+        assert_eq!(violations(&shorter), early, "an extension never shortens a lock");
     }
 
     #[test]
-    fn a_number_that_does_not_grow_is_seen() {
-        assert_eq!(breaches(&["1 grant 3 0 1 5", "2 grant 3 6 7 5"]), ["lock 7: fence 3 after 3"]);
+    fn a_fence_that_does_not_grow_is_a_violation() {
+        assert_eq!(violations(&["1 grant 3 0 1 5", "2 grant 3 6 7 5"]), ["lock 7: fence 3 after 3"]);
         let lower = ["1 grant 3 0 1 5", "1 release", "2 grant 4 1 1 5", "2 release", "3 grant 1 2 2 5"];
-        assert_eq!(breaches(&lower), ["lock 7: fence 1 after 4"]);
-        assert_eq!(breaches(&["1 grant 3 0 1 5", "1 extend 2 2 3 5"]), ["lock 7: fence 2 after 3"]);
+        assert_eq!(violations(&lower), ["lock 7: fence 1 after 4"]);
+        assert_eq!(violations(&["1 grant 3 0 1 5", "1 extend 2 2 3 5"]), ["lock 7: fence 2 after 3"]);
         let overtaken = ["1 grant 3 0 1 5", "2 grant 4 6 7 5", "1 extend 3 7 8 5"];
-        assert_eq!(breaches(&overtaken), ["lock 7: fence 3 after 4"]);
+        assert_eq!(violations(&overtaken), ["lock 7: fence 3 after 4"]);
     }
 }

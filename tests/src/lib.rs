@@ -1,34 +1,34 @@
-//! Real servers, faults and checks for Redlock.
+//! The test harness of Redlock: real servers, fault injection and checks.
 //!
-//! A test starts a [`Server`], talks to it over a [`Wire`], reads [`Answer`]s and waits only with
-//! [`eventually`]. Where time itself is under test, a [`FakeClock`] stands between the server and the kernel;
-//! where the network is, a [`Proxy`] stands before each server of a [`Fleet`].
+//! A test starts a [`Server`], sends commands over a [`Wire`], reads [`Answer`]s and waits only with
+//! [`eventually`]. A [`FakeClock`] controls the clocks of a server; a [`Proxy`] in front of a server injects network
+//! faults.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `locate.rs` | where the module, the servers and the target folder are |
+//! | `locate.rs` | the paths of the module, the server and the target folder |
 //! | `spawn.rs` | child processes that cannot outlive the test |
 //! | `server.rs` | one running server: start, stop, restart, log, INFO |
-//! | `builder.rs` | what a server is started with |
+//! | `builder.rs` | the configuration of a server |
 //! | `fleet.rs` | several independent servers |
-//! | `sentinel.rs` | who watches masters and puts replicas in their place |
-//! | `proxy.rs`, `proxy/` | a bad network in front of a server, on command |
-//! | `port.rs` | loopback ports that stay with whoever got them |
+//! | `sentinel.rs` | a sentinel that promotes replicas |
+//! | `proxy.rs`, `proxy/` | a TCP proxy that injects network faults |
+//! | `port.rs` | reserved loopback ports |
 //! | `certs.rs` | certificates for TLS |
 //! | `flavor.rs` | Redis or Valkey, and which version |
-//! | `wire.rs`, `resp.rs`, `answer.rs` | a connection, the bytes on it, what came back |
-//! | `helpers.rs` | what many tests do first |
-//! | `inspection.rs` | what a server tells about one lock |
-//! | `clock.rs`, `shim/clock.c` | the server's clocks, moved from outside |
-//! | `strace.rs` | a disk that fails or dawdles |
-//! | `node_under_test.rs` | the core and a real server, to be compared |
+//! | `wire.rs`, `resp.rs`, `answer.rs` | a connection, the protocol, a reply |
+//! | `helpers.rs` | set-up that many tests share |
+//! | `inspection.rs` | the reply to `REDLOCK.INSPECT` |
+//! | `clock.rs`, `shim/clock.c` | a fake clock for a server |
+//! | `strace.rs` | system calls of a server that fail or are slow |
+//! | `node_under_test.rs` | the core and a real server behind one trait, to compare them |
 //! | `cases.rs` | the contract of one node as a table |
-//! | `history.rs` | what clients saw, and whether it can be true |
-//! | `campaign/` | several client processes under one kind of fault, judged by the simulator's checks |
-//! | `wait.rs` | the one way to wait |
-//! | `skip.rs` | a test that has nothing to test here says so |
+//! | `history.rs` | the history of one node's clients, and its checks |
+//! | `campaign/` | several client processes under one kind of fault, checked with the simulator's checks |
+//! | `wait.rs` | waiting for a condition, with a deadline |
+//! | `skip.rs` | reporting a skipped test |
 
-// This crate is test code throughout: a broken expectation ends the test, with a message that says which.
+// This crate is test code: a panic fails the test with a message.
 #![allow(clippy::expect_used, clippy::panic)]
 
 mod answer;
@@ -73,3 +73,8 @@ pub use spawn::{signal, spawn};
 pub use strace::{SyscallFault, SyscallTrace};
 pub use wait::{SOON, eventually, eventually_async, in_time, within};
 pub use wire::Wire;
+
+/// Compiles the code of the project's README with the documentation tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct ProjectReadme;

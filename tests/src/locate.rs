@@ -1,14 +1,14 @@
-//! Where the module under test, the servers and the build's own folders are.
+//! The paths of the module under test, of the server and of the target folder.
 
 use crate::skip;
 use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// The module under test: `REDLOCK_MODULE`, or what `cargo build --release` left in the target folder.
+/// The module under test: `REDLOCK_MODULE`, or the one that `cargo build --release` put into the target folder.
 ///
 /// # Panics
-/// When there is no such file: a test run without the module would prove nothing.
+/// When there is no such file.
 #[must_use]
 pub fn module_path() -> PathBuf {
     let path = expected_module();
@@ -20,8 +20,8 @@ pub fn module_path() -> PathBuf {
     path
 }
 
-/// A module as it once was: `REDLOCK_OLD_MODULE`, or what `scripts/old-module` left in the target folder. `None` where
-/// there is none, after saying that the test is skipped for it.
+/// An older version of the module: `REDLOCK_OLD_MODULE`, or the one that `scripts/old-module` built. Without
+/// either, reports that the test is skipped and returns `None`.
 ///
 /// # Panics
 /// When `REDLOCK_OLD_MODULE` names no file.
@@ -34,18 +34,16 @@ pub fn older_module() -> Option<PathBuf> {
     }
     let path = target_dir().join("old-module").join("libredlock.so");
     if !path.is_file() {
-        skip(
-            "there is no older module here (`scripts/old-module` builds it, where the project's history is)",
-        );
+        skip("there is no older module (`scripts/old-module` builds it from the project's history)");
         return None;
     }
     Some(path)
 }
 
-/// The version under which `scripts/old-module` builds it.
+/// The version of the older module that `scripts/old-module` builds.
 pub const OLDER_VERSION: &str = "0.0.9";
 
-/// The file name of the module, whether or not it is there.
+/// The file name of the module. The file need not exist.
 pub(crate) fn module_name() -> Option<OsString> {
     expected_module().file_name().map(OsString::from)
 }
@@ -57,7 +55,7 @@ fn expected_module() -> PathBuf {
     }
 }
 
-/// The server to start: `REDLOCK_SERVER`, or `redis-server` on the PATH.
+/// The server program: `REDLOCK_SERVER`, or `redis-server` on the PATH.
 pub(crate) fn server_binary() -> PathBuf {
     env::var_os("REDLOCK_SERVER").map_or_else(|| PathBuf::from("redis-server"), PathBuf::from)
 }
@@ -66,14 +64,14 @@ pub(crate) fn server_binary() -> PathBuf {
 pub(crate) fn target_dir() -> PathBuf {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     match env::var_os("CARGO_TARGET_DIR") {
-        // A relative one is relative to where cargo was called, which a test cannot know; the workspace
-        // root is where people call it.
+        // A relative path is relative to the folder in which cargo was called. A test does not know that folder and
+        // assumes the workspace root.
         Some(given) => absolute(&workspace.join(given)),
         None => absolute(&workspace.join("target")),
     }
 }
 
-/// A server changes its working folder, so every path it is given has to stand on its own.
+/// Makes a path absolute: a server changes its working folder.
 fn absolute(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_path_buf())
 }

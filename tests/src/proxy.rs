@@ -1,8 +1,8 @@
-//! A bad network in front of one server, on command.
+//! A TCP proxy in front of one server, which injects network faults.
 //!
-//! The proxy knows commands and replies, so that a fault can be aimed: at the next acquire, at its reply,
-//! in its middle. Nothing happens by chance and nothing by itself: a rule is in force from when its method
-//! returns until the next one changes it.
+//! The proxy parses commands and replies, so that a fault can hit a certain command: before it, in its middle, or
+//! after it, in place of its reply. Nothing is random: a rule is in force from when its method returns until another
+//! call changes it.
 
 mod connection;
 mod frames;
@@ -22,9 +22,9 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 
-/// A TCP proxy on a loopback port of its own. Dropping it ends every connection through it.
+/// A TCP proxy on its own loopback port. Dropping the proxy ends every connection through it.
 ///
-/// It runs in a thread of its own: a test that blocks its runtime does not stop the network.
+/// The proxy has its own thread: a test that blocks its runtime does not block the proxy.
 #[derive(Debug)]
 pub struct Proxy {
     port: Port,
@@ -34,23 +34,23 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Stands in front of a server that listens on TCP, and passes everything.
+    /// Starts a proxy in front of a server's TCP port. It passes everything.
     ///
     /// # Panics
     /// When the server has no TCP port.
     #[must_use]
     pub fn to(server: &Server) -> Self {
-        Self::to_port(server.port().expect("a server behind a proxy is started with .tcp()"))
+        Self::to_port(server.port().expect("a server that was started with .tcp()"))
     }
 
-    /// Stands in front of a server's port for TLS, inside of which it sees nothing: only rules that name no
-    /// command apply.
+    /// Starts a proxy in front of a server's TLS port. The proxy cannot decrypt the traffic, so rules for certain
+    /// commands have no effect.
     ///
     /// # Panics
     /// When the server has no such port.
     #[must_use]
     pub fn to_tls(server: &Server) -> Self {
-        Self::to_port(server.tls_port().expect("a server behind a proxy for TLS is started with .tls()"))
+        Self::to_port(server.tls_port().expect("a server that was started with .tls()"))
     }
 
     fn to_port(server: u16) -> Self {
@@ -72,43 +72,44 @@ impl Proxy {
         proxy
     }
 
-    /// The address to give to a client.
+    /// The address of the proxy, for a client.
     #[must_use]
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port())
     }
 
-    /// The port to give to a client.
+    /// The port of the proxy, for a client.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port.number()
     }
 
-    /// Ends every fault: what was held goes on its way, new connections come through.
+    /// Ends every fault: the proxy forwards held bytes and accepts new connections.
     ///
     /// # Panics
-    /// When the proxy itself is stuck.
+    /// When the proxy hangs.
     pub fn clear_faults(&self) {
         self.change(Rules::clear);
         self.wait_for_accept_mode(AcceptMode::Accept);
     }
 
-    /// Lets everything in one direction wait for so long.
+    /// Delays all bytes in one direction by `delay`.
     pub fn delay(&self, way: Direction, delay: Duration) {
         self.change(|rules| rules.direction_mut(way).delay = delay);
     }
 
-    /// Keeps back what comes from now on in one direction, without end.
+    /// Holds all further bytes in one direction, until [`Proxy::release_held`].
     pub fn hold(&self, way: Direction) {
         self.change(|rules| rules.direction_mut(way).hold = true);
     }
 
-    /// Throws away what comes from now on in one direction, and says nothing about it.
+    /// Discards all further bytes in one direction, and keeps the connections open. A connection that has lost bytes
+    /// loses all that follow too, also after [`Proxy::clear_faults`]: TCP delivers no byte after a lost one.
     pub fn drop_bytes(&self, way: Direction) {
         self.change(|rules| rules.direction_mut(way).drop = true);
     }
 
-    /// Lets what [`Proxy::hold`] and [`CommandFault::Hold`] keep back go on its way, even if its sender is gone.
+    /// Forwards all bytes that [`Proxy::hold`] and the faults of commands hold, even if the sender has disconnected.
     pub fn release_held(&self) {
         self.change(|rules| {
             rules.to_server.hold = false;
@@ -117,10 +118,10 @@ impl Proxy {
         });
     }
 
-    /// Ends all connections, with what is held in them; new ones come through.
+    /// Cuts all connections and discards the bytes that are held in them. New connections work.
     ///
     /// # Panics
-    /// When the proxy itself is stuck.
+    /// When the proxy hangs.
     pub fn cut(&self) {
         self.change(|rules| rules.cuts += 1);
         let cuts = self.state.rules.borrow().cuts;
@@ -129,83 +130,83 @@ impl Proxy {
         });
     }
 
-    /// Ends the connection that carries them after so many more bytes in one direction.
+    /// Cuts the connection that carries them, after this many more bytes in one direction.
     pub fn cut_after(&self, way: Direction, bytes: usize) {
         self.change(|rules| rules.direction_mut(way).cut_after = Some(bytes));
     }
 
-    /// Ends all connections, and lets in those who come only to throw them out.
+    /// Cuts all connections. The proxy accepts new ones and closes them at once.
     ///
     /// # Panics
-    /// When the proxy itself is stuck.
+    /// When the proxy hangs.
     pub fn close_new_connections(&self) {
         self.set_accept_mode(AcceptMode::AcceptThenClose);
     }
 
-    /// Ends all connections and stops listening: the kernel refuses those who come.
+    /// Cuts all connections and stops listening: the kernel refuses new ones.
     ///
     /// # Panics
-    /// When the proxy itself is stuck.
+    /// When the proxy hangs.
     pub fn refuse_connections(&self) {
         self.set_accept_mode(AcceptMode::Refuse);
         let refused = || std::net::TcpStream::connect(loopback(self.port())).is_err().then_some(());
-        eventually("nobody listens any more", SOON, refused);
+        eventually("the proxy has stopped listening", SOON, refused);
     }
 
-    /// Applies a fault to the next command of a name, once.
+    /// Applies a fault once, to the next command of this name.
     pub fn inject(&self, command: &str, fault: CommandFault) {
         self.change(|rules| rules.fault = Some((command.to_uppercase(), fault)));
     }
 
-    /// Gives the client these bytes instead of every reply to commands of a name, which the server gets.
+    /// Replaces every reply to commands of this name by these bytes. The server still gets the commands.
     pub fn forge_reply(&self, command: &str, reply: impl Into<Vec<u8>>) {
         let reply = reply.into();
         self.change(|rules| rules.forged_reply = Some((command.to_uppercase(), reply)));
     }
 
-    /// Throws away what the server says without being asked: the messages of a subscription.
+    /// Discards the pushes of the server: the messages of a subscription.
     pub fn drop_pushes(&self) {
         self.change(|rules| rules.drop_pushes = true);
     }
 
-    /// How many commands of a name have reached the proxy, passed on or not.
+    /// How many commands of this name have reached the proxy, forwarded or not.
     #[must_use]
     pub fn command_count(&self, command: &str) -> usize {
         self.state.observed.borrow().commands.get(&command.to_uppercase()).copied().unwrap_or_default()
     }
 
-    /// How many commands and replies were thrown away because of [`Proxy::drop_bytes`].
+    /// How many commands and replies [`Proxy::drop_bytes`] has discarded.
     #[must_use]
     pub fn dropped(&self) -> usize {
         self.state.observed.borrow().dropped
     }
 
-    /// How many connections have come so far.
+    /// How many connections the proxy has accepted.
     #[must_use]
     pub fn accepted(&self) -> usize {
         self.state.observed.borrow().accepted
     }
 
-    /// Waits until so many commands of a name have reached the proxy since it was started.
+    /// Waits until `times` commands of this name have reached the proxy since its start.
     ///
     /// # Panics
-    /// When they do not come soon.
+    /// At the deadline.
     pub async fn until_command_count(&self, command: &str, times: usize) {
         let name = command.to_uppercase();
         let mut observed = self.state.observed.subscribe();
         let enough = |observed: &Observed| observed.commands.get(&name).is_some_and(|count| *count >= times);
         let what = format!("{times} of {name} have reached the proxy");
-        in_time(&what, SOON, observed.wait_for(enough)).await.expect("the proxy lives as long as this");
+        in_time(&what, SOON, observed.wait_for(enough)).await.expect("the proxy runs");
     }
 
-    /// Waits until the next [`Proxy::inject`], or the one that waits now, has hit.
+    /// Waits until the injected fault has hit a command.
     ///
     /// # Panics
-    /// When it does not hit soon.
+    /// At the deadline.
     pub async fn until_hit(&self) {
         let mut rules = self.state.rules.subscribe();
         let over = |rules: &Rules| rules.fault.is_none();
-        in_time("the fault has hit", SOON, rules.wait_for(over)).await.expect("the proxy lives");
+        in_time("the fault has hit", SOON, rules.wait_for(over)).await.expect("the proxy runs");
     }
 
     fn change(&self, change: impl FnOnce(&mut Rules)) {
@@ -233,7 +234,7 @@ impl Drop for Proxy {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // A proxy that failed has said so already, on its own thread.
+            // A panic of the proxy was already printed, by its own thread.
             let _ = thread.join();
         }
     }
@@ -243,7 +244,7 @@ fn loopback(port: u16) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], port))
 }
 
-/// Lets in, throws out or stays away from those who come, as the rules say.
+/// Accepts, closes or refuses new connections, as the rules say.
 async fn accept_loop(here: SocketAddr, server: SocketAddr, state: Arc<ProxyState>) {
     let mut rules = state.rules.subscribe();
     let mut listener = None;
@@ -256,7 +257,7 @@ async fn accept_loop(here: SocketAddr, server: SocketAddr, state: Arc<ProxyState
         match (&listener, mode) {
             (_, AcceptMode::Refuse) => listener = None,
             (None, _) => listener = Some(Listener::open(here).await),
-            // A cut meets those too who are connected and not let in yet.
+            // A cut also closes connections that the proxy has not accepted yet.
             (Some(listener), _) if cut_now != cuts => listener.refuse(),
             (Some(_), _) => {}
         }
@@ -275,12 +276,12 @@ async fn accept_loop(here: SocketAddr, server: SocketAddr, state: Arc<ProxyState
     }
 }
 
-/// The next one who comes; nobody where nobody listens.
+/// The next connection; `None` if there is no listener.
 async fn accept(listener: Option<&Listener>) -> Option<TcpStream> {
     listener?.waiting.accept().await.ok().map(|(client, _)| client)
 }
 
-/// One socket, to wait at and to look at.
+/// One listening socket, with an asynchronous and a non-blocking handle.
 struct Listener {
     waiting: TcpListener,
     looking: std::net::TcpListener,
@@ -289,22 +290,22 @@ struct Listener {
 impl Listener {
     async fn open(here: SocketAddr) -> Self {
         let bind = async || std::net::TcpListener::bind(here).ok();
-        // A server that is being started has a copy of everything that is open here, for a moment: also of
-        // a listener that was just closed.
+        // Between fork and exec, a server that is being started has a copy of every open socket, also of a listener
+        // that was just closed.
         let looking = eventually_async("the proxy can listen on its own port", SOON, bind).await;
-        looking.set_nonblocking(true).expect("a socket need not block");
+        looking.set_nonblocking(true).expect("a socket can be made non-blocking");
         let copy = looking.try_clone().expect("a socket can be shared");
         Self { waiting: TcpListener::from_std(copy).expect("a runtime for the proxy"), looking }
     }
 
-    /// Closes the connections of those who have come and were not let in yet.
+    /// Closes the connections that the proxy has not accepted yet.
     fn refuse(&self) {
         while self.looking.accept().is_ok() {}
     }
 }
 
 async fn forward(client: TcpStream, server: SocketAddr, born: u64, state: Arc<ProxyState>) {
-    // Whoever cannot be let through finds its connection closed.
+    // If the server is not reachable, the client's connection closes.
     if let Ok(server) = TcpStream::connect(server).await {
         connection::serve(client, server, born, &state).await;
     }

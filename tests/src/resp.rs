@@ -1,12 +1,12 @@
-//! The bytes on the wire, RESP2 and RESP3.
+//! Encoding of commands and decoding of replies, in RESP2 and RESP3.
 //!
-//! Written here instead of taken from a client crate: error lines may quote a client's own bytes, which such a
-//! crate rejects as no UTF-8, and it sends commands of its own that would show up in the counters under test.
+//! A client crate does not fit: it rejects error lines that quote invalid UTF-8 of a client, and it sends commands of
+//! its own, which would change the counters under test.
 
 use crate::Answer;
 use std::io::{self, BufRead, Error, ErrorKind};
 
-/// Adds one command to `out`, as an array of bulk strings.
+/// Appends one command to `out`, as an array of bulk strings.
 pub(crate) fn encode<A: AsRef<[u8]>>(arguments: &[A], out: &mut Vec<u8>) {
     out.extend_from_slice(format!("*{}\r\n", arguments.len()).as_bytes());
     for argument in arguments {
@@ -33,7 +33,7 @@ pub(crate) fn decode(input: &mut impl BufRead) -> io::Result<Answer> {
             None => Answer::Nil,
         },
         b'!' => Answer::Error(lossy(&read_blob(input, required(rest)?)?)),
-        // A verbatim string names its format first, as in `txt:…`.
+        // A verbatim string begins with its format, as in `txt:…`.
         b'=' => Answer::Text(read_blob(input, required(rest)?)?.split_off(4)),
         b'*' | b'~' | b'>' => match length(rest)? {
             Some(size) => Answer::List((0..size).map(|_| decode(input)).collect::<io::Result<_>>()?),
@@ -43,7 +43,7 @@ pub(crate) fn decode(input: &mut impl BufRead) -> io::Result<Answer> {
             let pair = |_| Ok((decode(input)?, decode(input)?));
             Answer::Map((0..required(rest)?).map(pair).collect::<io::Result<_>>()?)
         }
-        // Attributes are remarks about the reply that follows them.
+        // Attributes are metadata of the reply that follows them.
         b'|' => {
             for _ in 0..required(rest)? * 2 {
                 decode(input)?;
@@ -62,7 +62,7 @@ fn read_line(input: &mut impl BufRead) -> io::Result<Vec<u8>> {
     }
     match line.strip_suffix(b"\r\n") {
         Some(text) => Ok(text.to_vec()),
-        None => Err(bad("a line without its end")),
+        None => Err(bad("a line without CRLF")),
     }
 }
 
@@ -73,13 +73,13 @@ fn read_blob(input: &mut impl BufRead, size: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The length of something that may be nil, which RESP2 writes as −1.
+/// A length, or `None` for nil, which RESP2 writes as −1.
 fn length(digits: &[u8]) -> io::Result<Option<usize>> {
     Ok(usize::try_from(number(digits)?).ok())
 }
 
 fn required(digits: &[u8]) -> io::Result<usize> {
-    length(digits)?.ok_or_else(|| bad("a nil where there is none"))
+    length(digits)?.ok_or_else(|| bad("nil where nil is not allowed"))
 }
 
 fn number(digits: &[u8]) -> io::Result<i64> {
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_servers_send() {
+    fn every_kind_of_reply_is_decoded() {
         let cases: [(&[u8], Answer); 10] = [
             (b":-7\r\n", Answer::Int(-7)),
             (b"$-1\r\n", Answer::Nil),
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_cut_off() {
+    fn incomplete_and_unknown_replies_are_errors() {
         for mut bytes in [&b""[..], b":1", b"$3\r\nab", b"*2\r\n:1\r\n", b"?\r\n"] {
             assert!(decode(&mut bytes).is_err());
         }

@@ -1,4 +1,4 @@
-//! A sentinel: it watches masters, and puts a replica in the place of one that is gone.
+//! A sentinel: it watches masters, and promotes a replica when a master is down.
 
 use crate::port::Port;
 use crate::{Answer, Server, Wire, eventually, locate, spawn, within};
@@ -8,11 +8,11 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// A sentinel that needs longer than this to come up, or to change a master, has hung. It looks at its
-/// servers once in a second, at best.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// The deadline for the start of a sentinel and for a failover. A sentinel that was held up for two seconds, for example
+/// by a slow disk, does nothing for the next 30 s (its tilt mode).
+const DEADLINE: Duration = Duration::from_secs(120);
 
-/// A running sentinel, alone in its decisions. Dropping it kills the process.
+/// A running sentinel that decides alone. Dropping it kills the process.
 #[derive(Debug)]
 pub struct Sentinel {
     child: Child,
@@ -21,10 +21,10 @@ pub struct Sentinel {
 }
 
 impl Sentinel {
-    /// Starts a sentinel that watches nobody yet.
+    /// Starts a sentinel that watches no master yet.
     ///
     /// # Panics
-    /// When it does not come up, with its log.
+    /// When it does not come up. The message has its log.
     #[must_use]
     pub fn start() -> Self {
         let home = tempfile::Builder::new().prefix("rl-").tempdir().expect("a folder for the sentinel");
@@ -36,7 +36,7 @@ impl Sentinel {
             socket.display(),
             port.number()
         );
-        // It writes down in this file what it knows.
+        // The sentinel stores its state in this file.
         let file = home.path().join("sentinel.conf");
         fs::write(&file, config).expect("the sentinel's folder is writable");
         let log = File::create(home.path().join("log")).expect("the sentinel's log can be written");
@@ -45,7 +45,7 @@ impl Sentinel {
         command.stderr(log.try_clone().expect("a log file can be shared")).stdout(log);
         let child = spawn::spawn(command).expect("a sentinel can be started");
         let sentinel = Self { child, home, port };
-        let is_up = within(PATIENCE, || {
+        let is_up = within(DEADLINE, || {
             let answer = Wire::connect(&sentinel.socket()).ok()?.try_call(&["PING"]).ok()?;
             (answer == Answer::Status("PONG".into())).then_some(())
         });
@@ -61,7 +61,7 @@ impl Sentinel {
         fs::read_to_string(self.home.path().join("log")).unwrap_or_default()
     }
 
-    /// The address of the sentinel, as a client is given it.
+    /// The address of the sentinel, for a client.
     #[must_use]
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port.number())
@@ -70,47 +70,47 @@ impl Sentinel {
     /// Opens a connection.
     ///
     /// # Panics
-    /// When the sentinel does not take it.
+    /// When the sentinel does not accept it.
     #[must_use]
     pub fn connect(&self) -> Wire {
-        Wire::connect(&self.socket()).expect("a running sentinel takes connections")
+        Wire::connect(&self.socket()).expect("a running sentinel accepts connections")
     }
 
-    /// Watches a master under a name. If a server was watched under that name before, it is not any more.
+    /// Watches a master under a name, instead of the server that had the name before.
     ///
     /// # Panics
-    /// When the master has no TCP port, or the sentinel does not want to.
+    /// When the master has no TCP port, or the sentinel refuses.
     pub fn watch(&self, name: &str, master: &Server) {
-        let port = master.port().expect("a master to be watched is started with .tcp()");
+        let port = master.port().expect("a master that was started with .tcp()");
         let mut wire = self.connect();
-        // Refused if there is none, which is just as well.
+        // An error if the name is unknown, which does no harm.
         wire.call(&["SENTINEL", "REMOVE", name]);
         let watched = wire.call_strs(&format!("SENTINEL MONITOR {name} 127.0.0.1 {port} 1"));
         assert_eq!(watched, Answer::ok());
     }
 
-    /// Puts the replica of a master in its place, and waits until that is done.
+    /// Fails over to the replica of a master, and waits until the sentinel names it as the master.
     ///
     /// # Panics
-    /// When the sentinel does not get it done.
+    /// At the deadline.
     pub fn fail_over(&self, name: &str) {
         let before = self.master(name);
-        // A replica has to be found first.
-        eventually("the sentinel begins a failover", PATIENCE, || {
+        // The sentinel refuses until it has discovered the replica.
+        eventually("the sentinel begins a failover", DEADLINE, || {
             let answer = self.connect().call(&["SENTINEL", "FAILOVER", name]);
             (answer == Answer::ok()).then_some(())
         });
-        eventually("the sentinel names another master", PATIENCE, || {
+        eventually("the sentinel names another master", DEADLINE, || {
             (self.master(name) != before).then_some(())
         });
     }
 
-    /// Stops the process where it stands.
+    /// Suspends the process.
     pub fn pause(&self) {
         spawn::signal(self.child.id(), libc::SIGSTOP);
     }
 
-    /// The port of the master of that name, as clients are told.
+    /// The port of the master of that name, as the sentinel tells its clients.
     #[must_use]
     pub fn master(&self, name: &str) -> Option<u16> {
         let answer = self.connect().call(&["SENTINEL", "get-master-addr-by-name", name]);

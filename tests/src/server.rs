@@ -1,4 +1,4 @@
-//! One running server, which ends with the value that stands for it.
+//! One running server. The process ends when its value is dropped.
 
 use crate::port::Port;
 use crate::spawn;
@@ -11,10 +11,10 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// A server that needs longer than this to come up has hung.
+/// The deadline for the start of a server.
 const START: Duration = Duration::from_secs(20);
 
-/// A real server with a folder of its own. Dropping it kills the process and removes the folder.
+/// A real server with its own folder. Dropping it kills the process and removes the folder.
 #[derive(Debug)]
 pub struct Server {
     child: Option<Child>,
@@ -25,16 +25,16 @@ pub struct Server {
     access: ServerAccess,
 }
 
-/// How a server is reached, apart from its Unix socket.
+/// The ports and the password of a server.
 #[derive(Debug)]
 pub(crate) struct ServerAccess {
     pub(crate) tcp: Option<Port>,
     pub(crate) tls: Option<Port>,
-    /// Asked of everybody who names no user.
+    /// The password of the default user.
     pub(crate) password: Option<String>,
 }
 
-/// A server that did not come up, with what it had to say about it.
+/// The error of a server that did not come up.
 #[derive(Debug)]
 pub struct StartFailure {
     /// Everything the server wrote to its log.
@@ -43,16 +43,16 @@ pub struct StartFailure {
 }
 
 impl Server {
-    /// Starts a server with the module loaded and nothing else special.
+    /// Starts a server with the default configuration: with the module, and without TCP.
     ///
     /// # Panics
-    /// When the module is missing or the server does not come up; the message says what to do.
+    /// When the module is missing or the server does not come up. The message says what to do.
     #[must_use]
     pub fn start() -> Self {
         Self::builder().start()
     }
 
-    /// Starts a server whose module sees no time pass but what the test lets pass.
+    /// Starts a server with a frozen clock for its module, which only the test advances.
     ///
     /// # Panics
     /// As [`Server::start`].
@@ -63,7 +63,7 @@ impl Server {
         (Self::builder().clock(&clock).start(), clock)
     }
 
-    /// Describes a server that differs from the usual one.
+    /// Configures a server.
     #[must_use]
     pub fn builder() -> ServerBuilder {
         ServerBuilder::new()
@@ -95,10 +95,10 @@ impl Server {
     /// Opens a connection that speaks RESP2.
     ///
     /// # Panics
-    /// When the server does not take it.
+    /// When the server does not accept it.
     #[must_use]
     pub fn connect(&self) -> Wire {
-        self.try_connect().expect("a running server takes connections")
+        self.try_connect().expect("a running server accepts connections")
     }
 
     fn try_connect(&self) -> io::Result<Wire> {
@@ -112,7 +112,7 @@ impl Server {
     /// Opens a connection that speaks RESP3.
     ///
     /// # Panics
-    /// When the server does not take it or knows no RESP3.
+    /// When the server does not accept it or does not support RESP3.
     #[must_use]
     pub fn connect_resp3(&self) -> Wire {
         let mut wire = self.connect();
@@ -121,49 +121,49 @@ impl Server {
         wire
     }
 
-    /// The process that is running now.
+    /// The process id.
     ///
     /// # Panics
-    /// When the server was stopped.
+    /// When the server is not running.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.as_ref().expect("a running server has a process").id()
     }
 
-    /// The loopback port, of a server that was asked to have one.
+    /// The loopback port; `None` without [`ServerBuilder::tcp`].
     #[must_use]
     pub fn port(&self) -> Option<u16> {
         self.access.tcp.as_ref().map(Port::number)
     }
 
-    /// The address on TCP, as a client is given it.
+    /// The TCP address, for a client.
     ///
     /// # Panics
-    /// When the server was not asked to listen there.
+    /// When the server does not listen on TCP.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.port().expect("a server on TCP is started with .tcp()"))
+        format!("redis://127.0.0.1:{}", self.port().expect("a server that was started with .tcp()"))
     }
 
-    /// The address of the Unix socket, as a client is given it.
+    /// The address of the Unix socket, for a client.
     #[must_use]
     pub fn unix_url(&self) -> String {
         format!("redis+unix://{}", self.socket().display())
     }
 
-    /// The loopback port for TLS, of a server that was asked to have one.
+    /// The loopback port for TLS; `None` without [`ServerBuilder::tls`].
     #[must_use]
     pub fn tls_port(&self) -> Option<u16> {
         self.access.tls.as_ref().map(Port::number)
     }
 
-    /// The Unix socket, which every server has.
+    /// The path of the Unix socket.
     #[must_use]
     pub fn socket(&self) -> PathBuf {
         Self::socket_in(self.home.path())
     }
 
-    /// Whether the process still runs, without asking it anything.
+    /// Whether the process still runs. Sends no command.
     ///
     /// # Panics
     /// When the kernel does not know the process.
@@ -172,15 +172,15 @@ impl Server {
         self.child.as_mut().is_some_and(alive)
     }
 
-    /// Everything the server logged so far, over restarts.
+    /// The log of the server, with all its restarts.
     #[must_use]
     pub fn log(&self) -> String {
-        // Read as bytes: a server may quote what a client sent.
+        // Read as bytes: a server may quote invalid UTF-8 of a client.
         let bytes = fs::read(self.home.path().join("log")).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// Where the server keeps its RDB and AOF.
+    /// The folder of the RDB and the AOF.
     #[must_use]
     pub fn data_dir(&self) -> &Path {
         &self.data_dir
@@ -196,7 +196,7 @@ impl Server {
     /// How often clients have called a command, since the start or the last `CONFIG RESETSTAT`.
     ///
     /// # Panics
-    /// When the server does not tell.
+    /// When the server does not report it.
     #[must_use]
     pub fn calls(&self, command: &str) -> u64 {
         let info = self.connect().call(&["INFO", "commandstats"]).string().to_lowercase();
@@ -208,17 +208,17 @@ impl Server {
     /// Redis or Valkey, and which version.
     ///
     /// # Panics
-    /// When the server does not tell.
+    /// When the server does not report it.
     #[must_use]
     pub fn flavor(&self) -> Flavor {
         let info = self.connect().call(&["INFO", "server"]).string();
-        Flavor::from_info(&info).expect("a server tells its version")
+        Flavor::from_info(&info).expect("a server version")
     }
 
-    /// Waits until this replica has everything that `master` had when asked.
+    /// Waits until this replica has the replication offset that `master` has now.
     ///
     /// # Panics
-    /// When it does not catch up soon.
+    /// At the deadline.
     pub fn wait_for_replication(&self, master: &Server) {
         let offset = |text: Option<String>| text.and_then(|digits| digits.parse::<u64>().ok());
         let goal = offset(master.info("replication", "master_repl_offset"));
@@ -228,12 +228,12 @@ impl Server {
         });
     }
 
-    /// Waits until the server's cron has run, whatever its wall clock does.
+    /// Waits until the server's cron has run. Works with any wall clock.
     ///
     /// # Panics
-    /// When the server does not come to it.
+    /// At the deadline.
     pub fn wait_for_cron(&self) {
-        // The cron notes the time in seconds; two changes lie at least a second of ticks apart.
+        // The cron stores the time in seconds, so two changes are at least a second of cron ticks apart.
         let noted = || self.info("server", "lru_clock");
         for _ in 0..2 {
             let before = noted();
@@ -241,9 +241,9 @@ impl Server {
         }
     }
 
-    /// Ends the connections of all clients but that of the one who says so. Tells how many there were.
+    /// Closes the connections of all clients except the caller's. Returns how many there were.
     pub fn kill_clients(&self) -> i64 {
-        // A client that listens for news is of a type of its own.
+        // Clients with a subscription have their own type.
         let kill = |kind| match self.connect().call_strs(&format!("CLIENT KILL TYPE {kind} SKIPME yes")) {
             Answer::Int(killed) => killed,
             other => panic!("CLIENT KILL: {other:?}"),
@@ -251,17 +251,17 @@ impl Server {
         kill("normal") + kill("pubsub")
     }
 
-    /// Stops the process where it stands, as a machine under memory pressure does, until [`Server::resume`].
+    /// Suspends the process until [`Server::resume`], as a machine under memory pressure does.
     pub fn pause(&self) {
         spawn::signal(self.pid(), libc::SIGSTOP);
     }
 
-    /// Lets a paused process go on.
+    /// Resumes a paused process.
     pub fn resume(&self) {
         spawn::signal(self.pid(), libc::SIGCONT);
     }
 
-    /// Ends the process as a crash does: nothing is saved, nothing is said.
+    /// Kills the process, as a crash does: the server saves nothing and logs nothing.
     ///
     /// # Panics
     /// When the kernel does not let it be killed.
@@ -272,10 +272,10 @@ impl Server {
         }
     }
 
-    /// Ends the process with `SHUTDOWN`: it saves what it is configured to save.
+    /// Ends the process with `SHUTDOWN`: the server saves its data, if configured.
     ///
     /// # Panics
-    /// When the server refuses, or does not end soon.
+    /// When the server refuses, or at the deadline.
     pub fn shutdown(&mut self) {
         if let Ok(answer) = self.connect().try_call(&["SHUTDOWN"]) {
             panic!("the server refused to shut down: {answer:?}");
@@ -284,10 +284,10 @@ impl Server {
         self.child = None;
     }
 
-    /// Starts the server again on the same configuration and data; shuts it down first if it still runs.
+    /// Restarts the server with the same configuration and data. Shuts it down first if it still runs.
     ///
     /// # Panics
-    /// When it does not come up again, with the end of its log.
+    /// When it does not come up again. The message has the end of its log.
     pub fn restart(&mut self) {
         if self.child.is_some() {
             self.shutdown();
@@ -296,7 +296,7 @@ impl Server {
     }
 
     fn start_process(&mut self) -> Result<(), StartFailure> {
-        // Left behind by a killed server; a probe must not wait on it.
+        // A killed server leaves its socket file; a probe must not connect to it.
         let _ = fs::remove_file(self.socket());
         let log = OpenOptions::new().create(true).append(true).open(self.home.path().join("log"));
         let log = log.expect("the server's log can be written");
@@ -339,10 +339,10 @@ impl StartFailure {
         self.log.contains("Address already in use")
     }
 
-    /// Whether the server was built without TLS, so that there is nothing to test.
+    /// Whether the server was built without TLS, so that a test must be skipped.
     #[must_use]
     pub fn lacks_tls(&self) -> bool {
-        // Older servers do not know the settings at all, newer ones look for the code behind them.
+        // Older servers reject the setting as unknown; newer ones report that TLS support is missing.
         let unknown = self.log.contains("'tls-cert-file") && self.log.contains("Bad directive");
         unknown || self.log.contains("Failed finding TLS support")
     }

@@ -1,10 +1,10 @@
-//! Child processes that cannot outlive the test, whatever ends it.
+//! Child processes that never outlive the test process.
 //!
-//! A `Drop` does not run when the test process is killed. The kernel can be told to kill a child when its
-//! parent goes (`PR_SET_PDEATHSIG`), but "parent" there means the thread that forked, and the test runner's
-//! threads end with their test. So one thread that never ends forks every server of this process.
+//! A `Drop` does not run when the test process is killed. With `PR_SET_PDEATHSIG` the kernel kills a child when its
+//! parent ends. "Parent" means the thread that forked, and the test runner's threads end with their test. So one thread
+//! that never ends forks every child of this process.
 
-// One call into the kernel between fork and exec, which the standard library does not offer.
+// System calls between fork and exec, which the standard library does not offer.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -16,11 +16,11 @@ use std::thread;
 
 type SpawnRequest = (Command, Sender<io::Result<Child>>);
 
-/// What a shell lets its background jobs ignore, and `nohup` all others. A child hears it again.
+/// Signals that background jobs of a shell or processes under `nohup` ignore. `spawn` resets them in the child.
 const OFTEN_IGNORED: [libc::c_int; 3] = [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP];
 
-/// Starts `command` as a child that the kernel kills when this process ends, even by SIGKILL. It ignores no signal
-/// only because this process does.
+/// Starts `command` as a child that the kernel kills when this process ends, even by SIGKILL. The child does not
+/// inherit ignored SIGINT, SIGQUIT and SIGHUP.
 ///
 /// # Errors
 /// When the command cannot be started.
@@ -36,7 +36,7 @@ pub fn spawn(mut command: Command) -> io::Result<Child> {
             if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
                 return Err(io::Error::last_os_error());
             }
-            // The parent may have died before the request was in place; then nobody would send the signal.
+            // If the parent died before the call above, the kernel never sends the signal.
             if libc::getppid().unsigned_abs() != parent {
                 return Err(io::Error::from_raw_os_error(libc::ESRCH));
             }
@@ -47,16 +47,16 @@ pub fn spawn(mut command: Command) -> io::Result<Child> {
         });
     }
     let (reply, child) = channel();
-    spawner().send((command, reply)).expect("the spawner thread lives as long as the process");
-    child.recv().expect("the spawner thread answers every order")
+    spawner().send((command, reply)).expect("the spawner thread runs as long as the process");
+    child.recv().expect("the spawner thread answers every request")
 }
 
-/// Sends a signal to a child that has not been reaped, so that its number is still its own.
+/// Sends a signal to a child. The child must not have been reaped, because its process id could be another process's.
 ///
 /// # Panics
-/// When the kernel does not let it be signalled.
+/// When the kernel refuses.
 pub fn signal(pid: u32, signal: libc::c_int) {
-    let pid = libc::pid_t::try_from(pid).expect("the kernel's process numbers are small");
+    let pid = libc::pid_t::try_from(pid).expect("a process id fits pid_t");
     // SAFETY: a system call that touches no memory of ours.
     let outcome = unsafe { libc::kill(pid, signal) };
     assert_eq!(outcome, 0, "a child can be signalled");
@@ -65,17 +65,17 @@ pub fn signal(pid: u32, signal: libc::c_int) {
 fn spawner() -> &'static Sender<SpawnRequest> {
     static SPAWNER: OnceLock<Sender<SpawnRequest>> = OnceLock::new();
     SPAWNER.get_or_init(|| {
-        let (orders, inbox) = channel::<SpawnRequest>();
+        let (requests, inbox) = channel::<SpawnRequest>();
         thread::Builder::new()
             .name("spawner".into())
             .spawn(move || {
                 for (mut command, reply) in inbox {
-                    // An asker that is gone has no use for the child; its handle is dropped unreaped only
-                    // when the asking thread died between its two lines above.
+                    // The send fails only if the requesting thread died between sending and receiving. Then the
+                    // child is never reaped.
                     let _ = reply.send(command.spawn());
                 }
             })
             .expect("a thread can be started");
-        orders
+        requests
     })
 }

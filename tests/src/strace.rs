@@ -1,4 +1,4 @@
-//! A disk that fails or dawdles: system calls of a running server are tampered with from outside, by `strace`.
+//! System calls of a running server that fail or are slow, injected with `strace`; and traces of them.
 
 use crate::server::Server;
 use std::fs;
@@ -7,18 +7,18 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use tempfile::NamedTempFile;
 
-/// System calls of a server are tampered with until this is dropped.
+/// An injected fault in system calls of a server, until this value is dropped.
 #[derive(Debug)]
 pub struct SyscallFault {
     strace: Child,
 }
 
 impl SyscallFault {
-    /// Does to these system calls what `how` says in the words of `strace --inject`, `error=EIO` for one.
-    /// `None` where strace is missing or may not.
+    /// Injects `how` into these system calls, in the syntax of `strace --inject`, such as `error=EIO`.
+    /// `None` if strace is missing or not permitted.
     ///
     /// # Panics
-    /// When strace says nothing at all.
+    /// When strace has no standard error.
     #[must_use]
     pub fn inject(server: &Server, calls: &str, how: &str) -> Option<Self> {
         let options = [format!("--trace={calls}"), format!("--inject={calls}:{how}")];
@@ -26,7 +26,7 @@ impl SyscallFault {
     }
 }
 
-/// Attaches strace to a server. `None` where strace is missing or may not.
+/// Attaches strace to a server. `None` if strace is missing or not permitted.
 fn attach(server: &Server, output: &Path, options: &[String]) -> Option<Child> {
     let mut command = Command::new("strace");
     command
@@ -35,13 +35,13 @@ fn attach(server: &Server, output: &Path, options: &[String]) -> Option<Child> {
         .args(options);
     let mut strace =
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().ok()?;
-    let said = BufReader::new(strace.stderr.take().expect("a pipe was asked for"));
-    // It says so when it has the server in its hands; what it cannot do ends it.
-    let is_attached = said.lines().map_while(Result::ok).any(|line| line.contains(" attached"));
+    let messages = BufReader::new(strace.stderr.take().expect("a pipe"));
+    // strace reports when it is attached, and ends if it cannot attach.
+    let is_attached = messages.lines().map_while(Result::ok).any(|line| line.contains(" attached"));
     is_attached.then_some(strace)
 }
 
-/// System calls of a server are written down until this is dropped.
+/// A trace of system calls of a server, until this value is dropped.
 #[derive(Debug)]
 pub struct SyscallTrace {
     _strace: SyscallFault,
@@ -49,10 +49,10 @@ pub struct SyscallTrace {
 }
 
 impl SyscallTrace {
-    /// Writes these system calls down, with the names of the files. `None` where strace is missing or may not.
+    /// Traces these system calls, with the names of their files. `None` if strace is missing or not permitted.
     ///
     /// # Panics
-    /// When there is no room for a file.
+    /// When the trace file cannot be created.
     #[must_use]
     pub fn start(server: &Server, calls: &str) -> Option<Self> {
         let output = NamedTempFile::new().expect("a file for the trace");
@@ -61,7 +61,7 @@ impl SyscallTrace {
         Some(Self { _strace: SyscallFault { strace }, output })
     }
 
-    /// The calls that strace has written down so far, one a line, in their order. It may be a little behind the server.
+    /// The calls that strace has written so far, in order. strace may be a little behind the server.
     ///
     /// # Panics
     /// When the file cannot be read.
@@ -74,8 +74,8 @@ impl SyscallTrace {
 
 impl Drop for SyscallFault {
     fn drop(&mut self) {
-        // The kernel lets the server go on. Asked politely, strace may wait for ever for one that has died while its
-        // call was delayed.
+        // After SIGKILL to strace, the kernel resumes the server. With SIGTERM, strace may wait for ever for a server
+        // that died during a delayed call.
         let _ = self.strace.kill();
         let _ = self.strace.wait();
     }

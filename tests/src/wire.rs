@@ -1,4 +1,4 @@
-//! A connection to a server, one command and one answer at a time.
+//! A blocking connection to a server.
 
 use crate::{Answer, resp};
 use std::io::{self, BufReader, Write};
@@ -6,10 +6,10 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-/// A server that says nothing for so long is stuck, and the test should say so instead of hanging.
+/// The read and write timeout. A test fails with an error instead of hanging.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// A connection that sends exactly the commands it is told to, and nothing of its own.
+/// A connection that sends only the commands that the test passes.
 #[derive(Debug)]
 pub struct Wire {
     stream: BufReader<UnixStream>,
@@ -23,41 +23,41 @@ impl Wire {
         Ok(Self { stream: BufReader::new(stream) })
     }
 
-    /// Sends one command and waits for its answer. Errors of the server are answers too.
+    /// Sends one command and waits for its reply. An error of the server is a reply, too.
     ///
     /// # Panics
-    /// When the connection breaks: no test expects that unless it says so with [`Wire::try_call`].
+    /// When the connection breaks. A test that expects that uses [`Wire::try_call`].
     pub fn call<A: AsRef<[u8]>>(&mut self, arguments: &[A]) -> Answer {
         self.try_call(arguments).unwrap_or_else(|error| {
             let name = arguments.first().map(|name| name.as_ref().escape_ascii().to_string());
-            panic!("no answer to {}: {error}", name.unwrap_or_default())
+            panic!("no reply to {}: {error}", name.unwrap_or_default())
         })
     }
 
-    /// As [`Wire::call`], for a server that may be gone.
+    /// As [`Wire::call`], for a server that may be down.
     ///
     /// # Errors
-    /// When the connection breaks or the server keeps silent.
+    /// When the connection breaks or no reply comes within the timeout.
     pub fn try_call<A: AsRef<[u8]>>(&mut self, arguments: &[A]) -> io::Result<Answer> {
         self.send(arguments)?;
         resp::decode(&mut self.stream)
     }
 
-    /// Sends a command written as on a terminal, split at spaces; there is no quoting.
+    /// Sends a command that is written as one line, split at spaces; there is no quoting.
     pub fn call_strs(&mut self, line: &str) -> Answer {
         self.call(&line.split(' ').filter(|word| !word.is_empty()).collect::<Vec<_>>())
     }
 
-    /// Sends all commands before reading the first answer.
+    /// Sends the commands in batches, and returns all replies.
     ///
     /// # Panics
     /// As [`Wire::call`].
     pub fn pipeline<A: AsRef<[u8]>>(&mut self, commands: Vec<Vec<A>>) -> Vec<Answer> {
-        // Batches bound what waits in the sockets: a server that is not read from stops reading.
+        // A server stops reading when its replies are not read, so a batch must fit the socket buffers.
         commands.chunks(256).flat_map(|batch| self.batch(batch)).collect()
     }
 
-    /// Sends a command and does not wait; [`Wire::receive`] reads what comes.
+    /// Sends a command and does not wait. [`Wire::receive`] reads the reply.
     ///
     /// # Errors
     /// When the connection breaks.
@@ -67,15 +67,15 @@ impl Wire {
         self.stream.get_mut().write_all(&bytes)
     }
 
-    /// Waits for the next answer or message.
+    /// Waits for the next reply or push.
     ///
     /// # Errors
-    /// When the connection breaks or the server keeps silent.
+    /// When the connection breaks or nothing comes within the timeout.
     pub fn receive(&mut self) -> io::Result<Answer> {
         resp::decode(&mut self.stream)
     }
 
-    /// Sends several commands in one write and does not wait; [`Wire::receive`] reads what comes.
+    /// Sends several commands in one write and does not wait. [`Wire::receive`] reads each reply.
     ///
     /// # Errors
     /// When the connection breaks.
@@ -86,7 +86,7 @@ impl Wire {
     }
 
     fn batch<A: AsRef<[u8]>>(&mut self, commands: &[Vec<A>]) -> Vec<Answer> {
-        self.send_all(commands).expect("the server reads what a pipeline sends");
-        commands.iter().map(|_| self.receive().expect("an answer to every command of a pipeline")).collect()
+        self.send_all(commands).expect("the server reads the pipeline");
+        commands.iter().map(|_| self.receive().expect("a reply to every command of a pipeline")).collect()
     }
 }

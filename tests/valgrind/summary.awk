@@ -1,8 +1,8 @@
-# Reads valgrind's reports and tells those that concern the module from the server's own.
+# Reads valgrind's reports and separates errors of the module from errors of the server.
 #
-# A report concerns the module if any of its frames lies in libredlock.so. The last line is for the script: servers,
-# how often memory was looked over (a child that saves is looked over too, in the report of its server), errors of
-# the module, errors of the server.
+# An error is the module's if any of its frames is in libredlock.so. The last line is for the script: the numbers of
+# servers, of finished checks (a child that saves has its own, in the report of its server), of errors of the
+# module and of errors of the server.
 
 function text(line) {
     sub(/^ *<[^>]*>/, "", line)

@@ -1,8 +1,8 @@
-//! The least that a module can do for a lock: a value in the keyspace, an owner that is compared.
+//! A minimal lock module, the lower bound of the benchmark: a value in the keyspace and a comparison of owners.
 //!
-//! No time to live, no fence, no replication, no limits, nothing that outlives the key. What a pair of its commands
-//! costs is what the server takes for commands of any module; whatever stands in the keyspace costs more. The
-//! bench measures it beside the others, so that one sees what is left to be saved.
+//! No time to live, no fence, no replication, no limits, no state that outlives the key. A pair of its commands costs
+//! what the server needs for the commands of any module that keeps values in the keyspace. The benchmark shows how
+//! far the real module is above this bound.
 
 // A module is loaded through C functions and calls the server through others.
 #![allow(unsafe_code, missing_docs)]
@@ -21,7 +21,7 @@ static LOCK: AtomicPtr<raw::RedisModuleType> = AtomicPtr::new(null_mut());
 /// A function of the server.
 macro_rules! server {
     ($function:ident) => {
-        raw::$function.expect("a function that every server has")
+        raw::$function.expect("a function that every server exports")
     };
 }
 
@@ -32,7 +32,7 @@ unsafe fn open(ctx: *mut raw::RedisModuleCtx, key: *mut raw::RedisModuleString) 
     unsafe { server!(RedisModule_OpenKey)(ctx, key, mode) }
 }
 
-/// The owner that a command was given, if it has the one length that is measured.
+/// The owner in the arguments of a command, if it has the length that the bench sends.
 unsafe fn owner(text: *mut raw::RedisModuleString) -> Option<Owner> {
     let mut len = 0;
     // SAFETY: the server's own string, which lives as long as the command.
@@ -48,7 +48,7 @@ unsafe extern "C" fn acquire(
     argv: *mut *mut raw::RedisModuleString,
     argc: c_int,
 ) -> c_int {
-    // SAFETY: called by the server with a live context and its words; the value is the server's from then on.
+    // SAFETY: the server calls this with a live context and its arguments, and owns the value from then on.
     unsafe {
         let Some(owner) = (argc >= 3).then(|| owner(*argv.add(2))).flatten() else {
             return server!(RedisModule_WrongArity)(ctx);
@@ -70,7 +70,7 @@ unsafe extern "C" fn release(
     argv: *mut *mut raw::RedisModuleString,
     argc: c_int,
 ) -> c_int {
-    // SAFETY: as above; a value of our type is one that `acquire` made.
+    // SAFETY: as above; `acquire` made every value of our type.
     unsafe {
         let Some(owner) = (argc >= 3).then(|| owner(*argv.add(2))).flatten() else {
             return server!(RedisModule_WrongArity)(ctx);
@@ -102,7 +102,8 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
     _: c_int,
 ) -> c_int {
     let version = raw::REDISMODULE_APIVER_1 as c_int;
-    // SAFETY: the server's context; all texts end with NUL. Nothing is ever saved, so nothing needs to be loaded.
+    // SAFETY: the server's context; all strings end with NUL. The bench never saves a dataset, so the type needs
+    // no load function.
     unsafe {
         raw::Export_RedisModule_Init(ctx, c"floor".as_ptr(), 1, version);
         let mut methods = raw::RedisModuleTypeMethods {

@@ -1,8 +1,8 @@
-// The library node-redlock over ioredis, as a client process of the bench (src/worker.rs says what it reads and tells).
+// The library node-redlock on ioredis, as a client process of the bench (src/worker.rs describes the protocol).
 //
 //   node node-redlock.mjs cycle|contend TASKS redis://HOST:PORT...
 //
-// cycle: every task takes and frees a lock of its own. contend: all of them want one, and work for 1 ms under it.
+// cycle: every task acquires and releases its own lock. contend: all tasks share one lock and hold it for 1 ms.
 
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
@@ -18,7 +18,7 @@ const [mode, tasks, ...urls] = process.argv.slice(2);
 const TTL_MS = 30_000;
 const clients = urls.map((url) => new Redis(url));
 const redlock = new Redlock(clients);
-// Without a listener the loss of a node would end the process.
+// Without a listener, the loss of a node ends the process.
 redlock.on("error", () => {});
 clients.forEach((client) => client.on("error", () => {}));
 

@@ -1,8 +1,8 @@
-"""The library pottery over redis-py, as a client process of the bench (src/worker.rs says what it reads and tells).
+"""The library pottery on redis-py, as a client process of the bench (src/worker.rs describes the protocol).
 
     python3 pottery.py cycle|contend TASKS redis://HOST:PORT...
 
-cycle: every task takes and frees a lock of its own. contend: all of them want one, and work for 1 ms under it.
+cycle: every task acquires and releases its own lock. contend: all tasks share one lock and hold it for 1 ms.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ import platform
 import sys
 import time
 
-# The script has the name of the library that it is about.
+# This script has the name of the library: without this line, `import pottery` would import the script.
 sys.path[0] = os.environ["REDLOCK_PYTHON_PEERS"]
 
 from importlib.metadata import version

@@ -1,19 +1,18 @@
-//! Figures, not tests: `scripts/bench`.
+//! The benchmarks: `scripts/bench`.
 //!
-//! Everything is measured as a ratio within one run: contenders take turns, in an order that rotates,
-//! and medians are compared. Server CPU time is the server's own count, so that a busy machine disturbs
-//! it less than wall time.
+//! Every result is a ratio within one run: contenders take turns in a rotating order, and the bench compares medians.
+//! Server CPU time is the server's own count, which other load on the machine affects less than wall time.
 //!
 //! | | subject |
 //! |---|---|
-//! | `module/` | one server: CPU time and memory of a lock against plain Redis ways |
-//! | `client/` | the client against a quorum loop written by hand, and how both grow |
+//! | `module/` | one server: CPU time and memory of a lock against plain Redis commands |
+//! | `client/` | the client against a hand-written quorum loop, and how both scale |
 //! | `contention/` | many tasks and one lock |
-//! | `scale/` | one node with much to do |
-//! | `peers/` | other libraries, and what nobody can beat |
-//! | `worker.rs` | client processes, and what they tell |
+//! | `scale/` | one node under load |
+//! | `peers/` | other libraries, and bare sockets as the upper bound |
+//! | `worker.rs` | client processes and their protocol |
 //! | `names.rs` | names of locks and owners |
-//! | `report/` | tables, files and charts of what was found |
+//! | `report/` | tables, files and charts of the results |
 
 #![allow(clippy::expect_used, clippy::panic, clippy::cast_precision_loss, reason = "a program that measures")]
 
@@ -31,7 +30,7 @@ use std::path::Path;
 use redlock_tests::Server;
 use report::Report;
 
-/// A part: its name, the pieces of it that can be asked for by name, and how it is measured.
+/// A part: its name, the pieces that an argument can select, and the function that measures it.
 type BenchPart = (&'static str, &'static [&'static str], fn(&mut Report, &[String]));
 
 const PARTS: [BenchPart; 5] = [
@@ -46,7 +45,7 @@ fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words[..] {
-        // What this program does for itself, in processes of their own.
+        // Modes in which the bench starts this program again, as a separate process.
         [contention::CONTEND, ..] => contention::serve(&arguments[1..]),
         [peers::CYCLE, ..] => peers::serve(&arguments[1..]),
         [client::DELAYS, ..] => client::serve_delays(&arguments[1..]),

@@ -1,6 +1,6 @@
-//! How much memory a call asks for.
+//! Measures how much memory a call allocates.
 
-// An allocator is unsafe to write; this one only counts and passes everything on.
+// Implementing an allocator needs unsafe code; this one counts and forwards to the system's.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -16,7 +16,7 @@ thread_local! {
 }
 
 fn count(bytes: usize) {
-    // A thread that is going away has nothing left to measure.
+    // A thread that ends has no counter any more, and nothing to measure.
     let _ = REQUESTED.try_with(|requested| requested.set(requested.get().wrapping_add(bytes)));
 }
 
@@ -24,7 +24,7 @@ fn count(bytes: usize) {
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size());
-        // SAFETY: the caller's promises are handed on.
+        // SAFETY: the caller upholds the contract of `alloc`, which is the same here.
         unsafe { System.alloc(layout) }
     }
 
@@ -46,7 +46,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// What a call returns, and how many bytes it has asked for, whether or not it has given them back.
+/// The result of a call, and how many bytes it allocated, freed ones included.
 pub(crate) fn measured<T>(call: impl FnOnce() -> T) -> (T, usize) {
     let before = REQUESTED.get();
     let outcome = call();

@@ -1,9 +1,8 @@
-//! Bytes as a source of choices.
+//! Derives choices from bytes.
 
-/// Reads choices off bytes, from the front; when they are used up every choice is the first.
+/// Derives choices from bytes, from the front. After the last byte, every choice is the first.
 ///
-/// One byte decides one thing wherever that is possible, so that a small change of the bytes is a small change
-/// of what they stand for.
+/// One byte decides one thing where possible, so that a small change of the input is a small change of the test.
 pub(crate) struct ByteReader<'a> {
     bytes: &'a [u8],
 }
@@ -21,12 +20,12 @@ impl<'a> ByteReader<'a> {
         self.take(1).first().copied().unwrap_or(0)
     }
 
-    /// A number below `count`, which is 256 at most.
+    /// A number below `count`, which is at most 256.
     pub(crate) fn below(&mut self, count: usize) -> usize {
         usize::from(self.byte()) % count.max(1)
     }
 
-    /// True once in so many times.
+    /// True with a probability of one in `count`.
     pub(crate) fn one_in(&mut self, count: usize) -> bool {
         self.below(count) == count - 1
     }
@@ -42,20 +41,20 @@ impl<'a> ByteReader<'a> {
         u64::from_le_bytes(bytes)
     }
 
-    /// A number of any size: small ones are as likely as large ones.
+    /// A number of any size: every bit length is equally likely.
     pub(crate) fn sized_number(&mut self) -> u64 {
         let bits = self.below(65);
         if bits == 0 { 0 } else { self.number() >> (64 - bits) }
     }
 
-    /// As many bytes as there are, up to `count`.
+    /// The next bytes, at most `count`.
     pub(crate) fn take(&mut self, count: usize) -> &'a [u8] {
         let (taken, rest) = self.bytes.split_at(count.min(self.bytes.len()));
         self.bytes = rest;
         taken
     }
 
-    /// Everything that is left.
+    /// All remaining bytes.
     pub(crate) fn rest(&mut self) -> &'a [u8] {
         self.take(usize::MAX)
     }

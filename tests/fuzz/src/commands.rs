@@ -1,14 +1,16 @@
-//! The command grammar and what a node does: any sequence of words, over any stretch of time.
+//! The command grammar and the node: any sequence of commands with any arguments, at any times.
 //!
-//! No words make a node panic. A refusal changes nothing. A reply is one that the command has. And no sequence
-//! leads to two holders, or to a number that goes back.
+//! No command makes the node panic. A refused command changes nothing. Every reply is one of the command's replies.
+//! No sequence leads to two holders at once, or to a fence that goes back.
 
 use crate::byte_reader::ByteReader;
-use crate::model::{KeyOwnership, Model};
+use crate::model::{GrantedLock, KeyOwnership, Mode, Model};
 use crate::vocabulary;
 use redlock_contract::ErrorCode;
 use redlock_contract::commands::Verb;
+use redlock_contract::fields::{lock, node};
 use redlock_contract::limits::{MAX_FENCE, MAX_FLOOR, MAX_LABEL_BYTES, MAX_OWNER_BYTES, MAX_TTL_LIMIT_MS};
+use redlock_core::command_error::ArgProblem;
 use redlock_core::durable::{DurableState, LocksDigest};
 use redlock_core::fence::Stripe;
 use redlock_core::grammar::{self, KeyArgs};
@@ -16,15 +18,15 @@ use redlock_core::reply::Value;
 use redlock_core::{CommandError, KeyState, MemoryNode, Millis, Reply};
 use std::collections::BTreeSet;
 
-/// A node that can be tried, or one with a planted mistake.
+/// A node under test: the real one, or one with a planted mistake.
 pub trait NodeUnderFuzz {
-    /// The node itself.
+    /// The underlying node.
     fn memory(&mut self) -> &mut MemoryNode;
 
     /// Runs a command.
     ///
     /// # Errors
-    /// As the node does.
+    /// The errors of the node.
     fn execute(&mut self, argv: &[&[u8]], connection: u64, now: Millis) -> Result<Reply, CommandError> {
         self.memory().execute(argv, connection, now)
     }
@@ -36,31 +38,31 @@ impl NodeUnderFuzz for MemoryNode {
     }
 }
 
-/// Steps in one history: enough for everything to meet everything.
+/// The most steps in one history.
 const LONGEST_HISTORY: usize = 200;
-/// When time stops, so that all deadlines lie within what a table can tell: thousands of years after the start.
+/// Time stops here, thousands of years after the start, so that every deadline fits into the table of locks.
 const END: Millis = Millis(1 << 47);
 
-/// The moment so much later, if there is one.
+/// The time `step_ms` later, at most the end of time.
 pub(crate) fn later(now: Millis, step_ms: u64) -> Millis {
     Millis(now.0.saturating_add(step_ms)).min(END)
 }
 
-/// Tries the node.
+/// Runs the target on the real node.
 pub fn run(bytes: &[u8]) {
     check(bytes, &mut new_node());
 }
 
-/// A node that holds nothing.
+/// A new node without locks.
 #[must_use]
 pub fn new_node() -> MemoryNode {
     MemoryNode::new("0123456789abcdef0123456789abcdef01234567")
 }
 
-/// Tries a subject.
+/// Runs the target on a node.
 ///
 /// # Panics
-/// When it breaks a promise.
+/// If the node breaks a rule.
 pub fn check(bytes: &[u8], subject: &mut impl NodeUnderFuzz) {
     let mut reader = ByteReader::new(bytes);
     let mut history = CommandHistory::default();
@@ -77,7 +79,7 @@ pub fn check(bytes: &[u8], subject: &mut impl NodeUnderFuzz) {
 struct CommandHistory {
     model: Model,
     now: Millis,
-    /// Every key that was ever named.
+    /// Every key of any command so far.
     keys: BTreeSet<Vec<u8>>,
 }
 
@@ -128,7 +130,7 @@ impl CommandHistory {
         let max_ttl_ms = subject.memory().node().max_ttl_ms();
         let request =
             argv.first().and_then(|name| Verb::named(name)).map(|verb| (verb, read(verb, &argv, max_ttl_ms)));
-        // The model knows no lines; what is in them is tried where they are decided on.
+        // The model has no wait queues; other tests cover them.
         if argv.iter().any(|word| word.eq_ignore_ascii_case(b"WAIT")) {
             return;
         }
@@ -143,10 +145,10 @@ impl CommandHistory {
 
         let is_refusal = matches!(outcome, Err(_) | Ok(Reply::Nil | Reply::Map(_) | Reply::Integer(0)));
         if is_refusal {
-            assert_eq!(before, self.summary(subject.memory()), "a refusal has changed something");
+            assert_eq!(before, self.summary(subject.memory()), "a refused command changed the state");
         }
         match (request, outcome) {
-            (None, outcome) => assert!(outcome.is_err(), "an unknown command was answered: {outcome:?}"),
+            (None, outcome) => assert!(outcome.is_err(), "an unknown command succeeded: {outcome:?}"),
             (Some((verb, request)), outcome) => self.judge(verb, request, outcome, is_late),
         }
     }
@@ -165,26 +167,35 @@ impl CommandHistory {
             Ok(request) => request,
             Err(fault) => {
                 let refused = [Err(fault), Err(CommandError::Internal)];
-                assert!(refused.contains(&outcome), "{verb:?} is {fault:?}, and yet {outcome:?}");
+                assert!(refused.contains(&outcome), "{verb:?}: expected {fault:?}, got {outcome:?}");
                 return;
             }
         };
-        let ParsedCommand { keys, owner, ttl_ms, .. } = &request;
-        let standing = self.model.standing(keys, owner, self.now);
+        let ParsedCommand { keys, owner, ttl_ms, floor, mode } = &request;
+        let standing = self.model.standing(keys, owner, *mode, self.now);
         match (verb, outcome) {
             (Verb::Apply | Verb::Dataset | Verb::Mark, outcome) => {
                 assert_eq!(outcome, Err(CommandError::Internal))
             }
-            // No word of the tape is the id of the node.
-            (Verb::Admit, outcome) => assert_eq!(outcome, Err(CommandError::OtherNode)),
+            // No generated argument is the node id.
+            (Verb::Admit, outcome) => {
+                let is_refused =
+                    matches!(outcome, Err(CommandError::Arg { problem: ArgProblem::OtherNode, .. }));
+                assert!(is_refused, "admitted another node: {outcome:?}");
+            }
             (Verb::Acquire | Verb::Macquire, Ok(Reply::Integer(fence @ 1..=MAX_FENCE))) => {
-                self.model.granted(keys, owner, fence, *ttl_ms, self.now);
+                let grant = GrantedLock { owner, fence, ttl_ms: *ttl_ms, has_floor: *floor > 0, mode: *mode };
+                self.model.granted(keys, &grant, self.now);
             }
             (Verb::Acquire | Verb::Macquire, Ok(Reply::Nil)) => {
-                assert!(standing == KeyOwnership::Barred || is_late, "refused what nobody holds");
+                assert!(standing == KeyOwnership::Barred || is_late, "refused a free lock");
             }
             (Verb::Acquire | Verb::Macquire, Err(CommandError::Quarantine { left_ms: 1.. })) => {
-                assert_ne!(standing, KeyOwnership::Holder, "a holder is kept waiting");
+                assert_ne!(
+                    standing,
+                    KeyOwnership::Holder,
+                    "a holder must wait for the end of the quarantine"
+                );
             }
             (Verb::Acquire | Verb::Macquire, Err(CommandError::FenceExhausted)) => {}
             (Verb::Extend | Verb::Mextend, Ok(Reply::Integer(fence @ 1..=MAX_FENCE))) => {
@@ -199,30 +210,13 @@ impl CommandHistory {
             (Verb::Release | Verb::Mrelease, Ok(Reply::Integer(0))) => {
                 assert_ne!(standing, KeyOwnership::Holder, "a holder could not release");
             }
-            (Verb::Inspect, Ok(Reply::Nil)) => {}
+            (Verb::Break, Ok(Reply::Integer(fence))) => self.model.broken(keys, fence, self.now),
+            (Verb::Inspect | Verb::Break, Ok(Reply::Nil)) => {}
             (Verb::Inspect, Ok(Reply::Map(fields))) => {
-                check_fields(&fields, &["fence", "label", "pttl", "held-ms", "extensions", "waiters"]);
+                check_fields(&fields, &lock::ALL);
             }
             (Verb::Node, Ok(Reply::Map(fields))) => {
-                let names = [
-                    "node-id",
-                    "incarnation",
-                    "origin",
-                    "voting",
-                    "non-voting-reason",
-                    "fence",
-                    "high-water",
-                    "quarantine-ms",
-                    "locks",
-                    "waiters",
-                    "longest-lease-ms",
-                    "max-ttl-ms",
-                    "claim-window-ms",
-                    "started",
-                    "role",
-                    "version",
-                ];
-                check_fields(&fields, &names);
+                check_fields(&fields, &node::ALL);
             }
             (Verb::Node, outcome) => panic!("REDLOCK.NODE has no such reply: {outcome:?}"),
             (_, Err(CommandError::WrongType)) => {}
@@ -230,7 +224,7 @@ impl CommandHistory {
         }
     }
 
-    /// Everything that a command could change and a refusal must not.
+    /// The state that a refused command must not change.
     fn summary(&self, memory: &mut MemoryNode) -> Summary {
         let keys = self.keys.iter().map(|key| {
             let told = memory.execute(&[b"REDLOCK.INSPECT", key], 0, self.now);
@@ -256,18 +250,25 @@ struct Summary {
     state: DurableState,
 }
 
-/// What the words of a command say.
+/// A parsed command.
 struct ParsedCommand<'a> {
     keys: Vec<&'a [u8]>,
     owner: &'a [u8],
     ttl_ms: u64,
+    floor: u64,
+    /// How an acquire asks for the lock; `None` for other commands.
+    mode: Option<Mode>,
 }
 
-/// Reads the words as the node does, and looks at what the grammar made of them.
+/// Parses the arguments as the node does, and checks the result of the grammar.
 fn read<'a>(verb: Verb, argv: &[&'a [u8]], max_ttl_ms: u64) -> Result<ParsedCommand<'a>, CommandError> {
+    let nothing = |owner| ParsedCommand { keys: vec![], owner, ttl_ms: 1, floor: 0, mode: None };
+    let mut mode = None;
     let (keys, owner, ttl_ms, floor, label) = match verb {
         Verb::Acquire | Verb::Macquire => {
             let request = grammar::acquire(verb, argv, max_ttl_ms)?;
+            mode = Some(if request.is_shared { Mode::Shared } else { Mode::Exclusive });
+            assert!(!request.is_shared || verb == Verb::Acquire, "several keys cannot be shared");
             (request.keys, request.owner.bytes(), request.ttl.ms(), request.floor, request.label)
         }
         Verb::Extend | Verb::Mextend => {
@@ -286,19 +287,23 @@ fn read<'a>(verb: Verb, argv: &[&'a [u8]], max_ttl_ms: u64) -> Result<ParsedComm
             grammar::exactly(verb, argv)?;
             (KeyArgs::One, &b"nobody"[..], 1, 0, &[][..])
         }
+        Verb::Break => {
+            let fence = grammar::break_lock(argv)?;
+            (KeyArgs::One, &b"nobody"[..], 1, fence.unwrap_or(0), &[][..])
+        }
         Verb::Dataset => {
             let (id, high_water) = grammar::dataset(argv)?;
             assert!(id.max(high_water) <= MAX_FENCE);
-            return Ok(ParsedCommand { keys: vec![], owner: b"nobody", ttl_ms: 1 });
+            return Ok(nothing(b"nobody"));
         }
         Verb::Admit => {
             let request = grammar::admit(argv)?;
-            assert!(request.floor <= MAX_FLOOR);
-            return Ok(ParsedCommand { keys: vec![], owner: b"nobody", ttl_ms: 1 });
+            assert!(request.floor.common() <= MAX_FLOOR && request.floor.highest() <= MAX_FENCE);
+            return Ok(nothing(b"nobody"));
         }
         Verb::Node | Verb::Mark => {
             grammar::exactly(verb, argv)?;
-            return Ok(ParsedCommand { keys: vec![], owner: b"nobody", ttl_ms: 1 });
+            return Ok(nothing(b"nobody"));
         }
     };
     assert!((1..=MAX_OWNER_BYTES).contains(&owner.len()) && label.len() <= MAX_LABEL_BYTES);
@@ -307,11 +312,11 @@ fn read<'a>(verb: Verb, argv: &[&'a [u8]], max_ttl_ms: u64) -> Result<ParsedComm
     let first = if verb.counts_its_keys() { 2 } else { 1 };
     assert!(words.is_sorted() && words.iter().all(|word| (first..argv.len()).contains(word)), "{words:?}");
     let named: Vec<&[u8]> = words.iter().map(|word| argv[*word]).collect();
-    assert_eq!(named.iter().collect::<BTreeSet<_>>().len(), named.len(), "every key once");
-    Ok(ParsedCommand { keys: named, owner, ttl_ms })
+    assert_eq!(named.iter().collect::<BTreeSet<_>>().len(), named.len(), "a key occurs twice");
+    Ok(ParsedCommand { keys: named, owner, ttl_ms, floor, mode })
 }
 
-/// An error is one line that begins with a word that programs know.
+/// Checks that an error is one line that begins with a known error code.
 fn check_text(fault: CommandError) {
     let text = fault.to_string();
     assert_eq!(ErrorCode::of(text.as_bytes()), Some(fault.code()), "{text:?}");

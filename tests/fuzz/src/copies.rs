@@ -1,26 +1,29 @@
-//! What a master or an AOF tells a copy: `APPLY`, releases and marks, in any order and with any numbers.
+//! The commands that a replica gets from its master, or a server from its AOF: `APPLY`, releases and high-water
+//! marks, in any order and with any numbers.
 //!
-//! A copy follows without a question. It never panics, holds exactly what it was told last, and its numbers never
+//! A copy executes all of them. It never panics, holds exactly the locks of the last commands, and its fences never
 //! go back.
 
 use crate::byte_reader::ByteReader;
 use crate::{commands, vocabulary};
+use redlock_contract::HighWater;
 use redlock_contract::commands::Verb;
 use redlock_contract::limits::MAX_TTL_LIMIT_MS;
 use redlock_core::durable::DurableState;
 use redlock_core::fence::{Stripe, Stripes};
 use redlock_core::grammar;
+use redlock_core::image::{LockImage, SavedLock};
 use redlock_core::node::Sweep;
 use redlock_core::table::Database;
-use redlock_core::{CommandError, Effect, KeyState, Keyspace, LockId, LockNode, Millis};
+use redlock_core::{CommandError, Effect, KeyState, Keyspace, LockEvent, LockId, LockNode, Millis};
 use std::collections::BTreeMap;
 
 const LONGEST_HISTORY: usize = 200;
 
-/// Tries a copy.
+/// Runs the target.
 ///
 /// # Panics
-/// When it breaks a promise.
+/// If the copy breaks a rule.
 pub fn run(bytes: &[u8]) {
     let mut reader = ByteReader::new(bytes);
     let mut copy = Copy {
@@ -34,8 +37,11 @@ pub fn run(bytes: &[u8]) {
         }
         let largest = copy.node.largest_fence();
         copy.step(&mut reader);
-        assert!(copy.node.largest_fence() >= largest, "numbers went back");
-        assert_eq!(copy.node.held(), copy.keys.len() as u64, "locks held");
+        assert!(copy.node.largest_fence() >= largest, "the fences went back");
+        let mut now = copy.now;
+        let holders =
+            copy.keys.values().map(|lock| copy.node.saved(*lock, &mut now).holders.len()).sum::<usize>();
+        assert_eq!(copy.node.held(), holders as u64, "locks held");
     }
 }
 
@@ -68,19 +74,50 @@ impl Copy {
         let argv: Vec<&[u8]> = argv.iter().map(Vec::as_slice).collect();
         let Ok(request) = grammar::apply(&argv) else { return };
         let key = argv[1];
-        let before = self.keys.get(key).map(|lock| self.node.image(*lock, &mut self.now));
+        let before = self.saved(key);
         let mut view = FuzzedKeys { names: vec![key], keys: &mut self.keys };
-        self.node.apply(&mut view, &request, &mut self.now).expect("there is room");
-        let image = self.node.image(self.keys[key], &mut self.now);
-        assert_eq!((&image.owner[..], image.fence), (request.owner.bytes(), request.fence));
+        self.node.apply(&mut view, &request, &mut self.now).expect("a copy applies every lock");
         assert!(self.node.stripes().last(Stripe::of(key)) >= request.fence);
-        // A deadline is never moved forward: it is as far away as was said, or further for the same lock.
+        let owner = request.owner.bytes();
+        let after = self.saved(key);
+        let of_owner = |lock: &SavedLock| lock.holders.iter().find(|image| image.owner == owner).cloned();
+        // A shared lock keeps its other holders and its fence, if that is larger; an exclusive one has neither.
+        let shared = before.clone().filter(|lock| lock.is_shared && request.is_shared);
+        let others = |lock: &SavedLock| lock.holders.iter().filter(|image| image.owner != owner).count();
+        if request.left_ms == 0 {
+            if request.is_shared && before.as_ref().is_some_and(|before| !before.is_shared) {
+                assert_eq!(after, before, "an exclusive lock has no holder that can leave");
+                return;
+            }
+            let left = after.filter(|lock| others(lock) > 0 || of_owner(lock).is_some());
+            assert_eq!(left.as_ref().and_then(of_owner), None, "the lease has expired on the master");
+            assert_eq!(
+                left.as_ref().map_or(0, others),
+                shared.as_ref().map_or(0, others),
+                "the other holders"
+            );
+            return;
+        }
+        let after = after.expect("a lock");
+        assert_eq!(after.is_shared, request.is_shared);
+        assert_eq!(others(&after), shared.as_ref().map_or(0, others), "the other holders");
+        let fence = shared.iter().flat_map(|lock| &lock.holders).map(|image| image.fence).max().unwrap_or(0);
+        let fence = fence.max(request.fence);
+        assert!(after.holders.iter().all(|image| image.fence == fence), "{after:?}: one fence, {fence}");
+        let image = of_owner(&after).expect("the lease of the owner");
+        let before = if request.is_shared { shared } else { before.filter(|before| !before.is_shared) };
+        let before = before.as_ref().and_then(of_owner);
+        // An `APPLY` never shortens a lock: the time left is that of the command, or longer for the same lock.
         let goes_on = before.filter(|before| {
             before.owner == image.owner && request.extensions.is_some() && request.label.is_none()
         });
         let before_ms = goes_on.map_or(0, |before| before.left_ms);
         let said_ms = request.left_ms.min(MAX_TTL_LIMIT_MS);
         assert_eq!(image.left_ms, said_ms.max(before_ms), "time left");
+    }
+
+    fn saved(&mut self, key: &[u8]) -> Option<SavedLock> {
+        self.keys.get(key).map(|lock| self.node.saved(*lock, &mut self.now))
     }
 
     fn release(&mut self, argv: &[Vec<u8>]) {
@@ -90,8 +127,9 @@ impl Copy {
         let mut view = FuzzedKeys { names: names.clone(), keys: &mut self.keys };
         self.node.replay_release(&mut view, &request);
         for name in names {
-            let left = self.keys.get(name).map(|lock| self.node.image(*lock, &mut self.now).owner);
-            assert_ne!(left.as_deref(), Some(request.owner.bytes()), "still held by who has released it");
+            let left = self.saved(name).map_or(vec![], |lock| lock.holders);
+            let is_own = |image: &LockImage| image.owner == request.owner.bytes();
+            assert!(!left.iter().any(is_own), "still held by the owner that released it");
         }
     }
 
@@ -103,11 +141,16 @@ impl Copy {
             self.node.set_state(state);
         }
         let state = self.node.state();
-        assert!(state.dataset_id == id && state.highest() >= high_water.max(before.highest()));
-        // Whatever was said, a node can start from it and can be admitted.
+        assert!(
+            state.dataset_id == id && state.high_water.common() >= high_water.max(before.high_water.common())
+        );
+        // After any command, a node can start from this state and can be admitted.
         let (restarted, stripes) = state.restarted();
-        assert!(restarted.highest() >= stripes.largest() && stripes.largest() >= state.highest());
-        assert!(state.admitted(high_water, id).highest() >= high_water);
+        assert!(
+            restarted.high_water.highest() >= stripes.largest()
+                && stripes.largest() >= state.high_water.highest()
+        );
+        assert!(state.admitted(&HighWater::new(high_water), id).0.high_water.common() >= high_water);
         assert!(state.quarantine_ms() >= state.longest_lease_ms);
     }
 
@@ -116,9 +159,9 @@ impl Copy {
             match self.node.sweep(&mut self.now) {
                 Sweep::Expired(lock) => {
                     let (_, key) = self.node.location(lock);
-                    let removed = self.keys.remove(key);
-                    assert_eq!(removed, Some(lock), "a lock that nobody holds has run out");
-                    self.node.lock_expired(lock, removed);
+                    let key = key.to_vec();
+                    let mut view = FuzzedKeys { names: vec![&key], keys: &mut self.keys };
+                    assert!(self.node.expire(&mut view, lock), "a lock that no key holds has expired");
                 }
                 Sweep::Busy => {}
                 Sweep::Until(_) | Sweep::Idle => return,
@@ -161,4 +204,6 @@ impl Keyspace for FuzzedKeys<'_> {
     }
 
     fn replicate(&mut self, _: Effect<'_>) {}
+
+    fn notify(&mut self, _: usize, _: LockEvent) {}
 }

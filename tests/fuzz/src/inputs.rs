@@ -1,4 +1,4 @@
-//! Inputs that are kept because they reach something, and new ones made from them.
+//! The inputs of the corpus, and new inputs derived from them.
 
 use fastrand::Rng;
 use std::path::{Path, PathBuf};
@@ -7,28 +7,29 @@ use std::{fs, panic};
 
 use crate::FuzzTarget;
 
-/// Bytes that mean something to a target; changes put them in. libFuzzer is given the same file.
+/// Tokens with a meaning to a target; mutations insert them. libFuzzer gets the same file.
 static TOKENS: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| tokens(include_str!("../tokens.dict")));
 
-/// The longest input that is made.
+/// The length of the longest derived input, in bytes.
 const LONGEST: usize = 1 << 11;
 
-/// The kept inputs of a target, in a fixed order.
+/// The corpus of a target, in a fixed order.
 ///
 /// # Panics
-/// When they cannot be read, or there is none.
+/// If the corpus is empty or cannot be read.
 #[must_use]
 pub fn kept(target: &str) -> Vec<Vec<u8>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target);
     let listed = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-    let mut paths: Vec<PathBuf> = listed.map(|entry| entry.expect("a folder can be listed").path()).collect();
+    let mut paths: Vec<PathBuf> =
+        listed.map(|entry| entry.expect("the corpus can be listed").path()).collect();
     paths.sort();
     assert!(!paths.is_empty(), "no inputs in {}", folder.display());
     paths.iter().map(|path| fs::read(path).expect("an input can be read")).collect()
 }
 
-/// Runs a target with every kept input and `count` new ones; hands back the first that makes it panic, and what
-/// it said.
+/// Runs a target with its corpus and `count` new inputs. Returns the first input that makes it panic, and the
+/// message.
 pub fn first_failure(
     target: FuzzTarget,
     kept: &[Vec<u8>],
@@ -49,7 +50,7 @@ pub fn first_failure(
     })
 }
 
-/// A new input: now and then any bytes, mostly a kept one with a few changes.
+/// A new input: sometimes random bytes, mostly an input of the corpus with a few mutations.
 fn make(rng: &mut Rng, kept: &[Vec<u8>]) -> Vec<u8> {
     let Some(base) = rng.choice(kept).filter(|_| rng.u8(..8) > 0) else {
         let length = rng.usize(..256);
@@ -90,7 +91,7 @@ fn change(rng: &mut Rng, input: &mut Vec<u8>, kept: &[Vec<u8>]) {
     }
 }
 
-/// The tokens of a dictionary: quoted, one a line, some bytes as `\x` and two digits.
+/// The tokens of a dictionary: one quoted token a line, some bytes as `\x` and two hexadecimal digits.
 fn tokens(dictionary: &str) -> Vec<Vec<u8>> {
     let quoted = dictionary.lines().filter_map(|line| line.strip_prefix('"')?.strip_suffix('"'));
     let unescaped = quoted.map(|text| {

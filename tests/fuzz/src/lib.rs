@@ -1,26 +1,26 @@
-//! What Redlock reads from others, tried with any bytes at all.
+//! Fuzz targets for everything that Redlock reads: commands, stored state, replies.
 //!
-//! Every target takes bytes, makes of them whatever it needs, and panics if a promise is broken. The gate
-//! runs each with the inputs that are kept in `corpus/` and a fixed number of inputs made from them
-//! (`cargo test --package redlock-fuzz`); `scripts/fuzz` lets libFuzzer look for more.
+//! Every target derives a test from the bytes of its input, and panics if a rule is broken. The gate runs each target
+//! with its inputs in `corpus/` and a fixed number of inputs derived from them (`cargo test --package redlock-fuzz`);
+//! `scripts/fuzz` searches for more with libFuzzer.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `commands.rs`, `model.rs` | the command grammar and what a node does, against a model of few lines |
-//! | `copies.rs` | what a master or an AOF tells a copy |
-//! | `stored.rs` | states, stripes and locks that were saved |
-//! | `replies.rs` | what the client reads from a server |
-//! | `session.rs` | the client's decisions, whatever the nodes answer and when |
-//! | `planted.rs` | mistakes that must be found |
-//! | `byte_reader.rs` | bytes as a source of choices |
-//! | `words.rs` | commands, well formed and almost |
-//! | `allocation.rs` | how much memory a call asks for |
-//! | `inputs.rs` | kept inputs, and new ones made from them |
+//! | `commands.rs`, `model.rs` | the command grammar and the node, against a small model |
+//! | `copies.rs` | the commands that a replica or an AOF replays |
+//! | `stored.rs` | stored states, stripes and locks |
+//! | `replies.rs` | the client's parser of server replies |
+//! | `session.rs` | the client's state machine, with any replies at any time |
+//! | `planted.rs` | planted mistakes that the targets must find |
+//! | `byte_reader.rs` | derives choices from bytes |
+//! | `vocabulary.rs` | valid and almost valid commands |
+//! | `allocation.rs` | how much memory a call allocates |
+//! | `inputs.rs` | the corpus, and inputs derived from it |
 
-// Linters build every library for its unit tests too. This one has none, and those of the client's files that it
-// takes in run at home.
+// Linters build every library for its unit tests too. This crate has none; the unit tests in the client's files that
+// it includes run in the client.
 #![cfg(not(test))]
-// This crate is test code throughout: a broken promise ends the run, with a message that says which.
+// This crate is test code throughout: a broken rule ends the run with a message.
 #![allow(clippy::expect_used, clippy::panic)]
 
 mod allocation;
@@ -33,17 +33,17 @@ pub mod planted;
 pub mod replies;
 pub mod session;
 pub mod stored;
-// The client keeps its parser to itself; here are the very same files, not copies of them.
+// The client's parser is private, so this crate includes its source files.
 #[path = "../../../client/src/wire/mod.rs"]
 #[allow(dead_code, unused_imports, reason = "the client uses all of it")]
 #[rustfmt::skip]
 mod wire;
 mod vocabulary;
 
-/// Something to be tried with any bytes; panics when a promise is broken.
+/// A fuzz target: takes any bytes, and panics if a rule is broken.
 pub type FuzzTarget = fn(&[u8]);
 
-/// All targets under their names, which are also the names of their folders in `corpus/`.
+/// All targets by name. The name is also that of the folder in `corpus/`.
 pub const TARGETS: [(&str, FuzzTarget); 5] = [
     ("commands", commands::run),
     ("copies", copies::run),
@@ -52,7 +52,7 @@ pub const TARGETS: [(&str, FuzzTarget); 5] = [
     ("session", session::run),
 ];
 
-/// The target, or the planted mistake, of this name.
+/// The target or planted mistake of this name.
 #[must_use]
 pub fn target(name: &str) -> Option<FuzzTarget> {
     let known = TARGETS.iter().chain(planted::ALL.iter().map(|planted| &planted.target));

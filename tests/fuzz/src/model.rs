@@ -1,103 +1,158 @@
-//! What a node owes its users, in few lines: who holds what, and the last number of every key.
+//! A small model of a node: the holders and the last fence of every key.
 //!
-//! It never predicts a number or an error. It says what may not be: two holders at once, a number that comes
-//! again or goes back, a holder who is told that it is none.
+//! The model predicts no fence and no error. It detects violations: two holders at once that do not share the lock, a fence that repeats or goes
+//! back, a holder that the node treats as a stranger.
 
 use redlock_core::Millis;
 use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Default)]
 pub(crate) struct Model {
-    locks: BTreeMap<Vec<u8>, HeldLock>,
+    /// The holders of each key: one, or several that share the lock.
+    locks: BTreeMap<Vec<u8>, Vec<HeldLock>>,
     last: BTreeMap<Vec<u8>, u64>,
-    /// Keys under which an administrator has put something that is no lock of this node.
+    /// Keys that an administrator has set to a value that is not a lock of this node.
     taken: BTreeSet<Vec<u8>>,
 }
 
 struct HeldLock {
     owner: Vec<u8>,
+    mode: Mode,
     fence: u64,
     deadline: Millis,
-    /// The node has crashed since: the holder goes on, the node does not know of it.
+    /// The node has crashed since: the client still holds the lock, and the node does not know it.
     is_forgotten: bool,
 }
 
-/// How the keys of a command stand to an owner.
+/// How an owner holds a lock, or asks for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Exclusive,
+    Shared,
+}
+
+/// A grant of a node.
+pub(crate) struct GrantedLock<'a> {
+    pub(crate) owner: &'a [u8],
+    pub(crate) fence: u64,
+    pub(crate) ttl_ms: u64,
+    /// The request had a floor, which may raise the fence of a shared lock.
+    pub(crate) has_floor: bool,
+    pub(crate) mode: Option<Mode>,
+}
+
+/// The relation of an owner to the keys of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeyOwnership {
-    /// It holds them all, and the node knows.
+    /// The owner holds all keys, and the node knows.
     Holder,
-    /// Somebody else holds at least one, or something else is there.
+    /// Another owner holds at least one key and does not share it, this owner holds one in another mode than it asks
+    /// for, or a key has a value that is not a lock.
     Barred,
-    /// Neither.
+    /// None of these.
     Open,
 }
 
 impl Model {
-    fn live(&self, key: &[u8], now: Millis) -> Option<&HeldLock> {
-        self.locks.get(key).filter(|held| held.deadline > now)
+    fn live(&self, key: &[u8], now: Millis) -> impl Iterator<Item = &HeldLock> {
+        self.locks.get(key).into_iter().flatten().filter(move |held| held.deadline > now)
     }
 
-    pub(crate) fn standing(&self, keys: &[&[u8]], owner: &[u8], now: Millis) -> KeyOwnership {
-        let live = |key: &&&[u8]| self.live(key, now);
+    fn own(&self, key: &[u8], owner: &[u8], now: Millis) -> Option<&HeldLock> {
+        self.live(key, now).find(|held| held.owner == owner)
+    }
+
+    pub(crate) fn standing(
+        &self,
+        keys: &[&[u8]],
+        owner: &[u8],
+        wish: Option<Mode>,
+        now: Millis,
+    ) -> KeyOwnership {
         let is_barred = |key: &&[u8]| {
-            self.taken.contains(*key) || self.live(key, now).is_some_and(|held| held.owner != owner)
+            let own = self.own(key, owner, now);
+            let bars = |held: &HeldLock| match wish.or(own.map(|own| own.mode)) {
+                Some(Mode::Shared) => held.mode == Mode::Exclusive,
+                Some(Mode::Exclusive) => held.mode == Mode::Shared || held.owner != owner,
+                None => true,
+            };
+            self.taken.contains(*key) || self.live(key, now).any(bars)
         };
+        let is_known = |key: &&[u8]| self.own(key, owner, now).is_some_and(|own| !own.is_forgotten);
         if keys.iter().any(is_barred) {
             KeyOwnership::Barred
-        } else if keys.iter().filter_map(|key| live(&key)).filter(|held| !held.is_forgotten).count()
-            == keys.len()
-        {
+        } else if keys.iter().all(is_known) {
             KeyOwnership::Holder
         } else {
             KeyOwnership::Open
         }
     }
 
-    /// Takes note of a grant, and says what is wrong with it.
-    pub(crate) fn granted(&mut self, keys: &[&[u8]], owner: &[u8], fence: u64, ttl_ms: u64, now: Millis) {
-        let standing = self.standing(keys, owner, now);
-        assert_ne!(standing, KeyOwnership::Barred, "granted what another holds");
-        let mut fences = keys.iter().filter_map(|key| self.live(key, now)).map(|held| held.fence);
-        let first = fences.next();
-        let is_the_same = standing == KeyOwnership::Holder
-            && fences.all(|fence| Some(fence) == first)
-            && first == Some(fence);
+    /// Records a grant; panics if it breaks a rule.
+    pub(crate) fn granted(&mut self, keys: &[&[u8]], grant: &GrantedLock<'_>, now: Millis) {
+        let GrantedLock { owner, fence, ttl_ms, has_floor, mode } = *grant;
+        let standing = self.standing(keys, owner, mode, now);
+        assert_ne!(standing, KeyOwnership::Barred, "granted a lock that another owner holds");
+        let mode = mode.unwrap_or(Mode::Exclusive);
+        let has_fence = |key: &&[u8]| self.live(key, now).all(|held| held.fence == fence);
+        let is_the_same = standing == KeyOwnership::Holder && keys.iter().all(has_fence);
         for key in keys {
             let last = self.last.get(*key).copied().unwrap_or(0);
-            assert!(is_the_same || fence > last, "a grant with {fence} after {last}");
+            let joins = mode == Mode::Shared && self.live(key, now).any(|held| !held.is_forgotten);
+            if joins {
+                assert!(fence == last || has_floor && fence > last, "joined with fence {fence} after {last}");
+            } else {
+                assert!(is_the_same || fence > last, "a grant with fence {fence} after {last}");
+            }
+            self.set(key, owner, mode, fence, ttl_ms, now);
         }
-        self.set(keys, owner, fence, ttl_ms, now);
     }
 
-    /// Takes note of an extension, and says what is wrong with it.
+    /// Records an extension; panics if it breaks a rule.
     pub(crate) fn extended(&mut self, keys: &[&[u8]], owner: &[u8], fence: u64, ttl_ms: u64, now: Millis) {
-        assert_eq!(self.standing(keys, owner, now), KeyOwnership::Holder, "extended what is not held");
+        let standing = self.standing(keys, owner, None, now);
+        assert_eq!(standing, KeyOwnership::Holder, "extended a lock that is not held");
         for key in keys {
             let last = self.last.get(*key).copied().unwrap_or(0);
-            assert!(fence >= last, "an extension with {fence} after {last}");
-        }
-        self.set(keys, owner, fence, ttl_ms, now);
-    }
-
-    fn set(&mut self, keys: &[&[u8]], owner: &[u8], fence: u64, ttl_ms: u64, now: Millis) {
-        for key in keys {
-            let before = self.live(key, now).map_or(Millis(0), |held| held.deadline);
-            let deadline = now.deadline_after(ttl_ms).max(before);
-            let held = HeldLock { owner: owner.to_vec(), fence, deadline, is_forgotten: false };
-            self.locks.insert(key.to_vec(), held);
-            let last = self.last.entry(key.to_vec()).or_default();
-            *last = fence.max(*last);
+            assert!(fence >= last, "an extension with fence {fence} after {last}");
+            let mode = self.own(key, owner, now).map_or(Mode::Exclusive, |own| own.mode);
+            self.set(key, owner, mode, fence, ttl_ms, now);
         }
     }
 
-    /// Takes note of a release, and says what is wrong with it.
+    /// Records the lease of an owner. All holders of the key have its fence.
+    fn set(&mut self, key: &[u8], owner: &[u8], mode: Mode, fence: u64, ttl_ms: u64, now: Millis) {
+        let before = self.own(key, owner, now).map_or(Millis(0), |own| own.deadline);
+        let deadline = now.deadline_after(ttl_ms).max(before);
+        let holders = self.locks.entry(key.to_vec()).or_default();
+        holders.retain(|held| held.owner != owner && held.deadline > now);
+        holders.push(HeldLock { owner: owner.to_vec(), mode, fence, deadline, is_forgotten: false });
+        holders.iter_mut().for_each(|held| held.fence = fence);
+        let last = self.last.entry(key.to_vec()).or_default();
+        *last = fence.max(*last);
+    }
+
+    /// Records a release; panics if it breaks a rule.
     pub(crate) fn released(&mut self, keys: &[&[u8]], owner: &[u8], now: Millis) {
-        assert_eq!(self.standing(keys, owner, now), KeyOwnership::Holder, "released what is not held");
-        keys.iter().for_each(|key| drop(self.locks.remove(*key)));
+        let standing = self.standing(keys, owner, None, now);
+        assert_eq!(standing, KeyOwnership::Holder, "released a lock that is not held");
+        for key in keys {
+            if let Some(holders) = self.locks.get_mut(*key) {
+                holders.retain(|held| held.owner != owner);
+            }
+        }
     }
 
-    /// An administrator has deleted a key, or put something else there: whoever held it has lost it.
+    /// Records that an administrator broke a lock; panics if no client held it with this fence.
+    pub(crate) fn broken(&mut self, keys: &[&[u8]], fence: u64, now: Millis) {
+        for key in keys {
+            let held = self.live(key, now).find(|held| !held.is_forgotten).map(|held| held.fence);
+            assert_eq!(held, Some(fence), "broke a lock that is not held");
+            self.locks.remove(*key);
+        }
+    }
+
+    /// Records that an administrator deleted or overwrote a key: its holders have lost the lock.
     pub(crate) fn overruled(&mut self, key: &[u8], is_taken: bool) {
         self.locks.remove(key);
         if is_taken {
@@ -108,12 +163,13 @@ impl Model {
     }
 
     pub(crate) fn crashed(&mut self) {
-        self.locks.values_mut().for_each(|held| held.is_forgotten = true);
+        self.locks.values_mut().flatten().for_each(|held| held.is_forgotten = true);
         self.taken.clear();
     }
 
-    /// How many locks the node should say that it holds.
+    /// How many locks the node should report: each holder of a shared lock counts.
     pub(crate) fn known(&self, now: Millis) -> u64 {
-        self.locks.values().filter(|held| held.deadline > now && !held.is_forgotten).count() as u64
+        let holders = self.locks.values().flatten();
+        holders.filter(|held| held.deadline > now && !held.is_forgotten).count() as u64
     }
 }

@@ -1,4 +1,4 @@
-//! Mistakes that must be found: a target that finds none of them would prove nothing.
+//! Planted mistakes. Every target must find its own, which shows that the target can fail.
 
 use crate::commands::{self, NodeUnderFuzz};
 use crate::wire::{self, Frame, ProtocolError};
@@ -9,51 +9,51 @@ use redlock_core::{CommandError, MemoryNode, Millis, Reply};
 use redlock_proto as proto;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// A mistake, and how it shows.
+/// A planted mistake.
 pub struct Planted {
-    /// The target with the mistake in it.
+    /// The target with the mistake.
     pub target: (&'static str, FuzzTarget),
-    /// The target without it, whose inputs find it.
+    /// The target without the mistake; its corpus is the input.
     pub of: &'static str,
-    /// What is said when it is found.
+    /// A part of the message with which the target fails.
     pub found: &'static str,
 }
 
-/// All of them.
+/// All planted mistakes.
 pub const ALL: [Planted; 6] = [
     Planted {
         target: ("planted-trace", |bytes| commands::check(bytes, &mut Forgetful(commands::new_node()))),
         of: "commands",
-        found: "a refusal has changed something",
+        found: "a refused command changed the state",
     },
     Planted {
         target: ("planted-repeat", |bytes| commands::check(bytes, &mut Repeating(commands::new_node()))),
         of: "commands",
-        found: "a grant with",
+        found: "a grant with fence",
     },
     Planted {
         target: ("planted-state", |bytes| stored::check(bytes, trusting)),
         of: "stored",
-        found: "a state was read that no node wrote",
+        found: "accepted a state that no node writes",
     },
     Planted {
         target: ("planted-split", |bytes| replies::check(bytes, hasty)),
         of: "replies",
-        found: "it means something else",
+        found: "the frames are different",
     },
     Planted {
         target: ("planted-greed", |bytes| replies::check(bytes, greedy)),
         of: "replies",
-        found: "bytes were asked for",
+        found: "bytes were allocated",
     },
     Planted {
         target: ("planted-vote", |bytes| session::check(bytes, generous)),
         of: "session",
-        found: "is not what a majority said",
+        found: "is not the fence of a majority",
     },
 ];
 
-/// A node that forgets the lock of a holder who asks for too long a time.
+/// A node that deletes a lock when its holder requests a time to live over the limit.
 struct Forgetful(MemoryNode);
 
 impl NodeUnderFuzz for Forgetful {
@@ -70,7 +70,7 @@ impl NodeUnderFuzz for Forgetful {
     }
 }
 
-/// A node that counts from the beginning again when the last of its locks was released.
+/// A node that restarts its fences when its last lock was released.
 struct Repeating(MemoryNode);
 
 impl NodeUnderFuzz for Repeating {
@@ -88,14 +88,14 @@ impl NodeUnderFuzz for Repeating {
     }
 }
 
-/// A state is read and its digest is not checked.
+/// Reads a state without checking its digest.
 fn trusting(bytes: &[u8]) -> Result<StoredState, Unreadable> {
     let text = std::str::from_utf8(bytes).map_err(|_| Unreadable::Damaged)?;
     let (content, _) = text.rsplit_once("digest ").ok_or(Unreadable::Damaged)?;
     DurableState::decode(format!("{content}digest {:016x}\n", xxh3_64(content.as_bytes())).as_bytes())
 }
 
-/// A parser that takes an empty list for whole as soon as its first line has begun to end.
+/// A parser that accepts an empty list before the end of its line.
 fn hasty(buffer: &mut BytesMut) -> Result<Option<Frame>, ProtocolError> {
     if &buffer[..] == b"*0\r" {
         buffer.clear();
@@ -104,7 +104,7 @@ fn hasty(buffer: &mut BytesMut) -> Result<Option<Frame>, ProtocolError> {
     wire::decode(buffer)
 }
 
-/// A parser that makes room for whatever is announced.
+/// A parser that allocates the announced length of a string.
 fn greedy(buffer: &mut BytesMut) -> Result<Option<Frame>, ProtocolError> {
     let announced = buffer.strip_prefix(b"$").and_then(|rest| rest.split(|byte| *byte == b'\r').next());
     let size = announced.and_then(|digits| std::str::from_utf8(digits).ok()?.parse::<usize>().ok());
@@ -113,7 +113,7 @@ fn greedy(buffer: &mut BytesMut) -> Result<Option<Frame>, ProtocolError> {
     wire::decode(buffer)
 }
 
-/// A client to which a number that is one too small is as good.
+/// A client that counts a fence that is one too small.
 fn generous(
     session: &mut proto::LockState,
     node: usize,

@@ -1,7 +1,7 @@
-//! What the client reads from a server, or from whatever answers at its address.
+//! The client's parser of server replies, on any bytes.
 //!
-//! Any bytes, in pieces of any size, are read as they are in one piece; they cost no more memory than a multiple of
-//! what was really sent; and what was read is written and read again the same.
+//! The parser gives the same frames for pieces of any size as for one piece. It allocates at most a multiple of the
+//! received bytes. A frame that is written and read again is the same.
 
 use crate::allocation::measured;
 use crate::byte_reader::ByteReader;
@@ -9,26 +9,27 @@ use crate::wire::{self, Frame, ProtocolError};
 use bytes::BytesMut;
 use redlock_contract::grant::Unverified;
 
-/// How many bytes may be asked for, for each that was sent: a list of empty lists is the dearest.
+/// The most bytes that may be allocated for each received byte; a list of empty lists needs the most.
 const MOST_FOR_A_BYTE: usize = 128;
-/// And for none at all.
+/// The bytes that may be allocated in addition, also for an empty input.
 const MOST_FOR_NOTHING: usize = 4096;
-/// The longest complaint that is shown, in characters.
+/// The length of the longest error message, in characters.
 const MAX_ERROR_MESSAGE: usize = 300;
 
-/// Who waits for a lock.
+/// The owner of a waiter.
 const OWNER: &[u8] = b"00112233445566778899aabbccddeeff";
+const NODE_ID: &str = "0123456789abcdef0123456789abcdef01234567";
 
-/// Takes one frame off the front of a buffer.
+/// A parser: takes one frame off the front of a buffer.
 pub(crate) trait Decoder: Fn(&mut BytesMut) -> Result<Option<Frame>, ProtocolError> {}
 impl<D: Fn(&mut BytesMut) -> Result<Option<Frame>, ProtocolError>> Decoder for D {}
 
-/// Tries the client's parser.
+/// Runs the target on the client's parser.
 pub fn run(bytes: &[u8]) {
     check(bytes, wire::decode);
 }
 
-/// Tries a parser.
+/// Runs the target on a parser.
 pub(crate) fn check(bytes: &[u8], decode: impl Decoder) {
     let mut reader = ByteReader::new(bytes);
     let count = reader.below(8);
@@ -37,27 +38,30 @@ pub(crate) fn check(bytes: &[u8], decode: impl Decoder) {
 
     let (whole, requested) = measured(|| read(stream, &[], &decode));
     let limit = MOST_FOR_NOTHING + MOST_FOR_A_BYTE * stream.len();
-    assert!(requested <= limit, "{requested} bytes were asked for, {} were sent", stream.len());
-    assert!(whole == read(stream, sizes, &decode), "in pieces of {sizes:?} it means something else");
+    assert!(requested <= limit, "{requested} bytes were allocated for {} received", stream.len());
+    assert!(whole == read(stream, sizes, &decode), "in pieces of {sizes:?} the frames are different");
 
     for frame in &whole.frames {
         look_at(frame);
         let mut again = BytesMut::new();
         write(frame, &mut again);
-        assert!(decode(&mut again) == Ok(Some(frame.clone())) && again.is_empty(), "written anew: {frame:?}");
+        assert!(
+            decode(&mut again) == Ok(Some(frame.clone())) && again.is_empty(),
+            "written and read again, the frame is different: {frame:?}"
+        );
     }
     commands_are_frames(stream, sizes, &decode);
 }
 
-/// What became of a stream.
+/// The result of reading a stream.
 #[derive(PartialEq)]
 struct StreamOutcome {
     frames: Vec<Frame>,
-    /// How it ended, and what was left over if it ended in good order.
+    /// The bytes of an incomplete frame at the end, or the error.
     end: Result<Vec<u8>, ProtocolError>,
 }
 
-/// Reads a stream that comes in pieces of these sizes, over and over; all at once if there are none.
+/// Reads a stream in pieces of these sizes, in a cycle; in one piece if there are no sizes.
 fn read(stream: &[u8], sizes: &[u8], decode: &impl Decoder) -> StreamOutcome {
     let mut buffer = BytesMut::new();
     let mut frames = Vec::new();
@@ -71,11 +75,11 @@ fn read(stream: &[u8], sizes: &[u8], decode: &impl Decoder) -> StreamOutcome {
             let before = buffer.len();
             match decode(&mut buffer) {
                 Ok(Some(frame)) => {
-                    assert!(buffer.len() < before, "a frame without a byte");
+                    assert!(buffer.len() < before, "a frame of no bytes");
                     frames.push(frame);
                 }
                 Ok(None) => {
-                    assert_eq!(buffer.len(), before, "something was taken off and nothing was made of it");
+                    assert_eq!(buffer.len(), before, "the parser removed bytes without returning a frame");
                     break;
                 }
                 Err(error) => return StreamOutcome { frames, end: Err(error) },
@@ -87,11 +91,11 @@ fn read(stream: &[u8], sizes: &[u8], decode: &impl Decoder) -> StreamOutcome {
     }
 }
 
-/// Asks a frame everything that the client asks.
+/// Calls every accessor of a frame that the client uses.
 fn look_at(frame: &Frame) {
     assert!(!format!("{frame:?}").is_empty());
     if let (Some(complaint), Frame::Error(bytes)) = (frame.error_message(), frame) {
-        // What was sent is quoted after these words.
+        // The message quotes the received bytes after these words.
         let before =
             String::from_utf8_lossy(bytes).split("with args").next().map_or(0, |text| text.chars().count());
         let shown = complaint.chars().count();
@@ -102,18 +106,18 @@ fn look_at(frame: &Frame) {
     }
     for (name, value) in frame.fields() {
         let found = name.as_text().map(|name| frame.field(name).is_some());
-        assert_ne!(found, Some(false), "a field cannot be found by its name: {name:?} {value:?}");
+        assert_ne!(found, Some(false), "a field is not found by its name: {name:?} {value:?}");
     }
     let _ = (frame.as_integer(), frame.as_items(), frame.as_text());
     if let Some((message, read)) = frame.as_bytes().and_then(|bytes| Some((bytes, Unverified::parse(bytes)?)))
     {
-        // What is taken for a node's message is what a node writes.
-        let said = read.verify(OWNER);
-        assert!(said.is_none_or(|said| said.sign(OWNER) == message), "{message:?}");
+        // The client accepts only messages that a node writes.
+        let said = read.verify(NODE_ID, OWNER);
+        assert!(said.is_none_or(|said| said.sign(NODE_ID, OWNER) == message), "{message:?}");
     }
 }
 
-/// Writes a frame as a server would, in RESP3.
+/// Writes a frame in RESP3, as a server does.
 fn write(frame: &Frame, into: &mut BytesMut) {
     let blob = |into: &mut BytesMut, kind: char, bytes: &[u8]| {
         into.extend_from_slice(format!("{kind}{}\r\n", bytes.len()).as_bytes());
@@ -150,14 +154,14 @@ fn write(frame: &Frame, into: &mut BytesMut) {
     }
 }
 
-/// A command, whatever its words, is written as a list of strings.
+/// Checks that a command with any arguments is written as a list of strings.
 fn commands_are_frames(stream: &[u8], sizes: &[u8], decode: &impl Decoder) {
     let size = 1 + usize::from(sizes.first().copied().unwrap_or(16));
     let words: Vec<&[u8]> = stream.chunks(size).collect();
     let mut buffer = BytesMut::new();
     wire::command(&mut buffer, &words);
-    let Ok(Some(Frame::Array(items))) = decode(&mut buffer) else { panic!("a command is no list") };
+    let Ok(Some(Frame::Array(items))) = decode(&mut buffer) else { panic!("a command is not a list") };
     assert!(buffer.is_empty() && items.len() == words.len());
     let is_same = |(item, word): (&Frame, &&[u8])| matches!(item, Frame::Bulk(bytes) if bytes == word);
-    assert!(items.iter().zip(&words).all(is_same), "a word was not written as it is");
+    assert!(items.iter().zip(&words).all(is_same), "an argument was not written unchanged");
 }

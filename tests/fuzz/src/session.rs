@@ -1,8 +1,8 @@
-//! The client's decisions, whatever the nodes answer, how late, and how often.
+//! The client's state machine for one lock, with any replies, late and repeated ones included.
 //!
-//! A lock is held only when a majority has said one number while their time had not run out; it is held once, and
-//! never again after it was lost or released; and a release goes to everybody who may hold it. Some sessions wait in
-//! line, and are asked for and handed the lock again and again.
+//! The client holds the lock only if a majority has answered one fence and the leases of that majority have not
+//! expired. It acquires the lock once, and never again after the lock was lost or released. A release goes to every
+//! node that may hold the lock. Some sessions queue, repeat their request and get pushed grants again and again.
 
 use crate::byte_reader::ByteReader;
 use redlock_proto::{
@@ -14,15 +14,15 @@ use std::time::Duration;
 const LONGEST_HISTORY: usize = 300;
 const FIRST_STAMP: u64 = 100;
 
-/// Tries a session.
+/// Runs the target on the client's state machine.
 pub fn run(bytes: &[u8]) {
     check(bytes, LockState::handle_reply);
 }
 
-/// Tries a session that hears of answers in this way.
+/// Runs the target; `hear` passes a reply to the state machine.
 ///
 /// # Panics
-/// When it breaks a promise.
+/// If the client breaks a rule.
 pub fn check(bytes: &[u8], hear: impl Fn(&mut LockState, usize, &Request, LockReply, Moment)) {
     let mut tape = ByteReader::new(bytes);
     let mut driver = Harness::begin(&mut tape);
@@ -34,26 +34,26 @@ pub fn check(bytes: &[u8], hear: impl Fn(&mut LockState, usize, &Request, LockRe
     }
 }
 
-/// What the driver has seen, from which follows what the session may say.
+/// Drives a session, and records what it needs to judge the session's events.
 struct Harness {
     session: LockState,
     quorum: Quorum,
     now: (u64, u64),
     sent: Vec<Sent>,
-    /// What each node said last of its fence.
+    /// The last fence that each node answered.
     said: Vec<Option<u64>>,
-    /// Until when each node holds the lock at the latest, by its longest answer.
+    /// The latest time at which each node's lease ends, by all its replies.
     lasts: Vec<Option<(u64, u64)>>,
-    /// What each node last said of holding the lock for us, or having us in line.
+    /// Whether each node, by its last reply, holds the lock for the session or has it in its queue.
     holds: Vec<bool>,
-    /// How many requests to each node may have got there without our knowing what became of them.
+    /// How many requests to each node are in flight or in doubt.
     unknown: Vec<usize>,
-    /// For a session that waits: the largest stamp, and of every node that of the last request it has granted. If it
-    /// has refused one since, that of the one before.
+    /// For a session that queues: the largest stamp, and for every node the stamp of the last request that it granted.
+    /// If the node has refused a later request, the stamp before that of the refused one.
     stamps: Option<(u64, Vec<u64>)>,
     phase: Phase,
     extension: Option<Request>,
-    /// An answer came that no node gives. What depends on nodes that keep to their part is not checked then.
+    /// A reply came that no correct node sends. Rules that depend on correct nodes are not checked then.
     is_wild: bool,
     was_released: bool,
     was_freed: bool,
@@ -63,22 +63,22 @@ struct Harness {
 enum Phase {
     Acquiring,
     Held(u64),
-    Over,
+    Ended,
 }
 
-/// A request on its way to a node.
+/// A request to a node.
 struct Sent {
     node: usize,
     request: Request,
     heard: ReplyState,
-    /// Whether the node did as asked.
+    /// Whether the node has granted the request.
     granted: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ReplyState {
     Nothing,
-    /// It was given up; the answer may still come.
+    /// The client gave up the request; the reply may still come.
     Silence,
     Answer,
 }
@@ -111,7 +111,9 @@ impl Harness {
         } else {
             session
         };
-        let Some(Transmit { request, to }) = session.poll_transmit() else { panic!("it asks for the lock") };
+        let Some(Transmit { request, to }) = session.poll_transmit() else {
+            panic!("a new session sends no request")
+        };
         assert_eq!(to, NodeSet::first(nodes));
         let sent = (0..nodes).map(|node| Sent { node, request, heard: ReplyState::Nothing, granted: false });
         Self {
@@ -191,7 +193,7 @@ impl Harness {
     fn reply(&self, tape: &mut ByteReader<'_>) -> LockReply {
         match tape.below(12) {
             0..=3 => LockReply::Number(1 + tape.below(4) as u64),
-            // What a node that was asked to count up to a number says, or nearly.
+            // The fence to which a node was asked to raise, or one close to it.
             4..=6 => {
                 let goals = self.sent.iter().rev().filter_map(|sent| match sent.request.ask {
                     Ask::RaiseFence { fence } => Some(fence),
@@ -239,7 +241,7 @@ impl Harness {
         self.take(was_valid);
     }
 
-    /// A node gives the lock to the session that waits, and says so.
+    /// A node hands the lock to the queued session and sends a push.
     fn hand_on(&mut self, tape: &mut ByteReader<'_>) {
         let Some((largest, granted)) = &mut self.stamps else { return };
         let node = tape.below(self.quorum.nodes());
@@ -247,22 +249,22 @@ impl Harness {
         let request = self.sent.iter().rev().find(|sent| {
             sent.node == node && matches!(sent.request.ask, Ask::Wait { queue, .. } if queue.stamp == stamp)
         });
-        // Only what was asked for is handed on, and only where it may have got.
+        // A node hands off only to a request that it may have received.
         let Some(request) = request.filter(|_| self.unknown[node] > 0 || self.holds[node]) else { return };
         let at_most = request.request.sent.until(Moment::new(self.now.0, self.now.1));
         let at_most = u64::try_from(at_most.as_millis()).unwrap_or(u64::MAX);
         let waited = Duration::from_millis(tape.sized_number().min(at_most));
         let claim = Duration::from_millis(1 + tape.below(200) as u64);
         let fence = 1 + tape.below(4) as u64;
-        // A request is granted once. Of one that is known to have been, or an older one, the news comes late or again: the
-        // node has said something else since.
+        // A node grants a request once. For a request that it has granted, or an older one, this push is late or
+        // repeated: the node has sent another reply since.
         let is_old = stamp <= granted[node];
         granted[node] = granted[node].max(stamp);
         self.holds[node] = true;
-        if self.phase != Phase::Over && !is_old {
+        if self.phase != Phase::Ended && !is_old {
             self.said[node] = Some(fence);
         }
-        // It was given away by now at the latest.
+        // The node granted the lock now or earlier.
         if !is_old {
             self.lasts_until(node, self.moment().plus(claim));
         }
@@ -276,7 +278,7 @@ impl Harness {
         self.lasts[node] = Some((before.0.max(end.0), before.1.max(end.1)));
     }
 
-    /// Any answer to anything, from anybody.
+    /// Any reply to any request, from any node number.
     fn wild_answer(
         &mut self,
         tape: &mut ByteReader<'_>,
@@ -299,7 +301,7 @@ impl Harness {
         self.take(was_valid);
     }
 
-    /// Takes note of an answer before the session does.
+    /// Records a reply before the session gets it.
     fn note(&mut self, node: usize, request: &Request, reply: &LockReply) {
         if node >= self.quorum.nodes() || request.is_release() {
             return;
@@ -311,14 +313,14 @@ impl Harness {
         if let (Some((_, granted)), Ask::Wait { queue, .. }) = (&mut self.stamps, request.ask) {
             match reply {
                 LockReply::Number(1..) => granted[node] = granted[node].max(queue.stamp),
-                // A grant has overtaken it, or the answer to a later request.
+                // A grant, or the reply to a later request, has overtaken this reply.
                 LockReply::Nil | LockReply::Queued { .. } if queue.stamp <= granted[node] => return,
-                // Whatever was granted before has been taken back.
+                // The node no longer holds what it granted before.
                 LockReply::Nil | LockReply::Queued { .. } => granted[node] = queue.stamp - 1,
                 _ => {}
             }
         }
-        if request.ask != Ask::Extend && self.phase != Phase::Over {
+        if request.ask != Ask::Extend && self.phase != Phase::Ended {
             self.said[node] = number;
         }
         if number.is_some() {
@@ -328,29 +330,28 @@ impl Harness {
             match reply {
                 LockReply::Number(1..) | LockReply::Queued { .. } => self.holds[node] = true,
                 LockReply::Nil | LockReply::Quarantined { .. } => self.holds[node] = false,
-                // A fence of 0 is no answer: who knows what it did.
+                // A fence of 0 is not a valid reply: the request is in doubt.
                 LockReply::Number(_) => self.unknown[node] += 1,
                 LockReply::Failed(_) => {}
             }
         }
     }
 
-    /// Whether so many nodes pass a test as make a majority.
+    /// Whether a majority of the nodes passes a test.
     fn majority(&self, test: impl Fn(usize) -> bool) -> bool {
         self.quorum.is_reached_by((0..self.quorum.nodes()).filter(|node| test(*node)).count())
     }
 
-    /// Whether a majority can be counted on now.
+    /// Whether the session's lock is valid now.
     fn is_valid(&self) -> bool {
         self.session.valid_until().is_some_and(|until| !self.moment().has_reached(until))
     }
 
-    /// Sends what the client asks for. What a node hands over after the others have made a majority is claimed as
-    /// it comes.
+    /// Sends the client's next request, if any. The client claims the grant of a node that comes after a majority too.
     fn take_transmit(&mut self) -> bool {
         let Some(Transmit { request, to }) = self.session.poll_transmit() else { return false };
         let claims = self.stamps.is_some() && matches!(self.phase, Phase::Held(_));
-        assert!(claims || self.phase == Phase::Acquiring, "sent when it was too late");
+        assert!(claims || self.phase == Phase::Acquiring, "sent after the end of the attempt");
         match (request.ask, &mut self.stamps) {
             (Ask::RaiseFence { fence: 1.. }, _) => {}
             (Ask::Wait { queue, .. }, Some((largest, _))) if queue.stamp == *largest + 1 => {
@@ -363,32 +364,32 @@ impl Harness {
         true
     }
 
-    /// Takes note of what an input has led to; `was_valid` tells whether the lock could be counted on before.
+    /// Checks the outputs that follow an input. `was_valid`: whether the lock was valid before the input.
     fn take(&mut self, was_valid: bool) {
         let has_sent = self.take_transmit();
         let is_valid = self.is_valid();
         let event = self.session.poll_event();
-        assert!(!has_sent || event.is_none(), "one input leads to one output");
+        assert!(!has_sent || event.is_none(), "one input led to two outputs");
         match event {
             None => {}
             Some(Event::Held { fence }) => {
-                assert_eq!(self.phase, Phase::Acquiring, "held for a second time");
+                assert_eq!(self.phase, Phase::Acquiring, "acquired twice");
                 let agrees = |node: usize| self.said[node] == Some(fence);
-                assert!(self.majority(agrees), "{fence} is not what a majority said: {:?}", self.said);
-                assert!(is_valid, "held when its time was up");
+                assert!(self.majority(agrees), "{fence} is not the fence of a majority: {:?}", self.said);
+                assert!(is_valid, "acquired after its validity ended");
                 self.phase = Phase::Held(fence);
                 self.session.claim(self.moment());
                 if let Some(Transmit { request, to }) = self.session.poll_transmit() {
-                    assert!(self.stamps.is_some(), "claimed what nobody handed on");
+                    assert!(self.stamps.is_some(), "claimed a lock without a hand-off");
                     self.send(request, to);
                 }
             }
             Some(Event::Failed(_)) => {
-                assert_eq!(self.phase, Phase::Acquiring, "failed when it was over");
-                self.phase = Phase::Over;
+                assert_eq!(self.phase, Phase::Acquiring, "failed after the end of the attempt");
+                self.phase = Phase::Ended;
             }
             Some(Event::Extended) => {
-                assert!(matches!(self.phase, Phase::Held(_)) && is_valid, "extended when it was over");
+                assert!(matches!(self.phase, Phase::Held(_)) && is_valid, "extended after the lock ended");
                 let request = self.extension.take();
                 let granted = |node| {
                     let is_of_it = |sent: &&Sent| sent.node == node && Some(sent.request) == request;
@@ -397,17 +398,20 @@ impl Harness {
                 assert!(self.is_wild || self.majority(granted), "extended by less than a majority");
             }
             Some(Event::NotExtended(_)) => {
-                assert!(matches!(self.phase, Phase::Held(_)) && is_valid, "news when it was over");
+                assert!(
+                    matches!(self.phase, Phase::Held(_)) && is_valid,
+                    "an extension failed after the lock ended"
+                );
                 self.extension = None;
             }
             Some(Event::Lost(_)) => {
-                assert!(matches!(self.phase, Phase::Held(_)), "lost what was not held");
-                assert!(!was_valid || !is_valid, "lost what is still held");
-                self.phase = Phase::Over;
+                assert!(matches!(self.phase, Phase::Held(_)), "lost a lock that was not held");
+                assert!(!was_valid || !is_valid, "lost a lock that is still valid");
+                self.phase = Phase::Ended;
             }
             Some(Event::Released) => {
-                assert!(self.was_released, "free without a release");
-                assert!(self.is_wild || !self.was_freed, "free for a second time");
+                assert!(self.was_released, "released without a request");
+                assert!(self.is_wild || !self.was_freed, "released twice");
                 self.was_freed = true;
             }
         }
@@ -424,28 +428,38 @@ impl Harness {
         }
     }
 
-    /// A lock is counted on no longer than a majority can hold it.
+    /// Checks that the validity ends no later than the leases of a majority.
     fn check_validity(&self) {
         let Some(until) = self.session.valid_until().map(Moment::nanoseconds) else { return };
         let holds = |node: usize| self.lasts[node].is_some_and(|end| until.0 <= end.0 && until.1 <= end.1);
-        assert!(self.majority(holds), "counted on until {until:?}, which is too long: {:?}", self.lasts);
+        assert!(
+            self.majority(holds),
+            "valid until {until:?}, longer than a majority of the leases: {:?}",
+            self.lasts
+        );
     }
 
     fn extend(&mut self, ttl: Duration) {
         let was_valid = self.is_valid();
         match self.session.extend(ttl, self.moment()) {
             Ok(()) => {
-                assert!(matches!(self.phase, Phase::Held(_)) && was_valid, "an extension revives a lock");
+                assert!(
+                    matches!(self.phase, Phase::Held(_)) && was_valid,
+                    "an extension of a lock that is over"
+                );
                 let transmit = self.session.poll_transmit();
-                assert!(self.is_wild || transmit.is_some(), "no node is asked");
+                assert!(self.is_wild || transmit.is_some(), "the extension goes to no node");
                 self.extension = transmit.map(|transmit| transmit.request);
                 if let Some(Transmit { request, to }) = transmit {
                     self.send(request, to);
                 }
             }
             Err(_) => {
-                assert!(!(matches!(self.phase, Phase::Held(_)) && was_valid), "a held lock is extended");
-                self.phase = Phase::Over;
+                assert!(
+                    !(matches!(self.phase, Phase::Held(_)) && was_valid),
+                    "a held lock cannot be extended"
+                );
+                self.phase = Phase::Ended;
             }
         }
     }
@@ -453,24 +467,27 @@ impl Harness {
     fn release(&mut self) {
         self.session.release(self.moment());
         let (transmit, event) = (self.session.poll_transmit(), self.session.poll_event());
-        self.phase = Phase::Over;
+        self.phase = Phase::Ended;
         self.extension = None;
         if self.was_released {
-            assert!(transmit.is_none() && event.is_none(), "released twice");
+            assert!(transmit.is_none() && event.is_none(), "a second release has an effect");
             return;
         }
         self.was_released = true;
         let to = transmit.map_or(NodeSet::EMPTY, |transmit| transmit.to);
-        // With no node to ask, the release is over at once.
+        // Without a node to ask, the release ends at once.
         self.was_freed = matches!(event, Some(Event::Released));
         assert_eq!(self.was_freed, to.is_empty(), "{event:?}");
         for node in 0..self.quorum.nodes() {
             let is_asked = to.contains(node);
             let maybe_held = self.holds[node] || self.unknown[node] > 0;
-            // Whoever asked a node more than once does not keep count, and frees once too often rather than too
-            // seldom.
+            // A session that queues may ask a node more than once and does not count its requests, so it may send a
+            // release that is not needed.
             let is_right = is_asked == maybe_held || (is_asked && self.stamps.is_some());
-            assert!(self.is_wild || is_right, "node {node}: asked is {is_asked}");
+            assert!(
+                self.is_wild || is_right,
+                "node {node}: gets a release: {is_asked}, may hold the lock: {maybe_held}"
+            );
         }
         if let Some(Transmit { request, to }) = transmit {
             self.send(request, to);
@@ -478,7 +495,7 @@ impl Harness {
     }
 }
 
-/// Any time to live that the client lets through: as many milliseconds as a command can say.
+/// Any time to live that the client accepts, in the range of the command's argument.
 fn ttl(tape: &mut ByteReader<'_>) -> Duration {
     let ms = match tape.below(4) {
         0..=2 => 30_000,

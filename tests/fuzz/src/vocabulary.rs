@@ -1,10 +1,10 @@
-//! Commands, well formed and almost.
+//! Generates valid and almost valid commands.
 
 use crate::byte_reader::ByteReader;
 use redlock_contract::commands::{COMMANDS, Verb};
 use redlock_contract::limits::MAX_FENCE;
 
-/// Few, so that commands meet.
+/// Few keys, so that commands conflict.
 pub(crate) const KEYS: [&[u8]; 5] = [b"a", b"b", b"c", b"", &[0xff; 300]];
 const OWNERS: [&[u8]; 6] = [b"alice", b"bob", b"0123456789abcdef0123456789abcdef", &[7; 256], &[7; 257], b""];
 const OPTIONS: [&[u8]; 8] =
@@ -28,7 +28,7 @@ pub(crate) fn key(reader: &mut ByteReader<'_>) -> Vec<u8> {
     word(reader, &KEYS)
 }
 
-/// A word of a list, or now and then any bytes at all.
+/// A word of a list, or sometimes any bytes.
 fn word(reader: &mut ByteReader<'_>, list: &[&[u8]]) -> Vec<u8> {
     let choice = reader.byte();
     if choice >= 250 {
@@ -38,7 +38,7 @@ fn word(reader: &mut ByteReader<'_>, list: &[&[u8]]) -> Vec<u8> {
     list[usize::from(choice) % list.len()].to_vec()
 }
 
-/// A number as a word: of the list, any, or close to the largest fence.
+/// A number as text: from a list, any, or close to the largest fence.
 fn number(reader: &mut ByteReader<'_>) -> Vec<u8> {
     match reader.below(4) {
         0 | 1 => word(reader, &NUMBERS),
@@ -47,7 +47,7 @@ fn number(reader: &mut ByteReader<'_>) -> Vec<u8> {
     }
 }
 
-/// The words of a command, its name first.
+/// The arguments of a command, its name first.
 pub(crate) fn command(reader: &mut ByteReader<'_>) -> Vec<Vec<u8>> {
     let spec = reader.pick(&COMMANDS);
     let mut argv = vec![spec.name.as_bytes().to_vec()];
@@ -55,7 +55,7 @@ pub(crate) fn command(reader: &mut ByteReader<'_>) -> Vec<Vec<u8>> {
         argv[0].make_ascii_lowercase();
     }
     arguments(reader, spec.verb, &mut argv);
-    // What is well formed so far may be spoiled in one place.
+    // One mutation may make the valid command invalid.
     match reader.below(16) {
         12 => {
             let length = reader.below(argv.len() + 1);
@@ -72,7 +72,7 @@ pub(crate) fn command(reader: &mut ByteReader<'_>) -> Vec<Vec<u8>> {
     argv
 }
 
-/// The words of a command of this kind, its name first.
+/// The arguments of this command, its name first.
 pub(crate) fn command_of(reader: &mut ByteReader<'_>, verb: Verb) -> Vec<Vec<u8>> {
     let mut argv = vec![verb.name().as_bytes().to_vec()];
     arguments(reader, verb, &mut argv);
@@ -88,6 +88,13 @@ fn arguments(reader: &mut ByteReader<'_>, verb: Verb, argv: &mut Vec<Vec<u8>>) {
         }
         Verb::Admit => {
             argv.extend([word(reader, &OWNERS), number(reader), number(reader)]);
+            if reader.one_in(2) {
+                argv.push(b"FAR".to_vec());
+                argv.push(word(
+                    reader,
+                    &[b"none", b"7:4611686018427387904", b"7:9,8:1099511627776", b"7:", b""],
+                ));
+            }
             return;
         }
         Verb::Macquire | Verb::Mextend | Verb::Mrelease => {
@@ -97,6 +104,14 @@ fn arguments(reader: &mut ByteReader<'_>, verb: Verb, argv: &mut Vec<Vec<u8>>) {
             argv.extend((0..keys).map(|_| key(reader)));
         }
         Verb::Acquire | Verb::Extend | Verb::Release | Verb::Inspect | Verb::Apply => argv.push(key(reader)),
+        Verb::Break => {
+            argv.push(key(reader));
+            if reader.one_in(4) {
+                argv.push(b"FENCE".to_vec());
+                argv.push(number(reader));
+            }
+            return;
+        }
     }
     if verb == Verb::Inspect {
         return;
@@ -106,6 +121,9 @@ fn arguments(reader: &mut ByteReader<'_>, verb: Verb, argv: &mut Vec<Vec<u8>>) {
         Verb::Release | Verb::Mrelease => {}
         Verb::Apply => argv.extend([number(reader), number(reader)]),
         _ => argv.push(number(reader)),
+    }
+    if matches!(verb, Verb::Acquire | Verb::Macquire | Verb::Apply) && reader.one_in(4) {
+        argv.push(if reader.one_in(8) { b"shared".to_vec() } else { b"SHARED".to_vec() });
     }
     for _ in 0..[0, 0, 0, 1, 1, 2, 3][reader.below(7)] {
         argv.push(word(reader, &OPTIONS));

@@ -1,14 +1,14 @@
-//! Every target with the inputs that are kept, and with a fixed number of inputs made from them.
+//! Runs every target with its corpus and a fixed number of inputs derived from it.
 //!
-//! The same inputs in every run of the gate: what fails here fails again. `scripts/fuzz` looks further.
+//! The inputs are the same in every run, so that a failure repeats. `scripts/fuzz` searches further.
 
-// A broken promise ends the test, with a message that says which.
+// A broken rule ends the test with a message.
 #![allow(clippy::expect_used, clippy::panic)]
 
 use redlock_fuzz::{TARGETS, inputs};
 use std::path::PathBuf;
 
-/// With `REDLOCK_LONG=1` so many times more.
+/// How many times more inputs run with `REDLOCK_LONG=1`.
 const LONG: usize = 50;
 
 fn try_out(name: &str, count: usize) {
@@ -19,39 +19,39 @@ fn try_out(name: &str, count: usize) {
     {
         let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("fuzz-{name}"));
         std::fs::write(&path, input).expect("the target folder is writable");
-        panic!("{said}\n`scripts/fuzz {name} {}` shows it again", path.display());
+        panic!("{said}\n`scripts/fuzz {name} {}` repeats it", path.display());
     }
 }
 
 #[test]
-fn a_node_keeps_its_promises_whatever_it_is_told() {
+fn a_node_keeps_its_rules_for_any_commands() {
     try_out("commands", 20_000);
 }
 
 #[test]
-fn a_copy_follows_whatever_it_is_told() {
+fn a_copy_applies_any_replicated_commands() {
     try_out("copies", 20_000);
 }
 
 #[test]
-fn what_was_stored_comes_back_or_is_refused() {
+fn stored_state_is_loaded_unchanged_or_refused() {
     try_out("stored", 20_000);
 }
 
 #[test]
-fn replies_are_read_whatever_they_are_and_however_they_come() {
+fn the_parser_reads_any_bytes_in_pieces_of_any_size() {
     try_out("replies", 50_000);
 }
 
 #[test]
-fn a_session_holds_only_what_a_majority_gave_it() {
+fn a_client_holds_a_lock_only_with_a_majority() {
     try_out("session", 50_000);
 }
 
 #[test]
-fn no_target_is_left_out() {
+fn the_gate_runs_every_target() {
     let here = include_str!("gate.rs");
     for (name, _) in TARGETS {
-        assert!(here.contains(&format!("try_out(\"{name}\"")), "{name} is not tried");
+        assert!(here.contains(&format!("try_out(\"{name}\"")), "no test runs {name}");
     }
 }

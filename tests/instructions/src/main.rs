@@ -1,19 +1,19 @@
-//! Fixed work for the pure crates: `instructions WORK TIMES` does one kind of work so many times, and
-//! `instructions` alone tells which kinds there are.
+//! Fixed work for the pure crates: `instructions WORK TIMES` does one kind of work TIMES times, and `instructions`
+//! alone lists the kinds.
 //!
-//! It measures nothing itself. `scripts/instructions` runs it under valgrind with two counts; the
-//! difference is what the work takes, whatever the machine does meanwhile. So everything here is the same
-//! in every run: no clock, no randomness, no hash that is seeded.
+//! The program measures nothing itself. `scripts/instructions` runs it under valgrind with two counts; the difference
+//! is the cost of the work, independent of the load of the machine. So every run does the same: no clock, no
+//! randomness, no seeded hash.
 
 mod node;
 mod session;
 
 use std::process::ExitCode;
 
-/// A kind of work: its name, and what does it so many times.
+/// A kind of work: its name, and the function that repeats it.
 type Work = (&'static str, fn(u64));
 
-/// All kinds, in the order in which they are told.
+/// All kinds of work, in the order of the list.
 const ALL: &[Work] = &[
     ("node-acquire-release", node::acquire_and_release),
     ("node-extend", node::extend),

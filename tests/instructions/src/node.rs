@@ -1,4 +1,4 @@
-//! Work for a node: what comes to a server, without the server.
+//! Work for a node: the commands of clients, without the server.
 
 use std::hint::black_box;
 
@@ -7,19 +7,20 @@ use redlock_core::durable::DurableState;
 use redlock_core::fence::Stripes;
 use redlock_core::node::Sweep;
 use redlock_core::table::Database;
-use redlock_core::{CommandError, Effect, KeyState, Keyspace, LockId, LockNode, Millis, Reply, grammar};
+use redlock_core::{
+    CommandError, Effect, KeyState, Keyspace, LockEvent, LockId, LockNode, Millis, Reply, grammar,
+};
 
-/// As many as the module serves at a time.
+/// How many keys the module serves at a time.
 const KEYS_PER_CALL: usize = 64;
 
-/// Locks are spread over so many keys.
+/// How many keys the locks are spread over.
 const KEYS: usize = 1_024;
 
-/// More than enough for every time to live here.
+/// Longer than every time to live here.
 const MAX_TTL_MS: u64 = 100_000;
 
-/// A node, its keys and its time. Keys are numbers: whoever looks one up should take no part in what is
-/// counted.
+/// A node, its keys and its time. Keys are indexes, so that no lookup of a key adds to the count.
 struct NodeBench<'a> {
     node: LockNode,
     names: &'a [String],
@@ -27,7 +28,7 @@ struct NodeBench<'a> {
     now: Millis,
 }
 
-/// Names of keys as long as lock names tend to be.
+/// Names of keys, of a usual length.
 fn names() -> Vec<String> {
     (0..KEYS).map(|key| format!("lock:{key:012}")).collect()
 }
@@ -88,17 +89,21 @@ impl<'a> NodeBench<'a> {
         }
     }
 
-    /// Deletes what has run out.
+    /// Deletes expired locks. Returns how many.
     fn sweep(&mut self) -> usize {
         let mut deleted = 0;
         loop {
             match self.node.sweep(&mut self.now) {
                 Sweep::Expired(lock) => {
-                    if let Some(held) = self.table.iter_mut().find(|held| **held == KeyState::Lock(lock)) {
-                        *held = KeyState::Empty;
+                    let held = self
+                        .table
+                        .iter_mut()
+                        .zip(self.names)
+                        .find(|(held, _)| **held == KeyState::Lock(lock));
+                    if let Some((held, name)) = held {
+                        let keys = &mut SingleKeyspace { name: name.as_bytes(), held };
+                        deleted += usize::from(self.node.expire(keys, lock));
                     }
-                    self.node.lock_expired(lock, Some(lock));
-                    deleted += 1;
                 }
                 Sweep::Busy => {}
                 Sweep::Until(_) | Sweep::Idle => return deleted,
@@ -106,11 +111,11 @@ impl<'a> NodeBench<'a> {
         }
     }
 
-    /// Gives locks to those who wait for them.
+    /// Hands free locks to waiters. Returns how many.
     fn serve(&mut self) -> usize {
         let (mut served, mut keys_left) = (0, KEYS_PER_CALL);
         while let Some((waiter, _, _)) = self.node.next_ready(&mut keys_left) {
-            // Only the first key has a line.
+            // Only the first key has waiters.
             let keys = &mut SingleKeyspace { name: self.names[0].as_bytes(), held: &mut self.table[0] };
             served += usize::from(self.node.serve(keys, waiter, &mut self.now).is_some());
         }
@@ -118,7 +123,7 @@ impl<'a> NodeBench<'a> {
     }
 }
 
-/// Puts something in the place of what is there; the lock that is gone by that.
+/// Replaces the state of a key. Returns the lock that this removes, if any.
 fn replace(held: &mut KeyState, by: KeyState) -> Option<LockId> {
     match std::mem::replace(held, by) {
         KeyState::Lock(gone) => Some(gone),
@@ -136,7 +141,7 @@ struct EightKeys<'a> {
     table: &'a mut [KeyState],
 }
 
-/// The parts of a keyspace that are alike wherever the keys are.
+/// The methods that both keyspaces share.
 macro_rules! alike {
     () => {
         fn database(&self) -> Database {
@@ -150,6 +155,9 @@ macro_rules! alike {
         }
         fn replicate(&mut self, effect: Effect<'_>) {
             black_box(&effect);
+        }
+        fn notify(&mut self, key: usize, event: LockEvent) {
+            black_box((key, event));
         }
     };
 }
@@ -195,14 +203,14 @@ impl Keyspace for EightKeys<'_> {
 const OWNER: &str = "0f8fad5b-d9cb-469f-a165-70867728950e";
 const OTHER: &str = "7c9e6679-7425-40de-944b-e07fc1f90ae7";
 
-/// Counts are small enough to be keys.
+/// The key of a repetition.
 fn key(number: u64) -> usize {
     usize::try_from(number).unwrap_or(0)
 }
 
-/// Counting refusals, or failures, would be worth nothing.
+/// Panics if a command had another result: the count would be of other work.
 fn must(is_so: bool) {
-    assert!(is_so, "the node answered something else");
+    assert!(is_so, "the node sent another reply");
 }
 
 fn is_granted(reply: Result<Reply, CommandError>) -> bool {
@@ -233,7 +241,7 @@ pub(crate) fn refuse(times: u64) {
     let mut scene = NodeBench::new(&names);
     must(is_granted(scene.acquire(0, OWNER, "90000")));
     for _ in 0..times {
-        // Time stands still, so that the lock does not run out however often it is asked for.
+        // Time stands still, so that the lock never expires.
         scene.now.0 -= 1;
         must(scene.acquire(0, OTHER, "30000") == Ok(Reply::Nil));
     }

@@ -1,4 +1,4 @@
-//! Work for a client: one lock over five nodes, from the first request to the last answer.
+//! Work for a client: one lock over five nodes, from the first request to the last reply.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -14,7 +14,7 @@ struct LockStateBench {
     now: Moment,
 }
 
-/// The first transmit and the first event that replies have led to.
+/// The first transmit and the first event that follow the replies.
 type Outputs = (Option<Transmit>, Option<Event>);
 
 impl LockStateBench {
@@ -27,7 +27,7 @@ impl LockStateBench {
         LockState::new(self.quorum, Drift::default(), black_box(TTL), None, self.now)
     }
 
-    /// Sends what the client asks for, and brings the replies.
+    /// Sends the client's request and delivers the replies.
     fn exchange(&mut self, lock: &mut LockState, reply: impl Fn(usize) -> LockReply) -> Outputs {
         let transmit = lock.poll_transmit();
         self.answer(lock, transmit, reply)
@@ -49,7 +49,7 @@ impl LockStateBench {
         first
     }
 
-    /// A lock that all nodes grant under one fence.
+    /// A held lock: all nodes grant it with one fence.
     fn held(&mut self) -> LockState {
         let mut lock = self.begin();
         let (_, event) = self.exchange(&mut lock, |_| LockReply::Number(7));
@@ -66,9 +66,9 @@ impl LockStateBench {
     }
 }
 
-/// Counting something that went wrong would be worth nothing.
+/// Panics if the client had another result: the count would be of other work.
 fn must(is_so: bool) {
-    assert!(is_so, "the lock came to another state");
+    assert!(is_so, "the lock is in another state");
 }
 
 fn repeat(times: u64, mut work: impl FnMut(&mut LockStateBench)) {
@@ -104,7 +104,7 @@ pub(crate) fn be_refused(times: u64) {
     });
 }
 
-/// Every node answers a fence of its own, so those that are behind have to be raised.
+/// Every node answers another fence, so the client must raise those that are behind.
 pub(crate) fn raise(times: u64) {
     repeat(times, |scene| {
         let mut lock = scene.begin();

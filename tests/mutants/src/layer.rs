@@ -1,4 +1,4 @@
-//! The layers of tests that can notice a planted bug, from the cheapest to the dearest.
+//! The layers of tests that can detect a planted bug, from the fastest to the slowest.
 
 use crate::mutant::SourceCrate;
 use crate::source_copy::{BuildOutcome, SourceCopy};
@@ -8,42 +8,42 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// One kind of tests.
+/// A layer of tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Layer {
-    /// The tests beside the code, of the crate in which the bug is.
+    /// The unit tests of the crate that has the bug.
     Unit,
-    /// The case table of one node, on the core alone.
+    /// The table of contract cases of a node, on the core alone.
     Contract,
-    /// Histories on virtual time.
+    /// Random histories of the simulator.
     Simulation,
-    /// All histories within small bounds.
+    /// The model checker: all histories within small bounds.
     Model,
 }
 
-/// What a layer has to say.
+/// The verdict of a layer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Detection {
-    /// It has noticed, and this is what.
+    /// A test failed; the text says what.
     Caught(String),
-    /// All its tests passed.
+    /// All tests passed.
     Quiet,
-    /// It never sees the code in question.
+    /// The layer does not run the code with the bug.
     Blind,
-    /// It was not asked.
+    /// The layer did not run.
     NotAsked,
 }
 
-/// Why there is no verdict.
+/// Why a layer has no verdict.
 #[derive(Debug)]
 pub(crate) enum LayerError {
     /// The code does not compile.
     Uncompiled(String),
-    /// Something else is wrong, with the machine or with this program.
+    /// Another error, of the machine or of this program.
     Other(String),
 }
 
-/// No test takes as long. Whatever does would take for ever.
+/// A test program that runs longer is treated as hung.
 const LONGEST_RUN: Duration = Duration::from_secs(1_800);
 
 const MODEL: &str = "tests/sim/tests/model.rs";
@@ -64,7 +64,7 @@ impl Layer {
         Self::ALL.into_iter().find(|layer| layer.name() == name)
     }
 
-    /// Whether the layer runs code of this crate, and is there.
+    /// Whether the layer exists and runs code of this crate.
     pub(crate) fn sees(self, home: SourceCrate, workshop: &SourceCopy) -> bool {
         match self {
             Self::Unit | Self::Simulation => true,
@@ -73,7 +73,7 @@ impl Layer {
         }
     }
 
-    /// Builds the layer's tests as the code is now and runs them.
+    /// Builds and runs the layer's tests on the current state of the copy.
     pub(crate) fn run_tests(
         self,
         workshop: &SourceCopy,
@@ -97,17 +97,20 @@ impl Layer {
             let (code, said) = run(&program, words).map_err(LayerError::Other)?;
             match code {
                 Some(0) => {}
-                // A broken rule of a history, or a panic: a test has failed.
+                // A broken rule of a history (1) or a panic (101): a test failed.
                 Some(1 | 101) => return Ok(Detection::Caught(self.evidence(&said))),
                 _ => {
-                    return Err(LayerError::Other(format!("{} ended strangely:\n{said}", program.display())));
+                    return Err(LayerError::Other(format!(
+                        "{} ended with an unknown exit code:\n{said}",
+                        program.display()
+                    )));
                 }
             }
         }
         Ok(Detection::Quiet)
     }
 
-    /// What was noticed, in a few words.
+    /// A few words about the failure.
     fn evidence(self, said: &str) -> String {
         let count = |wanted: fn(&str) -> bool| said.lines().filter(|line| wanted(line)).count();
         let counted = |count: usize, what: &str| match count {
@@ -133,13 +136,13 @@ impl Layer {
     }
 }
 
-/// Runs a program to its end; its exit code and what it printed.
+/// Runs a program to its end. Returns its exit code and its output.
 fn run(program: &Path, words: &[&str]) -> Result<(Option<i32>, String), String> {
     let told = |error| format!("{}: {error}", program.display());
     let mut child = Command::new(program)
         .args(words)
         .env("RUST_BACKTRACE", "0")
-        // Random tests shall not learn from one bug how to find the next, and shall find it every time.
+        // Property tests must not store failures of one bug for the next, and must be repeatable.
         .env("PROPTEST_DISABLE_FAILURE_PERSISTENCE", "1")
         .env("PROPTEST_RNG_SEED", "1")
         .stdin(Stdio::null())
@@ -152,14 +155,14 @@ fn run(program: &Path, words: &[&str]) -> Result<(Option<i32>, String), String> 
         std::thread::spawn(move || {
             let mut said = Vec::new();
             let read = stdout.read_to_end(&mut said);
-            // Nobody listens any more if it took too long.
+            // After a timeout the channel is closed.
             let _ = done.send(read.map(|_| String::from_utf8_lossy(&said).into_owned()));
         });
     }
     let Ok(said) = is_done.recv_timeout(LONGEST_RUN) else {
         child.kill().map_err(told)?;
         child.wait().map_err(told)?;
-        return Err(format!("{} does not end", program.display()));
+        return Err(format!("{} did not end within {} s", program.display(), LONGEST_RUN.as_secs()));
     };
     let status = child.wait().map_err(told)?;
     Ok((status.code(), said.map_err(told)?))

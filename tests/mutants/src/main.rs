@@ -1,16 +1,16 @@
-//! Plants bugs in the pure crates, one at a time, and tells which layer of tests notices each.
+//! Plants bugs in the pure crates, one at a time, and reports which layers of tests detect each.
 //!
-//! A test that has never failed may be one that cannot fail. Here every layer has to show that it can: the
-//! bugs are of the kind that is made at the end of a long day, each in a copy of the project, each changing
-//! one place. First all layers run without any bug; only what is green then can turn red because of one.
+//! A test that has never failed may be one that cannot fail, so every layer must show that it can. The bugs are
+//! plausible mistakes; each changes one place in a copy of the project. First all layers must pass without a bug, so
+//! that a later failure is due to the planted one.
 //!
 //! | file | subject |
 //! |---|---|
 //! | `planted/` | the bugs |
-//! | `mutant.rs` | what such a file says |
-//! | `source_copy.rs` | the copy in which they are planted |
+//! | `mutant.rs` | the format of a bug's file |
+//! | `source_copy.rs` | the copy of the project in which bugs are planted |
 //! | `layer.rs` | the layers of tests |
-//! | `report.rs` | what came of it |
+//! | `report.rs` | the results |
 
 mod layer;
 mod mutant;
@@ -28,17 +28,17 @@ use std::time::Instant;
 const USAGE: &str = "usage: scripts/mutants [--quick] [--model] [--histories N] [NAME...]
        scripts/mutants --list
 
-Plants bugs in a copy of the pure crates, one at a time, and prints which layer of tests notices each.
-Fails if one goes unnoticed by a layer that its file in tests/mutants/planted names. With names: only
-these.
+Plants bugs in a copy of the pure crates, one at a time, and prints which layers of tests detect each.
+Fails if a layer that a bug's file in tests/mutants/planted names does not detect it. With names: only
+these bugs.
 
---quick          asks only the layers that a bug's file names
---model          asks the model checker as well, which takes minutes for every bug
---histories N    how many histories the simulator may take to notice (20000 unless told)
---list           the names, and what is wrong in each
+--quick          runs only the layers that a bug's file names
+--model          also runs the model checker, which takes minutes for every bug
+--histories N    how many histories the simulator runs for each bug (default: 20000)
+--list           prints the names and descriptions of the bugs
 ";
 
-/// What was asked for.
+/// The command line.
 struct Options {
     is_quick: bool,
     wants_model: bool,
@@ -48,7 +48,7 @@ struct Options {
 }
 
 impl Options {
-    /// Whether a layer is asked about a bug that some layers are expected to notice.
+    /// Whether a layer runs for a bug; `expected` are the layers that must detect it.
     fn asks(&self, layer: Layer, expected: &[Layer]) -> bool {
         (self.wants_model || layer != Layer::Model) && (!self.is_quick || expected.contains(&layer))
     }
@@ -89,12 +89,12 @@ fn parse_options(mut words: impl Iterator<Item = String>) -> Option<Options> {
     Some(wish)
 }
 
-/// Does as asked; whether every bug was noticed as it should be.
+/// Runs the program. Returns whether every layer that must detect a bug did.
 fn run(wish: &Options) -> Result<bool, String> {
     let project = Path::new(".");
     let mut mutants = Mutant::all_in(&project.join("tests/mutants/planted"))?;
     if let Some(unknown) = wish.names.iter().find(|name| mutants.iter().all(|mutant| mutant.name != **name)) {
-        return Err(format!("There is no planted bug {unknown}; scripts/mutants --list names them."));
+        return Err(format!("There is no planted bug {unknown}; scripts/mutants --list prints their names."));
     }
     mutants.retain(|mutant| wish.names.is_empty() || wish.names.contains(&mutant.name));
     if wish.lists {
@@ -116,11 +116,11 @@ fn run(wish: &Options) -> Result<bool, String> {
     Ok(report.is_good())
 }
 
-/// Without a bug every layer must be quiet, or its noise would mean nothing.
+/// Checks that every layer passes without a bug; otherwise a failure would prove nothing.
 fn expect_all_quiet(workshop: &SourceCopy, wish: &Options) -> Result<(), String> {
     for layer in Layer::ALL.into_iter().filter(|layer| wish.asks(*layer, &Layer::ALL)) {
         let homes = SourceCrate::ALL.into_iter().filter(|home| layer.sees(*home, workshop));
-        // Only unit tests are others for another crate.
+        // Each crate has its own unit tests; the other layers are the same for all crates.
         for home in homes.take(if layer == Layer::Unit { SourceCrate::ALL.len() } else { 1 }) {
             let place = format!("{} tests of {}", layer.name(), home.package());
             match layer.run_tests(workshop, home, wish.histories) {
@@ -132,11 +132,11 @@ fn expect_all_quiet(workshop: &SourceCopy, wish: &Options) -> Result<(), String>
             }
         }
     }
-    eprintln!("Without a bug every layer is quiet.");
+    eprintln!("Without a bug, all layers pass.");
     Ok(())
 }
 
-/// What every layer says about the code as it is now.
+/// Runs the layers on the current state of the copy.
 fn find(workshop: &SourceCopy, wish: &Options, home: SourceCrate, expected: &[Layer]) -> MutantFinding {
     let mut verdicts = Vec::new();
     for layer in Layer::ALL {

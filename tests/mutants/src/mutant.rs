@@ -1,4 +1,4 @@
-//! A planted bug, as its file describes it.
+//! A planted bug, read from its file.
 //!
 //! ```text
 //! file: client/proto/src/quorum.rs
@@ -11,20 +11,20 @@
 //!         self.nodes.get().div_ceil(2)
 //! ```
 //!
-//! The lines before must stand in the file exactly once: when the code moves on, the bug has to move with it.
+//! The lines before must occur in the source file exactly once: when the code changes, so must the bug's file.
 
 use crate::layer::Layer;
 use std::fs;
 use std::path::Path;
 
-/// The two crates in which bugs are planted: all decisions are made there.
+/// The pure crates, in which bugs are planted: they make all decisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum SourceCrate {
-    /// What one node does.
+    /// The logic of one node.
     Core,
-    /// What one client does.
+    /// The logic of one client.
     Proto,
-    /// What both agree on.
+    /// The rules that both share.
     Contract,
 }
 
@@ -53,18 +53,18 @@ impl SourceCrate {
 pub(crate) struct Mutant {
     pub(crate) name: String,
     pub(crate) home: SourceCrate,
-    /// The file that is changed, from the root of the project.
+    /// The path of the changed file, from the root of the project.
     pub(crate) file: String,
-    /// What the code does wrong then.
+    /// What the changed code does wrong.
     pub(crate) wrong: String,
-    /// The layers that must notice. Others may.
+    /// The layers that must detect the bug. Others may.
     pub(crate) caught_by: Vec<Layer>,
     before: String,
     after: String,
 }
 
 impl Mutant {
-    /// All bugs of a folder, by name.
+    /// Reads all bugs of a folder, ordered by crate and name.
     pub(crate) fn all_in(folder: &Path) -> Result<Vec<Self>, String> {
         let entries = fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
         let mut mutants = Vec::new();
@@ -73,7 +73,7 @@ impl Mutant {
             let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
             mutants.push(Self::parse(&name, &text).map_err(|why| format!("{}: {why}", path.display()))?);
         }
-        // First what a node does, then what a client does.
+        // Bugs of the node come first.
         mutants.sort_by(|one, other| (one.home, &one.name).cmp(&(other.home, &other.name)));
         Ok(mutants)
     }
@@ -105,12 +105,12 @@ impl Mutant {
         })
     }
 
-    /// A source text with the bug in it.
+    /// The source text with the bug.
     pub(crate) fn planted_in(&self, source: &str) -> Result<String, String> {
         match source.matches(&self.before).count() {
             1 => Ok(source.replacen(&self.before, &self.after, 1)),
             count => Err(format!(
-                "{}: the lines to change stand {count} times in {}, not once",
+                "{}: the lines to change occur {count} times in {}, not once",
                 self.name, self.file
             )),
         }
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_lacks_something_is_refused() {
+    fn an_incomplete_file_is_refused() {
         for (part, instead) in [
             ("file: client/proto/src/quorum.rs\n", ""),
             ("client/proto", "client"),
@@ -150,7 +150,7 @@ mod tests {
         }
     }
 
-    /// Says at once, and not only when the bugs are planted, that the code has moved on.
+    /// Fails as soon as the code and a bug's file differ, before any bug is planted.
     #[test]
     fn every_bug_can_be_planted() {
         let here = Path::new(env!("CARGO_MANIFEST_DIR"));

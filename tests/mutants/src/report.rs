@@ -1,31 +1,31 @@
-//! What came of planting the bugs.
+//! The results of all planted bugs.
 
 use crate::layer::{Detection, Layer, LayerError};
 use crate::mutant::Mutant;
 
-/// What the layers said, in their order; or why they could not.
+/// The verdicts of the layers in their order, or the reason why there are none.
 pub(crate) type MutantFinding = Result<Vec<Detection>, LayerError>;
 
-/// All bugs, and what became of each.
+/// All bugs with their results.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     lines: Vec<(Mutant, MutantFinding)>,
 }
 
 impl Report {
-    /// Takes a finding in, and tells it to whoever waits.
+    /// Adds a result and prints it to standard error.
     pub(crate) fn enter(&mut self, mutant: Mutant, finding: MutantFinding) {
         let complaint = complaint(&mutant, &finding);
         eprintln!("{:36}{}", mutant.name, complaint.unwrap_or_else(|| summary(&finding)));
         self.lines.push((mutant, finding));
     }
 
-    /// Whether every bug was noticed by all who should.
+    /// Whether every bug was detected by all layers that must.
     pub(crate) fn is_good(&self) -> bool {
         self.lines.iter().all(|(mutant, finding)| complaint(mutant, finding).is_none())
     }
 
-    /// Prints the table, and what is not as it should be.
+    /// Prints the table and the complaints.
     pub(crate) fn print(&self) {
         let layers = Layer::ALL.map(Layer::name).join(" | ");
         println!("| planted bug | what is wrong | {layers} |\n|---|---|{}", "---|".repeat(Layer::ALL.len()));
@@ -39,8 +39,8 @@ impl Report {
         let complaints: Vec<_> =
             self.lines.iter().filter_map(|(mutant, finding)| complaint(mutant, finding)).collect();
         println!(
-            "\n{} planted bugs, {} noticed as they should be. \"no\": not noticed; \"–\": this layer does not run \
-             that code, or is not there; empty: not asked.",
+            "\n{} planted bugs, {} detected as expected. \"no\": not detected; \"–\": the layer does not run \
+             that code, or does not exist; empty: the layer did not run.",
             self.lines.len(),
             self.lines.len() - complaints.len()
         );
@@ -55,7 +55,7 @@ impl Report {
     }
 }
 
-/// What is not as it should be, if anything.
+/// What is wrong with a result, if anything.
 fn complaint(mutant: &Mutant, finding: &MutantFinding) -> Option<String> {
     let verdicts = match finding {
         Ok(verdicts) => verdicts,
@@ -68,10 +68,10 @@ fn complaint(mutant: &Mutant, finding: &MutantFinding) -> Option<String> {
     };
     let missed: Vec<_> = mutant.caught_by.iter().filter(missed).map(|layer| layer.name()).collect();
     if !missed.is_empty() {
-        return Some(format!("UNNOTICED by {}", missed.join(", ")));
+        return Some(format!("NOT DETECTED by {}", missed.join(", ")));
     }
     let is_caught = verdicts.iter().any(|verdict| matches!(verdict, Detection::Caught(_)));
-    (!is_caught).then(|| "UNNOTICED".to_owned())
+    (!is_caught).then(|| "NOT DETECTED".to_owned())
 }
 
 fn summary(finding: &MutantFinding) -> String {
@@ -98,7 +98,7 @@ mod tests {
     use Detection::{Blind, NotAsked, Quiet};
 
     #[test]
-    fn a_bug_counts_only_where_it_was_to_be_noticed() {
+    fn a_bug_that_an_expected_layer_misses_is_a_complaint() {
         let text =
             "file: module/core/src/a.rs\nwrong: All.\ncaught by: unit, model\n--- before\na\n--- after\nb\n";
         let mutant = Mutant::parse("name", text).unwrap();
@@ -106,10 +106,10 @@ mod tests {
         let table: [([Detection; 4], Option<&str>); 6] = [
             ([caught(), Quiet, Quiet, caught()], None),
             ([caught(), caught(), Quiet, NotAsked], None),
-            ([caught(), Quiet, Quiet, Quiet], Some("UNNOTICED by model")),
-            ([Quiet, caught(), caught(), caught()], Some("UNNOTICED by unit")),
-            ([caught(), Quiet, Quiet, Blind], Some("UNNOTICED by model")),
-            ([NotAsked, NotAsked, NotAsked, NotAsked], Some("UNNOTICED")),
+            ([caught(), Quiet, Quiet, Quiet], Some("NOT DETECTED by model")),
+            ([Quiet, caught(), caught(), caught()], Some("NOT DETECTED by unit")),
+            ([caught(), Quiet, Quiet, Blind], Some("NOT DETECTED by model")),
+            ([NotAsked, NotAsked, NotAsked, NotAsked], Some("NOT DETECTED")),
         ];
         for (verdicts, expected) in table {
             assert_eq!(complaint(&mutant, &Ok(verdicts.to_vec())).as_deref(), expected, "{verdicts:?}");

@@ -1,28 +1,28 @@
-//! A copy of the project in which bugs can be planted, with a target folder of its own: what does not change
-//! is compiled once.
+//! A copy of the project in which bugs are planted. It has its own target folder, so that unchanged code is compiled
+//! once.
 
 use crate::mutant::Mutant;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The copy.
+/// A copy of the project.
 #[derive(Debug)]
 pub(crate) struct SourceCopy {
     tree: PathBuf,
     target: PathBuf,
 }
 
-/// What became of a build.
+/// The result of a build.
 pub(crate) enum BuildOutcome {
-    /// Programs to run.
+    /// The built programs.
     Programs(Vec<PathBuf>),
-    /// It does not compile; with what the compiler says.
+    /// The code does not compile; with the output of the compiler.
     Not(String),
 }
 
 impl SourceCopy {
-    /// Copies the project, without what is built or hidden.
+    /// Copies the project without hidden files and target folders.
     pub(crate) fn open(project: &Path, place: &Path) -> Result<Self, String> {
         let (tree, target) = (place.join("tree"), place.join("target"));
         if tree.exists() {
@@ -32,7 +32,7 @@ impl SourceCopy {
         Ok(Self { tree, target })
     }
 
-    /// Plants a bug, does something, and takes the bug out again.
+    /// Plants a bug, calls `run`, and removes the bug again.
     pub(crate) fn with<T>(&self, mutant: &Mutant, run: impl FnOnce() -> T) -> Result<T, String> {
         let path = self.tree.join(&mutant.file);
         let told = |error| format!("{}: {error}", path.display());
@@ -43,12 +43,12 @@ impl SourceCopy {
         Ok(result)
     }
 
-    /// Whether a file is there.
+    /// Whether a file exists in the copy.
     pub(crate) fn has(&self, file: &str) -> bool {
         self.tree.join(file).exists()
     }
 
-    /// Compiles the tests that cargo's words select.
+    /// Compiles the tests that these arguments of cargo select.
     pub(crate) fn build_tests(&self, words: &[&str]) -> Result<BuildOutcome, String> {
         self.cargo(&[&["test", "--no-run"], words].concat(), |said| {
             // `  Executable unittests src/lib.rs (/…/deps/redlock_core-0123456789abcdef)`
@@ -76,7 +76,7 @@ impl SourceCopy {
             .current_dir(&self.tree)
             .env("CARGO_TARGET_DIR", &self.target)
             .env("CARGO_TERM_COLOR", "never")
-            // Nobody will look at these programs with a debugger.
+            // These programs need no debug information.
             .env("CARGO_PROFILE_DEV_DEBUG", "none")
             .output()
             .map_err(|error| format!("cargo: {error}"))?;
@@ -86,7 +86,7 @@ impl SourceCopy {
         }
         let programs = programs(&said);
         if programs.is_empty() {
-            return Err(format!("cargo {} did not say what it has built:\n{said}", words.join(" ")));
+            return Err(format!("cargo {} printed no path of a program:\n{said}", words.join(" ")));
         }
         Ok(BuildOutcome::Programs(programs))
     }

@@ -1,5 +1,5 @@
-//! The contract of one node, on the core alone: the same table that runs against real servers, in a crate
-//! that is built in a moment.
+//! The contract of one node, on the core alone: the same table of cases that runs against real servers, in a crate
+//! that compiles fast.
 
 #![allow(clippy::expect_used, clippy::panic)]
 
@@ -7,17 +7,20 @@
 #[path = "../../src/cases.rs"]
 mod cases;
 
-use redlock_contract::CHANNEL_PREFIX;
 use redlock_core::node::GrantPush;
-use redlock_core::reply::Value;
+use redlock_core::reply::{Fields, Value};
 use redlock_core::{KeyState, MemoryNode, Millis, Reply};
 use std::collections::VecDeque;
 
-/// Runs a case; what the first line that goes wrong was answered.
+const NODE_ID: &str = "pure";
+
+/// Runs a case. Returns the first line that fails, with its reply.
 fn broken_by(lines: &[&str]) -> Option<String> {
-    let mut node = MemoryNode::new("pure");
+    let mut node = MemoryNode::new(NODE_ID);
     let mut now = Millis::START;
     let mut said = VecDeque::new();
+    // Any word of the case may be the owner that signs a push.
+    let words: Vec<&[u8]> = lines.iter().flat_map(|line| line.split(' ')).map(str::as_bytes).collect();
     for line in lines {
         if let Some((command, expected)) = line.split_once(" = ") {
             let (connection, words) = command.split_once("> ").expect("a line names its connection");
@@ -41,7 +44,10 @@ fn broken_by(lines: &[&str]) -> Option<String> {
             ("heard", push) => {
                 node.sweep(now);
                 said.extend(node.take_pushes());
-                let heard = said.pop_front().map_or_else(|| "nothing".to_owned(), |said| told(&said));
+                let told = |said: GrantPush| {
+                    cases::push_line(NODE_ID, words.iter().copied(), &said.channel, &said.message)
+                };
+                let heard = said.pop_front().map_or_else(|| "nothing".to_owned(), told);
                 if heard != push {
                     return Some(format!("{line}, not {heard}"));
                 }
@@ -52,27 +58,29 @@ fn broken_by(lines: &[&str]) -> Option<String> {
     None
 }
 
-/// An announcement as the table has it.
-fn told(said: &GrantPush) -> String {
-    let channel = said.channel.strip_prefix(CHANNEL_PREFIX).unwrap_or_default();
-    format!("{} {}", String::from_utf8_lossy(channel), String::from_utf8_lossy(&said.message))
-}
-
-/// A reply as the table has it.
-fn spelled(reply: Reply) -> String {
-    let value = |value| match value {
+fn value(value: Value) -> String {
+    match value {
         Value::Integer(number) => number.to_string(),
         Value::Bytes(text) if text.is_empty() => "-".to_owned(),
         Value::Bytes(text) => String::from_utf8_lossy(&text).into_owned(),
-    };
+        Value::Maps(maps) => {
+            let map = |fields: Fields| format!("[{}]", fields_text(fields));
+            format!("[{}]", maps.into_iter().map(map).collect::<Vec<_>>().join(" "))
+        }
+    }
+}
+
+fn fields_text(fields: Fields) -> String {
+    fields.into_iter().map(|(name, of)| format!("{name} {}", value(of))).collect::<Vec<_>>().join(" ")
+}
+
+/// A reply in the notation of the table.
+fn spelled(reply: Reply) -> String {
     match reply {
         Reply::Integer(number) => number.to_string(),
         Reply::Nil => "nil".to_owned(),
         Reply::Queued { left_ms, position, ticket } => format!("{left_ms} {position} {ticket}"),
-        Reply::Map(pairs) => {
-            let fields = pairs.into_iter().map(|(name, of)| format!("{name} {}", value(of)));
-            fields.collect::<Vec<_>>().join(" ")
-        }
+        Reply::Map(pairs) => fields_text(pairs),
     }
 }
 

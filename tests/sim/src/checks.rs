@@ -1,98 +1,100 @@
-//! What must be true of every history, whoever makes it.
+//! The invariants of every history.
 //!
-//! Nothing here knows how locks are taken. It is told what clients and the storage saw, in true order.
+//! The checks know nothing of how locks are acquired. A history reports what its clients and its storage saw,
+//! in the order of true time.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 
-/// One attempt to hold a lock.
+/// Identifies one attempt to hold a lock.
 pub type SessionId = u64;
 
-/// Something that must never be.
+/// An invariant that was broken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Violation {
-    /// Two clients believed in one lock at the same time, though all clocks kept their rates.
+    /// Two clients believed that they held one lock at the same time, although all clocks kept their rates.
     Overlap {
-        /// Which key.
+        /// The index of the key.
         key: usize,
-        /// Who held it.
+        /// The session that held the lock.
         holder: SessionId,
-        /// Who held it too.
+        /// The session that held it too.
         newcomer: SessionId,
     },
-    /// Two holders of one key had the same number.
+    /// Two holders of one key had the same fence.
     FenceRepeated {
-        /// Which key.
+        /// The index of the key.
         key: usize,
-        /// The number in question.
+        /// The repeated fence.
         fence: u64,
     },
-    /// A holder that asked after another one held had a number that is not larger.
+    /// A holder that began after another one held had a fence that is not larger.
     FenceNotLarger {
-        /// Which key.
+        /// The index of the key.
         key: usize,
-        /// The number in question.
+        /// The fence of the later holder.
         fence: u64,
-        /// The number that was held before.
+        /// The largest fence that was held before.
         before: u64,
     },
-    /// The storage took a write with a smaller number than one it had taken before.
+    /// The storage accepted a write with a smaller fence than an earlier write.
     StaleWrite {
-        /// Which key.
+        /// The index of the key.
         key: usize,
-        /// The number in question.
+        /// The fence of the write.
         fence: u64,
-        /// The newest number that the storage had.
+        /// The largest fence that the storage had accepted.
         newest: u64,
     },
-    /// The storage turned a holder away that was valid at that moment.
+    /// The storage rejected a write of a holder whose lock was valid at that moment.
     ValidWriteRefused {
-        /// Which key.
+        /// The index of the key.
         key: usize,
-        /// The number in question.
+        /// The fence of the write.
         fence: u64,
-        /// The newest number that the storage had.
+        /// The largest fence that the storage had accepted.
         newest: u64,
     },
-    /// A holder relied on its lock until it was over already, though it did not sleep: nobody told it in time.
+    /// A holder relied on its lock after the validity had ended, although it did not sleep: it was notified
+    /// too late.
     LossToldLate {
-        /// Which session.
+        /// The session of the holder.
         session: SessionId,
     },
-    /// A session that was over came back.
+    /// A session that had ended held or extended its lock again.
     Revived {
-        /// Which session.
+        /// The session that ended.
         session: SessionId,
     },
-    /// A node had a lock for longer than any lasts after the last request for it.
+    /// A node kept a lock longer than any lease lasts after the last request for it.
     Ghost {
-        /// Which node.
+        /// The index of the node.
         node: usize,
-        /// Which key.
+        /// The index of the key.
         key: usize,
     },
     /// A node could not read its own state file when it started.
     CannotStart {
-        /// Which node.
+        /// The index of the node.
         node: usize,
     },
-    /// When all was well again, a lock could not be had.
+    /// After all faults were over, a client could not acquire a lock.
     NotFreeAgain {
-        /// Which key.
+        /// The index of the key.
         key: usize,
     },
-    /// Somebody was served before one who waited longer, at every node, although nothing was wrong.
+    /// A session was served before one that had waited longer on every node, although no fault was injected.
     Overtaken {
-        /// Who waited longer.
+        /// The session that waited longer.
         session: SessionId,
-        /// Who was served.
+        /// The session that was served.
         by: SessionId,
     },
-    /// It took more than one request to each node although nothing was wrong.
+    /// An acquire needed more than one request to each node, although no fault was injected.
     MoreThanOneRound {
-        /// How many requests it took.
+        /// The number of requests.
         requests: usize,
-        /// How many nodes there are.
+        /// The number of nodes.
         nodes: usize,
     },
 }
@@ -103,36 +105,36 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Reads a history as it happens.
+/// Checks a history as it happens.
 #[derive(Debug, Default)]
 pub struct Checks {
-    /// The largest number that was held under each key.
+    /// The largest fence that was held under each key.
     largest: HashMap<usize, u64>,
     held: HashSet<(usize, u64)>,
-    /// What the largest number of each key was when a session began.
+    /// The largest fence of each key when a session began.
     began_above: HashMap<(SessionId, usize), u64>,
     newest_write: HashMap<usize, u64>,
     over: HashSet<SessionId>,
-    /// Those who wait for one key at every node, with their tickets.
-    in_line: HashMap<SessionId, (usize, u64)>,
-    /// Those who were in line, with a smaller ticket, for the key when a session began to ask for it.
+    /// The sessions that wait for one key on every node, with the key and their tickets.
+    queued: HashMap<SessionId, (usize, u64)>,
+    /// For each session, those that waited for its key with a smaller ticket when it began.
     comes_after: HashMap<SessionId, Vec<SessionId>>,
-    /// Whether validity can be relied on in this history.
+    /// Whether clocks keep their rates in this history, so that validity can be relied on.
     clocks_hold: bool,
-    /// How many sessions were seen to wait until those before them had their turn.
+    /// The number of sessions that held their lock after every earlier waiter was served.
     pub turns: u64,
-    /// What was found.
+    /// The broken invariants.
     pub violations: Vec<Violation>,
 }
 
 impl Checks {
-    /// The checks of a history in which clocks keep their rates, or do not.
+    /// The checks of a history whose clocks keep their rates (`clocks_hold`), or do not.
     #[must_use]
     pub fn new(clocks_hold: bool) -> Self {
         Self { clocks_hold, ..Self::default() }
     }
 
-    /// A session begins to ask for some keys.
+    /// A session begins to acquire some keys.
     pub fn began(&mut self, session: SessionId, keys: &[usize]) {
         for key in keys {
             let above = self.largest.get(key).copied().unwrap_or(0);
@@ -140,7 +142,8 @@ impl Checks {
         }
     }
 
-    /// A session holds its keys. `believers` tells who else believes to hold one of them at this moment.
+    /// A session holds its keys. `believers` lists the other sessions that believe they hold one of them at
+    /// this moment.
     pub fn held(&mut self, session: SessionId, keys: &[usize], fence: u64, believers: &[(SessionId, usize)]) {
         if self.over.contains(&session) {
             self.violations.push(Violation::Revived { session });
@@ -164,8 +167,8 @@ impl Checks {
         }
     }
 
-    /// A session begins to hold its keys at this very moment. Where clocks keep their rates, whoever does so later has
-    /// the larger number, and not only if it began to ask later.
+    /// A session begins to hold its keys at this moment. If clocks keep their rates, a later holder has the
+    /// larger fence, even if it did not begin later.
     pub fn holds_from_now(&mut self, keys: &[usize], fence: u64) {
         for key in keys.iter().filter(|_| self.clocks_hold) {
             let before = self.largest.get(key).copied().unwrap_or(0);
@@ -175,45 +178,45 @@ impl Checks {
         }
     }
 
-    /// A session waits in line at every node for a key, and for no other.
+    /// A session waits on every node for one key.
     pub fn queued(&mut self, session: SessionId, key: usize, ticket: u64) {
-        self.in_line.insert(session, (key, ticket));
+        self.queued.insert(session, (key, ticket));
     }
 
-    /// A session begins to wait its turn for a key: it comes after those who are in line.
+    /// A session begins to wait for a key: it must be served after the sessions that already wait.
     pub fn takes_its_turn(&mut self, session: SessionId, key: usize, ticket: u64) {
         let before =
-            self.in_line.iter().filter(|(_, (waited_for, older))| *waited_for == key && *older < ticket);
+            self.queued.iter().filter(|(_, (waited_for, older))| *waited_for == key && *older < ticket);
         self.comes_after.insert(session, before.map(|(session, _)| *session).collect());
     }
 
-    /// A session does not wait any longer, or may be held for one that does not.
-    pub fn leaves_line(&mut self, session: SessionId) {
-        self.in_line.remove(&session);
+    /// A session no longer waits, or may have left the queue of some node.
+    pub fn leaves_queue(&mut self, session: SessionId) {
+        self.queued.remove(&session);
     }
 
-    /// A session that waited its turn holds its key.
-    pub fn held_in_turn(&mut self, session: SessionId) {
-        self.in_line.remove(&session);
+    /// A session that waited holds its key.
+    pub fn held_after_waiting(&mut self, session: SessionId) {
+        self.queued.remove(&session);
         let before = self.comes_after.remove(&session).unwrap_or_default();
         self.turns += u64::from(!before.is_empty());
         for longer in before {
-            if self.in_line.contains_key(&longer) {
+            if self.queued.contains_key(&longer) {
                 self.violations.push(Violation::Overtaken { session: longer, by: session });
             }
         }
     }
 
-    /// A holder stops to rely on its lock, whatever for: told that its time is up, let go, or gone. By then its
-    /// time was over (`has_lapsed`) or was not. Nobody can be told in time while he is asleep.
+    /// A holder stops relying on its lock: it was notified, released the lock, or ended. `has_lapsed`: its
+    /// validity had ended by then. `was_asleep`: it slept, so no notice could reach it in time.
     pub fn stopped(&mut self, session: SessionId, has_lapsed: bool, was_asleep: bool) {
         if has_lapsed && !was_asleep && self.clocks_hold {
             self.violations.push(Violation::LossToldLate { session });
         }
     }
 
-    /// All is quiet, and for longer than any lock lasts nobody has asked a node for this key; it holds a lock, or
-    /// does not.
+    /// No client has requested this key from a node for longer than any lease lasts. `is_held`: the node
+    /// still holds a lock.
     pub fn after_its_time(&mut self, node: usize, key: usize, is_held: bool) {
         if is_held {
             self.violations.push(Violation::Ghost { node, key });
@@ -225,8 +228,8 @@ impl Checks {
         self.violations.push(Violation::CannotStart { node });
     }
 
-    /// All is well again, and somebody has asked for a key: in so many requests, or in vain. From the second time
-    /// on the nodes agree on its number.
+    /// After all faults, a client acquired a key with this number of requests, or failed (`None`). From the
+    /// second acquire on, the nodes agree on the fence.
     pub fn asked_in_peace(&mut self, key: usize, requests: Option<usize>, nodes: usize, is_first: bool) {
         match requests {
             None => self.violations.push(Violation::NotFreeAgain { key }),
@@ -237,9 +240,9 @@ impl Checks {
         }
     }
 
-    /// A session is over: released, lost or given up.
+    /// A session has ended: it released or lost its lock, or gave up.
     pub fn ended(&mut self, session: SessionId) {
-        self.in_line.remove(&session);
+        self.queued.remove(&session);
         self.over.insert(session);
     }
 
@@ -250,7 +253,7 @@ impl Checks {
         }
     }
 
-    /// The storage was asked to write, by a holder that was valid at that moment or was not.
+    /// The storage accepted or rejected a write of a holder whose lock was valid at that moment, or was not.
     pub fn wrote(&mut self, key: usize, fence: u64, was_taken: bool, was_valid: bool) {
         let newest = self.newest_write.entry(key).or_default();
         if was_taken && fence < *newest {

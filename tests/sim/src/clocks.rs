@@ -1,13 +1,13 @@
-//! Clocks that run at rates of their own.
+//! Clocks that run at different rates.
 
 use fastrand::Rng;
 use redlock_core::Millis;
 use redlock_proto::Moment;
 
-/// The true time of a history, in microseconds. Nobody in it can read it.
-pub(super) type True = u64;
+/// The true time of a history, in microseconds. No client and no node can read it.
+pub(super) type TrueTime = u64;
 
-/// Something that counts, at its own rate, from its own start.
+/// A counter with its own rate and start.
 #[derive(Clone, Copy, Debug)]
 struct Rate {
     start_ns: u64,
@@ -34,25 +34,25 @@ pub(super) struct ClientClock {
 }
 
 impl ClientClock {
-    /// Two clocks that are off by at most so much.
+    /// Two clocks whose rates are off by at most `ppm` parts per million.
     pub(super) fn any(chance: &mut Rng, ppm: u32) -> Self {
         Self { sleep_counting: Rate::any(chance, ppm), unslewed: Rate::any(chance, ppm), slept_us: 0 }
     }
 
-    /// What they show.
+    /// The time that both clocks show.
     #[must_use]
-    pub(super) fn at(&self, now: True) -> Moment {
+    pub(super) fn at(&self, now: TrueTime) -> Moment {
         Moment::new(self.sleep_counting.at(now), self.unslewed.at(now.saturating_sub(self.slept_us)))
     }
 
-    /// The machine has slept: one of the clocks has not noticed.
+    /// The machine has slept: one of the clocks has stood still.
     pub(super) fn slept(&mut self, for_us: u64) {
         self.slept_us += for_us;
     }
 }
 
 impl ClientClock {
-    /// What must not be: both clocks follow the wall clock.
+    /// A deliberate bug: both clocks follow the wall clock.
     pub(super) fn jump(&mut self, us: i64) {
         for rate in [&mut self.sleep_counting, &mut self.unslewed] {
             rate.start_ns = rate.start_ns.saturating_add_signed(us * 1_000);
@@ -60,19 +60,19 @@ impl ClientClock {
     }
 }
 
-/// The clock of a node, which stands still for nobody.
+/// The clock of a node. It never stands still.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NodeTime(Rate);
 
 impl NodeTime {
-    /// A clock that is off by at most so much.
+    /// A clock whose rate is off by at most `ppm` parts per million.
     pub(super) fn any(chance: &mut Rng, ppm: u32) -> Self {
         Self(Rate { start_ns: Millis::START.0 * 1_000_000, ..Rate::any(chance, ppm) })
     }
 
-    /// What it shows, in whole milliseconds.
+    /// The time that the clock shows, in whole milliseconds.
     #[must_use]
-    pub(super) fn at(self, now: True) -> Millis {
+    pub(super) fn at(self, now: TrueTime) -> Millis {
         Millis(self.0.at(now) / 1_000_000)
     }
 }

@@ -1,9 +1,10 @@
 //! The disk of a node: what a crash leaves of its state file.
 //!
-//! A state is stored as the module stores it: a draft is written and synced, takes the name of the file, and the
-//! folder is synced. A process that is killed loses nothing that it has written. A power failure keeps what was
-//! synced, any number of the first changes of names since the folder was synced, and of a file that was not synced
-//! any number of its first bytes: names and contents do not wait for each other.
+//! A node stores a state as the module does: it writes and syncs a draft, renames the draft to the file, and
+//! syncs the folder. A process that is killed loses nothing that it has written. A power failure keeps
+//! everything that was synced; of the renames since the last sync of the folder it keeps any number of the
+//! first ones; and of a file that was not synced it keeps any number of the first bytes. The disk does not
+//! order renames and contents.
 
 use super::Weakness;
 use fastrand::Rng;
@@ -19,7 +20,7 @@ pub(super) enum Step {
     Write,
     /// The draft is synced.
     SyncFile,
-    /// The draft takes the name of the file.
+    /// The draft is renamed to the state file.
     Rename,
     /// The folder is synced.
     SyncFolder,
@@ -35,7 +36,7 @@ struct File {
     is_synced: bool,
 }
 
-/// Which file stands under which name.
+/// Which file each name refers to.
 #[derive(Clone, Copy, Debug, Default)]
 struct Names {
     state: Option<usize>,
@@ -48,12 +49,12 @@ pub(super) struct Disk {
     files: Vec<File>,
     names: Names,
     synced: Names,
-    /// The names after each change since the folder was synced.
+    /// The names after each rename since the folder was synced.
     changes: Vec<Names>,
     /// The server dies before this step of its next store.
     breaks_before: Option<Step>,
     is_interrupted: bool,
-    /// Steps that are left out on purpose.
+    /// A step that a test disables on purpose.
     skipped: Option<Step>,
 }
 
@@ -104,7 +105,7 @@ impl Disk {
         self.changes.clear();
     }
 
-    /// The machine loses its power: what was not synced is there in part or not at all.
+    /// The machine loses power: what was not synced is there in part or not at all.
     pub(super) fn lose_power(&mut self, chance: &mut Rng) {
         let kept = chance.usize(0..=self.changes.len());
         self.names = kept.checked_sub(1).map_or(self.synced, |last| self.changes[last]);
@@ -116,20 +117,21 @@ impl Disk {
         }
     }
 
-    /// The state file, as a server finds it that starts.
+    /// The state file that a starting server finds.
     pub(super) fn read(&self) -> Option<(&[u8], FileId)> {
         let file = self.names.state?;
         Some((&self.files[file].bytes, file_id(file)))
     }
 
-    /// Puts a copy of another file in the place of the state file.
+    /// Replaces the state file by a copy of another file.
     pub(super) fn put_copy(&mut self, bytes: &[u8]) {
         self.files.push(File { bytes: bytes.to_vec(), is_synced: true });
         self.names.state = Some(self.files.len() - 1);
         self.sync_folder();
     }
 
-    /// Puts the state file back as it was, on a machine that was set back as a whole: no file system can tell.
+    /// Restores the state file of a machine that was set back as a whole: the file system shows no
+    /// difference.
     pub(super) fn put_back(&mut self, bytes: &[u8], id: FileId) {
         let file = usize::try_from(id.inode).unwrap_or(0);
         self.files[file] = File { bytes: bytes.to_vec(), is_synced: true };
@@ -143,29 +145,29 @@ impl Disk {
         self.sync_folder();
     }
 
-    /// Lets the server die before this step of its next store, or not at all.
+    /// Makes the server die before this step of its next store, or in no store.
     pub(super) fn break_before(&mut self, step: Option<Step>) {
         self.breaks_before = step;
     }
 
-    /// Whether the server has died in a store since this was last asked.
+    /// Whether the server has died in a store since the last call.
     pub(super) fn was_interrupted(&mut self) -> bool {
         std::mem::take(&mut self.is_interrupted)
     }
 }
 
-/// No two files of a history have the same number.
+/// The id of a file; no two files of a history have the same id.
 fn file_id(file: usize) -> FileId {
     FileId { inode: file as u64, born_ns: file as u128 }
 }
 
-/// What is around a node of a history.
+/// The host of a node in a history: its disk and its replication stream.
 #[derive(Debug, Default)]
 pub(super) struct Machine {
     pub(super) disk: Disk,
-    /// What the node did, for its replica; `None` without a replica.
+    /// The effects that the node replicates; `None` without a replica.
     pub(super) effects: Option<Vec<Vec<Vec<u8>>>>,
-    /// Where states are stored too late: the one that is not stored yet.
+    /// With `Weakness::StoredAfterGrant`: the state that is not stored yet.
     unstored: Option<DurableState>,
     stores_late: bool,
 }
@@ -195,24 +197,22 @@ impl NodeHost for Machine {
         let Some(effects) = &mut self.effects else { return };
         let number = |number: u64| number.to_string().into_bytes();
         let word = |word: &str| word.as_bytes().to_vec();
+        let shared = |is_shared| if is_shared { vec![word("SHARED")] } else { vec![] };
         effects.push(match effect {
-            Effect::Granted { owner, fence, left_ms, label, .. } => {
+            // The replica keeps an expired lock, as if this effect were late: the worse case for safety.
+            Effect::Expired { .. } => return,
+            Effect::Granted { owner, fence, left_ms, label, is_shared, .. } => {
                 let lock =
                     vec![word("REDLOCK.APPLY"), key.to_vec(), owner.to_vec(), number(fence), number(left_ms)];
                 let label = if label.is_empty() { vec![] } else { vec![word("LABEL"), label.to_vec()] };
-                [lock, label].concat()
+                [lock, label, shared(is_shared)].concat()
             }
-            Effect::Extended { owner, fence, left_ms, held_ms, extensions, .. } => vec![
-                word("REDLOCK.APPLY"),
-                key.to_vec(),
-                owner.to_vec(),
-                number(fence),
-                number(left_ms),
-                word("HELD"),
-                number(held_ms),
-                word("EXT"),
-                number(u64::from(extensions)),
-            ],
+            Effect::Extended { owner, fence, left_ms, held_ms, extensions, is_shared, .. } => {
+                let lock =
+                    vec![word("REDLOCK.APPLY"), key.to_vec(), owner.to_vec(), number(fence), number(left_ms)];
+                let count = number(u64::from(extensions));
+                [lock, vec![word("HELD"), number(held_ms), word("EXT"), count], shared(is_shared)].concat()
+            }
             Effect::Dataset { id, high_water } => {
                 vec![word("REDLOCK.DATASET"), number(id), number(high_water)]
             }
@@ -240,7 +240,7 @@ mod tests {
         Some(stored.state.incarnation)
     }
 
-    /// All that can be found after a second store that ends before a step, and a power failure.
+    /// All that a server can find after a second store that ends before a step, and a power failure.
     fn after_a_failure(weakness: Weakness, step: Option<Step>) -> BTreeSet<Option<u64>> {
         let after = |seed| {
             let mut machine = Machine::new(weakness);
@@ -275,7 +275,8 @@ mod tests {
     fn a_copy_is_another_file() {
         let mut machine = Machine::new(Weakness::None);
         assert_eq!(machine.store(&state(1)), Ok(()));
-        let (bytes, id) = machine.disk.read().map(|(bytes, id)| (bytes.to_vec(), id)).expect("it is stored");
+        let (bytes, id) =
+            machine.disk.read().map(|(bytes, id)| (bytes.to_vec(), id)).expect("the state file was stored");
         machine.disk.put_copy(&bytes);
         assert_ne!(machine.disk.read().map(|(_, id)| id), Some(id));
         machine.disk.put_back(&bytes, id);

@@ -1,36 +1,36 @@
-//! What a client remembers of the node under an address, and which nodes it refuses.
+//! What a client remembers of the node at an address, and which nodes it refuses.
 //!
-//! A client that is led to another node would count one node twice, or a node that has forgotten what the first one
-//! promised. So it refuses a node that another address has already, a node that is neither the one it knows nor
-//! admitted, and a node that is older than it was.
+//! A client that reaches another node at an address could count one node twice, or count a node that has
+//! forgotten the promises of the first one. So the client refuses a node that it already knows at another
+//! address, a node that is neither the known one nor admitted, and an older copy of the known node.
 
 use redlock_contract::Origin;
 use redlock_core::durable::DurableState;
 
-/// What a client has last seen of a node.
+/// What a client last saw of a node.
 #[derive(Clone, Debug)]
 pub(super) struct Known {
-    node_id: String,
+    pub(super) node_id: String,
     incarnation: u64,
     high_water: u64,
 }
 
 impl Known {
-    /// What a client remembers of a node that says this about itself.
+    /// What a client remembers of a node with this state.
     pub(super) fn of(state: &DurableState) -> Self {
         let DurableState { node_id, incarnation, .. } = state;
-        Self { node_id: node_id.clone(), incarnation: *incarnation, high_water: state.highest() }
+        Self { node_id: node_id.clone(), incarnation: *incarnation, high_water: state.high_water.highest() }
     }
 
     fn is_followed_by(&self, state: &DurableState) -> bool {
         if state.node_id == self.node_id {
-            return state.incarnation >= self.incarnation && state.highest() >= self.high_water;
+            return state.incarnation >= self.incarnation && state.high_water.highest() >= self.high_water;
         }
         state.origin == Origin::Admitted && state.non_voting.is_none()
     }
 }
 
-/// Whether a client that knows these nodes takes the one that answers under address `slot`.
+/// Whether a client that knows these nodes accepts the node that answers at address `slot`.
 pub(super) fn is_taken(known: &[Known], slot: usize, state: &DurableState) -> bool {
     let mut others = known.iter().enumerate().filter(|(other, _)| *other != slot);
     known[slot].is_followed_by(state) && !others.any(|(_, other)| other.node_id == state.node_id)
@@ -39,7 +39,7 @@ pub(super) fn is_taken(known: &[Known], slot: usize, state: &DurableState) -> bo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use redlock_contract::NonVoting;
+    use redlock_contract::{HighWater, NonVoting};
 
     #[test]
     fn another_node_and_an_older_one_are_refused() {
@@ -51,11 +51,13 @@ mod tests {
         assert!(is_taken(&a.restarted().0.restarted().0), "the same, later");
         assert!(!is_taken(&a), "an older incarnation");
         let mut lower = a.restarted().0;
-        lower.high_water = 5;
+        lower.high_water = HighWater::new(5);
         assert!(!is_taken(&lower), "a smaller high-water mark");
         assert!(!is_taken(&c), "another node");
-        assert!(is_taken(&c.admitted(9, 9)), "an admitted node");
-        assert!(!is_taken(&c.admitted(9, 9).without_vote(NonVoting::Replica, "d".repeat(40))));
-        assert!(!is_taken(&b.admitted(9, 9)), "a node that has another address");
+        assert!(is_taken(&c.admitted(&HighWater::new(9), 9).0), "an admitted node");
+        assert!(!is_taken(
+            &c.admitted(&HighWater::new(9), 9).0.without_vote(NonVoting::Replica, "d".repeat(40))
+        ));
+        assert!(!is_taken(&b.admitted(&HighWater::new(9), 9).0), "a node that has another address");
     }
 }

@@ -1,27 +1,29 @@
-//! Histories on virtual time: the production code of client and node, and a world that can go wrong.
+//! Simulated histories on virtual time: the production code of client and node, and an environment that
+//! injects faults.
 //!
-//! One seed is one history: what the clients want, how long messages take, which are lost, repeated or late,
-//! when nodes crash, stall and are cut off, when clients pause and their wall clocks jump, how fast every clock
-//! runs; which replicas are promoted, which files are lost, copied or set back, and when an operator admits a node.
-//! The client's decisions are [`redlock_proto::LockState`]'s, the node's are [`redlock_core::LockNode`]'s; nothing of them is
-//! written again here.
+//! One seed is one history. It decides which locks the clients want, how long messages take, and which
+//! messages are lost, duplicated or late; when nodes crash, stall and are cut off, when clients pause and
+//! their wall clocks jump, and the rate of every clock; which replicas are promoted, which files are lost,
+//! copied or replaced by older ones, and when an operator admits a node. The client decides with
+//! [`redlock_proto::LockState`] and the node with [`redlock_core::LockNode`]; the simulator implements none
+//! of their rules again.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `plan.rs` | what a seed stands for |
-//! | `world/` | what happens next, what clients do with their locks, what must be true in the end |
-//! | `client.rs` | a client: its clocks, its connections, the lock it is after |
+//! | `plan.rs` | the numbers that a seed decides: nodes, clients, faults |
+//! | `world/` | the event loop, the workload of the clients, the faults, and the final checks |
+//! | `client.rs` | a client: its clocks, its connections, the lock that it acquires |
 //! | `identity.rs` | what a client remembers of a node, and which nodes it refuses |
 //! | `disk.rs` | the disk of a node, and what a power failure leaves on it |
-//! | `network.rs` | what becomes of a message |
-//! | `clocks.rs` | clocks that run at rates of their own |
-//! | `storage.rs` | a storage that turns stale holders away |
+//! | `network.rs` | delay and loss of messages |
+//! | `clocks.rs` | clocks that run at different rates |
+//! | `storage.rs` | a storage that rejects stale holders |
 //! | `checks.rs` | what must be true of every history |
-//! | `outcome.rs` | what came of it, in figures |
+//! | `outcome.rs` | the counters of a history |
 //! | `seed.rs` | where random tests get their seeds |
-//! | [`model`] | everything that can happen on a small scale, one state after the other |
+//! | [`model`] | an exhaustive search of all states of a small system |
 
-// This crate is test code throughout: a broken expectation ends the test, with a message that says which.
+// This crate is test code throughout: a broken expectation ends the test with a message.
 #![allow(clippy::expect_used, clippy::panic)]
 
 mod checks;
@@ -45,89 +47,95 @@ pub use plan::Plan;
 pub use seed::seed;
 pub use world::{run, trace};
 
-/// A rule that is left out on purpose, to see that the checks notice.
+/// A rule that a test disables on purpose, to prove that the checks notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Weakness {
-    /// All rules are kept.
+    /// All rules apply.
     #[default]
     None,
     /// A node that has lost its memory grants at once.
     NoQuarantine,
-    /// A node that has lost its memory counts from one again.
+    /// A node that has lost its memory restarts its fences from 1.
     FencesForgotten,
-    /// Validity counts from the answer instead of from the request.
+    /// Validity starts at the reply instead of at the request.
     ValidityFromAnswer,
-    /// Nothing is taken off for clocks that drift apart.
+    /// The client subtracts no allowance for clock drift.
     DriftIgnored,
-    /// The largest number that a node said is taken, without a majority for it.
+    /// The client uses the largest fence that a node granted, without a majority for it.
     LargestFenceTaken,
-    /// The storage does not look at the number.
+    /// The storage does not check fences.
     FencesUnchecked,
-    /// A lock that was handed on counts from when its new holder heard of it.
+    /// A lock that was handed off is valid from when its new holder received the push.
     GrantFromItsNews,
-    /// A lock that was handed on is taken back when the connection breaks, although its new holder may have
-    /// heard of it.
+    /// A node takes a handed-off lock back when the connection breaks, although the new holder may have
+    /// received the push.
     TakenBackAtOnce,
-    /// A client that asks again after it gave way takes news meant for its first attempt for its own.
+    /// A client that queues again after it yielded accepts a push that was meant for its first attempt.
     StampsUnchecked,
-    /// A client counts the time of its locks by its wall clock.
+    /// A client measures the validity of its locks with its wall clock.
     WallClockBelieved,
-    /// A lock that is loaded after a crash has lost half of the time that it had left.
+    /// A lock that is loaded after a crash has lost half of its remaining time.
     LoadedTooShort,
-    /// A node that crashes while it waits, with all that it has in its files, takes that for everything.
+    /// A node that crashes in quarantine, with all its files intact, does not resume the quarantine.
     WaitForgotten,
-    /// A holder is told when its time is over, and not before.
+    /// A holder is notified when its validity ends, and not before.
     NoticeTooLate,
-    /// Of those in line the youngest comes first.
+    /// A node serves the newest waiter first.
     LastComeFirstServed,
-    /// Nodes keep locks a hundred times as long as they were asked for.
+    /// Nodes keep locks a hundred times as long as requested.
     LivesTooLong,
-    /// A promoted replica votes with fences 2^40 above the largest that it has heard of (row 1 of the promises).
+    /// A promoted replica votes with fences 2^40 above the largest that it has received.
     LeapAfterPromotion,
-    /// A promoted replica waits for the longest lease that it has heard of, and votes (row 2).
+    /// A promoted replica waits for the longest lease that it has received, and votes.
     PromotedWaitsForHeardLeases,
-    /// A promoted replica votes beside the old master, which lives (row 3).
+    /// A promoted replica votes while the old master runs and votes too.
     OldMasterVotesOn,
-    /// A replica that was shut down in order and started as a master votes (row 4).
+    /// A replica that was shut down cleanly and started as a master votes.
     RestartedReplicaVotes,
-    /// A node that was shut down in order takes an older data set for all its locks (row 5).
+    /// A node that was shut down cleanly accepts an older data set as all its locks.
     OlderDataTaken,
-    /// A server on another port does not look at the state file of the same folder (row 6).
+    /// A server on another port ignores the state file of the same folder.
     OtherPortIsNew,
-    /// One high-water mark for all keys, and a raise to any fence at once (row 8).
+    /// One high-water mark applies to all keys, and one command may raise a fence to any value.
     OneHighWaterMark,
-    /// The longest lease of all time decides about the quarantine (row 11).
+    /// The longest lease of all time decides how long the quarantine lasts.
     LongestLeaseKept,
-    /// The longest lease is lowered while such a lease still runs.
+    /// A node lowers the longest lease while such a lease still runs.
     LongestLeaseLoweredEarly,
-    /// A state is stored after the grant that relies on it.
+    /// A node stores its state after the grant that relies on it.
     StoredAfterGrant,
-    /// The draft of a state is not synced before it takes the name of the file.
+    /// A node renames the draft of a state file before it has synced the draft.
     FileNotSynced,
-    /// The folder of the state file is not synced.
+    /// A node does not sync the folder of the state file.
     FolderNotSynced,
-    /// A copy of a state file is taken for the file.
+    /// A node accepts a copy of a state file as its own.
     CopyTaken,
     /// An admitted node waits for the leases that the asked nodes know of, and not for the largest `max-ttl`.
     AdmittedAfterKnownLeases,
-    /// An admitted node begins above the marks that the others had before the wait.
+    /// An admitted node starts above the high-water marks that the other nodes had before the wait.
     AdmittedAboveEarlierMarks,
-    /// An admitted node begins above the fences of one other node, and not of a quorum of them.
+    /// An admitted node starts above the fences of one other node, and not of a quorum of them.
     AdmittedAboveOneNode,
-    /// A node is admitted while the server that it replaces lives.
+    /// An admitted node starts above the highest mark of the other nodes on all stripes, although only one
+    /// stripe was raised.
+    AdmittedAboveTheHighest,
+    /// An operator admits a node while the server that it replaces still runs.
     AdmittedBesideOld,
-    /// A client takes any node that answers under an address, be it another one or an older one.
+    /// A client accepts any node that answers at an address, even another node or an older copy.
     AnyNodeTaken,
-    // Not here, because no history can show it:
-    // - Quarantine without the drift allowance (`durable::with_drift`): the client takes one percent and two
-    //   milliseconds off its validity, which covers the clocks of client and node together. The quarantine adds the
-    //   same again; without that, no lock is held twice as long as clocks keep within their bounds.
-    // - Row 7, nodes that drift apart further than a raise reaches: a raise now reaches 2^62, and no leap moves a node.
+    // These rules have no variant, because no history can show that one is missing:
+    // - Quarantine without the drift allowance (`durable::with_drift`): the client subtracts one percent and
+    //   two milliseconds from its validity, which covers the clocks of client and node together. The
+    //   quarantine adds the same again; without that, no two clients hold one lock as long as clocks keep
+    //   within their bounds.
+    // - Row 7, nodes that drift apart further than a raise reaches: a raise now reaches 2^62, and no leap
+    //   moves a node.
     // - Rows 0, 9, 10 and 12 are about files, `RESTORE`, memory and `DUMP` of a real server.
 }
 
 impl Weakness {
-    /// Whether clients compare who answers with whom they know. The rules before the promises had no such clients.
+    /// Whether clients compare the identity of a node with the one they know. Clients did not before the
+    /// promises.
     fn has_careful_clients(self) -> bool {
         !matches!(
             self,
@@ -141,7 +149,7 @@ impl Weakness {
         )
     }
 
-    /// Whether a promoted replica votes although nobody has admitted it.
+    /// Whether a promoted replica votes without an admission.
     fn promoted_votes(self) -> bool {
         matches!(
             self,
@@ -153,24 +161,26 @@ impl Weakness {
     }
 }
 
-/// Runs a history that may end in a panic: where the code under test panics, which history it was in.
+/// Runs a history and catches a panic of the code under test.
 ///
 /// # Errors
-/// What the panic said, with the plan and how to see it again.
+/// The message of the panic, with the plan and the command that replays it.
 pub fn survive(plan: &Plan) -> Result<Outcome, String> {
     told(plan, || run(plan))
 }
 
-/// Does something for a plan; of a panic it tells what it said, in which plan, and how to see it again.
+/// Runs something for a plan. A panic becomes an error with its message, the plan and the command that
+/// replays it.
 fn told<T>(plan: &Plan, deed: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(deed)).map_err(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
-        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without a word");
+        let text =
+            text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without a message");
         format!("{text}\nin {plan}\nreplay: scripts/sim {}", plan.seed)
     })
 }
 
-/// The simplest plan that still goes wrong, and what goes wrong in it.
+/// The simplest plan that still breaks a rule, and its outcome.
 #[must_use]
 pub fn shrink(plan: &Plan) -> (Plan, Outcome) {
     let mut plan = plan.clone();

@@ -1,27 +1,27 @@
-//! What becomes of a message.
+//! Delay and loss of messages.
 
-use super::clocks::True;
+use super::clocks::TrueTime;
 use super::plan::Plan;
 use fastrand::Rng;
 
 /// One connection between a client and a node. Messages on it keep their order.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Connection {
-    /// A node tells connections apart.
+    /// The id by which the node distinguishes connections.
     pub(super) id: u64,
-    last_there: True,
-    last_back: True,
-    cut_there_until: True,
-    cut_back_until: True,
+    last_there: TrueTime,
+    last_back: TrueTime,
+    cut_there_until: TrueTime,
+    cut_back_until: TrueTime,
 }
 
-/// Which way a message goes.
+/// The direction of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum LinkDirection {
     /// To the node.
-    There,
+    ToNode,
     /// To the client.
-    Back,
+    ToClient,
 }
 
 impl Connection {
@@ -31,15 +31,15 @@ impl Connection {
         Self { id, last_there: 0, last_back: 0, cut_there_until: 0, cut_back_until: 0 }
     }
 
-    /// Lets nothing through for a while.
-    pub(super) fn cut(&mut self, way: Way, until: True) {
-        match way {
-            Way::There => self.cut_there_until = self.cut_there_until.max(until),
-            Way::Back => self.cut_back_until = self.cut_back_until.max(until),
+    /// Drops all messages in one direction until then.
+    pub(super) fn cut(&mut self, direction: LinkDirection, until: TrueTime) {
+        match direction {
+            LinkDirection::ToNode => self.cut_there_until = self.cut_there_until.max(until),
+            LinkDirection::ToClient => self.cut_back_until = self.cut_back_until.max(until),
         }
     }
 
-    /// Is made anew. What is on its way may still arrive, after what is sent from now on.
+    /// Reconnects. Messages in flight may still arrive, after messages that are sent from now on.
     pub(super) fn reconnect(&mut self, id: u64) {
         self.id = id;
         self.last_there = 0;
@@ -47,10 +47,16 @@ impl Connection {
     }
 
     /// When a message that is sent now arrives; `None` if it is lost.
-    pub(super) fn arrival(&mut self, way: Way, now: True, plan: &Plan, chance: &mut Rng) -> Option<True> {
-        let (last, cut_until) = match way {
-            Way::There => (&mut self.last_there, self.cut_there_until),
-            Way::Back => (&mut self.last_back, self.cut_back_until),
+    pub(super) fn arrival(
+        &mut self,
+        direction: LinkDirection,
+        now: TrueTime,
+        plan: &Plan,
+        chance: &mut Rng,
+    ) -> Option<TrueTime> {
+        let (last, cut_until) = match direction {
+            LinkDirection::ToNode => (&mut self.last_there, self.cut_there_until),
+            LinkDirection::ToClient => (&mut self.last_back, self.cut_back_until),
         };
         if now < cut_until || chance.u32(0..1000) < plan.lost {
             return None;
@@ -61,7 +67,8 @@ impl Connection {
     }
 }
 
-/// How long a message takes: mostly a fraction of a millisecond, sometimes longer than any lock lasts.
+/// The delay of a message in microseconds: mostly a fraction of a millisecond, sometimes longer than any
+/// lease.
 pub(super) fn delay(plan: &Plan, chance: &mut Rng) -> u64 {
     if chance.u32(0..1000) < plan.late {
         return chance.u64(0..=3 * plan.ttl_ms * 1_000);

@@ -1,41 +1,41 @@
-//! What came of a history, in figures.
+//! The counters of a history.
 
 use super::checks::Violation;
 use std::collections::BTreeMap;
 
-/// What came of a history.
+/// The result of a history, or the sum over several.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// What must never be, and was. Empty if all is well.
+    /// The broken invariants; empty if all hold.
     pub violations: Vec<Violation>,
-    /// How many histories these are.
+    /// The number of histories.
     pub histories: u64,
-    /// How many things happened.
+    /// The number of events.
     pub steps: u64,
-    /// How many attempts there were.
+    /// The number of attempts.
     pub attempts: u64,
-    /// How many of them held their lock.
+    /// The number of attempts that held their lock.
     pub holds: u64,
-    /// How many second rounds it took.
+    /// The number of second rounds that raised a fence.
     pub promotions: u64,
-    /// How many extensions succeeded.
+    /// The number of successful extensions.
     pub extensions: u64,
-    /// How many writes the storage turned away.
+    /// The number of writes that the storage rejected.
     pub turned_away: u64,
-    /// How many locks were handed to somebody who waited.
+    /// The number of locks that nodes handed off to a waiter.
     pub handoffs: u64,
-    /// How many attempts gave way to an older one.
+    /// The number of attempts that yielded to an older ticket.
     pub yields: u64,
-    /// How many locks were had by somebody who had to let others go first.
+    /// The number of locks that a session held after earlier waiters were served.
     pub turns: u64,
-    /// How many histories had such a lock.
+    /// The number of histories in which a session held a lock after earlier waiters were served.
     pub orderly: u64,
-    /// What went wrong how often, by its kind.
-    pub troubles: BTreeMap<&'static str, u64>,
+    /// How often each kind of fault was injected.
+    pub faults: BTreeMap<&'static str, u64>,
 }
 
 impl Outcome {
-    /// Counts another history in.
+    /// Adds the counters of another history.
     pub fn add(&mut self, other: &Self) {
         self.violations.extend_from_slice(&other.violations);
         self.histories += other.histories;
@@ -49,13 +49,13 @@ impl Outcome {
         self.yields += other.yields;
         self.turns += other.turns;
         self.orderly += other.orderly;
-        for (kind, times) in &other.troubles {
-            *self.troubles.entry(kind).or_default() += times;
+        for (kind, times) in &other.faults {
+            *self.faults.entry(kind).or_default() += times;
         }
     }
 
-    /// Counts something that goes wrong.
+    /// Counts a fault.
     pub(super) fn count(&mut self, kind: &'static str) {
-        *self.troubles.entry(kind).or_default() += 1;
+        *self.faults.entry(kind).or_default() += 1;
     }
 }

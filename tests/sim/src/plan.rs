@@ -1,41 +1,41 @@
-//! What a seed stands for: how many take part, and what goes wrong.
+//! The parameters of a history: nodes, clients, and how many faults of each kind.
 
 use super::Weakness;
 use fastrand::Rng;
 use redlock_core::durable::SHORT_LEASE_MS;
 use std::fmt;
 
-/// Everything that is decided before a history begins. Its seed decides the rest.
+/// Everything that is decided before a history begins. The seed decides the rest.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Where all chance comes from.
+    /// The seed of all random decisions.
     pub seed: u64,
-    /// How many nodes there are.
+    /// The number of nodes.
     pub nodes: usize,
-    /// How many clients compete.
+    /// The number of clients that compete.
     pub clients: usize,
-    /// For how many keys.
+    /// The number of keys that they compete for.
     pub keys: usize,
-    /// How long they want the lock, in milliseconds.
+    /// The time to live that clients request, in milliseconds.
     pub ttl_ms: u64,
-    /// How long new locks are asked for, in milliseconds.
+    /// Clients begin new attempts until this time, in milliseconds.
     pub horizon_ms: u64,
-    /// How often a message is lost, in a thousand.
+    /// How many messages of a thousand are lost.
     pub lost: u32,
-    /// How often a message arrives again, in a thousand.
+    /// How many messages of a thousand arrive twice.
     pub repeated: u32,
-    /// How often a message is late by up to three times the time to live, in a thousand.
+    /// How many messages of a thousand are late, by up to three times the time to live.
     pub late: u32,
     /// How many times a node loses its memory.
     pub crashes: u32,
-    /// How many times a node stands still.
+    /// How many times a node stalls.
     pub stalls: u32,
-    /// How many times a client and a node are cut off from each other, in one direction or both, or one of them
-    /// from everybody.
+    /// How many times messages are cut between a client and a node, in one direction or both, or between one
+    /// of them and all others.
     pub cuts: u32,
-    /// How many times a connection breaks and is made anew, with what is on its way still to come.
+    /// How many times a connection breaks and is established again, while messages in flight still arrive.
     pub breaks: u32,
-    /// How many times a client stands still, or its whole machine sleeps.
+    /// How many times a client pauses, or its whole machine sleeps.
     pub pauses: u32,
     /// How many times the wall clock of a client jumps.
     pub jumps: u32,
@@ -43,41 +43,43 @@ pub struct Plan {
     pub torn: u32,
     /// How many times a replica is promoted, or started as a master.
     pub failovers: u32,
-    /// How many times files of a server are lost, copied, or set back.
+    /// How many times files of a server are lost, copied, or replaced by older ones.
     pub restores: u32,
-    /// How many times a client is led to a node under the address of another one.
+    /// How many times a client reaches another node at the address of a node.
     pub strays: u32,
     /// How many times a hostile client raises the fence of its own key as far as it can.
     pub raises: u32,
-    /// How long some locks are asked for, in milliseconds; 0 if all are asked for `ttl_ms`.
+    /// The time to live of some locks, in milliseconds; 0 if all locks use `ttl_ms`.
     pub long_ms: u64,
-    /// How far clocks run off, in parts per million to either side.
+    /// The error of clock rates, in parts per million to either side.
     pub clock_ppm: u32,
-    /// Whether clients wait in line for locks that are held.
+    /// Whether clients queue for locks that are held.
     pub waits: bool,
-    /// Whether the news of a grant come on a connection of their own, as they do where the first speaks RESP2: then they
-    /// and the answers overtake each other. It is cut, and breaks, as often as the first.
+    /// Whether pushes come on connections of their own, as they do if the connections for requests use RESP2:
+    /// then pushes and replies overtake each other. These connections are cut, and break, as often as the
+    /// others.
     pub news_apart: bool,
-    /// For how long a node keeps a lock for the one it was handed to, in milliseconds.
+    /// The claim window of the nodes, in milliseconds.
     pub claim_ms: u64,
-    /// How long a message takes at most, in microseconds, unless it is late.
+    /// The longest delay of a message that is not late, in microseconds.
     pub slowest_us: u64,
-    /// A rule that is left out on purpose.
+    /// A rule that a test disables on purpose.
     pub weakness: Weakness,
 }
 
-/// What one percent and two milliseconds must cover, half of it on each side.
+/// The largest clock error that the drift of one percent and two milliseconds covers, half of it on each
+/// side.
 const WITHIN_DRIFT_PPM: u32 = 4_900;
 
-/// The least claim window with which a line keeps its order.
+/// The shortest claim window with which waiters are served in the order of their tickets.
 ///
-/// A lock that its holder has left behind ends at each node by that node's own clock, one that is freed when the
-/// message arrives there, and nodes that were given to two are not looked after for ten milliseconds. Who is next gets
-/// the lock from the last node last, and until then the first must keep it for him.
+/// An abandoned lock ends on each node by the clock of that node, and a released lock when the message
+/// arrives there. Nodes that two clients share are not probed for ten milliseconds. So the next waiter gets
+/// the lock from the last node late, and until then the first node must reserve the lock for it.
 const LEAST_ORDERLY_CLAIM_MS: u64 = 40;
 
 impl Plan {
-    /// The plan of a seed. Most have a few kinds of trouble, some all of them, some none.
+    /// The plan of a seed. Most plans have a few kinds of faults, some have all of them, some none.
     #[must_use]
     pub fn of(seed: u64) -> Self {
         let mut chance = Rng::with_seed(seed ^ 0x9e37_79b9_7f4a_7c15);
@@ -123,8 +125,8 @@ impl Plan {
         if is_calm { plan } else { plan.with_lost_identities(&mut chance) }
     }
 
-    /// The same with servers that are not the nodes they were, in one history of three, and with long leases in one of
-    /// sixteen.
+    /// The same plan, with servers that lose their identity in one history of three, and with long leases in
+    /// one of sixteen.
     fn with_lost_identities(self, chance: &mut Rng) -> Self {
         let happens = chance.u32(0..3) == 0;
         let mut some = |most: u32| if happens && chance.bool() { chance.u32(1..=most) } else { 0 };
@@ -135,36 +137,31 @@ impl Plan {
         plan.within_promises()
     }
 
-    /// The same with some leases that are long enough for a node to lower the longest again. Nobody queues: a waiter
-    /// looks after its place every few milliseconds, for minutes.
+    /// The same plan, with some leases that are long enough for a node to lower its longest lease again. No
+    /// client queues: a waiter would refresh its position every few milliseconds, for minutes.
     fn with_long_leases(self) -> Self {
         let ttl_ms = SHORT_LEASE_MS / 2;
         let (horizon_ms, long_ms) = (8 * ttl_ms, 8 * ttl_ms);
         Self { ttl_ms, horizon_ms, long_ms, waits: false, news_apart: false, ..self }
     }
 
-    /// The same as far as there is a promise.
-    ///
-    /// - A node is admitted by time, which needs clocks that keep their rates.
-    /// - A node that is admitted after a hostile raise begins above the raised fence on all keys, and from 2^62 on other
-    ///   nodes follow by 2^20 a command only: for a while no majority agrees. See
-    ///   `a_hostile_raise_reaches_all_keys_of_an_admitted_node` among the tests.
+    /// The same plan, within the documented promises. The wait before an admission needs clocks that keep
+    /// their rates.
     fn within_promises(mut self) -> Self {
         if self.failovers + self.restores > 0 {
             self.clock_ppm = self.clock_ppm.min(WITHIN_DRIFT_PPM);
-            self.raises = 0;
         }
         self
     }
 
-    /// The longest that a lock is asked for, in milliseconds.
+    /// The longest time to live that a client requests, in milliseconds.
     #[must_use]
     pub fn longest_ms(&self) -> u64 {
         self.ttl_ms.max(self.long_ms)
     }
 
-    /// The same without any trouble, and with a line before its only lock: what the order of a line is seen in.
-    ///
+    /// The same plan without faults, and with a queue for its only lock. It shows whether waiters are served
+    /// in order.
     fn calm(self) -> Self {
         Self {
             claim_ms: self.claim_ms.max(LEAST_ORDERLY_CLAIM_MS),
@@ -192,15 +189,15 @@ impl Plan {
         }
     }
 
-    /// The same with a rule left out.
+    /// The same plan with a rule disabled.
     #[must_use]
     pub fn with(mut self, weakness: Weakness) -> Self {
         self.weakness = weakness;
-        // In line the same mistake makes locks of no length, and shows in those first.
+        // With queues, the same bug makes locks that last no time, and other checks find those first.
         self.waits &= weakness != Weakness::LargestFenceTaken;
         self.news_apart &= self.waits;
         match weakness {
-            // It takes two crashes of one node in a row.
+            // The bug needs two crashes of one node in a row.
             Weakness::WaitForgotten => (self.nodes, self.crashes) = (1, 6),
             Weakness::LeapAfterPromotion => (self.nodes, self.failovers) = (3, 3),
             Weakness::PromotedWaitsForHeardLeases
@@ -211,11 +208,13 @@ impl Plan {
             Weakness::AdmittedAfterKnownLeases => {
                 (self.nodes, self.failovers, self.crashes, self.lost) = (3, 2, 6, 150);
             }
-            // The old master has restarted more often than the others, and answers until it is stopped.
+            // The old master has restarted more often than the others, and answers until the operator stops
+            // it.
             Weakness::AdmittedAboveEarlierMarks => {
                 (self.nodes, self.failovers, self.crashes, self.torn) = (3, 2, 4, 3);
             }
             Weakness::AdmittedAboveOneNode => (self.nodes, self.failovers, self.crashes) = (3, 2, 4),
+            Weakness::AdmittedAboveTheHighest => (self.nodes, self.failovers, self.raises) = (3, 2, 2),
             Weakness::OlderDataTaken | Weakness::OtherPortIsNew => self.restores = 3,
             Weakness::CopyTaken => (self.nodes, self.restores) = (3, 3),
             Weakness::AnyNodeTaken => (self.nodes, self.restores, self.strays) = (3, 2, 2),
@@ -232,23 +231,23 @@ impl Plan {
         self.within_promises()
     }
 
-    /// Whether every clock keeps its rate within what the drift allows for.
+    /// Whether every clock keeps its rate within what the drift covers.
     #[must_use]
     pub fn clocks_are_within_bounds(&self) -> bool {
         self.clock_ppm <= WITHIN_DRIFT_PPM
     }
 
-    /// Whether nothing goes wrong: then the order of those who wait is kept.
+    /// Whether the plan has no faults: then waiters are served in order.
     #[must_use]
     pub fn is_calm(&self) -> bool {
         let messages = [self.lost, self.repeated, self.late];
-        let troubles = [self.crashes, self.stalls, self.cuts, self.breaks, self.pauses, self.jumps];
+        let faults = [self.crashes, self.stalls, self.cuts, self.breaks, self.pauses, self.jumps];
         let identities = [self.torn, self.failovers, self.restores, self.strays, self.raises];
-        let mut troubles = messages.iter().chain(&troubles).chain(&identities);
-        troubles.all(|trouble| *trouble == 0) && self.clocks_are_within_bounds()
+        let mut faults = messages.iter().chain(&faults).chain(&identities);
+        faults.all(|fault| *fault == 0) && self.clocks_are_within_bounds()
     }
 
-    /// The same history with less going wrong, in all the ways in which there can be less by one step.
+    /// The same plan with fewer faults, one variant for each step by which it can be simpler.
     #[must_use]
     pub fn simpler(&self) -> Vec<Self> {
         type Knob = fn(&mut Plan) -> &mut u32;
@@ -333,14 +332,14 @@ impl fmt::Display for Plan {
             write!(f, "; some leases of {} ms", self.long_ms)?;
         }
         if self.waits {
-            write!(f, "; clients wait in line, claims within {} ms", self.claim_ms)?;
+            write!(f, "; clients queue, claim window {} ms", self.claim_ms)?;
         }
         if self.news_apart {
-            write!(f, ", news on connections of their own")?;
+            write!(f, ", pushes on connections of their own")?;
         }
         match self.weakness {
             Weakness::None => Ok(()),
-            weakness => write!(f, "; left out: {weakness:?}"),
+            weakness => write!(f, "; disabled rule: {weakness:?}"),
         }
     }
 }

@@ -1,15 +1,15 @@
-//! A storage that turns stale holders away.
+//! A storage that rejects stale holders.
 
 use std::collections::HashMap;
 
-/// What it keeps of a resource: the newest number, and whose it was.
+/// For each key, the largest fence and the holder that wrote with it.
 #[derive(Debug, Default)]
 pub(super) struct Storage {
     newest: HashMap<usize, (u64, u64)>,
 }
 
 impl Storage {
-    /// Writes, unless somebody with a larger number was here before; true if it did.
+    /// Writes, unless a holder with a larger fence has written before. True if the write was accepted.
     pub(super) fn write(&mut self, key: usize, fence: u64, holder: u64) -> bool {
         let newest = self.newest.entry(key).or_default();
         let is_newer = fence > newest.0 || (fence, holder) == *newest;

@@ -1,4 +1,5 @@
-//! All that can happen within small bounds: the rules hold, and where one is left out a way to break it is found.
+//! All states within small bounds: the rules hold, and if a rule is disabled, the model finds a path that
+//! breaks it.
 
 #![allow(clippy::panic)]
 
@@ -14,20 +15,21 @@ fn is_long() -> bool {
 fn explored(bounds: &Bounds) -> Report {
     let start = Instant::now();
     let report = explore(bounds);
-    // Past the runner, which swallows what a passing test prints: how much was gone through belongs into the log.
+    // Past the test runner, which hides what a passing test prints: the size of the exploration belongs in
+    // the log.
     let _ = writeln!(std::io::stderr(), "model: {report}; {:.1} s", start.elapsed().as_secs_f64());
     report
 }
 
-/// Goes through everything within some bounds. There must be at least so many states, and a step of each kind that
-/// the bounds allow: an exploration that has lost its way finds nothing either.
+/// Explores all states within some bounds. There must be at least `least_states`, and a step of each kind
+/// that the bounds allow: a broken exploration finds no violation either.
 fn holds(bounds: Bounds, least_states: usize) {
     let report = explored(&bounds);
     if let Some(counterexample) = &report.counterexample {
         panic!("{bounds}\n{counterexample}");
     }
-    assert!(report.is_complete, "stopped before the end: {report}");
-    assert!(report.states >= least_states, "fewer states than there must be: {report}");
+    assert!(report.is_complete, "the exploration is not complete: {report}");
+    assert!(report.states >= least_states, "fewer states than expected: {report}");
     assert!(report.held_states > 0 && report.taken_again > 0 && report.audited > 0, "{report}");
     let steps = |kind| report.kinds.iter().find(|(name, _)| *name == kind).map_or(0, |(_, count)| *count);
     let expected = [
@@ -48,15 +50,15 @@ fn holds(bounds: Bounds, least_states: usize) {
     }
 }
 
-/// Leaves a rule out; the shortest way to break a law without it must be found.
+/// Disables a rule. The exploration must find the shortest path that breaks an invariant.
 fn found(bounds: Bounds, mistake: Mistake, laws: Laws) -> Counterexample {
     let report = explored(&bounds.with(mistake, laws));
-    let counterexample = report.counterexample.unwrap_or_else(|| panic!("{mistake:?} went unnoticed"));
+    let counterexample = report.counterexample.unwrap_or_else(|| panic!("{mistake:?} was not noticed"));
     println!("{mistake:?}: {counterexample}");
     counterexample
 }
 
-/// Nodes that have granted the lock 0, 1 and 2 times before: no two answers agree without a second round.
+/// Nodes that have granted the lock 0, 1 and 2 times before: no two replies agree without a second round.
 const ALL_DIFFERENT: [u8; 3] = [0, 1, 2];
 /// One node has seen a grant that the others have not.
 const ONE_AHEAD: [u8; 3] = [0, 0, 1];
@@ -78,7 +80,7 @@ fn extensions_break_no_rule() {
 }
 
 #[test]
-fn slow_answers_to_second_rounds_bring_nothing_back() {
+fn slow_replies_to_raises_revive_no_lock() {
     holds(Bounds { earlier: ALL_DIFFERENT, silences: 1, extensions: 1, ..Bounds::of(3, 1) }, 30_000);
 }
 
@@ -114,7 +116,7 @@ fn longer_locks_break_no_rule() {
 }
 
 #[test]
-fn the_largest_number_is_not_a_fence() {
+fn the_largest_fence_without_a_majority_is_wrong() {
     let bounds = Bounds { earlier: ONE_AHEAD, ..Bounds::of(3, 2) };
     let found = found(bounds, Mistake::LargestFenceTaken, Laws::Fences);
     assert!(matches!(found.violation, Violation::FenceRepeated { .. } | Violation::FenceNotLarger { .. }));

@@ -1,12 +1,12 @@
-//! A client whose machine sleeps while it holds a lock, as far as the kernel's clocks can tell.
+//! A client whose machine seems to suspend while it holds a lock.
 //!
-//! `sleeper TIME-NAMESPACE NODE...`: takes a lock for `TTL`, says so, waits for a line, and enters the
-//! namespace, in which `CLOCK_BOOTTIME` is later by more than that and every other clock as it was. Then it
-//! says what it thinks of its lock. It must have one thread only, or the kernel does not let it in.
+//! `sleeper TIME-NAMESPACE NODE...` acquires a lock for `TTL`, prints its fence, waits for a line, and enters the time
+//! namespace. There `CLOCK_BOOTTIME` is later by more than `TTL`, and every other clock is unchanged. Then it prints
+//! whether the client considers the lock valid. The process must have one thread: the kernel refuses `setns` otherwise.
 
-// One call into the kernel, which the standard library does not offer.
+// One system call that the standard library does not offer.
 #![allow(unsafe_code)]
-#![allow(clippy::expect_used, reason = "part of a test: what cannot be is said and ends it")]
+#![allow(clippy::expect_used, reason = "part of a test: a panic fails the test")]
 
 use redlock_client::LockManager;
 use std::fs::File;
@@ -25,7 +25,7 @@ async fn main() {
     let started = Instant::now();
     let guard = locks.try_acquire("lock", TTL).await.expect("a free lock");
     println!("held {}", guard.fence());
-    std::io::stdin().read_line(&mut String::new()).expect("a word to go on");
+    std::io::stdin().read_line(&mut String::new()).expect("a line");
 
     println!("before: {}", belief(guard.is_valid()));
     // SAFETY: a system call on a file that is open; it touches no memory of ours.

@@ -1,71 +1,71 @@
-//! What a process tells about its locks: one line for each thing, with the time at which it was so.
+//! The events that a client process reports about its locks, one line each, with a time.
 //!
-//! Times are chosen so that they understate: a lock is said to be held from a moment at which it was, until a
-//! moment at which it still was. What two processes say then contradicts only if they did hold it together.
+//! The times understate: a process reports a lock as held from a moment at which it already held the lock until a
+//! moment at which it still held it. So if the reports of two processes overlap, both did hold the lock.
 
 use redlock_sim::SessionId;
 use std::fmt;
 use std::str::FromStr;
 
-/// Something that happened to one attempt.
+/// One event of one attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CampaignEvent {
-    /// When, by [`now_ns`](super::now_ns).
+    /// When it happened, by [`now_ns`](super::now_ns).
     pub at_ns: u64,
-    /// Which attempt; no two of a campaign have the same.
+    /// The attempt; unique in a campaign.
     pub session: SessionId,
-    /// What.
+    /// What happened.
     pub kind: EventKind,
 }
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EventKind {
-    /// The attempt begins; nothing has been sent yet.
+    /// The attempt begins. The client has sent nothing yet.
     Started {
-        /// For which locks.
+        /// The locks that it requests.
         keys: Vec<usize>,
     },
-    /// It came to nothing.
+    /// The attempt got no lock.
     Failed {
-        /// In a word, why.
+        /// The reason, as one word.
         why: String,
     },
-    /// The locks are held, since this moment at the latest.
+    /// The attempt holds its locks, since this moment at the latest.
     Held {
-        /// Under which number.
+        /// The fence of the locks.
         fence: u64,
-        /// Until when they may be believed, as far as is known now. Not after this moment if it was too late.
+        /// When their validity ends, as known now. Not after this moment if the locks came too late.
         until_ns: u64,
     },
-    /// The holder has asked, and was told that it still holds them.
+    /// The client says that the holder still holds the locks.
     StillValid {
-        /// Until when, as far as is known now.
+        /// When their validity ends, as known now.
         until_ns: u64,
     },
     /// An extension succeeded.
     Extended,
-    /// The holder, which did nothing but wait for it, was told that its time is nearly up.
+    /// The holder only waited for a loss, and the client notified it that the validity is about to end.
     LossNotified {
-        /// When its time is up, as far as was known a moment before.
+        /// When the validity ends, as known a moment before.
         until_ns: u64,
-        /// The longest time for which the process did not run while it waited.
+        /// The longest time for which the process did not run during the wait, in ns.
         longest_stall_ns: u64,
     },
-    /// From now on the holder does not rely on them any more.
+    /// From now on the holder does not rely on the locks.
     Ended(HoldEnd),
 }
 
 /// How a hold ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HoldEnd {
-    /// The holder let go while they were still its own.
+    /// The holder released the locks while they were valid.
     Released,
-    /// Their time ran out.
+    /// Their validity ended.
     Expired,
-    /// The holder was told that they are gone, some time ago.
+    /// The client found that the locks were lost, at an earlier, unknown time.
     Lost,
-    /// The holder leaves them to run out, and believes in them until then.
+    /// The holder does not release the locks, and relies on them until they expire.
     Abandoned,
 }
 
@@ -92,7 +92,7 @@ impl fmt::Display for CampaignEvent {
     }
 }
 
-/// A line that tells of nothing.
+/// A line that is not an event.
 #[derive(Debug)]
 pub struct ParseEventError;
 
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_says_all_of_an_event() {
+    fn an_event_survives_a_round_trip_as_a_line() {
         let kinds = [
             EventKind::Started { keys: vec![0, 12] },
             EventKind::Failed { why: "contended".into() },

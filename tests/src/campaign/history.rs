@@ -1,20 +1,21 @@
-//! What all processes and the storage saw, brought into true order and put before the simulator's checks.
+//! The events of all processes and the writes to the storage, ordered by time and checked with the simulator's checks.
 
 use super::event::{CampaignEvent, EventKind, HoldEnd};
 use super::storage::WriteRecord;
 use redlock_sim::{Checks, SessionId, Violation};
 use std::collections::HashMap;
 
-/// A process that does not run for so long is asleep. A holder is told 2 ms before its time is up, or more: nobody
-/// who was kept from it for less is told too late.
+/// A stall of a process that is longer than this, in ns, excuses a late notification. The client notifies a holder at
+/// least 2 ms before the validity ends, so a shorter stall never makes the notification late.
 pub(super) const STALL_NS: u64 = 1_000_000;
 
-/// One attempt, put together from what was told of it.
+/// One attempt, according to its events.
 #[derive(Debug, Default)]
 struct Attempt {
     keys: Vec<usize>,
+    /// When the locks were held first, and their fence.
     held: Option<(u64, u64)>,
-    /// When its holder last knew that it was valid, and until when.
+    /// When the holder last knew that the locks were valid, and until when.
     believed: (u64, u64),
     end: Option<(u64, HoldEnd)>,
 }
@@ -34,16 +35,16 @@ impl Attempt {
         }
     }
 
-    /// The last moment at which its holder certainly believed in it.
+    /// The last moment at which the holder certainly relied on the locks.
     fn until(&self) -> u64 {
         let (seen, until) = self.believed;
         match self.end {
             Some((at_ns, HoldEnd::Released)) => at_ns,
-            // It may have been gone since any moment after it was last seen to be there.
+            // The locks may have been lost at any moment after the holder last knew that they were valid.
             Some((_, HoldEnd::Lost)) => seen,
-            // A holder is told a little before its time is up, and may let go at once.
+            // The client notifies the holder a little before the end, and the holder may stop at once.
             Some((at_ns, HoldEnd::Expired)) => until.min(at_ns),
-            // A process that was killed relies on nothing, but whatever it has set going may.
+            // A killed process relies on nothing, but work that it has started elsewhere may.
             Some((_, HoldEnd::Abandoned)) | None => until,
         }
     }
@@ -53,7 +54,7 @@ impl Attempt {
     }
 }
 
-/// One thing that happened, to an attempt or to the storage.
+/// An event of an attempt or a write to the storage.
 enum Entry<'a> {
     CampaignEvent(&'a CampaignEvent),
     Write(&'a WriteRecord),
@@ -68,7 +69,7 @@ impl Entry<'_> {
     }
 }
 
-/// Everything that is wrong with a history, as far as it is known.
+/// All violations in a history.
 #[must_use]
 pub fn violations(events: &[CampaignEvent], writes: &[WriteRecord]) -> Vec<Violation> {
     let mut attempts = HashMap::<SessionId, Attempt>::new();
@@ -77,9 +78,9 @@ pub fn violations(events: &[CampaignEvent], writes: &[WriteRecord]) -> Vec<Viola
     }
     let mut entries: Vec<Entry<'_>> =
         events.iter().map(Entry::CampaignEvent).chain(writes.iter().map(Entry::Write)).collect();
-    // Stable: what one process tells stays in its order.
+    // A stable sort keeps the order of each process.
     entries.sort_by_key(Entry::at_ns);
-    // Nobody touches the rates of the clocks, and all processes have the same.
+    // No test changes the rates of the clocks, and all processes have the same clock.
     let mut checks = Checks::new(true);
     let mut holders = HashMap::<usize, Vec<SessionId>>::new();
     for entry in entries {
@@ -129,7 +130,7 @@ fn read(
 mod tests {
     use super::*;
 
-    /// Violations of a history told in lines of events and of writes: `write at session key fence taken`.
+    /// The violations of a history of event lines and write lines: `write at session key fence taken`.
     fn found(lines: &[&str]) -> Vec<Violation> {
         let (writes, events): (Vec<&str>, Vec<&str>) =
             lines.iter().partition(|line| line.starts_with("write "));
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_order_is_no_violation() {
+    fn a_correct_history_has_no_violations() {
         let quiet: [&[&str]; 8] = [
             &[
                 "0 1 started 0",
@@ -158,17 +159,17 @@ mod tests {
                 "6 2 held 2 16",
                 "7 2 released",
             ],
-            // Another lock.
+            // Two different locks.
             &["0 1 started 0", "1 1 held 1 10", "2 2 started 1", "3 2 held 1 12"],
-            // After its time, whether the holder knew or not.
+            // Granted after the expiry, even if the old holder notices later.
             &["0 1 started 0", "1 1 held 1 10", "2 2 started 0", "10 2 held 2 20", "30 1 expired"],
-            // Told a little early, and let go at once.
+            // The holder was notified a little early, and stopped at once.
             &["0 1 started 0", "1 1 held 1 10", "8 1 expired", "2 2 started 0", "9 2 held 2 19"],
-            // Known to be gone after it was last seen.
+            // The lock was lost after the holder last knew that it was valid.
             &["0 1 started 0", "1 1 held 1 10", "2 2 started 0", "3 2 held 2 12", "4 1 lost"],
-            // Too late to be believed when it came.
+            // The lock had expired when it arrived.
             &["0 1 started 0", "1 1 held 1 10", "0 2 started 0", "5 2 held 2 5"],
-            // Two that asked at the same time may be numbered either way.
+            // Two concurrent attempts may get their fences in either order.
             &["0 1 started 0", "0 2 started 0", "1 1 held 2 9", "2 1 released", "3 2 held 1 9"],
             &["0 1 started 0", "1 1 held 1 10", "write 5 1 0 1 taken", "12 1 expired"],
         ];
@@ -178,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn two_holders_are_seen() {
+    fn two_holders_at_one_time_are_a_violation() {
         let overlap = [Violation::Overlap { key: 0, holder: 1, newcomer: 2 }];
         let wrong: [&[&str]; 6] = [
             &["0 1 started 0", "1 1 held 1 10", "2 2 started 0", "9 2 held 2 19"],
@@ -203,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_and_writes_out_of_order_are_seen() {
+    fn bad_fences_stale_writes_and_late_notifications_are_violations() {
         let lines = ["0 1 started 0", "1 1 held 5 9", "2 1 released", "3 2 started 0", "4 2 held 4 9"];
         assert_eq!(found(&lines), [Violation::FenceNotLarger { key: 0, fence: 4, before: 5 }]);
         let lines = ["0 1 started 0", "0 2 started 0", "1 1 held 5 9", "2 1 released", "4 2 held 5 9"];

@@ -1,4 +1,4 @@
-//! What the processes have told so far.
+//! The event log: the events of all processes.
 
 use super::event::{CampaignEvent, EventKind};
 use redlock_sim::SessionId;
@@ -15,7 +15,7 @@ pub(super) fn process_of(session: SessionId) -> u64 {
     session >> 40
 }
 
-/// The first session of a process; it counts on from there.
+/// The first session number of a process; its later attempts count up from it.
 #[must_use]
 pub fn first_session(process: u64) -> SessionId {
     process << 40
@@ -35,18 +35,18 @@ impl EventLog {
         self.count(|event| matches!(event.kind, EventKind::Held { .. }))
     }
 
-    /// How many of one process have.
+    /// How many attempts of one process have held their locks.
     pub(super) fn holds_of(&self, process: u64) -> usize {
         self.count(|event| {
             process_of(event.session) == process && matches!(event.kind, EventKind::Held { .. })
         })
     }
 
-    /// How many attempts of one process have failed since it last held a lock, but for those that nobody waited for.
+    /// How many attempts of one process have failed since it last held a lock, without cancelled attempts.
     pub(super) fn consecutive_failures(&self, process: u64) -> usize {
         let events = self.events();
-        let told = events.iter().rev().filter(|event| process_of(event.session) == process);
-        let since_then = told.take_while(|event| !matches!(event.kind, EventKind::Held { .. }));
+        let own = events.iter().rev().filter(|event| process_of(event.session) == process);
+        let since_then = own.take_while(|event| !matches!(event.kind, EventKind::Held { .. }));
         since_then
             .filter(|event| matches!(&event.kind, EventKind::Failed { why } if why != "cancelled"))
             .count()

@@ -1,19 +1,19 @@
-//! Real faults under real clients: several processes on real servers, and one history of them all.
+//! Fault campaigns: several client processes on real servers, faults, and one history of all processes.
 //!
-//! A test starts its servers and a [`Campaign`] against them, does harm, waits until so many more locks were
-//! held and does harm again. In the end the history goes through the checks of the simulator; what the
-//! processes tell understates what they held, so whatever is found did happen.
+//! A test starts servers and a [`Campaign`] on them. It repeatedly injects a fault and waits for a number of holds. In
+//! the end the checks of the simulator run over the history. The processes understate the times for which they held
+//! locks, so every violation that the checks find did happen.
 //!
 //! | file | subject |
 //! |---|---|
 //! | `process.rs` | a client process: start, pause, kill; its program is `bin/campaign_client` |
-//! | `event.rs` | the lines in which it tells what it does |
-//! | `monotonic.rs` | the clock of those lines |
-//! | `log.rs` | the lines of all processes |
-//! | `storage.rs` | what the locks are for: writes, with a fence |
-//! | `history.rs` | all of it in true order, and what is wrong with it |
-//! | `namespaces.rs` | networks of the kernel's own, which can be cut and narrowed |
-//! | `result.rs` | the end: what was found, what is left on the nodes |
+//! | `event.rs` | the events that it reports, one line each |
+//! | `monotonic.rs` | the clock of the events |
+//! | `log.rs` | the events of all processes |
+//! | `storage.rs` | a storage that accepts writes with a fence |
+//! | `history.rs` | the events and writes, ordered by time and checked |
+//! | `namespaces.rs` | virtual networks in kernel namespaces, with lost and slow links |
+//! | `result.rs` | the result: violations, and locks that are left on the nodes |
 
 mod event;
 mod history;
@@ -42,60 +42,60 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Time enough for progress, however much goes wrong and however busy the machine is.
+/// The deadline for progress, under faults and on a busy machine.
 const PROGRESS_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A process that fails so often in a row gets no locks. Where they can be had, about every second attempt succeeds.
+/// A process starves if this many attempts in a row fail. Normally about every second attempt succeeds.
 const STARVATION_FAILURES: usize = 20;
 
-/// What the processes are to do, and how.
+/// What the processes do.
 #[derive(Clone, Debug)]
 pub struct Workload {
     /// How many processes there are.
     pub processes: u64,
     /// How many tasks each of them has.
     pub tasks: usize,
-    /// How many locks a task takes together now and then: one or two.
+    /// The most locks that a task acquires in one call: one or two.
     pub at_once: usize,
     /// How many locks there are.
     pub keys: usize,
-    /// The longest time to live; most are shorter.
+    /// The longest time to live. Each attempt chooses one between half of it and all of it.
     pub ttl: Duration,
-    /// How the locks are taken.
+    /// How the processes acquire locks.
     pub lock: LockMethod,
-    /// What becomes of them.
+    /// How holds end.
     pub ends: EndPolicy,
-    /// Whether the storage turns stale holders away.
+    /// Whether the storage rejects stale fences.
     pub fencing: Fencing,
 }
 
-/// How locks are taken.
+/// How a process acquires locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockMethod {
-    /// With the client, as users do.
+    /// With the client.
     Client,
-    /// With the client, which gives a node hardly any time to answer: for a control.
+    /// With the client and a very short node timeout: for a control.
     ShortTimeout,
-    /// With `SET NX PX` on every node, as one would do without a module: for controls.
+    /// With `SET NX PX` on every node, without the module: for controls.
     Plain {
-        /// How many nodes it takes.
+        /// How many nodes must grant the lock.
         votes: usize,
-        /// From when its time counts.
+        /// The moment from which the client counts the validity.
         validity: Validity,
     },
-    /// As [`LockMethod::PLAIN`], with keys that never run out: for a control.
+    /// As [`LockMethod::PLAIN`], with keys that never expire: for a control.
     NoExpiry,
-    /// As [`LockMethod::PLAIN`], with fences that are counted by keys beside the locks: for a control.
+    /// As [`LockMethod::PLAIN`], with a fence counter in a second key per lock: for a control.
     CountedFences,
 }
 
 /// How holds end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndPolicy {
-    /// In every way there is: most are released, some are extended, some are left behind.
+    /// In every way: the holder releases most locks, extends some and abandons some.
     Mixed,
-    /// All of them are left to run out, and believed in until then: for controls in which nodes forget, so that they
-    /// always have something to forget.
+    /// The holder abandons all locks, and relies on them until they expire. For controls in which nodes forget locks:
+    /// the nodes always have locks to forget.
     AllAbandoned,
 }
 
@@ -109,12 +109,12 @@ impl EndPolicy {
     }
 }
 
-/// From when a lock's time counts, for a client that gets to choose.
+/// The moment from which a plain client counts the validity of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Validity {
-    /// From before it was asked for.
+    /// Before it sent the request.
     FromRequest,
-    /// From when it was there, however long that took.
+    /// After it had the replies, however late they were.
     FromAnswer,
 }
 
@@ -122,7 +122,7 @@ impl LockMethod {
     /// `SET NX PX` on a majority of five.
     pub const PLAIN: Self = Self::Plain { votes: 3, validity: Validity::FromRequest };
 
-    /// The argument of a client process: how many nodes it takes, unless the client knows, and a word for the rest.
+    /// The arguments of a client process: how many nodes must grant (0 for the client, which knows), and the method.
     fn as_args(self) -> (usize, &'static str) {
         match self {
             Self::Client => (0, "client"),
@@ -156,29 +156,29 @@ pub fn key_name(key: usize) -> String {
     format!("lock:{key}")
 }
 
-/// A node as a client process is told of it: its URL, or `watched:NAME@URL` for a master that a sentinel watches.
+/// Parses a node argument of a client process: a URL, or `watched:NAME@URL` for a master that a sentinel watches.
 #[must_use]
 pub fn node(address: &str) -> Node {
     let watched = address.strip_prefix("watched:").and_then(|rest| rest.split_once('@'));
-    // What nodes tell by themselves, to those who wait in line, comes in RESP3; without that nobody waits there.
+    // Grant pushes need RESP3; without it the client does not queue on this node.
     watched.map_or_else(|| Node::new(address), |(name, sentinel)| Node::sentinel([sentinel], name).resp3())
 }
 
-/// Processes at work.
+/// A running campaign: the processes, the storage and the event log.
 #[derive(Debug)]
 pub struct Campaign {
     work: Workload,
     program: String,
     storage: Storage,
     log: Arc<EventLog>,
-    /// The processes of the beginning, in order; those started later come after.
+    /// The running processes, in the order of their starts.
     pub processes: Vec<Process>,
     started: u64,
     faults: AtomicUsize,
 }
 
 impl Campaign {
-    /// Starts the processes, all on the same nodes. `program` is the campaign client:
+    /// Starts the processes, all with the same node addresses. `program` is the campaign client:
     /// `env!("CARGO_BIN_EXE_campaign_client")`.
     #[must_use]
     pub fn start<U: AsRef<str>>(program: &str, nodes: &[U], work: Workload) -> Self {
@@ -187,7 +187,7 @@ impl Campaign {
         Self::start_with_routes(program, &nodes, work)
     }
 
-    /// Starts one process for each list of addresses, which lead to the same nodes on ways of their own.
+    /// Starts one process for each list of addresses. All lists lead to the same nodes, by different routes.
     #[must_use]
     pub fn start_with_routes(program: &str, ways: &[Vec<String>], work: Workload) -> Self {
         let storage = Storage::open(work.fencing);
@@ -212,8 +212,8 @@ impl Campaign {
         self.add_process_with(Command::new(program), nodes);
     }
 
-    /// As [`Campaign::add_process`], by a command of one's own that becomes the campaign client: say, elsewhere on the
-    /// network.
+    /// As [`Campaign::add_process`], with a command that runs the campaign client, for example on another host of a
+    /// virtual network.
     pub fn add_process_with(&mut self, mut command: Command, nodes: &[String]) {
         let work = &self.work;
         let (votes, manner) = work.lock.as_args();
@@ -232,7 +232,7 @@ impl Campaign {
         self.started += 1;
     }
 
-    /// Kills one of the processes, as a crash does: nothing is released. Those after it move up.
+    /// Kills a process, as a crash does: it releases nothing. The indexes of later processes decrease by one.
     pub fn kill(&mut self, process: usize) {
         self.processes.remove(process).kill();
     }
@@ -242,17 +242,17 @@ impl Campaign {
         self.faults.fetch_add(1, Relaxed);
     }
 
-    /// Waits until so many more locks were held.
+    /// Waits until `more` further attempts have held their locks.
     ///
     /// # Panics
-    /// When that does not happen, or a process has ended by itself.
+    /// At the deadline, or when a process has ended by itself.
     pub fn wait_for_holds(&mut self, more: usize) {
         let goal = self.log.holds() + more;
         let log = Arc::clone(&self.log);
         self.wait_until(&format!("{more} more locks were held"), || log.holds() >= goal);
     }
 
-    /// Waits until every process that runs has held so many more locks.
+    /// Waits until every running process has had `more` further holds.
     ///
     /// # Panics
     /// As [`Campaign::wait_for_holds`].
@@ -268,8 +268,8 @@ impl Campaign {
         });
     }
 
-    /// Waits until every process that runs has held so many more locks, or one of them fails again and again and
-    /// gets none: then false.
+    /// Waits until every running process has had `more` further holds, or until one of them starves. Returns false if
+    /// one starves.
     ///
     /// # Panics
     /// As [`Campaign::wait_for_holds`].
@@ -287,7 +287,7 @@ impl Campaign {
         all_hold()
     }
 
-    /// Waits until one process has held so many more locks.
+    /// Waits until one process has had `more` further holds.
     ///
     /// # Panics
     /// As [`Campaign::wait_for_holds`].
@@ -299,7 +299,7 @@ impl Campaign {
         });
     }
 
-    /// Waits until one process has failed so many more times to get a lock, or all of them together.
+    /// Waits until `more` further attempts of one process, or of all processes together, have failed.
     ///
     /// # Panics
     /// As [`Campaign::wait_for_holds`].
@@ -315,20 +315,19 @@ impl Campaign {
         self.wait_until(&format!("{more} more attempts have failed"), || failures() >= goal);
     }
 
-    /// Waits until so many more attempts have failed. None that began meanwhile may have got its lock: call it
-    /// when no majority can be had.
+    /// Waits until `failures` further attempts have failed, while no majority of nodes is available.
     ///
     /// # Panics
-    /// When one has, and as [`Campaign::wait_for_holds`].
+    /// When an attempt that began meanwhile got its lock, and as [`Campaign::wait_for_holds`].
     pub fn wait_for_failures_only(&mut self, failures: usize) {
         let since_ns = now_ns();
         self.wait_for_failures(None, failures);
         let granted: usize =
             (0..self.started).map(|process| self.holds_between(process, since_ns, now_ns())).sum();
-        assert_eq!(granted, 0, "locks were had without a majority: {}", self.summary());
+        assert_eq!(granted, 0, "clients got locks without a majority: {}", self.summary());
     }
 
-    /// Waits until so many more attempts have come to an end, with a lock or without.
+    /// Waits until `more` further attempts have got their locks or failed.
     ///
     /// # Panics
     /// As [`Campaign::wait_for_holds`].
@@ -341,7 +340,7 @@ impl Campaign {
         self.wait_until(&format!("{more} more attempts have ended"), || attempts() >= goal);
     }
 
-    /// Whether there is a process that is not paused.
+    /// Whether a process is not paused.
     #[must_use]
     pub fn any_running(&self) -> bool {
         self.processes.iter().any(|process| !process.is_paused())
@@ -353,11 +352,11 @@ impl Campaign {
         self.log.holds()
     }
 
-    /// How many locks a process has got of those that it asked for after one moment and had before another.
+    /// How many attempts of a process began after `after_ns` and held their locks before `before_ns`.
     #[must_use]
     pub fn holds_between(&self, process: u64, after_ns: u64, before_ns: u64) -> usize {
         let events = self.log.read();
-        let asked_since: std::collections::HashSet<_> = events
+        let started_since: std::collections::HashSet<_> = events
             .iter()
             .filter(|event| matches!(event.kind, EventKind::Started { .. }) && event.at_ns > after_ns)
             .map(|event| event.session)
@@ -366,44 +365,44 @@ impl Campaign {
             process_of(event.session) == process
                 && matches!(event.kind, EventKind::Held { .. })
                 && event.at_ns < before_ns
-                && asked_since.contains(&event.session)
+                && started_since.contains(&event.session)
         };
         events.iter().filter(is_meant).count()
     }
 
-    /// What is wrong so far.
+    /// All violations so far.
     #[must_use]
     pub fn violations(&self) -> Vec<Violation> {
         violations(&self.log.read(), &self.storage.writes())
     }
 
-    /// Does harm again and again, until the checks have seen what they must see: for a control, which has
-    /// its protection off. Hands over what was seen.
+    /// Injects a fault again and again until the checks find a violation of a kind. For controls, which run without a
+    /// protection. Returns the violation.
     ///
     /// # Panics
-    /// When the checks see nothing of it.
+    /// When the checks find none.
     pub fn inject_until_violation(
         &mut self,
         is_meant: impl Fn(&Violation) -> bool,
-        mut harm: impl FnMut(&mut Self),
+        mut inject: impl FnMut(&mut Self),
     ) -> Violation {
         let found = within(PROGRESS_TIMEOUT, || {
-            harm(self);
+            inject(self);
             self.count_fault();
             self.violations().into_iter().find(&is_meant)
         });
-        let seen = found.unwrap_or_else(|| panic!("the checks see nothing: {}", self.summary()));
+        let seen = found.unwrap_or_else(|| panic!("the checks detect nothing: {}", self.summary()));
         println!("control: {} and {seen:?}", self.summary());
         seen
     }
 
-    /// How many writes of holders of the past the storage has turned away.
+    /// How many stale writes the storage has rejected.
     #[must_use]
     pub fn rejected_writes(&self) -> usize {
         self.storage.writes().iter().filter(|write| !write.accepted).count()
     }
 
-    /// How many holders that ran all the time were told that theirs is nearly up.
+    /// How many holders were notified of the end of their validity, without a stall of their process.
     #[must_use]
     pub fn timely_loss_notifications(&self) -> usize {
         self.log.count(|event| {
@@ -411,18 +410,17 @@ impl Campaign {
         })
     }
 
-    /// How many holders of a process that stood still from one moment to another learned afterwards that their
-    /// locks are over.
+    /// How many holders of a process learned after a pause of the process that their locks are over.
     ///
     /// # Panics
-    /// When one of them was told that it still has a lock whose time had run out meanwhile.
+    /// When a holder still considered a lock valid that had expired during the pause.
     #[must_use]
     pub fn losses_noticed_after_pause(&self, process: u64, paused_ns: u64, resumed_ns: u64) -> usize {
         let events = self.log.read();
         let of = |session| events.iter().filter(move |event| event.session == session);
         let ends =
             events.iter().filter(|event| process_of(event.session) == process && event.at_ns > resumed_ns);
-        let mut learned = 0;
+        let mut noticed = 0;
         for event in ends {
             let EventKind::Ended(end) = event.kind else { continue };
             let before = of(event.session).filter(|event| event.at_ns < paused_ns);
@@ -431,7 +429,7 @@ impl Campaign {
                 _ => None,
             });
             let ran_out = believed.next_back().is_some_and(|until_ns| until_ns < resumed_ns);
-            // One that was extended at the last moment has told so.
+            // The process reports an extension that succeeded at the last moment.
             let was_extended = of(event.session).any(|event| {
                 event.at_ns > paused_ns
                     && matches!(event.kind, EventKind::Extended | EventKind::StillValid { .. })
@@ -440,21 +438,21 @@ impl Campaign {
                 assert_ne!(
                     end,
                     HoldEnd::Released,
-                    "a lock that ran out at {paused_ns} to {resumed_ns}: {event}"
+                    "the lock expired during the pause from {paused_ns} to {resumed_ns}: {event}"
                 );
-                learned += usize::from(matches!(end, HoldEnd::Expired | HoldEnd::Lost));
+                noticed += usize::from(matches!(end, HoldEnd::Expired | HoldEnd::Lost));
             }
         }
-        learned
+        noticed
     }
 
-    /// In figures, what has happened so far.
+    /// The counts of the campaign so far.
     #[must_use]
     pub fn summary(&self) -> String {
         let writes = self.storage.writes();
         format!(
-            "{} processes, {} acquires, {} holds, {} extensions, {} told in time, {} writes of which {} were turned \
-             away, {} faults",
+            "{} processes, {} acquires, {} holds, {} extensions, {} losses notified in time, {} writes of \
+             which {} were rejected, {} faults",
             self.started,
             self.log.count(|event| matches!(event.kind, EventKind::Started { .. })),
             self.log.holds(),
@@ -475,6 +473,6 @@ impl Campaign {
             }
             is_so().then_some(())
         });
-        assert!(reached.is_some(), "waited in vain until {what}: {}", self.summary());
+        assert!(reached.is_some(), "timed out waiting until {what}: {}", self.summary());
     }
 }

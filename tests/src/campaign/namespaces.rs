@@ -1,8 +1,7 @@
-//! Machines of their own, as far as the network is concerned: namespaces around one bridge.
+//! A virtual network: network namespaces that act as hosts, connected by one bridge.
 //!
-//! Each namespace belongs to a process that does nothing else. When the test ends, however it ends, the
-//! kernel ends those processes, and networks, cables and bridge go with them; the machine's own network is
-//! never touched.
+//! An idle process keeps each namespace open. When the test ends, in any way, the kernel kills those processes and
+//! removes the namespaces, the links and the bridge. The machine's own network is never changed.
 
 use crate::spawn;
 use std::fs;
@@ -11,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 
-/// Some hosts around one bridge.
+/// Hosts that one bridge connects.
 #[derive(Debug)]
 pub struct VirtualNetwork {
     /// Keeps the bridge.
@@ -20,7 +19,7 @@ pub struct VirtualNetwork {
     pub hosts: Vec<Host>,
 }
 
-/// A host with one cable to the bridge.
+/// A host with one link to the bridge.
 #[derive(Debug)]
 pub struct Host {
     namespace: Namespace,
@@ -34,13 +33,13 @@ struct Namespace {
 }
 
 impl VirtualNetwork {
-    /// Lays the cables between so many hosts. Nothing if this machine does not allow it.
+    /// Creates a network of this many hosts. `None` if this machine does not allow it.
     #[must_use]
     pub fn create(hosts: u8) -> Option<Self> {
         let hub = Namespace::new()?;
-        let is_laid = hub.run("ip link add hub type bridge") && hub.run("ip link set hub up");
+        let is_up = hub.run("ip link add hub type bridge") && hub.run("ip link set hub up");
         let hosts = (1..=hosts).map(|number| Host::join(&hub, number)).collect::<Option<Vec<_>>>();
-        is_laid.then_some(Self { _hub: hub, hosts: hosts? })
+        is_up.then_some(Self { _hub: hub, hosts: hosts? })
     }
 }
 
@@ -58,7 +57,7 @@ impl Host {
         is_joined.then_some(Self { namespace, address, tools })
     }
 
-    /// Where others reach it.
+    /// The IP address of the host.
     #[must_use]
     pub fn address(&self) -> &str {
         &self.address
@@ -72,64 +71,65 @@ impl Host {
         command
     }
 
-    /// A program that becomes `program` on this host, for whoever takes a program and no command.
+    /// Writes a script that runs `program` on this host, for callers that need a path instead of a command.
     ///
     /// # Panics
-    /// When it cannot be written.
+    /// When the script cannot be written.
     #[must_use]
     pub fn program(&self, program: &str) -> PathBuf {
         let path = self.tools.path().join("program");
         let script = format!("#!/bin/sh\nexec nsenter {} {program} \"$@\"\n", self.namespace.option());
-        fs::write(&path, script).expect("a folder of ours");
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("a file of ours");
+        fs::write(&path, script).expect("the script can be written");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755))
+            .expect("the script can be made executable");
         path
     }
 
-    /// Pulls the cable.
+    /// Takes the host's link down.
     pub fn link_down(&self) {
         self.run_or_panic("ip link set eth0 down");
     }
 
-    /// Puts the cable back.
+    /// Takes the host's link up.
     pub fn link_up(&self) {
         self.run_or_panic("ip link set eth0 up");
     }
 
-    /// Sends nothing to another host any more; what that one sends still arrives.
+    /// Discards everything that this host sends to another. The other direction still works.
     pub fn block_sends_to(&self, other: &Host) {
         self.run_or_panic(&format!("ip route add blackhole {}/32", other.address));
     }
 
-    /// Sends to the other host again.
+    /// Undoes [`Host::block_sends_to`].
     pub fn unblock_sends_to(&self, other: &Host) {
         self.run_or_panic(&format!("ip route delete blackhole {}/32", other.address));
     }
 
-    /// Sends no more than so many kilobits in a second. The queue before that is so short that it overflows
-    /// and packets are lost. Tells whether the kernel can do that.
+    /// Limits the rate at which this host sends, in kilobits per second. The queue is short, so packets are lost.
+    /// Returns whether the kernel supports it.
     #[must_use]
     pub fn limit_rate(&self, kilobits: u32) -> bool {
         let bucket = format!("tc qdisc add dev eth0 root tbf rate {kilobits}kbit burst 1600 limit 500");
         self.namespace.run(&bucket)
     }
 
-    /// How many packets the narrow way has lost so far.
+    /// How many packets [`Host::limit_rate`] has dropped so far.
     ///
     /// # Panics
-    /// When the kernel does not tell.
+    /// When the kernel does not report it.
     #[must_use]
     pub fn dropped_by_rate_limit(&self) -> u64 {
         let mut tc = self.command("tc");
-        let output = tc.args(["-s", "qdisc", "show", "dev", "eth0"]).output().expect("tc tells");
+        let output = tc.args(["-s", "qdisc", "show", "dev", "eth0"]).output().expect("tc runs");
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let count = text.split("dropped ").nth(1).and_then(|rest| rest.split([',', ' ']).next());
-        count.and_then(|digits| digits.parse().ok()).expect("a count of packets")
+        count.and_then(|digits| digits.parse().ok()).expect("a packet count")
     }
 
-    /// Loses so many of a hundred packets that it sends, as chance will have it. Tells whether the kernel can do that.
+    /// Drops a random share of the packets that this host sends, in percent. Returns whether the kernel supports it.
     #[must_use]
     pub fn drop_packets(&self, percent: u8) -> bool {
-        // In words: what nft reads as one argument has spaces in it.
+        // nft reads a whole command from one argument.
         let rule = format!("numgen random mod 100 < {percent} counter drop");
         let nft = |text: &str| self.command("nft").arg(text).status().is_ok_and(|status| status.success());
         nft("add table ip loss")
@@ -137,24 +137,24 @@ impl Host {
             && nft(&format!("add rule ip loss out {rule}"))
     }
 
-    /// How many packets [`Host::drop_packets`] has lost so far.
+    /// How many packets [`Host::drop_packets`] has dropped so far.
     ///
     /// # Panics
-    /// When the kernel does not tell.
+    /// When the kernel does not report it.
     #[must_use]
     pub fn dropped_packets(&self) -> u64 {
-        let output = self.command("nft").args(["list", "table", "ip", "loss"]).output().expect("nft tells");
+        let output = self.command("nft").args(["list", "table", "ip", "loss"]).output().expect("nft runs");
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let count = text.split("counter packets ").nth(1).and_then(|rest| rest.split(' ').next());
-        count.and_then(|digits| digits.parse().ok()).expect("a count of packets")
+        count.and_then(|digits| digits.parse().ok()).expect("a packet count")
     }
 
-    /// Loses nothing any more.
+    /// Undoes [`Host::drop_packets`].
     pub fn stop_dropping_packets(&self) {
         self.run_or_panic("nft delete table ip loss");
     }
 
-    /// Sends as fast as ever.
+    /// Undoes [`Host::limit_rate`].
     pub fn remove_rate_limit(&self) {
         self.run_or_panic("tc qdisc delete dev eth0 root");
     }
@@ -169,7 +169,7 @@ impl Namespace {
         let mut command = Command::new("unshare");
         command.args(["--net", "cat"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut keeper = spawn::spawn(command).ok()?;
-        // Once it hands something back it is where it should be.
+        // Once `cat` echoes a byte, it runs in its namespace.
         let is_there = echoes(&mut keeper);
         let namespace = Self { keeper };
         is_there.then_some(namespace)
@@ -187,7 +187,7 @@ impl Namespace {
     }
 }
 
-/// Whether `cat` runs.
+/// Whether `cat` echoes a byte.
 fn echoes(cat: &mut Child) -> bool {
     use std::io::{Read, Write};
     let (Some(input), Some(output)) = (cat.stdin.as_mut(), cat.stdout.as_mut()) else { return false };

@@ -1,4 +1,4 @@
-//! A client process, which ends with the value that stands for it.
+//! One client process. It ends when its value is dropped.
 
 use super::event::CampaignEvent;
 use super::log::EventLog;
@@ -13,33 +13,33 @@ use std::thread::{self, JoinHandle};
 /// A running client process. Dropping it kills the process.
 #[derive(Debug)]
 pub struct Process {
-    /// How it is counted, from 0 in the order of the starts.
+    /// The number of the process: 0 for the first that was started.
     pub(super) number: u64,
     child: Child,
     is_paused: Cell<bool>,
-    /// As long as it is open the process goes on.
+    /// The process works as long as this pipe is open.
     stdin: Option<ChildStdin>,
     reader: Option<JoinHandle<()>>,
     stderr: Option<JoinHandle<String>>,
 }
 
 impl Process {
-    /// Starts a process whose lines go into `log`.
+    /// Starts a process whose events go into `log`.
     pub(super) fn start(number: u64, mut command: Command, log: &Arc<EventLog>) -> Self {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = spawn::spawn(command).expect("a client process can be started");
-        let lines = BufReader::new(child.stdout.take().expect("its output")).lines();
-        let mut errors = child.stderr.take().expect("its complaints");
+        let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+        let mut errors = child.stderr.take().expect("a pipe");
         let log = Arc::clone(log);
         let read = move || {
             for line in lines.map_while(Result::ok) {
-                // The last line of a process that was killed may be a part of one.
+                // The last line of a killed process may be incomplete.
                 if let Ok(event) = line.parse::<CampaignEvent>() {
                     log.record(event);
                 }
             }
         };
-        let complain = move || {
+        let read_errors = move || {
             let mut text = String::new();
             let _ = errors.read_to_string(&mut text);
             text
@@ -50,17 +50,17 @@ impl Process {
             stdin: child.stdin.take(),
             child,
             reader: Some(thread::spawn(read)),
-            stderr: Some(thread::spawn(complain)),
+            stderr: Some(thread::spawn(read_errors)),
         }
     }
 
-    /// Stops the process where it stands, until [`Process::resume`].
+    /// Suspends the process until [`Process::resume`].
     pub fn pause(&self) {
         spawn::signal(self.child.id(), libc::SIGSTOP);
         self.is_paused.set(true);
     }
 
-    /// Lets a paused process go on.
+    /// Resumes a paused process.
     pub fn resume(&self) {
         spawn::signal(self.child.id(), libc::SIGCONT);
         self.is_paused.set(false);
@@ -70,7 +70,7 @@ impl Process {
         self.is_paused.get()
     }
 
-    /// Ends the process as a crash does: nothing is released.
+    /// Kills the process, as a crash does: it releases nothing.
     ///
     /// # Panics
     /// When the kernel does not let it be killed.
@@ -85,17 +85,17 @@ impl Process {
         self.child.try_wait().expect("a child can be waited for").is_some()
     }
 
-    /// Asks the process to end in order, and waits until it has.
+    /// Closes the input of the process and waits until the process has ended.
     pub(super) fn stop(&mut self) {
         self.stdin = None;
         let status = eventually("a client process has ended", SOON * 3, || {
             self.child.try_wait().expect("a child can be waited for")
         });
-        let complaints = self.read_to_end();
-        assert!(status.success(), "a client process ended with {status}:\n{complaints}");
+        let errors = self.read_to_end();
+        assert!(status.success(), "a client process ended with {status}:\n{errors}");
     }
 
-    /// Reads what an ended process has left to say; hands over what it said to people.
+    /// Reads the rest of the output of an ended process. Returns its standard error.
     pub(super) fn read_to_end(&mut self) -> String {
         if let Some(reader) = self.reader.take() {
             reader.join().expect("a reader of lines does not panic");

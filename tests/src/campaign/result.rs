@@ -1,4 +1,4 @@
-//! The end of a campaign: what was found, what is left on the nodes, whether all locks can be had again.
+//! The result of a campaign: the violations, the locks left on the nodes, and whether every lock can be acquired again.
 
 use super::event::{CampaignEvent, EventKind, HoldEnd};
 use super::log::first_session;
@@ -7,28 +7,28 @@ use crate::{Fleet, SOON, Server, within};
 use redlock_client::{LockManager, blocking};
 use std::time::Duration;
 
-/// How many violations are told in full.
+/// How many violations a failure prints with their events.
 const MAX_EXPLAINED: usize = 5;
 
-/// What came of a campaign.
+/// The result of a campaign.
 #[derive(Debug)]
-#[must_use = "a verdict that nobody reads is none"]
+#[must_use = "call `assert_clean` or check the violations"]
 pub struct CampaignResult {
-    /// What must never be, and was.
+    /// The violations that the checks found.
     pub violations: Vec<Violation>,
-    /// How many locks the nodes have handed to somebody in line, since each of them was last started.
+    /// How many locks the nodes have handed to waiters, each since its last start.
     pub handoffs: u64,
     summary: String,
     events: Vec<CampaignEvent>,
 }
 
 impl Campaign {
-    /// Ends the processes, and looks at what they leave: no lock may stay, and each must be had again.
+    /// Ends the processes and checks the nodes: every lock must expire, and must then be acquired again.
     pub fn finish(self, fleet: &Fleet) -> CampaignResult {
         self.finish_on(fleet.iter(), &fleet.urls())
     }
 
-    /// As [`Campaign::finish`], on servers that this process reaches at other addresses than their own.
+    /// As [`Campaign::finish`], for servers that this process reaches at other addresses.
     pub fn finish_on<'a>(
         mut self,
         nodes: impl IntoIterator<Item = &'a Server>,
@@ -39,12 +39,12 @@ impl Campaign {
         for (node, server) in nodes.into_iter().enumerate() {
             let count =
                 server.info("redlock", "redlock_handoffs").and_then(|count| count.parse::<u64>().ok());
-            // A node of an older module hands nothing on, and has nothing to count.
+            // An older module has no hand-offs, and no such counter.
             handoffs += count.unwrap_or_default();
             let mut wire = server.connect();
             for key in 0..self.work.keys {
                 let name = key_name(key);
-                // Longer than any lock lasts: what is there after that will not go by itself.
+                // The deadline is longer than any time to live: a lock that is still there will never expire.
                 if within(SOON, || wire.inspect(&name).is_none().then_some(())).is_none() {
                     left.push(Violation::Ghost { node, key });
                 }
@@ -72,21 +72,21 @@ impl Campaign {
         CampaignResult { violations, handoffs, summary: self.summary(), events: self.log.read() }
     }
 
-    /// Takes a lock when all is well again; its number counts with all others.
+    /// Acquires a lock after the faults. The checks compare its fence with all others.
     fn acquire_after_faults(&self, locks: &blocking::LockManager, key: usize) -> bool {
         let session = first_session(self.started) + key as u64;
-        let tell = |kind| self.log.record(CampaignEvent { at_ns: now_ns(), session, kind });
-        tell(EventKind::Started { keys: vec![key] });
+        let record = |kind| self.log.record(CampaignEvent { at_ns: now_ns(), session, kind });
+        record(EventKind::Started { keys: vec![key] });
         match locks.acquire_timeout(key_name(key), Duration::from_secs(5), SOON * 2) {
             Ok(guard) => {
                 let until_ns = now_ns() + 1;
-                tell(EventKind::Held { fence: guard.fence(), until_ns });
-                tell(EventKind::Ended(HoldEnd::Released));
+                record(EventKind::Held { fence: guard.fence(), until_ns });
+                record(EventKind::Ended(HoldEnd::Released));
                 guard.release();
                 true
             }
             Err(error) => {
-                eprintln!("{} cannot be had again: {error}", key_name(key));
+                eprintln!("{} cannot be acquired again: {error}", key_name(key));
                 false
             }
         }
@@ -94,7 +94,7 @@ impl Campaign {
 }
 
 impl CampaignResult {
-    /// Leaves out what the campaign had no right to expect, and says how much of it there was.
+    /// Removes violations that this campaign allows, and adds their number to the summary.
     pub fn ignoring(mut self, what: &str, is_meant: impl Fn(&Violation) -> bool) -> Self {
         let all = self.violations.len();
         self.violations.retain(|violation| !is_meant(violation));
@@ -102,27 +102,30 @@ impl CampaignResult {
         self
     }
 
-    /// Prints the counts; whatever must never be has not been, and somebody has waited for somebody.
+    /// Prints the counts and asserts that there is no violation and at least one hand-off.
     ///
     /// # Panics
-    /// When something was found, or nothing can have been.
+    /// When there is a violation, or no hand-off.
     pub fn assert_clean(self, what: &str) {
         let (handoffs, counts) = (self.handoffs, self.summary.clone());
         self.assert_no_violations(what);
-        assert!(handoffs > 0, "{what}: nobody has waited in line: {counts}");
+        assert!(handoffs > 0, "{what}: no lock was handed to a waiter: {counts}");
     }
 
-    /// As [`CampaignResult::assert_clean`], where nobody can wait in line.
+    /// As [`CampaignResult::assert_clean`], for campaigns in which no client can queue.
     ///
     /// # Panics
-    /// When something was found.
+    /// When there is a violation.
     pub fn assert_no_violations(self, what: &str) {
         let (count, handoffs) = (self.violations.len(), self.handoffs);
-        println!("{what}: {}, {handoffs} handed on in the end, {count} violations", self.summary);
+        println!(
+            "{what}: {}, {handoffs} hand-offs since the nodes' last starts, {count} violations",
+            self.summary
+        );
         assert!(self.violations.is_empty(), "{what}: {count} violations\n{}", self.explain_violations());
     }
 
-    /// All that was told of the first attempts that must not both have been.
+    /// The first violations, with the events of the attempts that contradict each other.
     fn explain_violations(&self) -> String {
         let mut lines = Vec::new();
         for violation in self.violations.iter().take(MAX_EXPLAINED) {
@@ -133,9 +136,9 @@ impl CampaignResult {
                 _ => continue,
             };
             let of_them = |event: &&CampaignEvent| concerned.contains(&event.session);
-            let mut told: Vec<&CampaignEvent> = self.events.iter().filter(of_them).collect();
-            told.sort_by_key(|event| event.at_ns);
-            lines.extend(told.iter().map(|event| format!("  {event}")));
+            let mut events: Vec<&CampaignEvent> = self.events.iter().filter(of_them).collect();
+            events.sort_by_key(|event| event.at_ns);
+            lines.extend(events.iter().map(|event| format!("  {event}")));
         }
         lines.join("\n")
     }

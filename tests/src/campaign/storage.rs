@@ -1,4 +1,4 @@
-//! What the locks are for: a storage that every process writes to, over a socket.
+//! The storage that the locks protect: every process writes to it over a socket.
 
 use super::now_ns;
 use redlock_sim::SessionId;
@@ -10,27 +10,27 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use tempfile::TempDir;
 
-/// Whether a storage looks at the number that comes with a write.
+/// Whether a storage checks the fence of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fencing {
-    /// A smaller number than it has seen is turned away.
+    /// The storage rejects a smaller fence than it has seen.
     Checked,
-    /// Every write is taken.
+    /// The storage accepts every write.
     Ignored,
 }
 
-/// One write, as the storage saw it.
+/// One write that the storage got.
 #[derive(Clone, Copy, Debug)]
 pub struct WriteRecord {
-    /// When it was decided upon; writes are decided one after the other.
+    /// When the storage decided about it. The storage decides about one write at a time.
     pub at_ns: u64,
-    /// Who wrote.
+    /// The attempt that wrote.
     pub session: SessionId,
-    /// Under which lock.
+    /// The number of the lock.
     pub key: usize,
-    /// With which number.
+    /// The fence of the write.
     pub fence: u64,
-    /// Whether it was taken.
+    /// Whether the storage accepted it.
     pub accepted: bool,
 }
 
@@ -52,7 +52,7 @@ impl Storage {
     /// Opens a storage.
     ///
     /// # Panics
-    /// When there is no folder or socket to be had.
+    /// When the folder or the socket cannot be created.
     #[must_use]
     pub fn open(fencing: Fencing) -> Self {
         let home = tempfile::Builder::new().prefix("rl-").tempdir().expect("a folder for the storage");
@@ -62,7 +62,7 @@ impl Storage {
         };
         let listener = UnixListener::bind(storage.socket_path()).expect("a socket for the storage");
         let state = Arc::clone(&storage.state);
-        // Ends with the test process; nobody but its own campaign knows the socket.
+        // The thread runs until the test process ends. Only this campaign uses the socket.
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 let state = Arc::clone(&state);
@@ -72,20 +72,20 @@ impl Storage {
         storage
     }
 
-    /// Where to write to.
+    /// The path of the storage's socket.
     #[must_use]
     pub fn socket_path(&self) -> PathBuf {
         self.dir.path().join("storage")
     }
 
-    /// All writes so far, in the order in which they were decided upon.
+    /// All writes so far, in the order of the storage's decisions.
     #[must_use]
     pub fn writes(&self) -> Vec<WriteRecord> {
         lock(&self.state).writes.clone()
     }
 }
 
-/// Answers one client until it is gone.
+/// Serves one client until it disconnects.
 fn serve(client: &UnixStream, state: &Mutex<StorageState>) {
     let mut answers = client;
     for line in BufReader::new(client).lines().map_while(Result::ok) {
@@ -116,7 +116,7 @@ fn lock(state: &Mutex<StorageState>) -> MutexGuard<'_, StorageState> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A process's way to a storage.
+/// A connection of a client process to the storage.
 #[derive(Debug)]
 pub struct Writer {
     stream: tokio::io::BufReader<tokio::net::UnixStream>,
@@ -126,7 +126,7 @@ impl Writer {
     /// Connects to a storage.
     ///
     /// # Errors
-    /// When it is not there.
+    /// When the storage is not reachable.
     pub async fn connect(socket: &Path) -> io::Result<Self> {
         let stream = tokio::net::UnixStream::connect(socket).await?;
         Ok(Self { stream: tokio::io::BufReader::new(stream) })
@@ -135,7 +135,7 @@ impl Writer {
     /// Writes under a lock, and waits for the storage's decision.
     ///
     /// # Errors
-    /// When the storage is gone.
+    /// When the connection breaks.
     pub async fn write(&mut self, session: SessionId, key: usize, fence: u64) -> io::Result<()> {
         use tokio::io::{AsyncBufReadExt, AsyncWriteExt};
         self.stream.write_all(format!("{session} {key} {fence}\n").as_bytes()).await?;

@@ -1,4 +1,4 @@
-//! One connection through the proxy: two directions, each of which carries whole commands or replies.
+//! One connection through the proxy. Each direction forwards whole commands or replies.
 
 use super::frames::{command, frame};
 use super::rules::{CommandFault, Direction, Rules};
@@ -15,18 +15,18 @@ use tokio::time::{Instant, sleep_until};
 /// What both directions of a connection share.
 #[derive(Debug, Default)]
 pub(super) struct Connection {
-    /// The client has said something in Redis's protocol.
+    /// The client has sent a command in the Redis protocol.
     is_redis: AtomicBool,
-    /// Names of the commands that the server has got and not answered.
+    /// The names of the commands that were forwarded to the server and not answered yet.
     unanswered: Mutex<VecDeque<String>>,
-    /// The next reply is not passed on: it ends the connection.
+    /// The proxy ends the connection instead of forwarding the next reply.
     ends_at_reply: AtomicBool,
-    /// The client is told that its connection is closed, while the way to the server stays open.
+    /// Closes the connection to the client, while the connection to the server stays open.
     close_client: Notify,
     end: Notify,
 }
 
-/// A command, a reply, or some bytes that are neither, on their way.
+/// A command, a reply, or bytes that are neither, in the queue of a direction.
 struct Item {
     bytes: Vec<u8>,
     name: Option<String>,
@@ -34,31 +34,32 @@ struct Item {
     arrived: Instant,
 }
 
-/// What to do with the item at the head of a direction.
+/// What to do with the first item of a direction.
 enum ItemAction {
-    /// Nothing, until something changes.
+    /// Wait until something changes.
     Wait,
-    /// Nothing, until this moment or until something changes.
+    /// Wait until this moment, or until something changes.
     WaitUntil(Instant),
     Hold,
     CloseClient,
     Discard,
     Deliver(Vec<u8>),
-    /// Deliver this and end the connection.
+    /// Deliver these bytes and end the connection.
     DeliverAndEnd(Vec<u8>),
 }
 
-/// Carries bytes both ways until both sides are done or a later cut than the one it was `born` after.
+/// Forwards bytes in both directions until both sides have closed, a fault ends the connection, or the number of cuts
+/// is no longer `born`.
 pub(super) async fn serve(client: TcpStream, server: TcpStream, born: u64, state: &ProxyState) {
     let mut rules = state.rules.subscribe();
     let link = Connection::default();
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
-    let there = Forwarder::new(Direction::ToServer, &link, state).run(from_client, to_server);
-    let back = Forwarder::new(Direction::ToClient, &link, state).run(from_server, to_client);
+    let forward = Forwarder::new(Direction::ToServer, &link, state).run(from_client, to_server);
+    let backward = Forwarder::new(Direction::ToClient, &link, state).run(from_server, to_client);
     tokio::select! {
-        _ = async { tokio::join!(there, back) } => {}
+        _ = async { tokio::join!(forward, backward) } => {}
         () = link.end.notified() => {}
         _ = rules.wait_for(|rules| rules.cuts != born) => {}
     }
@@ -69,12 +70,13 @@ struct Forwarder<'a> {
     direction: Direction,
     link: &'a Connection,
     state: &'a ProxyState,
-    /// Bytes that are no whole item yet.
+    /// Bytes that are not a whole item yet.
     unread: Vec<u8>,
     queue: VecDeque<Item>,
-    /// The count of `releases` at which a fault stopped the item at the head.
+    /// The value of `releases` when a fault held the first item.
     held_at: Option<u64>,
-    /// Nobody takes what is carried: it is read and thrown away, so that the other side can go on.
+    /// The proxy discards everything that it reads, so that the sender does not block: the receiver is gone, or bytes
+    /// of this connection were lost. TCP never delivers bytes that follow lost ones.
     discards: bool,
 }
 
@@ -95,7 +97,7 @@ impl<'a> Forwarder<'a> {
                 ItemAction::WaitUntil(moment) => Some(moment),
                 ItemAction::Wait => None,
                 other => {
-                    // Whatever its sender still says does not come any more.
+                    // The client's connection is closed, so it sends nothing more.
                     open &= !matches!(other, ItemAction::CloseClient);
                     self.apply(other, &mut to).await;
                     continue;
@@ -110,18 +112,18 @@ impl<'a> Forwarder<'a> {
                     }
                 },
                 () = sleep_until(until.unwrap_or_else(Instant::now)), if until.is_some() => {}
-                () = self.link.close_client.notified(), if self.direction == Direction::ToClient && !self.discards => {
+                () = self.link.close_client.notified(), if self.direction == Direction::ToClient => {
                     let _ = to.shutdown().await;
                     self.discards = true;
                 }
                 _ = rules.changed() => {}
             }
         }
-        // The other side learns that nothing more comes; what it still has to say goes its own way.
+        // Closes this direction for the receiver. The other direction still works.
         let _ = to.shutdown().await;
     }
 
-    /// Cuts what has arrived into items.
+    /// Splits the bytes that have arrived into items.
     fn split_items(&mut self, bytes: &[u8]) {
         self.unread.extend_from_slice(bytes);
         while !self.unread.is_empty() {
@@ -132,7 +134,7 @@ impl<'a> Forwarder<'a> {
                     None => return,
                 },
                 Direction::ToClient if self.link.is_redis.load(Relaxed) => match frame(&self.unread) {
-                    // A push answers nobody, but whoever subscribes.
+                    // A push is not a reply, except to SUBSCRIBE.
                     Some(length) if self.unread[0] == b'>' && !self.is_subscribing() => {
                         is_push = true;
                         (length, None)
@@ -140,7 +142,7 @@ impl<'a> Forwarder<'a> {
                     Some(length) => (length, self.unanswered(VecDeque::pop_front)),
                     None => return,
                 },
-                // Another protocol, as inside TLS.
+                // Another protocol, such as TLS.
                 _ => (self.unread.len(), None),
             };
             if self.direction == Direction::ToServer
@@ -155,7 +157,7 @@ impl<'a> Forwarder<'a> {
         }
     }
 
-    /// The sender is gone: what it left unfinished goes on as it is.
+    /// Forwards an incomplete item of a sender that has disconnected.
     fn flush_unread(&mut self) {
         if !self.unread.is_empty() {
             let bytes = std::mem::take(&mut self.unread);
@@ -163,7 +165,7 @@ impl<'a> Forwarder<'a> {
         }
     }
 
-    /// What happens to the item at the head, by the rules of this moment.
+    /// The action for the first item, by the current rules.
     fn step(&mut self) -> ItemAction {
         let Some(item) = self.queue.front() else { return ItemAction::Wait };
         let mut step = ItemAction::Wait;
@@ -209,15 +211,15 @@ impl<'a> Forwarder<'a> {
                 None => {}
             }
         }
-        let fuse = &mut rules.direction_mut(self.direction).cut_after;
-        match *fuse {
+        let cut_after = &mut rules.direction_mut(self.direction).cut_after;
+        match *cut_after {
             Some(left) if left <= bytes.len() => {
-                *fuse = None;
+                *cut_after = None;
                 bytes.truncate(left);
                 ItemAction::DeliverAndEnd(bytes)
             }
             Some(left) => {
-                *fuse = Some(left - bytes.len());
+                *cut_after = Some(left - bytes.len());
                 ItemAction::Deliver(bytes)
             }
             None => ItemAction::Deliver(bytes),
@@ -235,14 +237,15 @@ impl<'a> Forwarder<'a> {
                 self.link.close_client.notify_one();
             }
             ItemAction::Discard => {
-                self.queue.pop_front();
+                let was_push = self.queue.pop_front().is_some_and(|item| item.is_push);
                 if !self.discards {
                     self.state.observed.send_modify(|observed| observed.dropped += 1);
                 }
+                self.discards |= !was_push;
             }
             ItemAction::Deliver(bytes) | ItemAction::DeliverAndEnd(bytes) => {
                 let item = self.queue.pop_front();
-                // Before the bytes: the reply may be here as soon as they are there.
+                // Before the write: the reply may arrive at once.
                 if self.direction == Direction::ToServer
                     && let Some(name) = item.and_then(|item| item.name)
                 {

@@ -1,15 +1,15 @@
-//! Where a command or a reply ends in a stream of bytes.
+//! Finds the end of a command or a reply in a stream of bytes.
 
 /// A command at the start of some bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Command {
-    /// How many bytes it takes up.
+    /// The length in bytes.
     pub(super) length: usize,
-    /// Its first word, in upper case.
+    /// The first word, in upper case.
     pub(super) name: String,
 }
 
-/// The command at the start of `bytes`, once it is there in full.
+/// The command at the start of `bytes`; `None` if it is incomplete.
 pub(super) fn command(bytes: &[u8]) -> Option<Command> {
     let length = frame(bytes)?;
     let words = line_end(bytes)?;
@@ -18,30 +18,30 @@ pub(super) fn command(bytes: &[u8]) -> Option<Command> {
     Some(Command { length, name: String::from_utf8_lossy(name).to_uppercase() })
 }
 
-/// How many bytes the reply or command at the start of `bytes` takes up, once it is there in full.
+/// The length in bytes of the reply or command at the start of `bytes`; `None` if it is incomplete.
 pub(super) fn frame(bytes: &[u8]) -> Option<usize> {
     let line = line_end(bytes)?;
     let count = || std::str::from_utf8(&bytes[1..line - 2]).ok()?.parse::<usize>().ok();
     match bytes[0] {
         b'$' | b'!' | b'=' => match count() {
             Some(size) => (line + size + 2 <= bytes.len()).then_some(line + size + 2),
-            // −1: a nil has no body.
+            // −1 means nil, which has no body.
             None => Some(line),
         },
         b'*' | b'~' | b'>' => frames(bytes, line, count().unwrap_or(0)),
         b'%' => frames(bytes, line, count().unwrap_or(0) * 2),
-        // A remark, then what it is about.
+        // Attributes, followed by the reply.
         b'|' => frames(bytes, line, count().unwrap_or(0) * 2 + 1),
         _ => Some(line),
     }
 }
 
-/// Where the last of so many frames ends, the first of which starts at `at`.
+/// The end of the last of `count` frames. The first begins at `at`.
 fn frames(bytes: &[u8], at: usize, count: usize) -> Option<usize> {
     (0..count).try_fold(at, |at, _| Some(at + frame(&bytes[at..])?))
 }
 
-/// Where the first line ends, its end included.
+/// The length of the first line, with its CRLF.
 fn line_end(bytes: &[u8]) -> Option<usize> {
     bytes.windows(2).position(|pair| pair == b"\r\n").map(|at| at + 2)
 }
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reply_ends_where_it_ends_and_is_not_there_before() {
+    fn a_frame_is_found_when_it_is_complete_and_not_before() {
         let replies: [&[u8]; 12] = [
             b":123\r\n",
             b"$-1\r\n",
@@ -76,11 +76,11 @@ mod tests {
     }
 
     #[test]
-    fn a_command_has_a_name() {
+    fn a_command_is_read_with_its_name_in_upper_case() {
         let bytes = b"*2\r\n$15\r\nredlock.acquire\r\n$3\r\na\r\n\r\n*1\r\n$4\r\nPING\r\n";
         let first = command(bytes).expect("a command");
         assert_eq!(first.name, "REDLOCK.ACQUIRE");
-        let second = command(&bytes[first.length..]).expect("another");
+        let second = command(&bytes[first.length..]).expect("a second command");
         assert_eq!(second, Command { length: 14, name: "PING".into() });
     }
 }

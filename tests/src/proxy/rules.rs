@@ -1,8 +1,8 @@
-//! What a proxy does to the bytes that come through it.
+//! The rules of a proxy: what it does with connections, commands and replies.
 
 use std::time::Duration;
 
-/// Which way bytes go.
+/// The direction of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// From the client to the server.
@@ -11,61 +11,61 @@ pub enum Direction {
     ToClient,
 }
 
-/// What happens to the next command of a name when it reaches the proxy, once.
+/// A fault that hits the next command of a name, once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommandFault {
-    /// It waits in the proxy, and so does what follows it on its connection, until `release_held`.
+    /// The proxy holds the command, and all that follows it on its connection, until `release_held`.
     Hold,
-    /// It waits in the proxy until `release_held`, while its sender finds the connection closed at once: a packet
-    /// that arrives long after its connection.
+    /// The proxy closes the client's connection and holds the command until `release_held`: the server gets a command
+    /// long after its connection was closed.
     DeliverAfterClose,
-    /// Its connection ends, and the server never hears of it.
+    /// The proxy ends the connection and does not forward the command.
     CutBefore,
-    /// Half of it reaches the server, then its connection ends.
+    /// The proxy forwards half of the command and ends the connection.
     CutInside,
-    /// It reaches the server, and its connection ends when the reply is there; the client never hears of it.
+    /// The proxy forwards the command, and ends the connection instead of forwarding the reply.
     DropReply,
 }
 
 /// What the proxy does with new connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum AcceptMode {
-    /// They come through.
+    /// Accept and forward them.
     #[default]
     Accept,
-    /// They are let in and thrown out.
+    /// Accept and close them.
     AcceptThenClose,
-    /// Nobody listens: the kernel refuses them.
+    /// Do not listen, so that the kernel refuses them.
     Refuse,
 }
 
-/// Everything in force now; whoever carries bytes looks here before every step.
+/// All rules in force. Every direction of a connection checks them before each step.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Rules {
     pub(super) accept_mode: AcceptMode,
     pub(super) to_server: DirectionRules,
     pub(super) to_client: DirectionRules,
-    /// Replies to commands of this name are replaced by these bytes.
+    /// A command name, and the bytes that replace the replies to it.
     pub(super) forged_reply: Option<(String, Vec<u8>)>,
-    /// What the server says without being asked does not arrive.
+    /// The proxy discards pushes.
     pub(super) drop_pushes: bool,
     pub(super) fault: Option<(String, CommandFault)>,
-    /// Counts up: connections that are older end.
+    /// The number of cuts. Connections with a smaller number end.
     pub(super) cuts: u64,
-    /// Counts up: what a fault held before goes on its way.
+    /// The number of releases. The proxy forwards items that were held at a smaller number.
     pub(super) releases: u64,
 }
 
-/// One direction.
+/// The rules of one direction.
 #[derive(Debug, Clone, Default)]
 pub(super) struct DirectionRules {
-    /// Bytes wait here.
+    /// The proxy holds all bytes.
     pub(super) hold: bool,
-    /// Bytes are thrown away.
+    /// The proxy discards all bytes, and goes on to discard those of each connection that has lost bytes.
     pub(super) drop: bool,
-    /// Bytes wait here for so long.
+    /// How long the proxy delays bytes.
     pub(super) delay: Duration,
-    /// After so many more bytes the connection that carries them ends.
+    /// After this many more bytes the proxy ends the connection that carries them.
     pub(super) cut_after: Option<usize>,
 }
 
@@ -84,17 +84,17 @@ impl Rules {
         }
     }
 
-    /// Everything as at the start, and what was held goes on its way.
+    /// Resets all rules and releases held items.
     pub(super) fn clear(&mut self) {
         *self = Self { cuts: self.cuts, releases: self.releases + 1, ..Self::default() };
     }
 
-    /// Takes the fault that is set for a command of this name.
+    /// Takes the fault for a command of this name.
     pub(super) fn take_fault(&mut self, name: Option<&str>) -> Option<CommandFault> {
         self.fault.take_if(|(awaited, _)| Some(awaited.as_str()) == name).map(|(_, fault)| fault)
     }
 
-    /// What the client gets instead of a reply to a command of this name.
+    /// The bytes that replace a reply to a command of this name.
     pub(super) fn forged(&self, name: Option<&str>) -> Option<&[u8]> {
         let (forged, bytes) = self.forged_reply.as_ref()?;
         (Some(forged.as_str()) == name).then_some(bytes)

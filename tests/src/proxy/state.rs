@@ -1,30 +1,30 @@
-//! What a proxy's tasks and the test share.
+//! The state that a proxy's tasks and the test share.
 
 use super::rules::{AcceptMode, Rules};
 use std::collections::HashMap;
 use tokio::sync::watch;
 
-/// What is in force, and what has been seen.
+/// The rules in force, and the counts so far.
 #[derive(Debug)]
 pub(super) struct ProxyState {
     pub(super) rules: watch::Sender<Rules>,
     pub(super) observed: watch::Sender<Observed>,
 }
 
-/// What has come by so far.
+/// What the proxy has observed so far.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Observed {
     /// How often each command has reached the proxy, by name.
     pub(super) commands: HashMap<String, usize>,
-    /// How many commands and replies were thrown away because a rule says so.
+    /// How many commands and replies the proxy has discarded because of a rule.
     pub(super) dropped: usize,
-    /// How many have connected.
+    /// How many connections the proxy has accepted.
     pub(super) accepted: usize,
-    /// The connections of this moment, by the count of cuts at which they began.
+    /// The open connections, each as the number of cuts when it began.
     pub(super) live: Vec<u64>,
-    /// How many cuts have been made.
+    /// The number of cuts.
     pub(super) cuts: u64,
-    /// The mode that is in force.
+    /// The mode in force.
     pub(super) accept_mode: Option<AcceptMode>,
 }
 
@@ -36,7 +36,7 @@ impl ProxyState {
         }
     }
 
-    /// Counts a command that has arrived.
+    /// Counts a command that has reached the proxy.
     pub(super) fn count_command(&self, name: &str) {
         self.observed.send_modify(|observed| *observed.commands.entry(name.to_string()).or_default() += 1);
     }

@@ -1,11 +1,11 @@
 /*
- * Stands between a server and the kernel's clocks (LD_PRELOAD), moved by a test through a mapped file.
+ * Replaces a server's clocks (LD_PRELOAD). A test controls them through a mapped file.
  *
  * The wall clock is shifted for the whole process. The two monotonic clocks can be frozen for the module
  * alone: the server's own event loop must keep running, or nothing would be tested but a stopped server.
  *
- * It runs inside every memory allocator's start-up, so it must not allocate, lock or look up symbols on the
- * way to the time: the real clocks are read by system call.
+ * Memory allocators read clocks while they start, so reading a clock must not allocate, lock or look up symbols: the
+ * real clocks are read by system call.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -41,7 +41,7 @@ __attribute__((constructor)) static void attach(void)
 	int file;
 	void *map;
 
-	/* A copy: servers write their process title over the environment. */
+	/* A copy, because servers overwrite the environment with their process title. */
 	if (name && strlen(name) < sizeof(module_name))
 		strcpy(module_name, name);
 	file = path ? open(path, O_RDWR | O_CLOEXEC) : -1;
@@ -55,8 +55,8 @@ __attribute__((constructor)) static void attach(void)
 }
 
 /*
- * Whether this call site lies in the module. Asking the loader takes a while and there are few call sites,
- * so each is remembered, under its address with the answer in the lowest bit of a word beside it.
+ * Whether this call site is in the module. Asking the loader is slow and there are few call sites, so the answers are
+ * cached: the address, and beside it the address with the answer in its lowest bit.
  */
 static int in_module(uintptr_t site)
 {
@@ -79,9 +79,10 @@ static int in_module(uintptr_t site)
 }
 
 /*
- * A clock of the module, from its own part and the part that both share. The module reads the two one after
- * the other; a test that moves both between those reads would seem to move one and then the other. So the
- * shared part is looked up once for a pair of reads, whichever comes first. Servers run modules on one thread.
+ * A clock of the module: the sum of its own part and the part that both clocks share. The module reads the two clocks
+ * one after the other. If a test advanced both between those reads, the module would see only one advance. So the
+ * first read of each pair reads the shared part, and the second uses the same value. Servers run modules on one
+ * thread.
  */
 static int64_t module_clock(clockid_t id)
 {
@@ -89,7 +90,7 @@ static int64_t module_clock(clockid_t id)
 	static int mono_read = 1, raw_read = 1;
 	int *mine = id == CLOCK_MONOTONIC ? &mono_read : &raw_read;
 
-	/* A rough look of its own, not half of a pair. */
+	/* A coarse read does not belong to a pair. */
 	if (id == CLOCK_MONOTONIC_COARSE)
 		return atomic_load(&control->module_both_ns) + atomic_load(&control->module_mono_ns);
 	if (*mine || (mono_read && raw_read)) {
@@ -146,8 +147,8 @@ time_t time(time_t *out)
 }
 
 /*
- * Some servers ask the loader to bind a module's calls past everything that was preloaded (RTLD_DEEPBIND);
- * then its clocks would not come through here.
+ * Some servers load modules with RTLD_DEEPBIND, which binds the module's calls past all preloaded libraries, also past
+ * this one. Removes the flag.
  */
 void *dlopen(const char *path, int flags)
 {

@@ -1,8 +1,7 @@
-//! Cores that do not fall asleep.
+//! Cores that do not sleep while the bench measures.
 //!
-//! A core with nothing to do halts, and to wake it takes time that depends on the machine and not on what is
-//! measured: on a virtual one often longer than a node takes to answer. The kernel lets a program ask for cores
-//! that answer at once, for as long as it keeps a file open.
+//! An idle core halts, and the time to wake it up depends on the machine: a virtual core often takes longer than a
+//! node takes to answer. The kernel keeps cores awake for as long as a program holds a file open.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -10,11 +9,11 @@ use std::io::{self, Write};
 use super::round::{Measurement, Round, RoundPlan, run_interleaved};
 use crate::report::Report;
 
-/// Where the kernel is told how many microseconds a core may take to wake up.
+/// A program writes here how many microseconds a core may take to wake up.
 const LATENCY: &str = "/dev/cpu_dma_latency";
 
-/// Has everybody take turns once more while no core may fall asleep, and begins a section for what comes out.
-/// Where the kernel does not grant that there is nothing to tell but so.
+/// Measures the contenders again while no core may sleep, and begins a section of the report for the result.
+/// If the kernel does not allow it, adds a remark and returns `None`.
 pub(super) fn run_interleaved_on_busy_cores(
     report: &mut Report,
     section: &str,
@@ -36,13 +35,13 @@ pub(super) fn run_interleaved_on_busy_cores(
     Some(rounds)
 }
 
-/// Keeps all cores awake until it is dropped.
+/// Keeps all cores awake until dropped.
 struct BusyCores {
     _request: File,
 }
 
 impl BusyCores {
-    /// Asks for it; only root may, as a rule.
+    /// Opens the file; this usually needs root.
     fn keep() -> io::Result<Self> {
         let mut request = OpenOptions::new().write(true).open(LATENCY)?;
         request.write_all(&0_i32.to_ne_bytes())?;

@@ -1,7 +1,7 @@
-//! A network that takes its time: what a server answers arrives later by a fixed delay.
+//! A proxy that simulates a slow network: each reply of a server arrives later by a fixed delay.
 //!
-//! It runs as a process of its own, this same program in another mode, so that its CPU time is not counted
-//! as the client's. It ends when its standard input does, that is with the process that started it.
+//! The proxy is this program in another mode, in a separate process, so that its CPU time does not count as the
+//! client's. It ends when its standard input is closed, so with the process that started it.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -10,10 +10,10 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The mode of this program, as its first argument.
+/// The argument that starts this program as the proxy.
 pub(crate) const MODE: &str = "delays";
 
-/// Loopback ports that lead to servers, each with its delay.
+/// A running proxy: loopback ports that lead to servers, each with its own delay.
 pub(crate) struct Delays {
     pub(crate) ports: Vec<u16>,
     child: Child,
@@ -21,9 +21,9 @@ pub(crate) struct Delays {
 }
 
 impl Delays {
-    /// Puts a delay before each of some loopback ports.
+    /// Starts a proxy for these loopback ports, each with its delay. `ports` has the same order.
     pub(crate) fn start(ways: &[(Duration, u16)]) -> Self {
-        let program = std::env::current_exe().expect("a program knows where it is");
+        let program = std::env::current_exe().expect("the path of this program");
         let mut command = Command::new(program);
         command.arg(MODE).stdin(Stdio::piped()).stdout(Stdio::piped());
         for (delay, port) in ways {
@@ -33,7 +33,7 @@ impl Delays {
         let life_line = child.stdin.take();
         let told = BufReader::new(child.stdout.take().expect("a pipe was asked for"));
         let ports = told.lines().take(ways.len()).map(|line| {
-            let line = line.expect("the ports are told");
+            let line = line.expect("the proxy prints its ports");
             line.parse().expect("a line is a port")
         });
         Self { ports: ports.collect(), child, _life_line: life_line }
@@ -47,7 +47,7 @@ impl Drop for Delays {
     }
 }
 
-/// What the other process does: `microseconds:port` for every way, tells the ports to use instead.
+/// Runs the proxy. Each argument is `MICROSECONDS:PORT`; prints for each the port to use instead.
 pub(crate) fn serve(ways: &[String]) {
     for way in ways {
         let (delay, port) = way.split_once(':').expect("delay:port");
@@ -63,11 +63,11 @@ pub(crate) fn serve(ways: &[String]) {
             }
         });
     }
-    // Nothing comes; the end of it is the sign to end.
+    // Nobody writes to the input: the read returns when the parent process ends.
     let _ = std::io::stdin().read(&mut [0]);
 }
 
-/// Lets bytes through to the server at once, and back after the delay.
+/// Forwards bytes to the server at once, and back to the client after the delay.
 fn join(client: TcpStream, server: TcpStream, delay: Duration) {
     for stream in [&client, &server] {
         stream.set_nodelay(true).expect("a socket takes the option");

@@ -1,4 +1,4 @@
-//! Nodes at a distance: behind a delay, as they are where they do not share a machine with their clients.
+//! Nodes behind a delay, as if they were on other machines than their clients.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use super::delay::Delays;
 use super::nodes::{ServerSets, url};
 use super::runtime::BenchRuntime;
 
-/// What lies between a client and a node in the same data centre.
+/// The delay between a client and a node in the same data centre.
 pub(super) const NEAR: Duration = Duration::from_micros(500);
 
-/// Delays before both kinds of some nodes.
+/// Delays before some nodes, for the plain server and the server with the module.
 pub(super) struct DelayedNodes {
     numbers: Vec<usize>,
     delays: Delays,
@@ -25,7 +25,7 @@ impl DelayedNodes {
         Self { numbers: ways.into_iter().map(|(number, _)| number).collect(), delays }
     }
 
-    /// The two contenders on a choice of nodes; those that no delay was put before are as near as ever.
+    /// Connects the two contenders to these nodes; nodes without a delay are reached directly.
     pub(super) fn pair(&self, stage: &BenchRuntime, nodes: &ServerSets, choice: &[usize]) -> Pair {
         let urls = |kind: usize| {
             let port = |number: &usize| match self.numbers.iter().position(|far| far == number) {

@@ -1,7 +1,7 @@
-//! Five nodes of which some are not well, one task.
+//! Five nodes of which some hang, are dead or are slow; one task.
 //!
-//! The sick and the healthy take turns within one run: each is a set of nodes of its own. What comes first,
-//! while clients find out, is no part of the figures.
+//! Faulty and healthy sets of nodes take turns within one run. The first second, in which the clients detect the
+//! faults, does not count.
 
 use std::time::Duration;
 
@@ -16,14 +16,14 @@ use super::runtime::BenchRuntime;
 use super::{FIVE, Pair, head, row};
 use crate::report::{Report, figure, ratio_of};
 
-/// Nodes that are made to hang or die, beside those that stay healthy.
+/// How many nodes the bench stops or kills, in addition to the healthy ones.
 pub(crate) const VICTIMS: usize = 3;
 const HUNG: usize = 9;
 const DEAD: [usize; 2] = [10, 11];
-/// The figures begin after the first second. Longer rounds than elsewhere: a p99 needs many cycles.
+/// The warm-up covers the first second. Rounds are longer than elsewhere, because a p99 needs many cycles.
 const RHYTHM: RoundPlan =
     RoundPlan { warm_up: Duration::from_millis(1_100), rounds: 15, time: Duration::from_millis(400) };
-/// Ten times what lies between a client and any other node.
+/// The delay of the slow node: ten times that of the others.
 const FAR: Duration = Duration::from_millis(5);
 
 /// One node hung, and two dead, against five healthy ones.
@@ -40,7 +40,7 @@ pub(crate) fn hung_and_dead(report: &mut Report, stage: &BenchRuntime, nodes: &m
             .chain([FIVE, with_dead].iter().zip(&far_pairs))
             .flat_map(|(choice, pair)| pair.turns(stage, nodes, 1, choice))
             .collect();
-        // All of them work on healthy nodes first, so that the faults come to a client at work.
+        // All clients work on healthy nodes first, so that the faults hit clients with open connections.
         run_interleaved("before the faults", &well, RoundPlan { rounds: 0, ..RHYTHM });
     }
     nodes.both(HUNG).into_iter().for_each(|server| server.pause());
@@ -57,9 +57,9 @@ pub(crate) fn hung_and_dead(report: &mut Report, stage: &BenchRuntime, nodes: &m
     );
     let states = ["healthy", "one hung", "two dead"];
     tell(report, &states, &usual);
-    // With fewer nodes there is less to do, and cores fall asleep between two messages. The fewer they are, the more
-    // of what is measured is cores that wake up: a dead node then seems to make the others slow, and for anybody's
-    // client. What the client itself makes of dead nodes shows where cores stay awake.
+    // With fewer nodes there is less to do, and cores sleep between two messages. The latency then contains the time
+    // to wake cores up, so that a dead node seems to slow down the others, for any client. The second table, with all
+    // cores awake, shows what the client itself makes of dead nodes.
     let awake = run_interleaved_on_busy_cores(report, "down-awake", "hung and dead nodes", &turns, RHYTHM);
     if let Some(awake) = &awake {
         tell(report, &states, awake);
@@ -81,7 +81,7 @@ pub(crate) fn hung_and_dead(report: &mut Report, stage: &BenchRuntime, nodes: &m
     );
 }
 
-/// The aims.
+/// Checks the results against the aims.
 fn judge(report: &mut Report, rounds: &[Vec<Round>]) {
     let [healthy, hung, dead] = [&rounds[1], &rounds[3], &rounds[5]];
     report.at_most("one node hung: p50 against healthy", ratio_of(hung, healthy, |round| round.p50_us), 1.1);

@@ -1,4 +1,4 @@
-//! Five nodes in good health: one task, and many on keys of their own.
+//! Five healthy nodes: one task, and many tasks with a key each.
 
 use super::lock_client::LockClient;
 use super::nodes::ServerSets;

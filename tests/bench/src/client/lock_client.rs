@@ -1,35 +1,35 @@
-//! What is compared: ways to take and free a lock on a majority of nodes.
+//! The interface of every contender: acquire and release a lock on a majority of nodes.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Long enough that no lock of a measurement runs out.
+/// Long enough that no lock of a measurement expires.
 pub(crate) const TTL_MS: u64 = 30_000;
 pub(crate) const TTL: Duration = Duration::from_millis(TTL_MS);
 
-/// A way to take and free a lock on a majority of nodes.
+/// A client that acquires and releases a lock on a majority of nodes.
 pub(crate) trait LockClient: Send + Sync + Sized + 'static {
     const NAME: &'static str;
-    /// Whether its nodes have the module. Without it a server is as fast as it is for everybody else.
+    /// Whether its nodes have the module. Clients that do not need it run on plain servers, which are faster.
     const WITH_MODULE: bool;
-    /// The commands by which it asks for a lock, as `INFO commandstats` has them.
+    /// The commands that acquire a lock, by their names in `INFO commandstats`.
     const ACQUIRES: &'static [&'static str];
-    /// The command that frees it.
+    /// The command that releases a lock.
     const RELEASES: &'static str;
 
-    /// Makes connections to nodes that all answer.
+    /// Connects to nodes that all answer.
     fn connect(urls: Vec<String>) -> impl Future<Output = Self> + Send;
 
-    /// Takes the lock of `key` and frees it; tells whether it was had.
+    /// Acquires the lock of `key` and releases it. Returns whether it held the lock.
     fn cycle(&self, key: &str) -> impl Future<Output = bool> + Send;
 }
 
-/// Keys that nobody else uses, one for each task: a server counts the grants of a key, and contenders on
-/// different choices of nodes would bring these counts apart.
+/// Keys that no other contender uses, one for each task. Contenders on different sets of nodes would otherwise
+/// bring the fences of a key apart.
 #[derive(Clone, Copy)]
 pub(crate) struct TaskKeys {
     first: usize,
-    /// How long they are; as long as names tend to be unless told.
+    /// The length of the keys in bytes; `None` is that of [`crate::names::key`].
     length: Option<usize>,
 }
 

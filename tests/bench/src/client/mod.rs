@@ -1,19 +1,19 @@
-//! `scripts/bench client`: the client crate against a quorum loop written by hand.
+//! `scripts/bench client`: the client crate against a hand-written quorum loop.
 //!
-//! Both take and free locks on servers of their own kind on this machine, plain ones for the loop. Who is
-//! compared takes turns within one run, and medians of the rounds' ratios are told.
+//! Both acquire and release locks on this machine: the client on servers with the module, the loop on plain ones.
+//! The contenders take turns within one run; the report shows the medians of the ratios of all rounds.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `lock_client.rs` | what is compared |
-//! | `quorum_loop.rs`, `redlock_client_loop.rs` | the two that are |
-//! | `nodes.rs`, `delay.rs`, `delayed_nodes.rs` | the servers, and a slow way to them |
+//! | `lock_client.rs` | the interface of a contender |
+//! | `quorum_loop.rs`, `redlock_client_loop.rs` | the two contenders |
+//! | `nodes.rs`, `delay.rs`, `delayed_nodes.rs` | the servers, and delays before them |
 //! | `runtime.rs`, `cpu.rs`, `round.rs` | the runtime, CPU time, and one round |
-//! | `healthy.rs` | one task and many, on two kinds of runtime |
-//! | `faults.rs` | a hung node, dead ones, a slow one |
+//! | `healthy.rs` | one task and many tasks, on two kinds of runtime |
+//! | `faults.rs` | hung, dead and slow nodes |
 //! | `growth/` | more nodes, tasks, groups and longer keys |
-//! | `busy_cores.rs` | cores that do not fall asleep |
-//! | `requests.rs` | how often a node is asked for one lock |
+//! | `busy_cores.rs` | cores that do not sleep |
+//! | `requests.rs` | requests to a node for one lock |
 
 mod busy_cores;
 pub(crate) mod cpu;
@@ -44,7 +44,7 @@ use runtime::BenchRuntime;
 
 use crate::report::{Cell, Report, figure, ratio_of};
 
-/// Many short rounds: whatever disturbs the machine hits a few of them, and neighbours alike.
+/// Many short rounds: other load on the machine affects few of them, and neighbours equally.
 const SHORT: RoundPlan =
     RoundPlan { warm_up: Duration::from_millis(400), rounds: 31, time: Duration::from_millis(200) };
 pub(crate) const PIECES: [&str; 5] = ["healthy", "requests", "growth", "slow", "down"];
@@ -56,7 +56,7 @@ pub(crate) fn measure(report: &mut Report, pieces: &[String]) {
     let wanted = |piece: &str| pieces.is_empty() || pieces.iter().any(|one| one == piece);
     let usual = BenchRuntime::multi_thread();
     let single = BenchRuntime::current_thread();
-    // Nine in good health, and further ones that faults befall: plain ones for the loop, as many with the module.
+    // Nine healthy nodes and the victims of faults, each as a plain server and as one with the module.
     let mut nodes = ServerSets::start(9 + faults::VICTIMS);
     if wanted("healthy") {
         healthy::measure(report, "healthy", &usual, &nodes);
@@ -71,13 +71,13 @@ pub(crate) fn measure(report: &mut Report, pieces: &[String]) {
     if wanted("slow") {
         faults::slow(report, &usual, &nodes);
     }
-    // The last one: not all nodes survive it.
+    // The last piece, because it kills nodes.
     if wanted("down") {
         faults::hung_and_dead(report, &usual, &mut nodes);
     }
 }
 
-/// The two contenders on the same choice of nodes.
+/// The two contenders on the same nodes.
 struct Pair {
     by_hand: Arc<QuorumLoop>,
     ours: Arc<RedlockClient>,
@@ -99,8 +99,8 @@ impl Pair {
         }
     }
 
-    /// Rounds of both, the loop first. Servers that do not answer must not be asked for their CPU time, so
-    /// `busy_cores` names the nodes that are.
+    /// Rounds of both contenders, the loop first. `awake` names the nodes that answer: the others cannot report their
+    /// CPU time.
     fn turns<'a>(
         &self,
         stage: &'a BenchRuntime,
@@ -117,12 +117,12 @@ impl Pair {
     }
 }
 
-/// The columns of the usual table; `against` names the last one.
+/// The columns of the usual table; `against` is the name of the last column.
 pub(crate) fn head(against: &'static str) -> Vec<&'static str> {
     vec!["", "p50 us", "p99 us", "cycles/s", "client CPU us", "server CPU us", "refused", against]
 }
 
-/// A row of the usual table; its last column compares the p50 with that of `base`.
+/// A row of the usual table; its last column is the ratio of the p50 to that of `base`.
 pub(crate) fn row(name: &str, rounds: &[Round], base: &[Round]) -> Vec<Cell> {
     vec![
         name.into(),

@@ -1,10 +1,10 @@
-//! The servers that contenders take their locks on.
+//! The servers on which contenders acquire locks.
 
 use redlock_tests::Server;
 
 use super::lock_client::LockClient;
 
-/// Two sets of servers: plain ones, and as many with the module.
+/// Two sets of servers of the same size: plain ones, and ones with the module.
 pub(crate) struct ServerSets {
     plain: Vec<Server>,
     with_module: Vec<Server>,
@@ -43,18 +43,18 @@ impl ServerSets {
         &self.with_module
     }
 
-    /// Both kinds of one node.
+    /// The plain server of a node, and the one with the module.
     pub(crate) fn both(&mut self, number: usize) -> [&mut Server; 2] {
         [&mut self.plain[number], &mut self.with_module[number]]
     }
 
-    /// Loopback ports of both kinds of a node, plain first.
+    /// The loopback ports of a node: of the plain server, and of the one with the module.
     pub(crate) fn ports(&self, number: usize) -> [u16; 2] {
         [&self.plain, &self.with_module].map(|servers| servers[number].port().expect("a server with a port"))
     }
 }
 
-/// How a client is told of a server on this machine.
+/// The URL of a server on this machine.
 pub(crate) fn url(port: u16) -> String {
     format!("redis://127.0.0.1:{port}/")
 }

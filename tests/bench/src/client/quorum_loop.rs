@@ -1,10 +1,9 @@
-//! The loop that a user would write by hand with the `redis` crate, and would write well.
+//! A quorum loop on the `redis` crate, as a user would write it by hand and write it well.
 //!
-//! `SET NX PX` to all nodes at once, on at a majority, release by `EVALSHA` in the same way. Several forms
-//! were tried, and this is the fastest of them: the futures of one command are polled in place, by the task
-//! that waits, and only what is left at a majority is handed to a task of its own. A task for every node
-//! and command, in a `JoinSet`, had half the throughput with many tasks; a timeout for every single command
-//! instead of one for all made no difference beyond a few per cent, for the worse.
+//! It sends `SET NX PX` to all nodes at once, continues at a majority, and releases with `EVALSHA` in the same way.
+//! This is the fastest of several variants: the waiting task polls the futures of a command in place, and a new task
+//! gets only the futures that are pending at a majority. A task for every node and command, in a `JoinSet`, had half
+//! the throughput with many tasks. A timeout for each node instead of one for a command was a few per cent slower.
 
 use std::fmt::Write;
 use std::pin::Pin;
@@ -20,12 +19,12 @@ use tokio::time::timeout;
 use super::lock_client::{LockClient, TTL, TTL_MS};
 use crate::module::SCRIPT;
 
-/// What a node may take to answer.
+/// How long a command waits for the nodes.
 const NODE_TIMEOUT: Duration = Duration::from_millis(250);
 
 type Asked = Pin<Box<dyn Future<Output = RedisResult<Value>> + Send>>;
 
-/// A multiplexed connection to each node, and the name of the script that every node has loaded.
+/// A multiplexed connection to each node, and the SHA-1 of the release script that every node has loaded.
 pub(crate) struct QuorumLoop {
     nodes: Vec<MultiplexedConnection>,
     script: String,
@@ -40,17 +39,17 @@ impl LockClient for QuorumLoop {
     async fn connect(urls: Vec<String>) -> Self {
         let mut nodes = Vec::new();
         let mut script = String::new();
-        // One timeout stands for all nodes of a command, instead of one for each; and the crate's queue of
-        // 50 commands would hold 64 tasks up.
+        // The loop has one timeout for all nodes of a command. The crate's default queue of 50 commands would
+        // delay 64 tasks.
         let config = AsyncConnectionConfig::new().set_response_timeout(None).set_pipeline_buffer_size(1024);
         for url in urls {
             let address = url.into_connection_info().expect("an address of the bench itself");
             let address = address.set_tcp_settings(TcpSettings::default().set_nodelay(true));
             let client = Client::open(address).expect("an address of the bench itself");
             let node = client.get_multiplexed_async_connection_with_config(&config).await;
-            let mut node = node.expect("a node that takes connections");
+            let mut node = node.expect("the node accepts connections");
             let load = redis::cmd("SCRIPT").arg("LOAD").arg(SCRIPT).query_async(&mut node).await;
-            script = load.expect("a node that takes scripts");
+            script = load.expect("the node loads the script");
             nodes.push(node);
         }
         Self { nodes, script }
@@ -72,7 +71,7 @@ impl LockClient for QuorumLoop {
 }
 
 impl QuorumLoop {
-    /// Sends a command to all nodes, and tells whether a majority agrees as soon as that is settled.
+    /// Sends a command to all nodes. Returns whether a majority agrees, as soon as that is certain.
     async fn majority(&self, command: Cmd, agrees: fn(&Value) -> bool) -> bool {
         let command = Arc::new(command);
         let ask = |node: &MultiplexedConnection| -> Asked {
@@ -95,8 +94,8 @@ impl QuorumLoop {
         });
         let in_time = timeout(NODE_TIMEOUT, settled).await.is_ok();
         if !asked.is_empty() {
-            // The crate does not send what nobody waits for, so the rest must not be dropped: a node that
-            // was left out of a release would keep the lock.
+            // The crate does not send a command whose future was dropped, so a task polls the rest: a node that
+            // gets no release would keep the lock.
             let rest = std::future::poll_fn(move |context| {
                 asked.retain_mut(|answer| answer.as_mut().poll(context).is_pending());
                 if asked.is_empty() { Poll::Ready(()) } else { Poll::Pending }
@@ -107,9 +106,9 @@ impl QuorumLoop {
     }
 }
 
-/// 32 digits that no other has.
+/// A unique owner of 32 hexadecimal digits.
 fn owner() -> String {
     let mut owner = String::with_capacity(32);
-    write!(owner, "{:032x}", fastrand::u128(..)).expect("a string grows");
+    write!(owner, "{:032x}", fastrand::u128(..)).expect("writing to a string succeeds");
     owner
 }

@@ -1,10 +1,10 @@
-//! The client crate, used as its front page says.
+//! The client crate, used as its documentation shows.
 
 use redlock_client::LockManager;
 
 use super::lock_client::{LockClient, TTL};
 
-/// A manager with nothing set but its nodes.
+/// A manager with default settings.
 pub(crate) struct RedlockClient {
     manager: LockManager,
 }

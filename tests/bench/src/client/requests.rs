@@ -1,4 +1,4 @@
-//! How many requests one lock takes, by the servers' own count.
+//! How many requests one lock needs, by the servers' own count.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::runtime::BenchRuntime;
 use super::{FIVE, Pair};
 use crate::report::{Report, figure, spread};
 
-/// Cycles that are counted, over all tasks.
+/// How many cycles the bench counts, over all tasks.
 const CYCLES: usize = 6_400;
 
 pub(crate) fn measure(report: &mut Report, stage: &BenchRuntime, nodes: &ServerSets) {
@@ -53,7 +53,7 @@ fn counted<'a, C: LockClient>(
     RequestCount { stage, servers: &nodes.of::<C>()[..FIVE.len()], contender, keys, tasks }
 }
 
-/// One contender, and how many tasks it runs with.
+/// One contender and its number of tasks.
 struct RequestCount<'a, C> {
     stage: &'a BenchRuntime,
     servers: &'a [Server],
@@ -63,9 +63,9 @@ struct RequestCount<'a, C> {
 }
 
 impl<C: LockClient> RequestCount<'_, C> {
-    /// Requests to each node for one lock that is had, promotion rounds included.
+    /// Requests to each node for one acquired lock, with the rounds that raise a fence.
     fn requests(&self) -> Vec<f64> {
-        // Connections are made and counters agree before it counts.
+        // The first cycles open the connections and bring the fence counters of the nodes together.
         self.run_and_settle(10 * MANY);
         let asked = || self.servers.iter().map(|server| calls(server, C::ACQUIRES)).collect::<Vec<_>>();
         let before = asked();
@@ -73,9 +73,8 @@ impl<C: LockClient> RequestCount<'_, C> {
         asked().iter().zip(before).map(|(after, before)| (after - before) / CYCLES as f64).collect()
     }
 
-    /// Runs some cycles and waits until the last release has come to every node: the contender itself goes
-    /// on at a majority. A node that is left out of a release makes this wait in vain, and shows in the
-    /// figures.
+    /// Runs some cycles and waits until the last release has reached every node, because the contender continues
+    /// at a majority. If a node gets no release, the wait times out, and the counts show it.
     fn run_and_settle(&self, count: usize) {
         let freed = |server: &Server| calls(server, &[C::RELEASES]);
         let goals: Vec<f64> = self.servers.iter().map(|server| freed(server) + count as f64).collect();
@@ -92,7 +91,7 @@ async fn cycles<C: LockClient>(contender: Arc<C>, keys: TaskKeys, tasks: usize, 
         tokio::spawn(async move {
             let key = keys.of_task(task);
             for _ in 0..cycles / tasks {
-                assert!(contender.cycle(&key).await, "{}: a lock that nobody else wants is had", C::NAME);
+                assert!(contender.cycle(&key).await, "{}: an uncontended lock was not acquired", C::NAME);
             }
         })
     };
@@ -102,7 +101,7 @@ async fn cycles<C: LockClient>(contender: Arc<C>, keys: TaskKeys, tasks: usize, 
     }
 }
 
-/// How often a server was given some commands.
+/// How often a server has executed these commands.
 fn calls(server: &Server, commands: &[&str]) -> f64 {
     commands.iter().map(|command| server.calls(command) as f64).sum()
 }

@@ -1,4 +1,4 @@
-//! One round of one contender, and contenders that take turns.
+//! One round of one contender, and rounds in which contenders take turns.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,24 +13,24 @@ use super::runtime::BenchRuntime;
 use crate::report::{TerminalBar, median, quantile};
 use crate::worker::{HeldSpan as Cycle, WorkerReport};
 
-/// What one round showed.
+/// The results of one round.
 #[derive(Clone, Copy)]
 pub(crate) struct Round {
     pub(crate) p50_us: f64,
     pub(crate) p99_us: f64,
     pub(crate) cycles_per_s: f64,
-    /// CPU time of one cycle, of this process and of all its nodes together.
+    /// CPU time of one cycle: of the client process, and of all nodes together.
     pub(crate) client_cpu_us: f64,
     pub(crate) server_cpu_us: f64,
-    /// How often threads of this process fell asleep in one cycle.
+    /// How often threads of the client process slept in one cycle.
     pub(crate) sleeps: f64,
     pub(crate) refused: usize,
 }
 
-/// A contender that is ready to run for a while.
+/// Runs one contender for the given time.
 pub(crate) type Measurement<'a> = Box<dyn Fn(Duration) -> Round + 'a>;
 
-/// Prepares rounds of `tasks` tasks that cycle without a pause, each on a key of its own.
+/// Prepares rounds of `tasks` tasks that acquire and release without a pause, each with its own key.
 pub(crate) fn turn<'a, C: LockClient>(
     stage: &'a BenchRuntime,
     contender: &Arc<C>,
@@ -48,7 +48,7 @@ pub(crate) fn turn<'a, C: LockClient>(
 }
 
 impl Round {
-    /// What a client told, and the CPU time of its nodes.
+    /// Computes the results from the report of a client and the CPU time of its nodes.
     pub(crate) fn of(told: &WorkerReport, server_us: f64) -> Self {
         let mut latencies_us: Vec<f64> =
             told.turns.iter().map(|turn| (turn.to_ns - turn.from_ns) as f64 / 1e3).collect();
@@ -69,7 +69,7 @@ impl Round {
     }
 }
 
-/// Lets `tasks` tasks cycle without a pause, each on a key of its own.
+/// Runs `tasks` tasks that acquire and release without a pause, each with its own key.
 pub(crate) async fn cycles<C: LockClient>(
     contender: Arc<C>,
     tasks: usize,
@@ -91,7 +91,7 @@ pub(crate) async fn cycles<C: LockClient>(
     told
 }
 
-/// Every cycle that was granted, and how many were not.
+/// Runs one task. Returns the cycles that got the lock, and how many did not.
 async fn one_task<C: LockClient>(
     contender: Arc<C>,
     task: usize,
@@ -113,10 +113,10 @@ async fn one_task<C: LockClient>(
     (turns, refused)
 }
 
-/// How often everybody has a turn, and how long.
+/// How many rounds each contender runs, and how long.
 #[derive(Clone, Copy)]
 pub(crate) struct RoundPlan {
-    /// The first turn does not count.
+    /// The length of the first round, which does not count.
     pub(crate) warm_up: Duration,
     pub(crate) rounds: usize,
     pub(crate) time: Duration,
@@ -128,7 +128,7 @@ impl fmt::Display for RoundPlan {
     }
 }
 
-/// Rounds in which everybody has a turn, in an order that rotates.
+/// Runs rounds in which every contender has a turn, in a rotating order.
 pub(crate) fn run_interleaved(what: &str, turns: &[Measurement<'_>], rhythm: RoundPlan) -> Vec<Vec<Round>> {
     let RoundPlan { warm_up, rounds, time } = rhythm;
     let mut all: Vec<Vec<Round>> = turns.iter().map(|_| Vec::new()).collect();
@@ -146,7 +146,7 @@ pub(crate) fn run_interleaved(what: &str, turns: &[Measurement<'_>], rhythm: Rou
     all
 }
 
-/// The median of one figure over rounds.
+/// The median of one figure over all rounds.
 pub(crate) fn typical(rounds: &[Round], figure: fn(&Round) -> f64) -> f64 {
     median(&rounds.iter().map(figure).collect::<Vec<_>>())
 }

@@ -1,15 +1,15 @@
-//! Where contenders run: an async runtime that never rests.
+//! The async runtime of the contenders, which also runs between measurements.
 
 use std::sync::mpsc;
 
 use tokio::runtime::{Builder, Handle, Runtime};
 
-/// A runtime that goes on between two measurements, as it does in a program: answers that come late are
-/// read when they come, and a timer fires when it is due.
+/// A runtime that continues between two measurements, as in a real program: the client reads late replies when they
+/// arrive, and timers fire on time.
 pub(crate) struct BenchRuntime {
     pub(crate) name: &'static str,
     handle: Handle,
-    /// The workers, where the runtime has some of its own.
+    /// Keeps the worker threads of a multi-thread runtime alive.
     _workers: Option<Runtime>,
 }
 

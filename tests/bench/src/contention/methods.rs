@@ -1,4 +1,4 @@
-//! Ways to get a lock that others want too.
+//! Ways to acquire a contended lock.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,16 +10,16 @@ use tokio::sync::{Mutex, MutexGuard};
 use crate::client::lock_client::TTL;
 use crate::peers::foreign::ForeignLibrary;
 
-/// Which way, as one process tells it to another.
+/// A way to acquire the lock. Its text form is an argument of the client process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LockMethod {
-    /// In line at the nodes, the client's default.
+    /// The client queues on the nodes, its default.
     InLine,
-    /// Tasks of one process stand in line within it; nobody else wants the lock. What cannot be beaten.
+    /// Tasks of one process queue at a mutex for an uncontended lock: the upper bound.
     Fifo,
-    /// The `rslock` crate, with this longest pause between attempts; none for its defaults.
+    /// The `rslock` crate, with this longest pause between attempts; `None` for its defaults.
     Rslock { pause_ms: Option<u64> },
-    /// A library of another language, with its defaults.
+    /// A library in another language, with its defaults.
     Foreign(ForeignLibrary),
 }
 
@@ -57,7 +57,7 @@ impl LockMethod {
         !matches!(self, Self::Rslock { .. } | Self::Foreign(_))
     }
 
-    /// The commands that it sends to nodes, as `INFO commandstats` has them.
+    /// The commands that it sends to nodes, by their names in `INFO commandstats`. The first acquires.
     pub(crate) fn commands(self) -> &'static [&'static str] {
         match self {
             Self::Rslock { .. } | Self::Foreign(ForeignLibrary::Pottery) => &["set", "eval", "evalsha"],
@@ -67,14 +67,14 @@ impl LockMethod {
     }
 }
 
-/// A way that is connected to its nodes.
+/// A way with connections to its nodes.
 pub(crate) enum ConnectedLock {
     InLine(LockManager),
     Fifo { manager: LockManager, line: Mutex<()> },
     Rslock(rslock::LockManager),
 }
 
-/// A lock that is held, in some way.
+/// A held lock.
 pub(crate) enum HeldLock<'a> {
     Guard(Guard),
     InTurn(Guard, MutexGuard<'a, ()>),
@@ -82,7 +82,7 @@ pub(crate) enum HeldLock<'a> {
 }
 
 impl HeldLock<'_> {
-    /// Whether the lock may be believed; who cannot tell believes.
+    /// Whether the lock is still valid; always true for a library that does not tell.
     pub(crate) fn is_valid(&self) -> bool {
         match self {
             Self::Guard(guard) | Self::InTurn(guard, _) => guard.is_valid(),
@@ -108,9 +108,9 @@ impl ConnectedLock {
                 }
                 Self::Rslock(manager)
             }
-            LockMethod::Foreign(_) => unreachable!("not of this program"),
+            LockMethod::Foreign(_) => unreachable!("a foreign library has its own program"),
         };
-        // The first lock is taken when every node is connected, or known not to be.
+        // The first locks wait until every node is connected or known to be down.
         let key = format!("connect:{:016x}", fastrand::u64(..));
         for _ in 0..count {
             let held = way.acquire(&key).await;
@@ -150,7 +150,7 @@ impl ConnectedLock {
                 drop(turn);
             }
             (Self::Rslock(manager), HeldLock::Rslock(lock)) => manager.unlock(&lock).await,
-            (_, HeldLock::Rslock(_)) => unreachable!("a lock goes back the way it came"),
+            (_, HeldLock::Rslock(_)) => unreachable!("the lock of another method"),
         }
     }
 }

@@ -1,9 +1,8 @@
-//! Many tasks and one lock: how fast it goes from hand to hand, what that costs, and who gets it.
+//! Many tasks and one lock: hand-offs per second, their cost, and fairness.
 //!
-//! A task does a millisecond of work under the lock and wants it again at once. What cannot be beaten is a
-//! first-come-first-served line within one process before a lock that nobody else wants. A hand-off is a lock
-//! that goes to another task than the one that had it: a task that takes it again before the others wake up
-//! gets much done and lets the others starve.
+//! A task holds the lock for a millisecond and requests it again at once. The upper bound is a FIFO queue within one
+//! process before an uncontended lock. A hand-off passes the lock to another task than the last holder: a task that
+//! reacquires the lock before the others wake up makes progress while the others starve.
 
 mod methods;
 mod rounds;
@@ -25,9 +24,9 @@ use rounds::{Contenders, ContentionRound, fairness, run_interleaved};
 const NODES: usize = 5;
 const TIME: Duration = Duration::from_secs(1);
 const ROUNDS: usize = 7;
-/// The pauses of which the best is looked for, on behalf of a library that must choose one.
+/// The pauses between attempts, in milliseconds, of which the bench finds the best for `rslock`.
 const PAUSES_MS: [u64; 5] = [1, 2, 4, 8, 16];
-/// What the network takes in the last part.
+/// The delay of replies in the last part.
 const DELAY: Duration = Duration::from_millis(1);
 
 pub(crate) const PIECES: [&str; 2] = ["handoffs", "window"];
@@ -36,7 +35,7 @@ pub(crate) const PIECES: [&str; 2] = ["handoffs", "window"];
 pub(crate) fn measure(report: &mut Report, pieces: &[String]) {
     let wanted = |piece: &str| pieces.is_empty() || pieces.iter().any(|one| one == piece);
     if wanted("handoffs") {
-        // One more of each kind, which dies.
+        // One more node, which the bench kills.
         let mut nodes = ServerSets::start(NODES + 1);
         one_and_four(report, &nodes);
         nodes.both(NODES).into_iter().for_each(Server::kill);
@@ -55,7 +54,7 @@ fn crowd<'a>(nodes: &'a ServerSets, name: &str, way: LockMethod, processes: usiz
     Contenders::start(name, way, processes, &urls, servers)
 }
 
-/// Finds the pause between attempts at which `rslock` hands over most often, from so many processes.
+/// Finds the pause between attempts, in milliseconds, with which `rslock` has the most hand-offs.
 fn best_pause(nodes: &ServerSets, processes: usize) -> u64 {
     let rate = |pause_ms: u64| {
         let mut crowd = crowd(nodes, "", LockMethod::Rslock { pause_ms: Some(pause_ms) }, processes);
@@ -66,7 +65,7 @@ fn best_pause(nodes: &ServerSets, processes: usize) -> u64 {
     rates.into_iter().max_by(|one, other| one.0.total_cmp(&other.0)).map_or(1, |(_, pause_ms)| pause_ms)
 }
 
-/// The lock in the hands of one process, and of four.
+/// Tasks in one process, and in four.
 fn one_and_four(report: &mut Report, nodes: &ServerSets) {
     let [best_of_one, best_of_four] = [1, 4].map(|processes| best_pause(nodes, processes));
     let pausing = |pause_ms: u64| LockMethod::Rslock { pause_ms: Some(pause_ms) };
@@ -154,7 +153,7 @@ fn one_dead(report: &mut Report, nodes: &ServerSets) {
     report.at_least("one node dead, four processes, against all five", ratio_of(&all[3], &all[2], rate), 0.8);
 }
 
-/// With a millisecond between clients and nodes.
+/// Replies arrive a millisecond later.
 fn across_a_network(report: &mut Report, nodes: &ServerSets) {
     let servers: Vec<&Server> = nodes.with_module().iter().take(NODES).collect();
     let ways: Vec<_> = (0..NODES).map(|number| (DELAY, nodes.ports(number)[1])).collect();
@@ -180,11 +179,11 @@ fn across_a_network(report: &mut Report, nodes: &ServerSets) {
     }
 }
 
-/// What it takes to be answered over this port.
+/// The median time of a round trip over this port, in microseconds.
 fn round_trip_us(port: u16) -> f64 {
     let mut connection = redis::Client::open(url(port))
         .and_then(|client| client.get_connection())
-        .expect("a way that leads to a node");
+        .expect("a connection to the node");
     let ping = |_| {
         let start = Instant::now();
         redis::cmd("PING").exec(&mut connection).expect("a node that answers");

@@ -1,4 +1,4 @@
-//! Rounds in which many tasks, in one process or in several, want one lock.
+//! Rounds in which many tasks, in one or several processes, compete for one lock.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -11,31 +11,31 @@ use crate::client::cpu;
 use crate::report::TerminalBar;
 use crate::worker::{Worker, WorkerReport};
 
-/// How many tasks want the lock.
+/// How many tasks compete for the lock.
 pub(crate) const TASKS: usize = 16;
 
-/// What a round showed.
+/// The results of a round.
 pub(crate) struct ContentionRound {
-    /// How often the lock was had, also by the one who had just freed it.
+    /// Acquired locks per second, also by the task that released the lock last.
     pub(crate) locks_per_s: f64,
-    /// How often it went from one task to another.
+    /// How often per second the lock went from one task to another.
     pub(crate) handoffs_per_s: f64,
-    /// From the moment at which one holder asked for its release to the moment at which the next had the lock.
+    /// Median time from the start of a release until the next task holds the lock.
     pub(crate) gap_us: f64,
-    /// CPU time of a hand-off, of all client processes and of all nodes together.
+    /// CPU time of a hand-off: of all client processes, and of all nodes together.
     pub(crate) client_cpu_us: f64,
     pub(crate) server_cpu_us: f64,
-    /// Commands that nodes got, all of them together, for a hand-off.
+    /// Commands that all nodes together received for a hand-off.
     pub(crate) messages: f64,
-    /// How often the lock was asked for at a node until it was had.
+    /// Requests for the lock to one node for each acquired lock.
     pub(crate) asked: f64,
-    /// How many locks were over before their work was.
+    /// How many locks expired before their work ended.
     pub(crate) lapsed: usize,
-    /// The turns of every task, by process and task.
+    /// How often each task held the lock, by process and task.
     pub(crate) turns: HashMap<(usize, usize), usize>,
 }
 
-/// Client processes that contend in one way, and the nodes on which they do.
+/// Client processes that use one method to compete for a lock, and their nodes.
 pub(crate) struct Contenders<'a> {
     pub(crate) name: String,
     way: LockMethod,
@@ -44,7 +44,7 @@ pub(crate) struct Contenders<'a> {
 }
 
 impl<'a> Contenders<'a> {
-    /// Starts the processes. Only nodes that are `busy_cores` are asked for their figures.
+    /// Starts the processes. `awake` are the nodes that answer and report their figures.
     pub(crate) fn start(
         name: &str,
         way: LockMethod,
@@ -58,7 +58,7 @@ impl<'a> Contenders<'a> {
         Self { name: name.to_owned(), way, workers, nodes: awake }
     }
 
-    /// Lets everybody contend for a while, for a lock that nobody has used before.
+    /// Runs all tasks for this long, on a fresh lock.
     pub(crate) fn round(&mut self, time: Duration) -> ContentionRound {
         self.round_on(&fresh_key(), time)
     }
@@ -77,15 +77,15 @@ impl<'a> Contenders<'a> {
             }
         }
         all.sort_unstable();
-        // What it is all for: nobody has it before the last one is done, or its lock is over.
+        // Mutual exclusion: no task holds the lock before the last holder is done or its lock has expired.
         let in_turn = |pair: &[(u64, u64, _, bool)]| pair[0].1 <= pair[1].0 || !pair[0].3;
-        assert!(all.windows(2).all(in_turn), "{}: two at a time", self.name);
+        assert!(all.windows(2).all(in_turn), "{}: two tasks held the lock at once", self.name);
         let lapsed = all.iter().filter(|turn| !turn.3).count();
         let changes = all.windows(2).filter(|pair| pair[0].2 != pair[1].2);
         let gaps: Vec<f64> = changes.map(|pair| pair[1].0.saturating_sub(pair[0].1) as f64 / 1e3).collect();
         let wall_s =
             all.first().zip(all.last()).map_or(f64::NAN, |(first, last)| (last.1 - first.0) as f64 / 1e9);
-        // The first one had it from nobody, and counts too.
+        // The first holder counts as a hand-off too.
         let handoffs = gaps.len() as f64 + 1.0;
         let used = |figure: fn(&NodeCounters) -> f64| figure(&after) - figure(&before);
         ContentionRound {
@@ -114,12 +114,12 @@ impl<'a> Contenders<'a> {
     }
 }
 
-/// A lock that nobody has used before.
+/// A key that was never used.
 pub(crate) fn fresh_key() -> String {
     format!("contended:{:016x}", fastrand::u64(..))
 }
 
-/// What nodes have counted so far, all of them together.
+/// Counters of all nodes together.
 #[derive(Default)]
 struct NodeCounters {
     cpu_us: f64,
@@ -127,7 +127,7 @@ struct NodeCounters {
     asked: f64,
 }
 
-/// Lets crowds take turns, in an order that rotates. The first round of each does not count.
+/// Runs rounds in which the crowds take turns in a rotating order. The first round of each does not count.
 pub(crate) fn run_interleaved(
     what: &str,
     crowds: &mut [Contenders<'_>],
@@ -149,7 +149,7 @@ pub(crate) fn run_interleaved(
     all
 }
 
-/// The fewest turns that a task had, against the most, over all rounds.
+/// The fewest locks that a task got, divided by the most, over all rounds.
 pub(crate) fn fairness(rounds: &[ContentionRound]) -> f64 {
     let mut turns: HashMap<(usize, usize), usize> = HashMap::new();
     for round in rounds {
@@ -158,7 +158,7 @@ pub(crate) fn fairness(rounds: &[ContentionRound]) -> f64 {
         }
     }
     let most = turns.values().max().copied().unwrap_or(1);
-    // A task that had none is not in the list.
+    // A task that got no lock is not in the map.
     let fewest = if turns.len() < TASKS { 0 } else { turns.values().min().copied().unwrap_or(0) };
     fewest as f64 / most as f64
 }

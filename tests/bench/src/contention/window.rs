@@ -1,7 +1,7 @@
-//! How long a node should wait for a lock to be claimed that it has handed to somebody who waited.
+//! How long the claim window should be: the time that a node gives a waiter to claim a lock.
 //!
-//! Too short, and a client that is far away or on a busy machine loses what it was given; too long, and one
-//! that has died without closing its connection holds up everybody behind it.
+//! With a short window, a distant client or one on a busy machine loses its grant. With a long window, a client that
+//! has died without closing its connection delays all waiters behind it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -20,11 +20,11 @@ const TIME: Duration = Duration::from_secs(1);
 const ROUNDS: usize = 5;
 /// A client in another part of the world.
 const FAR: Duration = Duration::from_millis(60);
-/// How often somebody comes to the head of the line and never claims, for as long as a round is meant to last.
+/// Interval at which a client reaches the head of the queue and claims late or never, during a round.
 const DEAF_EVERY: Duration = Duration::from_millis(200);
-/// How long a slow client takes from the news to its claim: a pause for collecting garbage, a script on a busy host.
+/// How long a slow client takes from the push to its claim, as in a garbage collection or on a busy host.
 const SLOW: Duration = Duration::from_millis(60);
-/// So many threads for every core do nothing but keep it busy.
+/// Spinning threads per core on the busy machine.
 const BUSY_THREADS: usize = 4;
 
 /// What disturbs the round.
@@ -54,8 +54,8 @@ pub(crate) fn measure(report: &mut Report) {
     let near: Vec<String> = servers.iter().map(|server| server.url()).collect();
     let start = |urls: &[String]| Contenders::start("", LockMethod::InLine, 4, urls, servers.clone());
     let (mut near, mut far) = (start(&near), start(&far));
-    // By trouble and window: hand-offs a second, and grants that nobody claimed for each hundred hand-offs; of slow
-    // heads, those that lost what they were given, for each hundred.
+    // By trouble and window: hand-offs per second, and unclaimed grants of a node per hundred hand-offs; for slow
+    // heads, how many of a hundred lost their grant.
     let mut seen = vec![vec![(Vec::new(), Vec::new()); WINDOWS_MS.len()]; TROUBLES.len()];
     let progress = TerminalBar::of("claim windows", ROUNDS * WINDOWS_MS.len());
     for round in 0..ROUNDS {
@@ -105,7 +105,8 @@ pub(crate) fn measure(report: &mut Report) {
     report.table(&head, &rows);
 }
 
-/// One round under a trouble: its rate, and the share of slow heads that lost their lock if there were some.
+/// Runs one round under a trouble. Returns its hand-offs per second and, for slow heads, the share that lost its
+/// grant.
 fn disturbed(trouble: Disturber, servers: &[&Server], crowd: &mut Contenders<'_>) -> (f64, Option<f64>) {
     let key = fresh_key();
     let over = AtomicBool::new(false);
@@ -135,10 +136,10 @@ fn disturbed(trouble: Disturber, servers: &[&Server], crowd: &mut Contenders<'_>
     })
 }
 
-/// Puts itself at the head of the line again and again, and never claims what it is given.
+/// Queues at the head again and again, and never claims its grants.
 fn never_claim(mut wires: Vec<Wire>, key: &str) {
     for ticket in 1..TIME.as_millis() / DEAF_EVERY.as_millis() {
-        // Not before somebody else has the lock: it would be given to us for good.
+        // Another client must hold the lock first: an acquire of a free lock needs no claim.
         std::thread::sleep(DEAF_EVERY);
         let (ticket, owner) = (ticket.to_string(), format!("deaf-{ticket}"));
         for wire in &mut wires {
@@ -148,7 +149,7 @@ fn never_claim(mut wires: Vec<Wire>, key: &str) {
     }
 }
 
-/// Comes to the head of the line again and again, and claims later than others; the share of locks that were gone then.
+/// Queues at the head again and again, and claims late. Returns the share of grants that were lost by then.
 fn claim_slowly(servers: &[&Server], key: &str) -> f64 {
     let mut wires: Vec<Wire> = servers.iter().map(|server| server.connect()).collect();
     let mut news: Vec<Wire> = servers.iter().map(|server| server.connect()).collect();
@@ -163,11 +164,11 @@ fn claim_slowly(servers: &[&Server], key: &str) -> f64 {
             let words = ["REDLOCK.ACQUIRE", key, &owner, "30000", "WAIT", &ticket, "60000", "slow"];
             matches!(wire.call(&words), Answer::List(_))
         });
-        // Nobody else may want it any more; then it was given at once.
+        // If no other client wants the lock any more, the nodes grant it at once.
         if in_line {
             let about = format!("grant {ticket} ");
             let hear = |listener: &mut Wire| {
-                let news = listener.receive().expect("the lock comes to whoever stands first");
+                let news = listener.receive().expect("a push to the first waiter");
                 news.list()[2].string()
             };
             for listener in &mut news {
@@ -189,7 +190,7 @@ fn claim_slowly(servers: &[&Server], key: &str) -> f64 {
 fn unclaimed(servers: &[&Server]) -> f64 {
     let of = |server: &&Server| -> f64 {
         let count = server.info("redlock", "redlock_unclaimed").and_then(|count| count.parse().ok());
-        count.expect("the module counts them")
+        count.expect("the counter redlock_unclaimed")
     };
     servers.iter().map(of).sum()
 }

@@ -1,4 +1,4 @@
-//! A process whose tasks all want the same lock: this same program in another mode.
+//! A process whose tasks compete for one lock: this program in another mode.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use crate::client::cpu;
 use crate::peers::foreign::PeerTask;
 use crate::worker::{HeldSpan, Worker, WorkerReport, read_requests};
 
-/// The mode of this program, as its first argument.
+/// The argument that starts this program in this mode.
 pub(crate) const MODE: &str = "contend";
 
-/// What is done under the lock: nothing, for so long.
+/// How long a task holds the lock; it sleeps meanwhile.
 const WORK: Duration = Duration::from_millis(1);
 
-/// How such a process is started.
+/// The command that starts such a process.
 pub(super) fn command(way: LockMethod, tasks: usize, urls: &[String]) -> Command {
     if let LockMethod::Foreign(foreign) = way {
         return foreign.command(PeerTask::Contend, tasks, urls);
@@ -27,7 +27,7 @@ pub(super) fn command(way: LockMethod, tasks: usize, urls: &[String]) -> Command
     command
 }
 
-/// What the other process does.
+/// Runs the client process: executes orders until the input ends.
 pub(crate) fn serve(arguments: &[String]) {
     let [way, tasks, urls @ ..] = arguments else { panic!("way, tasks, addresses") };
     let tasks: usize = tasks.parse().expect("how many tasks");
@@ -55,11 +55,11 @@ async fn contend(way: &Arc<ConnectedLock>, tasks: usize, key: &str, end: Instant
 
 async fn one_task(way: Arc<ConnectedLock>, task: usize, key: String, end: Instant) -> Vec<HeldSpan> {
     let mut turns = Vec::new();
-    // Whoever still waits at the end gets its turn: a call that ends in vain would cost others their figures.
+    // A task that still waits at the end gets the lock: an abandoned request would distort the results of others.
     while Instant::now() < end {
         let held = way.acquire(&key).await;
         let from_ns = now_ns();
-        // The runtime's own timer has ticks of a millisecond, so that a wait of one takes up to two.
+        // The runtime's timer has a resolution of one millisecond, so its sleep would take up to two.
         tokio::task::spawn_blocking(|| std::thread::sleep(WORK)).await.expect("a sleep");
         let to_ns = now_ns();
         turns.push(HeldSpan { task, from_ns, to_ns, to_the_end: held.is_valid() });

@@ -1,26 +1,28 @@
-//! Ways to take and free a lock on one server.
+//! Ways to acquire and release a lock on one server.
 
 use redlock_tests::{Answer, Wire};
 
-/// Compare and delete, as every Redlock library does it.
+/// Compares the owner and deletes the key, as every Redlock library does.
 pub(crate) const SCRIPT: &str =
     "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
 
-/// Makes a command of a key and an owner.
+/// Builds a command from a key and an owner.
 type BuildCommand = Box<dyn Fn(&str, &str) -> Vec<String>>;
 
-/// Which of the servers a contender runs on.
+/// The server that a contender runs on.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ServerChoice {
-    /// One without a module.
+    /// A server without a module.
     Plain,
-    /// One with the least that a module can do, `examples/floor.rs`.
+    /// A server with the minimal module, `examples/floor.rs`.
     Floor,
-    /// One with the module.
+    /// A server with the Redlock module.
     Locks,
+    /// The same, with keyspace notifications, which no client subscribes to.
+    Notifying,
 }
 
-/// A way to take and free a lock.
+/// A way to acquire and release a lock.
 pub(crate) struct LockCommands {
     pub(crate) name: &'static str,
     pub(crate) on: ServerChoice,
@@ -36,7 +38,7 @@ fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
 
-/// The contenders that the plain server knows, then the least of modules, and ours as the last.
+/// All contenders: first those that the plain server supports, then the minimal module, last the Redlock module.
 pub(crate) fn all(plain: &mut Wire) -> Vec<LockCommands> {
     let sha = plain.call(&["SCRIPT", "LOAD", SCRIPT]).string();
     let mut all = vec![
@@ -73,14 +75,13 @@ pub(crate) fn all(plain: &mut Wire) -> Vec<LockCommands> {
         }
     }
     all.extend(
-        [(FLOOR, ServerChoice::Floor), ("REDLOCK.ACQUIRE + REDLOCK.RELEASE", ServerChoice::Locks)].map(
-            |(name, on)| LockCommands {
+        [(FLOOR, ServerChoice::Floor), (NOTIFYING, ServerChoice::Notifying), (MODULE, ServerChoice::Locks)]
+            .map(|(name, on)| LockCommands {
                 name,
                 on,
                 acquire: |key, owner| words(&["REDLOCK.ACQUIRE", key, owner, "30000"]),
                 release: Box::new(|key, owner| words(&["REDLOCK.RELEASE", key, owner])),
-            },
-        ),
+            }),
     );
     all
 }
@@ -88,4 +89,6 @@ pub(crate) fn all(plain: &mut Wire) -> Vec<LockCommands> {
 pub(crate) const LUA: &str = "SET NX PX + EVALSHA (owner check)";
 pub(crate) const DEL: &str = "SET NX PX + DEL (no owner check)";
 pub(crate) const DELIFEQ: &str = "SET NX PX + DELIFEQ";
+const MODULE: &str = "REDLOCK.ACQUIRE + REDLOCK.RELEASE";
+const NOTIFYING: &str = "the same, with notifications to nobody";
 pub(crate) const FLOOR: &str = "the least a module can do";

@@ -31,7 +31,7 @@ pub(crate) fn measure(report: &mut Report, plain: &Server, locks: &Server) {
             vec!["lock".into(), figure(lock, 1), figure(lock / string, 2)],
         ],
     );
-    // Valkey keeps a string and its time in one piece with its key, which a module cannot.
+    // Valkey stores a string and its deadline in one allocation with the key; a module cannot.
     let at_most = if plain.flavor().brand == Brand::Valkey { 1.5 } else { 1.05 };
     report.at_most("bytes against a string with a TTL", lock / string, at_most);
 }

@@ -1,4 +1,4 @@
-//! One server: CPU time and memory of a lock against plain Redis ways.
+//! One server: CPU time and memory of a lock against plain Redis commands.
 
 mod lock_commands;
 mod memory;
@@ -12,21 +12,23 @@ use std::path::PathBuf;
 use crate::report::Report;
 
 pub(crate) fn measure(report: &mut Report) {
-    // A process each. No persistence, no replicas.
+    // Four processes without persistence or replicas.
     let servers = Servers {
         plain: Server::builder().without_module().start(),
         floor: Server::builder().module_file(&floor_file()).start(),
         locks: Server::start(),
+        notifying: Server::builder().arg("notify-keyspace-events", "KEA").start(),
     };
     pairs::measure(report, &servers);
     memory::measure(report, &servers.plain, &servers.locks);
 }
 
-/// One of each kind.
+/// One server of each kind.
 struct Servers {
     plain: Server,
     floor: Server,
     locks: Server,
+    notifying: Server,
 }
 
 impl Servers {
@@ -35,11 +37,12 @@ impl Servers {
             ServerChoice::Plain => &self.plain,
             ServerChoice::Floor => &self.floor,
             ServerChoice::Locks => &self.locks,
+            ServerChoice::Notifying => &self.notifying,
         }
     }
 }
 
-/// Where cargo leaves the least of modules: beside this program.
+/// The path of the minimal module; cargo builds it beside this program.
 fn floor_file() -> PathBuf {
     let program = std::env::current_exe().expect("this program has a path");
     let file = program.with_file_name("examples").join("libfloor.so");

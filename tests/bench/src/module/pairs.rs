@@ -9,14 +9,14 @@ use super::lock_commands::{self, DEL, DELIFEQ, LUA, LockCommands};
 use crate::names;
 use crate::report::{Bars, Chart, Report, TerminalBar, figure, median, ratio_of, spread};
 
-/// Many short rounds: whatever disturbs the machine hits a few of them, and neighbours alike.
+/// Many short rounds: other load on the machine affects few of them, and neighbours equally.
 const ROUNDS: usize = 41;
 const PAIRS_PER_ROUND: usize = 6_000;
-/// Commands in flight at a time on a connection.
+/// Commands in flight on each connection.
 const PIPELINE: usize = 16;
-/// So many connections keep the server at work: it is the server that is measured, not its naps.
+/// Enough connections to keep the server busy, so that the bench measures its work and not its sleep.
 const CONNECTIONS: usize = 16;
-/// Locks cycle over so many keys.
+/// How many keys the locks cycle over.
 const KEYS: usize = 10_000;
 
 pub(super) fn measure(report: &mut Report, servers: &Servers) {
@@ -28,7 +28,7 @@ pub(super) fn measure(report: &mut Report, servers: &Servers) {
     let mut cpu_us: Vec<Vec<f64>> = contenders.iter().map(|_| Vec::new()).collect();
     let mut wall_us = cpu_us.clone();
     let progress = TerminalBar::of("acquire and release", ROUNDS + 1);
-    // The first round warms up and does not count.
+    // The first round is a warm-up and does not count.
     for round in 0..=ROUNDS {
         for turn in 0..contenders.len() {
             let which = (turn + round) % contenders.len();
@@ -113,7 +113,7 @@ fn one_round(wires: &mut [Wire], contender: &LockCommands) -> (f64, f64) {
         for (wire, batch) in wires.iter_mut().zip(turn) {
             for _ in 0..batch.len() / 2 {
                 let answers = [0, 1].map(|_| wire.receive().expect("the server answers"));
-                // A measurement of refusals would be worth nothing.
+                // Only pairs that acquire and release a lock count.
                 let granted = matches!(&answers[0], Answer::Int(1..) | Answer::Status(_));
                 assert!(granted && answers[1] == Answer::Int(1), "{}: {answers:?}", contender.name);
             }

@@ -1,25 +1,25 @@
-//! Libraries of other languages, which run in processes of their own.
+//! Libraries in other languages, each in its own process.
 
 use std::process::Command;
 
-/// A library whose client process is written in its own language.
+/// A library with a client process in its language.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ForeignLibrary {
     NodeRedlock,
     Pottery,
 }
 
-/// What such a process is to do with its tasks.
+/// What the tasks of such a process do.
 #[derive(Clone, Copy)]
 pub(crate) enum PeerTask {
-    /// Each takes and frees a lock of its own.
+    /// Each acquires and releases its own lock.
     Cycle,
-    /// All want one lock, and work under it.
+    /// All compete for one lock and hold it for a while.
     Contend,
 }
 
 impl ForeignLibrary {
-    /// Those whose packages are here; `scripts/bench` fetches them. It says so where one is not.
+    /// The libraries whose packages are installed. `scripts/bench` fetches them and reports what is missing.
     pub(crate) fn installed() -> Vec<Self> {
         [Self::NodeRedlock, Self::Pottery].into_iter().filter(|foreign| foreign.is_installed()).collect()
     }
@@ -35,7 +35,7 @@ impl ForeignLibrary {
         }
     }
 
-    /// The variable that tells its process where the packages are.
+    /// The environment variable with the directory of its packages.
     fn packages(self) -> &'static str {
         match self {
             Self::NodeRedlock => "REDLOCK_NODE_PEERS",

@@ -1,13 +1,12 @@
-//! `scripts/bench peers`: libraries that users could take instead, and what nobody can beat.
+//! `scripts/bench peers`: other lock libraries, and bare sockets as the upper bound.
 //!
-//! Each takes and frees locks on five nodes, one task or many, on keys that nobody else wants; then one node hangs.
-//! Each is used as its front page says, with the settings that it comes with. How they share one lock among many
-//! is told by `scripts/bench contention`.
+//! Each acquires and releases uncontended locks on five nodes, with one task and with many; then one node hangs. Each
+//! is used as its documentation shows, with its default settings. `scripts/bench contention` measures contended locks.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `peer.rs` | who is compared |
-//! | `sockets.rs`, `rslock.rs`, `foreign.rs` | those that are not compared elsewhere |
+//! | `peer.rs` | all contenders |
+//! | `sockets.rs`, `rslock.rs`, `foreign.rs` | the contenders of this part alone |
 
 pub(crate) mod foreign;
 mod peer;
@@ -31,10 +30,10 @@ const NODES: usize = 5;
 const MANY: usize = 64;
 const HEALTHY: RoundPlan =
     RoundPlan { warm_up: Duration::from_millis(800), rounds: 15, time: Duration::from_millis(300) };
-/// The figures begin after the first second.
+/// The warm-up covers the first second.
 const HUNG: RoundPlan =
     RoundPlan { warm_up: Duration::from_millis(1_100), rounds: 5, time: Duration::from_secs(1) };
-/// Whoever has not come back by then is not waited for.
+/// How long after the end of a round the bench waits for a client.
 const PATIENCE: Duration = Duration::from_secs(8);
 
 pub(crate) const PIECES: [&str; 2] = ["healthy", "hung"];
@@ -42,7 +41,7 @@ pub(crate) const PIECES: [&str; 2] = ["healthy", "hung"];
 /// Measures the named pieces, or both.
 pub(crate) fn measure(report: &mut Report, pieces: &[String]) {
     let wanted = |piece: &str| pieces.is_empty() || pieces.iter().any(|one| one == piece);
-    // The last one hangs.
+    // The last node is the one that hangs.
     let mut nodes = ServerSets::start(NODES + 1);
     if wanted("healthy") {
         for (section, tasks) in [("one", 1), ("many", MANY)] {
@@ -54,10 +53,10 @@ pub(crate) fn measure(report: &mut Report, pieces: &[String]) {
     }
 }
 
-/// A client at work, and the nodes that it works on.
+/// A running client and its nodes.
 struct RunningPeer<'a> {
     entrant: Peer,
-    /// None when it has not come back.
+    /// `None` if it did not answer in time.
     worker: Option<Worker>,
     awake: Vec<&'a Server>,
     rounds: Vec<Round>,
@@ -71,7 +70,7 @@ impl<'a> RunningPeer<'a> {
         Self { entrant, worker: Some(entrant.start(tasks, &urls)), awake, rounds: Vec::new() }
     }
 
-    /// One round on keys that nobody has used; nothing if the client does not come back.
+    /// Runs one round on fresh keys. `None` if the client does not answer in time.
     fn round(&mut self, time: Duration) -> Option<Round> {
         let server_us = |awake: &[&Server]| awake.iter().map(|server| cpu::server_us(server)).sum::<f64>();
         let worker = self.worker.as_mut()?;
@@ -89,7 +88,7 @@ fn servers(nodes: &ServerSets, entrant: Peer) -> &[Server] {
     if entrant.with_module() { nodes.with_module() } else { nodes.plain() }
 }
 
-/// Rounds in which everybody has a turn, in an order that rotates; the first does not count.
+/// Runs rounds in which every client has a turn, in a rotating order; the first round does not count.
 fn run_interleaved(what: &str, seats: &mut [RunningPeer<'_>], rhythm: RoundPlan) {
     let progress = TerminalBar::of(what, rhythm.rounds + 1);
     for round in 0..=rhythm.rounds {
@@ -128,9 +127,9 @@ fn healthy(report: &mut Report, nodes: &ServerSets, section: &str, tasks: usize)
 }
 
 fn hung(report: &mut Report, nodes: &mut ServerSets) {
-    // Whoever does not look after its nodes cannot be asked to bear one that hangs.
+    // The bare sockets have no timeout, so they cannot take part.
     let entrants = || Peer::all().into_iter().filter(|entrant| *entrant != Peer::Sockets);
-    // All of them have worked on healthy nodes before, so that the fault comes to a client at work.
+    // All clients work on healthy nodes first, so that the fault hits clients with open connections.
     let workers: Vec<(Peer, Worker)> = entrants()
         .map(|entrant| {
             let mut seat = RunningPeer::start(entrant, 1, &[NODES, 0, 1, 2, 3], servers(nodes, entrant));
@@ -171,10 +170,10 @@ fn tell(report: &mut Report, seats: &[RunningPeer<'_>]) {
 }
 
 fn redlock_peer<'a, 'b>(seats: &'a [RunningPeer<'b>]) -> &'a RunningPeer<'b> {
-    seats.iter().find(|seat| seat.entrant == Peer::Ours).expect("ours always takes part")
+    seats.iter().find(|seat| seat.entrant == Peer::Ours).expect("redlock-client always takes part")
 }
 
-/// Whether ours is before every library, by the rate of the best of them.
+/// Checks that redlock-client has more cycles per second than every library.
 fn judge(report: &mut Report, what: &str, seats: &[RunningPeer<'_>]) {
     let ours = &redlock_peer(seats).rounds;
     for seat in seats.iter().filter(|seat| seat.entrant.is_library() && !seat.rounds.is_empty()) {

@@ -1,4 +1,4 @@
-//! Who is compared, each in a process of its own.
+//! The contenders, each in its own process.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -12,15 +12,15 @@ use crate::client::redlock_client_loop::RedlockClient;
 use crate::client::round::cycles;
 use crate::worker::{Worker, read_requests};
 
-/// The mode of this program in which it is one of them, as its first argument.
+/// The argument that starts this program as a contender.
 pub(crate) const MODE: &str = "cycle";
 
-/// Somebody who takes and frees locks.
+/// A contender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Peer {
-    /// What nobody can beat.
+    /// The upper bound.
     Sockets,
-    /// What is written by hand.
+    /// The hand-written quorum loop.
     Loop,
     Ours,
     Rslock,
@@ -30,7 +30,7 @@ pub(super) enum Peer {
 impl Peer {
     const OF_THIS_PROGRAM: [Self; 4] = [Self::Sockets, Self::Loop, Self::Ours, Self::Rslock];
 
-    /// All that can be had here.
+    /// All contenders that are installed here.
     pub(super) fn all() -> Vec<Self> {
         let foreign = ForeignLibrary::installed().into_iter().map(Self::Foreign);
         Self::OF_THIS_PROGRAM.into_iter().chain(foreign).collect()
@@ -46,17 +46,17 @@ impl Peer {
         }
     }
 
-    /// Whether its nodes have the module. Without it a server is as fast as it is for everybody else.
+    /// Whether its nodes have the module. Clients that do not need it run on plain servers, which are faster.
     pub(super) fn with_module(self) -> bool {
         matches!(self, Self::Sockets | Self::Ours)
     }
 
-    /// Whether it is something that users could take instead of ours.
+    /// Whether it is a library that users could choose instead of redlock-client.
     pub(super) fn is_library(self) -> bool {
         matches!(self, Self::Rslock | Self::Foreign(_))
     }
 
-    /// Starts its process, which has so many tasks.
+    /// Starts its process with this number of tasks.
     pub(super) fn start(self, tasks: usize, urls: &[String]) -> Worker {
         let command = match self {
             Self::Foreign(foreign) => foreign.command(PeerTask::Cycle, tasks, urls),
@@ -72,7 +72,7 @@ impl Peer {
     }
 }
 
-/// What a process of this program does.
+/// Runs a contender as a client process: executes orders until the input ends.
 pub(crate) fn serve(arguments: &[String]) {
     let [name, tasks, urls @ ..] = arguments else { panic!("name, tasks, addresses") };
     let entrant = Peer::OF_THIS_PROGRAM.into_iter().find(|entrant| entrant.name() == name);
@@ -88,7 +88,7 @@ pub(crate) fn serve(arguments: &[String]) {
         Peer::Loop => serve_async::<QuorumLoop>(tasks, urls),
         Peer::Ours => serve_async::<RedlockClient>(tasks, urls),
         Peer::Rslock => serve_async::<Rslock>(tasks, urls),
-        Peer::Foreign(_) => unreachable!("not of this program"),
+        Peer::Foreign(_) => unreachable!("a foreign library has its own program"),
     }
 }
 

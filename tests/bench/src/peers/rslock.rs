@@ -1,8 +1,8 @@
-//! The `rslock` crate, used as its front page says.
+//! The `rslock` crate, used as its documentation shows.
 
 use crate::client::lock_client::{LockClient, TTL};
 
-/// A manager with nothing set but its nodes.
+/// A manager with default settings.
 pub(super) struct Rslock {
     manager: rslock::LockManager,
 }

@@ -1,10 +1,9 @@
-//! What nobody can beat: the same commands over plain sockets, from one thread that does nothing else.
+//! The upper bound: the same commands over plain sockets, from one thread that does nothing else.
 //!
-//! All tasks are places in a list. Whatever they have to say to a node goes out in one write, and whatever a node
-//! has answered is read in one read. There is no runtime, no timeout, no check but the count of votes, and no care
-//! for a node that is not well.
+//! Tasks are entries of a list. One write sends all their commands to a node, and one read takes all replies of a
+//! node. There is no runtime, no timeout, no check but the count of votes, and no handling of faulty nodes.
 
-// One call into the kernel, which the standard library does not offer.
+// One system call that the standard library does not offer.
 #![allow(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -23,7 +22,7 @@ use crate::worker::{HeldSpan, WorkerReport};
 /// A connection to each node.
 pub(super) struct Sockets {
     nodes: Vec<NodeSocket>,
-    /// Owners that have been used so far.
+    /// How many owners were used so far.
     owners: usize,
 }
 
@@ -31,15 +30,15 @@ struct NodeSocket {
     stream: TcpStream,
     to_send: Vec<u8>,
     received: Vec<u8>,
-    /// Whose answers come next, and to which of its requests.
+    /// The requests in flight, in order: task and number of its request.
     asked: VecDeque<(usize, u64)>,
 }
 
-/// What a task is about.
+/// The state of a task.
 struct Task {
     key: String,
     owner: String,
-    /// The number of the request that it waits for. Answers to earlier ones come too late to matter.
+    /// The number of the request that it waits for. Replies to earlier requests are ignored.
     request: u64,
     is_release: bool,
     votes: usize,
@@ -50,7 +49,7 @@ impl Sockets {
     pub(super) fn connect(urls: &[String]) -> Self {
         let node = |url: &String| {
             let address = url.trim_start_matches("redis://").trim_end_matches('/');
-            let stream = TcpStream::connect(address).expect("a node that takes connections");
+            let stream = TcpStream::connect(address).expect("the node accepts connections");
             stream.set_nodelay(true).expect("a socket");
             stream.set_nonblocking(true).expect("a socket");
             NodeSocket { stream, to_send: Vec::new(), received: Vec::new(), asked: VecDeque::new() }
@@ -58,7 +57,7 @@ impl Sockets {
         Self { nodes: urls.iter().map(node).collect(), owners: 0 }
     }
 
-    /// Lets tasks cycle for a while, each on a key of its own.
+    /// Runs tasks that acquire and release for this long, each with its own key.
     pub(super) fn cycles(
         &mut self,
         tasks: usize,
@@ -80,14 +79,14 @@ impl Sockets {
         for (number, task) in all.iter_mut().enumerate() {
             self.acquire(number, task);
         }
-        // Also the answers that nobody waits for are read: the next order begins with nothing under way.
+        // Reads also the replies that no task waits for: the next order begins with nothing in flight.
         while self.nodes.iter().any(|node| !node.asked.is_empty()) {
             for (number, request, is_yes) in self.exchange() {
                 let task = &mut all[number];
                 if task.request != request {
                     continue;
                 }
-                assert!(is_yes, "a lock that nobody else wants is had");
+                assert!(is_yes, "an uncontended lock was not acquired");
                 task.votes += 1;
                 if task.votes <= self.nodes.len() / 2 {
                     continue;
@@ -101,7 +100,7 @@ impl Sockets {
                 if to_ns < end_ns {
                     self.acquire(number, task);
                 } else {
-                    // What else comes for it is no answer to anything.
+                    // The task ignores all further replies.
                     task.request += 1;
                 }
             }
@@ -133,7 +132,7 @@ impl Sockets {
         }
     }
 
-    /// Sends what is to be sent, waits until somebody has answered, and reads all answers.
+    /// Sends all pending commands, waits until a node has answered, and reads all replies.
     fn exchange(&mut self) -> Vec<(usize, u64, bool)> {
         for node in &mut self.nodes {
             node.send();
@@ -161,7 +160,7 @@ impl NodeSocket {
     fn receive(&mut self, answers: &mut Vec<(usize, u64, bool)>) {
         let mut chunk = [0; 1 << 14];
         match self.stream.read(&mut chunk) {
-            Ok(0) => panic!("a node has closed its connection"),
+            Ok(0) => panic!("a node closed its connection"),
             Ok(count) => self.received.extend_from_slice(&chunk[..count]),
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             Err(error) => panic!("a node: {error}"),
@@ -169,7 +168,7 @@ impl NodeSocket {
         let mut read = 0;
         while let Some(length) = self.received[read..].iter().position(|byte| *byte == b'\n') {
             let (task, request) = self.asked.pop_front().expect("an answer to a request");
-            // A fence, 1 or 0; nil and errors begin otherwise.
+            // A fence, 1 or 0 is an integer reply; nil and errors are not.
             let line = &self.received[read..read + length];
             answers.push((task, request, line.starts_with(b":") && line != b":0\r"));
             read += length + 1;
@@ -178,11 +177,11 @@ impl NodeSocket {
     }
 }
 
-/// A command as a server reads it.
+/// A command in the server's protocol.
 fn encoded(words: &[&str]) -> Vec<u8> {
     let mut out = format!("*{}\r\n", words.len()).into_bytes();
     for word in words {
-        write!(out, "${}\r\n{word}\r\n", word.len()).expect("a buffer grows");
+        write!(out, "${}\r\n{word}\r\n", word.len()).expect("writing to a buffer succeeds");
     }
     out
 }
@@ -194,7 +193,7 @@ fn wait_for_any(nodes: &[NodeSocket]) {
     };
     let mut wishes: Vec<libc::pollfd> = nodes.iter().map(wish).collect();
     let count = libc::nfds_t::try_from(wishes.len()).unwrap_or(0);
-    // SAFETY: the kernel reads and writes `count` structs, which is how many there are.
+    // SAFETY: the kernel reads and writes `count` structs, the length of `wishes`.
     let ready = unsafe { libc::poll(wishes.as_mut_ptr(), count, 10_000) };
-    assert!(ready > 0, "nodes that answer");
+    assert!(ready > 0, "no node answered within 10 s");
 }

@@ -1,15 +1,15 @@
-//! A table and what stands in it.
+//! Tables and their cells.
 
 use serde_json::{Value, json};
 
-/// One place of a table.
+/// One cell of a table.
 #[derive(Clone, Debug)]
 pub(crate) enum Cell {
     Name(String),
     Figure { value: f64, decimals: usize },
 }
 
-/// A figure, shown with so many decimals.
+/// A figure, shown with this number of decimals.
 pub(crate) fn figure(value: f64, decimals: usize) -> Cell {
     Cell::Figure { value, decimals }
 }
@@ -33,7 +33,7 @@ impl From<usize> for Cell {
 }
 
 impl Cell {
-    /// As people read it.
+    /// The text of the cell.
     pub(crate) fn text(&self) -> String {
         match self {
             Self::Name(name) => name.clone(),
@@ -41,7 +41,7 @@ impl Cell {
         }
     }
 
-    /// A figure keeps a few more digits than are shown, and how many those are.
+    /// The cell as JSON; a figure has its exact value and its text.
     pub(super) fn to_json(&self) -> Value {
         match self {
             Self::Name(name) => json!(name),
@@ -68,7 +68,7 @@ pub(super) fn shown(value: f64, decimals: usize) -> String {
     format!("{sign}{text}{rest}")
 }
 
-/// Prints rows under a headline, columns aligned.
+/// Prints a table with aligned columns.
 pub(super) fn print(head: &[&str], rows: &[Vec<Cell>]) {
     let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(Cell::text).collect()).collect();
     let width = |column: usize| {
@@ -80,7 +80,7 @@ pub(super) fn print(head: &[&str], rows: &[Vec<Cell>]) {
         let mut line = String::new();
         for (column, cell) in cells.iter().enumerate() {
             let gap = " ".repeat(widths[column] - cell.chars().count());
-            // Names to the left, figures to the right.
+            // The first column is aligned left, the others right.
             line += &if column == 0 { format!("{cell}{gap}  ") } else { format!("{gap}{cell}  ") };
         }
         println!("{}", line.trim_end());
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_read_with_commas() {
+    fn figures_have_commas_between_thousands() {
         let texts =
             [(0.0, 0, "0"), (999.0, 0, "999"), (1_000.0, 0, "1,000"), (1_234_567.891, 2, "1,234,567.89")];
         for (value, decimals, text) in texts {

@@ -1,4 +1,4 @@
-//! Pictures of figures.
+//! Charts as SVG.
 
 use plotters::coord::Shift;
 use plotters::prelude::*;
@@ -17,31 +17,31 @@ const OTHERS: [RGBColor; 4] = [
 const FAINT: RGBColor = RGBColor(0xb5, 0xbb, 0xc1);
 const INK: RGBColor = RGBColor(0x22, 0x2b, 0x33);
 
-/// A picture.
+/// A chart.
 pub(crate) enum Chart {
     Bars(Bars),
     Lines(Lines),
 }
 
-/// A bar for each name.
+/// A bar chart.
 pub(crate) struct Bars {
     pub(crate) title: String,
-    /// What is shown, and whether more is better.
+    /// The unit, and whether more is better.
     pub(crate) unit: String,
-    /// Name and figure; those whose name begins with `ours` stand out.
+    /// Name and figure of each bar. Names that begin with `ours` are highlighted.
     pub(crate) bars: Vec<(String, f64)>,
     pub(crate) ours: &'static str,
 }
 
-/// Lines over something that grows.
+/// A line chart.
 pub(crate) struct Lines {
     pub(crate) title: String,
     pub(crate) x: String,
     pub(crate) y: String,
     pub(crate) series: Vec<Series>,
-    /// Both axes are told in factors instead of steps.
+    /// Both axes are logarithmic.
     pub(crate) by_factors: bool,
-    /// Draws what the first series would be if it grew as fast as what it grows over.
+    /// Also draws linear growth from the first point of the first series.
     pub(crate) with_linear: bool,
 }
 
@@ -55,14 +55,14 @@ pub(crate) struct Series {
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 impl Chart {
-    /// The picture as a file.
+    /// The chart as the text of an SVG file.
     pub(crate) fn svg(&self) -> String {
         let mut svg = String::new();
         let drawn = match self {
             Self::Bars(bars) => bars.draw(&mut svg),
             Self::Lines(lines) => lines.draw(&mut svg),
         };
-        drawn.expect("a picture in memory can be drawn");
+        drawn.expect("drawing to memory succeeds");
         svg + "\n"
     }
 }
@@ -73,7 +73,7 @@ impl Bars {
     const LEFT: i32 = 250;
     const TOP: i32 = 64;
     const STEP: i32 = 32;
-    /// What the figure beside a bar needs.
+    /// The width of the figure beside a bar.
     const RIGHT: i32 = 90;
 
     fn draw<'a>(&self, svg: &'a mut String) -> Drawn<'a> {
@@ -88,7 +88,7 @@ impl Bars {
             let (top, middle) = (Self::TOP + row * Self::STEP, Self::TOP + row * Self::STEP + 11);
             let is_ours = name.starts_with(self.ours);
             let color = if is_ours { OURS } else { OTHERS[0] };
-            #[allow(clippy::cast_possible_truncation, reason = "a place on a picture")]
+            #[allow(clippy::cast_possible_truncation, reason = "a position on a chart")]
             let end = Self::LEFT + (value / most * room).max(1.0) as i32;
             area.draw(&Rectangle::new([(Self::LEFT, top), (end, top + 22)], color.filled()))?;
             area.draw(&Text::new(name.clone(), (Self::LEFT - 10, middle), label(13, HPos::Right)))?;
@@ -99,7 +99,7 @@ impl Bars {
     }
 }
 
-/// Where figures stand on a picture.
+/// Maps figures to positions on a chart.
 struct PlotArea {
     x: (f64, f64),
     y: (f64, f64),
@@ -113,7 +113,7 @@ impl PlotArea {
     const TOP: f64 = 56.0;
     const BOTTOM: f64 = 336.0;
 
-    /// Holds all these points, with round figures at its lower and upper edge.
+    /// An area that contains all points, with round figures at its lower and upper edge.
     fn around(points: &[(f64, f64)], by_factors: bool) -> Self {
         let bounds = |of: fn(&(f64, f64)) -> f64| super::spread(&points.iter().map(of).collect::<Vec<_>>());
         let (x, y) = (bounds(|point| point.0), bounds(|point| point.1));
@@ -135,11 +135,11 @@ impl PlotArea {
         };
         let across = Self::LEFT + share(x, self.x) * (Self::RIGHT - Self::LEFT);
         let up = Self::BOTTOM - share(y, self.y) * (Self::BOTTOM - Self::TOP);
-        #[allow(clippy::cast_possible_truncation, reason = "a place on a picture")]
+        #[allow(clippy::cast_possible_truncation, reason = "a position on a chart")]
         (across.round() as i32, up.round() as i32)
     }
 
-    /// The figures beside the lines.
+    /// The figures on the vertical axis.
     fn levels(&self) -> Vec<f64> {
         if self.by_factors {
             return round_figures(self.y.0)
@@ -154,7 +154,7 @@ impl PlotArea {
         (self.y.0..=self.y.1).contains(&y)
     }
 
-    /// Axes, and a mark for every place where something was measured.
+    /// Draws the axes, and a mark for every measured position.
     fn draw<'a>(&self, area: &Area<'a>, lines: &Lines, places: &[f64]) -> Drawn<'a> {
         for level in self.levels() {
             let ends = [self.place((self.x.0, level)), self.place((self.x.1, level))];
@@ -173,7 +173,7 @@ impl PlotArea {
     }
 }
 
-/// 1, 2 and 5 of every power of ten around a figure.
+/// 1, 2 and 5 times the powers of ten around a figure.
 fn round_figures(near: f64) -> impl DoubleEndedIterator<Item = f64> {
     #[allow(clippy::cast_possible_truncation, reason = "a power of ten")]
     let power = near.max(f64::MIN_POSITIVE).log10().floor() as i32;
@@ -194,7 +194,7 @@ impl Lines {
         places.sort_by(f64::total_cmp);
         places.dedup();
         frame.draw(&area, self, &places)?;
-        // The legend stands below the picture, a place for each line.
+        // The legend is below the chart, with an entry for each line.
         let mut legend = (90, 384);
         let linear = self.linear(&places).into_iter().filter(|point| frame.holds(point.1)).collect();
         let mut colors = OTHERS.iter().cycle();
@@ -219,7 +219,7 @@ impl Lines {
         area.present()
     }
 
-    /// What the first series would be if it grew as fast as what it grows over.
+    /// Linear growth from the first point of the first series.
     fn linear(&self, places: &[f64]) -> Vec<(f64, f64)> {
         match self.series.first().and_then(|series| series.points.first()) {
             Some((x0, y0)) if self.with_linear => places.iter().map(|x| (*x, y0 * x / x0)).collect(),
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_shows_where_it_was_measured() {
+    fn a_line_chart_has_a_mark_at_every_measured_position() {
         let points = vec![(1.0, 100.0), (4.0, 200.0), (16.0, 1_000.0)];
         let series = [Series { name: "ours".into(), points, is_ours: true }];
         let (x, y) = ("tasks".to_owned(), "us".to_owned());
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn one_point_is_a_picture_too() {
+    fn a_line_of_one_point_can_be_drawn() {
         let series = vec![Series { name: "ours".into(), points: vec![(1.0, 1.0)], is_ours: true }];
         let (title, x, y) = ("t".to_owned(), "x".to_owned(), "y".to_owned());
         let lines = Lines { title, x, y, series, by_factors: false, with_linear: true };

@@ -1,4 +1,4 @@
-//! Medians.
+//! Medians, ratios and quantiles.
 
 /// The median of some figures.
 pub(crate) fn median(figures: &[f64]) -> f64 {
@@ -11,12 +11,12 @@ pub(crate) fn median(figures: &[f64]) -> f64 {
     }
 }
 
-/// How one figure compares between neighbours within a round; the median over rounds.
+/// The ratio of a figure between two contenders in each round; the median over all rounds.
 pub(crate) fn ratio_of<R>(of: &[R], to: &[R], figure: impl Fn(&R) -> f64) -> f64 {
     median(&of.iter().zip(to).map(|(of, to)| figure(of) / figure(to)).collect::<Vec<_>>())
 }
 
-/// The figure below which a share of the sorted ones lies.
+/// The quantile of sorted figures; `share` is between 0 and 1.
 pub(crate) fn quantile(sorted: &[f64], share: f64) -> f64 {
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of a length")]
     let index = (sorted.len() as f64 * share) as usize;

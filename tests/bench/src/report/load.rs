@@ -1,29 +1,30 @@
-//! What others did with the machine meanwhile.
+//! The CPU time that other programs use while the bench measures.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::fs::{read_dir, read_to_string};
 
-/// From this share of the machine's time on, others disturb.
+/// A run is disturbed if other programs, or the host, use at least this share of the CPU time.
 const TOLERATED: f64 = 0.05;
 
-/// The machine's time up to a moment, in ticks.
+/// CPU time of the machine since its start, in ticks.
 #[derive(Clone, Copy, Default)]
 struct Ticks {
     all: f64,
-    /// Spent in programs; interrupts, which nobody in particular is charged for, are not counted.
+    /// Time of all programs, without interrupts.
     in_programs: f64,
+    /// Time that the host gave to other machines.
     stolen: f64,
-    /// Spent in this process and in those that it has started, with those that have ended.
+    /// Time of this process and its descendants, also of those that have ended.
     ours: f64,
 }
 
-/// A watch over the machine since some moment.
+/// Observes the load of the machine since its creation.
 pub(super) struct LoadWatch {
     since: Ticks,
 }
 
-/// What the watch has seen, as shares of all the machine's time.
+/// The load of other programs and of the host, as shares of the CPU time of the machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct ObservedLoad {
     others: f64,
@@ -73,7 +74,7 @@ fn machine(stat: &str) -> Ticks {
     Ticks { all: of.iter().sum(), in_programs: user + nice + system, stolen, ours: 0.0 }
 }
 
-/// The time of this process and all that descend from it.
+/// The CPU time of this process and all its descendants.
 fn ours() -> f64 {
     let processes: HashMap<u32, (u32, f64)> = read_dir("/proc")
         .into_iter()
@@ -94,9 +95,9 @@ fn ours() -> f64 {
     processes.iter().filter(|(number, _)| is_ours(**number)).map(|(_, (_, time))| time).sum()
 }
 
-/// The parent of a process, and its time with that of its children which have ended.
+/// The parent of a process, and its CPU time with that of its ended children.
 fn process(stat: &str) -> Option<(u32, f64)> {
-    // Its name, in brackets, may hold anything.
+    // The name, in parentheses, may contain any characters.
     let words: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let parent = words.get(1)?.parse().ok()?;
     let times = words.get(11..15)?.iter().filter_map(|word| word.parse::<f64>().ok());
@@ -108,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_ours_is_no_disturbance() {
+    fn the_time_of_the_bench_itself_is_no_disturbance() {
         let before = machine("cpu  100 0 50 1000 0 5 5 0 0 0\ncpu0 1 1 1\n");
         let mut after = machine("cpu  300 0 150 1500 0 20 20 40 0 0\n");
         after.ours = 250.0;
@@ -121,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_may_hold_anything() {
+    fn a_process_name_may_contain_any_characters() {
         let stat = "12 (a ) b (c) S 7 12 12 0 -1 4194304 100 0 0 0 30 20 4 6 20 0 1 0 100 1000 10";
         assert_eq!(process(stat), Some((7, 60.0)));
         assert_eq!(process("nonsense"), None);

@@ -1,4 +1,4 @@
-//! Where it was measured, and with what.
+//! The machine and the versions of the compared libraries.
 
 use std::fs::read_to_string;
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 /// The packages whose versions matter for the figures.
 const PACKAGES: [&str; 4] = ["redlock-client", "redis", "rslock", "tokio"];
 
-/// The machine in a line: processor, cores, memory, system.
+/// The machine in one line: processor, cores, memory, system.
 pub(super) fn describe() -> String {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let processor =
@@ -17,12 +17,12 @@ pub(super) fn describe() -> String {
         .map_or_else(String::new, |kib| format!(", {:.0} GiB", kib / 1024.0 / 1024.0));
     let system = field("/etc/os-release", "PRETTY_NAME", '=').unwrap_or_else(|| "Linux".to_owned());
     let kernel = read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    // What follows the numbers names a build of somebody's own.
+    // The suffix after the numbers names a local build.
     let kernel = kernel.split('-').next().unwrap_or_default().trim().to_owned();
     format!("{processor}, {cores} cores{memory}; {}, kernel {kernel}", system.trim_matches('"'))
 }
 
-/// The versions of what was compared, as they were built in.
+/// The versions of the compared packages in `Cargo.lock`.
 pub(super) fn versions() -> Value {
     let lock = include_str!("../../../../Cargo.lock");
     let version = |package: &str| {
@@ -33,7 +33,7 @@ pub(super) fn versions() -> Value {
     Value::Object(all.collect::<Map<_, _>>())
 }
 
-/// What a file of `name: value` lines says of a name.
+/// The value of a name in a file of `name: value` lines; `sign` is the separator.
 fn field(file: &str, name: &str, sign: char) -> Option<String> {
     let text = read_to_string(file).ok()?;
     let of = |line: &str| {
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_package_that_is_compared_has_a_version() {
+    fn every_compared_package_has_a_version() {
         for package in PACKAGES {
             assert!(versions()[package].is_string(), "{package}");
         }

@@ -1,14 +1,14 @@
-//! What a part of the bench has found: printed as it comes, and kept in files for whoever reads them later.
+//! The results of a part of the bench: printed at once, and stored in files.
 //!
 //! | file | subject |
 //! |---|---|
 //! | `figures.rs` | medians |
-//! | `cell.rs` | a table and what stands in it |
-//! | `chart.rs` | pictures of figures |
-//! | `machine.rs` | where it was measured, and with what |
-//! | `load.rs` | what others did with the machine meanwhile |
-//! | `progress.rs` | how far it has come |
-//! | `page.rs` | the tables of a page, written from the files of a run |
+//! | `cell.rs` | tables and their cells |
+//! | `chart.rs` | charts |
+//! | `machine.rs` | the machine and the versions of the libraries |
+//! | `load.rs` | CPU time that other programs used meanwhile |
+//! | `progress.rs` | progress bars |
+//! | `page.rs` | writes the tables of a page from the files of a run |
 
 mod cell;
 mod chart;
@@ -30,17 +30,17 @@ use serde_json::{Value, json};
 
 use load::LoadWatch;
 
-/// One part of the bench, from its first figure to its files.
+/// The report of one part of the bench.
 pub(crate) struct Report {
     name: String,
-    /// Where its files go; nowhere if only some of it was measured.
+    /// The folder for its files; `None` if only some pieces of the part run.
     results: Option<PathBuf>,
     server: String,
     disturbance: LoadWatch,
     sections: Vec<Section>,
 }
 
-/// Figures that belong together.
+/// Results under one title.
 #[derive(Default)]
 struct Section {
     name: String,
@@ -52,8 +52,8 @@ struct Section {
 }
 
 impl Report {
-    /// Begins a part. Its files are written to the folder that `REDLOCK_BENCH_RESULTS` names, unless it is not
-    /// `whole`: what is in the folder is always from one run.
+    /// Begins a part. Its files go to the folder that `REDLOCK_BENCH_RESULTS` names, but only if the part is `whole`:
+    /// a file always comes from one run.
     pub(crate) fn begin(part: &str, flavor: Flavor, whole: bool) -> Self {
         let name = match flavor.brand {
             Brand::Redis => part.to_owned(),
@@ -71,33 +71,33 @@ impl Report {
         }
     }
 
-    /// Begins figures that belong together.
+    /// Begins a section.
     pub(crate) fn section(&mut self, name: &str, title: impl Into<String>) {
         let (name, title) = (name.to_owned(), title.into());
         println!("\n{title}\n");
         self.sections.push(Section { name, title, ..Section::default() });
     }
 
-    /// Shows rows under a headline.
+    /// Adds a table.
     pub(crate) fn table(&mut self, head: &[&str], rows: &[Vec<Cell>]) {
         cell::print(head, rows);
         let row = |row: &Vec<Cell>| row.iter().map(Cell::to_json).collect::<Vec<_>>();
         self.now().tables.push(json!({ "columns": head, "rows": rows.iter().map(row).collect::<Vec<_>>() }));
     }
 
-    /// Says what the figures do not.
+    /// Adds a remark.
     pub(crate) fn remark(&mut self, remark: impl Into<String>) {
         let remark = remark.into();
         println!("{remark}");
         self.now().remarks.push(remark);
     }
 
-    /// Judges a figure that should be small.
+    /// Checks a figure against an upper bound.
     pub(crate) fn at_most(&mut self, what: impl Into<String>, figure: f64, bound: f64) {
         self.judge(what.into(), figure, "at most", bound, figure <= bound);
     }
 
-    /// Judges a figure that should be large.
+    /// Checks a figure against a lower bound.
     pub(crate) fn at_least(&mut self, what: impl Into<String>, figure: f64, bound: f64) {
         self.judge(what.into(), figure, "at least", bound, figure >= bound);
     }
@@ -110,11 +110,11 @@ impl Report {
         self.now().verdicts.push(verdict);
     }
 
-    /// Draws a picture, if files are written.
+    /// Draws a chart if the report writes files.
     pub(crate) fn chart(&mut self, name: &str, chart: &Chart) {
         let Some(results) = &self.results else { return };
         let file = format!("{}-{name}.svg", self.name);
-        std::fs::write(results.join(&file), chart.svg()).expect("the folder of results can be written");
+        std::fs::write(results.join(&file), chart.svg()).expect("the results folder is writable");
         self.now().charts.push(file);
     }
 
@@ -122,13 +122,13 @@ impl Report {
         self.sections.last_mut().expect("a section was begun")
     }
 
-    /// Ends the part: says where and how undisturbed it was, and writes its file.
+    /// Ends the part: adds the machine and its load, and writes the file.
     pub(crate) fn finish(self) {
         let machine = machine::describe();
         let disturbance = self.disturbance.told();
         println!("\n{machine}\n{disturbance}");
         let Some(results) = self.results else {
-            println!("Only whole parts are kept in files.");
+            println!("No files are written: only some pieces ran, or REDLOCK_BENCH_RESULTS is not set.");
             return;
         };
         let section = |section: &Section| {
@@ -150,15 +150,15 @@ impl Report {
             "sections": self.sections.iter().map(section).collect::<Vec<_>>(),
         });
         let file = results.join(format!("{}.json", self.name));
-        let text = serde_json::to_string_pretty(&all).expect("figures and texts only");
-        std::fs::write(&file, text + "\n").expect("the folder of results can be written");
+        let text = serde_json::to_string_pretty(&all).expect("JSON values");
+        std::fs::write(&file, text + "\n").expect("the results folder is writable");
         println!("Written: {}.json and its charts, in {}", self.name, results.display());
     }
 }
 
-/// The folder for files, made if need be.
+/// The folder for files; creates it if necessary. `None` if `REDLOCK_BENCH_RESULTS` is not set.
 fn results() -> Option<PathBuf> {
     let results = PathBuf::from(std::env::var_os("REDLOCK_BENCH_RESULTS")?);
-    std::fs::create_dir_all(&results).expect("the folder of results can be made");
+    std::fs::create_dir_all(&results).expect("the results folder can be created");
     Some(results)
 }

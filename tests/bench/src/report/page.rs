@@ -1,7 +1,7 @@
-//! The tables of a page, written from the files of a run.
+//! Writes the tables of a page from the files of a run.
 //!
-//! Between `<!-- bench: PART -->` or `<!-- bench: PART/SECTION -->` and `<!-- /bench -->` stands what the run
-//! found; everything else is left as it is.
+//! It replaces the text between `<!-- bench: PART -->` or `<!-- bench: PART/SECTION -->` and `<!-- /bench -->`, and
+//! nothing else.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -13,10 +13,10 @@ use super::cell::shown;
 const BEGIN: &str = "<!-- bench: ";
 const END: &str = "<!-- /bench -->";
 
-/// Fills a page from the files in a folder. Charts are linked as files of `charts`, the folder as the page sees it.
+/// Fills a page from the files in the folder `results`. `charts` is the path of the charts in the links of the page.
 ///
 /// # Errors
-/// What is wrong with the page or the files.
+/// A text that describes the fault of the page or the files.
 pub(crate) fn fill(page: &str, results: &Path, charts: &str) -> Result<String, String> {
     let load = |part: &str| -> Result<Value, String> {
         let file = results.join(format!("{part}.json"));
@@ -54,7 +54,7 @@ fn items(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
-/// Where and with what a part was measured.
+/// The server, the versions, the machine and its load while the part ran.
 fn surroundings(part: &Value) -> String {
     let versions = part["versions"].as_object().into_iter().flatten();
     let versions: Vec<String> =
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_are_filled_again_and_again_and_the_rest_stays() {
+    fn filling_replaces_the_marked_text_and_nothing_else() {
         let page = "# Title\n<!-- bench: client -->\nold\n<!-- /bench -->\ntext\n<!-- bench: client/one --><!-- /bench -->\nend\n";
         let filled = fill_with(page, found, "charts").expect("a page in order");
         assert_eq!(
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_asks_for_what_is_not_there_is_refused() {
+    fn an_unknown_section_and_an_open_mark_are_errors() {
         assert!(fill_with("<!-- bench: client/two -->\n<!-- /bench -->", found, "").is_err());
         assert!(fill_with("<!-- bench: client -->\n", found, "").is_err());
         assert!(fill_with("<!-- bench: client", found, "").is_err());

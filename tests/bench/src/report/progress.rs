@@ -1,8 +1,8 @@
-//! How far it has come.
+//! Progress bars.
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// A bar on the terminal; nothing where there is none.
+/// A progress bar, shown only on a terminal.
 pub(crate) struct TerminalBar {
     bar: ProgressBar,
 }
@@ -11,7 +11,7 @@ impl TerminalBar {
     pub(crate) fn of(what: &str, steps: usize) -> Self {
         let bar = ProgressBar::new(steps as u64).with_message(what.to_owned());
         let style = ProgressStyle::with_template("{msg:32!} {wide_bar} {pos}/{len}  {eta} left");
-        bar.set_style(style.expect("a template of our own"));
+        bar.set_style(style.expect("a valid template"));
         Self { bar }
     }
 

@@ -1,4 +1,4 @@
-//! Many clients, each with a connection of its own.
+//! Many clients, each with its own connection.
 
 use std::time::Instant;
 
@@ -49,7 +49,7 @@ pub(crate) fn measure(report: &mut Report) {
     report.at_most("server CPU with 1,000 connections against 10", last / median(&seen[1].0), 1.5);
 }
 
-/// CPU time of the server for a pair, and pairs in a second.
+/// CPU time of the server for a pair in microseconds, and pairs per second.
 fn one_round(server: &Server, wires: &mut [Wire]) -> (f64, f64) {
     let before_us = cpu::server_us(server);
     let start = Instant::now();

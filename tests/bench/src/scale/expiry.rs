@@ -1,4 +1,4 @@
-//! Many locks that run out at the same moment, and how long everybody else waits for the server meanwhile.
+//! Many locks that expire at the same moment, and how long another client waits for the server meanwhile.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use crate::names::{key, owner};
 use crate::report::{Report, TerminalBar, figure, median, spread};
 
 const LOCKS: usize = 100_000;
-/// Longer than it takes to set them all.
+/// Longer than it takes to acquire all locks.
 const AHEAD: Duration = Duration::from_secs(4);
 const ROUNDS: usize = 5;
 
@@ -24,7 +24,7 @@ pub(crate) fn measure(report: &mut Report) {
             words(&["REDLOCK.ACQUIRE", &key(number), &owner(number), &left()])
         });
         let mut wire = server.connect();
-        // As long a time before as the sweep takes at most, to know what this machine does by itself.
+        // The longest wait before the sweep shows what the machine causes by itself.
         quiet.push(longest_ms(&mut wire, || Instant::now() + Duration::from_millis(500) < end));
         while Instant::now() < end {
             wire.call(&["PING"]);
@@ -45,14 +45,14 @@ pub(crate) fn measure(report: &mut Report) {
     };
     report.table(
         &["", "median ms", "most ms"],
-        &[row("before", &quiet), row("while they are swept", &swept), row("until all are gone", &took)],
+        &[row("before", &quiet), row("while they are swept", &swept), row("the whole sweep", &took)],
     );
-    // A busy machine makes a client wait by itself: what counts is what the sweep adds.
+    // A busy machine delays a client too, so the aim is about what the sweep adds.
     let added: Vec<f64> = swept.iter().zip(&quiet).map(|(swept, quiet)| (swept - quiet).max(0.0)).collect();
     report.at_most("what the sweep adds to the longest wait of another client, ms", median(&added), 5.0);
 }
 
-/// The longest of many calls, until somebody says that it is over.
+/// The duration in milliseconds of the longest of many PINGs, sent for as long as `goes_on` returns true.
 fn longest_ms(wire: &mut Wire, goes_on: impl Fn() -> bool) -> f64 {
     let mut longest = Duration::ZERO;
     while goes_on() {

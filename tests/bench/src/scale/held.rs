@@ -1,4 +1,4 @@
-//! A million locks that are held.
+//! A million held locks.
 
 use std::time::Instant;
 
@@ -9,11 +9,11 @@ use crate::names::{key, owner};
 use crate::report::{Report, figure, quantile};
 
 const LOCKS: usize = 1_000_000;
-/// So many acquires are timed.
+/// How many acquires the bench times.
 const TIMED: usize = 20_000;
 const AN_HOUR_MS: &str = "3600000";
 
-/// What a way to keep a lock costs when there are many.
+/// The cost of a million locks: bytes for each, seconds to save and load all.
 struct HoldCost {
     bytes: f64,
     save_s: f64,
@@ -58,7 +58,7 @@ pub(crate) fn measure(report: &mut Report) {
     );
 }
 
-/// How long acquires take, one after the other; each is freed again.
+/// The durations of successive acquires in microseconds, sorted; each lock is released again.
 fn acquire_us(server: &Server) -> Vec<f64> {
     let (mut wire, mut freeing) = (server.connect(), server.connect());
     let mut timed = Vec::with_capacity(TIMED);

@@ -1,5 +1,6 @@
-//! One node with much to do: a million locks, as many as can end at once, long lines, many connections.
+//! One node under load: a million locks, mass expiry, bursts of short locks, long wait queues, many connections.
 
+mod burst;
 mod connections;
 mod expiry;
 mod held;
@@ -11,14 +12,15 @@ use redlock_tests::{Answer, Server, Wire};
 
 use crate::report::Report;
 
-/// How many commands travel together.
+/// How many commands are sent together.
 const BATCH: usize = 1_000;
 
-pub(crate) const PIECES: [&str; 4] = ["held", "expiry", "waiters", "connections"];
+pub(crate) const PIECES: [&str; 5] = ["held", "expiry", "burst", "waiters", "connections"];
 
 /// Measures the named pieces, or all of them if none is named.
 pub(crate) fn measure(report: &mut Report, pieces: &[String]) {
-    let all: [fn(&mut Report); 4] = [held::measure, expiry::measure, waiters::measure, connections::measure];
+    let all: [fn(&mut Report); 5] =
+        [held::measure, expiry::measure, burst::measure, waiters::measure, connections::measure];
     for (name, measure) in PIECES.iter().zip(all) {
         if pieces.is_empty() || pieces.iter().any(|wanted| wanted == name) {
             measure(report);
@@ -26,7 +28,7 @@ pub(crate) fn measure(report: &mut Report, pieces: &[String]) {
     }
 }
 
-/// Sends a command for each number, many at a time; tells how long it took in seconds.
+/// Sends a command for each number, many at a time. Returns the duration in seconds.
 fn send_each(wire: &mut Wire, count: usize, command: impl Fn(usize) -> Vec<String>) -> f64 {
     let start = Instant::now();
     for first in (0..count).step_by(BATCH) {
@@ -42,13 +44,13 @@ fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
 
-/// A number that the server tells of itself.
+/// A number in the server's INFO.
 fn told(server: &Server, section: &str, field: &str) -> f64 {
     let number = server.info(section, field).and_then(|number| number.parse().ok());
-    number.expect("the server tells this of itself")
+    number.expect("INFO has this number")
 }
 
-/// How long each of some calls takes, in microseconds, sorted.
+/// The durations of `count` calls in microseconds, sorted.
 fn sorted_us(mut call: impl FnMut(usize), count: usize) -> Vec<f64> {
     let mut all: Vec<f64> = (0..count)
         .map(|number| {

@@ -1,6 +1,6 @@
-//! The targets under libFuzzer, which looks for inputs that reach new code. `scripts/fuzz` builds and runs it.
+//! Runs a target under libFuzzer, which searches for inputs that reach new code. `scripts/fuzz` builds and runs it.
 //!
-//! The target is named by `REDLOCK_FUZZ_TARGET`; all other arguments are libFuzzer's own.
+//! The environment variable `REDLOCK_FUZZ_TARGET` names the target; all arguments are libFuzzer's.
 
 #![no_main]
 
@@ -11,7 +11,7 @@ use std::sync::LazyLock;
 static TARGET: LazyLock<FuzzTarget> = LazyLock::new(|| {
     let name = std::env::var("REDLOCK_FUZZ_TARGET").unwrap_or_default();
     redlock_fuzz::target(&name).unwrap_or_else(|| {
-        eprintln!("REDLOCK_FUZZ_TARGET names no target: {name:?}");
+        eprintln!("REDLOCK_FUZZ_TARGET is not the name of a target: {name:?}");
         std::process::exit(2)
     })
 });

@@ -1,4 +1,4 @@
-//! Replays one simulated history and tells it, line by line; or runs many, until one breaks a rule.
+//! Replays one simulated history and prints its events, or runs many histories until one breaks a rule.
 
 use redlock_sim::{self as sim, Plan};
 use std::num::NonZeroUsize;
@@ -6,8 +6,9 @@ use std::ops::Range;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-const USAGE: &str = "usage: sim SEED [--simplest]    --simplest looks for less trouble that still goes wrong
-       sim --count N [--from SEED]    runs so many histories, the first is 1 unless told, until one goes wrong";
+const USAGE: &str =
+    "usage: sim SEED [--simplest]    prints one history; --simplest removes faults while it still fails
+       sim --count N [--from SEED]    runs N histories, the first is 1 or SEED, until one breaks a rule";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -27,7 +28,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// The plan itself, or if it goes wrong one with less trouble that still does.
+/// The plan itself, or if it breaks a rule, one with fewer faults that still does.
 fn simplest(plan: Plan) -> Plan {
     if sim::run(&plan).violations.is_empty() { plan } else { sim::shrink(&plan).0 }
 }
@@ -37,7 +38,7 @@ fn replay(plan: Plan) -> ExitCode {
     let (outcome, lines) = sim::trace(&plan);
     lines.iter().for_each(|line| println!("{line}"));
     println!(
-        "\n{} steps, {} attempts, {} holds, {} second rounds, {} extensions, {} stale writes turned away",
+        "\n{} steps, {} attempts, {} holds, {} second rounds, {} extensions, {} stale writes rejected",
         outcome.steps,
         outcome.attempts,
         outcome.holds,
@@ -71,8 +72,8 @@ fn run_many(from: u64, count: u64) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// The first history that breaks a rule, on all cores and yet always the same one: seeds are given out in
-/// order, and whoever has been given one finishes it.
+/// The first history that breaks a rule. All cores work, yet the result is always the same: seeds are handed
+/// out in order, and each worker finishes its seed.
 fn first_that_breaks(seeds: Range<u64>) -> Result<Option<Plan>, String> {
     let next = AtomicU64::new(seeds.start);
     let worker = || -> Result<Option<Plan>, String> {

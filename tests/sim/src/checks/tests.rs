@@ -1,8 +1,8 @@
-//! Every rule by itself: a history that breaks it and nothing else, and one beside it that does not.
+//! Each invariant alone: a history that breaks only this one, and a similar history that does not.
 
 use super::*;
 
-/// What is found in a history of so good clocks.
+/// The violations of a history whose clocks keep their rates, or do not.
 fn found(clocks_hold: bool, history: impl FnOnce(&mut Checks)) -> Vec<Violation> {
     let mut checks = Checks::new(clocks_hold);
     history(&mut checks);
@@ -39,12 +39,12 @@ fn numbers_grow_whatever_the_clocks_do() {
     };
     assert_eq!(history(5, 6, true), []);
     assert_eq!(history(5, 4, true), [Violation::FenceNotLarger { key: 0, fence: 4, before: 5 }]);
-    assert_eq!(history(5, 4, false), [], "two that asked at the same time may be numbered either way");
+    assert_eq!(history(5, 4, false), [], "concurrent attempts may get their fences in either order");
     assert_eq!(history(5, 5, false), [Violation::FenceRepeated { key: 0, fence: 5 }]);
 }
 
 #[test]
-fn numbers_of_other_keys_are_others() {
+fn keys_have_separate_fences() {
     let history = |checks: &mut Checks| {
         checks.began(1, &[0]);
         checks.held(1, &[0], 5, &[]);
@@ -94,7 +94,7 @@ fn what_is_over_does_not_come_back() {
 }
 
 #[test]
-fn who_holds_later_has_the_larger_number() {
+fn a_later_holder_has_the_larger_fence() {
     let late = |clocks_hold, fence| {
         found(clocks_hold, |checks| {
             checks.began(1, &[0]);
@@ -105,7 +105,7 @@ fn who_holds_later_has_the_larger_number() {
     };
     assert_eq!(late(true, 7), [Violation::FenceNotLarger { key: 0, fence: 7, before: 8 }]);
     assert_eq!(late(true, 9), []);
-    assert_eq!(late(false, 7), [], "it may believe in a lock that is over");
+    assert_eq!(late(false, 7), [], "with bad clocks it may believe in a lock that has expired");
 }
 
 #[test]
@@ -115,17 +115,18 @@ fn who_relies_on_a_lock_past_its_end_was_told_too_late() {
     };
     assert_eq!(stopped(true, true, false), [Violation::LossToldLate { session: 1 }]);
     assert_eq!(stopped(true, false, false), []);
-    assert_eq!(stopped(true, true, true), [], "nobody can tell a sleeper");
+    assert_eq!(stopped(true, true, true), [], "a sleeping holder cannot be notified");
     assert_eq!(stopped(false, true, false), []);
 }
 
-/// One waits for key 0 with ticket 10; another one comes with a ticket for a key, and is served at some time.
+/// Session 1 waits for key 0 with ticket 10; session 2 comes with a ticket for a key, and is served after
+/// `meanwhile`.
 fn served(ticket: u64, key: usize, meanwhile: impl FnOnce(&mut Checks)) -> (Vec<Violation>, u64) {
     let mut checks = Checks::new(true);
     checks.queued(1, 0, 10);
     checks.takes_its_turn(2, key, ticket);
     meanwhile(&mut checks);
-    checks.held_in_turn(2);
+    checks.held_after_waiting(2);
     (checks.violations, checks.turns)
 }
 
@@ -133,11 +134,19 @@ fn served(ticket: u64, key: usize, meanwhile: impl FnOnce(&mut Checks)) -> (Vec<
 fn who_is_served_before_an_older_one_is_seen() {
     let overtaken = vec![Violation::Overtaken { session: 1, by: 2 }];
     assert_eq!(served(11, 0, |_| {}), (overtaken, 1));
-    assert_eq!(served(11, 0, |checks| checks.held_in_turn(1)), (vec![], 1), "it had its turn");
-    assert_eq!(served(11, 0, |checks| checks.ended(1)), (vec![], 1), "it has left");
-    assert_eq!(served(11, 0, |checks| checks.leaves_line(1)), (vec![], 1), "its patience was at an end");
-    assert_eq!(served(9, 0, |_| {}), (vec![], 0), "it is the older one");
-    assert_eq!(served(11, 1, |_| {}), (vec![], 0), "another line");
+    assert_eq!(
+        served(11, 0, |checks| checks.held_after_waiting(1)),
+        (vec![], 1),
+        "session 1 was served first"
+    );
+    assert_eq!(served(11, 0, |checks| checks.ended(1)), (vec![], 1), "session 1 gave up");
+    assert_eq!(
+        served(11, 0, |checks| checks.leaves_queue(1)),
+        (vec![], 1),
+        "the time limit of session 1 has passed"
+    );
+    assert_eq!(served(9, 0, |_| {}), (vec![], 0), "session 2 has the smaller ticket");
+    assert_eq!(served(11, 1, |_| {}), (vec![], 0), "another queue");
 }
 
 #[test]
@@ -153,7 +162,7 @@ fn what_cannot_be_had_again_or_takes_too_long_is_seen() {
     assert_eq!(asked(None, true), [Violation::NotFreeAgain { key: 1 }]);
     assert_eq!(asked(None, false), [Violation::NotFreeAgain { key: 1 }]);
     assert_eq!(asked(Some(4), false), [Violation::MoreThanOneRound { requests: 4, nodes: 3 }]);
-    assert_eq!(asked(Some(4), true), [], "the nodes may still have to agree");
+    assert_eq!(asked(Some(4), true), [], "the first acquire may need a second round");
     assert_eq!(asked(Some(3), false), []);
 }
 

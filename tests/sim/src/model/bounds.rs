@@ -1,81 +1,83 @@
-//! How much may happen, and which rule is left out on purpose.
+//! The bounds of an exploration, and which rule it disables.
 
 use crate::Violation;
 use std::fmt;
 
-/// The world of one exploration. Whatever can happen within it is looked at.
+/// The bounds of one exploration. It visits every state within them.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// How many nodes there are, 1 to 3.
+    /// The number of nodes, 1 to 3.
     pub nodes: usize,
-    /// How many attempts to hold the lock, 1 to 3, each by a client of its own. They begin at any time.
+    /// The number of attempts to hold the lock, 1 to 3, each by a client of its own. They begin at any time.
     pub clients: usize,
-    /// How many ticks of the clock a lock lasts.
+    /// The time to live of a lock, in clock ticks.
     pub ttl_ticks: u64,
-    /// How often each node has granted the lock before: where they differ, so do their numbers.
+    /// How often each node has granted the lock before. Where this differs, the fences of the nodes differ
+    /// too.
     pub earlier: [u8; MOST],
-    /// How many times nodes lose their memory, all together.
+    /// How many times nodes lose their memory, in total.
     pub crashes: u8,
     /// How many times each holder extends.
     pub extensions: u8,
-    /// How many times a client counts a node as silent that has only been slow, all together.
+    /// How many times a client counts a slow node as silent, in total.
     pub silences: u8,
-    /// How many times connections break, with what is on its way still to come, all together.
+    /// How many times connections break while requests in flight still arrive, in total.
     pub breaks: u8,
-    /// How many requests arrive a second time, over another connection, all together.
+    /// How many requests arrive a second time, over another connection, in total.
     pub copies: u8,
-    /// Whether a client may give up before it has the lock or is refused.
+    /// Whether a client may give up before it holds the lock or is refused.
     pub gives_up: bool,
-    /// Whether clients may tell the nodes what to count from.
+    /// Whether clients may send fence hints to the nodes.
     pub hints: bool,
-    /// What is looked for.
+    /// The invariants that are checked.
     pub laws: Laws,
-    /// A rule that is left out on purpose.
+    /// A rule that a test disables on purpose.
     pub mistake: Mistake,
-    /// Where to stop, complete or not.
+    /// The exploration stops after this number of states, complete or not.
     pub most_states: usize,
 }
 
-/// What is looked for. A mistake breaks several laws, some of them sooner than the one it is known for.
+/// The invariants that are checked. A bug breaks several of them, some sooner than the one a test expects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Laws {
-    /// Everything that must be true.
+    /// All invariants.
     All,
-    /// No two clients believe in the lock at the same time.
+    /// No two clients believe that they hold the lock at the same time.
     Exclusion,
-    /// No two holders have the same number, and one that began after another held has the larger one.
+    /// No two holders have the same fence, and a holder that began after another one held has the larger
+    /// fence.
     Fences,
 }
 
-/// A rule that is left out on purpose, to see that it is found. All of them are made outside of the code under
-/// test: in what drives it, or in what it is told.
+/// A rule that a test disables on purpose, to prove that the exploration finds it. Each is disabled outside
+/// of the code under test: in its driver, or in its inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Mistake {
-    /// All rules are kept.
+    /// All rules apply.
     #[default]
     None,
-    /// The largest number that a node said is taken, without a majority for it.
+    /// The client uses the largest fence that a node granted, without a majority for it.
     LargestFenceTaken,
     /// A node that has lost its memory grants at once.
     NoQuarantine,
-    /// A node that has lost its memory waits one tick less than the longest lock lasts.
+    /// The quarantine of a node is one tick shorter than the longest lock.
     QuarantineTooShort,
-    /// A node that has lost its memory counts from one again.
+    /// A node that has lost its memory restarts its fences from 1.
     FencesForgotten,
-    /// Validity counts from the answer instead of from the request.
+    /// Validity starts at the reply instead of at the request.
     ValidityFromAnswer,
-    /// Half of the nodes, rounded down, are taken for enough.
+    /// The client counts half of the nodes, rounded down, as a quorum.
     HalfIsEnough,
 }
 
-/// How long a tick is. Anything goes that is longer than the allowances for drift and rounding.
+/// The length of a tick. Any value works that is longer than the allowances for drift and rounding.
 pub(super) const TICK_MS: u64 = 10;
 
-/// The most nodes and the most clients of a world.
+/// The largest number of nodes and of clients.
 pub(super) const MOST: usize = 3;
 
 impl Laws {
-    /// Whether this is looked for.
+    /// Whether this violation is one of these invariants.
     pub(super) fn cover(self, violation: &Violation) -> bool {
         match self {
             Self::All => true,
@@ -88,7 +90,7 @@ impl Laws {
 }
 
 impl Bounds {
-    /// Nodes and clients that do nothing but take the lock and free it.
+    /// Nodes and clients that only acquire and release the lock.
     #[must_use]
     pub fn of(nodes: usize, clients: usize) -> Self {
         assert!((1..=MOST).contains(&nodes) && (1..=MOST).contains(&clients), "1 to {MOST} of each");
@@ -110,18 +112,18 @@ impl Bounds {
         }
     }
 
-    /// The same with a rule left out, to see which law that breaks.
+    /// The same bounds with a rule disabled, and the invariants that this should break.
     #[must_use]
     pub fn with(self, mistake: Mistake, laws: Laws) -> Self {
         Self { mistake, laws, ..self }
     }
 
-    /// The time to live that clients ask for.
+    /// The time to live that clients request, in milliseconds.
     ///
-    /// A little less than whole ticks: so much that what a client takes off for drift, the millisecond that a
-    /// node adds for its rounding, and what a node adds to its quarantine, all fall between the same two ticks.
-    /// Then a client stops believing on the very tick on which a node that was asked at once lets go: there is
-    /// no slack on which a wrong rule could live.
+    /// It is a little less than whole ticks, so that the drift that a client subtracts, the millisecond that
+    /// a node adds for rounding, and the time that a node adds to its quarantine all fall between the same
+    /// two ticks. Then a client stops believing on the very tick on which a node that granted at once expires
+    /// the lock: no slack hides a wrong rule.
     pub(super) fn ttl_ms(&self) -> u64 {
         self.ttl_ticks * TICK_MS - 3
     }
@@ -156,7 +158,7 @@ impl fmt::Display for Bounds {
         }
         match self.mistake {
             Mistake::None => Ok(()),
-            mistake => write!(f, "; left out: {mistake:?}"),
+            mistake => write!(f, "; disabled rule: {mistake:?}"),
         }
     }
 }

@@ -1,8 +1,8 @@
-//! The clients: every distinct state of a production session once, with what its driver and its holder do.
+//! The clients: every distinct state of a production lock state once, with its driver and its holder.
 //!
-//! A session knows only differences of time, so each lives on a clock of its own that starts when it begins. That
-//! makes two sessions that began at different times and have come to the same the same state. What a session
-//! comes to is told by its `Debug` form, which leaves nothing out.
+//! A lock state uses only differences of time, so each has its own clock that starts when it begins. Two
+//! clients that began at different times and reached the same state are then equal. The `Debug` form
+//! identifies a state, because it contains every field.
 
 use super::bounds::{Bounds, Mistake, TICK_MS};
 use super::speech::{ReplyId, RequestId, Speech};
@@ -12,13 +12,13 @@ use redlock_proto::{
 };
 use std::time::Duration;
 
-/// A state of a client.
+/// The number of a client state.
 pub(super) type ClientId = u32;
 
-/// Something that happens to a client, or that it does.
+/// An input of a client, or an action of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Acts {
-    /// It asks for the lock, when `above` was the largest number that was ever held.
+    /// The client requests the lock; `above` is the largest fence that was ever held.
     Begin {
         above: u64,
         hint: Option<u64>,
@@ -29,47 +29,47 @@ pub(super) enum Acts {
         request: RequestId,
         reply: ReplyId,
     },
-    /// It has waited long enough for a node.
+    /// The client has waited long enough for a node.
     FindsSilent {
         node: usize,
         request: RequestId,
     },
-    /// The connection broke on which it had asked.
+    /// The connection of a request broke.
     FindsCut {
         node: usize,
         request: RequestId,
     },
-    /// It goes on without answers that were worth a short wait.
+    /// The client continues without answers that were worth a short wait.
     Wakes,
     Extends,
-    /// It frees the lock, or gives up.
+    /// The client releases the lock, or gives up.
     Releases,
 }
 
-/// What came of it.
+/// The result of a step.
 #[derive(Clone, Debug)]
 pub(super) struct Acted {
     pub(super) client: ClientId,
-    /// What goes to which nodes.
+    /// The request to send, and to which nodes.
     pub(super) sends: Option<(RequestId, NodeSet)>,
     pub(super) wrong: Option<Wrong>,
 }
 
-/// What must not come of it, as far as one client can tell.
+/// An invariant that one client alone can break.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wrong {
     NotLarger { fence: u64, before: u64 },
     Revived,
 }
 
-/// What others can see of a client.
+/// The part of a client state that the world sees.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Facts {
     pub(super) has_begun: bool,
     pub(super) has_ended: bool,
-    /// The number under which it holds the lock, or did.
+    /// The fence under which the client holds the lock, or held it.
     pub(super) fence: Option<u64>,
-    /// Whether it believes to hold the lock at this moment.
+    /// Whether the client believes that it holds the lock at this moment.
     pub(super) is_valid: bool,
     pub(super) may_extend: bool,
     pub(super) may_wake: bool,
@@ -77,10 +77,10 @@ pub(super) struct Facts {
 
 #[derive(Clone, Debug)]
 enum State {
-    /// It has not asked yet.
+    /// The client has not begun.
     Idle,
     Active(Box<Active>),
-    /// It has freed the lock, or was told that it is lost. Answers change nothing any more.
+    /// The client has released the lock, or lost it. Replies change nothing any more.
     Ended {
         fence: Option<u64>,
     },
@@ -89,17 +89,17 @@ enum State {
 #[derive(Clone, Debug)]
 struct Active {
     session: LockState,
-    /// How many ticks ago it began, until all of its time is over.
+    /// The ticks since the client began; it stops growing when all its time is over.
     age: u64,
-    /// How old it was when it last asked for time.
+    /// Its age when it last sent a request for a lease.
     asked_at: u64,
-    /// What the largest number was when it began, until it has one itself.
+    /// The largest fence when the client began, until it has a fence itself.
     above: u64,
     fence: Option<u64>,
     extensions: u8,
-    /// It has held the lock and its time was up.
+    /// The client has held the lock and its validity has ended.
     has_lapsed: bool,
-    /// Until when it believes, where it believes what the session does not say.
+    /// With `Mistake::ValidityFromAnswer`: the end of the validity that the client believes in.
     mistaken_until: Option<Moment>,
 }
 
@@ -107,11 +107,11 @@ struct Known {
     state: State,
     facts: Facts,
     came_from: Option<(ClientId, Acts)>,
-    /// The same state with the nodes in another order, by the number of that order.
+    /// The same state with the nodes in another order, by the index of that order.
     reordered: Vec<Option<ClientId>>,
 }
 
-/// All states of clients that were seen.
+/// All client states that were seen.
 pub(super) struct Clients {
     bounds: Bounds,
     states: Vec<Known>,
@@ -121,7 +121,7 @@ pub(super) struct Clients {
 }
 
 impl Clients {
-    /// The client that has not asked yet.
+    /// The client that has not begun.
     pub(super) const IDLE: ClientId = 0;
 
     /// `orders` are all orders of the nodes.
@@ -132,17 +132,17 @@ impl Clients {
         clients
     }
 
-    /// How many states were seen.
+    /// The number of states that were seen.
     pub(super) fn len(&self) -> usize {
         self.states.len()
     }
 
-    /// What others can see.
+    /// The part that the world sees.
     pub(super) fn facts(&self, client: ClientId) -> &Facts {
         &self.states[client as usize].facts
     }
 
-    /// What becomes of a client when it acts.
+    /// The state of a client after a step.
     pub(super) fn step(&mut self, client: ClientId, acts: Acts, speech: &mut Speech) -> Acted {
         if let Some(known) = self.steps.get(&(client, acts)) {
             return known.clone();
@@ -155,7 +155,7 @@ impl Clients {
         acted
     }
 
-    /// The same state with the nodes in another order: where each of them goes is `orders[order]`.
+    /// The same state with the nodes in another order: node `n` becomes `orders[order][n]`.
     pub(super) fn reordered(&mut self, client: ClientId, order: usize, speech: &mut Speech) -> ClientId {
         if let Some(known) = self.states[client as usize].reordered[order] {
             return known;
@@ -183,7 +183,7 @@ impl Clients {
         if let Some(known) = self.ids.get(&spelled) {
             return *known;
         }
-        let id = ClientId::try_from(self.states.len()).expect("few states of a client");
+        let id = ClientId::try_from(self.states.len()).expect("fewer than 2^32 states of a client");
         let facts = self.facts_of(&state);
         let reordered = vec![None; self.orders.len()];
         self.states.push(Known { state, facts, came_from, reordered });
@@ -284,7 +284,7 @@ impl Clients {
     }
 
     fn begin(&self, above: u64, hint: Option<u64>) -> Active {
-        let quorum = Quorum::of(self.bounds.nodes).expect("there are nodes");
+        let quorum = Quorum::of(self.bounds.nodes).expect("bounds have at least one node");
         let session = LockState::new(quorum, Drift::default(), self.ttl(), hint, at(0));
         Active {
             session,
@@ -298,19 +298,19 @@ impl Clients {
         }
     }
 
-    /// Ends what a client has: it tells the nodes, and whatever they say from then on must not matter.
+    /// Ends a client: it releases the lock, and no later reply may bring the lock back.
     fn end(&self, mut active: Active, speech: &Speech) -> (State, Option<(Request, NodeSet)>, Option<Wrong>) {
         let now = active.now();
         active.session.release(now);
         let sends = active.session.poll_transmit().map(|Transmit { request, to }| {
-            // Its answer is not listened to, so it does not matter when it was sent.
+            // The client ignores the reply, so the time at which the request was sent does not matter.
             (Request { sent: at(0), ..request }, to)
         });
         let wrong = self.comes_back(&active.session, now, speech).then_some(Wrong::Revived);
         (State::Ended { fence: active.fence }, sends, wrong)
     }
 
-    /// Whether any answer to any request would bring a session back that is over.
+    /// Whether any reply to any request would make an ended lock state valid again.
     fn comes_back(&self, over: &LockState, now: Moment, speech: &Speech) -> bool {
         let ttl = self.ttl();
         let asks = [Ask::Acquire { hint: None }, Ask::Extend, Ask::Release { floor: None }];
@@ -351,21 +351,21 @@ impl Active {
         at(self.age)
     }
 
-    /// What goes to which nodes, and that time is asked for.
+    /// The next request and its nodes; records when a lease was requested.
     fn sends(&mut self) -> Option<(Request, NodeSet)> {
         let Transmit { request, to } = self.session.poll_transmit()?;
         self.asked_at = self.age;
         Some((request, to))
     }
 
-    /// What its guard would say at this moment.
+    /// Whether its guard would report a valid lock at this moment.
     fn is_valid(&self) -> bool {
         let until = self.mistaken_until.or(self.session.valid_until());
         self.fence.is_some() && until.is_some_and(|until| !self.now().has_reached(until))
     }
 
-    /// From some age on it makes no difference: all that it was promised is over, and a session to which that
-    /// has happened asks for nothing new.
+    /// Beyond some age it makes no difference: every promise to the client has expired, and an expired lock
+    /// state sends nothing new.
     fn grow_older(&mut self, ttl_ticks: u64) {
         self.age = (self.age + 1).min(self.asked_at + ttl_ticks);
     }
@@ -380,12 +380,12 @@ impl Active {
     }
 }
 
-/// Whether a session that is over has put out anything but that its release is done.
+/// Whether an ended lock state has emitted anything but the end of its release.
 fn revives(over: &mut LockState) -> bool {
     over.poll_transmit().is_some() || !matches!(over.poll_event(), None | Some(Event::Released))
 }
 
-/// A moment on a session's own clock.
+/// A moment on the clock of a client.
 fn at(age: u64) -> Moment {
     const START_NS: u64 = 1 << 40;
     Moment::on_one_clock(START_NS + age * TICK_MS * 1_000_000)

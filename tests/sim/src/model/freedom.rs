@@ -1,8 +1,8 @@
-//! Whether the lock can be had again: from every state, when all is quiet.
+//! Whether the lock can be acquired again: from every state, after all faults.
 //!
-//! Whatever is on its way is lost, and time passes until no lock can be left and no quarantine. Then nobody may
-//! have the lock, and a client that asks for it must get it, with all nodes and with any one of them away, under
-//! a number that is larger than any before.
+//! All messages in flight are lost, and time passes until every lock and every quarantine has ended. Then no
+//! client may hold the lock, and a client that requests it must get it, with all nodes and with any one node
+//! unreachable, with a larger fence than any before.
 
 use super::client::{Acts, Clients};
 use super::node::{Happens, NodeId};
@@ -13,20 +13,20 @@ use crate::Violation;
 use hashbrown::HashMap;
 use redlock_proto::{NodeSet, Quorum};
 
-/// What was found, by the states of the nodes: nothing else matters when all is quiet.
+/// The results, by the states of the nodes. Nothing else matters after all faults.
 #[derive(Default)]
 pub(super) struct Freedom {
-    /// The smallest number that the next holder may get.
+    /// The smallest fence that the next holder may get, or the violation.
     known: HashMap<[NodeId; super::bounds::MOST], Result<u64, Violation>>,
 }
 
 impl Freedom {
-    /// How many different cases there were.
+    /// The number of distinct cases.
     pub(super) fn len(&self) -> usize {
         self.known.len()
     }
 
-    /// What is wrong with a state when all is quiet.
+    /// The broken invariant of a state after all faults.
     pub(super) fn check(&mut self, world: &mut World, state: &State) -> Option<Violation> {
         let least = match self.known.get(&state.nodes) {
             Some(known) => known.clone(),
@@ -48,7 +48,7 @@ impl Freedom {
 fn least_fence(world: &mut World, state: &State) -> Result<u64, Violation> {
     let mut nodes = state.nodes;
     let nodes = &mut nodes[..world.bounds.nodes];
-    // A lock may have been granted just now, and a node may just have begun to wait.
+    // A lock may have been granted just now, and a quarantine may just have begun.
     for (number, node) in nodes.iter_mut().enumerate() {
         for _ in 0..world.bounds.ttl_ticks {
             *node = world.nodes.step(*node, Happens::Tick, &mut world.speech).0;
@@ -62,7 +62,7 @@ fn least_fence(world: &mut World, state: &State) -> Result<u64, Violation> {
         }
     }
     let mut least = take(world, nodes, NodeSet::EMPTY)?;
-    let quorum = Quorum::of(nodes.len()).expect("there are nodes");
+    let quorum = Quorum::of(nodes.len()).expect("bounds have at least one node");
     if quorum.is_reached_by(nodes.len() - 1) {
         for away in 0..nodes.len() {
             least = least.min(take(world, nodes, [away].into_iter().collect())?);
@@ -71,7 +71,7 @@ fn least_fence(world: &mut World, state: &State) -> Result<u64, Violation> {
     Ok(least)
 }
 
-/// Takes the lock while every message arrives at once, except where a node is away; tells its number.
+/// Acquires the lock while every message arrives at once, except at unreachable nodes. Returns its fence.
 fn take(world: &mut World, nodes: &[NodeId], away: NodeSet) -> Result<u64, Violation> {
     let mut nodes = nodes.to_vec();
     let owner = super::bounds::MOST;

@@ -1,17 +1,18 @@
-//! What is on its way between one client and one node.
+//! The messages in flight between one client and one node.
 
 use super::node::{COPIES, Connection};
 use super::speech::{ReplyId, RequestId};
 use hashbrown::HashMap;
 
-/// What is on its way between a client and a node, as a number.
+/// The number of a link state.
 pub(super) type LinkId = u32;
 
-/// The most that can be on its way at once: an acquire that nobody has seen yet, extensions, a release.
+/// The largest number of messages in flight: an acquire that the node has not read yet, extensions, a
+/// release.
 const ROOM: u32 = 4;
 
-/// Up to four numbers in a row, the first in the lowest bits. A state has many of these, so they are small; 0 is
-/// an empty place.
+/// Up to four numbers in a row, the first in the lowest bits; 0 is an empty slot. A world state has many
+/// rows, so they are small.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct LinkRow(u64);
 
@@ -28,7 +29,7 @@ impl LinkRow {
 
     fn push(&mut self, number: u16) {
         let place = (0..ROOM).find(|place| self.get(*place).is_none());
-        let place = place.expect("a client has few requests on their way");
+        let place = place.expect("at most four messages are in flight");
         self.0 |= u64::from(number) << (place * u16::BITS);
     }
 
@@ -46,23 +47,23 @@ impl LinkRow {
     }
 }
 
-/// One connection and what is left of older ones. Order is kept on a connection, in each direction; whatever is
-/// never delivered is lost.
+/// One connection, and late requests of older ones. Messages on a connection keep their order in each
+/// direction; a message that is never delivered is lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Link {
-    /// To the node, the oldest first.
+    /// Requests to the node, the oldest first.
     requests: LinkRow,
-    /// To the client, the oldest first, and what each of them answers.
+    /// Replies to the client, the oldest first, each with the request that it answers.
     replies: LinkRow,
     answered: LinkRow,
-    /// From older connections or copied on the way, in no order; nobody hears the reply. The connection is in
-    /// the lowest bits.
+    /// Requests of older connections or copies, in no order; the client does not read their replies. The
+    /// lowest bits are the connection.
     late: LinkRow,
-    /// How many times the connection was made anew.
+    /// How many times the client reconnected.
     connection: Connection,
 }
 
-/// How many bits a connection takes.
+/// The number of bits of a connection.
 const CONNECTION_BITS: u32 = 2;
 
 impl Link {
@@ -76,19 +77,19 @@ impl Link {
         self.answered.get(0).zip(self.replies.get(0))
     }
 
-    /// The oldest request of which the client has not heard.
+    /// The oldest request without a reply.
     pub(super) fn oldest_unheard(&self) -> Option<RequestId> {
         self.answered.get(0).or(self.next_request())
     }
 
-    /// What is left of older connections.
+    /// The requests of older connections, and copies.
     pub(super) fn late(&self) -> impl Iterator<Item = (RequestId, Connection)> + use<> {
         let mask = (1 << CONNECTION_BITS) - 1;
         let parts = move |late: u16| (late >> CONNECTION_BITS, late.to_le_bytes()[0] & mask);
         self.late.iter().map(parts)
     }
 
-    /// Which connection it is.
+    /// The number of the connection.
     pub(super) fn connection(&self) -> Connection {
         self.connection
     }
@@ -111,13 +112,13 @@ impl Link {
         self.replies.take(0);
     }
 
-    /// Nobody listens any more.
+    /// The client no longer reads replies.
     pub(super) fn drop_replies(&mut self) {
         self.answered = LinkRow::default();
         self.replies = LinkRow::default();
     }
 
-    /// The request that arrives next will arrive another time.
+    /// The next request will arrive a second time.
     pub(super) fn copy_next(&mut self) {
         if let Some(request) = self.next_request() {
             self.add_late(request, COPIES);
@@ -128,8 +129,8 @@ impl Link {
         self.late.take(u32::try_from(place).unwrap_or(ROOM));
     }
 
-    /// The connection breaks: what is on its way to the node may still arrive, what comes back does not. Tells
-    /// what the client has not heard of, the oldest first.
+    /// The connection breaks: requests in flight may still arrive, replies do not. Returns the requests
+    /// without a reply, the oldest first.
     pub(super) fn break_off(&mut self) -> Vec<RequestId> {
         let unheard = self.answered.iter().chain(self.requests.iter()).collect();
         for request in self.requests.iter() {
@@ -138,18 +139,18 @@ impl Link {
         self.requests = LinkRow::default();
         self.drop_replies();
         self.connection += 1;
-        assert!(self.connection < COPIES, "the node tells so many connections apart");
+        assert!(self.connection < COPIES, "at most {COPIES} connections of a client");
         unheard
     }
 
     fn add_late(&mut self, request: RequestId, connection: Connection) {
-        assert!(request < 1 << (u16::BITS - CONNECTION_BITS), "few distinct requests");
+        assert!(request < 1 << (u16::BITS - CONNECTION_BITS), "at most 2^14 distinct requests");
         self.late.push(request << CONNECTION_BITS | u16::from(connection));
         self.late = self.late.sorted();
     }
 }
 
-/// Every distinct content of a link once.
+/// Every distinct link state once.
 pub(super) struct Links {
     links: Vec<Link>,
     known: HashMap<Link, LinkId>,
@@ -172,7 +173,7 @@ impl Links {
     pub(super) fn id(&mut self, link: Link) -> LinkId {
         *self.known.entry(link).or_insert_with(|| {
             self.links.push(link);
-            LinkId::try_from(self.links.len() - 1).expect("few distinct links")
+            LinkId::try_from(self.links.len() - 1).expect("fewer than 2^32 distinct links")
         })
     }
 

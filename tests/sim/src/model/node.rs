@@ -1,8 +1,8 @@
-//! The nodes: every distinct state of a production node once, and what each command makes of it.
+//! The nodes: every distinct state of a production node once, and the result of each command.
 //!
-//! A node is far too large to be kept by the million, but what matters of it for one key is small, and there are
-//! not many different cases. So a state is kept as what it comes to and one way to get there; to take a step from
-//! it, a new [`MemoryNode`] goes that way and then the step. Each step is taken once and remembered.
+//! A node is far too large to be stored millions of times, but its state for one key is small, and there are
+//! few distinct cases. So a state is stored as a summary and one path that leads to it. To take a step, a new
+//! [`MemoryNode`] repeats the path and then takes the step. The result of each step is cached.
 
 use super::bounds::{Bounds, MOST, Mistake, TICK_MS};
 use super::speech::{AskId, ReplyId, Speech, heard};
@@ -12,20 +12,20 @@ use redlock_core::{MemoryNode, Millis};
 use redlock_proto::{Ask, Moment, Request};
 use std::time::Duration;
 
-/// A state of a node.
+/// The number of a node state.
 pub(super) type NodeId = u32;
 
-/// The one lock of this world.
+/// The only key of the model.
 pub(super) const KEY: &[u8] = b"job";
 
-/// A connection of a client, for which the node only has to tell one from another.
+/// A connection of a client, as far as the node distinguishes connections.
 pub(super) type Connection = u8;
 
-/// Something that happens to a node.
+/// An input of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Happens {
     Tick,
-    /// It goes down and comes up again without its memory.
+    /// The node restarts without its memory.
     Crash,
     Asked {
         ask: AskId,
@@ -34,24 +34,24 @@ pub(super) enum Happens {
     },
 }
 
-/// All that matters of a node: two with the same summary answer the same from then on.
+/// Everything that matters of a node: two nodes with the same summary answer the same from then on.
 ///
-/// Left out is what no answer depends on (counters, how long a lock has been held, how often it was extended)
-/// and where in its memory the node keeps things; [`Nodes::audit`] sees to it that this is true.
+/// It leaves out what no reply depends on (counters, how long a lock has been held, how often it was
+/// extended) and where in its memory the node keeps things; [`Nodes::audit`] proves that.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Summary {
-    /// Owner, fence and time left.
+    /// Owner, fence and remaining time.
     pub(super) lock: Option<(Vec<u8>, u64, u64)>,
     last_fence: u64,
     high_water: u64,
     longest_lease_ms: u64,
     pub(super) quarantine_ms: u64,
-    /// For each owner and each connection, for how many ticks its acquire is rejected.
+    /// For each owner and each connection, for how many ticks the node rejects its acquire.
     rejected: Vec<(u8, u8)>,
 }
 
 impl Summary {
-    /// Whether a client's lock stands there.
+    /// Whether a client holds the lock on this node.
     pub(super) fn is_owned_by(&self, client: usize) -> bool {
         self.lock.as_ref().is_some_and(|(holder, _, _)| holder[..] == owner(client))
     }
@@ -59,32 +59,32 @@ impl Summary {
 
 struct Life {
     summary: Summary,
-    /// The state before, and what happened then; nothing for a node that is new.
+    /// The state before, and the step; `None` for a new node.
     came_from: Option<(NodeId, Happens)>,
 }
 
-/// All states of nodes that were seen.
+/// All node states that were seen.
 pub(super) struct Nodes {
     bounds: Bounds,
     lives: Vec<Life>,
     known: HashMap<Summary, NodeId>,
     steps: HashMap<(NodeId, Happens), (NodeId, ReplyId)>,
-    /// Other ways to a state that was known: for the audit.
+    /// Other paths to a known state, for the audit.
     detours: Vec<(NodeId, NodeId, Happens)>,
 }
 
-/// A production node at a moment.
+/// A production node at a point in time.
 struct Running {
     memory: MemoryNode,
     now: Millis,
 }
 
-/// The owner of a client's lock. One more than there are clients may ask.
+/// The owner of a client's lock. There is one more owner than clients.
 pub(super) fn owner(client: usize) -> [u8; 1] {
     [b'A' + u8::try_from(client).unwrap_or(25)]
 }
 
-/// Connections that a client can have: its own, those after a break, and one for copies.
+/// The connections of a client: the first one, those after a break, and one for copies.
 const CONNECTIONS: u8 = 4;
 /// The connection on which copies arrive.
 pub(super) const COPIES: Connection = CONNECTIONS - 1;
@@ -94,7 +94,7 @@ fn connection_number(client: usize, connection: Connection) -> u64 {
 }
 
 impl Nodes {
-    /// The state of a node that is new.
+    /// The state of a new node.
     pub(super) const NEW: NodeId = 0;
 
     pub(super) fn new(bounds: &Bounds) -> Self {
@@ -111,17 +111,17 @@ impl Nodes {
         nodes
     }
 
-    /// How many states were seen.
+    /// The number of states that were seen.
     pub(super) fn len(&self) -> usize {
         self.lives.len()
     }
 
-    /// What a state comes to.
+    /// The summary of a state.
     pub(super) fn summary(&self, node: NodeId) -> &Summary {
         &self.lives[node as usize].summary
     }
 
-    /// What becomes of a node when something happens, and what it replies if it was asked.
+    /// The next state of a node, and its reply if the step is a request.
     pub(super) fn step(&mut self, node: NodeId, what: Happens, speech: &mut Speech) -> (NodeId, ReplyId) {
         if let Some(known) = self.steps.get(&(node, what)) {
             return *known;
@@ -135,7 +135,7 @@ impl Nodes {
                 *next
             }
             None => {
-                let next = NodeId::try_from(self.lives.len()).expect("few states of a node");
+                let next = NodeId::try_from(self.lives.len()).expect("fewer than 2^32 states of a node");
                 self.known.insert(summary.clone(), next);
                 self.lives.push(Life { summary, came_from: Some((node, what)) });
                 next
@@ -145,7 +145,7 @@ impl Nodes {
         (next, reply)
     }
 
-    /// What becomes of a node on which the lock is granted to a stranger and freed again.
+    /// The state of a node after another owner has acquired and released the lock.
     pub(super) fn used(&mut self, node: NodeId, speech: &mut Speech) -> NodeId {
         let ttl = Duration::from_millis(self.bounds.ttl_ms());
         [Ask::Acquire { hint: None }, Ask::Release { floor: None }].into_iter().fold(node, |node, ask| {
@@ -155,12 +155,12 @@ impl Nodes {
         })
     }
 
-    /// What a node in a state has replied to something, if it was tried.
+    /// The cached reply of a node, if the step was tried.
     pub(super) fn known_reply(&self, node: NodeId, what: Happens) -> Option<ReplyId> {
         self.steps.get(&(node, what)).map(|(_, reply)| *reply)
     }
 
-    /// A production node that has come to a state.
+    /// A production node that has reached a state.
     fn revisit(&self, node: NodeId, speech: &mut Speech) -> Running {
         let mut way = Vec::new();
         let mut at = node;
@@ -175,9 +175,9 @@ impl Nodes {
         running
     }
 
-    /// Takes other ways to states than those by which they are known, and goes on from there with everything
-    /// that was ever tried in that state: replies and summaries must be the same. Tells how many steps it
-    /// compared, of at most `most` other ways, spread over all.
+    /// Takes other paths to known states, and repeats everything that was tried in those states: replies and
+    /// summaries must be the same. Returns the number of compared steps, of at most `most` other paths,
+    /// spread over all.
     pub(super) fn audit(&self, most: usize, speech: &mut Speech) -> u64 {
         let mut tried: HashMap<NodeId, Vec<Happens>> = HashMap::new();
         for (node, what) in self.steps.keys() {
@@ -190,7 +190,7 @@ impl Nodes {
                 running.happens(*what, &self.bounds, speech);
                 let reply = running.happens(*next, &self.bounds, speech);
                 let (expected, expected_reply) = self.steps[&(*state, *next)];
-                assert_eq!(reply, expected_reply, "two ways to {:?}, then {next:?}", self.summary(*state));
+                assert_eq!(reply, expected_reply, "two paths to {:?}, then {next:?}", self.summary(*state));
                 assert_eq!(running.summary(&self.bounds), *self.summary(expected), "then {next:?}");
                 compared += 1;
             }
@@ -202,7 +202,8 @@ impl Nodes {
 impl Running {
     fn new(bounds: &Bounds) -> Self {
         let mut memory = MemoryNode::new("node");
-        // A client's own order is kept on its connection, so nothing can come late without another one.
+        // A connection keeps the order of its requests, so no request is late unless there is another
+        // connection.
         let window_ms = if bounds.has_late_requests() { bounds.ttl_ms() } else { 0 };
         memory.node_mut().set_late_window_ms(window_ms);
         Self { memory, now: Millis::START }
@@ -269,7 +270,7 @@ impl Running {
         Summary {
             lock: lock.map(|lock| (lock.owner, lock.fence, lock.left_ms)),
             last_fence: node.stripes().last(Stripe::of(KEY)),
-            high_water: node.state().high_water,
+            high_water: node.state().high_water.common(),
             longest_lease_ms: node.state().longest_lease_ms,
             quarantine_ms: node.quarantine_left_ms(&mut self.now.clone()),
             rejected,

@@ -1,4 +1,4 @@
-//! Goes through all states, breadth first, so that the first way to a violation is a shortest one.
+//! Visits all states, breadth first, so that the first path to a violation is a shortest one.
 
 use super::bounds::{Bounds, Laws};
 use super::freedom::Freedom;
@@ -9,41 +9,41 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 use std::fmt;
 use std::hash::BuildHasher;
 
-/// What an exploration has found.
+/// The result of an exploration.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// Within which bounds.
+    /// The bounds of the exploration.
     pub bounds: Bounds,
-    /// How many different states there are, nodes being alike.
+    /// The number of distinct states, up to the order of the nodes.
     pub states: usize,
-    /// How many steps lead from one to another, or back to the same.
+    /// The number of steps between states.
     pub steps: u64,
-    /// How many steps the furthest state is away.
+    /// The number of steps to the furthest state.
     pub depth: usize,
-    /// How many different states of a single node there are.
+    /// The number of distinct states of a single node.
     pub node_states: usize,
-    /// How many different states of a single client there are.
+    /// The number of distinct states of a single client.
     pub client_states: usize,
-    /// From how many different states of all nodes the lock was taken again.
+    /// The number of distinct node states from which the lock was acquired again.
     pub taken_again: usize,
-    /// In how many states somebody holds the lock.
+    /// The number of states in which a client holds the lock.
     pub held_states: usize,
-    /// How many steps of each kind there were.
+    /// The number of steps of each kind.
     pub kinds: Vec<(&'static str, u64)>,
-    /// Whether all states were looked at.
+    /// Whether all states were visited.
     pub is_complete: bool,
-    /// A shortest way to something that must never be.
+    /// A shortest path to a violation.
     pub counterexample: Option<Counterexample>,
-    /// How many steps of single nodes were compared on another way to the same state.
+    /// The number of steps of single nodes that were compared on another path to the same state.
     pub audited: u64,
 }
 
-/// How something comes about that must never be.
+/// A path to a violation.
 #[derive(Clone, Debug)]
 pub struct Counterexample {
-    /// What it is.
+    /// The broken invariant.
     pub violation: Violation,
-    /// What happens, step by step.
+    /// The steps, as text.
     pub steps: Vec<String>,
 }
 
@@ -74,7 +74,7 @@ impl fmt::Display for Counterexample {
     }
 }
 
-/// All states in the order in which they were found, each exactly as it is.
+/// All states in the order in which they were found.
 struct Visited {
     stride: usize,
     words: Vec<u32>,
@@ -98,7 +98,7 @@ impl Visited {
         &self.words[place * self.stride..][..self.stride]
     }
 
-    /// Adds a state, unless it is there.
+    /// Adds a state, unless it is known.
     fn add(&mut self, state: &[u32], parent: usize) {
         let Self { stride, words, parents, places, hasher } = self;
         let at = |place: u32| &words[place as usize * *stride..][..*stride];
@@ -122,10 +122,10 @@ struct Search {
     kinds: [(&'static str, u64); KINDS],
 }
 
-/// How many other ways to states of nodes are gone to see that they lead to the same.
+/// How many other paths to node states the audit compares.
 const AUDITS: usize = 2_000;
 
-/// Looks at everything that can happen within some bounds, or until something does that must not.
+/// Explores all states within some bounds, until an invariant is broken.
 #[must_use]
 pub fn explore(bounds: &Bounds) -> Report {
     let mut search = Search {
@@ -156,11 +156,11 @@ pub fn explore(bounds: &Bounds) -> Report {
     }
 }
 
-/// The state in which something is found, and what happens there, if it takes another step.
+/// The state in which a violation was found, the step that led to it if there is one, and the violation.
 type Found = (usize, Option<Action>, Violation);
 
 impl Search {
-    /// Looks at all states; tells what is wrong, and whether it has seen everything.
+    /// Visits all states. Returns the first violation, and whether all states were visited.
     fn run(&mut self) -> (Option<Found>, bool) {
         let bounds = self.world.bounds;
         let mut words = Vec::new();
@@ -197,7 +197,7 @@ impl Search {
         (None, true)
     }
 
-    /// What is wrong with a state, as far as it is looked for.
+    /// The broken invariant of a state, if it is one of those that are checked.
     fn violation(&mut self, state: &State) -> Option<Violation> {
         let laws = self.world.bounds.laws;
         let broken = self.world.broken_laws(state).into_iter().find(|found| laws.cover(found));
@@ -207,7 +207,7 @@ impl Search {
         }
     }
 
-    /// The states on the way to one, itself included.
+    /// The states on the path to one, itself included.
     fn ancestry(&self, place: usize) -> Vec<usize> {
         let mut way = vec![place];
         let mut at = place;
@@ -219,17 +219,17 @@ impl Search {
         way
     }
 
-    /// How many steps the last state is away: none is further.
+    /// The number of steps to the last state: no state is further away.
     fn depth(&self) -> usize {
         self.ancestry(self.visited.len() - 1).len() - 1
     }
 
-    /// Tells how a state comes about, and the step from there that goes wrong.
+    /// The path to a state, and the step from there that breaks the invariant.
     fn way_to(&mut self, place: usize, last: Option<Action>, violation: Violation) -> Counterexample {
         let bounds = self.world.bounds;
         let way = self.ancestry(place);
         let mut steps = Vec::new();
-        // Goes the way again with every node under the name that it had in the beginning.
+        // Repeats the path with every node under its first number.
         let mut state = self.world.first();
         let mut actions = Vec::new();
         for place in &way[1..] {
@@ -239,12 +239,12 @@ impl Search {
                 let (next, _) = self.world.after(&state, **action);
                 self.world.canonical(&next) == wanted
             };
-            let action = *actions.iter().find(leads_there).expect("it was found this way");
+            let action = *actions.iter().find(leads_there).expect("the search found this step");
             steps.push(self.world.tell(&state, action));
             state = self.world.after(&state, action).0;
         }
         if let Some(last) = last {
-            // The same step may go by another name of the node here.
+            // The node of the step may have another number here.
             self.world.actions(&state, &mut actions);
             let goes_wrong = |action: &&Action| self.world.after(&state, **action).1.is_some();
             let last = *actions.iter().find(goes_wrong).unwrap_or(&last);

@@ -1,17 +1,17 @@
-//! What is said, as small numbers: every distinct request and reply once.
+//! Messages as small numbers: every distinct request and reply once.
 
 use redlock_core::{CommandError, Reply};
 use redlock_proto::{Ask, Failure, LockReply, Request};
 use std::time::Duration;
 
-/// A request, with the moment at which it was sent on its client's own clock.
+/// The number of a request, with the time at which it was sent on the clock of its client.
 pub(super) type RequestId = u16;
-/// A request as the node sees it.
+/// The number of a request as the node sees it.
 pub(super) type AskId = u16;
-/// A reply.
+/// The number of a reply.
 pub(super) type ReplyId = u16;
 
-/// Everything that was said so far. Number 0 is nothing.
+/// All messages so far. Number 0 is no message.
 pub(super) struct Speech {
     requests: Vec<(Request, AskId)>,
     asks: Vec<Request>,
@@ -19,7 +19,7 @@ pub(super) struct Speech {
 }
 
 impl Speech {
-    /// Nothing was said.
+    /// A table without messages.
     pub(super) fn new() -> Self {
         Self { requests: Vec::new(), asks: Vec::new(), replies: Vec::new() }
     }
@@ -38,22 +38,22 @@ impl Speech {
         number(place)
     }
 
-    /// The request with a number.
+    /// The request with this number.
     pub(super) fn request_of(&self, id: RequestId) -> &Request {
         &self.requests[place(id)].0
     }
 
-    /// Whether a request asks for the lock.
+    /// Whether a request acquires the lock.
     pub(super) fn is_acquire(&self, id: RequestId) -> bool {
         matches!(self.request_of(id).ask, Ask::Acquire { .. })
     }
 
-    /// What a node sees of a request.
+    /// The part of a request that a node sees.
     pub(super) fn ask_of(&self, id: RequestId) -> AskId {
         self.requests[place(id)].1
     }
 
-    /// What a node sees; when it was sent is not to be relied on.
+    /// The request that a node sees; its `sent` is meaningless.
     pub(super) fn seen(&self, id: AskId) -> &Request {
         &self.asks[place(id)]
     }
@@ -67,7 +67,7 @@ impl Speech {
         }))
     }
 
-    /// The reply with a number.
+    /// The reply with this number.
     pub(super) fn reply_of(&self, id: ReplyId) -> &LockReply {
         &self.replies[place(id)]
     }
@@ -79,15 +79,15 @@ impl Speech {
 }
 
 fn number(place: usize) -> u16 {
-    u16::try_from(place + 1).expect("few things are said")
+    u16::try_from(place + 1).expect("fewer than 2^16 messages")
 }
 
 fn place(id: u16) -> usize {
     usize::from(id) - 1
 }
 
-/// What a node's answer is to a client. How long a quarantine lasts is left out: it only tells a client when to
-/// try again, and here clients begin at any time.
+/// The reply of a node as the client gets it. The remaining time of a quarantine is left out: a client only
+/// uses it to choose when to retry, and here clients begin at any time.
 pub(super) fn heard(said: Result<Reply, CommandError>) -> LockReply {
     match said {
         Ok(Reply::Integer(number)) => LockReply::Number(number),
@@ -97,12 +97,12 @@ pub(super) fn heard(said: Result<Reply, CommandError>) -> LockReply {
     }
 }
 
-/// A request in few words.
+/// A request as text.
 pub(super) fn in_words(ask: Ask) -> String {
     match ask {
         Ask::Acquire { hint: None } => "acquire".into(),
         Ask::Acquire { hint: Some(hint) } => format!("acquire from {hint}"),
-        Ask::Wait { .. } => "acquire, or wait in line".into(),
+        Ask::Wait { .. } => "acquire, or queue".into(),
         Ask::RaiseFence { fence } => format!("raise to {fence}"),
         Ask::Extend => "extend".into(),
         Ask::Release { floor: None } => "release".into(),

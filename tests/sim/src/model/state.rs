@@ -1,21 +1,22 @@
-//! A state of the whole world, and how it is kept.
+//! A state of the whole system, and how it is stored.
 
 use super::bounds::{Bounds, MOST};
 use super::client::{ClientId, Clients};
 use super::link::{LinkId, Links};
 use super::node::{NodeId, Nodes};
 
-/// Where everybody stands. All parts are numbers of states that are kept elsewhere, each once.
+/// The state of all nodes, clients and links. All parts are numbers of states that are stored elsewhere, each
+/// once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct State {
     pub(super) nodes: [NodeId; MOST],
     pub(super) clients: [ClientId; MOST],
-    /// By client and node.
+    /// The link of each client to each node.
     pub(super) links: [[LinkId; MOST]; MOST],
     pub(super) left: Left,
 }
 
-/// How much may still go wrong.
+/// How many faults may still happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Left {
     pub(super) crashes: u8,
@@ -25,7 +26,7 @@ pub(super) struct Left {
 }
 
 impl State {
-    /// Nothing has happened yet.
+    /// The first state.
     pub(super) fn new(bounds: &Bounds) -> Self {
         let Bounds { crashes, silences, breaks, copies, .. } = *bounds;
         Self {
@@ -36,12 +37,12 @@ impl State {
         }
     }
 
-    /// How many words a state takes.
+    /// The number of words of a packed state.
     pub(super) fn words(bounds: &Bounds) -> usize {
         bounds.nodes + bounds.clients * (bounds.nodes + 1) + 1
     }
 
-    /// The state as words.
+    /// Packs the state into words.
     pub(super) fn pack(&self, bounds: &Bounds, words: &mut Vec<u32>) {
         words.clear();
         words.extend_from_slice(&self.nodes[..bounds.nodes]);
@@ -53,7 +54,7 @@ impl State {
         words.push(u32::from_le_bytes([crashes, silences, breaks, copies]));
     }
 
-    /// The state that words stand for.
+    /// Unpacks a state.
     pub(super) fn unpack(bounds: &Bounds, words: &[u32]) -> Self {
         let mut state = Self::new(bounds);
         let (nodes, rest) = words.split_at(bounds.nodes);
@@ -68,7 +69,7 @@ impl State {
     }
 }
 
-/// All orders of so many things: where each of them goes.
+/// All permutations of `count` elements: where each of them goes.
 pub(super) fn orders(count: usize) -> Vec<Vec<usize>> {
     let mut orders = vec![Vec::new()];
     for _ in 0..count {

@@ -1,4 +1,4 @@
-//! What can happen next, and what comes of it.
+//! The possible steps of the system, and their results.
 
 use super::bounds::{Bounds, MOST};
 use super::client::{Acted, Acts, Clients, Wrong};
@@ -8,24 +8,24 @@ use super::speech::{RequestId, Speech, in_words};
 use super::state::{State, orders};
 use crate::Violation;
 
-/// Something that can happen next.
+/// A step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     Begin {
         client: usize,
         hint: Option<u64>,
     },
-    /// The oldest request on its way reaches the node.
+    /// The oldest request in flight reaches the node.
     Deliver {
         client: usize,
         node: usize,
     },
-    /// The oldest reply on its way reaches the client.
+    /// The oldest reply in flight reaches the client.
     Hear {
         client: usize,
         node: usize,
     },
-    /// The client counts a node as silent. What is on its way still comes.
+    /// The client counts a node as silent. Messages in flight still arrive.
     Silence {
         client: usize,
         node: usize,
@@ -34,7 +34,7 @@ pub(super) enum Action {
         client: usize,
         node: usize,
     },
-    /// The oldest request on its way will arrive a second time.
+    /// The oldest request in flight will arrive a second time.
     Copy {
         client: usize,
         node: usize,
@@ -60,11 +60,11 @@ pub(super) enum Action {
     Tick,
 }
 
-/// How many kinds of actions there are.
+/// The number of kinds of steps.
 pub(super) const KINDS: usize = 12;
 
 impl Action {
-    /// The name of its kind, and its place among all kinds.
+    /// The index of its kind, and the name.
     pub(super) fn kind(self) -> (usize, &'static str) {
         match self {
             Self::Begin { .. } => (0, "begin"),
@@ -83,7 +83,7 @@ impl Action {
     }
 }
 
-/// The production code, and all that it was seen to do.
+/// The production code, and all its states that were seen.
 pub(super) struct World {
     pub(super) bounds: Bounds,
     pub(super) speech: Speech,
@@ -106,7 +106,7 @@ impl World {
         }
     }
 
-    /// What is there before anything happens.
+    /// The first state.
     pub(super) fn first(&mut self) -> State {
         let mut state = State::new(&self.bounds);
         for (node, earlier) in self.bounds.earlier.into_iter().enumerate().take(self.bounds.nodes) {
@@ -117,20 +117,21 @@ impl World {
         state
     }
 
-    /// The largest number that was ever held.
+    /// The largest fence that was ever held.
     pub(super) fn largest(&self, state: &State) -> u64 {
         let fences = state.clients.iter().filter_map(|client| self.clients.facts(*client).fence);
         fences.max().unwrap_or(0)
     }
 
-    /// All that can happen next.
+    /// All possible steps.
     pub(super) fn actions(&self, state: &State, actions: &mut Vec<Action>) {
         actions.clear();
         let mut next_begins = true;
         for client in 0..self.bounds.clients {
             let facts = *self.clients.facts(state.clients[client]);
             if !facts.has_begun {
-                // Those who have not begun are alike: it is enough that the first of them does.
+                // Clients that have not begun are interchangeable: it is enough that the first of them
+                // begins.
                 if std::mem::take(&mut next_begins) {
                     actions.push(Action::Begin { client, hint: None });
                     let hint = self.largest(state) + 1;
@@ -181,7 +182,7 @@ impl World {
         actions.extend((0..link.late().count()).map(|place| Action::DeliverLate { client, node, place }));
     }
 
-    /// What comes of an action, in any order of the nodes, and what is wrong with it.
+    /// The result of a step, with the nodes in any order, and the violation if it broke an invariant.
     pub(super) fn after(&mut self, state: &State, action: Action) -> (State, Option<Violation>) {
         let mut next = *state;
         let mut wrong = None;
@@ -240,8 +241,8 @@ impl World {
         (next, wrong)
     }
 
-    /// Takes out what is on its way and can make no difference any more: what a client that has ended says of a
-    /// lock that it does not have, and never will have because no acquire of it is left.
+    /// Removes messages in flight that can change nothing any more: requests of an ended client about a lock
+    /// that it does not hold and cannot get, because no acquire of it is left.
     fn forget_idle_words(&mut self, next: &mut State) {
         if self.bounds.has_late_requests() {
             return;
@@ -261,7 +262,7 @@ impl World {
         }
     }
 
-    /// Lets a client act, and sends what it wants to send.
+    /// Takes a step of a client, and sends its requests.
     fn acts(&mut self, next: &mut State, client: usize, acts: Acts, wrong: &mut Option<Violation>) {
         let Acted { client: id, sends, wrong: found } =
             self.clients.step(next.clients[client], acts, &mut self.speech);
@@ -301,8 +302,8 @@ impl World {
         });
     }
 
-    /// Breaks a connection. The client hears of it for every request that was not answered; a release that was
-    /// on its way is sent again.
+    /// Breaks a connection. The client gets a failure for every request without a reply; a release in flight
+    /// is sent again.
     fn break_off(&mut self, next: &mut State, client: usize, node: usize, wrong: &mut Option<Violation>) {
         let mut unheard = Vec::new();
         self.links.change(&mut next.links[client][node], |link| unheard = link.break_off());
@@ -316,7 +317,7 @@ impl World {
         }
     }
 
-    /// The one state that stands for all that differ only in the order of their nodes.
+    /// The representative of all states that differ only in the order of their nodes.
     pub(super) fn canonical(&mut self, state: &State) -> State {
         let mut best = *state;
         for order in 0..self.orders.len() {
@@ -343,7 +344,7 @@ impl World {
         best
     }
 
-    /// What must be true of every state, and is not.
+    /// The invariants that a state breaks.
     pub(super) fn broken_laws(&self, state: &State) -> Vec<Violation> {
         let facts: [_; MOST] = state.clients.map(|client| *self.clients.facts(client));
         let mut broken = Vec::new();
@@ -363,11 +364,11 @@ impl World {
         broken
     }
 
-    /// An action and what comes of it, in words.
+    /// A step and its result, as text.
     pub(super) fn tell(&mut self, state: &State, action: Action) -> String {
         let (next, _) = self.after(state, action);
         let line = match action {
-            Action::Begin { client, .. } => format!("client {client} asks for the lock"),
+            Action::Begin { client, .. } => format!("client {client} requests the lock"),
             Action::Deliver { client, node } => {
                 let link = self.links.get(state.links[client][node]);
                 let request = link.next_request().map_or_else(String::new, |id| self.words(id));
@@ -384,16 +385,16 @@ impl World {
             Action::Hear { client, node } => {
                 let heard = self.links.get(state.links[client][node]).next_reply();
                 let reply = heard.map(|(request, reply)| (self.words(request), self.speech.reply_of(reply)));
-                format!("client {client} hears from node {node}: {reply:?}")
+                format!("client {client} gets the reply of node {node}: {reply:?}")
             }
-            Action::Silence { client, node } => format!("client {client} waits no longer for node {node}"),
+            Action::Silence { client, node } => format!("client {client} stops waiting for node {node}"),
             Action::Break { client, node } => {
                 format!("the connection of client {client} to node {node} breaks")
             }
             Action::Copy { client, node } => {
-                format!("the next request of client {client} to node {node} will come again")
+                format!("the next request of client {client} to node {node} will arrive twice")
             }
-            Action::Wake { client } => format!("client {client} does not wait for more answers"),
+            Action::Wake { client } => format!("client {client} stops waiting for more replies"),
             Action::Extend { client } => format!("client {client} extends"),
             Action::Release { client } => format!("client {client} releases"),
             Action::Crash { node } => format!("node {node} loses its memory"),

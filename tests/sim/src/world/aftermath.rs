@@ -1,4 +1,4 @@
-//! When all is quiet again: nothing may be left, and everything must be had.
+//! The checks after all faults: no lock is left over, and every lock can be acquired.
 
 use super::start::{Data, End};
 use super::{World, reply_of};
@@ -9,7 +9,8 @@ use redlock_proto::{Drift, Event, LockState, Moment, Transmit};
 use std::time::Duration;
 
 impl World<'_> {
-    /// When all is quiet: nothing may be left, everything must be had, and in one round from the second time on.
+    /// After all faults: no lock may be left over, and every lock can be acquired, in one round from the
+    /// second time on.
     pub(super) fn afterwards(&mut self) {
         let longest_us = self.longest_us();
         for node in 0..self.plan.nodes {
@@ -22,11 +23,11 @@ impl World<'_> {
                 self.checks.after_its_time(node, key, is_held);
             }
         }
-        // Longer than a node waits after a crash.
+        // Longer than a quarantine after a crash.
         self.now += (self.plan.longest_ms() * 3 + 20) * 1_000;
         self.take_all_in_peace();
         if self.plan.long_ms > 0 {
-            // The long leases are over, so a crash does not cost their time any more.
+            // The long leases have ended, so a crash must not cost their time any more.
             for node in 0..self.plan.nodes {
                 let server = self.current[node];
                 self.cron(server);
@@ -48,14 +49,15 @@ impl World<'_> {
         }
     }
 
-    /// How long a lock can last on a node, in true time: its time to live on the slowest clock, and a whole
-    /// millisecond at each end.
+    /// How long a lock can last on a node, in microseconds of true time: its time to live on the slowest
+    /// clock, and a whole millisecond at each end.
     fn longest_us(&self) -> u64 {
         let slowest = 1_000_000 - u64::from(self.plan.clock_ppm);
         self.plan.longest_ms() * 1_000 * 1_000_000 / slowest + 2_000
     }
 
-    /// Takes and frees a lock while every message arrives at once; tells how many requests it took.
+    /// Acquires and releases a lock while every message arrives at once. Returns the number of requests, or
+    /// `None` if the client did not get the lock.
     fn take_in_peace(&mut self, key: usize) -> Option<usize> {
         self.sessions += 1;
         let id = self.sessions;
@@ -82,7 +84,7 @@ impl World<'_> {
                     _ => {}
                 }
             }
-            // What a real client would wait for a moment: here everybody has answered.
+            // A real client would wait for a moment; here all nodes have answered.
             session.handle_timeout(now);
             to_ask.extend(session.poll_transmit());
             if to_ask.is_empty() && session.fence().is_some() {

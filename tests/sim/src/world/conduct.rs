@@ -1,4 +1,5 @@
-//! What a client does with its locks: the driver's part, and a workload that holds, extends, writes, forgets.
+//! What clients do with their locks: the part of the driver, and a workload that holds, extends, writes and
+//! abandons locks.
 
 use super::{Coming, Wake, World};
 use crate::Weakness;
@@ -23,7 +24,7 @@ impl World<'_> {
         let now = self.clients[client].clock.at(self.now);
         let who = &mut self.clients[client];
         let Some(active) = who.active.as_mut().filter(|active| active.id == session) else { return };
-        // Only silence is told twice: a reply that came before is not taken back.
+        // A timeout is ignored if the reply came before it.
         let is_silence = matches!(&reply, LockReply::Failed(failure) if failure.kind == FailureKind::Silent);
         if is_silence && active.answered.contains(&(request, node)) {
             return;
@@ -48,19 +49,19 @@ impl World<'_> {
         self.follow(client);
     }
 
-    /// Sends what a lock state asks for.
+    /// Sends the next request of a lock state.
     fn transmit(&mut self, client: usize) {
         let Some(active) = self.clients[client].active.as_mut() else { return };
         let Some(Transmit { request, to }) = active.session.poll_transmit() else { return };
         self.send(client, request, to);
     }
 
-    /// Does what a lock state asks for after an input.
+    /// Sends the requests and handles the events of a lock state after an input.
     pub(super) fn follow(&mut self, client: usize) {
         let Some(active) = self.clients[client].active.as_mut() else { return };
         let (transmit, event) = (active.session.poll_transmit(), active.session.poll_event());
         let session = active.id;
-        // A holder learns at once that the end has moved.
+        // A holder notices at once that the end of its validity has moved.
         let end = active.end.map(|(end, _)| end);
         if active.fence.is_some() && end != active.session.valid_until() {
             self.look_in(client, Duration::ZERO);
@@ -80,7 +81,7 @@ impl World<'_> {
             None => {}
             Some(Event::Held { fence }) => self.held(client, fence),
             Some(Event::Failed(Refusal::Yielded)) => {
-                self.tell(|| format!("client {client}, session {session} gives way"));
+                self.tell(|| format!("client {client}, session {session} yields"));
                 self.outcome.yields += 1;
                 let active = self.clients[client].active.as_ref();
                 let place =
@@ -129,7 +130,7 @@ impl World<'_> {
         let (session, keys, ttl) = (active.id, active.keys.clone(), active.ttl);
         if let ([_], Some(_), true) = (&keys[..], active.ticket, self.plan.is_calm()) {
             self.let_the_impatient_leave();
-            self.checks.held_in_turn(session);
+            self.checks.held_after_waiting(session);
         }
         self.outcome.holds += 1;
         self.tell(|| format!("client {client}, session {session} HOLDS {keys:?} with fence {fence}"));
@@ -174,7 +175,7 @@ impl World<'_> {
     }
 
     fn wake_in(&mut self, client: usize, session: SessionId, pause: Duration, what: Wake) {
-        // Rounded up, so that a client that waits for a moment does not wake before it, again and again.
+        // Rounded up, so that a client does not wake before the time it waits for, again and again.
         let us = u64::try_from(pause.as_micros()).unwrap_or(u64::MAX / 2) + 1;
         self.schedule(self.now + us, Coming::Wake { client, session, what });
     }
@@ -215,7 +216,7 @@ impl World<'_> {
             Wake::Notice(look) if look == active.looks => self.notice(client),
             Wake::Notice(_) => {}
             Wake::Write => {
-                // A careful client looks at its guard. What it sends may still come too late.
+                // A careful client checks its guard. Its write may still arrive too late.
                 if active.is_valid(now) {
                     let (fence, keys) = (active.fence.unwrap_or_default(), active.keys.clone());
                     for key in keys {
@@ -237,7 +238,7 @@ impl World<'_> {
                 }
             }
             Wake::Vanish => {
-                self.tell(|| format!("client {client}, session {session} vanishes"));
+                self.tell(|| format!("client {client}, session {session} ends without a release"));
                 self.end(client, false);
                 self.begin_again_soon(client);
             }
@@ -255,7 +256,7 @@ impl World<'_> {
         }
     }
 
-    /// Plans to look how much time is left, in place of the plan that there was.
+    /// Schedules a check of the remaining validity, and replaces the one that was scheduled.
     fn look_in(&mut self, client: usize, pause: Duration) {
         let Some(active) = self.clients[client].active.as_mut() else { return };
         active.looks += 1;
@@ -263,7 +264,7 @@ impl World<'_> {
         self.wake_in(client, session, pause, Wake::Notice(look));
     }
 
-    /// Tells a holder that its time is nearly up, and comes back until it is.
+    /// Notifies a holder whose validity is about to end; otherwise schedules the next check.
     fn notice(&mut self, client: usize) {
         let now = self.clients[client].clock.at(self.now);
         let Some(active) = self.clients[client].active.as_mut() else { return };
@@ -284,7 +285,7 @@ impl World<'_> {
             let nap = (early * 7 / 8).max(Duration::from_micros(100));
             return self.look_in(client, nap.min(early));
         }
-        self.tell(|| format!("client {client}, session {session} is told that its time is up"));
+        self.tell(|| format!("client {client}, session {session} is notified that its validity ends"));
         self.end(client, true);
         self.begin_again_soon(client);
     }
@@ -351,7 +352,8 @@ impl World<'_> {
         }
     }
 
-    /// Those whose patience is nearly at its end may be out of line already, by the clock of some node.
+    /// Removes waiters whose time limit is near: by the clock of some node they may have left its queue
+    /// already.
     fn let_the_impatient_leave(&mut self) {
         for client in &self.clients {
             let now = client.clock.at(self.now);
@@ -359,12 +361,12 @@ impl World<'_> {
             let longest = self.longest_patience();
             let clocks_differ = longest.saturating_sub(self.drift.lease(longest));
             if active.patience.is_some_and(|until| now.until(until) <= clocks_differ) {
-                self.checks.leaves_line(active.id);
+                self.checks.leaves_queue(active.id);
             }
         }
     }
 
-    /// Ends what a client has, with a word to the nodes or without.
+    /// Ends the session of a client, with a release to the nodes or without.
     fn end(&mut self, client: usize, says_so: bool) {
         let now = self.clients[client].clock.at(self.now);
         let Some(active) = self.clients[client].active.as_mut() else { return };
@@ -390,7 +392,7 @@ fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Whether a client does not hold its lock, because nodes gave it different numbers.
+/// Whether a client does not hold its lock because nodes granted different fences.
 fn disagrees(active: &Active) -> bool {
     active.fence.is_none() && active.session.ballot().disagrees()
 }

@@ -1,21 +1,22 @@
-//! Waiting in line: what nodes say by themselves, and what becomes of it.
+//! Wait queues: the pushes of the nodes, reconnects, and tickets.
 
 use super::{Coming, World};
 use crate::Weakness;
 use crate::client::name;
 use crate::identity::{self, Known};
-use crate::network::Way;
+use crate::network::LinkDirection;
 use redlock_contract::grant::{Stamped, Unverified};
 use redlock_proto::{Ask, Failure, FailureKind, Grant, Moment, QueueRequest, Request, Vote};
 use std::time::Duration;
 
-/// The news of whom a channel is for.
+/// The length of a channel name: the number of the client in decimal digits.
 const CHANNEL_DIGITS: usize = 16;
-/// No wall clock of a history ever comes near.
+/// Larger than any wall clock of a history.
 const LAST_TICKET: u64 = 1 << 60;
 
 impl World<'_> {
-    /// Sends what a server has announced, and what it has done to its replica; comes back as long as it has waiters.
+    /// Delivers the pushes of a server and the effects for its replica. Schedules the next sweep while it has
+    /// waiters.
     pub(super) fn attend(&mut self, server: usize) {
         self.replicate(server);
         let node = self.servers[server].node;
@@ -24,12 +25,13 @@ impl World<'_> {
             self.servers[server].touched.fill(self.now);
             let digits = push.channel.len().saturating_sub(CHANNEL_DIGITS);
             let client = std::str::from_utf8(&push.channel[digits..]).ok();
-            let client: usize = client.and_then(|text| text.parse().ok()).expect("a client's channel");
+            let client: usize =
+                client.and_then(|text| text.parse().ok()).expect("the channel is the number of a client");
             self.tell(|| {
                 let said = String::from_utf8_lossy(&push.message).into_owned();
-                format!("node {node} tells client {client}: {said}")
+                format!("node {node} pushes to client {client}: {said}")
             });
-            // A client hears nothing from a node that it refuses.
+            // A client does not read the pushes of a node that it refuses.
             let who = &self.clients[client];
             if who.servers[node] != server || who.refused.contains(node) {
                 continue;
@@ -38,11 +40,12 @@ impl World<'_> {
             let times = 1 + usize::from(self.chance.u32(0..1000) < self.plan.repeated);
             for _ in 0..times {
                 let way = self.clients[client].news_from(node);
-                if let Some(at) = way.arrival(Way::Back, self.now, self.plan, &mut self.chance) {
+                if let Some(at) = way.arrival(LinkDirection::ToClient, self.now, self.plan, &mut self.chance)
+                {
                     let message = push.message.clone();
                     self.schedule(at, Coming::News { node, client, connection, message });
                 } else {
-                    self.outcome.count("news lost");
+                    self.outcome.count("push lost");
                 }
             }
         }
@@ -52,7 +55,7 @@ impl World<'_> {
         }
         if let Some(due) = sim.memory.node().next_sweep() {
             sim.is_attending = true;
-            // A timer of the server comes about when it should, never long before.
+            // A timer of the server runs about when it is due, never long before.
             let after_us = due.since(sim.time.at(self.now)).clamp(1, self.plan.ttl_ms) * 1_000;
             let at = self.now + after_us + self.chance.u64(0..1_000);
             self.schedule(at, Coming::Attend { server });
@@ -62,23 +65,26 @@ impl World<'_> {
     pub(super) fn news_arrives(&mut self, node: usize, client: usize, connection: u64, message: &[u8]) {
         let who = &mut self.clients[client];
         let now = who.clock.at(self.now);
-        // What was sent on a connection that is gone is not read any more.
+        // The client does not read what was sent on a closed connection.
         if who.news_from(node).id != connection {
             return;
         }
         let Some(active) = who.active.as_mut() else { return };
-        let message = Unverified::parse(message).expect("a message of a node");
+        let message = Unverified::parse(message).expect("a push of a node can be parsed");
         if active.ticket != Some(message.ticket()) {
             return;
         }
-        // An earlier attempt under the same ticket had another owner. A client that does not check stamps takes its
-        // messages for its own.
+        // An earlier attempt with the same ticket had another owner. A client that does not check stamps
+        // accepts the pushes of that attempt.
         let before = Some(&active.owner_before).filter(|_| self.plan.weakness == Weakness::StampsUnchecked);
         let owners = [Some(&active.owner), before].into_iter().flatten();
-        let Some(message) = owners.filter_map(|owner| message.verify(owner.as_bytes())).next() else {
+        let node_id = &who.known[node].node_id;
+        let Some(message) = owners.filter_map(|owner| message.verify(node_id, owner.as_bytes())).next()
+        else {
             return;
         };
-        let Stamped { stamp, waited_ms, claim_ms } = message.stamped.expect("every request has a stamp");
+        let Stamped { stamp, waited_ms, claim_ms } =
+            message.stamped.expect("every queued request has a stamp");
         let (waited, claim) = (Duration::from_millis(waited_ms), Duration::from_millis(claim_ms));
         let mut grant = Grant { fence: message.fence, stamp, waited, claim };
         match self.plan.weakness {
@@ -95,32 +101,32 @@ impl World<'_> {
             *of == node && matches!(request.ask, Ask::Wait { queue, .. } if queue.stamp > stamp)
         };
         if self.plan.news_apart && active.answered.iter().any(is_later) {
-            self.outcome.count("news overtaken");
+            self.outcome.count("push overtaken");
         }
         active.session.handle_grant(node, grant, now);
         self.follow(client);
     }
 
-    /// The connection on which a client hears the news of a node breaks, with all that is on its way. The node knows at
-    /// once whom it cannot tell anything.
+    /// The connection for the pushes of a node breaks, and pushes in flight are lost. The node detects it at
+    /// once.
     pub(super) fn stop_listening(&mut self, client: usize, node: usize) {
         let back = self.now + self.chance.u64(0..self.plan.ttl_ms * 500);
         self.connections += 1;
         let connection = self.connections;
         let way = self.clients[client].news_from(node);
         way.reconnect(connection);
-        way.cut(Way::Back, back);
+        way.cut(LinkDirection::ToClient, back);
         self.schedule(back, Coming::Listening { node, client, connection });
     }
 
     /// The connection is back. The client finds grants whose pushes were lost by its next refresh.
     pub(super) fn listens_again(&mut self, node: usize, client: usize, connection: u64) {
         if self.clients[client].news_from(node).id == connection {
-            self.tell(|| format!("client {client} hears node {node} again"));
+            self.tell(|| format!("client {client} receives pushes of node {node} again"));
         }
     }
 
-    /// Makes a connection anew. The client knows at once, the node when it notices.
+    /// Reconnects a client to a node. The client detects the break at once, the node later.
     pub(super) fn reconnect(&mut self, client: usize, node: usize) {
         self.connections += 1;
         let id = self.connections;
@@ -135,7 +141,7 @@ impl World<'_> {
         }
     }
 
-    /// A client asks who it is connected to, and compares the answer with the node that it knows.
+    /// A client reads the identity of the node, and compares it with the node that it knows.
     fn meet(&mut self, client: usize, node: usize) {
         let who = &mut self.clients[client];
         let sim = &self.servers[who.servers[node]];
@@ -151,7 +157,7 @@ impl World<'_> {
         }
     }
 
-    /// A client takes another server for a node.
+    /// A client uses another server as a node.
     pub(super) fn move_client(&mut self, client: usize, node: usize, server: Option<usize>) {
         let server = server.unwrap_or(self.current[node]);
         if self.servers[server].is_gone {
@@ -167,7 +173,7 @@ impl World<'_> {
         }
     }
 
-    /// What must not be done: a node frees what it has handed to a client that is gone, as it thinks.
+    /// A deliberate bug: a node releases a lock that it has handed off to a client whose connection broke.
     pub(super) fn take_back(&mut self, client: usize, node: usize) {
         let server = self.clients[client].servers[node];
         let Some(active) = self.clients[client].active.as_ref() else { return };
@@ -179,17 +185,17 @@ impl World<'_> {
         }
     }
 
-    /// The order in which those in line came, of a ticket as nodes know it; and the other way round.
+    /// Converts a ticket on the wire to the order of the waiters, and back.
     pub(super) fn honest(&self, ticket: u64) -> u64 {
         if self.plan.weakness == Weakness::LastComeFirstServed { LAST_TICKET - ticket } else { ticket }
     }
 
-    /// The longest time that anybody waits.
+    /// The longest time that a client queues.
     pub(super) fn longest_patience(&self) -> Duration {
         Duration::from_millis(self.plan.ttl_ms * 3)
     }
 
-    /// A place in line for a new attempt, and until when it is kept.
+    /// The ticket and channel of a new attempt, and until when the client queues.
     pub(super) fn place_in_line(
         &mut self,
         client: usize,

@@ -1,25 +1,27 @@
-//! What happens next, until nothing does.
+//! The event loop of a history.
 
 mod aftermath;
 mod conduct;
+mod fault;
 mod line;
 mod operator;
 mod replica;
 mod start;
-mod trouble;
 
 use super::Weakness;
 use super::checks::{Checks, SessionId};
 use super::client::{Client, name};
-use super::clocks::{NodeTime, True};
+use super::clocks::{NodeTime, TrueTime};
 use super::disk::Machine;
 use super::identity::Known;
-use super::network::{Way, delay};
+use super::network::{LinkDirection, delay};
 use super::outcome::Outcome;
 use super::plan::Plan;
 use super::storage::Storage;
 use fastrand::Rng;
+use fault::Fault;
 use operator::Admission;
+use redlock_contract::HighWater;
 use redlock_core::durable::{DurableState, HIGH_WATER_STEP};
 use redlock_core::{CommandError, MemoryNode, NodeHost, Reply};
 use redlock_proto::{Ask, Drift, Failure, FailureKind, LockReply, NodeSet, Quorum, Request};
@@ -29,12 +31,11 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::rc::Rc;
 use std::time::Duration;
-use trouble::Trouble;
 
-/// Something that is going to happen. A node is known by its number among the nodes of the group, which is an address
-/// for clients; behind an address there can be another server after a while.
+/// A scheduled event. `node` is an index in the group; clients use it as the address; the server behind it
+/// may change.
 enum Coming {
-    /// A request reaches the server that its client takes for a node.
+    /// A request reaches the server that its client uses as the node.
     Request {
         node: usize,
         server: usize,
@@ -52,46 +53,46 @@ enum Coming {
         request: Request,
         reply: LockReply,
     },
-    /// The news of a grant reaches a client.
+    /// A push with a grant reaches a client.
     News {
         node: usize,
         client: usize,
         connection: u64,
         message: Vec<u8>,
     },
-    /// A client hears the news of a node again.
+    /// A client receives the pushes of a node again.
     Listening {
         node: usize,
         client: usize,
         connection: u64,
     },
-    /// A server looks after its waiters.
+    /// A server serves its waiters.
     Attend {
         server: usize,
     },
-    /// A server notices that a connection is gone.
+    /// A server detects that a connection is closed.
     Closed {
         server: usize,
         connection: u64,
     },
-    /// A replica hears what its master has done.
+    /// A replica receives an effect of its master.
     Effect {
         replica: usize,
         words: Vec<Vec<u8>>,
     },
-    /// A client takes another server for a node, or connects anew: to the node's own server unless one is named.
+    /// A client uses another server as a node, or reconnects: to the node's own server if `server` is `None`.
     Move {
         client: usize,
         node: usize,
         server: Option<usize>,
     },
-    /// An operator takes the next step to admit a node.
+    /// An operator takes the next step of an admission.
     Admission(Admission),
-    /// A server does what it does now and then.
+    /// The periodic timer of a server runs.
     Cron {
         server: usize,
     },
-    /// A client does something of its own accord.
+    /// A client does something by itself.
     Wake {
         client: usize,
         session: SessionId,
@@ -104,7 +105,7 @@ enum Coming {
         key: usize,
         fence: u64,
     },
-    Trouble(Trouble),
+    Fault(Fault),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,41 +113,42 @@ enum Wake {
     Begin,
     Patience,
     Extend,
-    /// The holder looks how much time is left; the number tells the newest plan to look from older ones.
+    /// The holder checks the remaining validity; the number distinguishes the newest scheduled check from
+    /// older ones.
     Notice(u32),
     Write,
     Release,
-    /// The call is dropped before it is answered.
+    /// The caller drops the call before it returns.
     Cancel,
-    /// The process ends without a word.
+    /// The process ends without a release.
     Vanish,
 }
 
-/// A server: a node of the group, or its replica.
+/// A server: a node of the group, or a replica.
 struct SimNode {
-    /// The node that it is, or follows.
+    /// The index of the node that it is, or replicates.
     node: usize,
     memory: MemoryNode<Machine>,
     time: NodeTime,
     is_down: bool,
-    /// It was stopped and does not come back.
+    /// The server was stopped for good.
     is_gone: bool,
     /// An older copy of its files.
     backup: Option<Backup>,
-    stalled_until: True,
-    /// Those who wait there are going to be looked after.
+    stalled_until: TrueTime,
+    /// A sweep for its waiters is scheduled.
     is_attending: bool,
-    /// When anything last gave somebody time under a key.
-    touched: Vec<True>,
+    /// The latest time at which a command gave a lease under each key.
+    touched: Vec<TrueTime>,
 }
 
 impl SimNode {
     fn new(node: usize, mut state: DurableState, plan: &Plan, chance: &mut Rng) -> Self {
         let time = NodeTime::any(chance, plan.clock_ppm);
-        // The first start of a node, which has given out no fence.
-        (state.incarnation, state.high_water) = (1, HIGH_WATER_STEP);
+        // The first start of a node: it has granted no fence yet.
+        (state.incarnation, state.high_water) = (1, HighWater::new(HIGH_WATER_STEP));
         let mut machine = Machine::new(plan.weakness);
-        machine.store(&state).expect("a new disk works");
+        machine.store(&state).expect("a store on a new disk succeeds");
         let mut memory = MemoryNode::hosted(state, machine);
         memory.node_mut().set_claim_window_ms(plan.claim_ms);
         let longest_ms = plan.longest_ms() * if plan.weakness == Weakness::LivesTooLong { 100 } else { 1 };
@@ -165,9 +167,9 @@ impl SimNode {
     }
 }
 
-/// Something that is going to happen at its time. Of two at the same time the older one comes first.
+/// An event with its time. Of two events at the same time the older one comes first.
 struct Item {
-    at: True,
+    at: TrueTime,
     order: u64,
     coming: Coming,
 }
@@ -195,7 +197,7 @@ impl Ord for Item {
 struct World<'a> {
     plan: &'a Plan,
     chance: Rng,
-    now: True,
+    now: TrueTime,
     order: u64,
     coming: BinaryHeap<Reverse<Item>>,
     quorum: Quorum,
@@ -204,9 +206,9 @@ struct World<'a> {
     servers: Vec<SimNode>,
     /// The server of each node.
     current: Vec<usize>,
-    /// The nodes that an operator is about to admit: what they were is lost.
+    /// The lost nodes that an operator is about to replace.
     vacant: NodeSet,
-    /// Those among them that do not know that they were set back.
+    /// The vacant nodes that run with older files and do not know it.
     set_back: NodeSet,
     replicas: Vec<Option<Replica>>,
     clients: Vec<Client>,
@@ -215,7 +217,7 @@ struct World<'a> {
     outcome: Outcome,
     sessions: SessionId,
     connections: u64,
-    /// How many node ids there are.
+    /// How many node ids were created.
     ids: u64,
     lines: Option<Vec<String>>,
 }
@@ -228,7 +230,7 @@ pub fn run(plan: &Plan) -> Outcome {
     world.finish()
 }
 
-/// Runs a history and tells it, line by line, up to the first thing that must not be.
+/// Runs a history and returns its log, up to the first broken invariant.
 #[must_use]
 pub fn trace(plan: &Plan) -> (Outcome, Vec<String>) {
     let mut world = World::new(plan, true);
@@ -241,7 +243,7 @@ impl<'a> World<'a> {
     fn new(plan: &'a Plan, tells: bool) -> Self {
         let mut chance = Rng::with_seed(plan.seed);
         let quorum = Quorum::of(plan.nodes).expect("a plan has nodes");
-        let ignored = Drift::new(0.0, Duration::ZERO).expect("nothing is a share");
+        let ignored = Drift::new(0.0, Duration::ZERO).expect("zero is a valid share");
         let drift = if plan.weakness == Weakness::DriftIgnored { ignored } else { Drift::default() };
         let state = |node: usize| DurableState::new(id_of(node as u64), 1 + node as u64);
         let servers: Vec<_> =
@@ -276,16 +278,16 @@ impl<'a> World<'a> {
         world
     }
 
-    /// Lays out what the clients and the world are up to.
+    /// Schedules the first actions of the clients, and the faults.
     fn prepare(&mut self) {
         for client in 0..self.plan.clients {
             let at = self.chance.u64(0..2_000);
             self.schedule(at, Coming::Wake { client, session: 0, what: Wake::Begin });
         }
-        self.lay_out_troubles();
+        self.schedule_faults();
     }
 
-    fn schedule(&mut self, at: True, coming: Coming) {
+    fn schedule(&mut self, at: TrueTime, coming: Coming) {
         self.order += 1;
         self.coming.push(Reverse(Item { at: at.max(self.now), order: self.order, coming }));
     }
@@ -297,7 +299,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Lets everything happen, until nothing is left or something must not be.
+    /// Runs all events, until none is left or an invariant is broken.
     fn live(&mut self) {
         while let Some(Reverse(item)) = self.coming.pop() {
             self.now = item.at;
@@ -355,7 +357,8 @@ impl<'a> World<'a> {
             }
             Coming::Closed { server, connection } => {
                 let sim = &mut self.servers[server];
-                // What is down does nothing, and forgets who was connected; what stands still finds out later.
+                // A server that is down does nothing, and forgets its connections; a stalled server continues
+                // later.
                 if sim.is_down {
                     return;
                 }
@@ -378,7 +381,7 @@ impl<'a> World<'a> {
                 self.wake(client, session, what);
             }
             Coming::Write { client, session, key, fence } => self.write_arrives(client, session, key, fence),
-            Coming::Trouble(trouble) => self.strike(trouble),
+            Coming::Fault(fault) => self.inject(fault),
         }
     }
 
@@ -403,7 +406,7 @@ impl<'a> World<'a> {
             return self.schedule(at, again);
         }
         if !request.is_release() {
-            // Whatever it has got, it has got by now; a name is one letter.
+            // The request has been granted by now, if ever. The name of a key is one letter.
             let keys =
                 sim.touched.iter_mut().enumerate().filter(|(key, _)| words.contains(&name(*key).to_vec()));
             keys.for_each(|(_, touched)| *touched = self.now);
@@ -422,12 +425,12 @@ impl<'a> World<'a> {
                 request.ask
             )
         });
-        // A reply goes back on the connection that asked; on one that is gone it gets nowhere.
+        // A reply returns on the connection of the request; if that connection is closed, the reply is lost.
         let back = &mut self.clients[client].connections[node];
         if back.id != connection {
             return;
         }
-        if let Some(at) = back.arrival(Way::Back, self.now, self.plan, &mut self.chance) {
+        if let Some(at) = back.arrival(LinkDirection::ToClient, self.now, self.plan, &mut self.chance) {
             self.schedule(at, Coming::Reply { node, client, session, request, reply });
         } else {
             self.outcome.count("reply lost");
@@ -459,7 +462,7 @@ impl<'a> World<'a> {
             let server = self.clients[client].servers[node];
             let way = &mut self.clients[client].connections[node];
             let connection = way.id;
-            if let Some(at) = way.arrival(Way::There, self.now, self.plan, &mut self.chance) {
+            if let Some(at) = way.arrival(LinkDirection::ToNode, self.now, self.plan, &mut self.chance) {
                 let words = Rc::clone(&words);
                 let coming = Coming::Request { node, server, client, session, request, words, connection };
                 self.schedule(at, coming);
@@ -489,7 +492,7 @@ impl<'a> World<'a> {
         let was_taken =
             self.storage.write(key, fence, session) || self.plan.weakness == Weakness::FencesUnchecked;
         self.outcome.turned_away += u64::from(!was_taken);
-        let verdict = if was_taken { "taken" } else { "turned away" };
+        let verdict = if was_taken { "accepted" } else { "rejected" };
         self.tell(|| format!("a write of session {session} to {key} with fence {fence} is {verdict}"));
         self.checks.wrote(key, fence, was_taken, was_valid);
     }
@@ -500,7 +503,7 @@ fn id_of(number: u64) -> String {
     format!("{number:040x}")
 }
 
-/// The name of a server in a trace.
+/// The name of a server in a log.
 fn place(node: usize, server: usize) -> String {
     if node == server { format!("node {node}") } else { format!("node {node} (server {server})") }
 }

@@ -1,46 +1,53 @@
-//! The operator, who admits a node in the place of one that is lost.
+//! The operator, who admits a new node in place of a lost one.
 //!
-//! A lock that the lost node has voted for was voted for by a quorum of nodes. So of any quorum of the other nodes at
-//! least one knows its fence, once its holder has it. The operator stops the lost node, asks a quorum of the others for
-//! the longest lease that they allow, and waits that long: a request that the lost node has answered may still be on its
-//! way to the others, and its sender becomes a holder until its lease from the lost node ends. Then the operator asks a
-//! quorum for their high-water marks, and admits the new node above the largest. Marks that are read before the wait do
-//! not have the fences of such late holders.
+//! A lock with the vote of the lost node has the votes of a quorum. So in any quorum of the other nodes, at
+//! least one knows its fence, once its holder has it. The operator stops the lost node, asks a quorum of the
+//! others for the longest lease that they allow, and waits that long: a request that the lost node has
+//! granted may still be in flight to the others, and its sender becomes a holder until its lease from the
+//! lost node ends. Then the operator asks a quorum for their high-water marks, and admits the new node above
+//! the largest mark of each stripe. Marks that are read before the wait do not contain the fences of such
+//! late holders.
 
 use super::start::{End, Kept};
 use super::{Coming, World};
 use crate::Weakness;
 use crate::network::delay;
+use redlock_contract::HighWater;
 use redlock_contract::drift::with_drift;
 use redlock_core::Reply;
 use redlock_proto::NodeSet;
 
-/// An admission that is under way.
+/// An admission in progress.
 #[derive(Clone, Debug)]
 pub(super) struct Admission {
     node: usize,
-    /// The nodes that were asked, in this round of questions.
+    /// The nodes that have answered in this round of questions.
     asked: NodeSet,
-    floor: u64,
+    floor: HighWater,
     wait_ms: u64,
     has_waited: bool,
 }
 
+impl Admission {
+    fn of(node: usize) -> Self {
+        Self { node, asked: NodeSet::EMPTY, floor: HighWater::default(), wait_ms: 0, has_waited: false }
+    }
+}
+
 impl World<'_> {
-    /// Whether the group can lose this node as well and still admit all that are lost.
+    /// Whether the group can lose this node as well and still admit all lost nodes.
     pub(super) fn can_lose(&self, node: usize) -> bool {
         self.vacant.contains(node) || self.plan.nodes > self.vacant.len() + self.quorum.needed()
     }
 
-    /// A node is lost. An operator will see to it.
+    /// Marks a node as lost and starts its admission.
     pub(super) fn vacate(&mut self, node: usize) {
         if self.vacant.contains(node) {
             return;
         }
         self.vacant.insert(node);
         let at = self.now + self.chance.u64(0..self.plan.ttl_ms * 2_000);
-        let begun = Admission { node, asked: NodeSet::EMPTY, floor: 0, wait_ms: 0, has_waited: false };
-        self.schedule(at, Coming::Admission(begun));
+        self.schedule(at, Coming::Admission(Admission::of(node)));
     }
 
     /// Takes the next step of an admission.
@@ -61,7 +68,7 @@ impl World<'_> {
         } else if self.admit(&admission) {
             return;
         }
-        // An operator has patience, but a history has an end.
+        // An operator would continue, but the history must end.
         let longest_ms = self.plan.horizon_ms + 20 * self.plan.longest_ms();
         if self.now < longest_ms * 1_000 {
             let pause = delay(self.plan, &mut self.chance) + self.chance.u64(0..self.plan.ttl_ms * 50);
@@ -69,11 +76,11 @@ impl World<'_> {
         }
     }
 
-    /// Waits until what the lost node has promised is over, and asks again then.
+    /// Waits until the promises of the lost node have expired, and asks the others again then.
     fn wait(&mut self, mut admission: Admission) {
         admission.has_waited = true;
         if self.plan.weakness != Weakness::AdmittedAboveEarlierMarks {
-            (admission.asked, admission.floor) = (NodeSet::EMPTY, 0);
+            (admission.asked, admission.floor) = (NodeSet::EMPTY, HighWater::default());
         }
         let at = self.now + with_drift(admission.wait_ms) * 1_000;
         self.schedule(at, Coming::Admission(admission));
@@ -93,7 +100,8 @@ impl World<'_> {
         others.into_iter().for_each(|server| self.stop_for_good(server));
     }
 
-    /// Starts a node that was set back without its state file: then it does not claim to be the node that it was.
+    /// Restarts a node that runs with older files, without its state file. Then it does not claim to be the
+    /// old node.
     fn start_anew(&mut self, admission: Admission) {
         let server = self.current[admission.node];
         if !self.servers[server].is_down {
@@ -106,7 +114,7 @@ impl World<'_> {
         self.schedule(self.now + self.plan.ttl_ms * 10, Coming::Admission(admission));
     }
 
-    /// Asks a node that has not been asked, if one can be reached.
+    /// Asks one more node, if a node that has not answered can be reached.
     fn ask_another(&mut self, admission: &mut Admission) {
         let can_be_asked = |node: &usize| {
             let sim = &self.servers[self.current[*node]];
@@ -125,13 +133,17 @@ impl World<'_> {
             _ => node.max_ttl_ms(),
         };
         admission.asked.insert(other);
-        admission.floor = admission.floor.max(node.state().highest());
+        let marks = &node.state().high_water;
+        match self.plan.weakness {
+            Weakness::AdmittedAboveTheHighest => admission.floor.raise_common(marks.highest()),
+            _ => admission.floor.include(marks),
+        }
         admission.wait_ms = admission.wait_ms.max(wait_ms);
         let Admission { node, floor, wait_ms, .. } = admission.clone();
-        self.tell(|| format!("the operator asks node {other} about node {node}: {floor}, {wait_ms} ms"));
+        self.tell(|| format!("the operator asks node {other} about node {node}: {floor:?}, {wait_ms} ms"));
     }
 
-    /// The longest time that a lock on a server still runs.
+    /// The longest remaining lease on a server, in milliseconds.
     fn longest_known(&self, server: usize) -> u64 {
         let sim = &self.servers[server];
         let at = sim.time.at(self.now);
@@ -147,8 +159,9 @@ impl World<'_> {
             return false;
         }
         let id = sim.memory.node().state().node_id.clone();
-        let floor = admission.floor.to_string();
-        let argv: [&[u8]; 4] = [b"REDLOCK.ADMIT", id.as_bytes(), floor.as_bytes(), b"0"];
+        let (floor, far) = (admission.floor.common().to_string(), admission.floor.far_text());
+        let argv: [&[u8]; 6] =
+            [b"REDLOCK.ADMIT", id.as_bytes(), floor.as_bytes(), b"0", b"FAR", far.as_bytes()];
         let said = sim.memory.execute(&argv, u64::MAX, sim.time.at(self.now));
         self.tell(|| format!("the operator admits server {server} as node {}: {said:?}", admission.node));
         if self.has_died_in_a_store(server) || said != Ok(Reply::Integer(1)) {

@@ -1,24 +1,25 @@
-//! Replicas: they follow a node with a delay, some lose the connection to it, and some are promoted.
+//! Replicas: they follow a node with a delay, lose the connection to it, or are promoted.
 
+use super::fault::Fault;
 use super::start::{End, Kept};
-use super::trouble::Trouble;
 use super::{Coming, SimNode, World, id_of};
 use crate::Weakness;
-use crate::clocks::True;
+use crate::clocks::TrueTime;
 use crate::network::delay;
-use redlock_contract::NonVoting;
 use redlock_contract::drift::with_drift;
+use redlock_contract::{HighWater, NonVoting};
 use redlock_core::NodeHost;
 use redlock_core::durable::{DurableState, HIGH_WATER_STEP};
+use redlock_core::fence::Stripes;
 
 /// The replica of a node.
 pub(super) struct Replica {
     server: usize,
-    /// How late it hears of anything at most, in microseconds.
+    /// The longest replication delay, in microseconds.
     lag_us: u64,
-    /// What is said from then on does not arrive.
-    cut_from: True,
-    last: True,
+    /// Effects from this time on are lost.
+    cut_from: TrueTime,
+    last: TrueTime,
 }
 
 /// How a replica becomes a master.
@@ -28,15 +29,15 @@ pub(super) enum Promotion {
     OldIsDead,
     /// While the old master lives.
     OldLives,
-    /// It is shut down in order, and started as a master.
+    /// The replica is shut down cleanly and started as a master.
     Restart,
 }
 
-/// How far the fences of a promoted replica once leapt.
+/// How far the fences of a promoted replica leap with `Weakness::LeapAfterPromotion`.
 const LEAP: u64 = 1 << 40;
 
 impl Replica {
-    /// Whether this is its server.
+    /// Whether this is the server of the replica.
     pub(super) fn is(&self, server: usize) -> bool {
         self.server == server
     }
@@ -57,11 +58,11 @@ impl World<'_> {
         let ttl_us = self.plan.ttl_ms * 1_000;
         let lag_us = [1_000, ttl_us / 2, 3 * ttl_us][self.chance.usize(0..3)];
         let is_cut = self.chance.u32(0..3) == 0;
-        let cut_from = if is_cut { self.chance.u64(0..self.plan.horizon_ms * 1_000) } else { True::MAX };
+        let cut_from = if is_cut { self.chance.u64(0..self.plan.horizon_ms * 1_000) } else { TrueTime::MAX };
         self.replicas[node] = Some(Replica { server, lag_us, cut_from, last: 0 });
     }
 
-    /// Passes on what a node has done, if it has a replica.
+    /// Sends the effects of a node to its replica, if it has one.
     pub(super) fn replicate(&mut self, server: usize) {
         let sim = &mut self.servers[server];
         let Some(effects) = sim.memory.host_mut().effects.as_mut().map(std::mem::take) else { return };
@@ -78,7 +79,7 @@ impl World<'_> {
         coming.into_iter().for_each(|(at, coming)| self.schedule(at, coming));
     }
 
-    /// A replica hears what its master has done. A promoted replica does not listen any more.
+    /// A replica receives an effect of its master. A promoted replica ignores it.
     pub(super) fn follow_master(&mut self, replica: usize, words: &[Vec<u8>]) {
         let sim = &mut self.servers[replica];
         if self.current[sim.node] == replica {
@@ -118,7 +119,7 @@ impl World<'_> {
             let data = self.data_of(server, Kept::Saved);
             self.end_server(server, End::Shutdown);
             let at = self.now + self.chance.u64(0..self.plan.ttl_ms * 200);
-            self.schedule(at, Coming::Trouble(Trouble::Restart { server, data }));
+            self.schedule(at, Coming::Fault(Fault::Restart { server, data }));
         }
         if self.plan.weakness.promoted_votes() {
             self.vote_unadmitted(server);
@@ -127,7 +128,7 @@ impl World<'_> {
         }
     }
 
-    /// What must not be done: a promoted replica votes with what it has heard.
+    /// A deliberate bug: a promoted replica votes with what it has received.
     fn vote_unadmitted(&mut self, server: usize) {
         let longest_ms = self.plan.longest_ms();
         let sim = &mut self.servers[server];
@@ -135,21 +136,21 @@ impl World<'_> {
             return;
         }
         let mut state = sim.memory.node().state().clone();
-        let above = state.highest() + LEAP;
+        let above = HighWater::new(state.high_water.highest() + LEAP);
         let wait_ms = match self.plan.weakness {
             Weakness::PromotedWaitsForHeardLeases => state.quarantine_ms(),
             _ => with_drift(longest_ms),
         };
         state.non_voting = None;
-        state.high_water = above + HIGH_WATER_STEP;
+        state.high_water = above.plus(HIGH_WATER_STEP);
         sim.memory.host_mut().store(&state).expect("no store of a replica is torn");
         let mut at = sim.time.at(self.now);
         sim.memory.node_mut().set_state(state);
-        sim.memory.node_mut().stripes_mut().raise_all(above);
+        sim.memory.node_mut().stripes_mut().raise_to(Stripes::above(&above));
         sim.memory.node_mut().quarantine(wait_ms, &mut at);
     }
 
-    /// Stops a server that does not come back. Its clients look for the node elsewhere.
+    /// Stops a server for good. Its clients look for the node elsewhere.
     pub(super) fn stop_for_good(&mut self, server: usize) {
         let sim = &mut self.servers[server];
         let node = sim.node;
@@ -161,7 +162,7 @@ impl World<'_> {
         }
     }
 
-    /// Lets a client look soon where a node is.
+    /// Schedules that a client looks up the server of a node.
     pub(super) fn move_soon(&mut self, client: usize, node: usize) {
         let at = self.now + self.chance.u64(0..self.plan.ttl_ms * 500);
         self.schedule(at, Coming::Move { client, node, server: None });

@@ -1,48 +1,50 @@
-//! How a server ends and starts: what its disk keeps, who it is then, and whether it may have forgotten locks. The
-//! decisions are those of the module, in `load.rs` and `restart.rs`.
+//! How a server ends and starts: what its disk keeps, and what it loads. Which node it is then, and how long it is in
+//! quarantine, decides `redlock_core::start`, as in the module.
 
-use super::trouble::Trouble;
+use super::fault::Fault;
 use super::{Coming, World, id_of};
 use crate::Weakness;
 use crate::client::name;
-use redlock_contract::NonVoting;
+use redlock_contract::HighWater;
 use redlock_core::durable::{Dataset, DurableState, FileId};
 use redlock_core::image::LockImage;
+use redlock_core::start::{FoundFile, Grace, Start};
 use redlock_core::{KeyState, Millis, NodeHost};
 
 /// How a server ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// The process is killed: what it has written is there.
+    /// The process is killed: everything that it has written is on disk.
     Kill,
-    /// The machine loses its power: what was not synced may be lost.
+    /// The machine loses power: what was not synced may be lost.
     Power,
-    /// In order.
+    /// The server is shut down cleanly.
     Shutdown,
 }
 
-/// What a server finds of its data when it starts.
+/// The data that a server finds when it starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kept {
-    /// It keeps no data.
+    /// The server keeps no data.
     Nothing,
     /// An earlier backup.
     Older,
-    /// Every lock as it was at the end.
+    /// Every lock as it was when the server ended.
     Saved,
-    /// Every lock as it was granted or extended: what was left of it at the end is not in the file.
+    /// Every lock as it was granted or extended: the file does not show the remaining time at the end.
     Logged,
 }
 
-/// A data set: what a server loads.
+/// A data set that a server loads.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Data {
     id: Option<u64>,
+    high_water: u64,
     highest_fence: u64,
     locks: Vec<([u8; 1], LockImage)>,
 }
 
-/// Files of a server as they were at some time.
+/// Files of a server as they were at an earlier time.
 #[derive(Clone, Debug)]
 pub(super) struct Backup {
     pub(super) state: Vec<u8>,
@@ -51,7 +53,7 @@ pub(super) struct Backup {
 }
 
 impl World<'_> {
-    /// What a server that ends now is going to load.
+    /// The data that a server will load if it ends now.
     pub(super) fn data_of(&self, server: usize, kept: Kept) -> Data {
         let sim = &self.servers[server];
         let at = sim.time.at(self.now);
@@ -77,7 +79,8 @@ impl World<'_> {
                 let keys = (0..self.plan.keys).map(name).chain([HOSTILE_KEY]);
                 Data {
                     id: has_fences.then_some(state.dataset_id),
-                    highest_fence: state.highest(),
+                    high_water: state.high_water.common(),
+                    highest_fence: sim.memory.node().largest_fence().max(state.high_water.common()),
                     locks: keys.filter_map(image).collect(),
                 }
             }
@@ -103,7 +106,7 @@ impl World<'_> {
                 || self.plan.weakness == Weakness::WaitForgotten;
             if is_complete && last.non_voting.is_none() {
                 last.locks_at_shutdown = Some(node.locks_digest());
-                // Without it the next start waits.
+                // Without this store, the next start is in quarantine.
                 let _ = sim.memory.host_mut().store(&last);
             }
         }
@@ -114,7 +117,7 @@ impl World<'_> {
         }
     }
 
-    /// Whether a server has died while it stored its state, just now. It starts again later.
+    /// Whether a server has just died in a store of its state. It starts again later.
     pub(super) fn has_died_in_a_store(&mut self, server: usize) -> bool {
         self.has_died_with(server, None)
     }
@@ -130,11 +133,11 @@ impl World<'_> {
         self.tell(|| format!("server {server} dies in a store: {end:?}, {kept:?}"));
         self.end_server(server, end);
         let at = self.now + self.chance.u64(0..self.plan.ttl_ms * 1_000);
-        self.schedule(at, Coming::Trouble(Trouble::Restart { server, data }));
+        self.schedule(at, Coming::Fault(Fault::Restart { server, data }));
         true
     }
 
-    /// Starts a server with what is on its disk and this data.
+    /// Starts a server with the files on its disk and this data.
     pub(super) fn start_server(&mut self, server: usize, data: Data) {
         if self.servers[server].is_gone {
             return;
@@ -144,36 +147,37 @@ impl World<'_> {
         let weakness = self.plan.weakness;
         let sim = &mut self.servers[server];
         let stored = match sim.memory.host().disk.read() {
-            None => None,
+            None => FoundFile::Nothing,
             Some((bytes, id)) => {
                 let Ok(stored) = DurableState::decode(bytes) else {
                     let node = sim.node;
                     return self.checks.cannot_start(node);
                 };
-                Some((stored.state, stored.file != Some(id)))
+                let is_copy = stored.file.is_some_and(|written| !written.is_same(id));
+                if is_copy && weakness != Weakness::CopyTaken {
+                    FoundFile::Copy(stored.state)
+                } else {
+                    FoundFile::Own(stored.state)
+                }
             }
         };
-        let highest = stored.as_ref().map(|(state, _)| state.highest());
-        let mut state = match stored {
-            None => DurableState::new(id_of(new_id), new_id),
-            Some((state, true)) if weakness != Weakness::CopyTaken => {
-                state.without_vote(NonVoting::CopiedState, id_of(new_id))
-            }
-            Some((state, _)) => state,
-        };
+        let had_file = !matches!(stored, FoundFile::Nothing);
+        let mut start = Start::new(stored, false, false, id_of(new_id), new_id);
+        let marks = had_file.then(|| start.state.high_water.clone());
+        let state = &mut start.state;
         match weakness {
-            Weakness::FencesForgotten => (state.high_water, state.incarnation) = (0, 0),
-            Weakness::OneHighWaterMark => state.high_water = state.highest(),
-            Weakness::RestartedReplicaVotes => state.non_voting = None,
+            Weakness::FencesForgotten => (state.high_water, state.incarnation) = (HighWater::default(), 0),
+            Weakness::OneHighWaterMark => state.high_water = HighWater::new(state.high_water.highest()),
+            Weakness::RestartedReplicaVotes => (state.non_voting, start.continues) = (None, true),
             _ => {}
         }
         sim.is_down = false;
         // A server that cannot store its state has died in that store.
-        let is_up = sim.memory.restart_with(&state, sim.time.at(self.now)).is_ok();
+        let is_up = sim.memory.restart_with(&start, sim.time.at(self.now)).is_ok();
         sim.memory.node_mut().set_claim_window_ms(self.plan.claim_ms);
         if is_up {
-            self.load(server, &data, highest, new_id);
-            self.settle(server, &state);
+            self.load(server, &data, marks.as_ref(), new_id);
+            self.settle(server, &start);
         }
         if self.has_died_with(server, Some(data)) {
             return;
@@ -184,7 +188,7 @@ impl World<'_> {
         if self.current[node] == server && lost_its_vote {
             self.vacate(node);
         }
-        // All connections are made anew, also those of clients that take it for another node.
+        // All clients reconnect, also those that use it as another node.
         let nodes = 0..self.plan.nodes;
         for (client, node) in
             (0..self.plan.clients).flat_map(|client| nodes.clone().map(move |node| (client, node)))
@@ -199,28 +203,35 @@ impl World<'_> {
     }
 
     /// Loads a data set, and decides whether it belongs to this node.
-    fn load(&mut self, server: usize, data: &Data, stored: Option<u64>, new_id: u64) {
+    fn load(&mut self, server: usize, data: &Data, stored: Option<&HighWater>, new_id: u64) {
         let sim = &mut self.servers[server];
         let mut at: Millis = sim.time.at(self.now);
         for (key, image) in &data.locks {
+            let mut image = image.clone();
+            (image.left_ms, image.held_ms) = sim.memory.node().times_of_own(image.left_ms, image.held_ms);
             let own = sim.memory.node().state();
-            let goes_beyond = own.non_voting.is_none() && image.fence > own.highest();
-            if let Some(next) = sim.memory.node().state_to_load(key, image).filter(|_| !goes_beyond) {
+            let goes_beyond = own.non_voting.is_none() && image.fence > own.high_water.highest();
+            if let Some(next) = sim.memory.node().state_to_load(key, &image).filter(|_| !goes_beyond) {
                 match sim.memory.host_mut().store(&next) {
                     Ok(()) => sim.memory.node_mut().set_state(next),
                     Err(_) => sim.memory.node_mut().set_unsaved_state(next),
                 }
             }
-            let lock = sim.memory.node_mut().load(0, key, image, &mut at).expect("room for a lock");
+            let lock = sim.memory.node_mut().load(0, key, &image, &mut at).expect("room for a lock");
             sim.memory.plant(key, KeyState::Lock(lock));
         }
         let has_locks = sim.memory.node().held() > 0;
-        let dataset = Dataset { id: data.id, has_locks, highest_fence: data.highest_fence };
+        let dataset = Dataset {
+            id: data.id,
+            has_locks,
+            high_water: data.high_water,
+            highest_fence: data.highest_fence,
+        };
         let own = sim.memory.node().state();
         let next = match own.reason_not_to_vote(dataset, stored) {
             _ if self.plan.weakness == Weakness::OtherPortIsNew => None,
             Some(reason) => Some(sim.memory.node_mut().without_vote(reason, id_of(new_id), dataset)),
-            None if own.non_voting.is_some() => own.following(dataset.id, dataset.highest_fence),
+            None if own.non_voting.is_some() => own.following(dataset.id, dataset.high_water),
             None => None,
         };
         if let Some(next) = next {
@@ -232,19 +243,22 @@ impl World<'_> {
     }
 
     /// Ends the quarantine of a node that has all its locks.
-    fn settle(&mut self, server: usize, before: &DurableState) {
+    fn settle(&mut self, server: usize, start: &Start) {
         let node = self.servers[server].memory.node_mut();
+        let expected = start.expected_locks(Grace::Auto);
         let is_complete = match self.plan.weakness {
             Weakness::NoQuarantine | Weakness::RestartedReplicaVotes => true,
-            Weakness::OlderDataTaken => before.locks_at_shutdown.is_some(),
-            _ => before.locks_at_shutdown == Some(node.locks_digest()),
+            Weakness::OlderDataTaken => expected.is_some(),
+            _ => expected.is_some_and(|expected| expected.are_here(node.locks_digest(), true)),
         };
         if is_complete {
             node.cancel_quarantine();
+        } else {
+            node.outlast_loaded_locks();
         }
     }
 
-    /// Does what a server does now and then: it lowers the longest lease when no such lease is left.
+    /// Runs the periodic timer of a server: it lowers the longest lease when no such lease is left.
     pub(super) fn cron(&mut self, server: usize) {
         let sim = &mut self.servers[server];
         if sim.is_gone {
@@ -273,5 +287,5 @@ impl World<'_> {
     }
 }
 
-/// The key on which a hostile client has rights.
+/// The key on which a hostile client may run commands.
 pub(super) const HOSTILE_KEY: [u8; 1] = *b"z";

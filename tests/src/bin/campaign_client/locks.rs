@@ -1,4 +1,4 @@
-//! Locks of either kind, for one conduct.
+//! Locks of the client and plain locks, behind one interface.
 
 use crate::plain::{PlainGuard, PlainLocks, PlainOptions};
 use redlock_client::{Error, Guard, LockManager, LostReason, Retry};
@@ -17,19 +17,19 @@ pub(crate) enum AnyGuard {
 
 impl AnyLocks {
     pub(crate) fn new(nodes: &[String], votes: usize, manner: &str, ttl: Duration) -> Self {
-        let recipe = match manner {
+        let options = match manner {
             "client" => return Self::client(nodes, ttl, ttl / 4),
             "short-timeout" => return Self::client(nodes, ttl, ttl / 30),
             "request" => PlainOptions::standard(votes),
             "answer" => PlainOptions { validity: Validity::FromAnswer, ..PlainOptions::standard(votes) },
             "no-expiry" => PlainOptions { expires: false, ..PlainOptions::standard(votes) },
             "counted-fences" => PlainOptions { counts_fences: true, ..PlainOptions::standard(votes) },
-            other => panic!("{other} is no way to take locks"),
+            other => panic!("unknown lock method: {other}"),
         };
-        Self::Plain(PlainLocks::new(nodes, recipe, ttl / 4))
+        Self::Plain(PlainLocks::new(nodes, options, ttl / 4))
     }
 
-    /// Patience is short beside a lock's time: an attempt that takes longer is of no use.
+    /// `node_timeout` is short compared to the time to live: the lock of a slower attempt would be of no use.
     fn client(nodes: &[String], ttl: Duration, node_timeout: Duration) -> Self {
         let retry = Retry::exponential(Duration::from_millis(2), Duration::from_millis(40));
         let locks = LockManager::builder()
@@ -40,7 +40,7 @@ impl AnyLocks {
         Self::Client(locks.build().expect("addresses of nodes"))
     }
 
-    /// Tries for a while; hands over a word on why it was in vain.
+    /// Acquires the locks, with retries. An error is one word for the reason.
     pub(crate) async fn acquire(&self, keys: &[usize], ttl: Duration) -> Result<AnyGuard, &'static str> {
         match self {
             Self::Client(locks) => {
@@ -62,11 +62,12 @@ impl AnyLocks {
     }
 }
 
-/// Errors that no fault may lead to end the process.
+/// The word for an error. An error that no fault may cause ends the process.
 fn error_word(error: &Error) -> &'static str {
     match error {
         Error::Contended(_) => "contended",
         Error::NoQuorum(_) => "no-quorum",
+        Error::Rejected(_) => "rejected",
         Error::Quarantined { .. } => "quarantined",
         Error::Expired(_) => "expired",
         Error::Timeout { .. } => "timeout",
@@ -89,7 +90,7 @@ impl AnyGuard {
         }
     }
 
-    /// Whether it is held for longer now.
+    /// Extends the lock. Returns whether that succeeded.
     pub(crate) async fn extend(&self) -> bool {
         match self {
             Self::Client(guard) => guard.extend().await.is_ok(),
@@ -103,8 +104,8 @@ impl AnyGuard {
         }
     }
 
-    /// Returns when it is no longer held, a little before its time is up; a plain one has nobody who tells it, and
-    /// looks at the clock.
+    /// Returns when the lock is lost, or a little before its validity ends. For a plain lock, which gets no
+    /// notification, returns when its validity ends.
     pub(crate) async fn lost(&self) -> HoldEnd {
         match self {
             Self::Client(guard) if guard.lost().await == LostReason::Gone => HoldEnd::Lost,
@@ -116,7 +117,7 @@ impl AnyGuard {
         }
     }
 
-    /// How it ended, once nothing of its time remains.
+    /// How the hold ended, once its validity is over.
     pub(crate) async fn end_reason(&self) -> HoldEnd {
         match self {
             Self::Client(guard) if guard.lost().await == LostReason::Gone => HoldEnd::Lost,
@@ -131,7 +132,7 @@ impl AnyGuard {
         }
     }
 
-    /// Lets go of it without waiting.
+    /// Releases the lock without waiting.
     pub(crate) fn drop_in_background(self) {
         match self {
             Self::Client(guard) => drop(guard),
@@ -139,7 +140,7 @@ impl AnyGuard {
         }
     }
 
-    /// Leaves it to run out.
+    /// Leaves the lock to expire.
     pub(crate) fn abandon(self) {
         if let Self::Client(guard) = self {
             drop(guard.detach());

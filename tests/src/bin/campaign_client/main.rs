@@ -1,14 +1,12 @@
-//! A client process of a campaign: takes locks, writes under them, and tells on its output what it held.
+//! A client process of a campaign: it acquires locks, writes under them, and prints events about what it held.
 //!
 //! `campaign_client NUMBER TASKS AT-ONCE KEYS TTL-MS VOTES LOCK-METHOD END-POLICY STORAGE NODE...`
 //!
-//! `LOCK-METHOD` is `client` for the
-//! client itself, `short-timeout` for the client with no patience for slow nodes, and `request`, `answer`, `no-expiry` or
-//! `counted-fences` for plain keys on `VOTES` nodes. `END-POLICY` is `mixed`, or `abandoned` for locks that are
-//! all left to run
-//! out. It works until its input ends.
+//! `LOCK-METHOD` is `client` for the client, `short-timeout` for the client with a very short node timeout, and
+//! `request`, `answer`, `no-expiry` or `counted-fences` for plain keys on `VOTES` nodes. `END-POLICY` is `mixed`, or
+//! `abandoned` to leave all locks to expire. The process works until its standard input ends.
 
-#![allow(clippy::expect_used, clippy::panic, reason = "part of a test: what cannot be is said and ends it")]
+#![allow(clippy::expect_used, clippy::panic, reason = "part of a test: a panic fails the test")]
 
 mod locks;
 mod output;
@@ -26,7 +24,7 @@ use tokio::io::AsyncReadExt;
 use tokio::sync::watch;
 use worker::Worker;
 
-/// What the process was told.
+/// The arguments of the process.
 struct WorkerArgs {
     number: u64,
     tasks: u64,
@@ -67,7 +65,7 @@ impl WorkerArgs {
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
     let args = WorkerArgs::parse();
-    // Owners and pauses of plain locks: all tasks are on this thread.
+    // The seed is for the owners and pauses of plain locks. All tasks run on this thread.
     fastrand::seed(args.number);
     let locks = Arc::new(AnyLocks::new(&args.nodes, args.votes, &args.lock_method, args.ttl));
     let sessions = Arc::new(AtomicU64::new(first_session(args.number)));
@@ -76,7 +74,7 @@ async fn main() {
     for task in 0..args.tasks {
         let worker = Worker {
             locks: Arc::clone(&locks),
-            writer: Writer::connect(&args.storage).await.expect("the storage is there"),
+            writer: Writer::connect(&args.storage).await.expect("the storage is reachable"),
             rng: fastrand::Rng::with_seed(args.number << 8 | task),
             sessions: Arc::clone(&sessions),
             stopped: stopped.clone(),
@@ -88,7 +86,7 @@ async fn main() {
         tasks.push(tokio::spawn(worker.work()));
     }
     drop(stopped);
-    // Nothing is ever written to it; it ends when the campaign does.
+    // The campaign writes nothing to this pipe, and closes it at the end.
     let _ = tokio::io::stdin().read(&mut [0]).await;
     drop(stop);
     for task in tasks {

@@ -1,6 +1,7 @@
-//! A lock without the module: `SET NX PX` on several servers, and what their keys' expiry makes of it.
+//! A lock without the module: `SET NX PX` on several servers.
 //!
-//! The algorithm is the known one, done with care. It is here to show that a campaign does harm.
+//! This is the well-known Redlock algorithm, implemented with care. With it, the controls show that a campaign can
+//! break locks.
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Script, cmd};
@@ -10,22 +11,22 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
 
-/// Frees a key that is still one's own.
+/// Deletes a key if it has this owner.
 const RELEASE: &str =
     "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
 
-/// Tries before giving up, with a short pause after each.
+/// How many attempts a call makes, with a short pause after each.
 const TRIES: u32 = 20;
 
-/// How it is done.
+/// The variants of the algorithm.
 pub(crate) struct PlainOptions {
-    /// How many nodes it takes.
+    /// How many nodes must grant the lock.
     pub(crate) votes: usize,
     pub(crate) validity: Validity,
-    /// Whether keys go by themselves when their time is up.
+    /// Whether keys expire.
     pub(crate) expires: bool,
-    /// Whether fences are counted by a key beside each lock. Otherwise they are time itself, which grows from holder
-    /// to holder as long as there is one at a time.
+    /// Whether a second key per lock counts fences. Otherwise the fence is the time in nanoseconds, which grows from
+    /// holder to holder as long as there is one holder at a time.
     pub(crate) counts_fences: bool,
 }
 
@@ -55,17 +56,17 @@ pub(crate) struct PlainGuard {
 }
 
 impl PlainLocks {
-    pub(crate) fn new(nodes: &[String], recipe: PlainOptions, timeout: Duration) -> Self {
-        let timeout = match recipe.validity {
+    pub(crate) fn new(nodes: &[String], options: PlainOptions, timeout: Duration) -> Self {
+        let timeout = match options.validity {
             Validity::FromRequest => timeout,
             Validity::FromAnswer => Duration::from_secs(10),
         };
         let node = |url: &String| PlainNode { url: url.clone(), connection: Mutex::new(None), timeout };
-        Self { nodes: Arc::new(nodes.iter().map(node).collect()), options: recipe }
+        Self { nodes: Arc::new(nodes.iter().map(node).collect()), options }
     }
 
     pub(crate) async fn acquire(&self, keys: &[usize], ttl: Duration) -> Option<PlainGuard> {
-        // Several keys would need a transaction; one is enough to go wrong.
+        // Several keys would need a transaction. One is enough to break.
         let name = key_name(*keys.first()?);
         for _ in 0..TRIES {
             if let Some(hold) = self.attempt(&name, ttl).await {
@@ -107,7 +108,7 @@ impl PlainLocks {
         None
     }
 
-    /// Counts one more holder on every node; the largest count is that of a node which has seen them all.
+    /// Increments the fence counter on every node. Returns the largest count, that of a node that has missed none.
     async fn increment_fence(&self, name: &str) -> u64 {
         let mut increment = cmd("INCR");
         increment.arg(format!("fence:{name}"));
@@ -145,21 +146,21 @@ impl PlainGuard {
     }
 }
 
-/// Asks all nodes at once; hands over what those said that did.
+/// Sends a request to all nodes in parallel. Returns the replies that arrived.
 async fn ask_all<T: Send + 'static, F: Future<Output = Option<T>> + Send + 'static>(
     nodes: &Arc<Vec<PlainNode>>,
     ask: impl Fn(usize, Arc<Vec<PlainNode>>) -> F,
 ) -> Vec<T> {
     let asked: Vec<_> = (0..nodes.len()).map(|node| tokio::spawn(ask(node, Arc::clone(nodes)))).collect();
-    let mut said = Vec::new();
+    let mut replies = Vec::new();
     for answer in asked {
-        said.extend(answer.await.ok().flatten());
+        replies.extend(answer.await.ok().flatten());
     }
-    said
+    replies
 }
 
 impl PlainNode {
-    /// Nothing if the node does not answer as it should.
+    /// Sends a command. `None` on an error or a timeout.
     async fn ask<T: redis::FromRedisValue>(&self, command: &Cmd) -> Option<T> {
         self.with(|mut connection| async move { command.query_async(&mut connection).await }).await
     }

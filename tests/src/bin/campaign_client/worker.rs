@@ -1,4 +1,4 @@
-//! What a task does with its locks: works, writes, extends, lets go, forgets, and tells all of it.
+//! A task of a client process: it acquires locks, writes, extends, releases or abandons them, and reports all of it.
 
 use crate::locks::{AnyGuard, AnyLocks};
 use crate::output::{emit, emit_at};
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// One of sixteen things that a holder may do.
+/// The action, of sixteen random ones, in which the holder abandons its locks.
 const ABANDON: u8 = 13;
 
 /// One task.
@@ -20,10 +20,10 @@ pub(crate) struct Worker {
     pub(crate) writer: Writer,
     pub(crate) rng: Rng,
     pub(crate) sessions: Arc<AtomicU64>,
-    /// Closed when it is time to go.
+    /// Closed when the task must end.
     pub(crate) stopped: watch::Receiver<()>,
     pub(crate) at_once: usize,
-    /// Whether it never lets go of anything.
+    /// Whether the holder abandons all locks.
     pub(crate) abandons_all: bool,
     pub(crate) keys: usize,
     pub(crate) ttl: Duration,
@@ -37,7 +37,7 @@ impl Worker {
             let ttl = self.ttl.mul_f64(self.rng.f64().mul_add(0.5, 0.5));
             emit(session, EventKind::Started { keys: keys.clone() });
             let acquire = self.locks.acquire(&keys, ttl);
-            // Some lose patience, and leave it to the client to clean up.
+            // One of sixteen calls is cancelled early, and the client must clean up.
             let patience = if self.rng.u8(0..16) == 0 { self.ttl / 20 } else { Duration::from_secs(60) };
             match tokio::time::timeout(patience, acquire).await {
                 Ok(Ok(hold)) => self.hold(session, &keys, hold).await,
@@ -57,7 +57,7 @@ impl Worker {
     }
 
     async fn hold(&mut self, session: SessionId, keys: &[usize], mut hold: AnyGuard) {
-        // The time is read first: what remains then, remains from that moment at least.
+        // The clock is read first, so `until_ns` is not after the real end of the validity.
         let at_ns = now_ns();
         let (fence, until_ns) = (hold.fence(), at_ns + nanoseconds(hold.remaining()));
         emit_at(at_ns, session, EventKind::Held { fence, until_ns });
@@ -104,29 +104,30 @@ impl Worker {
         hold.release().await;
     }
 
-    /// Looks whether the lock is still its own, works for a while, and writes. In that while anything may
-    /// happen: that is what the fence is for.
+    /// Checks that the lock is valid, works for a while, and writes. The lock may be lost in between: the fence
+    /// protects against that.
     async fn write(&mut self, session: SessionId, keys: &[usize], hold: &AnyGuard, work: Duration) {
         if hold.remaining().is_zero() {
             return;
         }
         tokio::time::sleep(work.mul_f64(self.rng.f64())).await;
         for key in keys {
-            self.writer.write(session, *key, hold.fence()).await.expect("the storage is there");
+            self.writer.write(session, *key, hold.fence()).await.expect("the storage is reachable");
         }
     }
 }
 
-/// Does nothing but wait for word that the time is nearly up. The process sleeps in small steps meanwhile: if one
-/// of them takes much longer than it should, it stood still, and nobody could have told it anything.
+/// Waits for the notification that the validity is about to end. Meanwhile the task sleeps in small steps: a step that
+/// takes much longer shows that the process was stalled, and the client could not notify it. A stall that is over well
+/// before the end does not delay the notification, so it does not count.
 async fn wait_for_loss(session: SessionId, hold: &AnyGuard) {
-    let mut told = pin!(hold.lost());
+    let mut lost = pin!(hold.lost());
     let (mut until_ns, mut longest_stall_ns) = (0, 0);
-    // Whoever comes to wait when there is hardly anything left to wait for may have slept before.
+    // If little time is left at the start, the process may have been stalled before.
     let is_early = nanoseconds(hold.remaining()) > 10 * STEP_NS;
     let end = loop {
         let before_ns = now_ns();
-        // An answer that is still to come may move the end.
+        // The reply to an extension may still move the end.
         let remaining_ns = nanoseconds(hold.remaining());
         if remaining_ns > 0 {
             until_ns = before_ns + remaining_ns;
@@ -134,25 +135,31 @@ async fn wait_for_loss(session: SessionId, hold: &AnyGuard) {
         let nap = tokio::time::sleep(Duration::from_nanos(STEP_NS));
         let end = tokio::select! {
             biased;
-            end = &mut told => Some(end),
+            end = &mut lost => Some(end),
             () = nap => None,
         };
-        // A timer of the runtime is late by up to a step in any case.
-        longest_stall_ns = longest_stall_ns.max((now_ns() - before_ns).saturating_sub(2 * STEP_NS));
+        let after_ns = now_ns();
+        if end.is_some() || after_ns + NEAR_END_NS > until_ns {
+            // A timer of the runtime is always late by up to a step.
+            longest_stall_ns = longest_stall_ns.max((after_ns - before_ns).saturating_sub(2 * STEP_NS));
+        }
         if let Some(end) = end {
             break end;
         }
     };
-    // What the nodes let go of before its time has nothing to do with its end.
+    // A lock that the nodes lost earlier says nothing about the notification of the end.
     if end == HoldEnd::Expired && is_early {
         emit(session, EventKind::LossNotified { until_ns, longest_stall_ns });
     }
 }
 
-/// The runtime's own: it does not sleep for less.
+/// The resolution of the runtime's timers: 1 ms.
 const STEP_NS: u64 = 1_000_000;
 
-/// Tells until when the lock is believed in now, if it is.
+/// After a stall that ends longer than this before the end of validity, the client still has time to notify the holder.
+const NEAR_END_NS: u64 = 50_000_000;
+
+/// Reports until when the lock is valid, if it is valid.
 fn emit_validity(session: SessionId, hold: &AnyGuard) {
     let at_ns = now_ns();
     let remaining = hold.remaining();
@@ -161,7 +168,7 @@ fn emit_validity(session: SessionId, hold: &AnyGuard) {
     }
 }
 
-/// Tells how it ends, before anything is done about it.
+/// Reports how the hold ends, before the holder releases the lock.
 async fn emit_end(session: SessionId, hold: &AnyGuard) {
     let at_ns = now_ns();
     let end = if hold.remaining().is_zero() { hold.end_reason().await } else { HoldEnd::Released };

@@ -1,9 +1,9 @@
-//! More groups of three nodes: one to three of them.
+//! One to three groups of three nodes each.
 //!
-//! Where every node has a machine of its own, the nodes of a group are what ends its growth: a lock costs each
-//! of them so much CPU time, and a second has no more than a second of it. What spreading achieves is that a
-//! node is asked for its share of the locks only. That can be measured on one machine too, by the CPU time of
-//! the busiest node; the locks a second of this machine cannot grow beyond its own cores.
+//! If every node has its own machine, the CPU time of the nodes limits a group: each lock costs each node some CPU
+//! time, and a second has one second of it. With more groups, a node gets only its share of the locks. The CPU time
+//! of the busiest node shows this on one machine too; the locks per second here are limited by the cores of this
+//! machine.
 
 use std::sync::Arc;
 
@@ -20,11 +20,11 @@ use crate::report::{Chart, Lines, Report, Series, figure, median, ratio_of, spre
 
 const COUNTS: [usize; 3] = [1, 2, 3];
 const IN_A_GROUP: usize = 3;
-/// Every group has as many tasks at work: a node with less to do at a time spends more on each piece of it.
+/// Tasks for each group. It is constant, because a node with fewer commands in flight spends more on each.
 const TASKS: usize = 64;
 const RHYTHM: RoundPlan = RoundPlan { rounds: 15, ..SHORT };
 
-/// The client over groups of three nodes, used as its front page says.
+/// The client over groups of three nodes, used as its documentation shows.
 struct GroupedClient {
     locks: ShardedLocks,
 }
@@ -51,7 +51,7 @@ impl LockClient for GroupedClient {
 }
 
 pub(super) fn measure(report: &mut Report, stage: &BenchRuntime, nodes: &ServerSets) {
-    // CPU time of the busiest node for a lock, by the number of groups.
+    // CPU time of the busiest node per lock, by the number of groups.
     let busiest = std::cell::RefCell::new(vec![Vec::new(); COUNTS.len()]);
     let turns: Vec<Measurement<'_>> = COUNTS
         .iter()
@@ -76,7 +76,7 @@ pub(super) fn measure(report: &mut Report, stage: &BenchRuntime, nodes: &ServerS
         .collect();
     let rounds = run_interleaved("one to three groups", &turns, RHYTHM);
     drop(turns);
-    // The first turn of each warmed up.
+    // The first round of each is the warm-up.
     let busiest: Vec<f64> = busiest.into_inner().iter().map(|us| median(&us[1..])).collect();
     tell(report, &rounds, &busiest);
 }

@@ -1,4 +1,4 @@
-//! Longer keys: 8 to 1,024 bytes, 16 tasks.
+//! Keys of 8 to 1,024 bytes, 16 tasks.
 
 use super::GrowthSeries;
 use crate::client::lock_client::TaskKeys;

@@ -1,6 +1,6 @@
-//! What more of something costs: nodes, tasks, longer keys, groups of nodes.
+//! How the cost of a cycle scales with the number of nodes, tasks and groups, and with the length of the key.
 //!
-//! Nothing may grow faster than what it grows over.
+//! The aim: no cost grows faster than linearly.
 
 mod groups;
 mod keys;
@@ -22,15 +22,15 @@ pub(crate) fn measure(report: &mut Report, stage: &BenchRuntime, nodes: &ServerS
     groups::measure(report, stage, nodes);
 }
 
-/// What is read from a round.
+/// One figure of a round.
 type Figure = fn(&Round) -> f64;
 
-/// Rounds of the loop and of the client for each step of something that grows.
+/// Rounds of the loop and of the client for each value of a parameter.
 struct GrowthSeries<'a> {
-    /// What grows.
+    /// The name of the parameter.
     over: &'a str,
     steps: &'a [usize],
-    /// The loop and ours alternate, a pair for each step.
+    /// The loop's and the client's rounds alternate, a pair for each step.
     rounds: &'a [Vec<Round>],
 }
 
@@ -83,12 +83,12 @@ impl GrowthSeries<'_> {
         report.table(&head, &rows);
     }
 
-    /// How much a figure of the loop (0) or of ours (1) has grown since the first step.
+    /// The ratio of a figure of the loop (0) or of the client (1) to that of the first step.
     fn growth(&self, step: usize, who: usize, figure: Figure) -> f64 {
         ratio_of(self.pair(step)[who], self.pair(0)[who], figure)
     }
 
-    /// Judges how much of the growth of the steps themselves has come to the time and the CPU time of a cycle.
+    /// Checks that the time and the CPU time of a cycle grow no faster than the parameter.
     fn judge(&self, report: &mut Report) {
         let steps = self.steps[self.last()] as f64 / self.steps[0] as f64;
         let of: [(&str, Figure); 2] =

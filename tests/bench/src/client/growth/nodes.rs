@@ -1,4 +1,4 @@
-//! More nodes: one to nine of them, one task.
+//! One to nine nodes, one task.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::report::{Report, median};
 
 const COUNTS: [usize; 5] = [1, 3, 5, 7, 9];
 const RHYTHM: RoundPlan = RoundPlan { time: Duration::from_millis(150), ..SHORT };
-/// At a distance a cycle takes longer.
+/// Longer rounds, because a cycle takes longer behind a delay.
 const FAR_RHYTHM: RoundPlan = RoundPlan { time: Duration::from_millis(300), ..SHORT };
 
 pub(super) fn measure(report: &mut Report, stage: &BenchRuntime, nodes: &ServerSets) {
@@ -28,7 +28,7 @@ pub(super) fn measure(report: &mut Report, stage: &BenchRuntime, nodes: &ServerS
     report.section("growth-nodes", format!("One cycle of one task over the number of nodes; {RHYTHM}"));
     let as_it_is = GrowthSeries { over: "nodes", steps: &COUNTS, rounds: &usual };
     as_it_is.table(report);
-    // With few nodes there is little to do, and cores fall asleep between two messages: see `faults.rs`.
+    // With few nodes there is little to do, and cores sleep between two messages: see `faults.rs`.
     let awake = run_interleaved_on_busy_cores(report, "growth-nodes-awake", what, &turns, RHYTHM);
     let grown = GrowthSeries { rounds: awake.as_ref().unwrap_or(&usual), ..as_it_is };
     if awake.is_some() {
@@ -42,7 +42,7 @@ pub(super) fn measure(report: &mut Report, stage: &BenchRuntime, nodes: &ServerS
     });
 }
 
-/// The same at a distance. All cores sleep while messages are under way, however many nodes there are.
+/// The same behind a delay. All cores sleep while messages are in flight, however many nodes there are.
 fn far(report: &mut Report, stage: &BenchRuntime, nodes: &ServerSets) {
     let all: Vec<usize> = (0..COUNTS[COUNTS.len() - 1]).collect();
     let distance = DelayedNodes::start(nodes, all.iter().map(|number| (*number, NEAR)));
@@ -66,7 +66,7 @@ fn judge_against_the_loop(report: &mut Report, grown: &GrowthSeries<'_>, whereve
     }
 }
 
-/// How much our p50 has grown since the first step, against how much the loop's has.
+/// The growth of the client's p50 since the first step, divided by the growth of the loop's.
 fn against_the_loop(grown: &GrowthSeries<'_>, step: usize) -> f64 {
     let [[by_hand, ours], [first_by_hand, first_ours]] = [grown.pair(step), grown.pair(0)];
     let relative: Vec<f64> = (0..RHYTHM.rounds)

@@ -1,4 +1,4 @@
-//! More tasks: one to 1,024 on five nodes, each with a lock of its own.
+//! One to 1,024 tasks on five nodes, each with its own lock.
 
 use super::GrowthSeries;
 use crate::client::nodes::ServerSets;

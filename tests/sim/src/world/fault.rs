@@ -1,4 +1,4 @@
-//! What goes wrong, and when.
+//! The faults of a history, and when they are injected.
 
 use super::replica::Promotion;
 use super::start::{Backup, Data, End, HOSTILE_KEY, Kept};
@@ -6,47 +6,48 @@ use super::{Coming, World};
 use crate::Weakness;
 use crate::disk::{STEPS, Step};
 use crate::identity;
-use crate::network::Way;
+use crate::network::LinkDirection;
+use redlock_contract::HighWater;
 use redlock_contract::limits::MAX_FENCE;
 use redlock_core::NodeHost;
 use redlock_core::durable::DurableState;
 
-/// One thing that goes wrong.
+/// One fault.
 #[derive(Clone, Debug)]
-pub(super) enum Trouble {
-    /// A node is gone for a while, and comes back with its durable state and what it has kept of its data.
+pub(super) enum Fault {
+    /// A node is down for a while, and restarts with its durable state and the data that it has kept.
     Crash { node: usize, down_us: u64, end: End, kept: Kept },
-    /// It comes back.
+    /// The server starts again.
     Restart { server: usize, data: Data },
     /// The files of a node are copied.
     BackUp { node: usize },
-    /// A node comes back with other files than its latest.
+    /// A node restarts with other files than its latest.
     Restore { node: usize, down_us: u64, files: Files },
     /// A node dies in its next store.
     Tear { node: usize, step: Step },
     /// The replica of a node is promoted.
     Promote { node: usize, how: Promotion },
-    /// A client is led to another node for a while.
+    /// A client reaches another node at an address for a while.
     Stray { client: usize, node: usize, to: usize, us: u64 },
-    /// A hostile client raises the fence of its own key as far as it can, by so many commands.
+    /// A hostile client raises the fence of its own key as far as it can, with `times` commands.
     Raise { node: usize, times: u32 },
-    /// A node stands still, with all that arrives meanwhile.
+    /// A node stalls, and so do all requests to it.
     Stall { node: usize, us: u64 },
-    /// Nothing gets through for a while; to or from everybody, where no one is named.
-    Cut { client: Option<usize>, node: Option<usize>, ways: &'static [Way], us: u64 },
-    /// A connection is made anew, with what is on its way still to come.
+    /// Messages are dropped for a while; `None` means all clients, or all nodes.
+    Cut { client: Option<usize>, node: Option<usize>, directions: &'static [LinkDirection], us: u64 },
+    /// A connection breaks and is established again, while messages in flight still arrive.
     Break { client: usize, node: usize },
-    /// Nothing is heard for a while on the connection that news have to themselves.
+    /// Pushes on their own connection are dropped for a while.
     Deaf { client: usize, node: usize, us: u64 },
-    /// That connection breaks, and is made anew after a while.
+    /// The connection for pushes breaks, and is established again after a while.
     NewsBreak { client: usize, node: usize },
-    /// A client stands still, or its whole machine sleeps.
+    /// A client pauses, or its whole machine sleeps.
     Pause { client: usize, us: u64, sleeps: bool },
     /// The wall clock of a client jumps, ahead or back.
     Jump { client: usize, us: i64 },
 }
 
-/// With what files a node comes back.
+/// The files with which a node restarts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Files {
     /// Copies of its state file and its data, both older.
@@ -59,13 +60,13 @@ pub(super) enum Files {
     NoState,
     /// Nothing.
     None,
-    /// All that it had, on another port.
+    /// All its latest files, on another port.
     OtherPort,
-    /// A machine that was set back as a whole: all is older, and no file tells.
+    /// The machine was set back as a whole: all files are older, and nothing on disk shows it.
     SetBack,
 }
 
-/// All of them.
+/// All variants.
 const FILES: [Files; 7] = [
     Files::Copies,
     Files::CopiedState,
@@ -76,15 +77,15 @@ const FILES: [Files; 7] = [
     Files::SetBack,
 ];
 
-const THERE: &[Way] = &[Way::There];
-const BACK: &[Way] = &[Way::Back];
-const BOTH: &[Way] = &[Way::There, Way::Back];
+const TO_NODE: &[LinkDirection] = &[LinkDirection::ToNode];
+const TO_CLIENT: &[LinkDirection] = &[LinkDirection::ToClient];
+const BOTH: &[LinkDirection] = &[LinkDirection::ToNode, LinkDirection::ToClient];
 
-/// How far a wall clock jumps that somebody has set: an hour.
+/// How far a wall clock jumps that a person has set: an hour, in microseconds.
 const FAR_US: i64 = 3_600_000_000;
 
-impl Trouble {
-    /// Its name in the count of what went wrong.
+impl Fault {
+    /// The name of the fault in the counters.
     fn kind(&self) -> &'static str {
         match self {
             Self::Crash { end: End::Kill, .. } => "crash",
@@ -106,11 +107,11 @@ impl Trouble {
             Self::Stall { .. } => "stall",
             Self::Cut { client: None, .. } => "node cut off",
             Self::Cut { node: None, .. } => "client cut off",
-            Self::Cut { ways: BOTH, .. } => "cut both ways",
+            Self::Cut { directions: BOTH, .. } => "cut both ways",
             Self::Cut { .. } => "cut one way",
             Self::Break { .. } => "break",
-            Self::Deaf { .. } => "news cut",
-            Self::NewsBreak { .. } => "news break",
+            Self::Deaf { .. } => "push cut",
+            Self::NewsBreak { .. } => "push break",
             Self::Pause { sleeps: false, .. } => "pause",
             Self::Pause { sleeps: true, .. } => "sleep",
             Self::Jump { us: 0.., .. } => "wall clock ahead",
@@ -120,92 +121,92 @@ impl Trouble {
 }
 
 impl World<'_> {
-    /// Decides what goes wrong in this history.
-    pub(super) fn lay_out_troubles(&mut self) {
+    /// Schedules the faults of this history.
+    pub(super) fn schedule_faults(&mut self) {
         let ttl_us = self.plan.ttl_ms * 1_000;
         let plan = self.plan;
         for _ in 0..plan.crashes {
             let (node, down_us) = (self.any_node(), self.chance.u64(0..ttl_us));
             let (end, kept) = self.any_end();
-            self.trouble(Trouble::Crash { node, down_us, end, kept });
+            self.plan_fault(Fault::Crash { node, down_us, end, kept });
         }
         for _ in 0..plan.stalls {
             let (node, us) = (self.any_node(), self.chance.u64(0..2 * ttl_us));
-            self.trouble(Trouble::Stall { node, us });
+            self.plan_fault(Fault::Stall { node, us });
         }
         for _ in 0..plan.cuts {
             let (client, node, us) = (self.any_client(), self.any_node(), self.chance.u64(0..3 * ttl_us));
-            let (client, node, ways) = match self.chance.u32(0..5) {
-                0 => (Some(client), Some(node), THERE),
-                1 => (Some(client), Some(node), BACK),
+            let (client, node, directions) = match self.chance.u32(0..5) {
+                0 => (Some(client), Some(node), TO_NODE),
+                1 => (Some(client), Some(node), TO_CLIENT),
                 2 => (Some(client), Some(node), BOTH),
                 3 => (None, Some(node), BOTH),
                 _ => (Some(client), None, BOTH),
             };
-            self.trouble(Trouble::Cut { client, node, ways, us });
+            self.plan_fault(Fault::Cut { client, node, directions, us });
         }
         for _ in 0..plan.breaks {
             let (client, node) = (self.any_client(), self.any_node());
-            self.trouble(Trouble::Break { client, node });
+            self.plan_fault(Fault::Break { client, node });
         }
         for _ in 0..plan.pauses {
             let (client, us) = (self.any_client(), self.chance.u64(0..3 * ttl_us));
             let sleeps = self.chance.bool();
-            self.trouble(Trouble::Pause { client, us, sleeps });
+            self.plan_fault(Fault::Pause { client, us, sleeps });
         }
         for _ in 0..plan.jumps {
             let client = self.any_client();
             let near = 3 * ttl_us.cast_signed();
             let far = if self.chance.bool() { near } else { FAR_US };
             let us = self.chance.i64(-far..far);
-            self.trouble(Trouble::Jump { client, us });
+            self.plan_fault(Fault::Jump { client, us });
         }
         if plan.news_apart {
             for _ in 0..plan.cuts {
                 let (client, node, us) = (self.any_client(), self.any_node(), self.chance.u64(0..3 * ttl_us));
-                self.trouble(Trouble::Deaf { client, node, us });
+                self.plan_fault(Fault::Deaf { client, node, us });
             }
             for _ in 0..plan.breaks {
                 let (client, node) = (self.any_client(), self.any_node());
-                self.trouble(Trouble::NewsBreak { client, node });
+                self.plan_fault(Fault::NewsBreak { client, node });
             }
         }
         self.lay_out_lost_identities();
     }
 
-    /// Decides which servers are not the nodes they were.
+    /// Schedules the faults after which a server is not the node that it was.
     fn lay_out_lost_identities(&mut self) {
         let (plan, ttl_us) = (self.plan, self.plan.ttl_ms * 1_000);
         for _ in 0..plan.torn {
             let (node, step) = (self.any_node(), STEPS[self.chance.usize(0..STEPS.len())]);
-            self.trouble(Trouble::Tear { node, step });
+            self.plan_fault(Fault::Tear { node, step });
         }
         for _ in 0..plan.failovers {
             let (node, how) = (self.any_node(), self.any_promotion());
             self.attach_replica(node);
-            self.trouble(Trouble::Promote { node, how });
+            self.plan_fault(Fault::Promote { node, how });
         }
         for _ in 0..plan.restores {
             let (node, down_us, files) = (self.any_node(), self.chance.u64(0..ttl_us), self.any_files());
             self.back_up(node);
             if files == Files::SetBack {
-                // Only a node that has started twice since can be told from itself.
+                // Clients can detect an older copy only if the node has started at least twice since.
                 for _ in 0..3 {
-                    self.trouble(Trouble::Crash { node, down_us: 0, end: End::Shutdown, kept: Kept::Saved });
+                    self.plan_fault(Fault::Crash { node, down_us: 0, end: End::Shutdown, kept: Kept::Saved });
                 }
             } else if self.chance.bool() {
-                self.trouble(Trouble::BackUp { node });
+                self.plan_fault(Fault::BackUp { node });
             }
-            self.trouble(Trouble::Restore { node, down_us, files });
+            self.plan_fault(Fault::Restore { node, down_us, files });
         }
         for _ in 0..plan.strays {
             let (client, node, to) = (self.any_client(), self.any_node(), self.any_node());
             let us = self.chance.u64(0..3 * ttl_us);
-            self.trouble(Trouble::Stray { client, node, to, us });
+            self.plan_fault(Fault::Stray { client, node, to, us });
         }
         for _ in 0..plan.raises {
             let (node, times) = (self.any_node(), [1, 2, 40, 400][self.chance.usize(0..4)]);
-            self.trouble(Trouble::Raise { node, times });
+            self.plan_fault(Fault::Raise { node, times });
         }
         if plan.long_ms > 0 {
             for server in 0..self.servers.len() {
@@ -223,8 +224,8 @@ impl World<'_> {
         self.chance.usize(0..self.plan.clients)
     }
 
-    /// How a server ends, and with what data it comes back. Where a rule is left out, every end is one that the rule is
-    /// there for.
+    /// How a server ends, and with what data it restarts. If a rule is disabled, always an end that the rule
+    /// protects against.
     fn any_end(&mut self) -> (End, Kept) {
         let end = [End::Kill, End::Power, End::Shutdown, End::Shutdown][self.chance.usize(0..4)];
         let kept = [Kept::Nothing, Kept::Nothing, Kept::Older, Kept::Saved, Kept::Logged];
@@ -259,64 +260,65 @@ impl World<'_> {
         }
     }
 
-    fn trouble(&mut self, trouble: Trouble) {
+    fn plan_fault(&mut self, fault: Fault) {
         let at = self.chance.u64(0..self.plan.horizon_ms * 1_000);
-        self.schedule(at, Coming::Trouble(trouble));
+        self.schedule(at, Coming::Fault(fault));
     }
 
-    /// Lets something go wrong.
-    pub(super) fn strike(&mut self, trouble: Trouble) {
-        // What is down cannot fall. A node that was set back must not start again before the operator comes: with every
-        // start it looks younger to its clients, until they take it for the node that it was.
-        if let Trouble::Crash { node, .. }
-        | Trouble::Restore { node, .. }
-        | Trouble::BackUp { node }
-        | Trouble::Tear { node, .. } = trouble
+    /// Injects a fault.
+    pub(super) fn inject(&mut self, fault: Fault) {
+        // A server that is down cannot fail again. A node that was set back must not restart before its
+        // admission: each restart increments its incarnation, until clients accept it as the node that it
+        // was.
+        if let Fault::Crash { node, .. }
+        | Fault::Restore { node, .. }
+        | Fault::BackUp { node }
+        | Fault::Tear { node, .. } = fault
             && (self.servers[self.current[node]].is_down || self.set_back.contains(node))
         {
             return;
         }
-        self.tell(|| format!("{trouble:?}"));
+        self.tell(|| format!("{fault:?}"));
         let now = self.now;
-        let kind = trouble.kind();
-        match trouble {
-            Trouble::Restore { node, down_us, files } => {
+        let kind = fault.kind();
+        match fault {
+            Fault::Restore { node, down_us, files } => {
                 if !self.restore(node, down_us, files) {
                     return;
                 }
             }
-            Trouble::Promote { node, how } => return self.promote(node, how),
-            Trouble::Crash { node, down_us, end, kept } => {
+            Fault::Promote { node, how } => return self.promote(node, how),
+            Fault::Crash { node, down_us, end, kept } => {
                 let server = self.current[node];
                 let data = self.data_of(server, kept);
                 self.end_server(server, end);
-                self.schedule(now + down_us, Coming::Trouble(Trouble::Restart { server, data }));
+                self.schedule(now + down_us, Coming::Fault(Fault::Restart { server, data }));
             }
-            Trouble::Restart { server, data } => self.start_server(server, data),
-            Trouble::BackUp { node } => self.back_up(self.current[node]),
-            Trouble::Tear { node, step } => {
+            Fault::Restart { server, data } => self.start_server(server, data),
+            Fault::BackUp { node } => self.back_up(self.current[node]),
+            Fault::Tear { node, step } => {
                 let server = self.current[node];
                 self.servers[server].memory.host_mut().disk.break_before(Some(step));
             }
-            Trouble::Stray { client, node, to, us } => {
+            Fault::Stray { client, node, to, us } => {
                 self.move_client(client, node, Some(self.current[to]));
                 self.schedule(now + us, Coming::Move { client, node, server: None });
             }
-            Trouble::Raise { node, times } => self.raise(self.current[node], times),
-            Trouble::Stall { node, us } => self.servers[self.current[node]].stalled_until = now + us,
-            Trouble::Cut { client, node, ways, us } => {
+            Fault::Raise { node, times } => self.raise(self.current[node], times),
+            Fault::Stall { node, us } => self.servers[self.current[node]].stalled_until = now + us,
+            Fault::Cut { client, node, directions, us } => {
                 let clients = client.map_or(0..self.plan.clients, |client| client..client + 1);
                 let nodes = node.map_or(0..self.plan.nodes, |node| node..node + 1);
                 let clients = self.clients[clients].iter_mut();
                 for connection in clients.flat_map(|client| client.connections_to(nodes.clone())) {
-                    ways.iter().for_each(|way| connection.cut(*way, now + us));
+                    directions.iter().for_each(|direction| connection.cut(*direction, now + us));
                 }
             }
-            Trouble::Deaf { client, node, us } => {
-                self.clients[client].news_from(node).cut(Way::Back, now + us);
+            Fault::Deaf { client, node, us } => {
+                self.clients[client].news_from(node).cut(LinkDirection::ToClient, now + us);
             }
-            Trouble::NewsBreak { client, node } => self.stop_listening(client, node),
-            Trouble::Break { client, node } => {
+            Fault::NewsBreak { client, node } => self.stop_listening(client, node),
+            Fault::Break { client, node } => {
                 let old = self.clients[client].connections[node].id;
                 let at = now + self.chance.u64(0..self.plan.ttl_ms * 500);
                 let server = self.clients[client].servers[node];
@@ -326,7 +328,7 @@ impl World<'_> {
                 }
                 self.reconnect(client, node);
             }
-            Trouble::Pause { client, us, sleeps } => {
+            Fault::Pause { client, us, sleeps } => {
                 let client = &mut self.clients[client];
                 client.paused_until = client.paused_until.max(now + us);
                 if let Some(active) = &mut client.active {
@@ -336,7 +338,7 @@ impl World<'_> {
                     client.clock.slept(us);
                 }
             }
-            Trouble::Jump { client, us } => {
+            Fault::Jump { client, us } => {
                 let client = &mut self.clients[client];
                 client.wall_ahead_us += us;
                 if self.plan.weakness == Weakness::WallClockBelieved {
@@ -347,8 +349,8 @@ impl World<'_> {
         self.outcome.count(kind);
     }
 
-    /// Ends a node and puts other files in the place of its own. False if that cannot be: the group could not do without
-    /// the node, or there are no older files.
+    /// Ends a node and replaces its files. False if that is impossible: the group could not do without the
+    /// node, or there are no older files.
     fn restore(&mut self, node: usize, down_us: u64, files: Files) -> bool {
         let server = self.current[node];
         let is_lost = !matches!(files, Files::OlderData | Files::OtherPort);
@@ -396,9 +398,9 @@ impl World<'_> {
             }
             (_, backup) => older(backup),
         };
-        self.schedule(self.now + down_us, Coming::Trouble(Trouble::Restart { server, data }));
+        self.schedule(self.now + down_us, Coming::Fault(Fault::Restart { server, data }));
         if is_lost {
-            // It is a backup of another node from now on.
+            // The backup belongs to the node that was lost.
             self.servers[server].backup = None;
             if self.plan.weakness != Weakness::CopyTaken {
                 self.vacate(node);
@@ -407,8 +409,8 @@ impl World<'_> {
         true
     }
 
-    /// Whether no client takes a node that starts from this backup. Of a client that has not seen a later state the node
-    /// could not be told from itself: that a machine is not set back is an assumption there.
+    /// Whether every client refuses a node that starts from this backup. A client that has not seen a later
+    /// state cannot detect an older copy: there, the promises assume that a machine is not set back.
     fn all_refuse(&self, node: usize, backup: &Backup) -> bool {
         let Ok(stored) = DurableState::decode(&backup.state) else { return false };
         let (state, _) = stored.state.restarted();
@@ -424,7 +426,7 @@ impl World<'_> {
         }
         let at = sim.time.at(self.now);
         let mut ask = |words: &[&[u8]]| sim.memory.execute(words, u64::MAX, at);
-        // It may be refused: a node in quarantine grants nothing.
+        // The node may refuse: in quarantine it grants nothing.
         let _ = ask(&[b"REDLOCK.ACQUIRE", &HOSTILE_KEY, b"hostile", ttl.as_bytes()]);
         for _ in 0..times {
             let far = MAX_FENCE.to_string();
@@ -436,7 +438,7 @@ impl World<'_> {
         }
         if self.plan.weakness == Weakness::OneHighWaterMark {
             let mut state = sim.memory.node().state().clone();
-            state.high_water = MAX_FENCE;
+            state.high_water = HighWater::new(MAX_FENCE);
             if sim.memory.host_mut().store(&state).is_ok() {
                 sim.memory.node_mut().set_state(state);
             }
