@@ -1,5 +1,5 @@
-//! Locks that come from another server or leave for one, by `RESTORE` and `MIGRATE`: what the node remembers of them,
-//! and who gets them.
+//! Locks that arrive from another server or move to one, by `RESTORE` and `MIGRATE`: what the node stores about them,
+//! and which client gets them.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "tests, and helpers of tests")]
 
@@ -8,27 +8,28 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Longer than any lock that the other server has granted, and above all its fences.
+/// A time to live and a fence that are larger than any other in these tests.
 const LONG_MS: u64 = 600_000;
 const HIGH: u64 = 50_000_000;
 
-/// A server that can be kept from storing its state: the state file has a folder of its own.
+/// Gives the state file a folder of its own, so that a test can prevent the server from storing its state.
+/// Returns the temporary directory, that folder and the builder.
 fn with_a_folder_of_its_own(builder: ServerBuilder) -> (tempfile::TempDir, PathBuf, ServerBuilder) {
     let all = tempfile::tempdir().expect("a folder");
     let folder = all.path().join("state");
-    fs::create_dir(&folder).expect("a folder in a folder");
-    let file = folder.join("mine").display().to_string();
+    fs::create_dir(&folder).expect("a subfolder");
+    let file = folder.join("mine.state").display().to_string();
     (all, folder, builder.module_args(["state-file", &file]))
 }
 
-/// Nothing can be stored in a folder that is not there. Tells the name that it has meanwhile.
+/// Renames the folder, so that the server cannot store anything in it. Returns the new name.
 fn hide(folder: &PathBuf) -> PathBuf {
     let hidden = folder.with_extension("hidden");
     fs::rename(folder, &hidden).expect("a folder can be renamed");
     hidden
 }
 
-/// The image of a long lock with a high fence.
+/// The `DUMP` of a long lock with a high fence.
 fn image() -> Vec<u8> {
     let source = Server::start();
     let mut wire = source.connect();
@@ -51,12 +52,15 @@ fn what_was_restored_is_remembered_over_a_crash() {
     target.kill();
     target.restart();
     let mut wire = target.connect();
-    assert_eq!(wire.call_strs("REDLOCK.INSPECT k"), Answer::Nil, "nothing was saved");
+    assert_eq!(wire.call_strs("REDLOCK.INSPECT k"), Answer::Nil, "the server saved no lock");
     let left_ms = quarantine_ms(&mut wire);
-    assert!(left_ms >= LONG_MS, "the lock may be held so long: {left_ms}");
+    assert!(
+        left_ms >= LONG_MS,
+        "a client may hold the restored lock for {LONG_MS} ms; quarantine: {left_ms} ms"
+    );
     clock.advance_module(Duration::from_millis(left_ms + 1));
     let fence = granted(&wire.call_strs("REDLOCK.ACQUIRE k mine 30000"));
-    assert!(fence > HIGH.cast_signed(), "{fence} goes back");
+    assert!(fence > HIGH.cast_signed(), "fence {fence} is not larger than {HIGH}");
 }
 
 #[test]
@@ -81,7 +85,7 @@ fn a_replica_that_cannot_remember_follows_and_grants_nothing() {
     let (_all, folder, builder) = with_a_folder_of_its_own(Server::builder());
     let replica = builder.module_args([
         "state-file",
-        &folder.join("mine").display().to_string(),
+        &folder.join("mine.state").display().to_string(),
         "restart-grace",
         "off",
     ]);
@@ -93,13 +97,14 @@ fn a_replica_that_cannot_remember_follows_and_grants_nothing() {
     let mut wire = replica.connect();
     assert_eq!(wire.call_strs("REDLOCK.INSPECT k").field("fence"), Some(&Answer::Int(HIGH.cast_signed())));
     assert_eq!(wire.call_strs("REPLICAOF NO ONE"), Answer::ok());
-    let id = wire.call_strs("REDLOCK.NODE").field("node-id").map(Answer::string).expect("an id");
+    let id = wire.call_strs("REDLOCK.NODE").field("node-id").map(Answer::string).expect("a node id");
     let refused = wire.call(&["REDLOCK.ADMIT", &id, "0", "0"]);
     assert_eq!(refused.error_word(), Some("REDLOCKSTATE"), "{refused:?}");
     fs::rename(hidden, &folder).expect("a folder can be renamed");
     admit(&mut wire, 0, 0);
-    assert!(granted(&wire.call_strs("REDLOCK.ACQUIRE free mine 1000")) > HIGH.cast_signed());
-    let stored = fs::read_to_string(folder.join("mine")).expect("the state file");
+    assert_eq!(wire.call_strs("REDLOCK.RELEASE k theirs"), Answer::Int(1));
+    assert!(granted(&wire.call_strs("REDLOCK.ACQUIRE k mine 1000")) > HIGH.cast_signed());
+    let stored = fs::read_to_string(folder.join("mine.state")).expect("the state file");
     let longest = stored.lines().find_map(|line| line.strip_prefix("longest-lease-ms "));
     let longest: u64 = longest.expect("a longest lease").parse().expect("a number");
     assert!(longest >= LONG_MS - 60_000, "{longest}");
@@ -114,9 +119,9 @@ fn a_forged_image_is_refused_and_changes_nothing() {
     assert_eq!(wire.call_strs("REDLOCK.RELEASE k theirs"), Answer::Int(1));
     let before = wire.call_strs("REDLOCK.NODE");
     for (case, fence, left_ms) in [
-        ("a year too long", 1, 60_001),
-        ("as long as a number can say", 1, u64::MAX),
-        ("the last of all fences", (1 << 63) - 1, 1_000),
+        ("one millisecond over max-ttl", 1, 60_001),
+        ("the largest number", 1, u64::MAX),
+        ("the largest fence", (1 << 63) - 1, 1_000),
         ("both", (1 << 63) - 1, u64::MAX),
     ] {
         let answer = wire.call(&[b"RESTORE", &b"k"[..], b"0", &forged(&genuine, fence, left_ms)]);
@@ -124,23 +129,25 @@ fn a_forged_image_is_refused_and_changes_nothing() {
         assert_eq!(wire.call_strs("EXISTS k"), Answer::Int(0), "{case}");
         assert_eq!(wire.call_strs("REDLOCK.NODE"), before, "{case}");
     }
-    // The control: an image that is made in the same way and says what a node could have granted.
+    // The control: an image that is made in the same way, with a fence and a lease that a node can grant.
     let answer = wire.call(&[b"RESTORE", &b"k"[..], b"0", &forged(&genuine, 77, 60_000)]);
     assert_eq!(answer, Answer::ok());
     assert_eq!(wire.call_strs("REDLOCK.RELEASE k theirs"), Answer::Int(1));
     assert_eq!(
         wire.call_strs("REDLOCK.ACQUIRE k mine 1000"),
         Answer::Int(78),
-        "a loaded lock raises its key"
+        "a loaded lock raises the fence of its key"
     );
 }
 
-/// An image of a lock with another fence and another time left, as `RESTORE` takes it: numbers of eight bytes, and the
-/// checksum that belongs to them.
+/// An image of a lock with another fence and another remaining time, as `RESTORE` accepts it: numbers of eight bytes,
+/// and a correct checksum.
 fn forged(genuine: &[u8], fence: u64, left_ms: u64) -> Vec<u8> {
-    // Type, module id (9 bytes), then the two numbers, each after the opcode 2 for an unsigned number.
-    let mut image = genuine[..10].to_vec();
-    let mut rest = &genuine[10..genuine.len() - 8];
+    // Type, module id (9 bytes), the number of holders, then the two numbers, each after the opcode 2 for an unsigned
+    // number.
+    assert_eq!(genuine[10..12], [2, 0], "an exclusive lock");
+    let mut image = genuine[..12].to_vec();
+    let mut rest = &genuine[12..genuine.len() - 8];
     for number in [fence, left_ms] {
         image.push(2);
         image.push(0x81);
@@ -154,7 +161,7 @@ fn forged(genuine: &[u8], fence: u64, left_ms: u64) -> Vec<u8> {
     image
 }
 
-/// The checksum that the server puts behind an image: CRC-64 with the polynomial of Jones, reflected.
+/// The checksum at the end of an image: CRC-64 with the polynomial of Jones, reflected.
 fn crc64(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0, |sum, byte| {
         (0..8).fold(sum ^ u64::from(*byte), |sum, _| {
@@ -163,7 +170,7 @@ fn crc64(bytes: &[u8]) -> u64 {
     })
 }
 
-/// How many bytes a number takes that begins with this one.
+/// The length in bytes of a number in the RDB encoding, by its first byte.
 fn length_of(first: u8) -> usize {
     match first {
         0x81 => 9,
@@ -175,25 +182,38 @@ fn length_of(first: u8) -> usize {
 
 #[test]
 fn a_lock_that_migrates_is_not_handed_on_where_it_was() {
-    // What is handed on here stays for as long as the test looks at it.
+    // With a long claim window, a lock that is handed on stays during the whole test.
     let source = Server::builder().module_args(["claim-window", "60000"]).start();
     let target = Server::builder().tcp().start();
     let (mut holder, mut waiter, mut other) = (source.connect(), source.connect(), source.connect());
     assert!(granted(&holder.call_strs("REDLOCK.ACQUIRE k theirs 600000")) > 0);
     let said = waiter.call_strs("REDLOCK.ACQUIRE k mine 600000 WAIT 1 600000 me");
     assert_eq!(said.list().len(), 3, "{said:?}");
-    // Waits for another key as well, which stays and is free: that one is nobody's turn any longer.
+    // This client also waits for another key, which stays and is free. After the migration, the request no longer
+    // blocks that key.
     assert_eq!(other.call_strs("REDLOCK.MACQUIRE 2 stays k second 600000 WAIT 2 600000 me").list().len(), 3);
     assert_eq!(other.call_strs("REDLOCK.ACQUIRE stays third 600000 WAIT 3 600000 me").list().len(), 3);
     let port = target.port().expect("a port").to_string();
     assert_eq!(holder.call(&["MIGRATE", "127.0.0.1", &port, "k", "0", "5000"]), Answer::ok());
-    eventually("nobody waits", SOON, || {
+    eventually("no client waits", SOON, || {
         (source.info("redlock", "redlock_waiters").as_deref() == Some("0")).then_some(())
     });
-    assert_eq!(holder.call_strs("EXISTS k"), Answer::Int(0), "handed out twice");
-    assert_eq!(source.info("redlock", "redlock_handoffs").as_deref(), Some("1"), "of the key that stays");
+    assert_eq!(
+        holder.call_strs("EXISTS k"),
+        Answer::Int(0),
+        "the source handed on a lock that the target holds"
+    );
+    assert_eq!(
+        source.info("redlock", "redlock_handoffs").as_deref(),
+        Some("1"),
+        "the source hands on only the key that stays"
+    );
     assert_eq!(holder.call_strs("EXISTS stays"), Answer::Int(1));
-    assert_eq!(target.connect().call_strs("REDLOCK.RELEASE k theirs"), Answer::Int(1), "it is held there");
+    assert_eq!(
+        target.connect().call_strs("REDLOCK.RELEASE k theirs"),
+        Answer::Int(1),
+        "the target holds the lock"
+    );
 }
 
 #[test]

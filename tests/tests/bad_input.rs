@@ -1,13 +1,15 @@
-//! Ten thousand random commands: the server lives, answers by the contract and counts true.
+//! Ten thousand random commands: the server does not crash, every reply follows the contract, and the counters of
+//! `INFO redlock` are correct.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
 use fastrand::Rng;
+use redlock_contract::fields::{lock, node};
 use redlock_tests::{Answer, Server, Wire, seed};
 
 const VECTORS: usize = 10_000;
 const MEBIBYTE: usize = 1 << 20;
-/// More keys than this make every later look at the keyspace slow.
+/// With more keys than this, each later `DEBUG DIGEST` is slow, and the test flushes the server.
 const MANY_KEYS: i64 = 200;
 
 const NAMES: [&str; 10] = [
@@ -23,7 +25,7 @@ const NAMES: [&str; 10] = [
     "REDLOCK.MARK",
 ];
 
-/// Words that parsers trip over, between bars.
+/// Arguments that parsers often get wrong, separated by bars.
 const WORDS: &str = "| |0|1|2|3|-1|-0|+1|01|1.5|1e3|0x10| 1|1 |1000|1024|1025|60000|86400000|86400001|4294967296\
     |9223372036854775807|9223372036854775808|18446744073709551616|-9223372036854775808\
     |99999999999999999999999999|NaN|inf|FENCE|fence|LABEL|WAIT|HELD|EXT|FENCE\0|key|owner|%s%n%d|\r\n+OK\r\n\
@@ -63,14 +65,14 @@ fn number(rng: &mut Rng) -> Vec<u8> {
     rng.u32(1..100_000).to_string().into_bytes()
 }
 
-/// A command as it should be.
+/// A command with valid arguments.
 fn well_formed(rng: &mut Rng, name: &str) -> Vector {
     let mut vector: Vector = vec![name.into()];
     if name == "REDLOCK.NODE" {
         return vector;
     }
     if name.starts_with("REDLOCK.M") {
-        // Now and then at the limit of 1024 keys, and just over it.
+        // Sometimes at the limit of 1024 keys, and just over it.
         let count = if rng.u16(..500) == 0 { rng.usize(1023..1027) } else { rng.usize(1..5) };
         vector.push(count.to_string().into_bytes());
         vector.extend((0..count).map(|at| if count < 5 { key(rng) } else { format!("many:{at}").into() }));
@@ -96,7 +98,7 @@ fn well_formed(rng: &mut Rng, name: &str) -> Vector {
     vector
 }
 
-/// Breaks a command in one place.
+/// Makes one random change to the arguments of a command.
 fn damage(rng: &mut Rng, vector: &mut Vector) {
     let place = rng.usize(1..=vector.len());
     match rng.u8(..6) {
@@ -130,7 +132,7 @@ fn random_vector(rng: &mut Rng) -> Vector {
     vector
 }
 
-/// Everything that an error must leave alone.
+/// The state of the server that a command must not change when it answers with an error.
 #[derive(Debug, Clone, PartialEq)]
 struct ServerState {
     digest: Answer,
@@ -140,8 +142,10 @@ struct ServerState {
 
 impl ServerState {
     fn from(answers: &[Answer]) -> Self {
-        // Memory is given back bit by bit after a flush, by whatever runs next.
-        let settled = |line: &&str| !line.starts_with("redlock_memory_bytes:");
+        // The commands after a flush free its memory in small steps, so these numbers change with any command.
+        let settled = |line: &&str| {
+            !["redlock_memory_bytes:", "redlock_allocated_bytes:"].iter().any(|name| line.starts_with(name))
+        };
         let info = answers[2].string().lines().filter(settled).map(|line| format!("{line}\n")).collect();
         Self { digest: answers[0].clone(), keys: answers[1].int(), info }
     }
@@ -167,7 +171,7 @@ fn questions() -> Vec<Vector> {
         .to_vec()
 }
 
-/// Keys of other kinds among the locks.
+/// Flushes the server and creates keys that are not locks. Returns how many.
 fn plant(wire: &mut Wire) -> i64 {
     assert_eq!(wire.call_strs("FLUSHALL SYNC"), Answer::ok());
     assert_eq!(wire.call_strs("RPUSH list a"), Answer::Int(1));
@@ -175,7 +179,8 @@ fn plant(wire: &mut Wire) -> i64 {
     2
 }
 
-/// The counters of which exactly one moves by one, given what the command answered.
+/// The counters of which exactly one increases by one, for a command and its reply; empty if none does. `None` if
+/// the contract has no such reply.
 fn moved_by(name: &str, answer: &Answer) -> Option<&'static [&'static str]> {
     let verb = name.trim_start_matches("REDLOCK.").trim_start_matches('M');
     match (verb, answer) {
@@ -186,8 +191,8 @@ fn moved_by(name: &str, answer: &Answer) -> Option<&'static [&'static str]> {
         ("RELEASE", Answer::Int(1)) => Some(&["releases"]),
         ("RELEASE", Answer::Int(0)) => Some(&["stale_releases"]),
         ("INSPECT", Answer::Nil) => Some(&[]),
-        ("INSPECT", Answer::List(fields)) if fields.len() == 12 => Some(&[]),
-        ("NODE", Answer::List(fields)) if fields.len() == 32 => Some(&[]),
+        ("INSPECT", Answer::List(fields)) if fields.len() == 2 * lock::ALL.len() => Some(&[]),
+        ("NODE", Answer::List(fields)) if fields.len() == 2 * node::ALL.len() => Some(&[]),
         _ => None,
     }
 }
@@ -206,7 +211,7 @@ const COUNTERS: [&str; 9] = [
 
 const ERRORS: [&str; 6] = ["ERR", "REDLOCKTTL", "REDLOCKOWNER", "REDLOCKARG", "REDLOCKWAITERS", "WRONGTYPE"];
 
-/// What is wrong with an answer and what it did, if anything.
+/// Checks a reply and the change of the server's state against the contract. Returns the violation, if any.
 fn complaint(
     vector: &Vector,
     answer: &Answer,
@@ -221,18 +226,19 @@ fn complaint(
             .or_else(|| (after != before).then_some(CHANGED_BY_AN_ERROR));
     }
     let name = String::from_utf8_lossy(&vector[0]).to_uppercase();
-    let Some(moved) = moved_by(&name, answer) else { return Some("no reply of the contract") };
+    let Some(moved) = moved_by(&name, answer) else { return Some("a reply outside the contract") };
     let total = |situation: &ServerState| situation.count(&COUNTERS);
     let steps = i64::from(!moved.is_empty());
     if after.count(moved) - before.count(moved) != steps || total(after) - total(before) != steps {
-        return Some("not one counter has moved by one");
+        return Some("the counters did not increase by one in total");
     }
-    (after.number("locks") != after.keys - foreign).then_some("a key beside the planted ones is no lock")
+    (after.number("locks") != after.keys - foreign)
+        .then_some("a key that the test did not create is not a lock")
 }
 
-const CHANGED_BY_AN_ERROR: &str = "an error has changed something";
+const CHANGED_BY_AN_ERROR: &str = "a command that failed changed the state";
 
-/// A vector short enough to read.
+/// The arguments of a command as text, with long arguments shortened.
 fn shown(vector: &Vector) -> String {
     let word = |word: &Vec<u8>| match word.len() {
         ..=80 => format!("\"{}\"", word.escape_ascii()),
@@ -241,7 +247,7 @@ fn shown(vector: &Vector) -> String {
     vector.iter().take(20).map(word).collect::<Vec<_>>().join(" ")
 }
 
-/// A server that is sent random vectors, and what is known of it.
+/// The server that receives the random commands, and its last known state.
 struct Target {
     server: Server,
     wires: [Wire; 2],
@@ -251,11 +257,11 @@ struct Target {
 
 impl Target {
     fn start() -> Self {
-        // A frozen clock: nothing but the commands changes anything.
+        // With a frozen clock, only the commands change the state.
         let clock = redlock_tests::FakeClock::new();
         clock.freeze_module();
-        // Keys are flushed when they become too many; the node must not wait for their locks then.
-        // And nobody waits: who is served later is another test's subject.
+        // The test flushes the keys when there are too many. The node must not go into quarantine then, and no
+        // client may queue: other tests cover the wait queue.
         let settings = ["restart-grace", "off", "max-waiters", "0"];
         let server = Server::builder().debug_commands().clock(&clock).module_args(settings).start();
         let mut wires = [server.connect(), server.connect()];
@@ -264,7 +270,7 @@ impl Target {
         Self { server, wires, foreign, before }
     }
 
-    /// Sends `sent`, which is to do what `vector` asks for; hands over the answer, and what is wrong with it.
+    /// Sends `sent` and checks the reply as the reply to `vector`. Returns the reply and the violation, if any.
     fn send(&mut self, wire: usize, vector: &Vector, sent: Vector) -> (Answer, Option<&'static str>) {
         let mut answers = self.wires[wire].pipeline([vec![sent], questions()].concat());
         let answer = answers.remove(0);
@@ -288,14 +294,14 @@ fn random_arguments_do_no_harm() {
     let mut errors = 0;
     for number in 0..VECTORS {
         let vector = random_vector(&mut rng);
-        // Two connections, so that late acquires are met too.
+        // Two connections, so that some acquires arrive after their own release.
         let (answer, wrong) = target.send(rng.usize(..2), &vector, vector.clone());
         let context = || format!("seed {seed}, vector {number}: {}", shown(&vector));
         assert_eq!(wrong, None, "{} answered {answer:?}", context());
         errors += usize::from(answer.error_word().is_some());
     }
-    // Neither all noise nor all well formed, or one half of this test would be idle.
-    assert!((VECTORS / 5..VECTORS * 4 / 5).contains(&errors), "{errors} errors in {VECTORS}");
+    // The test needs both valid and invalid commands. About four of five are invalid, a little more or less with each seed.
+    assert!((VECTORS / 10..VECTORS * 9 / 10).contains(&errors), "{errors} errors in {VECTORS} commands");
     let Target { mut server, before, .. } = target;
     assert!(before.number("late_refusals") > 0 && before.number("refreshes") > 0, "{}", before.info);
     assert!(server.is_running() && server.pid() == pid);
@@ -303,12 +309,12 @@ fn random_arguments_do_no_harm() {
     assert!(!server.log().contains("panicked"), "{}", server.log());
 }
 
-/// A lock as it was written before `SET` had `NX` and `PX`: it does the one thing before it looks at the other.
+/// A lock from the time before `SET` had `NX` and `PX`: the script creates the key before it checks the time to live.
 const SETNX_AND_EXPIRE: &str = "local free = redis.call('SETNX', KEYS[1], ARGV[1])
 if free == 1 then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
 return free == 1 and 1 or false";
 
-/// The same arguments, at a lock that does not look at them before it does anything.
+/// The same arguments, sent to a lock that changes the keyspace before it checks its arguments.
 #[test]
 fn control_random_arguments_for_a_lock_that_does_not_look_at_them() {
     let mut rng = Rng::with_seed(20_262);
@@ -327,20 +333,20 @@ fn control_random_arguments_for_a_lock_that_does_not_look_at_them() {
         *seen.entry(wrong.unwrap_or("nothing")).or_default() += 1;
     }
     println!("control: {seen:?}");
-    assert!(seen.contains_key(CHANGED_BY_AN_ERROR), "the checks see nothing: {seen:?}");
+    assert!(seen.contains_key(CHANGED_BY_AN_ERROR), "the checks detect nothing: {seen:?}");
 }
 
-/// Milliseconds that no lock may last.
+/// A time to live in milliseconds that is far over the limit.
 const ABSURD_TTL: &[u8] = b"9007199254740992";
 
-/// What of all that is absurd is granted by `ask`, which is told key, owner and time to live.
+/// The names of the absurd cases that `ask` grants. `ask` gets key, owner and time to live.
 fn absurd_and_granted(mut ask: impl FnMut(&[u8], &[u8], &[u8]) -> Answer) -> Vec<&'static str> {
     let large = vec![0xab; MEBIBYTE];
     let cases: [(&str, &[u8], &[u8]); 4] = [
         ("an owner of a mebibyte", &large, b"60000"),
-        ("a time of a mebibyte", b"me", &large),
+        ("a time to live of a mebibyte", b"me", &large),
         ("no owner", b"", b"60000"),
-        ("a time of 285,000 years", b"me", ABSURD_TTL),
+        ("a time to live of 285,000 years", b"me", ABSURD_TTL),
     ];
     let mut granted = Vec::new();
     for (what, owner, ttl) in cases {
@@ -374,15 +380,15 @@ fn large_keys_are_locks_like_others() {
     assert_eq!(wire.call_strs("DBSIZE"), Answer::Int(0));
 }
 
-/// What a server takes by itself.
+/// A plain server accepts these arguments.
 #[test]
-fn control_plain_locks_take_what_is_absurd() {
+fn control_plain_locks_accept_invalid_arguments() {
     let server = Server::builder().without_module().start();
     let mut wire = server.connect();
     let granted = absurd_and_granted(|key, owner, ttl| {
         wire.call(&[b"SET".as_slice(), key, owner, b"NX".as_slice(), b"PX".as_slice(), ttl])
     });
     println!("control: {granted:?}");
-    assert!(granted.contains(&"an owner of a mebibyte"), "the checks see nothing: {granted:?}");
-    assert!(granted.contains(&"a time of 285,000 years"), "the checks see nothing: {granted:?}");
+    assert!(granted.contains(&"an owner of a mebibyte"), "the checks detect nothing: {granted:?}");
+    assert!(granted.contains(&"a time to live of 285,000 years"), "the checks detect nothing: {granted:?}");
 }

@@ -1,4 +1,4 @@
-//! How much a lock costs in messages, counted on the nodes, and what numbers come with it.
+//! How many requests a lock costs, counted on the nodes, and which fences it gets.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "tests, and helpers of tests")]
 
@@ -10,20 +10,21 @@ use redlock_core::fence::Stripe;
 use redlock_tests::{Answer, Direction, Fleet, SOON, in_time};
 use std::collections::HashSet;
 
-/// Keys whose numbers do not depend on each other: two that share a counter may be counted in another order
-/// on every node.
+/// Keys that share no fence counter. Two keys with one counter may get their fences in a different order on every
+/// node.
 fn independent_keys(count: usize) -> Vec<String> {
     let mut stripes = HashSet::new();
     let keys = (0..).map(|number| format!("lock:{number}"));
     keys.filter(|key| stripes.insert(Stripe::of(key.as_bytes()))).take(count).collect()
 }
 
-/// Waits until the nodes have done what was sent before: questions travel behind it.
+/// Waits until the nodes have processed everything that was sent before. A health request follows on the same
+/// connections, so its replies come last.
 async fn settle(manager: &LockManager) {
     manager.health().await.expect("a runtime");
 }
 
-/// A client of five nodes that is connected to all of them, and counts that start from nothing.
+/// Five nodes and a client that is connected to all of them. The call counts of the nodes start at 0.
 async fn start() -> (Fleet, LockManager) {
     let fleet = Fleet::start(5);
     let manager = manager(fleet.urls());
@@ -45,7 +46,7 @@ async fn one_task_sends_one_request_to_each_node_for_an_acquire_and_one_for_a_re
     for key in independent_keys(50) {
         manager.try_acquire(key, TTL).await.expect("a free lock").release().await;
     }
-    assert_eq!(fleet.calls("redlock.node"), [0; 5], "and nothing else");
+    assert_eq!(fleet.calls("redlock.node"), [0; 5], "the client sends no other command");
     settle(&manager).await;
     assert_eq!(calls(&fleet), [vec![100; 5], vec![0; 5], vec![100; 5]]);
 }
@@ -110,12 +111,12 @@ async fn peers_17_numbers_start_at_one_and_rise_by_one_on_every_node_alike() {
     let other = client::manager(fleet.urls());
     for round in 1..=10 {
         let who = if round % 2 == 0 { &manager } else { &other };
-        let guard = who.acquire("lock", TTL).await.expect("a lock that is soon free");
+        let guard = who.acquire("lock", TTL).await.expect("a free lock");
         assert_eq!(guard.fence(), round);
         settle(who).await;
         assert_eq!(fleet.fences("lock"), [i64::try_from(round).ok(); 5]);
         guard.extend().await.expect("a lock that is held");
-        assert_eq!(guard.fence(), round, "an extension keeps the number");
+        assert_eq!(guard.fence(), round, "an extension keeps the fence");
         guard.release().await;
         settle(who).await;
     }
@@ -124,7 +125,7 @@ async fn peers_17_numbers_start_at_one_and_rise_by_one_on_every_node_alike() {
 
 #[tokio::test]
 async fn peers_17_numbers_go_on_rising_when_every_node_has_crashed() {
-    // No lock is held when they crash: then there is nothing to wait for.
+    // No lock is held when the nodes crash, so they need no quarantine.
     let mut fleet = Fleet::start_with(3, |_, node| node.module_args(["restart-grace", "off"]));
     let manager = manager(fleet.urls());
     let mut last = 0;
@@ -143,7 +144,7 @@ async fn peers_17_numbers_go_on_rising_when_every_node_has_crashed() {
     }
 }
 
-/// Lets some nodes count further than others, as they do when they were away.
+/// Raises the fences of some nodes, as if the other nodes had missed grants. 0 leaves a node as it is.
 fn raise(fleet: &Fleet, fences: [u64; 5]) {
     for (node, fence) in fences.iter().enumerate().filter(|(_, fence)| **fence > 0) {
         let mut wire = fleet[node].connect();
@@ -156,11 +157,11 @@ fn raise(fleet: &Fleet, fences: [u64; 5]) {
 
 #[tokio::test]
 async fn nodes_that_differ_need_no_second_round_where_a_majority_agrees() {
-    // (how far each node has counted, those that answer last, the number of the next lock)
+    // (the last fence of each node, the nodes that answer last, the fence of the next lock)
     let agreed: [([u64; 5], [usize; 2], u64); 3] = [
         ([0, 0, 0, 700, 0], [3, 4], 1),
         ([900, 0, 0, 0, 700], [0, 4], 1),
-        // The number that most have said, and not the largest, is enough.
+        // The fence of the majority is enough, even if it is not the largest.
         ([40, 40, 40, 41, 90], [3, 4], 41),
     ];
     for (counted, late, fence) in agreed {
@@ -185,17 +186,17 @@ async fn nodes_of_which_no_majority_agrees_are_brought_together_and_stay_so() {
         let largest = counted.iter().max().copied().unwrap_or_default() + 1;
         assert!(guard.fence() <= largest, "{counted:?}: {}", guard.fence());
         settle(&manager).await;
-        // A majority said this number; a larger one that came in late may have lifted some of them further.
+        // A majority has at least this fence. A larger fence that arrived late may have raised some nodes further.
         let held = fleet.fences("lock");
         let own = i64::try_from(guard.fence()).ok();
         assert!(held.iter().filter(|fence| **fence >= own).count() >= 3, "{counted:?}: {own:?} of {held:?}");
         let extends: u64 = fleet.calls("redlock.extend").iter().sum();
-        assert!(extends > 0, "{counted:?}: a second round");
+        assert!(extends > 0, "{counted:?}: the client needs a second round");
         let before = guard.fence();
         guard.release().await;
         settle(&manager).await;
 
-        // From then on one round is enough, for this client and for any other.
+        // After that, one round is enough for this client and for any other.
         fleet.reset_calls();
         let other = client::manager(fleet.urls());
         until_all_answer(&other).await;
@@ -218,19 +219,19 @@ async fn a_node_that_was_away_is_brought_along() {
     network.proxies[0].refuse_connections();
     let mut last = 0;
     for _ in 0..5 {
-        let guard = manager.try_acquire("lock", TTL).await.expect("two of three are enough");
+        let guard = manager.try_acquire("lock", TTL).await.expect("two of three nodes are enough");
         last = guard.fence();
         guard.release().await;
     }
     network.proxies[0].clear_faults();
     until_all_answer(&manager).await;
-    // Now the one that kept up dies, and the one that was away must give a number that is large enough.
+    // Now a node dies that granted all locks. The node that missed them must still grant a larger fence.
     network.fleet[1].kill();
-    let guard = manager.try_acquire("lock", TTL).await.expect("two of three are enough");
+    let guard = manager.try_acquire("lock", TTL).await.expect("two of three nodes are enough");
     assert!(guard.fence() > last, "{} after {last}", guard.fence());
 }
 
-/// One command of a client raises a fence to any number up to 2^62.
+/// A client can raise a fence to any number up to 2^62 with one command.
 #[tokio::test]
 async fn nodes_whose_fences_are_far_apart_agree_on_one() {
     let fleet = Fleet::start(3);

@@ -1,4 +1,4 @@
-//! Detached locks, which no client looks after, and nodes that bring an old state of theirs back.
+//! Detached locks, which have no guard, and nodes that restart from an old snapshot.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "tests, and helpers of tests")]
 
@@ -6,10 +6,10 @@ mod client;
 
 use client::{TTL, manager, until_all_answer, until_held};
 use redlock_client::{Detached, Guard, LockManager};
-use redlock_tests::{Answer, FakeClock, Fleet};
+use redlock_tests::{Answer, FakeClock, Fleet, SOON, eventually};
 use std::time::Duration;
 
-/// Three nodes with snapshots, their clocks frozen.
+/// Three nodes with snapshots and frozen clocks.
 struct Fixture {
     fleet: Fleet,
     clocks: Vec<FakeClock>,
@@ -26,7 +26,7 @@ impl Fixture {
         Self { fleet, clocks, locks }
     }
 
-    /// A lock that all nodes hold and no client looks after, in the snapshots of these nodes.
+    /// Acquires and detaches a lock on all nodes, and saves it in the snapshots of some nodes.
     async fn detached(&self, saved_on: &[usize]) -> Detached {
         let old = self.locks.try_acquire("lock", TTL).await.expect("a free lock").detach();
         until_held(self.fleet.iter(), "lock").await;
@@ -43,7 +43,7 @@ impl Fixture {
         guard
     }
 
-    /// Some nodes crash and come back with their snapshots, in which the old lock is held.
+    /// Crashes some nodes. They restart from their snapshots, which contain the old lock.
     async fn crash(&mut self, which: &[usize], old: &Detached) {
         self.fleet.crash(which);
         until_all_answer(&self.locks).await;
@@ -53,16 +53,16 @@ impl Fixture {
         }
     }
 
-    /// The old lock must not be confirmed beside its next holder, under a smaller fence.
+    /// Checks that the nodes do not extend the old lock, with its smaller fence, while the next holder is valid.
     async fn verify_over(&self, old: &Detached, next: Guard) {
         let outcome = self.locks.extend_detached(old, TTL).await;
-        assert!(next.is_valid(), "the next holder still counts on the lock");
+        assert!(next.is_valid(), "the next holder still relies on the lock");
         let (old, next) = (old.fence, next.fence());
-        assert!(outcome.is_err(), "fence {old} is confirmed while fence {next} is valid: {outcome:?}");
+        assert!(outcome.is_err(), "the nodes extended fence {old} while fence {next} is valid: {outcome:?}");
     }
 }
 
-/// The release has not reached the third node, and the first has forgotten it.
+/// The release has not reached the third node, and the first node has forgotten the release.
 #[tokio::test]
 async fn a_released_lock_that_one_node_brings_back_is_not_confirmed() {
     let mut scene = Fixture::start().await;
@@ -77,7 +77,38 @@ async fn a_released_lock_that_one_node_brings_back_is_not_confirmed() {
     scene.verify_over(&old, next).await;
 }
 
-/// The lock has expired on every node, and a majority has forgotten that.
+/// A long lock is in the snapshots of a majority. It was released, and another client has held the lock since. The
+/// nodes wait only for the leases that were left at their crash.
+#[tokio::test]
+async fn a_long_lock_from_an_older_snapshot_is_over_when_the_quarantine_is() {
+    let mut scene = Fixture::start().await;
+    let long = Duration::from_secs(600);
+    let old = scene.locks.try_acquire("lock", long).await.expect("a free lock").detach();
+    until_held(scene.fleet.iter(), "lock").await;
+    for node in scene.fleet.iter() {
+        assert_eq!(node.connect().call_strs("SAVE"), Answer::ok());
+        let words = [&b"REDLOCK.RELEASE"[..], b"lock", old.owner.as_bytes()];
+        assert_eq!(node.connect().call(&words), Answer::Int(1));
+    }
+    let next = scene.next_holder(&old).await;
+    let last = next.fence();
+    next.release().await;
+    for (node, clock) in scene.fleet.iter().zip(&scene.clocks) {
+        eventually("the longest lease is lowered", SOON, || {
+            clock.advance_module(Duration::from_secs(61));
+            let longest = node.info("redlock", "redlock_longest_lease_ms")?.parse::<u64>().ok()?;
+            (longest < 100_000).then_some(())
+        });
+    }
+    scene.crash(&[0, 1], &old).await;
+    scene.clocks.iter().for_each(|clock| clock.advance_module(Duration::from_secs(75)));
+    let outcome = scene.locks.extend_detached(&old, long).await;
+    assert!(outcome.is_err(), "fence {} after fence {last}: {outcome:?}", old.fence);
+    let guard = scene.locks.try_acquire("lock", TTL).await.expect("the quarantine is over");
+    assert!(guard.fence() > last, "{} after {last}", guard.fence());
+}
+
+/// The lock has expired on every node, and a majority has forgotten its end.
 #[tokio::test]
 async fn an_expired_lock_that_a_majority_brings_back_is_not_confirmed() {
     let mut scene = Fixture::start().await;

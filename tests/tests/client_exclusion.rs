@@ -1,5 +1,5 @@
-//! One holder at a time, and numbers in the order of holding: checked by the holders themselves, while nodes
-//! crash under them.
+//! Mutual exclusion and fence order while nodes crash or hang: each holder records its entry, and the recorder checks
+//! for overlaps.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "tests, and helpers of tests")]
 
@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
-/// Where every holder of one lock enters and finds the others.
+/// Records the holders of one lock, and detects two holders at a time and fences that do not grow.
 #[derive(Default)]
 struct CriticalSection {
     visits: Mutex<Entries>,
@@ -21,28 +21,32 @@ struct CriticalSection {
 
 #[derive(Default)]
 struct Entries {
-    /// Everybody who may still believe to hold the lock.
+    /// The holders whose lock may still be valid.
     inside: Vec<LockHandle>,
     fences: Vec<u64>,
     breaches: Vec<String>,
 }
 
 impl CriticalSection {
-    /// A holder enters. Only a lock that is valid now counts: whoever was held up on the way here knows that
-    /// it comes too late.
+    /// A holder enters. The recorder ignores a lock that is no longer valid: a holder that was delayed on its way here
+    /// knows that it is too late.
     fn enter(&self, guard: &Guard) {
         let mut visits = self.visits.lock().unwrap_or_else(PoisonError::into_inner);
         let visits = &mut *visits;
         if !guard.is_valid() {
             return;
         }
-        // One who is valid now was valid a moment ago, too: together with this one.
+        // A lock that is valid now was also valid a moment ago, at the same time as this one.
         visits.inside.retain(LockHandle::is_valid);
         for other in &visits.inside {
-            visits.breaches.push(format!("{} and {} hold it both", other.fence(), guard.fence()));
+            visits.breaches.push(format!(
+                "fences {} and {} are valid at the same time",
+                other.fence(),
+                guard.fence()
+            ));
         }
         if let Some(last) = visits.fences.last().filter(|last| **last >= guard.fence()) {
-            visits.breaches.push(format!("{} after {last}", guard.fence()));
+            visits.breaches.push(format!("fence {} after {last}", guard.fence()));
         }
         visits.inside.push(guard.held());
         visits.fences.push(guard.fence());
@@ -57,7 +61,7 @@ impl CriticalSection {
     }
 }
 
-/// Tasks that want one lock all the time, until they are told to stop.
+/// Tasks that acquire one lock again and again until they are stopped.
 struct Workers {
     section: Arc<CriticalSection>,
     stop: Arc<AtomicBool>,
@@ -85,11 +89,11 @@ impl Workers {
 
     async fn until_entries(&self, more: usize) {
         let goal = self.section.entries() + more;
-        let what = format!("{more} more have held the lock");
+        let what = format!("the lock was held {more} more times");
         eventually_async(&what, SOON * 3, async || (self.section.entries() >= goal).then_some(())).await;
     }
 
-    async fn leave(self) -> Arc<CriticalSection> {
+    async fn stop(self) -> Arc<CriticalSection> {
         self.stop.store(true, Relaxed);
         for task in self.tasks {
             in_time("a task ends", SOON * 3, task).await.expect("no panic");
@@ -98,13 +102,14 @@ impl Workers {
     }
 }
 
-/// What a holder does: some stay for a while, some extend, some let the lock run out, some just drop it.
+/// Ends a hold in one of several ways, by the number of the task: drop the guard, extend and release, wait until the
+/// lock expires, or yield once and release.
 async fn hold_section(section: &CriticalSection, guard: Guard, number: usize) {
     section.enter(&guard);
     match number % 4 {
         0 => drop(guard),
         1 => {
-            // A lock may be lost while nodes crash; that is for its holder to know.
+            // A lock may be lost while nodes crash; the extension then reports it.
             match guard.extend().await {
                 Ok(_) | Err(Error::NoQuorum(_) | Error::Lost { .. }) => {}
                 Err(error) => panic!("{error:?}"),
@@ -122,7 +127,7 @@ async fn hold_section(section: &CriticalSection, guard: Guard, number: usize) {
     }
 }
 
-fn eager(fleet: &Fleet) -> LockManager {
+fn impatient_manager(fleet: &Fleet) -> LockManager {
     let retry =
         Retry::exponential(Duration::from_millis(1), Duration::from_millis(30)).give_up_after(SOON * 3);
     let timeout = Duration::from_millis(200);
@@ -132,18 +137,20 @@ fn eager(fleet: &Fleet) -> LockManager {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_tasks_and_two_managers_hold_one_lock_one_after_the_other() {
     let fleet = Fleet::start(5);
-    let workers = Workers::of(&[eager(&fleet), eager(&fleet)], 16, Duration::from_millis(500));
+    let workers =
+        Workers::of(&[impatient_manager(&fleet), impatient_manager(&fleet)], 16, Duration::from_millis(500));
     workers.until_entries(200).await;
-    let section = workers.leave().await;
+    let section = workers.stop().await;
     assert_eq!(section.violations(), Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_nodes_crash_and_come_back() {
+async fn one_holder_at_a_time_while_nodes_crash_and_restart() {
     let mut fleet = Fleet::start(5);
-    let workers = Workers::of(&[eager(&fleet), eager(&fleet)], 8, Duration::from_millis(300));
+    let workers =
+        Workers::of(&[impatient_manager(&fleet), impatient_manager(&fleet)], 8, Duration::from_millis(300));
     workers.until_entries(20).await;
-    // One after the other, then two at once, then a majority: then nobody is granted anything for a while.
+    // One node after the other, then two at once, then a majority. Without a majority the nodes grant no lock.
     for nodes in [&[0][..], &[1], &[2, 3], &[4], &[0, 1, 2]] {
         for node in nodes {
             fleet[*node].kill();
@@ -156,14 +163,15 @@ async fn while_nodes_crash_and_come_back() {
         }
         workers.until_entries(10).await;
     }
-    let section = workers.leave().await;
+    let section = workers.stop().await;
     assert_eq!(section.violations(), Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_nodes_hang_and_go_on() {
+async fn one_holder_at_a_time_while_nodes_hang_and_resume() {
     let fleet = Fleet::start(5);
-    let workers = Workers::of(&[eager(&fleet), eager(&fleet)], 8, Duration::from_millis(300));
+    let workers =
+        Workers::of(&[impatient_manager(&fleet), impatient_manager(&fleet)], 8, Duration::from_millis(300));
     workers.until_entries(20).await;
     for nodes in [[0, 1], [2, 3], [4, 0]] {
         nodes.iter().for_each(|node| fleet[*node].pause());
@@ -171,11 +179,12 @@ async fn while_nodes_hang_and_go_on() {
         nodes.iter().for_each(|node| fleet[*node].resume());
         workers.until_entries(20).await;
     }
-    let section = workers.leave().await;
+    let section = workers.stop().await;
     assert_eq!(section.violations(), Vec::<String>::new());
 }
 
-/// Crashes every node while somebody holds a lock, and lets another one ask for it at once.
+/// Crashes every node while one client holds a lock. As soon as the nodes answer again, another client tries to
+/// acquire it.
 async fn crash_all_nodes_under_a_holder(
     fleet: &mut Fleet,
     ttl: Duration,
@@ -189,13 +198,13 @@ async fn crash_all_nodes_under_a_holder(
         fleet[node].restart();
     }
     until_all_answer(&other).await;
-    assert!(held.is_valid(), "its time is not up");
+    assert!(held.is_valid(), "the first lock has not expired");
     let outcome = other.try_acquire("lock", ttl).await.map(|second| section.enter(&second));
     (section, outcome)
 }
 
 #[tokio::test]
-async fn a_crash_of_every_node_lets_nobody_in_too_early() {
+async fn a_crash_of_every_node_admits_no_second_holder() {
     let mut fleet = Fleet::start(5);
     let (section, outcome) = crash_all_nodes_under_a_holder(&mut fleet, Duration::from_secs(60)).await;
     assert!(matches!(outcome, Err(Error::Quarantined { .. })), "{outcome:?}");
@@ -206,6 +215,6 @@ async fn a_crash_of_every_node_lets_nobody_in_too_early() {
 async fn control_without_the_quarantine_there_are_two_holders() {
     let mut fleet = Fleet::start_with(5, |_, node| node.module_args(["restart-grace", "off"]));
     let (section, outcome) = crash_all_nodes_under_a_holder(&mut fleet, Duration::from_secs(60)).await;
-    outcome.expect("nobody remembers the first holder");
+    outcome.expect("the nodes have forgotten the first holder");
     assert_eq!(section.violations().len(), 1, "{:?}", section.violations());
 }

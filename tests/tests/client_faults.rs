@@ -1,5 +1,5 @@
-//! Five nodes, some of which are dead, hung, refusing, slow or mute: one or two of them cost nothing, three are
-//! refused with the reason, and one that is repaired is used again.
+//! Five nodes, some of them dead, hung, refusing, slow, deaf or mute. Every call succeeds with two faulty nodes. With
+//! three, it fails with an error that names the reason. The client uses repaired nodes again.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "tests, and helpers of tests")]
 
@@ -8,24 +8,24 @@ mod client;
 use client::{NODE_TIMEOUT, Network, TTL, until_all_answer};
 use redlock_client::{Error, FailureKind, LockManager, Vote};
 use redlock_tests::{Direction, SOON, eventually_async, in_time};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// What can be wrong with a node.
+/// A fault of a node or of the connection to it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
-    /// Its process is gone.
+    /// Its process was killed.
     Dead,
-    /// Its process stands still; its machine still takes connections.
+    /// Its process is stopped; the kernel still accepts connections.
     Hung,
-    /// Its machine refuses connections.
+    /// Its connections are refused.
     Refusing,
-    /// Its machine takes connections and closes them.
-    Slamming,
-    /// It answers, later than the client waits.
+    /// Its connections are accepted and closed at once.
+    Closing,
+    /// Its replies arrive after the node timeout of the client.
     Slow,
-    /// What is sent to it is lost.
+    /// The requests to it are lost.
     Deaf,
-    /// What it says is lost.
+    /// Its replies are lost.
     Mute,
 }
 
@@ -36,7 +36,7 @@ impl Fault {
             Self::Dead => network.fleet[node].kill(),
             Self::Hung => network.fleet[node].pause(),
             Self::Refusing => proxy.refuse_connections(),
-            Self::Slamming => proxy.close_new_connections(),
+            Self::Closing => proxy.close_new_connections(),
             Self::Slow => proxy.delay(Direction::ToClient, NODE_TIMEOUT + Duration::from_millis(300)),
             Self::Deaf => proxy.drop_bytes(Direction::ToServer),
             Self::Mute => proxy.drop_bytes(Direction::ToClient),
@@ -51,13 +51,13 @@ impl Fault {
         }
     }
 
-    /// How it may show: at first, and once it is known.
-    fn shows_as(self) -> [FailureKind; 3] {
+    /// The failures that a call may report for this fault: when it is new, and once the client has detected it.
+    fn failure_kinds(self) -> [FailureKind; 3] {
         match self {
-            Self::Dead | Self::Refusing | Self::Slamming => {
+            Self::Dead | Self::Refusing | Self::Closing => {
                 [FailureKind::Cut, FailureKind::Down, FailureKind::Down]
             }
-            // A connection that is silent for long is given up.
+            // The client gives up a connection that is silent for long.
             Self::Hung | Self::Slow | Self::Deaf | Self::Mute => {
                 [FailureKind::Silent, FailureKind::Down, FailureKind::Cut]
             }
@@ -65,19 +65,19 @@ impl Fault {
     }
 }
 
-/// Every part of a lock's life, with nodes that are as they are now.
+/// Acquires, extends and releases a lock, and checks that each call succeeds.
 async fn works(manager: &LockManager, key: &str) {
     let guard = in_time("an acquire ends", SOON, manager.try_acquire(key, TTL)).await.expect("a free lock");
     assert!(guard.is_valid() && guard.fence() > 0);
     let before = guard.fence();
     in_time("an extension ends", SOON, guard.extend()).await.expect("a lock that is held");
-    assert_eq!(guard.fence(), before, "an extension keeps the number");
+    assert_eq!(guard.fence(), before, "an extension keeps the fence");
     let report = in_time("a release ends", SOON, guard.release()).await;
     assert!(report.was_held() && report.is_free_on_a_majority(), "{report}");
 }
 
-/// What the nodes have to say when three of them are struck.
-fn check_evidence(error: &Error, network: &Network, struck: &[usize], fault: Fault) {
+/// Checks the votes in the error of a call when these three nodes are faulty.
+fn check_votes(error: &Error, network: &Network, faulty: &[usize], fault: Fault) {
     assert!(matches!(error, Error::NoQuorum(_)), "{error:?}");
     assert!(error.is_retryable());
     assert_eq!(error.resource(), "lock");
@@ -87,27 +87,27 @@ fn check_evidence(error: &Error, network: &Network, struck: &[usize], fault: Fau
         assert_eq!(*answer.node, format!("127.0.0.1:{}", network.proxies[index].port()));
         match &answer.vote {
             Vote::Failed(failure) => {
-                assert!(struck.contains(&index), "node {index} is well: {error}");
-                assert!(fault.shows_as().contains(&failure.kind), "{fault:?}: {error}");
+                assert!(faulty.contains(&index), "node {index} is healthy: {error}");
+                assert!(fault.failure_kinds().contains(&failure.kind), "{fault:?}: {error}");
             }
-            // Where three are known to be down nobody waits for the answers of the others.
-            Vote::Granted { .. } | Vote::Pending => assert!(!struck.contains(&index), "{error}"),
-            other => panic!("node {index} said {other}: {error}"),
+            // If the client knows that three nodes are down, it does not wait for the other replies.
+            Vote::Granted { .. } | Vote::Pending => assert!(!faulty.contains(&index), "{error}"),
+            other => panic!("vote of node {index}: {other}: {error}"),
         }
     }
 }
 
-async fn two_cost_nothing_three_are_refused_and_all_come_back(fault: Fault) {
+async fn verify_two_are_tolerated_three_are_not_and_all_recover(fault: Fault) {
     let mut network = Network::without_grace(5);
     let manager = network.manager().await;
     works(&manager, "lock").await;
 
-    // One, and then another.
+    // One faulty node, and then two.
     for node in [0, 3] {
         let kept = manager.try_acquire("kept", TTL).await.expect("a free lock");
         fault.inject(&mut network, node);
-        in_time("an extension ends", SOON, kept.extend()).await.expect("three of five have it");
-        // First when the fault is news, then when it is known; and for a client that never knew it otherwise.
+        in_time("an extension ends", SOON, kept.extend()).await.expect("three of five nodes hold the lock");
+        // While the fault is new, once the client has detected it, and with a client that connects after the fault.
         works(&manager, "lock").await;
         works(&manager, "lock").await;
         works(&client::manager(network.urls()), "lock").await;
@@ -117,13 +117,15 @@ async fn two_cost_nothing_three_are_refused_and_all_come_back(fault: Fault) {
 
     let kept = manager.try_acquire("kept", TTL).await.expect("a free lock");
     fault.inject(&mut network, 4);
-    let error = in_time("an extension ends", SOON, kept.extend()).await.expect_err("two are too few");
+    let error = in_time("an extension ends", SOON, kept.extend())
+        .await
+        .expect_err("two of five nodes are not a majority");
     assert!(matches!(error, Error::NoQuorum(_)), "{error:?}");
-    assert!(kept.is_valid(), "what was promised before still holds");
-    // First when the third is news, then when it is known.
+    assert!(kept.is_valid(), "the lease that was granted before the fault lasts");
+    // While the third fault is new, and once the client has detected it.
     for _ in 0..2 {
         let refused = in_time("an acquire ends", SOON, manager.try_acquire("lock", TTL)).await;
-        check_evidence(&refused.expect_err("two are too few"), &network, &[0, 3, 4], fault);
+        check_votes(&refused.expect_err("two of five nodes are not a majority"), &network, &[0, 3, 4], fault);
     }
     let report = in_time("a release ends", SOON, kept.release()).await;
     assert!(report.was_held() && !report.is_free_on_a_majority(), "{report}");
@@ -135,39 +137,39 @@ async fn two_cost_nothing_three_are_refused_and_all_come_back(fault: Fault) {
     network.fleet.reset_calls();
     works(&manager, "lock").await;
     let used = async || (network.fleet.calls("redlock.acquire") == [1; 5]).then_some(());
-    eventually_async("every node is used again", SOON, used).await;
+    eventually_async("the client uses every node again", SOON, used).await;
     network.until_free("lock").await;
     network.until_free("kept").await;
 }
 
 #[tokio::test]
-async fn dead_nodes() {
-    two_cost_nothing_three_are_refused_and_all_come_back(Fault::Dead).await;
+async fn two_dead_nodes_are_tolerated_and_three_are_not() {
+    verify_two_are_tolerated_three_are_not_and_all_recover(Fault::Dead).await;
 }
 
 #[tokio::test]
-async fn hung_nodes() {
-    two_cost_nothing_three_are_refused_and_all_come_back(Fault::Hung).await;
+async fn two_hung_nodes_are_tolerated_and_three_are_not() {
+    verify_two_are_tolerated_three_are_not_and_all_recover(Fault::Hung).await;
 }
 
 #[tokio::test]
-async fn refusing_nodes() {
-    two_cost_nothing_three_are_refused_and_all_come_back(Fault::Refusing).await;
+async fn two_refusing_nodes_are_tolerated_and_three_are_not() {
+    verify_two_are_tolerated_three_are_not_and_all_recover(Fault::Refusing).await;
 }
 
 #[tokio::test]
-async fn nodes_that_close_every_connection() {
-    two_cost_nothing_three_are_refused_and_all_come_back(Fault::Slamming).await;
+async fn two_nodes_that_close_every_connection_are_tolerated_and_three_are_not() {
+    verify_two_are_tolerated_three_are_not_and_all_recover(Fault::Closing).await;
 }
 
 #[tokio::test]
-async fn slow_nodes() {
-    two_cost_nothing_three_are_refused_and_all_come_back(Fault::Slow).await;
+async fn two_slow_nodes_are_tolerated_and_three_are_not() {
+    verify_two_are_tolerated_three_are_not_and_all_recover(Fault::Slow).await;
 }
 
-/// Late and in time are all the same to a vote: what counts is that a majority has answered.
+/// A late reply is a vote like any other if it arrives within the node timeout.
 #[tokio::test]
-async fn slow_nodes_that_answer_in_time_have_their_votes() {
+async fn slow_nodes_that_answer_in_time_vote() {
     let mut network = Network::start(5);
     let manager = network.manager().await;
     for slow in 1..=5 {
@@ -175,29 +177,29 @@ async fn slow_nodes_that_answer_in_time_have_their_votes() {
         works(&manager, "lock").await;
         network.until_free("lock").await;
     }
-    // With all of them slow nobody else could have voted.
+    // Now all nodes are slow, so each call has succeeded with slow votes.
     network.fleet.reset_calls();
     works(&manager, "lock").await;
     network.until_free("lock").await;
     for command in ["redlock.acquire", "redlock.extend", "redlock.release"] {
-        assert_eq!(network.fleet.calls(command), [1; 5], "{command}: nobody was asked twice");
+        assert_eq!(network.fleet.calls(command), [1; 5], "{command}: each node gets one request");
     }
 }
 
 #[tokio::test]
-async fn deaf_nodes() {
-    two_cost_nothing_three_are_refused_and_all_come_back(Fault::Deaf).await;
+async fn two_deaf_nodes_are_tolerated_and_three_are_not() {
+    verify_two_are_tolerated_three_are_not_and_all_recover(Fault::Deaf).await;
 }
 
 #[tokio::test]
-async fn mute_nodes() {
-    two_cost_nothing_three_are_refused_and_all_come_back(Fault::Mute).await;
+async fn two_mute_nodes_are_tolerated_and_three_are_not() {
+    verify_two_are_tolerated_three_are_not_and_all_recover(Fault::Mute).await;
 }
 
 #[tokio::test]
-async fn peers_14_nobody_waits_for_nodes_that_hang() {
+async fn peers_14_no_call_waits_for_hung_nodes() {
     let mut network = Network::start(5);
-    // A client that waited for them even once would not get through.
+    // With this node timeout, a client that waited for a hung node once would wait for ten minutes.
     let patient = client::builder().nodes(network.urls()).node_timeout(TTL).build().expect("addresses");
     until_all_answer(&patient).await;
     for node in [1, 2] {
@@ -209,7 +211,7 @@ async fn peers_14_nobody_waits_for_nodes_that_hang() {
 }
 
 #[tokio::test]
-async fn peers_4_errors_of_a_minority_are_no_errors() {
+async fn peers_4_errors_of_a_minority_do_not_fail_a_call() {
     let mut network = Network::start(5);
     let manager = network.manager().await;
     for node in [0, 1] {
@@ -217,8 +219,8 @@ async fn peers_4_errors_of_a_minority_are_no_errors() {
     }
     works(&manager, "lock").await;
     network.fleet[2].connect().call_strs("LPUSH lock value");
-    let error = manager.try_acquire("lock", TTL).await.expect_err("three have no lock there");
-    assert!(matches!(error, Error::NoQuorum(_)) && !error.is_retryable(), "{error:?}");
+    let error = manager.try_acquire("lock", TTL).await.expect_err("three nodes have a list under this key");
+    assert!(matches!(error, Error::Rejected(_)) && !error.is_retryable(), "{error:?}");
     let rejected = |vote: &Vote| matches!(vote, Vote::Failed(why) if why.kind == FailureKind::Rejected);
     assert_eq!(error.nodes().iter().filter(|answer| rejected(&answer.vote)).count(), 3, "{error}");
     for node in 0..3 {
@@ -228,29 +230,106 @@ async fn peers_4_errors_of_a_minority_are_no_errors() {
 }
 
 #[tokio::test]
-async fn what_the_nodes_do_not_allow_is_not_tried_again() {
+async fn a_time_to_live_above_the_limit_of_the_nodes_is_not_retried() {
     let network = Network::start(5);
     let manager = network.manager().await;
     for node in network.fleet.iter() {
         node.connect().call_strs("CONFIG SET redlock.max-ttl 1000");
     }
-    let error = manager.acquire("lock", TTL).await.expect_err("longer than the nodes allow");
-    assert!(matches!(error, Error::NoQuorum(_)) && !error.is_retryable(), "{error:?}");
+    let error =
+        manager.acquire("lock", TTL).await.expect_err("the time to live is longer than the nodes allow");
+    assert!(matches!(error, Error::Rejected(_)) && !error.is_retryable(), "{error:?}");
     assert_eq!(error.report().map(redlock_client::QuorumReport::attempts), Some(1));
-    // The last ones may hear of it when the verdict is clear.
+    // The last requests may arrive after the call has failed.
     let asked = async || (network.fleet.calls("redlock.acquire") == [1; 5]).then_some(());
-    eventually_async("every node is asked once", SOON, asked).await;
+    eventually_async("every node gets one request", SOON, asked).await;
 }
 
 #[tokio::test]
-async fn contention_is_told_from_an_outage() {
+async fn a_refusal_names_the_holder_and_lists_no_healthy_node_as_unanswered() {
+    let network = Network::start(5);
+    let holder = client::builder().nodes(network.urls()).label("night job on web-3").build();
+    let holder = holder.expect("addresses of nodes");
+    let manager = network.manager().await;
+    let guard = holder.acquire("lock", TTL).await.expect("a free lock");
+    for _ in 0..20 {
+        let error = manager.try_acquire("lock", TTL).await.expect_err("another client holds the lock");
+        assert!(matches!(error, Error::Contended(_)), "{error:?}");
+        for answer in error.nodes() {
+            assert_eq!(answer.vote, Vote::Refused, "{error}");
+            let lock = answer.holder.as_ref().unwrap_or_else(|| panic!("{error}"));
+            assert_eq!((lock.label.as_str(), lock.fence), ("night job on web-3", guard.fence()), "{error}");
+            assert!(lock.left > TTL / 2 && lock.left <= TTL, "{error}");
+        }
+        let text = error.to_string();
+        assert!(
+            text.contains("held by another client, \"night job on web-3\", ") && text.contains(" ms left"),
+            "{text}"
+        );
+    }
+    // Also after the end of a wait.
+    let error = manager.acquire_timeout("lock", TTL, Duration::from_millis(50)).await.expect_err("held");
+    assert!(matches!(error, Error::Timeout { .. }), "{error:?}");
+    assert!(error.nodes().iter().all(|answer| answer.holder.is_some()), "{error}");
+    // A success asks nothing.
+    guard.release().await;
+    network.fleet.reset_calls();
+    manager.try_acquire("lock", TTL).await.expect("a free lock").release().await;
+    assert_eq!(network.fleet.calls("redlock.inspect"), [0; 5]);
+}
+
+#[tokio::test]
+async fn a_node_that_hangs_does_not_delay_a_refusal_for_long() {
+    let network = Network::start(5);
+    let (holder, manager) = (network.manager().await, network.manager().await);
+    let _guard = holder.acquire("lock", TTL).await.expect("a free lock");
+    network.fleet[4].pause();
+    let started = Instant::now();
+    let error = manager.try_acquire("lock", TTL).await.expect_err("another client holds the lock");
+    let took = started.elapsed();
+    network.fleet[4].resume();
+    assert!(took < client::NODE_TIMEOUT / 2, "{took:?}");
+    assert!(error.nodes()[..4].iter().all(|answer| answer.holder.is_some()), "{error}");
+}
+
+#[tokio::test]
+async fn a_rejected_request_is_no_lack_of_a_quorum() {
+    let mut network = Network::start(3);
+    let manager = network.manager().await;
+    // An extension keeps the validity, and says why it failed.
+    let guard = manager.try_acquire("lock", TTL).await.expect("a free lock");
+    let limit = |milliseconds: u32| {
+        let setting = format!("CONFIG SET redlock.max-ttl {milliseconds}");
+        network.fleet.iter().for_each(|node| drop(node.connect().call_strs(&setting)));
+    };
+    limit(1_000);
+    let error = guard.extend().await.expect_err("the time to live is above the limit");
+    assert!(matches!(error, Error::Rejected(_)) && guard.is_valid(), "{error:?}");
+    assert!(error.to_string().contains("REDLOCKTTL"), "{error}");
+    limit(3_600_000);
+    guard.release().await;
+    network.until_free("lock").await;
+    // One rejection does not decide: a node that is down may come back.
+    network.fleet[0].connect().call_strs("LPUSH lock value");
+    network.fleet[1].kill();
+    let error = manager.try_acquire("lock", TTL).await.expect_err("one node is no majority");
+    assert!(matches!(error, Error::NoQuorum(_)) && error.is_retryable(), "{error:?}");
+    network.fleet[2].connect().call_strs("LPUSH lock value");
+    let error = manager.try_acquire("lock", TTL).await.expect_err("two nodes have a list under this key");
+    assert!(matches!(error, Error::Rejected(_)) && !error.is_retryable(), "{error:?}");
+    assert_eq!(error.reason(), "rejected");
+    assert!(error.to_string().contains("WRONGTYPE"), "the error quotes the nodes: {error}");
+}
+
+#[tokio::test]
+async fn contention_is_distinguished_from_an_outage() {
     let mut network = Network::start(5);
     let (one, other) = (network.manager().await, network.manager().await);
     let guard = one.try_acquire("lock", TTL).await.expect("a free lock");
     for node in [0, 1] {
         Fault::Dead.inject(&mut network, node);
     }
-    let error = other.try_acquire("lock", TTL).await.expect_err("somebody holds it");
+    let error = other.try_acquire("lock", TTL).await.expect_err("another client holds the lock");
     assert!(matches!(error, Error::Contended(_)) && error.is_retryable(), "{error:?}");
     assert!(error.nodes().iter().any(|answer| answer.vote == Vote::Refused), "{error}");
     drop(guard);
@@ -259,7 +338,7 @@ async fn contention_is_told_from_an_outage() {
 }
 
 #[tokio::test]
-async fn a_quarantine_is_told_from_an_outage_and_waited_for() {
+async fn a_quarantine_is_distinguished_from_an_outage_and_waited_out() {
     let mut network = Network::start(3);
     let ttl = Duration::from_secs(3);
     let manager = network.manager().await;
@@ -270,9 +349,11 @@ async fn a_quarantine_is_told_from_an_outage_and_waited_for() {
         network.fleet[node].restart();
     }
     until_all_answer(&manager).await;
-    let error = manager.try_acquire("lock", ttl).await.expect_err("two of three may have forgotten locks");
+    let error =
+        manager.try_acquire("lock", ttl).await.expect_err("two of three nodes may have forgotten locks");
     assert!(matches!(error, Error::Quarantined { left, .. } if left <= ttl * 2), "{error:?}");
     assert!(error.is_retryable());
-    let guard = in_time("they grant again", SOON, manager.acquire("lock", ttl)).await.expect("they do");
+    let guard =
+        in_time("the nodes grant again", SOON, manager.acquire("lock", ttl)).await.expect("a free lock");
     assert!(guard.is_valid());
 }

@@ -1,4 +1,5 @@
-//! Holding on to a lock on real nodes: kept alive through faults, lost in time, work that stops with it.
+//! Holding a lock on real nodes: keep-alive through faults, losses that are reported in time, and work that stops when
+//! its lock is lost.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "tests, and helpers of tests")]
 
@@ -11,18 +12,18 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Short enough to see it run out, long enough for a busy machine to extend in time.
+/// A time to live that is short enough to wait for its end, and long enough for extensions on a busy machine.
 const SHORT: Duration = Duration::from_secs(3);
 
-/// A client that does not wait for a node as long as a short lock lasts.
-async fn brisk(network: &Network) -> LockManager {
-    let brisk = builder().node_timeout(Duration::from_millis(500)).nodes(network.urls());
-    let manager = brisk.build().expect("addresses");
+/// A client whose node timeout is shorter than [`SHORT`].
+async fn impatient_manager(network: &Network) -> LockManager {
+    let builder = builder().node_timeout(Duration::from_millis(500)).nodes(network.urls());
+    let manager = builder.build().expect("addresses");
     until_all_answer(&manager).await;
     manager
 }
 
-/// How often the holder has moved the deadline on a node.
+/// How often the holder has extended the lock on a node.
 fn extensions(network: &mut Network, node: usize) -> i64 {
     network.fleet.locks("lock")[node].as_ref().map_or(0, |lock| lock.extensions)
 }
@@ -30,7 +31,7 @@ fn extensions(network: &mut Network, node: usize) -> i64 {
 #[tokio::test]
 async fn a_lock_is_kept_alive_while_a_minority_is_away_and_comes_back() {
     let mut network = Network::start(5);
-    let manager = brisk(&network).await;
+    let manager = impatient_manager(&network).await;
     let mut guard = manager.try_acquire("lock", SHORT).await.expect("a free lock");
     guard.keep_alive(TTL).expect("a runtime");
     network.proxies[..2].iter().for_each(redlock_tests::Proxy::close_new_connections);
@@ -48,41 +49,41 @@ async fn a_lock_is_kept_alive_while_a_minority_is_away_and_comes_back() {
 }
 
 #[tokio::test]
-async fn a_lock_is_kept_alive_no_longer_than_it_may_be() {
+async fn keep_alive_stops_at_its_limit() {
     let mut network = Network::start(3);
-    let manager = brisk(&network).await;
+    let manager = impatient_manager(&network).await;
     let mut guard = manager.try_acquire("lock", SHORT / 3).await.expect("a free lock");
     guard.keep_alive(SHORT / 2).expect("a runtime");
-    assert_eq!(in_time("it runs out in the end", SOON, guard.lost()).await, LostReason::Expired);
+    assert_eq!(in_time("the lock expires after the limit", SOON, guard.lost()).await, LostReason::Expired);
     assert!(!guard.is_valid());
     network.until_free("lock").await;
 }
 
 #[tokio::test]
-async fn peers_15_a_lost_lock_is_noticed_without_any_answer() {
+async fn peers_15_a_loss_is_reported_even_if_no_node_answers() {
     let network = Network::start(3);
-    // One that would wait for an answer for much longer than this test does.
+    // The node timeout is much longer than this test.
     let manager = builder().node_timeout(TTL).nodes(network.urls()).build().expect("addresses");
     until_all_answer(&manager).await;
     let mut guard = manager.try_acquire("lock", SHORT).await.expect("a free lock");
     guard.keep_alive(TTL).expect("a runtime");
     let token = guard.cancellation_token().expect("a runtime");
     network.fleet.iter().for_each(redlock_tests::Server::pause);
-    assert_eq!(in_time("the holder is told", SOON, guard.lost()).await, LostReason::Expired);
-    in_time("so is its work", SOON, token.cancelled()).await;
+    assert_eq!(in_time("the guard reports the loss", SOON, guard.lost()).await, LostReason::Expired);
+    in_time("the token is cancelled", SOON, token.cancelled()).await;
     assert!(!guard.is_valid());
     network.fleet.iter().for_each(redlock_tests::Server::resume);
-    // Nothing that comes in late brings it back.
+    // Late replies do not make the lock valid again.
     until_all_answer(&manager).await;
     assert!(!guard.is_valid());
-    let error = guard.extend().await.expect_err("it is over");
+    let error = guard.extend().await.expect_err("the lock has expired");
     assert!(matches!(error, Error::Lost { reason: LostReason::Expired, .. }), "{error:?}");
 }
 
 #[tokio::test]
 async fn work_stops_when_its_lock_is_lost() {
     let mut network = Network::start(3);
-    let manager = brisk(&network).await;
+    let manager = impatient_manager(&network).await;
     let inside = Arc::new(());
     let work = tokio::spawn({
         let (manager, inside) = (manager.clone(), Arc::clone(&inside));
@@ -100,19 +101,19 @@ async fn work_stops_when_its_lock_is_lost() {
     let outcome = in_time("the work ends", SOON, work).await.expect("no panic");
     network.fleet.iter().for_each(redlock_tests::Server::resume);
     assert!(matches!(outcome, Err(Error::Lost { .. })), "{outcome:?}");
-    assert_eq!(Arc::strong_count(&inside), 1, "nothing of it is left");
+    assert_eq!(Arc::strong_count(&inside), 1, "the work has been dropped");
     network.until_free("lock").await;
 }
 
 #[tokio::test]
-async fn work_longer_than_the_lock_is_done_under_it_and_its_own_error_comes_first() {
+async fn with_lock_keeps_the_lock_alive_and_returns_the_error_of_the_work() {
     let mut network = Network::start(3);
-    let manager = brisk(&network).await;
-    let looking = network.fleet[0].connect();
+    let manager = impatient_manager(&network).await;
+    let connection = network.fleet[0].connect();
     let done = manager.with_lock("lock", SHORT, async |held| {
-        let mut looking = looking;
+        let mut connection = connection;
         eventually_async("the lock is extended twice", SOON, async || {
-            looking.inspect("lock").filter(|lock| lock.extensions >= 2)
+            connection.inspect("lock").filter(|lock| lock.extensions >= 2)
         })
         .await;
         Ok::<_, Error>(held.fence())
@@ -125,7 +126,7 @@ async fn work_longer_than_the_lock_is_done_under_it_and_its_own_error_comes_firs
     network.until_free("lock").await;
 }
 
-/// What can go wrong with work under a lock.
+/// An error of work under a lock.
 #[derive(Debug)]
 enum Failed {
     Work,

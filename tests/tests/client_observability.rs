@@ -1,16 +1,17 @@
-//! What the client tells `metrics` and `tracing`: the right numbers at the right moment, and never an owner.
+//! What the client reports to `metrics` and `tracing`: exact values at the right moment, and never an owner.
 //!
-//! Nodes in memory and a clock that stands still until somebody waits: every figure is exact.
+//! The nodes are in memory, and the paused clock advances only when every task sleeps, so every value is exact.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
 mod observability;
 
-use observability::Metric::{Count, Seconds};
+use observability::Metric::{Count, Gauge, Seconds};
 use observability::{Metrics, Recorder};
 use redlock_client::memory::MemoryNodes;
 use redlock_client::{Builder, Error, LockManager, LostReason, Retry, WaitPolicy};
-use redlock_tests::{Fleet, SOON, eventually_async, older_module};
+use redlock_tests::{Fleet, SOON, Server, admit, eventually_async, older_module};
+use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::time::{advance, sleep, timeout};
 use tracing::{Instrument, Level, info_span};
@@ -24,13 +25,13 @@ fn manager(nodes: &MemoryNodes) -> LockManager {
     builder(nodes).build().expect("nodes in memory are enough")
 }
 
-/// One that asks again for what it waits for.
+/// A client that polls for a held lock.
 fn polling(nodes: &MemoryNodes) -> LockManager {
     builder(nodes).wait_policy(WaitPolicy::Poll).build().expect("nodes in memory are enough")
 }
 
 fn builder(nodes: &MemoryNodes) -> Builder {
-    // Without jitter, so that every pause is known.
+    // Without jitter, every pause is known.
     LockManager::builder().memory(nodes).retry(Retry::fixed(SECOND).jitter(0.0).max_attempts(3))
 }
 
@@ -38,57 +39,61 @@ fn figures<const N: usize>(expected: [(&str, observability::Metric); N]) -> Metr
     expected.into_iter().map(|(name, figure)| (name.to_owned(), figure)).collect()
 }
 
-/// Deletes a lock on a majority of three, as an administrator would.
-fn break_open(nodes: &MemoryNodes, key: &str) {
+/// Deletes a lock on two of three nodes, as an administrator would.
+fn delete_on_majority(nodes: &MemoryNodes, key: &str) {
     (0..2).for_each(|node| assert!(nodes.delete(node, key)));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lock_taken_held_and_released() {
-    let told = Recorder::new();
+async fn an_acquire_a_hold_and_a_release_are_recorded() {
+    let recorder = Recorder::new();
     let guard = manager(&MemoryNodes::new(3)).acquire("job", TTL).await.expect("free");
     let expected = [
         ("redlock_attempts_total", Count(1)),
         ("redlock_acquired_total", Count(1)),
         ("redlock_acquire_seconds", Seconds(vec![0.0])),
     ];
-    assert_eq!(told.figures(), figures(expected));
+    assert_eq!(recorder.figures(), figures(expected));
     advance(3 * SECOND).await;
-    assert_eq!(told.figures(), figures([]), "nothing is told while nothing happens");
+    assert_eq!(recorder.figures(), figures([]), "the client records nothing while nothing happens");
     guard.release().await;
     assert_eq!(
-        told.figures(),
+        recorder.figures(),
         figures([("redlock_hold_seconds", Seconds(vec![3.0]))]),
-        "and it was not lost"
+        "the client records no loss"
     );
 
-    let [span] = &told.spans("redlock.acquire")[..] else { panic!("one call, one span: {}", told.log()) };
+    let [span] = &recorder.spans("redlock.acquire")[..] else {
+        panic!("one call, one span: {}", recorder.log())
+    };
     assert_eq!((span.field("resource"), span.field("fence")), (Some("job"), Some("1")));
     assert_eq!((span.field("attempts"), span.field("outcome")), (Some("1"), Some("acquired")));
-    let [event] = &told.events("acquired a lock")[..] else { panic!("one lock, one event: {}", told.log()) };
+    let [event] = &recorder.events("acquired a lock")[..] else {
+        panic!("one lock, one event: {}", recorder.log())
+    };
     assert_eq!((event.field("resource"), event.field("fence")), (Some("job"), Some("1")));
     assert_eq!(event.within, ["redlock.acquire"]);
-    let [event] = &told.events("releasing a lock")[..] else { panic!("one release: {}", told.log()) };
+    let [event] = &recorder.events("releasing a lock")[..] else { panic!("one release: {}", recorder.log()) };
     assert_eq!((event.field("resource"), event.field("held")), (Some("job"), Some("3s")));
-    assert_eq!(event.within, [""; 0], "the acquire is long over");
+    assert_eq!(event.within, [""; 0], "the span of the acquire has ended");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dropped_guard_has_held_its_lock_too() {
-    let told = Recorder::new();
+async fn a_dropped_guard_records_its_hold_time() {
+    let recorder = Recorder::new();
     let guard = manager(&MemoryNodes::new(3)).acquire("job", TTL).await.expect("free");
-    told.figures();
+    recorder.figures();
     advance(2 * SECOND).await;
     drop(guard);
-    assert_eq!(told.figures(), figures([("redlock_hold_seconds", Seconds(vec![2.0]))]));
+    assert_eq!(recorder.figures(), figures([("redlock_hold_seconds", Seconds(vec![2.0]))]));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_in_line_is_one_attempt() {
-    let told = Recorder::new();
+async fn a_wait_in_the_queue_is_one_attempt() {
+    let recorder = Recorder::new();
     let locks = manager(&MemoryNodes::new(3));
     let guard = locks.acquire("job", TTL).await.expect("free");
-    told.figures();
+    recorder.figures();
     tokio::spawn(async move {
         sleep(SECOND * 3 / 2).await;
         drop(guard);
@@ -101,20 +106,20 @@ async fn a_wait_in_line_is_one_attempt() {
         ("redlock_wait_seconds", Seconds(vec![1.5])),
         ("redlock_hold_seconds", Seconds(vec![1.5])),
     ];
-    assert_eq!(told.figures(), figures(expected));
+    assert_eq!(recorder.figures(), figures(expected));
 }
 
 #[tokio::test(start_paused = true)]
 async fn retries_are_part_of_one_acquire() {
-    let told = Recorder::new();
+    let recorder = Recorder::new();
     let locks = polling(&MemoryNodes::new(3));
     let guard = locks.acquire("job", TTL).await.expect("free");
-    told.figures();
+    recorder.figures();
     tokio::spawn(async move {
         sleep(SECOND * 3 / 2).await;
         drop(guard);
     });
-    let _guard = locks.acquire("job", TTL).await.expect("had in the end");
+    let _guard = locks.acquire("job", TTL).await.expect("the lock, after a wait");
     let expected = [
         ("redlock_attempts_total", Count(3)),
         ("redlock_acquired_total", Count(1)),
@@ -122,100 +127,108 @@ async fn retries_are_part_of_one_acquire() {
         ("redlock_wait_seconds", Seconds(vec![2.0])),
         ("redlock_hold_seconds", Seconds(vec![1.5])),
     ];
-    assert_eq!(told.figures(), figures(expected));
-    let spans = told.spans("redlock.acquire");
-    assert_eq!(spans.len(), 2, "{}", told.log());
+    assert_eq!(recorder.figures(), figures(expected));
+    let spans = recorder.spans("redlock.acquire");
+    assert_eq!(spans.len(), 2, "{}", recorder.log());
     assert_eq!((spans[1].field("attempts"), spans[1].field("fence")), (Some("3"), Some("2")));
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_acquire_that_gives_up_says_why() {
-    let told = Recorder::new();
+async fn a_failed_acquire_records_its_reason() {
+    let recorder = Recorder::new();
     let nodes = MemoryNodes::new(3);
     let locks = polling(&nodes);
     let _guard = locks.acquire("job", TTL).await.expect("free");
-    told.figures();
+    recorder.figures();
 
     let error = locks.acquire("job", TTL).await.expect_err("held");
     assert!(matches!(error, Error::Contended(_)));
     let expected =
         [("redlock_attempts_total", Count(3)), ("redlock_failed_total{reason=contended}", Count(1))];
-    assert_eq!(told.figures(), figures(expected));
+    assert_eq!(recorder.figures(), figures(expected));
 
     let error = locks.acquire_timeout("job", TTL, SECOND * 3 / 2).await.expect_err("held");
     assert!(matches!(error, Error::Timeout { .. }));
     let expected = [("redlock_attempts_total", Count(2)), ("redlock_failed_total{reason=timeout}", Count(1))];
-    assert_eq!(told.figures(), figures(expected));
+    assert_eq!(recorder.figures(), figures(expected));
 
     (0..2).for_each(|node| nodes.silence(node));
     let error = locks.try_acquire("other", TTL).await.expect_err("no majority");
     assert!(matches!(error, Error::NoQuorum(_)));
     let expected =
         [("redlock_attempts_total", Count(1)), ("redlock_failed_total{reason=no_quorum}", Count(1))];
-    assert_eq!(told.figures(), figures(expected));
+    assert_eq!(recorder.figures(), figures(expected));
 
-    let spans = told.spans("redlock.acquire");
+    let spans = recorder.spans("redlock.acquire");
     let outcomes: Vec<_> = spans.iter().map(|span| (span.field("outcome"), span.field("attempts"))).collect();
     let expected = [("acquired", "1"), ("contended", "3"), ("timeout", "2"), ("no_quorum", "1")];
     assert_eq!(outcomes, expected.map(|(outcome, attempts)| (Some(outcome), Some(attempts))));
-    // Waiting in vain is part of the day; an outage is not.
-    let events = told.events("did not acquire a lock");
+    // A held lock is normal and logged at DEBUG; an outage is logged at WARN.
+    let events = recorder.events("did not acquire a lock");
     let levels: Vec<_> = events.iter().map(|event| event.level).collect();
     assert_eq!(levels, [Level::DEBUG, Level::DEBUG, Level::WARN]);
-    assert!(events.iter().all(|event| event.within == ["redlock.acquire"]), "{}", told.log());
+    assert!(events.iter().all(|event| event.within == ["redlock.acquire"]), "{}", recorder.log());
     let report = events[2].field("error").unwrap_or_default();
     assert!(report.contains("other") && report.contains("memory-0"), "{report}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_cancelled_acquire_has_no_outcome() {
-    let told = Recorder::new();
+    let recorder = Recorder::new();
     let locks = manager(&MemoryNodes::new(3));
     let _guard = locks.acquire("job", TTL).await.expect("free");
-    told.figures();
+    recorder.figures();
     let cancelled = timeout(SECOND / 2, locks.acquire("job", TTL)).await;
     assert!(cancelled.is_err());
-    assert_eq!(told.figures(), figures([("redlock_attempts_total", Count(1))]));
-    let spans = told.spans("redlock.acquire");
-    assert_eq!((spans.len(), spans[1].field("outcome")), (2, None), "{}", told.log());
+    assert_eq!(recorder.figures(), figures([("redlock_attempts_total", Count(1))]));
+    let spans = recorder.spans("redlock.acquire");
+    assert_eq!((spans.len(), spans[1].field("outcome")), (2, None), "{}", recorder.log());
 }
 
 #[tokio::test(start_paused = true)]
 async fn extensions_are_counted_by_their_outcome() {
-    let told = Recorder::new();
+    let recorder = Recorder::new();
     let nodes = MemoryNodes::new(3);
     let guard = manager(&nodes).acquire("job", TTL).await.expect("free");
-    told.figures();
+    recorder.figures();
     guard.extend().await.expect("held");
     guard.extend_to(2 * TTL).await.expect("held");
-    assert_eq!(told.figures(), figures([("redlock_extensions_total{outcome=extended}", Count(2))]));
+    assert_eq!(recorder.figures(), figures([("redlock_extensions_total{outcome=extended}", Count(2))]));
     (0..2).for_each(|node| nodes.silence(node));
     guard.extend().await.expect_err("no majority");
     assert_eq!(
-        told.figures(),
-        figures([("redlock_extensions_total{outcome=failed}", Count(1))]),
+        recorder.figures(),
+        figures([
+            ("redlock_extensions_total{outcome=failed}", Count(1)),
+            ("redlock_extension_failures_total{reason=no_quorum}", Count(1)),
+        ]),
         "not lost yet"
     );
-    let [event] = &told.events("could not extend a lock")[..] else { panic!("{}", told.log()) };
+    let [event] = &recorder.events("could not extend a lock")[..] else { panic!("{}", recorder.log()) };
     assert_eq!((event.field("resource"), event.level), (Some("job"), Level::WARN));
+    assert_eq!(event.field("reason"), Some("no_quorum"));
+    let error = event.field("error").unwrap_or_default();
+    assert!((0..3).all(|node| error.contains(&format!("memory-{node}: "))), "{error}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn keeping_alive_is_told_like_any_extension() {
-    let told = Recorder::new();
+async fn keep_alive_extensions_are_counted() {
+    let recorder = Recorder::new();
     let mut guard = manager(&MemoryNodes::new(3)).acquire("job", TTL).await.expect("free");
-    told.figures();
+    recorder.figures();
     guard.keep_alive(AN_HOUR).expect("a runtime");
     sleep(TTL).await;
-    let extended = told.figures().remove("redlock_extensions_total{outcome=extended}");
+    let extended = recorder.figures().remove("redlock_extensions_total{outcome=extended}");
     assert!(matches!(extended, Some(Count(count)) if count >= 2), "{extended:?}");
 }
 
-/// That a loss was told once, and how.
-fn assert_lost_once(told: &Recorder, how: &str, reason: LostReason) {
-    let counted = told.figures().remove(&format!("redlock_lost_total{{reason={how}}}"));
+/// Asserts that a loss was counted and logged exactly once, with this reason.
+fn assert_lost_once(recorder: &Recorder, label: &str, reason: LostReason) {
+    let counted = recorder.figures().remove(&format!("redlock_lost_total{{reason={label}}}"));
     assert_eq!(counted, Some(Count(1)));
-    let [event] = &told.events("lost a lock")[..] else { panic!("one loss, one event: {}", told.log()) };
+    let [event] = &recorder.events("lost a lock")[..] else {
+        panic!("one loss, one event: {}", recorder.log())
+    };
     assert_eq!(
         (event.level, event.field("resource"), event.field("fence")),
         (Level::WARN, Some("job"), Some("1"))
@@ -223,123 +236,129 @@ fn assert_lost_once(told: &Recorder, how: &str, reason: LostReason) {
     assert_eq!(event.field("reason"), Some(reason.to_string().as_str()));
 }
 
-/// That the end of the guard, seconds later, does not count the loss again.
-async fn assert_end_tells_nothing_new(told: &Recorder, end: impl AsyncFnOnce(), seconds: f64) {
+/// Asserts that the end of the guard records a hold time of `seconds` and does not count the loss again.
+async fn assert_end_records_no_second_loss(recorder: &Recorder, end: impl AsyncFnOnce(), seconds: f64) {
     end().await;
-    assert_eq!(told.figures(), figures([("redlock_hold_seconds", Seconds(vec![seconds]))]));
-    assert_eq!(told.events("lost a lock").len(), 1);
+    assert_eq!(recorder.figures(), figures([("redlock_hold_seconds", Seconds(vec![seconds]))]));
+    assert_eq!(recorder.events("lost a lock").len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_loss_is_told_when_its_time_comes_to_whoever_waits() {
-    let told = Recorder::new();
+async fn a_loss_is_recorded_when_a_task_waits_for_it() {
+    let recorder = Recorder::new();
     let guard = manager(&MemoryNodes::new(3)).acquire("job", TTL).await.expect("free");
     let held = guard.held();
     let watching = tokio::spawn(async move { held.lost().await });
     advance(TTL / 2).await;
-    assert!(told.events("lost a lock").is_empty(), "it is still held");
-    told.figures();
+    assert!(recorder.events("lost a lock").is_empty(), "the lock is still held");
+    recorder.figures();
     assert_eq!(watching.await.expect("no panic"), LostReason::Expired);
-    assert_eq!(guard.lost().await, LostReason::Expired, "however many wait for it");
-    assert_lost_once(&told, "expired", LostReason::Expired);
-    // Told a little before the lease of 9,898 ms was over; the guard lives on until its twelfth second.
+    assert_eq!(guard.lost().await, LostReason::Expired, "every waiter gets the same reason");
+    assert_lost_once(&recorder, "expired", LostReason::Expired);
+    // The client reported the loss a little before the lease of 9,898 ms ended. The guard lives a few seconds longer.
     advance(TTL / 2).await;
     guard.release().await;
-    let Some(Seconds(held)) = told.figures().remove("redlock_hold_seconds") else { panic!("it was held") };
+    let Some(Seconds(held)) = recorder.figures().remove("redlock_hold_seconds") else {
+        panic!("no hold time")
+    };
     assert!(held.len() == 1 && held[0] > 10.0, "{held:?}");
-    assert_eq!(told.events("lost a lock").len(), 1);
+    assert_eq!(recorder.events("lost a lock").len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_loss_is_told_when_a_token_is_cancelled() {
-    let told = Recorder::new();
+async fn a_loss_is_recorded_when_a_token_is_cancelled() {
+    let recorder = Recorder::new();
     let guard = manager(&MemoryNodes::new(3)).acquire("job", TTL).await.expect("free");
     let token = guard.cancellation_token().expect("a runtime");
     token.cancelled().await;
-    assert_lost_once(&told, "expired", LostReason::Expired);
+    assert_lost_once(&recorder, "expired", LostReason::Expired);
     drop(guard);
-    assert_eq!(told.events("lost a lock").len(), 1);
+    assert_eq!(recorder.events("lost a lock").len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_loss_is_told_when_an_extension_finds_it() {
-    let told = Recorder::new();
+async fn a_loss_is_recorded_when_an_extension_finds_it() {
+    let recorder = Recorder::new();
     let nodes = MemoryNodes::new(3);
     let guard = manager(&nodes).acquire("job", TTL).await.expect("free");
     advance(2 * SECOND).await;
-    break_open(&nodes, "job");
-    assert!(told.events("lost a lock").is_empty(), "nobody knows yet");
-    let error = guard.extend().await.expect_err("it is gone");
+    delete_on_majority(&nodes, "job");
+    assert!(recorder.events("lost a lock").is_empty(), "the client has not noticed the loss yet");
+    let error = guard.extend().await.expect_err("the lock was deleted");
     assert!(matches!(error, Error::Lost { reason: LostReason::Gone, .. }), "{error}");
-    assert_lost_once(&told, "gone", LostReason::Gone);
+    assert_lost_once(&recorder, "gone", LostReason::Gone);
     advance(SECOND).await;
-    assert_end_tells_nothing_new(&told, async || drop(guard.release().await), 3.0).await;
+    assert_end_records_no_second_loss(&recorder, async || drop(guard.release().await), 3.0).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_loss_is_told_when_an_extension_comes_too_late() {
-    let told = Recorder::new();
+async fn a_loss_is_recorded_when_an_extension_comes_too_late() {
+    let recorder = Recorder::new();
     let guard = manager(&MemoryNodes::new(3)).acquire("job", TTL).await.expect("free");
     advance(TTL).await;
-    let error = guard.extend().await.expect_err("its time is up");
+    let error = guard.extend().await.expect_err("the lock has expired");
     assert!(matches!(error, Error::Lost { reason: LostReason::Expired, .. }), "{error}");
-    assert_lost_once(&told, "expired", LostReason::Expired);
-    assert_end_tells_nothing_new(&told, async || drop(guard), 10.0).await;
+    assert_lost_once(&recorder, "expired", LostReason::Expired);
+    assert_end_records_no_second_loss(&recorder, async || drop(guard), 10.0).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_loss_is_told_while_a_lock_is_kept_alive() {
-    let told = Recorder::new();
+async fn a_loss_is_recorded_while_a_lock_is_kept_alive() {
+    let recorder = Recorder::new();
     let nodes = MemoryNodes::new(3);
     let mut guard = manager(&nodes).acquire("job", TTL).await.expect("free");
     guard.keep_alive(AN_HOUR).expect("a runtime");
-    break_open(&nodes, "job");
-    // Nobody waits for the loss; the guard is not touched.
+    delete_on_majority(&nodes, "job");
+    // No task waits for the loss, and no call uses the guard.
     sleep(TTL / 2).await;
-    assert_lost_once(&told, "gone", LostReason::Gone);
-    assert_end_tells_nothing_new(&told, async || drop(guard), 5.0).await;
+    assert_lost_once(&recorder, "gone", LostReason::Gone);
+    assert_end_records_no_second_loss(&recorder, async || drop(guard), 5.0).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_loss_that_nobody_noticed_is_told_in_the_end() {
-    let told = Recorder::new();
+async fn an_unnoticed_loss_is_recorded_when_the_guard_is_dropped() {
+    let recorder = Recorder::new();
     let guard = manager(&MemoryNodes::new(3)).acquire("job", TTL).await.expect("free");
     advance(TTL).await;
-    assert!(told.events("lost a lock").is_empty(), "nobody has looked");
+    assert!(recorder.events("lost a lock").is_empty(), "no call has noticed the loss");
     drop(guard);
-    assert_lost_once(&told, "expired", LostReason::Expired);
+    assert_lost_once(&recorder, "expired", LostReason::Expired);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_span_of_the_caller_is_around_ours() {
-    let told = Recorder::new();
+async fn a_span_of_the_caller_contains_the_span_of_the_client() {
+    let recorder = Recorder::new();
     let locks = manager(&MemoryNodes::new(3));
     let work = async {
         drop(locks.acquire("job", TTL).await.expect("free"));
         tracing::info!("after the lock");
     };
     work.instrument(info_span!("request")).await;
-    let [span] = &told.spans("redlock.acquire")[..] else { panic!("{}", told.log()) };
+    let [span] = &recorder.spans("redlock.acquire")[..] else { panic!("{}", recorder.log()) };
     assert_eq!(span.within, ["request"]);
-    assert_eq!(told.events("acquired a lock")[0].within, ["request", "redlock.acquire"]);
-    assert_eq!(told.events("after the lock")[0].within, ["request"], "ours has ended with the acquire");
+    assert_eq!(recorder.events("acquired a lock")[0].within, ["request", "redlock.acquire"]);
+    assert_eq!(
+        recorder.events("after the lock")[0].within,
+        ["request"],
+        "the span of the client has ended with the acquire"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_span_of_the_caller_is_never_written_to() {
-    // Our spans are below this level, so the caller's is the current one all the time.
-    let told = Recorder::with_level(LevelFilter::INFO);
+    // The spans of the client are below this level, so the span of the caller is always the current one.
+    let recorder = Recorder::with_level(LevelFilter::INFO);
     let locks = manager(&MemoryNodes::new(3));
     let empty = tracing::field::Empty;
     let request = info_span!("request", fence = empty, attempts = empty, outcome = empty);
     let _guard = locks.acquire("job", TTL).instrument(request.clone()).await.expect("free");
     locks.try_acquire("job", TTL).instrument(request).await.expect_err("held");
-    assert!(told.spans("redlock.acquire").is_empty());
-    assert!(told.spans("request")[0].fields.is_empty(), "{}", told.log());
+    assert!(recorder.spans("redlock.acquire").is_empty());
+    assert!(recorder.spans("request")[0].fields.is_empty(), "{}", recorder.log());
 }
 
-/// Lets everything happen that is told anywhere.
-async fn let_everything_happen(nodes: &MemoryNodes) -> Vec<String> {
+/// Causes every event that the client records. Returns the owners of its locks.
+async fn cause_every_event(nodes: &MemoryNodes) -> Vec<String> {
     let locks = manager(nodes);
     let mut owners = Vec::new();
     let mut guard = locks.acquire("job", TTL).await.expect("free");
@@ -351,7 +370,7 @@ async fn let_everything_happen(nodes: &MemoryNodes) -> Vec<String> {
     guard.extend().await.expect_err("no majority");
     locks.try_acquire("job", TTL).await.expect_err("no majority");
     (0..2).for_each(|node| nodes.revive(node));
-    break_open(nodes, "job");
+    delete_on_majority(nodes, "job");
     guard.extend().await.expect_err("gone");
     owners.push(guard.detach().owner.expose());
     nodes.delete(2, "job");
@@ -364,54 +383,177 @@ async fn let_everything_happen(nodes: &MemoryNodes) -> Vec<String> {
         sleep(SECOND / 2).await;
         drop(guard);
     });
-    drop(locks.acquire("job", TTL).await.expect("had in the end"));
+    drop(locks.acquire("job", TTL).await.expect("the lock, after a wait"));
     locks.flush().await;
     owners
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_resource_is_always_told_and_the_owner_never() {
-    let told = Recorder::new();
-    let owners = let_everything_happen(&MemoryNodes::new(3)).await;
-    let log = told.log();
+async fn every_span_and_event_names_the_resource_and_never_the_owner() {
+    let recorder = Recorder::new();
+    let owners = cause_every_event(&MemoryNodes::new(3)).await;
+    let log = recorder.log();
     assert!(log.events.len() > 10 && log.spans.len() > 4, "{log}");
-    for told in log.spans.iter().chain(&log.events) {
-        assert!(told.field("resource").is_some_and(|resource| resource.starts_with("job")), "{told:?}");
+    for entry in log.spans.iter().chain(&log.events) {
+        assert!(entry.field("resource").is_some_and(|resource| resource.starts_with("job")), "{entry:?}");
     }
     for owner in owners {
-        assert_eq!(owner.len(), 32, "a secret to look for");
+        assert_eq!(owner.len(), 32, "an owner has 32 hexadecimal digits");
         assert!(!log.to_string().contains(&owner), "{log}");
     }
-    let figures = told.figures();
-    assert!(!format!("{figures:?}").contains("job"), "resources are not for metrics: {figures:?}");
+    let figures = recorder.figures();
+    assert!(!format!("{figures:?}").contains("job"), "no metric names a resource: {figures:?}");
 }
 
-#[tokio::test(start_paused = true)]
-async fn every_metric_of_the_table_is_there_and_no_other() {
-    let told = Recorder::new();
-    let_everything_happen(&MemoryNodes::new(3)).await;
+/// Causes every event of nodes on real servers: a node that is paused, one that is killed and one in quarantine.
+async fn cause_every_node_event() -> (Fleet, LockManager) {
+    let mut fleet = Fleet::start_with(3, |_, node| node.password("hush"));
+    let secret = |url: &String| url.replace("://", "://default:hush@");
+    let builder = LockManager::builder().nodes(fleet.urls().iter().map(secret)).node_timeout(SECOND / 4);
+    let locks = builder.connect_timeout(SOON).build().expect("addresses");
+    let can_grant = async |wanted: usize| {
+        eventually_async("the nodes answer", SOON, async || {
+            let health = locks.health().await.expect("a runtime");
+            (health.nodes.iter().filter(|node| node.can_grant()).count() == wanted).then_some(())
+        })
+        .await;
+    };
+    can_grant(3).await;
+    fleet[0].pause();
+    can_grant(2).await;
+    fleet[0].resume();
+    can_grant(3).await;
+    let _held = locks.acquire("job", TTL).await.expect("free").detach();
+    fleet[2].kill();
+    can_grant(2).await;
+    fleet[2].restart();
+    eventually_async("the node is in quarantine", SOON, async || {
+        let health = locks.health().await.expect("a runtime");
+        health.nodes[2].state.as_ref().is_ok_and(|state| !state.quarantine.is_zero()).then_some(())
+    })
+    .await;
+    locks.try_acquire("job:2", TTL).await.expect("two nodes are a majority").release().await;
+    fleet[0].connect().call_strs("LPUSH list value");
+    locks.try_acquire("list", TTL).await.expect_err("a list and a node in quarantine");
+    (fleet, locks)
+}
+
+#[tokio::test]
+async fn nodes_that_go_down_and_come_back_are_reported() {
+    let recorder = Recorder::new();
+    let (fleet, _locks) = cause_every_node_event().await;
+    let names: Vec<_> =
+        fleet.urls().iter().map(|url| url.trim_start_matches("redis://").to_owned()).collect();
+    let figures = recorder.figures();
+    let is_up = |node: usize| figures.get(&format!("redlock_client_node_up{{node={}}}", names[node]));
+    assert_eq!([is_up(0), is_up(1), is_up(2)], [Some(&Gauge(1.0)); 3], "{figures:?}");
+    let count = |node: usize, reason: &str| {
+        let name = format!("redlock_client_node_failures_total{{node={},reason={reason}}}", names[node]);
+        matches!(figures.get(&name), Some(Count(1..)))
+    };
+    assert!(count(0, "no_answer") && count(0, "rejected"), "{figures:?}");
+    assert!(count(2, "connection_lost") && count(2, "quarantined"), "{figures:?}");
+    let reconnects = figures.get(&format!("redlock_client_node_reconnects_total{{node={}}}", names[2]));
+    assert!(matches!(reconnects, Some(Count(1..))), "{figures:?}");
+    let round_trips = figures.get(&format!("redlock_client_node_round_trip_seconds{{node={}}}", names[1]));
+    assert!(
+        matches!(round_trips, Some(Seconds(times)) if times.iter().all(|time| *time < 20.0)),
+        "{figures:?}"
+    );
+    for (what, node) in [
+        ("a node is down", 0),
+        ("a node answers again", 0),
+        ("a node is down", 2),
+        ("connected to a node again", 2),
+        ("a node is in quarantine", 2),
+        ("a node rejects requests", 0),
+    ] {
+        let events = recorder.events(what);
+        let is_named = events.iter().any(|event| event.field("node") == Some(names[node].as_str()));
+        assert!(is_named, "{what} {}: {}", names[node], recorder.log());
+    }
+    assert!(!format!("{figures:?} {}", recorder.log()).contains("hush"), "no password is shown");
+}
+
+/// Nodes that the client cannot use, and one that does not vote before an operator has admitted it.
+#[tokio::test]
+async fn every_problem_of_a_node_has_a_reason_of_its_own() {
+    let recorder = Recorder::new();
+    let node = || Server::builder().tcp();
+    let (good, closed) = (node().start(), node().password("hush").start());
+    let plain = node().without_module().start();
+    let newcomer = node().module_args(["new-node", "non-voting"]).start();
+    let mut gone = node().start();
+    gone.kill();
+    let servers = [&good, &closed, &plain, &newcomer, &gone];
+    let client = |urls: Vec<String>| {
+        LockManager::builder().nodes(urls).connect_timeout(SOON).build().expect("addresses")
+    };
+    let locks = client(servers.iter().map(|server| server.url()).collect());
+    let twice = client(vec![good.url(), good.url().replace("127.0.0.1", "localhost")]);
+    let name = |server: &Server| server.url().trim_start_matches("redis://").to_owned();
+    let expected = [
+        (name(&closed), "login_refused"),
+        (name(&plain), "no_module"),
+        (name(&newcomer), "non_voting"),
+        (name(&gone), "unreachable"),
+        (name(&good).replace("127.0.0.1", "localhost"), "same_node"),
+    ];
+    let mut seen = BTreeSet::new();
+    eventually_async("each problem is counted", SOON, async || {
+        locks.try_acquire("job", TTL).await.expect_err("one of five nodes is no majority");
+        twice.try_acquire("other", TTL).await.expect_err("one node has one vote");
+        let figures = recorder.figures();
+        let has_failed = |(node, reason): &&(String, &'static str)| {
+            let name = format!("redlock_client_node_failures_total{{node={node},reason={reason}}}");
+            matches!(figures.get(&name), Some(Count(1..)))
+        };
+        seen.extend(expected.iter().filter(has_failed).map(|(_, reason)| *reason));
+        (seen.len() == expected.len()).then_some(())
+    })
+    .await;
+    admit(&mut newcomer.connect(), 0, 0);
+    eventually_async("the client reports the vote", SOON, async || {
+        let _ = locks.try_acquire("job", TTL).await;
+        let events = recorder.events("a node votes again");
+        events.iter().any(|event| event.field("node") == Some(name(&newcomer).as_str())).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn exactly_the_documented_metrics_are_recorded_and_described() {
+    let recorder = Recorder::new();
+    let _connected = cause_every_node_event().await;
     let table = include_str!("../../client/OBSERVING.md");
-    let mut documented: Vec<&str> =
-        table.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`')).map(|row| row.0).collect();
+    let rows = table.lines().filter_map(|line| line.strip_prefix("| `redlock_")?.split_once('`'));
+    let mut documented: Vec<_> = rows.map(|(name, _)| format!("redlock_{name}")).collect();
     documented.sort_unstable();
-    assert_eq!(documented.len(), 8);
-    // Without the values of the labels, as the table has them.
-    let seen = told.figures();
-    let mut seen: Vec<_> = seen
-        .keys()
-        .map(|name| match name.split_once('=') {
-            Some((name, _)) => format!("{name}}}"),
+    let mut figures: BTreeSet<String> = recorder.figures().into_keys().collect();
+    tokio::time::pause();
+    cause_every_event(&MemoryNodes::new(3)).await;
+    assert_eq!(recorder.undescribed(), [""; 0]);
+    cause_every_event(&MemoryNodes::new(3)).await;
+    figures.extend(recorder.figures().into_keys());
+    // The table has the labels without their values.
+    let label = |label: &str| label.split('=').next().unwrap_or_default().to_owned();
+    let mut seen: Vec<_> = figures
+        .iter()
+        .map(|name| match name.trim_end_matches('}').split_once('{') {
+            Some((name, labels)) => {
+                format!("{name}{{{}}}", labels.split(',').map(label).collect::<Vec<_>>().join(","))
+            }
             None => name.clone(),
         })
         .collect();
-    seen.dedup();
     seen.sort_unstable();
+    seen.dedup();
     assert_eq!(seen, documented);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outage_is_no_wait() {
-    let told = Recorder::new();
+async fn an_outage_is_not_counted_as_a_wait() {
+    let recorder = Recorder::new();
     let nodes = MemoryNodes::new(3);
     let locks = manager(&nodes);
     (0..2).for_each(|node| nodes.silence(node));
@@ -422,31 +564,31 @@ async fn an_outage_is_no_wait() {
             (0..2).for_each(|node| nodes.revive(node));
         }
     });
-    let _guard = locks.acquire("job", TTL).await.expect("had in the end");
-    let mut figures = told.figures();
+    let _guard = locks.acquire("job", TTL).await.expect("the lock, after a wait");
+    let mut figures = recorder.figures();
     assert_eq!(figures.remove("redlock_acquire_seconds"), Some(Seconds(vec![2.0])));
-    assert_eq!(figures.remove("redlock_wait_seconds"), None, "nobody held it");
+    assert_eq!(figures.remove("redlock_wait_seconds"), None, "no client held the lock");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lock_that_was_given_out_of_hand_is_not_lost() {
-    let told = Recorder::new();
+async fn a_detached_lock_is_not_recorded_as_lost() {
+    let recorder = Recorder::new();
     let guard = manager(&MemoryNodes::new(3)).acquire("job", TTL).await.expect("free");
     let token = guard.cancellation_token().expect("a runtime");
-    told.figures();
+    recorder.figures();
     advance(2 * SECOND).await;
     let _detached = guard.detach();
-    assert_eq!(told.figures(), figures([("redlock_hold_seconds", Seconds(vec![2.0]))]));
+    assert_eq!(recorder.figures(), figures([("redlock_hold_seconds", Seconds(vec![2.0]))]));
     token.cancelled().await;
-    assert_eq!(told.figures(), figures([]));
-    assert!(told.events("lost a lock").is_empty(), "{}", told.log());
+    assert_eq!(recorder.figures(), figures([]));
+    assert!(recorder.events("lost a lock").is_empty(), "{}", recorder.log());
 }
 
 const POLLS: &str = "this client polls for held locks, because it cannot queue on a node";
 
 #[tokio::test]
 async fn a_client_reports_once_why_it_polls() {
-    let told = Recorder::new();
+    let recorder = Recorder::new();
     let rules = "on >secret ~* resetchannels -@all +redlock.acquire +redlock.release +redlock.node";
     let fleet = Fleet::start_with(3, |_, node| node.user("app", rules));
     for (managers, protocol, reason) in [(1, "2", "RESP2"), (2, "3", "SUBSCRIBE")] {
@@ -456,20 +598,20 @@ async fn a_client_reports_once_why_it_polls() {
         let guard = locks.acquire("job", TTL).await.expect("free");
         let wait = async || {
             let wait = Duration::from_millis(50);
-            locks.acquire_timeout("job", TTL, wait).await.expect_err("it is held");
+            locks.acquire_timeout("job", TTL, wait).await.expect_err("the lock is held");
         };
-        eventually_async("it is said", SOON, async || {
+        eventually_async("the client reports why it polls", SOON, async || {
             wait().await;
-            (told.events(POLLS).len() >= managers).then_some(())
+            (recorder.events(POLLS).len() >= managers).then_some(())
         })
         .await;
         for _ in 0..3 {
             wait().await;
         }
         guard.release().await;
-        let said = told.events(POLLS);
-        assert_eq!(said.len(), managers, "each says it once: {}", told.log());
-        let event = &said[managers - 1];
+        let events = recorder.events(POLLS);
+        assert_eq!(events.len(), managers, "each client reports it once: {}", recorder.log());
+        let event = &events[managers - 1];
         let (node, why) =
             (event.field("node").unwrap_or_default(), event.field("reason").unwrap_or_default());
         assert_eq!((event.level, node.starts_with("127.0.0.1:")), (Level::WARN, true), "{node}");
@@ -477,29 +619,33 @@ async fn a_client_reports_once_why_it_polls() {
     }
 }
 
-/// Nodes of a module that knows no `WAIT` are asked again until the lock is free.
+/// If the module does not know `WAIT`, the client polls until the lock is free.
 #[tokio::test]
-async fn that_older_nodes_know_no_waiting_is_said_once() {
+async fn a_client_reports_once_that_older_nodes_cannot_queue() {
     let Some(older) = older_module() else { return };
-    let told = Recorder::new();
+    let recorder = Recorder::new();
     let fleet = Fleet::start_with(3, |_, node| node.module_file(&older));
     let locks = LockManager::builder().nodes(fleet.urls()).build().expect("addresses");
     for _ in 0..3 {
         let first = locks.acquire("job", TTL).await.expect("free");
-        let number = first.fence();
+        let before = first.fence();
         fleet.reset_calls();
         let holder = async {
-            eventually_async("it was refused, and asks again", SOON, async || {
+            eventually_async("the client polls", SOON, async || {
                 fleet.calls("redlock.acquire").iter().all(|count| *count > 2).then_some(())
             })
             .await;
             first.release().await;
         };
         let (second, ()) = tokio::join!(locks.acquire("job", TTL), holder);
-        let second = second.expect("asked for until it was free");
-        assert!(second.fence() > number, "numbers grow");
+        let second = second.expect("the lock, after some polls");
+        assert!(second.fence() > before, "fences grow");
         second.release().await;
     }
-    assert_eq!(told.events(POLLS).len(), 1, "{}", told.log());
-    assert_eq!(fleet.calls("subscribe"), [0; 3], "nobody listens for news that will not come");
+    assert_eq!(recorder.events(POLLS).len(), 1, "{}", recorder.log());
+    assert_eq!(
+        fleet.calls("subscribe"),
+        [0; 3],
+        "the client does not subscribe to grants that older nodes never send"
+    );
 }

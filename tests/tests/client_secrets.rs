@@ -1,4 +1,4 @@
-//! Passwords, keys and owners are in no error, no report, no debug print and no log.
+//! Secrets: passwords, private keys and owners are in no error, no report, no debug output and no log.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "tests, and helpers of tests")]
 
@@ -13,7 +13,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 const PASSWORD: &str = "open-sesame-7f3a";
 
-/// Everything that was printed, and what must not be in it.
+/// Collected output, and the secrets that must not be in it.
 #[derive(Default)]
 struct PrintedText {
     text: String,
@@ -34,16 +34,16 @@ impl PrintedText {
     fn check(&self) {
         assert!(
             !self.secrets.is_empty() && self.text.len() > 100,
-            "there is something to look for, and where"
+            "there are secrets to search for, and output to search"
         );
         for secret in &self.secrets {
-            assert!(secret.len() >= 8, "a secret that cannot be there by chance");
+            assert!(secret.len() >= 8, "a secret is too long to occur by chance");
             assert!(!self.text.contains(secret.as_str()), "{secret} is printed:\n{}", self.text);
         }
     }
 }
 
-/// Looks over a node's shoulder, as only an administrator may.
+/// Reads the commands that a node gets with `MONITOR`, as an administrator can.
 struct Monitor {
     wire: Wire,
 }
@@ -55,11 +55,11 @@ impl Monitor {
         Self { wire }
     }
 
-    /// The owner of the next acquire that the node gets.
+    /// Waits for the next acquire that the node gets, and returns its owner.
     fn next_owner(&mut self) -> Vec<u8> {
         loop {
-            let line = self.wire.receive().expect("a monitor sees what goes on").string();
-            let words = quoted(&line);
+            let line = self.wire.receive().expect("a line of MONITOR").string();
+            let words = decode_words(&line);
             if words.first().is_some_and(|word| word.eq_ignore_ascii_case(b"REDLOCK.ACQUIRE")) {
                 return words[2].clone();
             }
@@ -67,14 +67,14 @@ impl Monitor {
     }
 }
 
-/// The words of a line of `MONITOR`, each in quotes, as the bytes that they were.
-fn quoted(line: &str) -> Vec<Vec<u8>> {
+/// Decodes the quoted words of a line of `MONITOR` into their original bytes.
+fn decode_words(line: &str) -> Vec<Vec<u8>> {
     let (mut words, mut bytes) = (Vec::new(), line.bytes());
     while bytes.by_ref().any(|byte| byte == b'"') {
         let mut word = Vec::new();
         while let Some(byte) = bytes.next().filter(|byte| *byte != b'"') {
             word.push(match byte {
-                b'\\' => match bytes.next().expect("what is escaped") {
+                b'\\' => match bytes.next().expect("an escaped byte") {
                     b'n' => b'\n',
                     b'r' => b'\r',
                     b't' => b'\t',
@@ -95,8 +95,8 @@ fn quoted(line: &str) -> Vec<Vec<u8>> {
     words
 }
 
-/// An owner in every guise in which it could be printed: as `Owner::expose` gives it out, escaped, and as numbers.
-fn guises(owner: &[u8]) -> [String; 3] {
+/// An owner in each form in which it could be printed: as `Owner::expose` returns it, escaped, and as numbers.
+fn printed_forms(owner: &[u8]) -> [String; 3] {
     let digits = owner.iter().map(|byte| format!("{byte:02x}")).collect();
     [digits, owner.escape_ascii().to_string(), format!("{owner:?}").trim_matches(['[', ']']).to_owned()]
 }
@@ -107,53 +107,53 @@ async fn owners_are_printed_nowhere() {
     let mut network = Network::start(3);
     let manager = network.manager().await;
     let mut monitor = Monitor::of(&network.fleet[2]);
-    let mut prints = PrintedText::default();
+    let mut output = PrintedText::default();
 
     let guard = manager.try_acquire("lock", TTL).await.expect("a free lock");
-    prints.secrets.extend(guises(&monitor.next_owner()));
-    prints.debug(&guard);
-    prints.debug(&guard.held());
-    prints.debug(&manager.inspect("lock").await.expect("a runtime"));
+    output.secrets.extend(printed_forms(&monitor.next_owner()));
+    output.debug(&guard);
+    output.debug(&guard.held());
+    output.debug(&manager.inspect("lock").await.expect("a runtime"));
 
-    let contended = manager.try_acquire("lock", TTL).await.expect_err("it is held");
-    prints.secrets.extend(guises(&monitor.next_owner()));
+    let contended = manager.try_acquire("lock", TTL).await.expect_err("the lock is held");
+    output.secrets.extend(printed_forms(&monitor.next_owner()));
     assert!(matches!(contended, Error::Contended(_)));
-    prints.both(&contended);
+    output.both(&contended);
 
     for node in network.fleet.iter() {
         node.connect().call_strs("DEL lock");
     }
-    let lost = guard.extend().await.expect_err("it is gone");
+    let lost = guard.extend().await.expect_err("the lock was deleted");
     assert!(matches!(lost, Error::Lost { .. }));
-    prints.both(&lost);
-    prints.both(&guard.release().await);
+    output.both(&lost);
+    output.both(&guard.release().await);
 
     let detached = manager.try_acquire("lock", TTL).await.expect("a free lock").detach();
-    assert_eq!(detached.owner.as_bytes(), &monitor.next_owner()[..], "on purpose it can be had");
-    prints.secrets.extend(guises(detached.owner.as_bytes()));
-    assert!(prints.secrets.contains(&detached.owner.expose()));
-    prints.debug(&detached);
+    assert_eq!(detached.owner.as_bytes(), &monitor.next_owner()[..], "a detached lock exposes its owner");
+    output.secrets.extend(printed_forms(detached.owner.as_bytes()));
+    assert!(output.secrets.contains(&detached.owner.expose()));
+    output.debug(&detached);
 
     network.fleet[0].kill();
     network.fleet[1].kill();
-    let outage = manager.try_acquire("other", TTL).await.expect_err("one is too few");
-    prints.secrets.extend(guises(&monitor.next_owner()));
+    let outage = manager.try_acquire("other", TTL).await.expect_err("one of three nodes is not a majority");
+    output.secrets.extend(printed_forms(&monitor.next_owner()));
     assert!(matches!(outage, Error::NoQuorum(_)));
-    prints.both(&outage);
-    prints.debug(&manager);
-    prints.check();
+    output.both(&outage);
+    output.debug(&manager);
+    output.check();
 }
 
 #[tokio::test]
-async fn a_detached_lock_can_be_freed_by_whoever_knows_the_owner() {
+async fn a_detached_lock_can_be_released_with_its_owner() {
     CapturedLog::open();
     let mut fleet = Fleet::start(3);
     let manager = manager(fleet.urls());
     let detached = manager.try_acquire("lock", TTL).await.expect("a free lock").detach();
-    in_time("closing ends", SOON, manager.flush()).await;
+    in_time("the flush ends", SOON, manager.flush()).await;
     let words = [&b"REDLOCK.RELEASE"[..], b"lock", detached.owner.as_bytes()];
-    assert!(!fleet.is_free("lock"), "it outlives its guard");
-    eventually("everybody has let go", SOON, || {
+    assert!(!fleet.is_free("lock"), "a detached lock outlives its guard");
+    eventually("every node has released the lock", SOON, || {
         fleet.iter().for_each(|node| drop(node.connect().call(&words)));
         fleet.is_free("lock").then_some(())
     });
@@ -162,37 +162,37 @@ async fn a_detached_lock_can_be_freed_by_whoever_knows_the_owner() {
 #[tokio::test]
 async fn passwords_are_printed_nowhere() {
     CapturedLog::open();
-    let mut prints = PrintedText { secrets: vec![PASSWORD.into()], ..PrintedText::default() };
+    let mut output = PrintedText { secrets: vec![PASSWORD.into()], ..PrintedText::default() };
     let fleet = Fleet::start_with(3, |_, node| node.password("another-one-19c2"));
     let login = |url: &String| url.replace("://", &format!("://app:{PASSWORD}@"));
     let urls: Vec<String> = fleet.urls().iter().map(login).collect();
 
     let node = Node::new(&urls[0]);
-    prints.both(&node);
-    prints.both(&node.login("app", PASSWORD));
-    prints.debug(&LockManager::builder().nodes(&urls));
+    output.both(&node);
+    output.both(&node.login("app", PASSWORD));
+    output.debug(&LockManager::builder().nodes(&urls));
     let manager = manager(&urls);
-    prints.debug(&manager);
+    output.debug(&manager);
 
     let refused = manager.try_acquire("lock", TTL).await.expect_err("no such user");
-    prints.both(&refused);
+    output.both(&refused);
     let report = manager.health().await.expect("a runtime");
-    prints.debug(&report);
-    prints.debug(&manager.inspect("lock").await.expect("a runtime"));
+    output.debug(&report);
+    output.debug(&manager.inspect("lock").await.expect("a runtime"));
 
-    // A server tells its own password to whoever may ask for its settings.
+    // A server returns its own password to a client that may read its configuration.
     let server_password =
         fleet.urls().iter().map(|url| url.replace("://", "://:another-one-19c2@")).collect::<Vec<_>>();
     let operator = client::manager(&server_password);
     let replies = operator.ask(&redlock_client::Query::config("requirepass")).await.expect("a runtime");
-    let told = replies[0].response.as_ref().ok().and_then(|said| said.field("requirepass"));
-    assert_eq!(told.as_ref().and_then(|said| said.text()), Some("another-one-19c2"));
-    prints.secrets.push("another-one-19c2".into());
-    prints.debug(&replies);
-    prints.debug(&told);
+    let reported = replies[0].response.as_ref().ok().and_then(|reply| reply.field("requirepass"));
+    assert_eq!(reported.as_ref().and_then(|value| value.text()), Some("another-one-19c2"));
+    output.secrets.push("another-one-19c2".into());
+    output.debug(&replies);
+    output.debug(&reported);
 
-    // Addresses that cannot be read must not be read out.
-    let unreadable = [
+    // An error about an invalid address must not contain its password.
+    let invalid = [
         format!("redis://app:{PASSWORD}@host:port"),
         format!("redis://app:{PASSWORD}@host:99999"),
         format!("redis://app:{PASSWORD}@host/database"),
@@ -201,20 +201,20 @@ async fn passwords_are_printed_nowhere() {
         format!("redis+unix://?user=app&pass={PASSWORD}&db=x"),
         format!("redis://app:{PASSWORD}@ho st"),
     ];
-    for url in unreadable {
-        prints.both(&Node::new(&url));
+    for url in invalid {
+        output.both(&Node::new(&url));
         let built = LockManager::builder().nodes([&url]).build();
         match built {
-            Err(error) => prints.both(&error),
-            // A name that only the network can tell to be wrong.
-            Ok(manager) => prints.debug(&manager),
+            Err(error) => output.both(&error),
+            // Only a DNS lookup shows that this host name is wrong.
+            Ok(manager) => output.debug(&manager),
         }
     }
-    prints.check();
+    output.check();
 }
 
 #[test]
-fn keys_are_printed_nowhere() {
+fn private_keys_are_printed_nowhere() {
     CapturedLog::open();
     let certs = Certs::new();
     let tls = || Tls::new().ca_pem(certs.ca_pem());
@@ -222,17 +222,17 @@ fn keys_are_printed_nowhere() {
     let key = String::from_utf8(certs.client_key_pem()).expect("PEM is text");
     let line = key.lines().nth(1).expect("a key has a second line").to_string();
     let bytes = format!("{:?}", certs.client_key_pem());
-    let mut prints = PrintedText { secrets: vec![line, bytes[1..60].to_string()], ..PrintedText::default() };
-    prints.debug(&tls);
-    prints.debug(&Node::new("rediss://host").tls(tls.clone()));
+    let mut output = PrintedText { secrets: vec![line, bytes[1..60].to_string()], ..PrintedText::default() };
+    output.debug(&tls);
+    output.debug(&Node::new("rediss://host").tls(tls.clone()));
     let builder = LockManager::builder().nodes(["rediss://host"]).tls(tls);
-    prints.debug(&builder);
-    prints.debug(&builder.build().expect("certificates that can be read"));
-    prints.check();
+    output.debug(&builder);
+    output.debug(&builder.build().expect("valid certificates"));
+    output.check();
 }
 
-/// Keeps what is logged, by all tests of this program. Each begins by asking for it: what somebody logs before anybody
-/// listens may stay unheard for good, because what nobody wants to hear is remembered.
+/// The log of all tests of this program. Each test opens it first: `tracing` remembers that a log statement had no
+/// subscriber, and may then skip the statement for good.
 #[derive(Clone, Default)]
 struct CapturedLog(Arc<Mutex<Vec<u8>>>);
 
@@ -274,21 +274,21 @@ async fn nothing_secret_is_logged() {
     let mut monitor = Monitor::of(&network.fleet[0]);
     let login = |url: &String| url.replace("://", &format!("://:{PASSWORD}@"));
     let manager = manager(network.urls().iter().map(login));
-    let mut prints = PrintedText { secrets: vec![PASSWORD.into()], ..PrintedText::default() };
-    // The monitor is waited for in this thread: what it shall see must have been sent.
+    let mut output = PrintedText { secrets: vec![PASSWORD.into()], ..PrintedText::default() };
+    // Reading the monitor blocks this thread, so the client must be connected before.
     until_all_answer(&manager).await;
 
     let guard = manager.acquire("a-named-lock", TTL).await.expect("a free lock");
-    prints.secrets.extend(guises(&monitor.next_owner()));
+    output.secrets.extend(printed_forms(&monitor.next_owner()));
     guard.extend().await.expect("a lock that is held");
-    drop(manager.try_acquire("a-named-lock", TTL).await.expect_err("it is held"));
-    prints.secrets.extend(guises(&monitor.next_owner()));
+    drop(manager.try_acquire("a-named-lock", TTL).await.expect_err("the lock is held"));
+    output.secrets.extend(printed_forms(&monitor.next_owner()));
     guard.release().await;
     network.proxies.iter().for_each(redlock_tests::Proxy::cut);
     network.fleet[1].kill();
     network.fleet[2].kill();
-    drop(manager.try_acquire("a-named-lock", TTL).await.expect_err("one is too few"));
-    prints.text = log.text();
-    assert!(prints.text.contains("a-named-lock"), "what is no secret is there:\n{}", prints.text);
-    prints.check();
+    drop(manager.try_acquire("a-named-lock", TTL).await.expect_err("one of three nodes is not a majority"));
+    output.text = log.text();
+    assert!(output.text.contains("a-named-lock"), "the log names the lock:\n{}", output.text);
+    output.check();
 }

@@ -1,4 +1,4 @@
-//! Nodes that Sentinel watches: the master of the moment has the vote, and a new one waits before it uses it.
+//! Nodes behind Sentinel: the current master votes, and a new master votes only after an operator has admitted it.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
@@ -9,7 +9,7 @@ use redlock_client::{LockManager, Node, ReleaseOutcome, Vote};
 use redlock_tests::{Answer, Fleet, SOON, Sentinel, Server, admit, eventually_async};
 use std::time::Duration;
 
-/// Longer than a failover takes here, short enough to be waited out.
+/// Longer than a failover takes in these tests, and short enough to wait for its end.
 const SHORT: Duration = Duration::from_secs(6);
 
 /// A master and its replica.
@@ -27,7 +27,7 @@ impl Pair {
     }
 }
 
-/// A manager whose only node is this one: what the node does not grant, nobody does.
+/// A manager with this one node, so that each call shows what the node answers.
 async fn single(node: Node) -> LockManager {
     let manager = builder().nodes([node]).build().expect("an address");
     until_all_answer(&manager).await;
@@ -35,13 +35,13 @@ async fn single(node: Node) -> LockManager {
 }
 
 fn node_id(server: &Server) -> String {
-    server.connect().call_strs("REDLOCK.NODE").field("node-id").expect("an id").string()
+    server.connect().call_strs("REDLOCK.NODE").field("node-id").expect("a node id").string()
 }
 
-/// Why the first node is not fit.
-async fn complaint(manager: &LockManager) -> String {
+/// Why the client cannot use the first node.
+async fn first_node_error(manager: &LockManager) -> String {
     let health = manager.health().await.expect("a runtime");
-    health.nodes[0].state.as_ref().expect_err("a node that is not fit").detail.to_string()
+    health.nodes[0].state.as_ref().expect_err("a node that the client cannot use").detail.to_string()
 }
 
 #[tokio::test]
@@ -61,8 +61,8 @@ async fn every_node_may_be_a_watched_master() {
     guard.extend().await.expect("a lock that is held");
     assert!(manager.inspect("lock").await.expect("a runtime").is_held());
     let health = manager.health().await.expect("a runtime");
-    for (told, master) in health.nodes.iter().zip(fleet.iter()) {
-        assert_eq!(told.state.as_ref().expect("a master").id, node_id(master));
+    for (node, master) in health.nodes.iter().zip(fleet.iter()) {
+        assert_eq!(node.state.as_ref().expect("a master").id, node_id(master));
     }
     assert!(guard.release().await.is_free_on_a_majority());
     eventually_async("the lock is free", SOON, async || fleet.is_free("lock").then_some(())).await;
@@ -78,7 +78,7 @@ async fn after_a_failover_the_new_master_votes_once_it_is_admitted() {
     until_all_answer(&manager).await;
     pair.replica.wait_for_replication(&pair.master);
     sentinel.fail_over("orders");
-    // Until then it is another node that nobody has admitted, and does not count.
+    // The new master is another node. Until an operator admits it, it does not vote.
     let single = builder().nodes([watched()]).build().expect("an address");
     let error = eventually_async("the new master is found", SOON, async || {
         let error = single.try_acquire("other", SHORT).await.expect_err("the new master does not vote");
@@ -87,7 +87,7 @@ async fn after_a_failover_the_new_master_votes_once_it_is_admitted() {
     .await;
     assert!(error.to_string().contains("redlock admit"), "{error}");
     manager.try_acquire("other", SHORT).await.expect("two of three nodes").release().await;
-    // As the procedure says: the old server is stopped before the new one is admitted.
+    // The procedure: stop the old server, then admit the new one.
     pair.master.kill();
     admit(&mut pair.replica.connect(), 0, 0);
     let guard = eventually_async("the new master votes", SOON, async || {
@@ -103,7 +103,7 @@ async fn after_a_failover_the_new_master_votes_once_it_is_admitted() {
     guard.release().await;
 }
 
-/// Swaps master and replica without Sentinel's help, so that nobody closes the connections to the old master.
+/// Swaps master and replica without Sentinel, so that the connections to the old master stay open.
 fn swap(pair: &Pair) {
     let port = pair.replica.port().expect("a port");
     assert_eq!(pair.replica.connect().call_strs("REPLICAOF NO ONE"), Answer::ok());
@@ -111,7 +111,7 @@ fn swap(pair: &Pair) {
 }
 
 #[tokio::test]
-async fn a_master_that_became_a_replica_is_left() {
+async fn the_client_leaves_a_master_that_became_a_replica() {
     let (sentinel, pair) = (Sentinel::start(), Pair::start());
     sentinel.watch("orders", &pair.master);
     let manager = single(Node::sentinel([sentinel.url()], "orders")).await;
@@ -119,9 +119,9 @@ async fn a_master_that_became_a_replica_is_left() {
     let error = manager.try_acquire("lock", TTL).await.expect_err("a replica grants nothing");
     let vote = &error.nodes()[0].vote;
     assert!(matches!(vote, Vote::Failed(failure) if failure.detail.starts_with("READONLY")), "{error}");
-    // Sentinel still names it, but nobody goes by that name alone.
-    let said = complaint(&manager).await;
-    assert!(said.contains("is a replica now") || said.contains("is no master"), "{said}");
+    // Sentinel still names the old master, but the client checks the role of the server.
+    let error = first_node_error(&manager).await;
+    assert!(error.contains("is a replica now") || error.contains("is not a master"), "{error}");
     sentinel.watch("orders", &pair.replica);
     until_all_answer(&manager).await;
     let health = manager.health().await.expect("a runtime");
@@ -138,7 +138,7 @@ async fn a_release_that_a_replica_refused_is_sent_to_the_new_master() {
     swap(&pair);
     let report = guard.release().await;
     assert!(matches!(report.nodes()[0].outcome, ReleaseOutcome::Failed(_)), "{report}");
-    assert!(pair.replica.connect().inspect("lock").is_some(), "the new master has the lock as well");
+    assert!(pair.replica.connect().inspect("lock").is_some(), "the new master holds the lock too");
     sentinel.watch("orders", &pair.replica);
     eventually_async("the new master has freed the lock", SOON, async || {
         pair.replica.connect().inspect("lock").is_none().then_some(())
@@ -147,7 +147,7 @@ async fn a_release_that_a_replica_refused_is_sent_to_the_new_master() {
 }
 
 #[tokio::test]
-async fn the_master_has_a_login_of_its_own() {
+async fn the_client_uses_the_credentials_of_the_master() {
     const RULES: &str =
         "on >hush resetkeys ~* resetchannels -@all +redlock.acquire +redlock.release +redlock.node";
     let sentinel = Sentinel::start();
@@ -160,13 +160,13 @@ async fn the_master_has_a_login_of_its_own() {
     }
     for (node, expected) in [(node(), "NOAUTH"), (node().login("app", "wrong"), "WRONGPASS")] {
         let manager = builder().nodes([node]).build().expect("an address");
-        let said = complaint(&manager).await;
-        assert!(said.contains(expected) && !said.contains("wrong"), "{said}");
+        let error = first_node_error(&manager).await;
+        assert!(error.contains(expected) && !error.contains("wrong"), "{error}");
     }
 }
 
 #[tokio::test]
-async fn a_sentinel_that_is_gone_or_hangs_is_passed_over() {
+async fn a_dead_or_hung_sentinel_is_skipped() {
     let (gone, hanging, sentinel) = (Sentinel::start(), Sentinel::start(), Sentinel::start());
     let master = Server::builder().tcp().start();
     sentinel.watch("orders", &master);
@@ -178,13 +178,13 @@ async fn a_sentinel_that_is_gone_or_hangs_is_passed_over() {
 }
 
 #[tokio::test]
-async fn a_master_that_nobody_watches_is_told() {
+async fn an_unwatched_master_is_reported_and_used_once_it_is_watched() {
     let sentinel = Sentinel::start();
     let nodes = [Node::sentinel([sentinel.url()], "orders")];
     let manager = builder().nodes(nodes).build().expect("an address");
-    let said = complaint(&manager).await;
-    assert!(said.contains("knows no master \"orders\""), "{said}");
-    // As soon as somebody does, it is used.
+    let error = first_node_error(&manager).await;
+    assert!(error.contains("knows no master \"orders\""), "{error}");
+    // The client uses the master as soon as Sentinel watches it.
     let master = Server::builder().tcp().start();
     sentinel.watch("orders", &master);
     until_all_answer(&manager).await;
@@ -192,7 +192,7 @@ async fn a_master_that_nobody_watches_is_told() {
 }
 
 #[tokio::test]
-async fn one_waits_in_line_at_watched_masters() {
+async fn a_client_queues_on_watched_masters() {
     let (sentinel, fleet) = (Sentinel::start(), Fleet::start(3));
     let names = ["one", "two", "three"];
     names.iter().zip(fleet.iter()).for_each(|(name, master)| sentinel.watch(name, master));
@@ -203,6 +203,6 @@ async fn one_waits_in_line_at_watched_masters() {
     let waiting = tokio::spawn(async move { manager.acquire("lock", TTL).await });
     client::until_waiting(&fleet, 1).await;
     guard.release().await;
-    let next = redlock_tests::in_time("whoever waits is served", SOON, waiting).await;
+    let next = redlock_tests::in_time("the waiter gets the lock", SOON, waiting).await;
     assert!(next.expect("no panic").expect("the lock").is_valid());
 }

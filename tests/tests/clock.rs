@@ -1,5 +1,5 @@
-//! A jump of the server's wall clock neither ends nor prolongs a lock; a plain `SET PX` key beside it shows
-//! that the jump was real.
+//! A jump of the server's wall clock neither ends nor prolongs a lock. A plain key with `SET PX` is the control: it
+//! shows that the jump was real.
 
 use redlock_tests::{Answer, FakeClock, SOON, Server, Wire, eventually};
 use std::time::Duration;
@@ -15,7 +15,7 @@ fn granted(answer: &Answer) -> bool {
     matches!(answer, Answer::Int(fence) if *fence >= 1)
 }
 
-/// The server works through its timers and its cron at least once: a lock that is due goes away by itself.
+/// Waits until the server has run its timers and its cron: they remove the expired lock `witness`.
 fn wait_for_sweep(wire: &mut Wire) {
     eventually("the witness is swept", SOON, || {
         (wire.call_strs("EXISTS witness") == Answer::Int(0)).then_some(())
@@ -31,14 +31,14 @@ fn an_hour_forward_does_not_end_a_lock() {
     assert!(granted(&wire.call_strs("REDLOCK.ACQUIRE witness me 1000")));
 
     clock.jump_wall(HOUR);
-    eventually("the plain key ends an hour early", SOON, || {
+    eventually("the plain key expires an hour early", SOON, || {
         (wire.call_strs("EXISTS plain") == Answer::Int(0)).then_some(())
     });
     assert_eq!(wire.inspect("lock").map(|lock| lock.pttl), Some(1_800_000));
 
     clock.advance_module(seconds(2));
     wait_for_sweep(&mut wire);
-    assert_eq!(wire.call_strs("EXISTS lock"), Answer::Int(1), "the sweep ran and spared it");
+    assert_eq!(wire.call_strs("EXISTS lock"), Answer::Int(1), "the sweep ran and kept the lock");
     assert_eq!(wire.inspect("lock").map(|lock| lock.pttl), Some(1_798_000));
     assert_eq!(wire.call_strs("REDLOCK.ACQUIRE lock other 1000"), Answer::Nil);
 }

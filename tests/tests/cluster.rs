@@ -7,7 +7,7 @@ use std::fs;
 
 #[test]
 fn a_cluster_enabled_server_refuses_the_module() {
-    let folder = tempfile::tempdir().expect("a folder for data");
+    let folder = tempfile::tempdir().expect("a data folder");
     let server = Server::builder().cluster().data_dir(folder.path());
     let refused = server.try_start().expect_err("a server with cluster-enabled yes");
     let line = refused.log.lines().find(|line| line.contains("not loaded: this server is cluster-enabled"));
@@ -15,7 +15,7 @@ fn a_cluster_enabled_server_refuses_the_module() {
     for part in ["Fences do not move with slots", "refuses slot migration", "cluster-enabled no"] {
         assert!(line.contains(part), "{line}");
     }
-    let files = fs::read_dir(folder.path()).expect("the folder of data");
+    let files = fs::read_dir(folder.path()).expect("the data folder");
     let names: Vec<_> = files.map(|file| file.expect("a file").file_name()).collect();
     assert!(!names.iter().any(|name| name.to_string_lossy().contains("redlock")), "{names:?}");
 }

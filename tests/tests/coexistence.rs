@@ -1,4 +1,4 @@
-//! Locks beside everything else in the keyspace: plain `SET NX` locks, other types, general commands.
+//! Locks next to other keys: plain `SET NX` locks, other types, and general commands on locks.
 
 use redlock_tests::{Answer, SOON, Server, Wire, eventually};
 use std::time::Duration;
@@ -18,13 +18,13 @@ fn a_plain_lock_counts_as_held() {
     assert_eq!(
         wire.call_strs("REDLOCK.ACQUIRE lock plain 60000"),
         Answer::Nil,
-        "its value is no owner of ours"
+        "the value of a plain lock is not an owner"
     );
     assert_eq!(wire.call_strs("REDLOCK.EXTEND lock plain 60000"), Answer::Nil);
     assert_eq!(wire.call_strs("REDLOCK.RELEASE lock plain"), Answer::Int(0));
     assert_eq!(wire.call_strs("REDLOCK.INSPECT lock"), Answer::Nil);
     assert_eq!(wire.call_strs("REDLOCK.MACQUIRE 2 free lock me 60000"), Answer::Nil);
-    assert_eq!(wire.call_strs("EXISTS free"), Answer::Int(0), "all or none");
+    assert_eq!(wire.call_strs("EXISTS free"), Answer::Int(0), "REDLOCK.MACQUIRE acquires all keys or none");
     assert_eq!(wire.call_strs("GET lock"), Answer::text("plain"));
     assert_eq!(wire.call_strs("DEL lock"), Answer::Int(1));
     grant(&mut wire, "lock", "me");
@@ -80,7 +80,11 @@ fn general_commands_work_on_a_lock() {
     assert!(matches!(wire.call_strs("OBJECT ENCODING lock"), Answer::Text(_)));
     assert!(matches!(wire.call_strs("OBJECT IDLETIME lock"), Answer::Int(_)));
     assert_eq!(wire.call_strs("OBJECT REFCOUNT lock"), Answer::Int(1));
-    assert_eq!(wire.call_strs("TTL lock"), Answer::Int(-1), "no time to live of the server's own");
+    assert_eq!(
+        wire.call_strs("TTL lock"),
+        Answer::Int(-1),
+        "the server itself has no time to live for the lock"
+    );
     assert!(matches!(wire.call_strs("DEBUG OBJECT lock"), Answer::Status(_)));
 
     let held = wire.call_strs("DEBUG DIGEST");
@@ -88,7 +92,7 @@ fn general_commands_work_on_a_lock() {
     assert_eq!(wire.call_strs("REDLOCK.RELEASE lock me"), Answer::Int(1));
     assert_eq!(wire.call_strs("DEBUG DIGEST"), empty);
     grant(&mut wire, "lock", "other");
-    assert_ne!(wire.call_strs("DEBUG DIGEST"), held, "another lock, another digest");
+    assert_ne!(wire.call_strs("DEBUG DIGEST"), held, "another lock has another digest");
 }
 
 #[test]
@@ -105,8 +109,9 @@ fn a_longer_label_takes_more_memory() {
     assert!(usage(&mut wire, "tagged") >= usage(&mut wire, "plain") + 200);
 }
 
-/// Runs a transaction that watches `lock` while `line` runs elsewhere; whether it was called off.
-fn called_off(server: &Server, line: &str) -> bool {
+/// Runs a transaction that watches `lock` while another connection runs `line`. Returns whether the transaction was
+/// aborted.
+fn is_aborted(server: &Server, line: &str) -> bool {
     let mut watcher = server.connect();
     assert_eq!(watcher.call_strs("WATCH lock"), Answer::ok());
     server.connect().call_strs(line);
@@ -130,7 +135,7 @@ fn watch_notices_changes_and_nothing_else() {
         ("REDLOCK.MACQUIRE 2 lock another me 60000", true),
         ("REDLOCK.MRELEASE 2 lock another me", true),
     ] {
-        assert_eq!(called_off(&server, line), changes, "{line}");
+        assert_eq!(is_aborted(&server, line), changes, "{line}");
     }
 }
 
@@ -153,7 +158,7 @@ fn an_administrator_breaks_a_lock_with_del() {
     let mut wire = server.connect();
     let first = grant(&mut wire, "lock", "me");
     assert_eq!(wire.call_strs("DEL lock"), Answer::Int(1));
-    assert_eq!(wire.call_strs("REDLOCK.EXTEND lock me 60000"), Answer::Nil, "the old holder finds out");
+    assert_eq!(wire.call_strs("REDLOCK.EXTEND lock me 60000"), Answer::Nil, "the old holder cannot extend");
     assert!(grant(&mut wire, "lock", "other") > first);
     assert_eq!(wire.call_strs("REDLOCK.RELEASE lock me"), Answer::Int(0));
 }
@@ -163,20 +168,24 @@ fn persist_holds_no_lock_for_ever() {
     let (server, clock) = Server::start_frozen();
     let mut wire = server.connect();
     grant(&mut wire, "lock", "me");
-    assert_eq!(wire.call_strs("PERSIST lock"), Answer::Int(0), "the server has no limit for it");
-    // One that somebody has set can be lifted again; the lock's own end stays where it was.
+    assert_eq!(
+        wire.call_strs("PERSIST lock"),
+        Answer::Int(0),
+        "the server itself has no time to live for the lock"
+    );
+    // PERSIST removes a time to live that PEXPIRE has set. The deadline of the lock does not change.
     assert_eq!(wire.call_strs("PEXPIRE lock 3600000"), Answer::Int(1));
     assert_eq!(wire.call_strs("PERSIST lock"), Answer::Int(1));
     assert_eq!(wire.call_strs("PTTL lock"), Answer::Int(-1));
     clock.advance_module(Duration::from_secs(59));
-    assert_eq!(wire.call_strs("REDLOCK.ACQUIRE lock other 60000"), Answer::Nil, "not yet");
+    assert_eq!(wire.call_strs("REDLOCK.ACQUIRE lock other 60000"), Answer::Nil, "the lock has not expired");
     clock.advance_module(Duration::from_secs(2));
     eventually("the lock is swept", SOON, || (wire.call_strs("DBSIZE") == Answer::Int(0)).then_some(()));
     grant(&mut wire, "lock", "other");
 }
 
 #[test]
-fn databases_are_apart() {
+fn databases_have_separate_locks() {
     let server = Server::start();
     let mut wire = server.connect();
     grant(&mut wire, "lock", "me");

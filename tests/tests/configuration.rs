@@ -1,4 +1,4 @@
-//! `CONFIG GET/SET/REWRITE redlock.*` and the same names as module arguments.
+//! Configuration: `CONFIG GET`, `SET` and `REWRITE` of `redlock.*`, and the same names as module arguments.
 
 use redlock_tests::{Answer, Server, Wire};
 
@@ -17,7 +17,7 @@ fn defaults_are_those_of_the_contract() {
 }
 
 #[test]
-fn a_limit_that_is_set_holds_at_once() {
+fn a_new_limit_applies_at_once() {
     let server = Server::start();
     let mut wire = server.connect();
     assert!(matches!(wire.call_strs("REDLOCK.ACQUIRE long me 60000"), Answer::Int(1..)));
@@ -27,7 +27,7 @@ fn a_limit_that_is_set_holds_at_once() {
         assert_eq!(answer.error_word(), Some("REDLOCKTTL"), "{command}: {answer:?}");
     }
     assert!(matches!(wire.call_strs("REDLOCK.ACQUIRE a me 1000"), Answer::Int(1..)));
-    assert!(wire.inspect("long").is_some_and(|lock| lock.pttl > 1000), "a lock keeps what it was promised");
+    assert!(wire.inspect("long").is_some_and(|lock| lock.pttl > 1000), "a held lock keeps its lease");
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn a_rewritten_configuration_survives_a_restart() {
 }
 
 #[test]
-fn a_line_in_the_configuration_file_counts() {
+fn the_configuration_file_sets_a_limit() {
     let server = Server::builder().arg("redlock.max-ttl", "1234").start();
     let mut wire = server.connect();
     assert_eq!(get(&mut wire, "redlock.max-ttl"), Some("1234".into()));

@@ -1,4 +1,4 @@
-//! `INFO redlock`: every command moves exactly the counters that it should.
+//! `INFO redlock`: every command changes exactly its own counters.
 
 #![allow(clippy::expect_used, reason = "helpers of tests")]
 
@@ -6,7 +6,7 @@ use redlock_tests::{Answer, SOON, Server, Wire, eventually};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The numbers of `INFO redlock` by name, without the prefix that the server puts before them.
+/// The numbers of `INFO redlock` by name, without the prefix `redlock_`.
 fn numbers(wire: &mut Wire) -> BTreeMap<String, i64> {
     let text = wire.call_strs("INFO redlock").string();
     let number = |line: &str| {
@@ -16,14 +16,21 @@ fn numbers(wire: &mut Wire) -> BTreeMap<String, i64> {
     text.lines().filter_map(number).collect()
 }
 
-/// What a command changed, apart from the gauges that follow from the arguments.
-fn moved(wire: &mut Wire, line: &str) -> Vec<(String, i64)> {
+/// The counters that a command changed, and by how much. Ignores the gauges that depend on its arguments.
+fn changes(wire: &mut Wire, line: &str) -> Vec<(String, i64)> {
     let before = numbers(wire);
     wire.call_strs(line);
     let after = numbers(wire);
     assert_eq!(before.len(), after.len());
     let difference = |(name, value): (&String, &i64)| Some((name.clone(), value - before.get(name)?));
-    let gauges = ["memory_bytes", "largest_fence", "longest_lease_ms", "high_water", "state_writes"];
+    let gauges = [
+        "memory_bytes",
+        "allocated_bytes",
+        "largest_fence",
+        "longest_lease_ms",
+        "high_water",
+        "state_writes",
+    ];
     let counted = |(name, change): &(String, i64)| *change != 0 && !gauges.contains(&name.as_str());
     after.iter().filter_map(difference).filter(counted).collect()
 }
@@ -54,16 +61,17 @@ fn every_field_is_there() {
         "stale_releases",
         "expirations",
         "memory_bytes",
+        "allocated_bytes",
     ] {
         assert!(numbers.contains_key(name), "no {name} in {numbers:?}");
     }
     assert_eq!(server.info("redlock", "redlock_version"), Some(env!("CARGO_PKG_VERSION").into()));
     let everything = wire.call_strs("INFO everything").string();
-    assert!(everything.contains("redlock_grants:"), "INFO everything shows modules too");
+    assert!(everything.contains("redlock_grants:"), "INFO everything includes modules");
 }
 
 #[test]
-fn a_command_moves_what_it_should_and_nothing_else() {
+fn a_command_changes_exactly_its_own_counters() {
     let (server, _clock) = Server::start_frozen();
     let mut wire = server.connect();
     assert_eq!(wire.call_strs("SET plain value"), Answer::ok());
@@ -101,7 +109,7 @@ fn a_command_moves_what_it_should_and_nothing_else() {
     ];
     for (line, expected) in steps {
         let expected: Vec<_> = expected.iter().map(|(name, change)| ((*name).to_string(), *change)).collect();
-        assert_eq!(moved(&mut wire, line), expected, "{line}");
+        assert_eq!(changes(&mut wire, line), expected, "{line}");
     }
 }
 
@@ -113,7 +121,7 @@ fn expirations_are_counted_once() {
     wire.call_strs("REDLOCK.MACQUIRE 2 a b me 1000");
     clock.advance_module(Duration::from_secs(2));
     eventually("both locks are counted as expired", SOON, || (expirations(&mut wire) == 2).then_some(()));
-    // Whoever notices first, the sweep or the next acquire.
+    // The sweep or the next acquire may detect the expiry first.
     wire.call_strs("REDLOCK.ACQUIRE a me 1000");
     clock.advance_module(Duration::from_millis(1001));
     assert!(matches!(wire.call_strs("REDLOCK.ACQUIRE a other 1000"), Answer::Int(1..)));
@@ -127,6 +135,8 @@ fn gauges_follow_the_largest_values() {
     let mut wire = server.connect();
     let empty = numbers(&mut wire);
     assert_eq!((empty["locks"], empty["largest_fence"], empty["longest_lease_ms"]), (0, 0, 0));
+    assert_eq!(empty["memory_bytes"], 0, "without locks and waiters");
+    assert!(empty["allocated_bytes"] > 0, "the fences have memory from the start: {empty:?}");
     wire.call_strs("REDLOCK.ACQUIRE a me 5000 FENCE 700");
     wire.call_strs("REDLOCK.ACQUIRE b me 90000 FENCE 30");
     let held = numbers(&mut wire);
@@ -136,5 +146,20 @@ fn gauges_follow_the_largest_values() {
     wire.call_strs("REDLOCK.MRELEASE 1 a me");
     wire.call_strs("REDLOCK.MRELEASE 1 b me");
     let released = numbers(&mut wire);
-    assert_eq!((released["locks"], released["largest_fence"]), (0, 700), "numbers only grow");
+    assert_eq!((released["locks"], released["largest_fence"]), (0, 700), "the largest fence only grows");
+    assert_eq!(released["memory_bytes"], 0, "no lock is held");
+    // The module keeps space for the next lock, and says so.
+    assert!(released["allocated_bytes"] > empty["allocated_bytes"], "{released:?}");
+}
+
+#[test]
+fn an_expired_lock_counts_as_held_only_until_its_key_is_deleted() {
+    let (server, clock) = Server::start_frozen();
+    let mut wire = server.connect();
+    wire.call_strs("REDLOCK.ACQUIRE a me 5000");
+    assert_eq!(numbers(&mut wire)["locks"], 1);
+    clock.advance_module(Duration::from_secs(6));
+    eventually("the key is deleted", SOON, || (wire.call_strs("DBSIZE") == Answer::Int(0)).then_some(()));
+    let expired = numbers(&mut wire);
+    assert_eq!((expired["locks"], expired["memory_bytes"]), (0, 0), "{expired:?}");
 }

@@ -1,4 +1,4 @@
-//! A server that throws locks away to make room must not grant them again while they are relied on.
+//! Eviction: a server that evicts locks to free memory must not grant them again while clients rely on them.
 
 #![allow(clippy::expect_used, clippy::panic)]
 
@@ -10,21 +10,21 @@ fn key(number: usize) -> String {
     format!("lock:{number}")
 }
 
-/// Locks of the server under their keys.
-fn take_all(wire: &mut Wire, key: impl Fn(usize) -> String) {
+/// Acquires [`LOCKS`] locks.
+fn acquire_all(wire: &mut Wire, key: impl Fn(usize) -> String) {
     for number in 0..LOCKS {
         assert!(matches!(wire.call(&["REDLOCK.ACQUIRE", &key(number), "holder", "60000"]), Answer::Int(1..)));
     }
 }
 
-/// A server that holds locks and is then made to evict whatever it likes, until some of them are gone.
+/// Acquires locks, and then makes the server evict keys of any kind until some locks are gone.
 fn evict_some(server: &Server) -> Wire {
     let mut wire = server.connect();
-    take_all(&mut wire, key);
+    acquire_all(&mut wire, key);
     evict(server, wire)
 }
 
-/// Makes a server evict whatever it likes, until some of its locks are gone.
+/// Makes the server evict keys of any kind until some locks are gone.
 fn evict(server: &Server, mut wire: Wire) -> Wire {
     let used: u64 =
         server.info("memory", "used_memory").and_then(|used| used.parse().ok()).expect("used_memory");
@@ -56,13 +56,13 @@ fn an_evicted_lock_is_not_granted_again_before_its_time() {
     assert!(server.log().contains("evicted a held lock"), "{}", server.log());
 }
 
-/// The module knows a lock by the key under which it was granted; the server evicts it under the one that it has now.
+/// The module knows a lock by the key under which it was granted; the server evicts it under its current key.
 #[test]
 fn an_evicted_lock_that_was_renamed_is_not_granted_again_before_its_time() {
     let server = Server::start();
     let mut wire = server.connect();
     let before = |number| format!("before:{number}");
-    take_all(&mut wire, before);
+    acquire_all(&mut wire, before);
     for number in 0..LOCKS {
         assert_eq!(wire.call(&["RENAME", &before(number), &key(number)]), Answer::ok());
     }
@@ -72,12 +72,12 @@ fn an_evicted_lock_that_was_renamed_is_not_granted_again_before_its_time() {
     assert_eq!(answer.error_word(), Some("REDLOCKQUARANTINE"), "{answer:?}");
 }
 
-/// As above, with a lock that was moved to another database.
+/// The same for a lock that was moved to another database.
 #[test]
 fn an_evicted_lock_that_was_moved_is_not_granted_again_before_its_time() {
     let server = Server::start();
     let mut wire = server.connect();
-    take_all(&mut wire, key);
+    acquire_all(&mut wire, key);
     for number in 0..LOCKS {
         assert_eq!(wire.call(&["MOVE", &key(number), "1"]), Answer::Int(1));
     }
@@ -88,9 +88,9 @@ fn an_evicted_lock_that_was_moved_is_not_granted_again_before_its_time() {
     assert_eq!(answer.error_word(), Some("REDLOCKQUARANTINE"), "{answer:?}");
 }
 
-/// The same without the protection: the check can fail.
+/// The control: without the quarantine, the check fails.
 #[test]
-fn without_the_wait_an_evicted_lock_is_granted_at_once() {
+fn without_the_quarantine_an_evicted_lock_is_granted_at_once() {
     let server = Server::builder().module_args(["restart-grace", "off"]).start();
     let mut wire = evict_some(&server);
     let evicted = gone(&mut wire).expect("a lock is gone");
@@ -98,9 +98,26 @@ fn without_the_wait_an_evicted_lock_is_granted_at_once() {
 }
 
 #[test]
-fn a_policy_that_may_evict_locks_is_warned_of() {
+fn the_module_warns_of_a_policy_that_may_evict_locks() {
     for (policy, warns) in [("allkeys-lru", true), ("volatile-lru", false), ("noeviction", false)] {
         let server = Server::builder().arg("maxmemory-policy", policy).start();
         assert_eq!(server.log().contains("allows the server to evict locks"), warns, "{policy}");
     }
+}
+
+/// The module must not show up as a caller of commands: the slow log and the command statistics belong to clients.
+///
+/// The server itself may call commands while it starts, as the Lua engine of Valkey 9.1 does with `CONFIG`.
+#[test]
+fn the_module_calls_no_command_of_the_server() {
+    let config_calls = |mut server: Server| {
+        server.restart();
+        let logged = server.connect().call_strs("SLOWLOG GET 128").list().to_vec();
+        let names = logged.iter().map(|entry| entry.list()[3].list()[0].string().to_lowercase());
+        (names.filter(|name| name == "config").count(), server.calls("config|get"))
+    };
+    let slow_log = || Server::builder().arg("slowlog-log-slower-than", "0");
+    let server = slow_log().start();
+    assert!(matches!(server.connect().call_strs("REDLOCK.ACQUIRE k me 60000"), Answer::Int(1..)));
+    assert_eq!(config_calls(server), config_calls(slow_log().without_module().start()));
 }

@@ -1,7 +1,7 @@
 //! Replicas and failovers: a promoted replica does not vote until an operator admits it.
 //!
 //! Replication is asynchronous, so a promoted replica cannot know what its master granted last, nor whether the master
-//! has stopped. Guesses about both gave two holders and fences that went back.
+//! has stopped. A module that guessed both produced two holders, and fences that went back.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
@@ -14,7 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use traffic::{Progress, Traffic};
 
-/// A master and its replica, each on a frozen clock of its own.
+/// A master and its replica, each with its own frozen clock.
 struct Pair {
     master: Server,
     replica: Server,
@@ -33,7 +33,7 @@ fn node(wire: &mut Wire, field: &str) -> Answer {
     node.field(field).unwrap_or_else(|| panic!("no {field} in {node:?}")).clone()
 }
 
-/// The server does not vote: it grants and extends nothing, says why, and names the remedy.
+/// Asserts that the server does not vote: it grants and extends nothing, and its error names the remedy.
 fn verify_non_voting(wire: &mut Wire, case: &str) {
     for line in [
         "REDLOCK.ACQUIRE fresh other 1000",
@@ -67,7 +67,7 @@ impl Pair {
         granted(&self.master.connect().call_strs(line))
     }
 
-    /// Whatever the master does from now on never reaches the replica.
+    /// Breaks the replication for good: the replica gets no later write of the master.
     fn cut(&self) {
         self.replica.wait_for_replication(&self.master);
         self.replica.pause();
@@ -77,7 +77,7 @@ impl Pair {
         });
     }
 
-    /// The master crashes and a replica that was cut off takes its place.
+    /// Kills the master and promotes its replica, which was cut off before.
     fn fail_over(&mut self) -> Wire {
         self.master.kill();
         self.replica.resume();
@@ -98,14 +98,22 @@ fn a_promoted_replica_does_not_vote() {
         let mut pair = Pair::with(Server::builder(), replica);
         let seen = pair.grant("REDLOCK.ACQUIRE seen me 600000");
         pair.cut();
-        // An hour that the replica never hears of.
+        // A lock of one hour that is not replicated.
         pair.grant("REDLOCK.ACQUIRE fresh me 3600000");
         let mut promoted = pair.fail_over();
         verify_non_voting(&mut promoted, grace);
         pair.replica_clock.advance_module(Duration::from_secs(599));
         verify_non_voting(&mut promoted, &format!("{grace}, later"));
-        assert_eq!(promoted.inspect("seen").map(|lock| lock.fence), Some(seen), "it answers INSPECT");
-        assert_eq!(promoted.call_strs("REDLOCK.RELEASE seen me"), Answer::Int(1), "and RELEASE");
+        assert_eq!(
+            promoted.inspect("seen").map(|lock| lock.fence),
+            Some(seen),
+            "the promoted replica answers INSPECT"
+        );
+        assert_eq!(
+            promoted.call_strs("REDLOCK.RELEASE seen me"),
+            Answer::Int(1),
+            "the promoted replica answers RELEASE"
+        );
         assert_eq!(pair.replica.info("redlock", "redlock_voting"), Some("0".into()));
         assert_eq!(pair.replica.info("redlock", "redlock_non_voting_reason"), Some("replica".into()));
         assert!(pair.replica.log().contains("does not vote"), "{}", pair.replica.log());
@@ -131,7 +139,7 @@ fn a_master_that_lives_on_is_the_only_one_that_votes() {
         assert_eq!(promoted.call_strs(&line).error_word(), Some("REDLOCKNOVOTE"), "{line}");
     }
     assert_eq!(old.call_strs("REPLICAOF NO ONE"), Answer::ok());
-    assert_eq!(node(&mut old, "voting"), Answer::Int(1), "it was the master all along");
+    assert_eq!(node(&mut old, "voting"), Answer::Int(1), "it was always a master");
 }
 
 #[test]
@@ -173,7 +181,7 @@ fn a_demoted_master_that_is_promoted_again_does_not_vote() {
     pair.master.wait_for_replication(&pair.replica);
     assert_eq!(old.call_strs("REPLICAOF NO ONE"), Answer::ok());
     verify_non_voting(&mut old, "a master that was a replica for a while");
-    assert_ne!(node(&mut old, "node-id"), id, "it is not the node that it was");
+    assert_ne!(node(&mut old, "node-id"), id, "a promoted replica gets a new node id");
 }
 
 #[test]
@@ -191,7 +199,7 @@ fn a_promoted_replica_stays_without_a_vote_over_restarts() {
         pair.replica.restart();
         let mut wire = pair.replica.connect();
         verify_non_voting(&mut wire, end);
-        assert_eq!(node(&mut wire, "node-id"), id, "{end}: it has an id of its own");
+        assert_eq!(node(&mut wire, "node-id"), id, "{end}: the node id stays the same");
     }
 }
 
@@ -201,7 +209,7 @@ fn an_admitted_replica_votes_after_the_wait_with_fences_above_the_floor() {
         let mut pair = Pair::start();
         let seen = pair.grant("REDLOCK.ACQUIRE seen me 10000 FENCE 3000000");
         pair.cut();
-        // A raise by a client whose other nodes are ahead, which never reaches the replica.
+        // A client raises the fence here because its other nodes are ahead. The raise is not replicated.
         let unseen = pair.grant(&format!("REDLOCK.EXTEND seen me 10000 FENCE {}", 1_i64 << 41));
         let floor = node(&mut pair.master.connect(), "high-water").int();
         let mut promoted = pair.fail_over();
@@ -211,7 +219,7 @@ fn an_admitted_replica_votes_after_the_wait_with_fences_above_the_floor() {
             pair.replica.kill();
         }
         if end != "none" {
-            // The wait starts anew.
+            // The wait starts again.
             pair.replica.restart();
             promoted = pair.replica.connect();
         }
@@ -266,7 +274,7 @@ fn only_the_named_node_is_admitted_and_never_a_replica() {
     assert_eq!(node(&mut promoted, "voting"), Answer::Int(1));
 }
 
-/// Failovers under load: a handful, or `scripts/test --long`.
+/// How many failovers the test makes: 3, or 50 with `scripts/test --long`.
 fn rounds() -> u64 {
     if std::env::var_os("REDLOCK_LONG").is_some() { 50 } else { 3 }
 }
@@ -296,7 +304,7 @@ fn failovers_under_load() {
             replica.resume();
             missing += 1;
         }
-        // The operator has stopped the master, and vouches for the largest fence and the longest lock of the test.
+        // The operator has stopped the master, and passes the largest fence and the longest lease of the test.
         let floor = traffic.history().largest_fence();
         let mut promoted = replica.connect();
         assert_eq!(promoted.call_strs("REPLICAOF NO ONE"), Answer::ok());
@@ -308,19 +316,21 @@ fn failovers_under_load() {
         let told: Vec<String> = breaches.iter().map(HistoryViolation::to_string).collect();
         assert!(breaches.is_empty(), "seed {seed}, round {round}, cut off {is_cut}: {}", told.join("; "));
     }
-    assert!(held > 0, "no lock was held at any failover, this shows nothing");
-    println!("{grants} grants before, {held} held at a failover, {missing} of them with grants missing");
+    assert!(held > 0, "no lock was held at any failover, so the test shows nothing");
+    println!(
+        "{grants} grants before, {held} locks held at a failover, {missing} failovers with grants not replicated"
+    );
 }
 
-/// Lets clients work on a server until it has granted so many locks; after `half`, as many again, and then
-/// it crashes.
+/// Runs clients on a server until it has granted `goal` locks, calls `half`, waits for `goal` more grants,
+/// and kills the server.
 fn work(traffic: &mut Traffic, server: &mut Server, goal: u64, half: impl FnOnce(&Server)) {
     let progress = Progress::default();
     let mut wire = server.connect();
     thread::scope(|scope| {
         let clients = scope.spawn(|| traffic.run(&mut wire, &progress));
         let reach = |goal: u64| {
-            eventually("the clients have got some locks", SOON, || {
+            eventually("the clients hold locks", SOON, || {
                 (progress.grants.load(Relaxed) >= goal || clients.is_finished()).then_some(())
             });
         };

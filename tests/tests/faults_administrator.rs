@@ -1,8 +1,8 @@
-//! An administrator with the server's own commands among the keys of locks that are in use.
+//! An administrator runs the server's own commands on the keys of held locks.
 //!
-//! Some of these commands leave a lock as it is, and then every law holds. Others break it, as `module/COMMANDS.md`
-//! says: its holder does not know, and another may get it. Even then fences go on growing, no write of the past is
-//! taken, and nothing stays for ever.
+//! Some of these commands leave a lock as it is: every invariant holds. Others break it, as `module/COMMANDS.md`
+//! says: its holder does not notice, and another client may acquire it. Even then fences grow, the storage accepts
+//! no stale write, and no lock stays for ever.
 
 #![allow(clippy::expect_used, reason = "helpers of tests")]
 
@@ -14,24 +14,24 @@ use std::time::Duration;
 
 const CONTENDER: &str = env!("CARGO_BIN_EXE_campaign_client");
 
-/// What is done at one stroke to a lock at `$`, where `@` is another one's key, with a name. A one among the answers
-/// says that there was something to do it to.
+/// A name and the commands of one transaction. `$` is the key of a lock, `@` the key of another lock. A 1 among the
+/// replies means that the key existed.
 type AdminAction = (&'static str, &'static [&'static str]);
 
-/// No lock is broken by these.
+/// These actions break no lock.
 const HARMLESS: [AdminAction; 6] = [
     PERSIST,
     COPY,
     ("RENAME", &["EXISTS $", "RENAME $ aside", "RENAME aside $"]),
     ("MOVE", &["MOVE $ 1", "SELECT 1", "MOVE $ 0", "SELECT 0"]),
     ("SWAPDB", &["EXISTS $", "SWAPDB 0 1", "SWAPDB 0 1"]),
-    // An error where there is a lock; otherwise the last one comes back for as long as it lasted.
+    // Fails if the key holds a lock. Otherwise the dumped lock comes back with the time that it had left.
     ("RESTORE", &["EXISTS $", "RESTORE $"]),
 ];
 const PERSIST: AdminAction = ("PERSIST", &["EXISTS $", "PERSIST $"]);
 const COPY: AdminAction = ("COPY", &["EXISTS $", "COPY $ @ REPLACE"]);
 
-/// Each of these breaks locks, or puts one in the place of another.
+/// Each of these actions breaks a lock, or replaces one lock by another.
 const BREAKING: [AdminAction; 7] = [
     ("DEL", &["DEL $"]),
     ("UNLINK", &["UNLINK $"]),
@@ -42,16 +42,16 @@ const BREAKING: [AdminAction; 7] = [
     ("RESTORE", &["EXISTS $", "RESTORE $ REPLACE"]),
 ];
 
-/// So often every command must have met a lock.
+/// How often each command must run on a lock.
 const ENOUGH: usize = 5;
 
 struct Administrator<'a> {
     fleet: &'a Fleet,
     keys: usize,
     chance: Rng,
-    /// What each node held under each key when it was last looked at.
+    /// The dump of each key on each node: (node, key) to the bytes of `DUMP`.
     images: HashMap<(usize, usize), Vec<u8>>,
-    /// How often a deed was done to something.
+    /// How often each action ran on a key that existed.
     done: BTreeMap<&'static str, usize>,
 }
 
@@ -61,7 +61,7 @@ impl<'a> Administrator<'a> {
         Self { fleet, keys, chance, images: HashMap::new(), done: BTreeMap::new() }
     }
 
-    /// Does something to one key, on some of the nodes or on all of them.
+    /// Runs a random action on one key, on one to five nodes.
     fn run_one(&mut self, actions: &[AdminAction]) {
         let (name, steps) = actions[self.chance.usize(..actions.len())];
         let key = self.chance.usize(..self.keys);
@@ -74,7 +74,7 @@ impl<'a> Administrator<'a> {
         }
     }
 
-    /// Images of the past are worth more to somebody who does harm: one of two is kept.
+    /// Stores a dump of the key, with a probability of one half if there is one already: an older dump does more harm.
     fn keep_an_image(&mut self, node: usize, key: usize) {
         let image = self.fleet[node].connect().call(&["DUMP", &key_name(key)]);
         if let Answer::Text(image) = image
@@ -84,7 +84,7 @@ impl<'a> Administrator<'a> {
         }
     }
 
-    /// All of a deed at once, so that nobody sees its middle.
+    /// Runs all steps of an action in one transaction, so that no client sees a state in between.
     fn transact(&self, node: usize, steps: &[&str], key: usize, other: usize) -> Vec<Answer> {
         let mut wire = self.fleet[node].connect();
         assert_eq!(wire.call_strs("MULTI"), Answer::ok());
@@ -99,10 +99,10 @@ impl<'a> Administrator<'a> {
         wire.call_strs("EXEC").list().to_vec()
     }
 
-    /// Strikes until every command has met locks, which somebody holds and others wait for.
+    /// Runs actions until each one has run on enough locks that clients hold and wait for.
     fn run_each(&mut self, campaign: &mut Campaign, actions: &[AdminAction]) {
         let mut wanting = actions.to_vec();
-        eventually("every command has met locks", SOON * 6, || {
+        eventually("every command has run on enough locks", SOON * 6, || {
             for actions in [actions, actions, &wanting] {
                 self.run_one(actions);
                 campaign.count_fault();
@@ -111,7 +111,7 @@ impl<'a> Administrator<'a> {
             wanting.retain(|(name, _)| self.done.get(name).is_none_or(|count| *count < ENOUGH));
             wanting.is_empty().then_some(())
         });
-        println!("met locks: {:?}", self.done);
+        println!("runs on existing locks: {:?}", self.done);
     }
 }
 
@@ -124,7 +124,7 @@ fn words(line: &str, key: usize, other: usize) -> Vec<Vec<u8>> {
     line.split(' ').map(word).collect()
 }
 
-/// What there is when a lock was broken: its holder still counts on it, and another has it.
+/// Whether the violation is the effect of a broken lock: its holder still relies on it, and another client holds it.
 fn is_two_holders(violation: &Violation) -> bool {
     matches!(violation, Violation::Overlap { .. } | Violation::ValidWriteRefused { .. })
 }
@@ -137,7 +137,7 @@ fn an_administrator_leaves_locks_as_they_are() {
     let mut campaign = Campaign::start(CONTENDER, &fleet.urls(), work);
     campaign.wait_for_holds_by_each(3);
     administrator.run_each(&mut campaign, &HARMLESS);
-    assert!(campaign.all_make_progress(3), "locks can be had: {}", campaign.summary());
+    assert!(campaign.all_make_progress(3), "every client must get locks: {}", campaign.summary());
     campaign.finish(&fleet).assert_clean("PERSIST, COPY and others that break no lock");
 }
 
@@ -149,38 +149,40 @@ fn an_administrator_breaks_locks() {
     let mut campaign = Campaign::start(CONTENDER, &fleet.urls(), work);
     campaign.wait_for_holds_by_each(3);
     administrator.run_each(&mut campaign, &BREAKING);
-    assert!(campaign.all_make_progress(3), "locks can be had: {}", campaign.summary());
+    assert!(campaign.all_make_progress(3), "every client must get locks: {}", campaign.summary());
     let verdict = campaign.finish(&fleet);
-    // Nor is anything left where locks were moved to.
+    // Locks that were moved to another database must end, too.
     for node in fleet.iter() {
         eventually("no database has a lock", SOON, || {
             (node.info("keyspace", "db0").is_none() && node.info("keyspace", "db1").is_none()).then_some(())
         });
     }
-    verdict.ignoring("times two at once", is_two_holders).assert_clean("DEL and others that break locks");
+    verdict
+        .ignoring("times two holders at once", is_two_holders)
+        .assert_clean("DEL and others that break locks");
 }
 
 fn without_the_module() -> Fleet {
     Fleet::start_with(5, |_, node| node.without_module())
 }
 
-/// A plain lock is a key with an expiry of the server's: without it, it stays.
+/// A plain lock is a key with an expiry of the server. PERSIST removes the expiry, and the key stays.
 #[test]
 fn control_plain_locks_that_an_administrator_makes_persistent() {
     let fleet = without_the_module();
-    // The fewer there are, the sooner none is left.
+    // With few keys, all of them are soon persistent.
     let work = Workload { lock: LockMethod::PLAIN, keys: 2, ..Workload::default() };
     let mut administrator = Administrator::of(&fleet, work.keys, 0x5eed_1603);
     let mut campaign = Campaign::start(CONTENDER, &fleet.urls(), work);
-    eventually("the checks see it", SOON * 6, || {
+    eventually("a client makes no progress", SOON * 6, || {
         (0..5).for_each(|_| administrator.run_one(&[PERSIST]));
         campaign.count_fault();
         (!campaign.all_make_progress(1)).then_some(())
     });
-    println!("control: {}, and nobody gets a lock any more", campaign.summary());
+    println!("control: {}, and a client gets no lock any more", campaign.summary());
 }
 
-/// A plain lock can be copied over another one, whose holder then has nothing.
+/// COPY can replace a plain lock by another one, and the holder of the first has lost it.
 #[test]
 fn control_plain_locks_that_an_administrator_copies() {
     let fleet = without_the_module();
@@ -193,7 +195,7 @@ fn control_plain_locks_that_an_administrator_copies() {
     });
 }
 
-/// Fences that are keys beside the locks go where their database goes, and back to those of the past.
+/// Fences in keys beside the locks move with their database, and an old dump sets them back.
 #[test]
 fn control_fences_that_an_administrator_takes_away() {
     let fleet = without_the_module();
@@ -203,7 +205,7 @@ fn control_fences_that_an_administrator_takes_away() {
     let is_about_numbers = |violation: &Violation| {
         matches!(violation, Violation::FenceNotLarger { .. } | Violation::FenceRepeated { .. })
     };
-    // But for RESTORE: a plain lock that it brings back has no time to live.
+    // Without RESTORE: a plain lock that it brings back has no time to live.
     let actions = &BREAKING[..BREAKING.len() - 1];
     campaign.inject_until_violation(is_about_numbers, |campaign| {
         administrator.run_one(actions);

@@ -1,4 +1,4 @@
-//! Wall clocks that jump on one node, on a majority and on all of them, while they run and between two runs.
+//! Wall clocks that jump on one node, on a majority and on all nodes, while a node runs and while it is down.
 
 use redlock_tests::campaign::{Campaign, LockMethod, Violation, Workload};
 use redlock_tests::{FakeClock, Fleet, ServerBuilder};
@@ -7,7 +7,7 @@ use std::time::Duration;
 const CONTENDER: &str = env!("CARGO_BIN_EXE_campaign_client");
 const HOUR: i64 = 3600;
 
-/// Five nodes, each with a clock of its own.
+/// Starts five nodes, each with its own clock.
 fn start(describe: impl Fn(ServerBuilder) -> ServerBuilder) -> (Fleet, Vec<FakeClock>) {
     let clocks: Vec<FakeClock> = (0..5).map(|_| FakeClock::new()).collect();
     (Fleet::start_with(5, |node, builder| describe(builder).clock(&clocks[node])), clocks)
@@ -33,7 +33,7 @@ fn wall_clocks_jump_under_running_nodes() {
     campaign.finish(&fleet).assert_clean("wall clock jumps");
 }
 
-/// Keys that expire by the server's wall clock are gone when it jumps.
+/// Keys that expire by the server's wall clock expire when it jumps.
 #[test]
 fn control_wall_clocks_jump_under_plain_locks() {
     let (fleet, clocks) = start(ServerBuilder::without_module);
@@ -54,7 +54,7 @@ fn nodes_come_back_with_a_wrong_wall_clock() {
     for (group, seconds) in
         [(&[0, 1, 2][..], HOUR), (&[0, 1, 2, 3, 4], -2 * HOUR), (&[0, 1, 2, 3, 4], 3 * HOUR)]
     {
-        // The clock is wrong before the node runs again; the last moments before its end count for nothing.
+        // The clock jumps just before the crash, so the node restarts with a wrong clock.
         group.iter().for_each(|node: &usize| clocks[*node].jump_wall(seconds));
         fleet.crash(group);
         campaign.count_fault();
@@ -63,7 +63,7 @@ fn nodes_come_back_with_a_wrong_wall_clock() {
     campaign.finish(&fleet).assert_clean("restart with a wrong wall clock, AOF always");
 }
 
-/// With every write on disk, a plain lock is lost all the same.
+/// A plain lock is lost even with every write on disk.
 #[test]
 fn control_plain_locks_on_nodes_that_come_back_with_a_wrong_wall_clock() {
     let (mut fleet, clocks) =

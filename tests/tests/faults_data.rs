@@ -1,4 +1,4 @@
-//! Servers that throw their data away, run out of memory, or are looked after while everybody works.
+//! Servers that delete their data, run out of memory, or are maintained while clients use them.
 
 #![allow(clippy::expect_used, reason = "helpers of tests")]
 
@@ -21,7 +21,7 @@ fn long_locks() -> Workload {
     Workload { ttl: Duration::from_secs(2), ..Workload::default() }
 }
 
-/// Does harm to one node, to a majority and to all.
+/// Injects a fault on one node, on a majority and on all nodes. The number of the round selects a variant.
 fn harm_more_and_more(name: &str, fleet: Fleet, harm: impl Fn(usize, &Server)) {
     let mut campaign = Campaign::start(CONTENDER, &fleet.urls(), Workload::default());
     campaign.wait_for_holds_by_each(3);
@@ -65,20 +65,21 @@ fn control_plain_locks_on_nodes_flushed() {
     harm_until_seen(&fleet, Workload { lock: LockMethod::PLAIN, ..long_locks() }, |node| flush(0, node));
 }
 
-/// Under these, a server that has no room evicts anything.
+/// With these policies, a server without free memory evicts any key.
 const EVICT_ANYTHING: [&str; 3] = ["allkeys-random", "allkeys-lru", "allkeys-lfu"];
-/// Under these it evicts what has an expiry of the server's, which no lock has, or nothing. One for each node.
+/// With these policies, the server evicts no key, or only keys with an expiry of the server, which no lock has. One
+/// policy per node.
 const EVICT_NO_LOCKS: [&str; 5] =
     ["noeviction", "volatile-random", "volatile-lru", "volatile-lfu", "volatile-ttl"];
 
-/// Lets a server evict all that it has, and gives it room again.
+/// Makes a server evict all its keys, and removes the memory limit again.
 fn evict(round: usize, node: &Server) {
     let mut wire = node.connect();
     let policy = EVICT_ANYTHING[round % EVICT_ANYTHING.len()];
     let line = format!("CONFIG SET maxmemory-policy {policy} maxmemory 1");
     assert_eq!(wire.call_strs(&line), Answer::ok());
     eventually("everything is evicted", SOON, || {
-        // Any write lets the server look for room first.
+        // Before each write the server tries to free memory.
         assert_eq!(wire.call_strs("SET filler x").error_word(), Some("OOM"));
         (wire.call_strs("DBSIZE") == Answer::Int(0)).then_some(())
     });
@@ -96,17 +97,18 @@ fn control_nodes_that_evict_locks_without_the_wait() {
     harm_until_seen(&fleet, long_locks(), |node| evict(0, node));
 }
 
-/// Holds a lock for much longer than it takes to run out of memory, beside a key that the server may evict.
+/// Takes a lock that outlasts the test, and sets a key that the server may evict.
 fn hold_something(node: &Server) {
     let mut wire = node.connect();
     granted(&wire.call_strs("REDLOCK.ACQUIRE kept me 60000"));
     assert_eq!(wire.call_strs("SET expires x EX 600"), Answer::ok());
 }
 
-/// The server has looked for room wherever it may, and the lock is still there; it can be given back without any.
+/// Asserts that the server has evicted all keys that it may evict, that the lock is still held, and that it can be
+/// released without free memory.
 fn must_still_hold_it(node: &Server, policy: &str) {
     let mut wire = node.connect();
-    eventually("all that may be evicted is", SOON, || {
+    eventually("the server has evicted what it may", SOON, || {
         assert_eq!(wire.call_strs("SET filler x").error_word(), Some("OOM"), "{policy}");
         let left = wire.call_strs("EXISTS expires");
         (left == Answer::Int(i64::from(policy == "noeviction"))).then_some(())
@@ -135,10 +137,10 @@ fn nodes_out_of_memory() {
             campaign.wait_for_holds_by_each(3);
         } else {
             campaign.wait_for_failures_only(9);
-            // Whoever had a lock could give it back.
+            // Each holder could release its lock.
             for node in group {
                 let mut wire = fleet[*node].connect();
-                eventually("all locks are given back", SOON, || {
+                eventually("all locks are released", SOON, || {
                     (wire.call_strs("DBSIZE") == Answer::Int(0)).then_some(())
                 });
             }
@@ -149,7 +151,7 @@ fn nodes_out_of_memory() {
     campaign.finish(&fleet).assert_clean("out of memory");
 }
 
-/// What operators and cron jobs do to a server that works.
+/// Maintenance commands that operators and cron jobs run.
 const UPKEEP: [&str; 8] = [
     "BGREWRITEAOF",
     "DEBUG RELOAD",
@@ -161,7 +163,7 @@ const UPKEEP: [&str; 8] = [
     "BGREWRITEAOF",
 ];
 
-/// Whether an answer says that it was done, or begun: a script's own answers are a number and a yes.
+/// Whether the server has run the command, or started it in the background. The script returns a fence and 1.
 fn is_done(answer: &Answer) -> bool {
     match answer {
         Answer::Status(_) => true,
@@ -171,7 +173,7 @@ fn is_done(answer: &Answer) -> bool {
 }
 
 #[test]
-fn nodes_looked_after_and_killed_meanwhile() {
+fn nodes_are_maintained_and_killed_under_load() {
     let mut fleet = Fleet::start_with(5, |_, node| node.debug_commands().arg("appendonly", "yes"));
     let mut campaign = Campaign::start(CONTENDER, &fleet.urls(), Workload::default());
     campaign.wait_for_holds_by_each(3);
@@ -185,13 +187,13 @@ fn nodes_looked_after_and_killed_meanwhile() {
             assert!(matches!(wire.call_strs("EXEC"), Answer::List(_)));
             let answer = wire.call_strs(line);
             done += usize::from(is_done(&answer));
-            // Some things cannot be done while the server writes its files, or waits because it was killed.
+            // The server refuses some commands while it writes its files or is in quarantine after a crash.
             let excuses = ["progress", "child", "REDLOCKQUARANTINE"];
             let is_busy =
                 matches!(&answer, Answer::Error(text) if excuses.iter().any(|word| text.contains(word)));
             assert!(is_done(&answer) || is_busy, "{line}: {answer:?}");
         }
-        assert!(done > 0, "{line} was done nowhere");
+        assert!(done > 0, "no node has run {line}");
         campaign.count_fault();
         campaign.wait_for_holds(5);
         if round % 3 == 2 {
@@ -211,7 +213,7 @@ fn nodes_without_the_module() {
     for node in 0..3 {
         fleet[node].kill();
         campaign.count_fault();
-        // Two with the module and two without it are no majority.
+        // Two nodes with the module are no majority of five.
         campaign.wait_for_failures_only(9);
         fleet[node].restart();
         campaign.wait_for_holds_by_each(3);

@@ -1,5 +1,5 @@
-//! Nodes whose disks are full, fail or dawdle: a lock that could not be remembered is not granted, and a majority
-//! that can is enough.
+//! Nodes whose disks are full, fail or are slow. A node grants no lock if it cannot store what it must remember, and
+//! a majority of healthy nodes is enough.
 
 #![allow(clippy::expect_used, reason = "helpers of tests")]
 
@@ -18,8 +18,8 @@ use tempfile::TempDir;
 
 const CONTENDER: &str = env!("CARGO_BIN_EXE_campaign_client");
 
-/// A program that mounts a small disk where it is told and becomes the server there. None if this machine
-/// does not let the test mount one.
+/// A program that mounts a disk of 64 KiB on the server's data directory and then runs the server. `None` if the
+/// test may not mount a disk on this machine.
 fn small_disk_server(folder: &Path) -> Option<PathBuf> {
     let unshare = ["unshare --mount", "unshare --mount --map-root-user"].into_iter().find(|unshare| {
         let line = format!("{unshare} mount -t tmpfs tmpfs '{}'", folder.display());
@@ -28,7 +28,7 @@ fn small_disk_server(folder: &Path) -> Option<PathBuf> {
         shell.status().is_ok_and(|status| status.success())
     })?;
     let server = std::env::var("REDLOCK_SERVER").unwrap_or_else(|_| "redis-server".into());
-    // The configuration says where the server's data goes; every step becomes the next.
+    // The script reads the data directory from the configuration file, its first argument.
     let script = format!(
         r#"#!/bin/sh
 exec {unshare} /bin/sh -c '
@@ -37,40 +37,40 @@ mount -t tmpfs -o size=64k tmpfs "$dir" && exec "{server}" "$@"' server "$@"
 "#
     );
     let program = folder.join("server");
-    fs::write(&program, script).expect("a folder of ours");
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("a file of ours");
+    fs::write(&program, script).expect("the test may write to its folder");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("the test owns the file");
     Some(program)
 }
 
-/// A file on a running server's small disk, seen from here.
+/// The path of a file on a running server's small disk, in the namespace of the test.
 fn filler(node: &Server) -> PathBuf {
     let root = PathBuf::from(format!("/proc/{}/root", node.pid()));
-    root.join(node.data_dir().strip_prefix("/").expect("a folder's path from the root")).join("filler")
+    root.join(node.data_dir().strip_prefix("/").expect("an absolute path")).join("filler")
 }
 
-/// Writes until there is no room for one byte more.
+/// Writes until the disk has no byte left.
 fn fill(node: &Server) {
-    let mut file = File::create(filler(node)).expect("an empty file needs no room");
+    let mut file = File::create(filler(node)).expect("an empty file needs no space");
     while file.write_all(&[0; 512]).is_ok() {}
     while file.write_all(&[0]).is_ok() {}
 }
 
 fn make_room(node: &Server) {
-    fs::remove_file(filler(node)).expect("a file of ours");
+    fs::remove_file(filler(node)).expect("the test has created this file");
 }
 
-/// A lock that lasts longer than any before it, and in a later round longer than that.
+/// A request for a lock that lasts longer than all locks before it, so that the node must store its time to live.
 fn longer_one(round: usize) -> String {
     format!("REDLOCK.ACQUIRE longer me {}", 10_000 << round)
 }
 
-/// What a node cannot remember it does not grant.
+/// Asserts that the node refuses a lock that it cannot store.
 fn must_refuse_longer_ones(node: &Server, round: usize) {
     let answer = node.connect().call_strs(&longer_one(round));
     assert_eq!(answer.error_word(), Some("REDLOCKSTATE"), "{answer:?}");
 }
 
-/// The same request, when there is nothing in its way: or the refusal would have had another reason.
+/// Asserts that the node grants the same request when the disk works: the refusal had no other reason.
 fn must_grant_longer_ones(node: &Server, round: usize) {
     let mut wire = node.connect();
     granted(&wire.call_strs(&longer_one(round)));
@@ -81,21 +81,21 @@ fn must_grant_longer_ones(node: &Server, round: usize) {
 fn nodes_with_full_disks() {
     let tools = TempDir::new().expect("a folder");
     let Some(program) = small_disk_server(tools.path()) else {
-        return skip("a disk cannot be mounted here (needs `unshare --mount`)");
+        return skip("this machine does not let the test mount a disk (needs `unshare --mount`)");
     };
     let fleet = Fleet::start_with(5, |_, node| node.binary(&program));
-    // Nothing was granted yet, so the first grant of every node has to be remembered.
+    // No node has granted a lock yet, so each must store its first grant.
     (0..3).for_each(|node| fill(&fleet[node]));
     let mut campaign = Campaign::start(CONTENDER, &fleet.urls(), Workload::default());
     campaign.count_fault();
     campaign.wait_for_failures(None, 9);
-    assert_eq!(campaign.holds(), 0, "three of five cannot remember what they grant");
-    assert!((0..3).all(|node| fleet[node].log().contains("cannot be written")), "they say why");
+    assert_eq!(campaign.holds(), 0, "three of five nodes cannot store what they grant");
+    assert!((0..3).all(|node| fleet[node].log().contains("cannot be written")), "the nodes log the reason");
     make_room(&fleet[0]);
     campaign.wait_for_holds_by_each(5);
     (1..3).for_each(|node| make_room(&fleet[node]));
     campaign.wait_for_holds_by_each(3);
-    // From now on these are known; only longer ones have to be remembered.
+    // From now on a node must store only locks that last longer than those before.
     for (round, group) in [[0, 1], [2, 3], [4, 0]].into_iter().enumerate() {
         group.iter().for_each(|node| fill(&fleet[*node]));
         campaign.count_fault();
@@ -107,27 +107,29 @@ fn nodes_with_full_disks() {
     campaign.finish(&fleet).assert_clean("full disks");
 }
 
-/// What a server calls to be sure that a file is on the disk.
+/// The system calls that write a file to the disk.
 const SYNCS: &str = "fsync,fdatasync";
 
 #[test]
 fn nodes_with_failing_disks() {
     let fleet = Fleet::start(5);
     let fail = |node: usize| SyscallFault::inject(&fleet[node], SYNCS, "error=EIO");
-    // Nothing was granted yet, so the first grant of every node has to be remembered.
+    // No node has granted a lock yet, so each must store its first grant.
     let failing: Vec<_> = (0..3).filter_map(fail).collect();
     if failing.len() < 3 {
-        return skip("system calls cannot be tampered with here (needs strace, and the right to trace)");
+        return skip(
+            "the test cannot inject faults into system calls (needs strace, and permission to trace)",
+        );
     }
     let mut campaign = Campaign::start(CONTENDER, &fleet.urls(), Workload::default());
     campaign.count_fault();
     campaign.wait_for_failures(None, 9);
-    assert_eq!(campaign.holds(), 0, "three of five cannot remember what they grant");
-    assert!((0..3).all(|node| fleet[node].log().contains("cannot be written")), "they say why");
+    assert_eq!(campaign.holds(), 0, "three of five nodes cannot store what they grant");
+    assert!((0..3).all(|node| fleet[node].log().contains("cannot be written")), "the nodes log the reason");
     drop(failing);
     campaign.wait_for_holds_by_each(3);
     for node in 0..5 {
-        let failing = fail(node).expect("it could be done a moment ago");
+        let failing = fail(node).expect("strace worked a moment ago");
         campaign.count_fault();
         must_refuse_longer_ones(&fleet[node], 0);
         campaign.wait_for_holds_by_each(3);
@@ -137,13 +139,13 @@ fn nodes_with_failing_disks() {
     campaign.finish(&fleet).assert_clean("failing disks");
 }
 
-/// A majority whose disks dawdle, and that is killed before they are done. Tells how many of these nodes had granted
-/// a lock of which their files say nothing; nothing if system calls cannot be tampered with here.
-fn kill_while_disks_dawdle(fleet: &mut Fleet, campaign: &mut Campaign, nodes: [usize; 3]) -> Option<usize> {
+/// Kills a majority of the nodes while their disks are slow. Returns how many of these nodes had granted a lock that
+/// is not in their files; `None` if the test cannot inject faults into system calls.
+fn kill_on_slow_disks(fleet: &mut Fleet, campaign: &mut Campaign, nodes: [usize; 3]) -> Option<usize> {
     let slow: Option<Vec<_>> =
         nodes.iter().map(|node| SyscallFault::inject(&fleet[*node], SYNCS, "delay_enter=5s")).collect();
     let slow = slow?;
-    // A server waits with what it writes while it syncs, and does not wait with its answers.
+    // While the server syncs, it defers its writes but not its replies.
     for node in nodes {
         let mut wire = fleet[node].connect();
         let mut number = 0;
@@ -157,7 +159,7 @@ fn kill_while_disks_dawdle(fleet: &mut Fleet, campaign: &mut Campaign, nodes: [u
     let last = format!("last-{}", now_ns());
     for node in nodes {
         granted(&fleet[node].connect().call_strs(&format!("REDLOCK.ACQUIRE {last} me 100")));
-        // Not waited for: one that dies in the hands of strace is not gone before strace is.
+        // The test does not wait for the end of the process: a traced process stays until strace ends.
         signal(fleet[node].pid(), libc::SIGKILL);
     }
     drop(slow);
@@ -169,16 +171,19 @@ fn kill_while_disks_dawdle(fleet: &mut Fleet, campaign: &mut Campaign, nodes: [u
     Some(lost.into_inner())
 }
 
-/// Lets every node remember the longest time to live beforehand: whatever has to be remembered first, waits for the disk.
+/// Makes every node store the longest time to live beforehand. Otherwise the grants of the campaign would wait for
+/// the slow disk.
 fn grant_the_longest(fleet: &Fleet, work: &Workload) {
     for node in fleet.iter() {
         granted(&node.connect().call_strs(&format!("REDLOCK.ACQUIRE longest me {}", work.ttl.as_millis())));
     }
 }
 
-/// Whether the append-only file of a node has a word in it.
+/// Whether the append-only file of a node contains a word.
 fn is_written(node: &Server, word: &str) -> bool {
-    let files = fs::read_dir(node.data_dir().join("appendonlydir")).expect("append-only files").flatten();
+    let files = fs::read_dir(node.data_dir().join("appendonlydir"))
+        .expect("the server has append-only files")
+        .flatten();
     let word = format!("\r\n{word}\r\n");
     let mut texts = files.map(|file| fs::read(file.path()).expect("a file of the server"));
     texts.any(|text| text.windows(word.len()).any(|part| part == word.as_bytes()))
@@ -189,7 +194,7 @@ fn everysec(node: ServerBuilder) -> ServerBuilder {
 }
 
 #[test]
-fn nodes_killed_while_their_disks_dawdle() {
+fn nodes_killed_while_their_disks_are_slow() {
     let mut fleet = Fleet::start_with(5, |_, node| everysec(node));
     let work = Workload::default();
     grant_the_longest(&fleet, &work);
@@ -197,26 +202,30 @@ fn nodes_killed_while_their_disks_dawdle() {
     campaign.wait_for_holds_by_each(2);
     let mut lost = 0;
     for nodes in [[0, 1, 2], [2, 3, 4]] {
-        let Some(lost_now) = kill_while_disks_dawdle(&mut fleet, &mut campaign, nodes) else {
+        let Some(lost_now) = kill_on_slow_disks(&mut fleet, &mut campaign, nodes) else {
             drop(campaign.finish(&fleet));
-            return skip("system calls cannot be tampered with here (needs strace, and the right to trace)");
+            return skip(
+                "the test cannot inject faults into system calls (needs strace, and permission to trace)",
+            );
         };
         lost = lost.max(lost_now);
         campaign.wait_for_holds_by_each(2);
     }
-    assert_eq!(lost, 3, "a majority has forgotten what it granted");
-    campaign.finish(&fleet).assert_clean("kill -9 while the disk dawdles");
+    assert_eq!(lost, 3, "a majority of the nodes has forgotten a lock that it granted");
+    campaign.finish(&fleet).assert_clean("kill -9 while the disk is slow");
 }
 
 #[test]
-fn control_nodes_killed_while_their_disks_dawdle_without_the_wait() {
+fn control_nodes_killed_while_their_disks_are_slow_without_the_wait() {
     let forgetful = |_, node: ServerBuilder| everysec(node).module_args(["restart-grace", "off"]);
     let mut fleet = Fleet::start_with(5, forgetful);
     if SyscallFault::inject(&fleet[0], SYNCS, "delay_enter=1ms").is_none() {
-        return skip("system calls cannot be tampered with here (needs strace, and the right to trace)");
+        return skip(
+            "the test cannot inject faults into system calls (needs strace, and permission to trace)",
+        );
     }
-    // Nodes write all that they have granted every two seconds, disk or no disk, each at a moment of its own. So that all
-    // three have forgotten the same lock, many are granted all the time, and believed in until they run out.
+    // Each node writes its grants every two seconds even if the disk is slow, at its own moment. For all three to forget
+    // the same lock, clients acquire many locks all the time and rely on them until they expire.
     let ends = EndPolicy::AllAbandoned;
     let work = Workload { ttl: Duration::from_secs(5), tasks: 12, keys: 40, ends, ..Workload::default() };
     grant_the_longest(&fleet, &work);
@@ -224,8 +233,8 @@ fn control_nodes_killed_while_their_disks_dawdle_without_the_wait() {
     campaign.wait_for_holds_by_each(1);
     let is_overlap = |violation: &Violation| matches!(violation, Violation::Overlap { .. });
     campaign.inject_until_violation(is_overlap, |campaign| {
-        let lost = kill_while_disks_dawdle(&mut fleet, campaign, [0, 2, 4]);
-        assert!(lost.is_some(), "it could be done a moment ago");
+        let lost = kill_on_slow_disks(&mut fleet, campaign, [0, 2, 4]);
+        assert!(lost.is_some(), "strace worked a moment ago");
         campaign.wait_for_holds(8);
     });
 }

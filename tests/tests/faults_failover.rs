@@ -1,4 +1,4 @@
-//! Masters that die before their replicas have heard of the last grants, and the replicas that follow them.
+//! Masters that crash before their last grants are replicated, and the replicas that take over.
 
 #![allow(clippy::expect_used, reason = "helpers of tests")]
 
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 const CONTENDER: &str = env!("CARGO_BIN_EXE_campaign_client");
 
-/// Five masters under the eyes of one sentinel, each with a replica.
+/// Five masters, each with a replica, and one sentinel that monitors them.
 struct SentinelNode {
     sentinel: Sentinel,
     masters: Fleet,
@@ -39,7 +39,7 @@ impl SentinelNode {
         (0..5).map(|node| format!("watched:{}@{}", name(node), self.sentinel.url())).collect()
     }
 
-    /// Whatever these masters grant from now on, their replicas never hear of.
+    /// Breaks the replication of these masters for good: the replicas get no later grant.
     fn cut(&self, nodes: &[usize]) {
         for node in nodes {
             self.replicas[*node].pause();
@@ -48,7 +48,7 @@ impl SentinelNode {
         }
     }
 
-    /// These masters die, and their replicas take their places.
+    /// Kills these masters, and lets the sentinel promote their replicas.
     fn fail_over(&mut self, nodes: &[usize]) {
         for node in nodes {
             self.masters[*node].kill();
@@ -64,7 +64,8 @@ impl SentinelNode {
 }
 
 impl SentinelNode {
-    /// An operator admits the new master of a node: the others are asked, the old one is dead.
+    /// Admits the new master of a node as an operator would: the floor is the largest high-water mark of the voting
+    /// nodes. The old master has stopped.
     fn admit(&self, node: usize, voters: &[usize], servers: &dyn Fn(usize) -> Wire) {
         let high_water = |voter: &usize| {
             let said = servers(*voter).call_strs("REDLOCK.NODE");
@@ -75,7 +76,7 @@ impl SentinelNode {
     }
 }
 
-/// The longest lock that these nodes grant, and so the wait of an admitted one.
+/// The longest lease that these nodes grant, in milliseconds, and so the wait after an admission.
 const MAX_TTL_MS: u64 = 5_000;
 
 fn limited(node: ServerBuilder) -> ServerBuilder {
@@ -97,7 +98,7 @@ fn replicas_that_lack_the_last_grants_take_over_and_are_admitted() {
         campaign.wait_for_holds(20);
         watched.fail_over(group);
         campaign.count_fault();
-        // The others are a majority and go on.
+        // The other nodes are a majority and grant locks.
         campaign.wait_for_holds_by_each(2);
         for node in group {
             let servers = |voter: usize| match promoted.contains(&voter) {
@@ -122,11 +123,11 @@ fn replicas_that_lack_the_last_grants_take_over_and_are_admitted() {
         .assert_clean("failover of masters that are ahead of their replicas");
 }
 
-/// An operator who admits nodes that have forgotten their locks, and lets them grant at once.
+/// The operator admits nodes that have forgotten locks, and lets them grant at once.
 #[test]
 fn control_replicas_that_lack_the_last_grants_are_admitted_without_the_wait() {
     let mut watched = SentinelNode::start(|node| node);
-    // Much longer than a failover takes: many clients that hold a lock before still hold it after.
+    // Leases last much longer than a failover takes, so many clients hold a lock before and after it.
     let work = Workload { ttl: Duration::from_secs(30), keys: 12, ..Workload::default() };
     watched.cut(&[0, 1, 2, 3, 4]);
     let mut campaign = Campaign::start(CONTENDER, &watched.addresses(), work);
@@ -135,7 +136,7 @@ fn control_replicas_that_lack_the_last_grants_are_admitted_without_the_wait() {
     for replica in &watched.replicas {
         admit(&mut replica.connect(), 0, 0);
     }
-    // Most of the others are busy with what they hold.
+    // Most tasks of the other processes still hold locks.
     campaign.add_process(&watched.addresses());
     let is_overlap = |violation: &Violation| matches!(violation, Violation::Overlap { .. });
     campaign.inject_until_violation(is_overlap, |campaign| campaign.wait_for_holds(1));

@@ -1,4 +1,4 @@
-//! `tests/FAULTS.md` against the tests that there are.
+//! Compares `tests/FAULTS.md` with the tests that exist.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
@@ -11,10 +11,10 @@ fn folder() -> &'static Path {
 }
 
 fn page() -> String {
-    fs::read_to_string(folder().join("FAULTS.md")).expect("the page is beside the tests")
+    fs::read_to_string(folder().join("FAULTS.md")).expect("tests/FAULTS.md exists")
 }
 
-/// The rows of the matrix, as cells.
+/// The rows of the matrix, each as a list of cells.
 fn rows(page: &str) -> Vec<Vec<&str>> {
     let mut lines = page.lines().skip_while(|line| !line.starts_with("| # |"));
     lines.next().expect("the page has a matrix");
@@ -22,7 +22,7 @@ fn rows(page: &str) -> Vec<Vec<&str>> {
     rows.map(|row| row.trim_matches('|').split('|').map(str::trim).collect()).collect()
 }
 
-/// What a cell calls by name: words in backticks that can only be functions.
+/// The names of functions in a cell: words in backticks, in snake case.
 fn names(cell: &str) -> impl Iterator<Item = &str> {
     cell.split('`').skip(1).step_by(2).filter(|word| {
         let is_usual = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '_';
@@ -41,13 +41,13 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Files of campaigns say so in their names; this one only reads.
+/// Whether a file contains campaigns. This file does not.
 fn is_campaign(file: &Path) -> bool {
     let name = file.file_stem().unwrap_or_default().to_string_lossy();
     name.starts_with("faults_") && name != "faults_matrix"
 }
 
-/// The names of all tests, and those of campaigns among them.
+/// The names of all tests, and the names of the campaigns.
 fn tests() -> (BTreeSet<String>, BTreeSet<String>) {
     let mut files = Vec::new();
     sources(&folder().join("tests"), &mut files);
@@ -73,7 +73,7 @@ fn tests() -> (BTreeSet<String>, BTreeSet<String>) {
 fn every_test_that_the_page_names_exists() {
     let (all, _) = tests();
     let page = page();
-    // One name stands for several.
+    // A name that ends with `_` stands for several tests.
     let named = names(&page).filter(|name| !name.ends_with('_'));
     let unknown: Vec<&str> = named.filter(|name| !all.contains(*name)).collect();
     assert_eq!(unknown, [] as [&str; 0]);
@@ -84,12 +84,12 @@ fn every_campaign_has_its_place_on_the_page() {
     let page = page();
     let named: BTreeSet<&str> = rows(&page).into_iter().flatten().flat_map(names).collect();
     let (_, campaigns) = tests();
-    assert!(campaigns.len() > 30, "campaigns are found: {campaigns:?}");
+    assert!(campaigns.len() > 30, "too few campaigns found: {campaigns:?}");
     let missing: Vec<&String> = campaigns.iter().filter(|name| !named.contains(name.as_str())).collect();
     assert_eq!(missing, [] as [&String; 0]);
 }
 
-/// Whether a cell names a test, which exists, of how the checks of its row are known to bite.
+/// Whether a cell names an existing test that shows that the checks of its row detect the fault.
 fn is_control(cell: &str, all: &BTreeSet<String>) -> bool {
     names(cell).any(|name| all.contains(name))
 }
@@ -100,7 +100,7 @@ fn every_row_is_there_with_a_test_and_its_control() {
     let (all, _) = tests();
     let mut tested = BTreeMap::<&str, usize>::new();
     for row in rows(&page) {
-        let [number, fault, tests, control] = row[..] else { panic!("four cells: {row:?}") };
+        let [number, fault, tests, control] = row[..] else { panic!("a row must have four cells: {row:?}") };
         assert!(is_control(control, &all), "{fault} has no control: {control}");
         *tested.entry(number).or_default() += names(tests).count();
     }

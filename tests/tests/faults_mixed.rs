@@ -1,4 +1,4 @@
-//! Several kinds of faults at the same time, as chance will have it.
+//! Several kinds of faults at the same time, at random.
 
 #![allow(clippy::expect_used, reason = "helpers of tests")]
 
@@ -9,12 +9,12 @@ use std::time::Duration;
 
 const CONTENDER: &str = env!("CARGO_BIN_EXE_campaign_client");
 
-/// How many times things go wrong.
+/// How many rounds of faults the test injects.
 fn rounds() -> usize {
     if std::env::var_os("REDLOCK_LONG").is_some() { 300 } else { 12 }
 }
 
-/// Five nodes with clocks of their own, and for every process a proxy before each.
+/// Five nodes with a clock each, and for every client process a proxy in front of each node.
 struct Nodes {
     fleet: Fleet,
     clocks: Vec<FakeClock>,
@@ -44,7 +44,7 @@ impl Nodes {
         self.chance.choose_multiple(0..5, count)
     }
 
-    /// Lets something happen that lasts until it is healed, or is over at once.
+    /// Injects a random fault. Some faults last until `heal`.
     fn inject(&mut self, campaign: &mut Campaign) {
         let nodes = self.any_nodes();
         match self.chance.u8(0..9) {
@@ -56,7 +56,7 @@ impl Nodes {
             }
             4 => {
                 for node in nodes {
-                    // One that is paused would not answer.
+                    // A paused node would not answer.
                     self.fleet[node].resume();
                     assert_eq!(self.fleet[node].connect().call_strs("FLUSHALL"), Answer::ok());
                 }
@@ -67,7 +67,7 @@ impl Nodes {
             }
             6 => {
                 campaign.kill(0);
-                // Its ways go to the one that comes in its place.
+                // The new process uses the proxies of the killed one.
                 self.ways.rotate_left(1);
                 campaign.add_process(&self.urls(2));
             }
@@ -105,8 +105,7 @@ fn everything_goes_wrong(name: &str, fixed: u64, describe: impl Fn(usize, Server
         for _ in 0..world.chance.u8(1..4) {
             world.inject(&mut campaign);
         }
-        // Nobody knows whether locks can be had now; some attempts come to their end in any case, if any
-        // process runs.
+        // Locks may or may not be available now. Attempts end in any case, if a process runs.
         if world.chance.bool() && campaign.any_running() {
             campaign.wait_for_attempts(8);
         }

@@ -1,5 +1,5 @@
-//! Five nodes and three clients on hosts of their own, with the kernel's network between them: cables that are
-//! pulled, packets that go one way only, links that are too narrow.
+//! Five nodes and three clients, each in its own network namespace: unplugged links, packets that pass in one
+//! direction only, links with too little bandwidth.
 
 use redlock_tests::campaign::{
     Campaign, Host, LockMethod, Validity, Violation, VirtualNetwork, Workload, now_ns,
@@ -18,7 +18,7 @@ struct Hosts {
 impl Hosts {
     fn start(describe: impl Fn(ServerBuilder) -> ServerBuilder) -> Option<Self> {
         let Some(internet) = VirtualNetwork::create(8) else {
-            skip("there is no network of its own to be had here (needs root, `ip` and `nsenter`)");
+            skip("the test cannot create network namespaces (needs root, `ip` and `nsenter`)");
             return None;
         };
         let server = std::env::var("REDLOCK_SERVER").unwrap_or_else(|_| "redis-server".into());
@@ -48,19 +48,19 @@ impl Hosts {
         campaign
     }
 
-    /// The nodes' addresses for the test itself, which is on none of the hosts.
+    /// The nodes' addresses for the test process, which is on none of the hosts.
     fn addresses(&self) -> Vec<String> {
         self.nodes.iter().map(Server::unix_url).collect()
     }
 }
 
-/// Connections through a pulled cable are not closed: a client has to notice by itself.
+/// A connection over an unplugged link is not closed: the client must detect the failure itself.
 fn work() -> Workload {
     Workload { ttl: Duration::from_millis(400), ..Workload::default() }
 }
 
 #[test]
-fn cables_are_pulled() {
+fn links_are_cut_in_the_kernel() {
     let Some(world) = Hosts::start(|node| node) else { return };
     let mut campaign = world.campaign(work());
     campaign.wait_for_holds_by_each(3);
@@ -75,7 +75,7 @@ fn cables_are_pulled() {
         group.iter().for_each(|node| world.node_host(*node).link_up());
         campaign.wait_for_holds_by_each(2);
     }
-    campaign.finish_on(&world.nodes, &world.addresses()).assert_clean("cables pulled");
+    campaign.finish_on(&world.nodes, &world.addresses()).assert_clean("links unplugged");
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn packets_go_one_way_only() {
     campaign.wait_for_holds_by_each(3);
     for (round, nodes) in [[0, 1, 2], [2, 3, 4], [4, 0, 1]].into_iter().enumerate() {
         let alone = world.client_host(round);
-        // Requests arrive and are granted; of the answers nothing comes back.
+        // Requests arrive and are granted, but no reply comes back.
         nodes.iter().for_each(|node| world.node_host(*node).block_sends_to(alone));
         let cut_ns = now_ns();
         campaign.count_fault();
@@ -94,14 +94,14 @@ fn packets_go_one_way_only() {
             campaign.wait_for_holds_by(other as u64, 3);
         }
         let in_vain = campaign.holds_between(round as u64, cut_ns, now_ns());
-        assert_eq!(in_vain, 0, "two nodes of five are no majority");
+        assert_eq!(in_vain, 0, "two nodes of five are no majority, yet the process held a lock");
         nodes.iter().for_each(|node| world.node_host(*node).unblock_sends_to(alone));
         campaign.wait_for_holds_by_each(1);
     }
-    campaign.finish_on(&world.nodes, &world.addresses()).assert_clean("packets one way only");
+    campaign.finish_on(&world.nodes, &world.addresses()).assert_clean("packets in one direction only");
 }
 
-/// Where two votes of five are enough, each side of a cut has its own holder.
+/// If two votes of five are enough, each side of a partition has its own holder.
 #[test]
 fn control_locks_of_two_votes_on_both_sides_of_a_cut_in_the_kernel() {
     let Some(world) = Hosts::start(ServerBuilder::without_module) else { return };
@@ -116,7 +116,7 @@ fn control_locks_of_two_votes_on_both_sides_of_a_cut_in_the_kernel() {
     campaign.inject_until_violation(is_overlap, |campaign| campaign.wait_for_holds_by_each(2));
 }
 
-/// Two links are so narrow that they lose more than they let through, the others lose some.
+/// Two links have so little bandwidth that they lose most packets. The other links lose some.
 #[test]
 fn links_are_too_narrow() {
     let Some(world) = Hosts::start(|node| node) else { return };
@@ -124,7 +124,9 @@ fn links_are_too_narrow() {
     campaign.wait_for_holds_by_each(3);
     for (node, kilobits) in [40, 40, 250, 250, 250].into_iter().enumerate() {
         if !world.node_host(node).limit_rate(kilobits) {
-            return skip("the kernel cannot narrow a link here (needs `tc` and its token bucket)");
+            return skip(
+                "the kernel cannot limit the bandwidth of a link (needs `tc` with a token bucket filter)",
+            );
         }
         campaign.count_fault();
     }
@@ -132,29 +134,29 @@ fn links_are_too_narrow() {
         let host = world.node_host(node);
         eventually("packets are lost", SOON * 3, || (host.dropped_by_rate_limit() > 5).then_some(()));
     }
-    assert!(campaign.all_make_progress(10), "locks can be had: {}", campaign.summary());
+    assert!(campaign.all_make_progress(10), "every client must get locks: {}", campaign.summary());
     let lost: u64 = (0..5).map(|node| world.node_host(node).dropped_by_rate_limit()).sum();
     (0..5).for_each(|node| world.node_host(node).remove_rate_limit());
     campaign.wait_for_holds_by_each(3);
-    let name = format!("links too narrow, {lost} packets lost");
+    let name = format!("links with too little bandwidth, {lost} packets lost");
     campaign.finish_on(&world.nodes, &world.addresses()).assert_clean(&name);
 }
 
-/// Every host loses three packets of ten, to everybody: a request and its answer get through half of the time, and the
-/// kernel sends them again and again.
+/// Every host loses three packets of ten. A request and its reply both pass half of the time, and the kernel
+/// retransmits lost packets.
 #[test]
 fn three_packets_of_ten_are_lost() {
     let Some(world) = Hosts::start(|node| node) else { return };
-    // The kernel waits 200 ms before it sends anything again.
+    // The kernel waits 200 ms before it retransmits a packet.
     let mut campaign = world.campaign(Workload { ttl: Duration::from_secs(2), ..Workload::default() });
     campaign.wait_for_holds_by_each(3);
     for host in &world.internet.hosts {
         if !host.drop_packets(30) {
-            return skip("the kernel cannot lose packets by chance here (needs `nft`)");
+            return skip("the kernel cannot drop packets at random (needs `nft`)");
         }
         campaign.count_fault();
     }
-    assert!(campaign.all_make_progress(2), "locks can be had: {}", campaign.summary());
+    assert!(campaign.all_make_progress(2), "every client must get locks: {}", campaign.summary());
     let lost: u64 = world.internet.hosts.iter().map(Host::dropped_packets).sum();
     assert!(lost > 10, "only {lost} packets were lost");
     world.internet.hosts.iter().for_each(Host::stop_dropping_packets);

@@ -1,4 +1,4 @@
-//! Nodes and clients that stop where they stand, for longer than any lock lasts, and go on as if nothing were.
+//! Nodes and clients that pause for longer than any lock lasts, and then continue.
 
 use redlock_tests::campaign::{Campaign, Fencing, LockMethod, Validity, Violation, Workload, now_ns};
 use redlock_tests::{Answer, Fleet, SOON, eventually};
@@ -17,7 +17,7 @@ fn nodes_paused_and_resumed() {
         if group.len() < 3 {
             campaign.wait_for_holds_by_each(3);
         } else {
-            // Attempts last longer than a lock: requests that are as old wait in the nodes' sockets.
+            // Attempts last longer than a lock, so requests of the same age wait in the nodes' sockets.
             campaign.wait_for_failures(None, 3);
             campaign.wait_for_failures_only(6);
         }
@@ -27,7 +27,7 @@ fn nodes_paused_and_resumed() {
     campaign.finish(&fleet).assert_clean("SIGSTOP of nodes");
 }
 
-/// A client that waits for as long as it takes, and counts from the answer.
+/// These clients wait for replies without a timeout, and count the validity from the reply.
 #[test]
 fn control_nodes_paused_under_locks_that_count_from_the_answer() {
     let fleet = Fleet::start_with(5, |_, node| node.without_module());
@@ -37,10 +37,10 @@ fn control_nodes_paused_under_locks_that_count_from_the_answer() {
     campaign.inject_until_violation(is_overlap, |campaign| {
         campaign.wait_for_holds(5);
         fleet[2].pause();
-        // Everybody waits for one node, and what the others have granted runs out.
+        // All clients wait for one node while the locks on the other nodes expire.
         for node in [0, 1, 3, 4] {
             let mut wire = fleet[node].connect();
-            eventually("all locks have run out", SOON, || {
+            eventually("all locks have expired", SOON, || {
                 (wire.call_strs("DBSIZE") == Answer::Int(0)).then_some(())
             });
         }
@@ -49,8 +49,8 @@ fn control_nodes_paused_under_locks_that_count_from_the_answer() {
     });
 }
 
-/// Pauses each process in turn until the others have had its locks, and lets it go on with what it was at. Tells how
-/// many of its holders learned that their locks were over.
+/// Pauses each process in turn until the others have held its locks, and resumes it. Returns how many of its holders
+/// noticed that they had lost their locks.
 fn pause_holders(campaign: &mut Campaign) -> usize {
     let mut learned = 0;
     for process in 0..3 {
@@ -73,31 +73,32 @@ fn holders_paused_past_their_time() {
     let fleet = Fleet::start(5);
     let mut campaign = Campaign::start(CONTENDER, &fleet.urls(), Workload::default());
     campaign.wait_for_holds_by_each(3);
-    // Until one has learned of its loss, and one that had looked before it slept was turned away by the storage.
+    // Until a holder has noticed its loss, and the storage has rejected a write whose holder had checked its lock before
+    // the pause.
     let mut learned = 0;
-    eventually("holders of the past were told, and their writes turned away", SOON * 6, || {
+    eventually("holders have noticed their loss, and the storage has rejected writes", SOON * 6, || {
         learned += pause_holders(&mut campaign);
         (learned > 0 && campaign.rejected_writes() > 0).then_some(())
     });
     campaign.finish(&fleet).assert_clean("SIGSTOP of clients");
 }
 
-/// Holders whose processes run are told before their time is up.
+/// Holders whose processes run are notified before their validity ends.
 #[test]
-fn holders_who_do_nothing_but_wait_are_told_in_time() {
+fn waiting_holders_are_notified_before_the_end_of_validity() {
     let fleet = Fleet::start(5);
     let work = Workload { ttl: Duration::from_millis(600), ..Workload::default() };
     let mut campaign = Campaign::start(CONTENDER, &fleet.urls(), work);
-    eventually("somebody was told who ran all the time", SOON * 6, || {
+    eventually("a holder that ran all the time was notified", SOON * 6, || {
         campaign.wait_for_holds(20);
         (campaign.timely_loss_notifications() > 0).then_some(())
     });
-    campaign.finish(&fleet).assert_clean("told in time");
+    campaign.finish(&fleet).assert_clean("notified in time");
 }
 
-/// A lock that tells its holder nothing: whoever looks at the clock looks too late.
+/// A plain lock does not notify its holder. A holder that checks the clock itself checks too late.
 #[test]
-fn control_holders_of_plain_locks_are_told_by_nobody() {
+fn control_plain_locks_do_not_notify_their_holders() {
     let fleet = Fleet::start_with(5, |_, node| node.without_module());
     let work = Workload { lock: LockMethod::PLAIN, ..Workload::default() };
     let mut campaign = Campaign::start(CONTENDER, &fleet.urls(), work);
@@ -105,7 +106,7 @@ fn control_holders_of_plain_locks_are_told_by_nobody() {
     campaign.inject_until_violation(is_late, |campaign| campaign.wait_for_holds(10));
 }
 
-/// A storage that does not look at fences takes what a holder of the past has still to say.
+/// A storage that ignores fences accepts writes of a holder whose lock has expired.
 #[test]
 fn control_holders_paused_past_their_time_before_a_storage_without_fences() {
     let fleet = Fleet::start(5);
@@ -118,7 +119,7 @@ fn control_holders_paused_past_their_time_before_a_storage_without_fences() {
     });
 }
 
-/// Kills the oldest process and lets another come in its place.
+/// Kills the oldest process and starts another one.
 fn kill_one(campaign: &mut Campaign, fleet: &Fleet) {
     campaign.kill(0);
     campaign.count_fault();
@@ -126,28 +127,28 @@ fn kill_one(campaign: &mut Campaign, fleet: &Fleet) {
 }
 
 #[test]
-fn clients_killed_with_locks_in_their_hands() {
+fn clients_are_killed_while_they_hold_locks() {
     let fleet = Fleet::start(5);
     let mut campaign = Campaign::start(CONTENDER, &fleet.urls(), Workload::default());
     for _ in 0..6 {
         campaign.wait_for_holds(15);
         kill_one(&mut campaign, &fleet);
-        assert!(campaign.all_make_progress(2), "locks can be had: {}", campaign.summary());
+        assert!(campaign.all_make_progress(2), "every client must get locks: {}", campaign.summary());
     }
     campaign.wait_for_holds(20);
     campaign.finish(&fleet).assert_clean("kill -9 of clients");
 }
 
-/// Locks without a time to live stay with the dead, until there are none left.
+/// Locks without a time to live stay with killed clients, until no lock is free.
 #[test]
-fn control_clients_killed_with_endless_locks_in_their_hands() {
+fn control_clients_are_killed_while_they_hold_locks_without_a_ttl() {
     let fleet = Fleet::start_with(5, |_, node| node.without_module());
     let work = Workload { lock: LockMethod::NoExpiry, ..Workload::default() };
     let mut campaign = Campaign::start(CONTENDER, &fleet.urls(), work);
-    eventually("the checks see it", SOON * 6, || {
+    eventually("a client makes no progress", SOON * 6, || {
         let can_be_had = campaign.all_make_progress(2);
         kill_one(&mut campaign, &fleet);
         (!can_be_had).then_some(())
     });
-    println!("control: {}, and nobody gets a lock any more", campaign.summary());
+    println!("control: {}, and a client gets no lock any more", campaign.summary());
 }

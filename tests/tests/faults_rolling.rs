@@ -1,5 +1,5 @@
-//! Maintenance under load: every node is restarted, upgraded or taken back in turn, some are behind the others for a
-//! while, and nobody has to stop for it.
+//! Maintenance under load: the nodes are restarted or upgraded one after the other, some have an older module for a
+//! while, and clients get locks all the time.
 
 #![allow(clippy::expect_used, reason = "helpers of tests")]
 
@@ -19,14 +19,14 @@ fn node_says(node: &Server, field: &str) -> Answer {
     node.connect().call_strs("REDLOCK.NODE").field(field).cloned().expect("a field of REDLOCK.NODE")
 }
 
-/// What an operator waits for before it goes on to the next node.
+/// Waits until the node grants again, as an operator does before the next node.
 fn until_it_grants(node: &Server) {
     eventually("the node grants again", SOON, || {
         (node_says(node, "quarantine-ms") == Answer::Int(0)).then_some(())
     });
 }
 
-/// Takes every node down in order. While it is down every process must go on to get locks.
+/// Restarts every node in turn. While a node is down, every process must get locks.
 fn roll(fleet: &mut Fleet, campaign: &mut Campaign) {
     for node in 0..5 {
         fleet[node].shutdown();
@@ -38,14 +38,14 @@ fn roll(fleet: &mut Fleet, campaign: &mut Campaign) {
     }
 }
 
-/// What every node says of its version, to a client that asks for its health.
+/// The version of every node, from the health report of a client.
 fn versions(fleet: &Fleet) -> Vec<String> {
     let locks = LockManager::builder().nodes(fleet.urls()).node_timeout(SOON).build_blocking();
     let health = locks.expect("addresses of nodes").health().expect("a runtime");
     health.nodes.into_iter().map(|node| node.state.expect("a node that answers").version).collect()
 }
 
-/// A file of each node's own, which can be changed for another module.
+/// One module file per node, which the test can replace by another module.
 struct Modules {
     folder: TempDir,
 }
@@ -62,12 +62,12 @@ impl Modules {
         self.folder.path().join(format!("node-{node}-libredlock.so"))
     }
 
-    /// Puts another module into place, as a whole: a server that runs has the one before mapped.
+    /// Replaces the module files atomically: a running server has mapped the old file.
     fn replace_all(&self, module: &Path) {
         for node in 0..5 {
             let draft = self.file(node).with_extension("draft");
-            fs::copy(module, &draft).expect("a folder of ours");
-            fs::rename(draft, self.file(node)).expect("a folder of ours");
+            fs::copy(module, &draft).expect("the test may write to its folder");
+            fs::rename(draft, self.file(node)).expect("the test may write to its folder");
         }
     }
 }
@@ -114,23 +114,23 @@ fn control_nodes_restarted_in_turn_without_the_wait() {
     });
 }
 
-/// The module under another version, which it says it is.
+/// Writes a copy of the module that reports another version.
 fn newer_module(file: &Path) {
     let mut bytes = fs::read(module_path()).expect("the module");
     let (old, new) = (env!("CARGO_PKG_VERSION").as_bytes(), NEWER.as_bytes());
-    assert_eq!(old.len(), new.len(), "a file keeps its shape");
+    assert_eq!(old.len(), new.len(), "both versions must have the same length");
     let places: Vec<usize> =
         bytes.windows(old.len()).enumerate().filter(|(_, word)| *word == old).map(|(at, _)| at).collect();
-    assert!(!places.is_empty(), "the module has its version in it");
+    assert!(!places.is_empty(), "the module file contains its version");
     for at in places {
         bytes[at..at + new.len()].copy_from_slice(new);
     }
-    fs::write(file, bytes).expect("a folder of ours");
+    fs::write(file, bytes).expect("the test may write to its folder");
     let rights = fs::metadata(module_path()).expect("the module").permissions();
-    fs::set_permissions(file, rights).expect("a file of ours");
+    fs::set_permissions(file, rights).expect("the test owns the file");
 }
 
-/// As long as the true one.
+/// A version of the same length as the present one.
 const NEWER: &str = "0.9.9";
 const PRESENT: &str = env!("CARGO_PKG_VERSION");
 
@@ -140,7 +140,7 @@ fn nodes_upgraded_in_turn() {
     let mut fleet =
         Fleet::start_with(5, |node, builder| keeps_everything(builder).module_file(&modules.file(node)));
     let versions = |fleet: &Fleet| -> Vec<String> {
-        // Of INFO: where a reply has its version in the code itself, changing the file's texts does not change it.
+        // From INFO: other replies may have the version in machine code, where the replacement does not change it.
         fleet.iter().filter_map(|node| node.info("redlock", "redlock_version")).collect()
     };
     assert_eq!(versions(&fleet), [PRESENT; 5]);
@@ -154,8 +154,8 @@ fn nodes_upgraded_in_turn() {
     campaign.finish(&fleet).assert_clean("rolling upgrade");
 }
 
-/// From a module of the past to the present one, over the same files. There is no way back: the state file has another
-/// format.
+/// From an older module to the present one, with the same data files. There is no way back: the format of the state
+/// file has changed.
 #[test]
 fn nodes_upgraded_in_turn_from_an_older_module() {
     let Some(older) = older_module() else { return };
@@ -168,17 +168,17 @@ fn nodes_upgraded_in_turn_from_an_older_module() {
     modules.replace_all(&module_path());
     roll(&mut fleet, &mut campaign);
     assert_eq!(versions(&fleet), [PRESENT; 5]);
-    // Now that all nodes let them, clients wait in line.
+    // Now all nodes support wait queues, and clients use them.
     let handed_on =
         |node: &Server| node.info("redlock", "redlock_handoffs").is_some_and(|count| count != "0");
-    eventually("somebody waits in line", SOON, || {
+    eventually("a node hands a lock to a waiter", SOON, || {
         campaign.wait_for_holds(5);
         fleet.iter().any(handed_on).then_some(())
     });
     campaign.finish(&fleet).assert_no_violations("rolling upgrade from an older module");
 }
 
-/// The same upgrade where nothing is kept and nobody waits, of all nodes at once.
+/// The same upgrade of all nodes at once, without persistence and without quarantine.
 #[test]
 fn control_nodes_upgraded_at_once_from_an_older_module_without_the_wait() {
     let Some(older) = older_module() else { return };
@@ -199,7 +199,7 @@ fn control_nodes_upgraded_at_once_from_an_older_module_without_the_wait() {
     });
 }
 
-/// Two nodes of five are behind. They vote like the others, and with any one of those they are a majority.
+/// Two nodes of five have an older module. They vote like the others: with any one of these they are a majority.
 #[test]
 fn nodes_with_an_older_module() {
     let Some(older) = older_module() else { return };
@@ -215,7 +215,7 @@ fn nodes_with_an_older_module() {
     assert_eq!(versions(&fleet), expected);
     let mut campaign = Campaign::start(CONTENDER, &fleet.urls(), Workload::default());
     campaign.wait_for_holds_by_each(5);
-    // Without those that are behind, clients wait in line at the others until one of them is back.
+    // While the nodes with the older module are down, clients queue on the others.
     for group in [&[0][..], &[2, 3], &[0, 1], &[1, 4]] {
         group.iter().for_each(|node| fleet[*node].kill());
         campaign.count_fault();

@@ -1,4 +1,4 @@
-//! A client's machine that is suspended with a lock in its hands: time passes for everybody else.
+//! A client's machine that is suspended while the client holds a lock: time passes on all other machines.
 
 #![allow(clippy::expect_used, reason = "helpers of tests")]
 
@@ -11,14 +11,14 @@ use std::time::Duration;
 /// Longer than the sleeper's lock lasts.
 const ASLEEP: Duration = Duration::from_secs(700);
 
-/// A process in a time namespace, which lasts as long as it does.
+/// A process that keeps a time namespace alive.
 struct Sleeper(Child);
 
 impl Sleeper {
-    /// Nothing if this machine has no time namespaces, or none for us.
+    /// `None` if this machine has no time namespaces, or the test may not create one.
     fn start() -> Option<Self> {
         let mut unshare = Command::new("unshare");
-        // The child of the process that asks for it is the first inside.
+        // The namespace applies to the children of the process that creates it.
         unshare.args([
             "--time",
             "--boottime",
@@ -38,29 +38,29 @@ impl Sleeper {
     fn namespace(&self) -> String {
         let pid = self.0.id();
         let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
-        format!("/proc/{}/ns/time", children.expect("the kernel tells the children").trim())
+        format!("/proc/{}/ns/time", children.expect("the kernel lists the children of a process").trim())
     }
 }
 
 impl Drop for Sleeper {
     fn drop(&mut self) {
-        // The one inside ends with its input.
+        // `cat` ends at the end of its input.
         drop(self.0.stdin.take());
         let _ = self.0.wait();
     }
 }
 
-/// The next line of a process; nothing once it has ended.
+/// The next line of a process's output; empty once the process has ended.
 fn line(output: &mut impl BufRead) -> String {
     let mut line = String::new();
-    output.read_line(&mut line).expect("a process can be read from");
+    output.read_line(&mut line).expect("the process can be read from");
     line.trim_end().to_owned()
 }
 
 #[test]
 fn a_holder_whose_machine_was_suspended_knows_that_its_lock_is_over() {
     let Some(keeper) = Sleeper::start() else {
-        return skip("there are no time namespaces to be had here (needs root)");
+        return skip("the test cannot create a time namespace (needs root)");
     };
     let clock = FakeClock::new();
     clock.freeze_module();
@@ -74,18 +74,19 @@ fn a_holder_whose_machine_was_suspended_knows_that_its_lock_is_over() {
         .expect("the sleeper can be started");
     let mut says = BufReader::new(sleeper.stdout.take().expect("its output"));
     let held = line(&mut says);
-    let fence: u64 = held.strip_prefix("held ").and_then(|fence| fence.parse().ok()).expect("a lock");
+    let fence: u64 =
+        held.strip_prefix("held ").and_then(|fence| fence.parse().ok()).expect("the sleeper holds a lock");
 
-    // While it sleeps, its lock runs out on the nodes and goes to somebody else.
+    // During the suspension, the lock expires on the nodes and another client acquires it.
     clock.advance_module(ASLEEP);
     let locks = LockManager::builder().nodes(fleet.urls()).build_blocking().expect("addresses");
-    let other = locks.acquire_timeout("lock", ASLEEP, SOON).expect("a lock that has run out");
+    let other = locks.acquire_timeout("lock", ASLEEP, SOON).expect("the lock has expired");
     assert!(other.fence() > fence);
 
-    sleeper.stdin.take().expect("its input").write_all(b"go on\n").expect("it waits");
-    assert_eq!(line(&mut says), "before: valid", "or its end would have another reason");
+    sleeper.stdin.take().expect("its input").write_all(b"go on\n").expect("the sleeper reads its input");
+    assert_eq!(line(&mut says), "before: valid", "the lock must be valid before the suspension");
     assert_eq!(line(&mut says), "after: over");
-    // The control: whoever counts on the usual clock believes in two holders now.
+    // The control: by the usual clock, the lock is still valid, so there would be two holders.
     assert_eq!(line(&mut says), "by a clock that does not count sleep: valid");
     assert_eq!(line(&mut says), "extended: over");
     let status = eventually("the sleeper has ended", SOON, || sleeper.try_wait().expect("a child"));

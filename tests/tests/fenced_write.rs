@@ -1,5 +1,5 @@
-//! The fenced writes of the client's example `fenced_write_redis`, on real servers: a holder that was
-//! overtaken is turned away, a holder in its time never is.
+//! The fenced writes of the client's example `fenced_write_redis`, on real servers: the storage rejects a holder
+//! that was overtaken, and never rejects the valid holder.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
@@ -16,7 +16,7 @@ mod example;
 
 const KEY: &str = "document";
 
-/// What is written to: a plain server, without the module.
+/// The storage that the holders write to: a plain server, without the module.
 struct Store {
     server: Server,
 }
@@ -32,16 +32,16 @@ impl Store {
     }
 }
 
-/// Writes, and tells whether the write was let through.
+/// Writes, and returns whether the storage accepted the write.
 async fn is_let_through(store: &mut MultiplexedConnection, write: &Cmd) -> bool {
     match write.query_async::<Value>(store).await {
         Ok(_) => true,
         Err(error) if example::is_stale(&error) => false,
-        Err(other) => panic!("neither written nor turned away: {other}"),
+        Err(other) => panic!("neither accepted nor rejected as stale: {other}"),
     }
 }
 
-/// A way to write `value` under `fence`, and one to read what is there.
+/// Commands that write a value with a fence, and that read the stored value.
 struct WriteMethod {
     name: &'static str,
     write: fn(&str, u64) -> Cmd,
@@ -66,7 +66,7 @@ const FORMS: [WriteMethod; 2] = [
 ];
 
 impl WriteMethod {
-    /// What is stored now, as it is printed: a stream wraps it.
+    /// The stored value in debug format: a stream wraps the value in a list.
     async fn stored(&self, store: &mut MultiplexedConnection) -> String {
         format!("{:?}", (self.read)().query_async::<Value>(store).await.expect("a value"))
     }
@@ -77,7 +77,7 @@ async fn the_example_runs() {
     let store = Store::start();
     in_time("the example ends", SOON, example::run(&store.server.url())).await.unwrap();
     let left: Vec<String> = cmd("KEYS").arg("*").query_async(&mut store.connect().await).await.unwrap();
-    assert_eq!(left, [""; 0], "it cleans up");
+    assert_eq!(left, [""; 0], "the example deletes its keys");
 }
 
 #[tokio::test]
@@ -93,10 +93,10 @@ async fn a_stale_fence_is_turned_away_an_equal_or_newer_one_is_not() {
             (5, true),
             (4, false),
             (9, true),
-            // As text 9 comes after 10.
+            // As text, 9 sorts after 10.
             (10, true),
             (9, false),
-            // A double does not tell these apart.
+            // These two are equal as doubles.
             (EXACT, true),
             (EXACT + 1, true),
             (EXACT, false),
@@ -123,7 +123,7 @@ async fn a_read_shuts_older_holders_out() {
     let read = |fence| example::get_field(KEY, "value", fence);
     let write = |value, fence| example::set_field(KEY, "value", value, fence);
     let nothing: Option<String> = read(3).query_async(&mut connection).await.unwrap();
-    assert_eq!(nothing, None, "and that is remembered");
+    assert_eq!(nothing, None, "the key is empty, but the read stores its fence");
     for (command, passes) in [
         (write("older than the read", 2), false),
         (write("as new as the read", 3), true),
@@ -137,14 +137,14 @@ async fn a_read_shuts_older_holders_out() {
     let stored: String = read(6).query_async(&mut connection).await.unwrap();
     assert_eq!(stored, "as new as the read");
 
-    // The control: after a plain read the older holder writes, and what is built on the read undoes that.
+    // The control: after a plain read the older holder can still write, and a write based on the read undoes that.
     let _: Value = cmd("HGET").arg("plain").arg("value").query_async(&mut connection).await.unwrap();
     let late = example::set_field("plain", "value", "between read and write", 3);
     assert!(is_let_through(&mut connection, &late).await);
 }
 
-/// The nodes see a minute pass of which the first holder knows nothing, as one that was paused together with
-/// all its clocks: nothing on its side could keep it from writing.
+/// For the nodes, a minute passes that the first holder does not notice, as if it were paused together with its
+/// clocks. Nothing on its side could stop the write.
 #[tokio::test]
 async fn a_paused_holder_that_still_believes_in_its_lock_is_turned_away() {
     let clock = FakeClock::new();
@@ -160,10 +160,10 @@ async fn a_paused_holder_that_still_believes_in_its_lock_is_turned_away() {
         let first = one.acquire(form.name, ttl).await.unwrap();
         assert!(is_let_through(&mut connection, &(form.write)("first", first.fence())).await);
 
-        // A lock ends when its deadline has passed, not when it has come.
+        // A lock ends after its deadline, not at it.
         clock.advance_module(ttl + Duration::from_millis(1));
         let second = other.acquire(form.name, ttl).await.unwrap();
-        assert!(first.is_valid() && second.is_valid(), "two holders who believe in their locks");
+        assert!(first.is_valid() && second.is_valid(), "both holders consider their lock valid");
         assert!(second.fence() > first.fence());
         assert!(is_let_through(&mut connection, &(form.write)("second", second.fence())).await);
 
@@ -176,7 +176,7 @@ async fn a_paused_holder_that_still_believes_in_its_lock_is_turned_away() {
         assert!(stored.contains("second") && !stored.contains("late"), "{}: {stored}", form.name);
         assert!(is_let_through(&mut connection, &(form.write)("second again", second.fence())).await);
 
-        // The control: a store that does not look at fences takes the late write.
+        // The control: a storage that ignores fences accepts the late write.
         let _: () = cmd("SET").arg("unfenced").arg("second").query_async(&mut connection).await.unwrap();
         let _: () = cmd("SET").arg("unfenced").arg("late").query_async(&mut connection).await.unwrap();
         let unfenced: String = cmd("GET").arg("unfenced").query_async(&mut connection).await.unwrap();
@@ -184,7 +184,7 @@ async fn a_paused_holder_that_still_believes_in_its_lock_is_turned_away() {
     }
 }
 
-/// Fences must not cost those who play by the rules: nobody who holds the lock is turned away.
+/// The storage must accept every write of the valid holder.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_holder_in_its_time_is_never_turned_away() {
     const TASKS: usize = 8;
@@ -206,13 +206,13 @@ async fn a_holder_in_its_time_is_never_turned_away() {
                 let count: Option<usize> = read.query_async(&mut store).await.unwrap();
                 let next = (count.unwrap_or(0) + 1).to_string();
                 let write = example::set_field("counter", "count", &next, guard.fence());
-                assert!(is_let_through(&mut store, &write).await, "turned away: {guard:?}");
+                assert!(is_let_through(&mut store, &write).await, "a valid write was rejected: {guard:?}");
                 assert!(is_let_through(&mut store, &example::write(KEY, &next, guard.fence())).await);
                 guard.release().await;
             }
         });
     }
-    in_time("all have written", 6 * SOON, tasks.join_all()).await;
+    in_time("all tasks have written", 6 * SOON, tasks.join_all()).await;
     let mut connection = store.connect().await;
     let count: usize = cmd("HGET").arg("counter").arg("count").query_async(&mut connection).await.unwrap();
     assert_eq!(count, TASKS * ROUNDS, "no write was lost");

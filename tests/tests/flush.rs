@@ -1,4 +1,4 @@
-//! Locks that are thrown away while somebody relies on them: nobody else gets them before their time.
+//! A flush deletes locks that clients rely on: the node grants them to no other client before they would have expired.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
@@ -6,7 +6,7 @@ use redlock_tests::{Answer, FakeClock, Server, ServerBuilder, Wire, granted, sta
 use std::thread;
 use std::time::Duration;
 
-/// Every command that empties a database, with those that free memory behind the scenes.
+/// Every command that empties a database, also those that free memory in the background.
 const FLUSHES: [&str; 6] =
     ["FLUSHALL", "FLUSHALL SYNC", "FLUSHALL ASYNC", "FLUSHDB", "FLUSHDB SYNC", "FLUSHDB ASYNC"];
 
@@ -28,7 +28,7 @@ fn pass(clock: &FakeClock, ms: i64) {
     clock.advance_module(Duration::from_millis(ms.unsigned_abs()));
 }
 
-/// Every flush on a server of its own, all at once: most of the time is spent waiting for their crons.
+/// Runs the test for every flush in parallel, each on its own server: the servers mostly wait for their timers.
 fn with_every_flush(test: impl Fn(&str) + Sync) {
     thread::scope(|scope| {
         for flush in FLUSHES {
@@ -47,10 +47,10 @@ fn flushed_locks_are_not_granted_before_their_time() {
         granted(&wire.call_strs("REDLOCK.ACQUIRE short me 3000"));
         pass(&clock, 1_000);
         assert_eq!(wire.call_strs(flush), Answer::ok());
-        // Over the server's own housekeeping, too.
+        // The quarantine must also last over the server's own periodic tasks.
         server.wait_for_cron();
         let left = left_ms(&mut wire);
-        assert!((9_000..=9_100).contains(&left), "{flush}: until the last of them would end, {left} ms");
+        assert!((9_000..=9_100).contains(&left), "{flush}: until the last lock would expire, {left} ms");
         assert_eq!(quarantines(&server), Some("1".into()), "{flush}");
         assert!(
             server.log().lines().any(|line| line.contains("redlock") && line.contains("flush")),
@@ -68,7 +68,7 @@ fn flushed_locks_are_not_granted_before_their_time() {
         assert_eq!(wire.call_strs("DBSIZE"), Answer::Int(0), "{flush}");
 
         pass(&clock, 8_999);
-        refused(&mut wire, "REDLOCK.ACQUIRE long other 1000", &format!("{flush}, to the last"));
+        refused(&mut wire, "REDLOCK.ACQUIRE long other 1000", &format!("{flush}, until the end"));
         pass(&clock, 102);
         assert_eq!(left_ms(&mut wire), 0, "{flush}");
         assert!(granted(&wire.call_strs("REDLOCK.ACQUIRE long other 1000")) > fence, "{flush}");
@@ -102,7 +102,7 @@ fn many_flushed_locks_are_as_safe_as_one() {
             granted(answer);
         });
         assert_eq!(wire.call_strs(flush), Answer::ok());
-        // The module forgets the records bit by bit; no command helps it along, and several ticks pass.
+        // The module forgets the locks in small steps. No command speeds that up, and several ticks pass.
         server.wait_for_cron();
         refused(&mut wire, "REDLOCK.ACQUIRE lock:1 other 1000", flush);
         pass(&clock, 9_999);
@@ -216,9 +216,10 @@ fn an_end_of_the_server_during_the_wait_does_not_shorten_it() {
             }
             server.restart();
             pass(&clock, 9_999);
+            // Another key: with AOF everysec, a crash can lose the FLUSHALL, and then the lock is held again.
             refused(
                 &mut server.connect(),
-                "REDLOCK.ACQUIRE lock other 1000",
+                "REDLOCK.ACQUIRE fresh other 1000",
                 &format!("keeping {keep}, {end}"),
             );
         }
@@ -236,7 +237,7 @@ fn a_reload_is_no_flush() {
     granted(&wire.call_strs("REDLOCK.ACQUIRE fresh other 1000"));
 }
 
-/// The administrator's way out, and what a flush would be without the wait.
+/// DEL is the administrator's way to break a lock. It shows what a flush would do without the quarantine.
 #[test]
 fn a_deleted_lock_is_granted_at_once() {
     for delete in ["DEL lock", "UNLINK lock"] {

@@ -1,4 +1,4 @@
-//! The harness itself, on plain servers: what it promises the other tests.
+//! Tests of the harness itself, on servers without the module: what the other tests rely on.
 
 use redlock_tests::{Answer, FakeClock, SOON, Server, eventually};
 use std::io::{BufRead, BufReader};
@@ -25,7 +25,10 @@ fn answers_compare_and_print() {
         resp3.call_strs("CONFIG GET port"),
         Answer::Map(vec![(Answer::text("port"), Answer::text("0"))])
     );
-    assert!(wire.call(&[b"\xff\xfe"]).error_word() == Some("ERR"), "an error that quotes raw bytes is read");
+    assert!(
+        wire.call(&[b"\xff\xfe"]).error_word() == Some("ERR"),
+        "the harness reads an error that quotes raw bytes"
+    );
 }
 
 #[test]
@@ -62,13 +65,14 @@ fn a_killed_server_forgets_what_it_did_not_save() {
 }
 
 #[test]
-fn a_refusal_comes_with_the_log() {
-    let failure = plain().arg("no-such-setting", "1").try_start().expect_err("a bad setting is refused");
+fn a_failed_start_comes_with_the_log() {
+    let failure =
+        plain().arg("no-such-setting", "1").try_start().expect_err("the server refuses an unknown setting");
     assert!(failure.log.contains("no-such-setting"), "{failure}");
 }
 
 #[test]
-fn a_replica_follows() {
+fn a_replica_receives_the_data_of_its_master() {
     let master = plain().tcp().start();
     let replica = plain().replica_of(&master).start();
     assert_eq!(master.connect().call_strs("SET a 1"), Answer::ok());
@@ -84,17 +88,17 @@ fn the_wall_clock_jumps_for_a_running_server() {
 
     assert_eq!(wire.call_strs("SET ahead 1 PX 1800000"), Answer::ok());
     clock.jump_wall(HOUR);
-    // A server may work with a time that it noted down a moment ago.
+    // A server may use a cached time for a moment.
     let mut ended = || (wire.call_strs("GET ahead") == Answer::Nil).then_some(());
-    eventually("an hour forward has ended half an hour", SOON, &mut ended);
+    eventually("a jump of one hour forward ends a time to live of half an hour", SOON, &mut ended);
 
     assert_eq!(wire.call_strs("SET back 1 PX 5000"), Answer::ok());
     clock.jump_wall(-HOUR);
     let mut prolonged = || (wire.call_strs("PTTL back").int() > HOUR * 1000 - 10_000).then_some(());
-    eventually("an hour back has prolonged five seconds to an hour", SOON, &mut prolonged);
+    eventually("a jump of one hour back prolongs five seconds to an hour", SOON, &mut prolonged);
 }
 
-/// Not a test of its own: the process that the test below kills.
+/// Not a test of its own: the test below runs this as a process of its own and kills it.
 #[test]
 fn helper_that_hangs_with_a_server() {
     if std::env::var_os("REDLOCK_TESTS_HANG").is_some() {
@@ -108,31 +112,31 @@ fn helper_that_hangs_with_a_server() {
 
 #[test]
 fn a_server_dies_with_a_test_process_that_was_killed() {
-    let own = std::env::current_exe().expect("a test knows its program");
-    // A killed process cleans nothing up: its folders go into one that goes with this test.
-    let folder = tempfile::tempdir().expect("a folder for what the helper leaves behind");
+    let own = std::env::current_exe().expect("the path of the test program");
+    // A killed process cleans up nothing, so its folders are created in one that this test removes.
+    let folder = tempfile::tempdir().expect("a folder for the files of the helper");
     let mut helper = Command::new(own)
         .args(["--exact", "helper_that_hangs_with_a_server", "--nocapture"])
         .env("REDLOCK_TESTS_HANG", "1")
         .env("TMPDIR", folder.path())
         .stdout(Stdio::piped())
         .spawn()
-        .expect("a test program can be started again");
+        .expect("the test program can be started again");
     let output = BufReader::new(helper.stdout.take().expect("its output is piped"));
     let pid = output
         .lines()
         .find_map(|line| {
             line.expect("the helper writes text").split_once("pid ").map(|(_, pid)| pid.to_string())
         })
-        .expect("the helper names its server's process");
+        .expect("the helper prints the process id of its server");
     let process = Path::new("/proc").join(pid);
     assert!(process.exists());
-    helper.kill().expect("a child can be killed");
+    helper.kill().expect("the child can be killed");
     helper.wait().expect("a killed child ends");
-    eventually("the server is gone with its test", SOON, || is_gone(&process).then_some(()));
+    eventually("the server ends with its test process", SOON, || is_gone(&process).then_some(()));
 }
 
-/// A process that nobody has reaped yet is gone too.
+/// Whether a process has ended. A zombie, which its parent has not reaped yet, has ended too.
 fn is_gone(process: &Path) -> bool {
     let status = std::fs::read_to_string(process.join("status"));
     status.is_err() || status.is_ok_and(|text| text.contains("State:\tZ"))

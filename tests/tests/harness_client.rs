@@ -1,4 +1,4 @@
-//! What stands between a client and its servers: fleets, the proxy and certificates, on real servers.
+//! Tests of the harness around clients, on real servers: fleets, the proxy, passwords and TLS.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
@@ -7,26 +7,28 @@ use redlock_tests::{
     within,
 };
 use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
-/// Long enough that nothing which is waited for ends by it.
+/// Longer than any test waits.
 const FOR_EVER: Duration = Duration::from_secs(600);
 
 fn connect(port: u16) -> TcpStream {
-    let stream = TcpStream::connect(("127.0.0.1", port)).expect("somebody listens");
-    stream.set_read_timeout(Some(SOON)).expect("a timeout can be set");
+    let stream = TcpStream::connect(("127.0.0.1", port)).expect("the port accepts connections");
+    stream.set_read_timeout(Some(SOON)).expect("the timeout can be set");
     stream
 }
 
-/// Sends a command that is written as on a terminal.
+/// Sends a command. Spaces separate its arguments.
 fn send(stream: &mut TcpStream, line: &str) {
     let words: Vec<&str> = line.split(' ').collect();
     let bulks: String = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len())).collect();
-    stream.write_all(format!("*{}\r\n{bulks}", words.len()).as_bytes()).expect("a connection takes bytes");
+    stream
+        .write_all(format!("*{}\r\n{bulks}", words.len()).as_bytes())
+        .expect("the connection accepts bytes");
 }
 
-/// Reads exactly this, or says what came.
+/// Reads as many bytes as `reply` has, and asserts that they are equal.
 #[track_caller]
 fn expect(stream: &mut TcpStream, reply: &str) {
     let mut bytes = vec![0; reply.len()];
@@ -34,7 +36,7 @@ fn expect(stream: &mut TcpStream, reply: &str) {
     assert_eq!(String::from_utf8_lossy(&bytes), reply);
 }
 
-/// Reads until the other side closes, and hands over what came before.
+/// Reads until the other side closes or resets the connection, and returns the bytes.
 fn rest(stream: &mut TcpStream) -> Vec<u8> {
     let mut bytes = Vec::new();
     match stream.read_to_end(&mut bytes) {
@@ -44,7 +46,7 @@ fn rest(stream: &mut TcpStream) -> Vec<u8> {
     bytes
 }
 
-/// A plain server behind a proxy, and a connection through it.
+/// A server without the module behind a proxy, and a connection through the proxy.
 fn behind_proxy() -> (Server, Proxy, TcpStream) {
     let server = Server::builder().without_module().tcp().start();
     let proxy = Proxy::to(&server);
@@ -57,7 +59,7 @@ fn value(server: &Server, key: &str) -> Answer {
 }
 
 #[test]
-fn a_fleet_is_several_servers_that_know_nothing_of_each_other() {
+fn a_fleet_is_several_independent_servers() {
     let mut fleet = Fleet::start(3);
     assert_eq!(fleet.urls().len(), 3);
     let ids: Vec<Answer> = fleet
@@ -76,11 +78,11 @@ fn a_fleet_is_several_servers_that_know_nothing_of_each_other() {
     assert!(fleet.is_free("a"));
     let url = fleet[1].url();
     fleet[1].restart();
-    assert_eq!(fleet[1].url(), url, "a node comes back where it was");
+    assert_eq!(fleet[1].url(), url, "a restarted node has the same address");
 }
 
 #[test]
-fn a_proxy_passes_and_counts() {
+fn a_proxy_forwards_and_counts_commands() {
     let (server, proxy, mut stream) = behind_proxy();
     send(&mut stream, "SET a 1");
     send(&mut stream, "GET a");
@@ -92,11 +94,15 @@ fn a_proxy_passes_and_counts() {
     assert_eq!(proxy.accepted(), 1);
     drop(stream);
     let clients = || server.info("clients", "connected_clients").filter(|count| count == "1");
-    eventually("a connection that its client closed is closed behind the proxy", SOON, clients);
+    eventually(
+        "when a client closes its connection, the proxy closes its connection to the server",
+        SOON,
+        clients,
+    );
 }
 
 #[test]
-fn a_held_request_waits_and_arrives_even_after_its_sender() {
+fn a_held_request_arrives_even_after_its_sender_has_closed() {
     let (server, proxy, mut stream) = behind_proxy();
     proxy.hold(Direction::ToServer);
     send(&mut stream, "SET a 1");
@@ -104,42 +110,63 @@ fn a_held_request_waits_and_arrives_even_after_its_sender() {
     assert_eq!(value(&server, "a"), Answer::Nil);
     drop(stream);
     proxy.release_held();
-    eventually("it arrives", SOON, || (value(&server, "a") == Answer::text("1")).then_some(()));
+    eventually("the command arrives", SOON, || (value(&server, "a") == Answer::text("1")).then_some(()));
 }
 
 #[test]
-fn a_held_reply_comes_later() {
+fn a_held_reply_arrives_after_the_faults_are_cleared() {
     let (server, proxy, mut stream) = behind_proxy();
     proxy.hold(Direction::ToClient);
     send(&mut stream, "SET a 1");
-    eventually("it was done", SOON, || (value(&server, "a") == Answer::text("1")).then_some(()));
-    stream.set_nonblocking(true).expect("a mode can be set");
-    assert_eq!(stream.read(&mut [0]).expect_err("nothing yet").kind(), ErrorKind::WouldBlock);
-    stream.set_nonblocking(false).expect("a mode can be set");
+    eventually("the server has run the command", SOON, || {
+        (value(&server, "a") == Answer::text("1")).then_some(())
+    });
+    stream.set_nonblocking(true).expect("the mode can be set");
+    assert_eq!(stream.read(&mut [0]).expect_err("no reply yet").kind(), ErrorKind::WouldBlock);
+    stream.set_nonblocking(false).expect("the mode can be set");
     proxy.clear_faults();
     expect(&mut stream, "+OK\r\n");
 }
 
 #[test]
-fn what_is_lost_never_arrives() {
+fn a_dropped_request_or_reply_never_arrives() {
     let (server, proxy, mut stream) = behind_proxy();
     proxy.drop_bytes(Direction::ToClient);
     send(&mut stream, "SET a 1");
     eventually("the reply is lost", SOON, || (proxy.dropped() == 1).then_some(()));
     assert_eq!(value(&server, "a"), Answer::text("1"));
     proxy.clear_faults();
+    let mut stream = connect(proxy.port());
     send(&mut stream, "GET a");
     expect(&mut stream, "$1\r\n1\r\n");
     proxy.drop_bytes(Direction::ToServer);
     send(&mut stream, "SET a 2");
     eventually("the command is lost", SOON, || (proxy.dropped() == 2).then_some(()));
     proxy.clear_faults();
+    let mut stream = connect(proxy.port());
     send(&mut stream, "GET a");
     expect(&mut stream, "$1\r\n1\r\n");
 }
 
+/// TCP delivers bytes in order: none arrives after lost ones, so a reply is never matched to another request.
 #[test]
-fn a_delay_is_as_long_as_it_says_and_can_be_ended() {
+fn nothing_arrives_on_a_connection_that_has_lost_bytes() {
+    for lost in [Direction::ToServer, Direction::ToClient] {
+        let (server, proxy, mut stream) = behind_proxy();
+        proxy.drop_bytes(lost);
+        send(&mut stream, "SET a 1");
+        eventually("the bytes are lost", SOON, || (proxy.dropped() == 1).then_some(()));
+        proxy.clear_faults();
+        send(&mut stream, "SET b 2");
+        stream.shutdown(Shutdown::Write).expect("the connection can be half closed");
+        assert_eq!(rest(&mut stream), b"", "{lost:?}");
+        let arrives = lost == Direction::ToClient;
+        assert_eq!(value(&server, "b"), if arrives { Answer::text("2") } else { Answer::Nil }, "{lost:?}");
+    }
+}
+
+#[test]
+fn a_delay_has_its_length_and_can_be_ended_early() {
     let (_server, proxy, mut stream) = behind_proxy();
     for way in [Direction::ToServer, Direction::ToClient] {
         proxy.delay(way, Duration::from_millis(30));
@@ -155,7 +182,7 @@ fn a_delay_is_as_long_as_it_says_and_can_be_ended() {
 }
 
 #[test]
-fn a_cut_ends_old_connections_and_takes_new_ones() {
+fn a_cut_closes_old_connections_and_accepts_new_ones() {
     let (_server, proxy, mut stream) = behind_proxy();
     proxy.hold(Direction::ToServer);
     send(&mut stream, "SET a 1");
@@ -168,13 +195,13 @@ fn a_cut_ends_old_connections_and_takes_new_ones() {
 }
 
 #[test]
-fn a_door_is_slammed_closed_and_open_again() {
+fn a_proxy_closes_or_refuses_connections_until_cleared() {
     let (_server, proxy, mut stream) = behind_proxy();
     proxy.close_new_connections();
     assert_eq!(rest(&mut stream), b"");
     assert_eq!(rest(&mut connect(proxy.port())), b"");
     proxy.refuse_connections();
-    let refused = TcpStream::connect(("127.0.0.1", proxy.port())).expect_err("nobody listens");
+    let refused = TcpStream::connect(("127.0.0.1", proxy.port())).expect_err("the proxy does not listen");
     assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
     proxy.clear_faults();
     let mut again = connect(proxy.port());
@@ -183,7 +210,7 @@ fn a_door_is_slammed_closed_and_open_again() {
 }
 
 #[test]
-fn a_fuse_cuts_after_so_many_bytes() {
+fn a_proxy_cuts_a_connection_after_a_number_of_bytes() {
     let (server, proxy, mut stream) = behind_proxy();
     send(&mut stream, "SET a 1234567890");
     expect(&mut stream, "+OK\r\n");
@@ -200,18 +227,18 @@ fn a_fuse_cuts_after_so_many_bytes() {
 }
 
 #[test]
-fn an_ambush_meets_the_next_command_of_a_name_and_no_other() {
+fn an_injected_fault_hits_only_the_next_command_of_its_name() {
     let (server, proxy, mut stream) = behind_proxy();
-    for (deed, done) in
+    for (fault, runs) in
         [(CommandFault::CutBefore, false), (CommandFault::CutInside, false), (CommandFault::DropReply, true)]
     {
         server.connect().call_strs("DEL a");
-        proxy.inject("SET", deed);
+        proxy.inject("SET", fault);
         send(&mut stream, "PING");
         expect(&mut stream, "+PONG\r\n");
         send(&mut stream, "SET a 1");
-        assert_eq!(rest(&mut stream), b"", "{deed:?}");
-        assert_eq!(value(&server, "a") == Answer::text("1"), done, "{deed:?}");
+        assert_eq!(rest(&mut stream), b"", "{fault:?}");
+        assert_eq!(value(&server, "a") == Answer::text("1"), runs, "{fault:?}");
         stream = connect(proxy.port());
         send(&mut stream, "SET b 1");
         expect(&mut stream, "+OK\r\n");
@@ -219,7 +246,7 @@ fn an_ambush_meets_the_next_command_of_a_name_and_no_other() {
 }
 
 #[tokio::test]
-async fn an_ambush_holds_one_connection_and_lets_others_pass() {
+async fn an_injected_hold_stops_one_connection_and_no_other() {
     let (server, proxy, mut stream) = behind_proxy();
     proxy.inject("SET", CommandFault::Hold);
     send(&mut stream, "SET a 1");
@@ -235,7 +262,7 @@ async fn an_ambush_holds_one_connection_and_lets_others_pass() {
 }
 
 #[test]
-fn a_stranded_command_arrives_long_after_its_connection() {
+fn a_command_can_be_delivered_after_its_connection_has_closed() {
     let (server, proxy, mut stream) = behind_proxy();
     proxy.inject("SET", CommandFault::DeliverAfterClose);
     send(&mut stream, "SET a 1");
@@ -246,12 +273,12 @@ fn a_stranded_command_arrives_long_after_its_connection() {
     send(&mut again, "GET a");
     expect(&mut again, "$-1\r\n");
     proxy.release_held();
-    eventually("it arrives", SOON, || (value(&server, "a") == Answer::text("1")).then_some(()));
-    assert_eq!(value(&server, "b"), Answer::Nil, "what came after it is lost");
+    eventually("the command arrives", SOON, || (value(&server, "a") == Answer::text("1")).then_some(()));
+    assert_eq!(value(&server, "b"), Answer::Nil, "the commands after it are lost");
 }
 
 #[test]
-fn a_forged_reply_replaces_just_its_own() {
+fn a_forged_reply_replaces_only_the_reply_to_its_command() {
     let (server, proxy, mut stream) = behind_proxy();
     proxy.forge_reply("SET", "!nonsense");
     send(&mut stream, "PING");
@@ -262,19 +289,19 @@ fn a_forged_reply_replaces_just_its_own() {
 }
 
 #[test]
-fn what_nobody_asked_for_can_be_kept_from_the_client() {
+fn pushes_can_be_dropped_without_dropping_replies() {
     let (server, proxy, mut stream) = behind_proxy();
     let publish = |text: &str| drop(server.connect().call(&["PUBLISH", "news", text]));
     send(&mut stream, "HELLO 3");
     send(&mut stream, "SUBSCRIBE news");
-    let mut heard = Vec::new();
+    let mut received = Vec::new();
     let has_subscribed = || {
         let mut byte = [0];
         stream.read_exact(&mut byte).expect("an open connection");
-        heard.push(byte[0]);
-        heard.ends_with(b"$4\r\nnews\r\n:1\r\n").then_some(())
+        received.push(byte[0]);
+        received.ends_with(b"$4\r\nnews\r\n:1\r\n").then_some(())
     };
-    eventually("it has subscribed", SOON, has_subscribed);
+    eventually("the client has subscribed", SOON, has_subscribed);
     publish("first");
     expect(&mut stream, ">3\r\n$7\r\nmessage\r\n$4\r\nnews\r\n$5\r\nfirst\r\n");
     proxy.drop_pushes();
@@ -288,7 +315,7 @@ fn what_nobody_asked_for_can_be_kept_from_the_client() {
 }
 
 #[test]
-fn a_server_asks_for_its_password_and_the_harness_knows_it() {
+fn a_server_requires_its_password_and_the_harness_sends_it() {
     let mut server = Server::builder().password("sesame").user("app", "on >secret ~* +get").tcp().start();
     assert_eq!(server.connect().call_strs("PING"), Answer::Status("PONG".into()));
     let mut stream = connect(server.port().expect("a port"));
@@ -308,7 +335,7 @@ fn a_server_asks_for_its_password_and_the_harness_knows_it() {
 }
 
 #[test]
-fn a_server_speaks_tls() {
+fn the_tls_port_of_a_server_rejects_plain_text() {
     let certs = Certs::new();
     let server = Server::builder().tls(&certs, ClientCertificate::Required);
     let server = match server.try_start() {
@@ -318,8 +345,8 @@ fn a_server_speaks_tls() {
     };
     let proxy = Proxy::to_tls(&server);
     let mut stream = connect(proxy.port());
-    // Not a greeting of TLS: the server says so in an alert, which the proxy passes on.
-    stream.write_all(b"hello, is anybody there?").expect("a connection takes bytes");
-    assert_ne!(rest(&mut stream).first(), Some(&b'-'), "no server without TLS answers here");
+    // These bytes are no TLS handshake. The server answers with an alert, which the proxy forwards.
+    stream.write_all(b"hello, is anybody there?").expect("the connection accepts bytes");
+    assert_ne!(rest(&mut stream).first(), Some(&b'-'), "a server without TLS answered with an error");
     assert!(server.tls_port().is_some());
 }

@@ -1,8 +1,10 @@
-//! Clients that may use their own keys only, and mean harm.
+//! Hostile clients: each may use only its own keys, and tries to harm the node and the locks of others.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
-use redlock_tests::{Answer, SOON, Server, eventually, granted, start_frozen};
+use redlock_client::LockManager;
+use redlock_core::fence::Stripe;
+use redlock_tests::{Answer, Fleet, SOON, Server, eventually, granted, start_frozen};
 use std::time::Duration;
 
 const LAST_FENCE: i64 = i64::MAX;
@@ -15,20 +17,23 @@ fn a_client_that_raises_its_own_key_leaves_all_others_obtainable() {
     let good = granted(&wire.call_strs("REDLOCK.ACQUIRE good me 60000"));
     let raise = format!("REDLOCK.EXTEND evil:1 me 60000 FENCE {LAST_FENCE}");
     let evil = (0..2_000).map(|_| granted(&wire.call_strs(&raise))).max().expect("some raises");
-    assert!(evil > 1 << 62, "or this shows nothing");
+    assert!(evil > 1 << 62, "the test needs a very high fence");
     for round in 0..3 {
         server.kill();
         server.restart();
         let mut wire = server.connect();
         let fence = granted(&wire.call_strs("REDLOCK.ACQUIRE good me 60000"));
-        assert!(fence > good && fence < 1 << 24, "start {round}: one key moved all others: {fence}");
+        assert!(
+            fence > good && fence < 1 << 24,
+            "start {round}: one key raised the fences of all others: {fence}"
+        );
         let next = granted(&wire.call_strs("REDLOCK.ACQUIRE evil:1 me 60000"));
         assert!(next > evil && next < LAST_FENCE, "start {round}: {next}");
     }
 }
 
 #[test]
-fn many_raised_keys_use_up_no_fences() {
+fn many_raised_keys_do_not_use_up_the_fences_of_others() {
     let mut server = Server::builder().module_args(["restart-grace", "off"]).start();
     let mut wire = server.connect();
     let lines = (0..1_500).map(|key| {
@@ -45,9 +50,61 @@ fn many_raised_keys_use_up_no_fences() {
             assert!(fence < LAST_FENCE - (1 << 61), "start {round}, {key}: {fence}");
         }
     }
-    let far: usize =
-        server.info("redlock", "redlock_far_stripes").and_then(|far| far.parse().ok()).expect("far");
+    let far: usize = server
+        .info("redlock", "redlock_far_stripes")
+        .and_then(|far| far.parse().ok())
+        .expect("the number of far stripes");
     assert!(far <= 1_024, "{far}");
+}
+
+/// The key of a hostile client that has the same fence counter as another key.
+fn twin_of(key: &str) -> String {
+    let stripe = Stripe::of(key.as_bytes());
+    let twins = (0..).map(|number| format!("evil:{number}"));
+    twins.into_iter().find(|twin| Stripe::of(twin.as_bytes()) == stripe).expect("a twin")
+}
+
+/// The hostile client raises one counter with many commands, on each node another number of times.
+#[tokio::test]
+async fn raises_on_some_nodes_delay_a_lock_and_do_not_prevent_it() {
+    let fleet = Fleet::start(3);
+    let twin = twin_of("good");
+    let raise = format!("REDLOCK.EXTEND {twin} me 60000 FENCE {LAST_FENCE}");
+    let mut largest = Vec::new();
+    for (node, raises) in [(0, 100), (1, 300)] {
+        let mut wire = fleet[node].connect();
+        granted(&wire.call_strs(&format!("REDLOCK.ACQUIRE {twin} me 60000")));
+        largest.push((0..raises).map(|_| granted(&wire.call_strs(&raise))).max().expect("some raises"));
+    }
+    assert!(largest[1] - largest[0] > 150 << 20, "the test needs many commands: {largest:?}");
+    let locks = LockManager::builder().nodes(fleet.urls()).node_timeout(SOON).build().expect("a manager");
+    let guard = locks.acquire("good", Duration::from_secs(60)).await.expect("the lock can be acquired");
+    assert!(guard.fence() > largest[0].try_into().expect("a fence"), "{} after {largest:?}", guard.fence());
+    guard.release().await;
+}
+
+/// Raised counters become too many for marks of their own, and then the common mark goes up. After a restart, all keys
+/// of the raised nodes start far apart.
+#[tokio::test]
+async fn raises_of_many_keys_leave_others_obtainable_after_restarts() {
+    let mut fleet = Fleet::start_with(3, |_, node| node.module_args(["restart-grace", "off"]));
+    for (node, raises) in [(0, 100), (1, 300)] {
+        let mut wire = fleet[node].connect();
+        let lines = (0..2_000).map(|key| {
+            let line = format!("REDLOCK.ACQUIRE evil:{key} me 60000 FENCE {LAST_FENCE}");
+            line.split(' ').map(str::to_owned).collect::<Vec<_>>()
+        });
+        wire.pipeline(lines.collect::<Vec<_>>());
+        let raise = format!("REDLOCK.EXTEND evil:0 me 60000 FENCE {LAST_FENCE}");
+        for _ in 0..raises {
+            granted(&wire.call_strs(&raise));
+        }
+        fleet[node].kill();
+        fleet[node].restart();
+    }
+    let locks = LockManager::builder().nodes(fleet.urls()).node_timeout(SOON).build().expect("a manager");
+    let guard = locks.acquire("good", Duration::from_secs(60)).await.expect("the lock can be acquired");
+    guard.release().await;
 }
 
 #[test]
@@ -60,7 +117,7 @@ fn waiters_are_bounded_in_bytes() {
         ["REDLOCK.ACQUIRE", key, owner, "60000", "WAIT", "1", "60000", "channel"].map(str::to_owned)
     };
     let answer = waiter.call(&wait(&long, "other"));
-    assert_eq!(answer.error_word(), Some("REDLOCKWAITERS"), "a key of a mebibyte: {answer:?}");
+    assert_eq!(answer.error_word(), Some("REDLOCKWAITERS"), "a key of 1 MiB: {answer:?}");
     let key = "k".repeat(4_096);
     granted(&holder.call(&["REDLOCK.ACQUIRE", &key, "me", "60000"]));
     let mut queued = 0;
@@ -70,14 +127,16 @@ fn waiters_are_bounded_in_bytes() {
             break answer;
         }
         queued += 1;
-        assert!(queued < 1_000, "a megabyte holds no thousand of them");
+        assert!(queued < 1_000, "one megabyte cannot hold 1000 such waiters");
     };
     assert_eq!(refused.error_word(), Some("REDLOCKWAITERS"), "{refused:?}");
     assert!(queued > 50, "{queued}");
-    let bytes: u64 =
-        server.info("redlock", "redlock_memory_bytes").and_then(|bytes| bytes.parse().ok()).expect("bytes");
+    let bytes: u64 = server
+        .info("redlock", "redlock_memory_bytes")
+        .and_then(|bytes| bytes.parse().ok())
+        .expect("a number of bytes");
     assert!(bytes < 3_000_000, "{bytes}");
-    // A client that asks without WAIT is answered as ever, and room is made when a waiter leaves.
+    // An acquire without WAIT gets its usual reply, and a waiter that leaves frees its memory.
     assert_eq!(waiter.call(&["REDLOCK.ACQUIRE", &key, "another", "60000"]), Answer::Nil);
     drop(waiter);
     eventually("the waiters have left", SOON, || {
@@ -86,9 +145,9 @@ fn waiters_are_bounded_in_bytes() {
     assert_eq!(holder.call(&wait(&key, "next")).list().len(), 3);
 }
 
-/// A long lock that is over must not prolong the quarantine of every later crash.
+/// A long lock that has ended must not prolong the quarantine after every later crash.
 #[test]
-fn one_long_lock_does_not_cost_every_later_crash_its_length() {
+fn a_released_long_lock_does_not_prolong_later_quarantines() {
     let (mut server, clock) = start_frozen(Server::builder().module_args(["max-ttl", "86400000"]));
     let mut wire = server.connect();
     granted(&wire.call_strs("REDLOCK.ACQUIRE long me 86400000"));
@@ -97,12 +156,12 @@ fn one_long_lock_does_not_cost_every_later_crash_its_length() {
     // The node lowers its longest lease after a minute without such a lock.
     clock.advance_module(Duration::from_secs(61));
     let lease = || server.info("redlock", "redlock_longest_lease_ms")?.parse::<u64>().ok();
-    eventually("the long lease is forgotten", SOON, || lease().filter(|lease| *lease <= 65_536));
+    eventually("the node lowers its longest lease", SOON, || lease().filter(|lease| *lease <= 65_536));
     server.kill();
     server.restart();
     let left = server.connect().call_strs("REDLOCK.NODE").field("quarantine-ms").map_or(0, Answer::int);
     assert!((1..70_000).contains(&left), "{left} ms");
-    // While it is held, a crash waits for all of it.
+    // While the long lock is held, the quarantine after a crash covers its whole time to live.
     let mut server = Server::builder().module_args(["max-ttl", "86400000"]).start();
     granted(&server.connect().call_strs("REDLOCK.ACQUIRE long me 86400000"));
     server.wait_for_cron();

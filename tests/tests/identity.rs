@@ -1,5 +1,5 @@
-//! Who a server is: it acts as a node only with that node's own, latest state file. Every other server has an id of
-//! its own and does not vote until an operator admits it.
+//! The identity of a node: a server acts as a node only with that node's own, latest state file. Every other server
+//! has a node id of its own and does not vote until an operator admits it.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 const FILE: &str = "redlock.state";
 
 fn folder() -> TempDir {
-    tempfile::tempdir().expect("a folder for data")
+    tempfile::tempdir().expect("a data folder")
 }
 
 fn saving(folder: &Path) -> ServerBuilder {
@@ -24,7 +24,7 @@ fn node(wire: &mut Wire, field: &str) -> Answer {
     node.field(field).unwrap_or_else(|| panic!("no {field} in {node:?}")).clone()
 }
 
-/// A node with a lock, shut down in order. Returns its id and the fence of the lock.
+/// Starts a node, takes a lock and shuts the node down cleanly. Returns the node id and the fence of the lock.
 fn past(folder: &Path) -> (Answer, i64) {
     let mut server = saving(folder).start();
     let mut wire = server.connect();
@@ -34,7 +34,7 @@ fn past(folder: &Path) -> (Answer, i64) {
     (id, fence)
 }
 
-/// The server does not vote, for this reason, and says so everywhere.
+/// Asserts that the server does not vote for this reason, and reports it in `REDLOCK.NODE`, `INFO` and the log.
 fn verify_non_voting(server: &Server, reason: &str, old_id: &Answer) {
     let mut wire = server.connect();
     let answer = wire.call_strs("REDLOCK.ACQUIRE free other 1000");
@@ -42,26 +42,28 @@ fn verify_non_voting(server: &Server, reason: &str, old_id: &Answer) {
     assert_eq!(node(&mut wire, "non-voting-reason"), Answer::text(reason));
     assert_eq!(server.info("redlock", "redlock_voting"), Some("0".into()));
     assert_eq!(server.info("redlock", "redlock_non_voting_reason"), Some(reason.into()));
-    assert_ne!(node(&mut wire, "node-id"), *old_id, "{reason}: it has an id of its own");
+    assert_ne!(node(&mut wire, "node-id"), *old_id, "{reason}: the server has a node id of its own");
     assert!(server.log().contains("does not vote"), "{}", server.log());
 }
 
 fn copy_all(from: &Path, to: &Path) {
     let status = Command::new("cp").arg("-r").arg(format!("{}/.", from.display())).arg(to).status();
-    assert!(status.expect("a program named cp").success());
+    assert!(status.expect("cp is installed").success());
 }
 
 #[test]
-fn a_server_without_a_past_is_new_and_votes() {
+fn a_server_without_state_file_and_data_is_new_and_votes() {
     let folder = folder();
     let server = saving(folder.path()).start();
     let mut wire = server.connect();
     assert_eq!((node(&mut wire, "voting"), node(&mut wire, "origin")), (Answer::Int(1), Answer::text("new")));
+    assert_eq!(node(&mut wire, "non-voting-reason"), Answer::text(""));
+    assert_eq!(server.info("redlock", "redlock_non_voting_reason"), Some(String::new()));
     granted(&wire.call_strs("REDLOCK.ACQUIRE free me 1000"));
 }
 
 #[test]
-fn a_new_server_can_be_told_to_wait_for_its_admission() {
+fn a_new_server_can_be_configured_to_wait_for_its_admission() {
     let folder = folder();
     let mut server = saving(folder.path()).module_args(["new-node", "non-voting"]).start();
     verify_non_voting(&server, "new-node", &Answer::text(""));
@@ -70,9 +72,9 @@ fn a_new_server_can_be_told_to_wait_for_its_admission() {
     let fence = granted(&wire.call_strs("REDLOCK.ACQUIRE free me 1000"));
     assert!(fence > 7_000_000, "{fence}");
     server.restart();
-    assert_eq!(node(&mut server.connect(), "voting"), Answer::Int(1), "the argument is about new nodes");
+    assert_eq!(node(&mut server.connect(), "voting"), Answer::Int(1), "new-node applies to new nodes only");
     let refused = saving(folder.path()).module_args(["new-node", "maybe"]).try_start();
-    assert!(refused.expect_err("a bad argument").log.contains("voting, non-voting"));
+    assert!(refused.expect_err("the server refuses a bad argument").log.contains("voting, non-voting"));
 }
 
 #[test]
@@ -95,7 +97,7 @@ fn a_copied_disk_does_not_vote_and_the_original_does() {
     let server = saving(original.path()).start();
     let mut wire = server.connect();
     assert_eq!((node(&mut wire, "node-id"), node(&mut wire, "voting")), (id, Answer::Int(1)));
-    assert_eq!(node(&mut wire, "quarantine-ms"), Answer::Int(0), "nothing was forgotten");
+    assert_eq!(node(&mut wire, "quarantine-ms"), Answer::Int(0), "the original has forgotten nothing");
 }
 
 #[test]
@@ -105,12 +107,12 @@ fn a_state_file_that_was_put_back_does_not_vote() {
     let file = folder.path().join(FILE);
     let older = fs::read(&file).expect("a state file");
     drop(saving(folder.path()).start());
-    // Over the present file, as `cp` does, and in its place.
+    // First into the present file, as `cp` does, then as a new file.
     for replace in [false, true] {
         if replace {
-            fs::remove_file(&file).expect("a file can be removed");
+            fs::remove_file(&file).expect("the file can be removed");
         }
-        fs::write(&file, &older).expect("a file can be written");
+        fs::write(&file, &older).expect("the file can be written");
         let server = saving(folder.path()).start();
         verify_non_voting(&server, "copied-state-file", &id);
     }
@@ -120,9 +122,9 @@ fn a_state_file_that_was_put_back_does_not_vote() {
 fn a_moved_folder_is_the_same_node() {
     let parent = folder();
     let (before, after) = (parent.path().join("before"), parent.path().join("after"));
-    fs::create_dir(&before).expect("a folder can be made");
+    fs::create_dir(&before).expect("the folder can be created");
     let (id, _) = past(&before);
-    fs::rename(&before, &after).expect("a folder can be moved");
+    fs::rename(&before, &after).expect("the folder can be moved");
     let server = saving(&after).start();
     let mut wire = server.connect();
     assert_eq!((node(&mut wire, "node-id"), node(&mut wire, "voting")), (id, Answer::Int(1)));
@@ -132,12 +134,12 @@ fn a_moved_folder_is_the_same_node() {
 fn data_with_locks_and_no_state_file_does_not_vote() {
     let folder = folder();
     let (id, fence) = past(folder.path());
-    fs::remove_file(folder.path().join(FILE)).expect("a file can be removed");
+    fs::remove_file(folder.path().join(FILE)).expect("the file can be removed");
     let server = saving(folder.path()).start();
     verify_non_voting(&server, "no-state-file", &id);
     let mut wire = server.connect();
     admit(&mut wire, 0, 0);
-    assert_eq!(wire.call_strs("REDLOCK.ACQUIRE held other 1000"), Answer::Nil, "its locks are held");
+    assert_eq!(wire.call_strs("REDLOCK.ACQUIRE held other 1000"), Answer::Nil, "the loaded lock is held");
     assert_eq!(wire.call_strs("REDLOCK.RELEASE held me"), Answer::Int(1));
     assert!(granted(&wire.call_strs("REDLOCK.ACQUIRE held other 1000")) > fence);
 }
@@ -147,8 +149,8 @@ fn a_state_file_of_another_node_does_not_vote() {
     let (one, other) = (folder(), folder());
     let (id, _) = past(one.path());
     past(other.path());
-    // Moved, so that it is no copy.
-    fs::rename(other.path().join(FILE), one.path().join(FILE)).expect("a file can be moved");
+    // The test moves the file: a copy would have another reason.
+    fs::rename(other.path().join(FILE), one.path().join(FILE)).expect("the file can be moved");
     verify_non_voting(&saving(one.path()).start(), "foreign-data", &id);
 }
 
@@ -173,7 +175,7 @@ fn data_of_another_node_does_not_vote() {
             if from.exists() {
                 let _ = fs::remove_dir_all(&to);
                 let _ = fs::remove_file(&to);
-                fs::rename(from, to).expect("data can be moved");
+                fs::rename(from, to).expect("the data can be moved");
             }
         }
         verify_non_voting(&builder(&one).start(), "foreign-data", &ids[0]);
@@ -181,7 +183,7 @@ fn data_of_another_node_does_not_vote() {
 }
 
 #[test]
-fn an_older_snapshot_of_its_own_makes_a_node_wait() {
+fn an_older_snapshot_of_its_own_puts_a_node_into_quarantine() {
     let folder = folder();
     let mut server = saving(folder.path()).start();
     let mut wire = server.connect();
@@ -190,10 +192,10 @@ fn an_older_snapshot_of_its_own_makes_a_node_wait() {
     let older = fs::read(folder.path().join("dump.rdb")).expect("a snapshot");
     let second = granted(&wire.call_strs("REDLOCK.ACQUIRE second me 60000 FENCE 3000000"));
     server.shutdown();
-    fs::write(folder.path().join("dump.rdb"), older).expect("a file can be written");
+    fs::write(folder.path().join("dump.rdb"), older).expect("the file can be written");
     server.restart();
     let mut wire = server.connect();
-    assert_eq!(node(&mut wire, "voting"), Answer::Int(1), "it is the node, with an older data set");
+    assert_eq!(node(&mut wire, "voting"), Answer::Int(1), "the node votes, with an older data set");
     assert!(node(&mut wire, "quarantine-ms").int() >= 60_000);
     assert!(node(&mut wire, "high-water").int() > first.max(second));
 }
@@ -202,7 +204,7 @@ fn an_older_snapshot_of_its_own_makes_a_node_wait() {
 fn several_state_files_do_not_vote_and_cannot_be_admitted() {
     let folder = folder();
     let (id, _) = past(folder.path());
-    fs::copy(folder.path().join(FILE), folder.path().join("other.state")).expect("a file can be copied");
+    fs::copy(folder.path().join(FILE), folder.path().join("other.state")).expect("the file can be copied");
     let server = saving(folder.path()).start();
     verify_non_voting(&server, "several-state-files", &id);
     let log = server.log();
@@ -212,13 +214,13 @@ fn several_state_files_do_not_vote_and_cannot_be_admitted() {
     let answer = wire.call(&["REDLOCK.ADMIT", &own, "0", "0"]);
     assert_eq!(answer.error_word(), Some("REDLOCKNOVOTE"), "{answer:?}");
     drop(server);
-    // The remedy that the error names.
-    fs::remove_file(folder.path().join("other.state")).expect("a file can be removed");
+    // The remedy that the error message names.
+    fs::remove_file(folder.path().join("other.state")).expect("the file can be removed");
     let server = saving(folder.path()).start();
     assert_eq!(node(&mut server.connect(), "node-id"), id);
-    // A file of another program is not taken for a state file.
+    // The node does not take a file of another program for a state file.
     drop(server);
-    fs::write(folder.path().join("game.state"), "level 3").expect("a folder can be written to");
+    fs::write(folder.path().join("game.state"), "level 3").expect("the folder is writable");
     assert_eq!(node(&mut saving(folder.path()).start().connect(), "node-id"), id);
 }
 
@@ -238,21 +240,27 @@ fn an_admitted_node_stays_admitted_over_restarts() {
 }
 
 #[test]
-fn only_an_administrator_may_admit() {
+fn only_an_administrator_may_admit_and_break() {
     let server = Server::start();
     let mut wire = server.connect();
-    let admins = wire.call_strs("ACL CAT admin");
-    if !admins.list().iter().any(|command| command.string().eq_ignore_ascii_case("redlock.admit")) {
-        return skip("this server puts no command of a module into an ACL category (before 7.2)");
+    let flavor = server.flavor();
+    if !flavor.at_least(7, 2) {
+        return skip(&format!("{flavor} has no ACL categories for module commands"));
     }
-    for (rules, allowed) in [("+@all -@admin", false), ("+@all -@dangerous", false), ("+redlock.admit", true)]
-    {
+    for (rules, allowed) in [
+        ("+@all -@admin", false),
+        ("+@all -@dangerous", false),
+        ("+@write +@read +@fast", false),
+        ("+redlock.admit +redlock.break", true),
+    ] {
         let user: Vec<&str> = ["ACL", "SETUSER", "u", "reset", "on", "nopass", "~*"]
             .into_iter()
             .chain(rules.split(' '))
             .collect();
         assert_eq!(wire.call(&user), Answer::ok());
-        let dry = wire.call_strs("ACL DRYRUN u REDLOCK.ADMIT id 0 0");
-        assert_eq!(dry == Answer::ok(), allowed, "{rules}: {dry:?}");
+        for command in ["REDLOCK.ADMIT id 0 0", "REDLOCK.BREAK k"] {
+            let dry = wire.call_strs(&format!("ACL DRYRUN u {command}"));
+            assert_eq!(dry == Answer::ok(), allowed, "{rules}, {command}: {dry:?}");
+        }
     }
 }

@@ -1,12 +1,12 @@
-//! What a server tells its operators about the commands: flags, keys, documentation.
+//! What `COMMAND` reports about the commands of the module, flags, keys and documentation, and the fields of replies.
 
 use redlock_tests::{Answer, Server, Wire};
 use std::collections::BTreeSet;
 
-/// Every command with the flags that it must have and those that it must not have.
-const COMMANDS: [(&str, &[&str], &[&str]); 12] = [
+/// Every command, with the flags that it must have and the flags that it must not have.
+const COMMANDS: [(&str, &[&str], &[&str]); 13] = [
     ("REDLOCK.ACQUIRE", &["write", "denyoom", "fast", "module"], &["readonly"]),
-    // Freeing memory must work when there is none left, and so must keeping what is held.
+    // A client must be able to extend and release its locks when the server is out of memory.
     ("REDLOCK.EXTEND", &["write", "fast", "module"], &["readonly", "denyoom"]),
     ("REDLOCK.RELEASE", &["write", "fast", "module"], &["readonly", "denyoom"]),
     ("REDLOCK.INSPECT", &["readonly", "fast", "module"], &["write", "denyoom"]),
@@ -18,6 +18,7 @@ const COMMANDS: [(&str, &[&str], &[&str]); 12] = [
     ("REDLOCK.DATASET", &["write", "module"], &["readonly", "denyoom"]),
     ("REDLOCK.MARK", &["write", "module"], &["readonly", "denyoom"]),
     ("REDLOCK.ADMIT", &["admin", "noscript", "module"], &["write", "readonly", "denyoom"]),
+    ("REDLOCK.BREAK", &["write", "admin", "noscript", "module"], &["readonly", "denyoom"]),
 ];
 
 fn info(wire: &mut Wire, command: &str) -> Vec<Answer> {
@@ -29,7 +30,7 @@ fn texts(answer: &Answer) -> BTreeSet<String> {
 }
 
 #[test]
-fn the_module_brings_exactly_these_commands() {
+fn the_module_has_exactly_these_commands() {
     let server = Server::start();
     let listed = server.connect().call_strs("COMMAND LIST FILTERBY MODULE redlock");
     let expected = COMMANDS.map(|(name, ..)| name.to_lowercase()).into();
@@ -37,7 +38,7 @@ fn the_module_brings_exactly_these_commands() {
 }
 
 #[test]
-fn flags_are_true() {
+fn every_command_has_the_right_flags() {
     let server = Server::start();
     let mut wire = server.connect();
     for (command, present, absent) in COMMANDS {
@@ -52,7 +53,7 @@ fn flags_are_true() {
 }
 
 #[test]
-fn locks_can_be_kept_and_freed_when_memory_is_used_up() {
+fn locks_can_be_extended_and_released_without_free_memory() {
     let server = Server::start();
     let mut wire = server.connect();
     assert!(matches!(wire.call_strs("REDLOCK.MACQUIRE 3 a b c me 60000"), Answer::Int(1..)));
@@ -66,7 +67,7 @@ fn locks_can_be_kept_and_freed_when_memory_is_used_up() {
 }
 
 #[test]
-fn keys_are_found_in_every_command() {
+fn the_server_finds_the_keys_of_every_command() {
     let server = Server::start();
     let mut wire = server.connect();
     for (line, keys) in [
@@ -76,6 +77,7 @@ fn keys_are_found_in_every_command() {
         ("REDLOCK.RELEASE k owner", "k"),
         ("REDLOCK.RELEASE k owner FENCE 5", "k"),
         ("REDLOCK.INSPECT k", "k"),
+        ("REDLOCK.BREAK k FENCE 5", "k"),
         ("REDLOCK.APPLY k owner 5 1000", "k"),
         ("REDLOCK.MACQUIRE 1 k owner 1000", "k"),
         ("REDLOCK.MACQUIRE 3 a b c owner 1000 FENCE 5 LABEL text", "a b c"),
@@ -93,7 +95,7 @@ fn keys_are_found_in_every_command() {
 }
 
 #[test]
-fn keys_are_marked_by_what_happens_to_them() {
+fn key_flags_say_what_a_command_does_to_its_keys() {
     let server = Server::start();
     let mut wire = server.connect();
     for (line, expected) in [
@@ -107,7 +109,7 @@ fn keys_are_marked_by_what_happens_to_them() {
         let flags = texts(&answer.list()[0].list()[1]);
         assert!(flags.contains(expected), "{line}: {flags:?}");
     }
-    for line in ["REDLOCK.RELEASE k owner", "REDLOCK.MRELEASE 1 k owner"] {
+    for line in ["REDLOCK.RELEASE k owner", "REDLOCK.MRELEASE 1 k owner", "REDLOCK.BREAK k"] {
         let answer = wire.call_strs(&format!("COMMAND GETKEYSANDFLAGS {line}"));
         let flags = texts(&answer.list()[0].list()[1]);
         assert!(flags.contains("delete") && !flags.contains("RO"), "{line}: {flags:?}");
@@ -131,11 +133,11 @@ fn every_command_is_documented() {
 }
 
 #[test]
-fn replies_are_maps_where_the_protocol_has_them() {
+fn replies_are_maps_in_resp3_and_flat_lists_in_resp2() {
     let server = Server::start();
     let (mut flat, mut wire) = (server.connect(), server.connect_resp3());
     assert!(matches!(wire.call_strs("REDLOCK.ACQUIRE lock me 60000 LABEL text"), Answer::Int(1..)));
-    let fields = ["fence", "label", "pttl", "held-ms", "extensions", "waiters"];
+    let fields = ["fence", "label", "pttl", "held-ms", "extensions", "waiters", "mode", "holders"];
     let lock = wire.call_strs("REDLOCK.INSPECT lock");
     assert!(matches!(lock, Answer::Map(_)), "{lock:?}");
     assert_eq!(lock.pairs().iter().map(|(key, _)| key.string()).collect::<Vec<_>>(), fields);
@@ -151,6 +153,8 @@ fn replies_are_maps_where_the_protocol_has_them() {
         "non-voting-reason",
         "fence",
         "high-water",
+        "common-high-water",
+        "far-high-water",
         "quarantine-ms",
         "locks",
         "waiters",
@@ -171,7 +175,7 @@ fn replies_are_maps_where_the_protocol_has_them() {
 }
 
 #[test]
-fn nodes_tell_themselves_apart() {
+fn every_node_has_a_node_id_of_its_own() {
     let id =
         |server: &Server| server.connect().call_strs("REDLOCK.NODE").field("node-id").map(Answer::string);
     let (one, other) = (Server::start(), Server::start());

@@ -1,4 +1,5 @@
-//! An acquire that arrives after its own release leaves no ghost: the release that found nothing bars it.
+//! Late acquires: a release that frees nothing leaves a tombstone. It rejects an acquire of the same owner that arrives
+//! later on another connection, so that no ghost lock remains.
 
 use redlock_tests::{Answer, Server};
 use std::time::Duration;
@@ -18,11 +19,11 @@ fn a_late_acquire_on_another_connection_is_refused() {
     assert_eq!(server.info("redlock", "redlock_late_refusals"), Some("2".into()));
     assert!(granted(&first.call_strs("REDLOCK.ACQUIRE other-lock ghost 60000")), "another key is free");
     clock.advance_module(Duration::from_millis(10_001));
-    assert!(granted(&first.call_strs("REDLOCK.ACQUIRE lock ghost 60000")), "the window is over");
+    assert!(granted(&first.call_strs("REDLOCK.ACQUIRE lock ghost 60000")), "the late window has ended");
 }
 
 #[test]
-fn others_are_not_barred() {
+fn a_tombstone_does_not_reject_other_owners() {
     let server = Server::start();
     let (mut first, mut second) = (server.connect(), server.connect());
     assert_eq!(second.call_strs("REDLOCK.RELEASE lock ghost"), Answer::Int(0));
@@ -30,7 +31,7 @@ fn others_are_not_barred() {
 }
 
 #[test]
-fn order_on_one_connection_is_meant() {
+fn an_acquire_after_a_release_on_one_connection_is_not_late() {
     let server = Server::start();
     let mut wire = server.connect();
     assert_eq!(wire.call_strs("REDLOCK.RELEASE lock me"), Answer::Int(0));
@@ -38,7 +39,7 @@ fn order_on_one_connection_is_meant() {
 }
 
 #[test]
-fn a_script_belongs_to_the_connection_that_runs_it() {
+fn a_command_of_a_script_counts_for_the_connection_that_runs_it() {
     let server = Server::start();
     let script = "return redis.call(ARGV[1], KEYS[1], 'me', unpack(ARGV, 2))";
     let mut wire = server.connect();
@@ -49,7 +50,7 @@ fn a_script_belongs_to_the_connection_that_runs_it() {
 }
 
 #[test]
-fn a_release_that_freed_the_lock_bars_nothing() {
+fn a_release_that_freed_the_lock_leaves_no_tombstone() {
     let server = Server::start();
     let (mut first, mut second) = (server.connect(), server.connect());
     assert!(granted(&first.call_strs("REDLOCK.ACQUIRE lock me 60000")));
@@ -58,7 +59,7 @@ fn a_release_that_freed_the_lock_bars_nothing() {
 }
 
 #[test]
-fn the_window_is_configurable() {
+fn the_late_window_is_configurable() {
     let (server, clock) = Server::start_frozen();
     let (mut first, mut second) = (server.connect(), server.connect());
     assert_eq!(first.call_strs("CONFIG SET redlock.late-window 500"), Answer::ok());
@@ -69,5 +70,8 @@ fn the_window_is_configurable() {
 
     assert_eq!(first.call_strs("CONFIG SET redlock.late-window 0"), Answer::ok());
     assert_eq!(second.call_strs("REDLOCK.RELEASE another ghost"), Answer::Int(0));
-    assert!(granted(&first.call_strs("REDLOCK.ACQUIRE another ghost 60000")), "0 turns it off");
+    assert!(
+        granted(&first.call_strs("REDLOCK.ACQUIRE another ghost 60000")),
+        "late-window 0 turns tombstones off"
+    );
 }

@@ -1,10 +1,10 @@
-//! Loading the module, and every way in which it must refuse.
+//! Loading the module, and every case in which it must refuse to load.
 
 #![allow(clippy::expect_used, reason = "helpers of tests")]
 
 use redlock_tests::{Answer, Brand, Server, Wire, module_path, skip};
 
-/// Bad argument lists, with the word that the log must name.
+/// Bad argument lists, each with the word that the log must contain.
 const BAD: [(&[&str], &str); 6] = [
     (&["nonsense", "1"], "nonsense"),
     (&["max-ttl"], "max-ttl"),
@@ -20,7 +20,7 @@ fn loadable() -> Server {
 
 fn load(wire: &mut Wire, arguments: &[&str]) -> Answer {
     let path = module_path();
-    let path = path.to_str().expect("a path in plain text");
+    let path = path.to_str().expect("a UTF-8 path");
     wire.call(&[&["MODULE", "LOAD", path], arguments].concat())
 }
 
@@ -31,25 +31,25 @@ fn loaded(wire: &mut Wire) -> Vec<String> {
 }
 
 #[test]
-fn the_module_goes_by_its_name() {
+fn the_module_is_listed_under_its_name() {
     let server = Server::start();
     assert!(loaded(&mut server.connect()).contains(&"redlock".into()));
 }
 
 #[test]
-fn bad_arguments_keep_a_server_from_starting() {
+fn bad_arguments_prevent_a_server_from_starting() {
     for (arguments, word) in BAD {
         let failure = Server::builder()
             .module_args(arguments.iter().copied())
             .try_start()
-            .expect_err("a server does not start on bad module arguments");
+            .expect_err("a server does not start with bad module arguments");
         let named = failure.log.lines().any(|line| line.contains("redlock") && line.contains(word));
         assert!(named, "{arguments:?}: no line names {word:?}: {failure}");
     }
 }
 
 #[test]
-fn bad_arguments_leave_a_running_server_as_it_was() {
+fn bad_arguments_do_not_change_a_running_server() {
     let mut server = loadable();
     let pid = server.pid();
     let mut wire = server.connect();
@@ -61,7 +61,7 @@ fn bad_arguments_leave_a_running_server_as_it_was() {
         assert_eq!(loaded(&mut wire), before, "{arguments:?}");
         assert!(matches!(wire.call_strs("REDLOCK.NODE"), Answer::Error(_)), "{arguments:?}");
     }
-    // After all those refusals a good load still works, and is complete.
+    // After all those refusals, the module still loads completely with good arguments.
     assert_eq!(load(&mut wire, &["max-ttl", "60000"]), Answer::ok());
     assert!(matches!(wire.call_strs("REDLOCK.ACQUIRE a me 60000"), Answer::Int(1..)));
     assert_eq!(wire.call_strs("REDLOCK.ACQUIRE b me 60001").error_word(), Some("REDLOCKTTL"));
@@ -77,7 +77,10 @@ fn loading_twice_is_refused() {
     assert!(matches!(wire.call_strs("REDLOCK.ACQUIRE a me 60000"), Answer::Int(1..)));
     let answer = load(&mut wire, &["max-ttl", "1000"]);
     assert!(matches!(answer, Answer::Error(_)), "{answer:?}");
-    assert!(matches!(wire.call_strs("REDLOCK.EXTEND a me 60000"), Answer::Int(1..)), "the first goes on");
+    assert!(
+        matches!(wire.call_strs("REDLOCK.EXTEND a me 60000"), Answer::Int(1..)),
+        "the loaded module still works"
+    );
     assert!(server.is_running());
 }
 
@@ -91,11 +94,11 @@ fn unloading_is_refused() {
     assert_eq!(wire.call_strs("REDLOCK.RELEASE a me"), Answer::Int(1));
 }
 
-/// The oldest server that the module could meet is named by `REDLOCK_SERVER_62`.
+/// `REDLOCK_SERVER_62` is the path of a server that is too old for the module: Redis 6.2.
 #[test]
 fn an_old_server_is_refused_clearly() {
     let Some(binary) = std::env::var_os("REDLOCK_SERVER_62") else {
-        skip("REDLOCK_SERVER_62 names no server older than 7.0");
+        skip("REDLOCK_SERVER_62 does not name a server older than 7.0");
         return;
     };
     let mut plain = Server::builder().binary(&binary).without_module().start();
@@ -103,12 +106,12 @@ fn an_old_server_is_refused_clearly() {
     assert!(flavor.brand == Brand::Redis && !flavor.at_least(7, 0), "REDLOCK_SERVER_62 is {flavor}");
 
     let failure = Server::builder().binary(&binary).try_start().expect_err("the module refuses to load");
-    let clear = |line: &str| line.contains("redlock") && line.contains("7.0");
-    assert!(failure.log.lines().any(clear), "{failure}");
+    let is_clear = |line: &str| line.contains("redlock") && line.contains("7.0");
+    assert!(failure.log.lines().any(is_clear), "{failure}");
 
     let mut wire = plain.connect();
     assert!(matches!(load(&mut wire, &[]), Answer::Error(_)));
     assert_eq!(wire.call_strs("PING"), Answer::Status("PONG".into()));
-    assert!(plain.log().lines().any(clear), "{}", plain.log());
+    assert!(plain.log().lines().any(is_clear), "{}", plain.log());
     assert!(plain.is_running());
 }

@@ -1,5 +1,5 @@
-//! While writes are paused a server may not change its data by itself, and ends itself if it does. A lock
-//! whose time runs out meanwhile waits with everything else, and goes when the pause is over.
+//! Locks that expire during `CLIENT PAUSE` or `FAILOVER`. While writes are paused, the module must not delete a key:
+//! the server would abort. The sweep deletes the expired lock when the pause ends.
 
 use redlock_tests::{Answer, FakeClock, SOON, Server, Wire, eventually};
 use std::time::Duration;
@@ -12,13 +12,13 @@ fn frozen() -> FakeClock {
     clock
 }
 
-/// A server with somebody to tell: what it deletes goes to its append only file.
+/// A server that writes its deletions to an append-only file.
 fn start_with_aof() -> (Server, FakeClock) {
     let clock = frozen();
     (Server::builder().arg("appendonly", "yes").clock(&clock).start(), clock)
 }
 
-/// A master with somebody to tell, and its replica.
+/// A master and its replica, each on a frozen clock of its own.
 fn start_pair() -> ((Server, FakeClock), (Server, FakeClock)) {
     let (master_clock, replica_clock) = (frozen(), frozen());
     let master = Server::builder().tcp().clock(&master_clock).start();
@@ -32,13 +32,13 @@ fn acquire(wire: &mut Wire, line: &str) {
     assert!(matches!(answer, Answer::Int(1..)), "ACQUIRE {line} answered {answer:?}");
 }
 
-/// Waits on DBSIZE alone, which looks at no key.
+/// Waits with DBSIZE, which accesses no key.
 fn wait_for_no_keys(server: &Server) {
     let mut wire = server.connect();
     eventually("the lock is swept", SOON, || (wire.call_strs("DBSIZE") == Answer::Int(0)).then_some(()));
 }
 
-/// The process that was started answers, and no other.
+/// Asserts that the process of the server still runs and answers.
 fn assert_alive(server: &mut Server) {
     assert!(server.is_running(), "the server has ended:\n{}", server.log());
     assert_eq!(server.connect().call_strs("PING"), Answer::Status("PONG".into()));
@@ -46,18 +46,18 @@ fn assert_alive(server: &mut Server) {
 }
 
 #[test]
-fn a_lock_that_runs_out_in_a_pause_goes_after_it() {
+fn a_lock_that_expires_in_a_pause_is_swept_after_it() {
     let (mut server, clock) = start_with_aof();
     let mut wire = server.connect();
     acquire(&mut wire, "lock me 10000");
-    // Longer than the test: the pause ends when it is told to.
+    // The pause is longer than the test, which ends it with CLIENT UNPAUSE.
     assert_eq!(wire.call_strs("CLIENT PAUSE 600000 WRITE"), Answer::ok());
     clock.advance_module(OVER);
     server.wait_for_cron();
     assert_alive(&mut server);
-    assert_eq!(wire.call_strs("DBSIZE"), Answer::Int(1), "nothing is deleted in a pause");
-    assert_eq!(wire.inspect("lock"), None, "but its time is over");
-    assert_eq!(wire.call_strs("DBSIZE"), Answer::Int(1), "nor by looking at it");
+    assert_eq!(wire.call_strs("DBSIZE"), Answer::Int(1), "the sweep deletes nothing in a pause");
+    assert_eq!(wire.inspect("lock"), None, "the lock has expired");
+    assert_eq!(wire.call_strs("DBSIZE"), Answer::Int(1), "INSPECT deletes nothing either");
     assert_eq!(wire.call_strs("CLIENT UNPAUSE"), Answer::ok());
     wait_for_no_keys(&server);
     assert_alive(&mut server);
@@ -65,8 +65,8 @@ fn a_lock_that_runs_out_in_a_pause_goes_after_it() {
 }
 
 #[test]
-fn a_pause_that_ends_by_itself_lets_the_lock_go() {
-    // While everything is paused nobody is answered, so the first answer says that the pause is over.
+fn an_expired_lock_is_swept_when_a_pause_times_out() {
+    // In mode ALL the server answers no client, so the first answer shows that the pause has ended.
     for mode in ["WRITE", "ALL"] {
         let (mut server, clock) = start_with_aof();
         let mut wire = server.connect();
@@ -79,8 +79,8 @@ fn a_pause_that_ends_by_itself_lets_the_lock_go() {
 }
 
 #[test]
-fn on_true_time_too() {
-    // Here the module's timer comes first; on a frozen clock it is the server's cron.
+fn a_lock_that_expires_in_a_pause_is_swept_after_it_on_real_time() {
+    // In real time the module's timer sweeps first; on a frozen clock it is the server's cron.
     let mut server = Server::builder().arg("appendonly", "yes").start();
     let mut wire = server.connect();
     acquire(&mut wire, "lock me 300");
@@ -90,7 +90,7 @@ fn on_true_time_too() {
 }
 
 #[test]
-fn a_write_that_waits_for_the_end_of_a_pause_finds_the_lock_free() {
+fn an_acquire_sent_during_a_pause_finds_the_expired_lock_free() {
     let (mut server, clock) = start_with_aof();
     let (mut wire, mut waiting) = (server.connect(), server.connect());
     acquire(&mut wire, "lock me 10000");
@@ -105,7 +105,7 @@ fn a_write_that_waits_for_the_end_of_a_pause_finds_the_lock_free() {
 }
 
 #[test]
-fn a_paused_master_tells_its_replica_nothing() {
+fn a_paused_master_sends_no_deletion_to_its_replica() {
     let ((mut master, clock), (replica, _clock)) = start_pair();
     let mut wire = master.connect();
     acquire(&mut wire, "lock me 10000");
@@ -122,12 +122,12 @@ fn a_paused_master_tells_its_replica_nothing() {
 }
 
 #[test]
-fn a_lock_may_run_out_while_the_master_hands_over() {
+fn a_lock_may_expire_during_a_failover() {
     let ((mut master, master_clock), (mut replica, replica_clock)) = start_pair();
     let mut wire = master.connect();
     acquire(&mut wire, "lock me 10000");
     replica.wait_for_replication(&master);
-    // A replica that lags: the master pauses all writes until it has caught up.
+    // The replica lags: the master pauses all writes until the replica has caught up.
     replica.pause();
     assert_eq!(wire.call_strs("SET unseen value PX 600000"), Answer::ok());
     assert_eq!(wire.call_strs("FAILOVER TIMEOUT 600000"), Answer::ok());
@@ -136,7 +136,7 @@ fn a_lock_may_run_out_while_the_master_hands_over() {
     master.wait_for_cron();
     assert_alive(&mut master);
     replica.resume();
-    eventually("the two have changed places", SOON, || {
+    eventually("master and replica have exchanged roles", SOON, || {
         let role = |server: &Server| server.info("replication", "role");
         (role(&replica)? == "master" && role(&master)? == "slave").then_some(())
     });
@@ -144,7 +144,8 @@ fn a_lock_may_run_out_while_the_master_hands_over() {
         (master.info("replication", "master_failover_state")? == "no-failover").then_some(())
     });
     assert_eq!(replica.connect().call_strs("DEL unseen"), Answer::Int(1));
-    // By its own clock the lock has its full time left; then the new master ends it, for both.
+    // By the clock of the new master the lock has its full time left. When it expires there, the new master deletes it
+    // on both servers.
     assert_eq!(replica.connect().call_strs("DBSIZE"), Answer::Int(1));
     replica_clock.advance_module(OVER);
     wait_for_no_keys(&replica);

@@ -1,4 +1,4 @@
-//! What a server writes down and reads again: owner, fence, label, time and the numbers behind released keys.
+//! What a server stores and loads: owner, fence, label and times of each lock, and the fences of released keys.
 
 #![allow(clippy::expect_used, reason = "helpers of tests")]
 
@@ -9,13 +9,13 @@ use std::fs;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// Bytes that a text format, a C string or a line protocol would trip over.
+/// Bytes that break text formats, C strings and line protocols.
 const KEY: &[u8] = b"job \0\r\n\xff";
 const OWNER: &[u8] = b"\0owner\r\n\xfe\"";
 const LABEL: &[u8] = b"night\0ly \xff\r\n";
 
 fn aof(fsync: &str) -> ServerBuilder {
-    // What is kept is the subject here, not the quarantine after a crash.
+    // These tests check what the server keeps. Without this setting, the node would be in quarantine after a crash.
     let builder = Server::builder().module_args(["restart-grace", "off"]);
     builder.arg("appendonly", "yes").arg("appendfsync", fsync)
 }
@@ -24,7 +24,7 @@ fn call(wire: &mut Wire, name: &str, rest: &[&[u8]]) -> Answer {
     wire.call(&[&[name.as_bytes(), KEY, OWNER], rest].concat())
 }
 
-/// A lock with a history, and a released key whose number must not be forgotten.
+/// Takes and extends a lock, and takes and releases another one, whose fence the node must not forget.
 fn prepare(wire: &mut Wire, clock: &FakeClock) -> InspectReply {
     assert_eq!(call(wire, "REDLOCK.ACQUIRE", &[b"60000", b"FENCE", b"41", b"LABEL", LABEL]), Answer::Int(41));
     clock.advance_module(Duration::from_secs(5));
@@ -40,12 +40,13 @@ fn prepare(wire: &mut Wire, clock: &FakeClock) -> InspectReply {
         held_ms: 5_000,
         extensions: 2,
         waiters: 0,
+        holders: vec![],
     };
     assert_eq!(before, expected);
     before
 }
 
-/// Everything that a client could tell of a lock is as it was, and the lock still does its work.
+/// Asserts that a client sees the lock as before, and that the lock still works.
 fn verify(wire: &mut Wire, before: &InspectReply, pttl: RangeInclusive<i64>, held_ms: RangeInclusive<i64>) {
     let after = wire.inspect(KEY).expect("the lock is still held");
     assert_eq!((after.fence, &after.label, after.extensions), (41, &before.label, 2));
@@ -54,7 +55,7 @@ fn verify(wire: &mut Wire, before: &InspectReply, pttl: RangeInclusive<i64>, hel
     let stranger: [&[u8]; 4] = [b"REDLOCK.ACQUIRE", KEY, b"stranger", b"1000"];
     assert_eq!(wire.call(&stranger), Answer::Nil);
     assert_eq!(wire.call(&[b"REDLOCK.RELEASE", KEY, b"stranger"]), Answer::Int(0));
-    assert_eq!(call(wire, "REDLOCK.EXTEND", &[b"60000"]), Answer::Int(41), "the owner is known");
+    assert_eq!(call(wire, "REDLOCK.EXTEND", &[b"60000"]), Answer::Int(41), "the lock still has its owner");
     assert_eq!(call(wire, "REDLOCK.RELEASE", &[]), Answer::Int(1));
     assert!(
         granted(&wire.call(&stranger[..3].iter().copied().chain([&b"5000"[..]]).collect::<Vec<_>>())) > 41
@@ -62,14 +63,14 @@ fn verify(wire: &mut Wire, before: &InspectReply, pttl: RangeInclusive<i64>, hel
     assert!(held_ms.contains(&after.held_ms), "{after:?}");
 }
 
-fn verify_released_number(wire: &mut Wire) {
+fn verify_released_fence(wire: &mut Wire) {
     let next = granted(&wire.call_strs("REDLOCK.ACQUIRE released another 60000"));
-    assert!(next > 1000, "{next} is not above what was handed out before");
+    assert!(next > 1000, "fence {next} is not larger than 1000");
 }
 
 #[test]
-fn a_snapshot_keeps_locks_and_numbers() {
-    // Nothing was granted after the snapshot, but the node cannot know that and would wait.
+fn a_snapshot_keeps_locks_and_fences() {
+    // The node granted nothing after the snapshot, but cannot know that: without the setting it would be in quarantine.
     let (mut server, clock) = start_frozen(Server::builder().module_args(["restart-grace", "off"]));
     let before = prepare(&mut server.connect(), &clock);
     clock.advance_module(Duration::from_secs(2));
@@ -77,37 +78,37 @@ fn a_snapshot_keeps_locks_and_numbers() {
     server.kill();
     server.restart();
     let mut wire = server.connect();
-    // The time left when it was saved, and the time held until then.
+    // The remaining time and the time held are those at the moment of the snapshot.
     verify(&mut wire, &before, 58_000..=58_000, 7_000..=7_000);
-    verify_released_number(&mut wire);
+    verify_released_fence(&mut wire);
 }
 
 #[test]
-fn a_clean_shutdown_keeps_locks_and_numbers() {
+fn a_clean_shutdown_keeps_locks_and_fences() {
     let (mut server, clock) = start_frozen(Server::builder().arg("save", "3600 1"));
     let before = prepare(&mut server.connect(), &clock);
     server.restart();
     let mut wire = server.connect();
     verify(&mut wire, &before, 60_000..=60_000, 5_000..=5_000);
-    verify_released_number(&mut wire);
+    verify_released_fence(&mut wire);
 }
 
 #[test]
-fn debug_reload_keeps_locks_and_numbers() {
+fn debug_reload_keeps_locks_and_fences() {
     let (server, clock) = start_frozen(Server::builder().debug_commands());
     let mut wire = server.connect();
     let before = prepare(&mut wire, &clock);
     assert_eq!(wire.call_strs("DEBUG RELOAD"), Answer::ok());
-    // A server may free what was there before in the background, and it counts until then.
-    eventually("the lock is counted once", SOON, || {
+    // The server may free the old value in the background. Until then the module counts both.
+    eventually("the module counts the lock once", SOON, || {
         (server.info("redlock", "redlock_locks")? == "1").then_some(())
     });
     verify(&mut wire, &before, 60_000..=60_000, 5_000..=5_000);
-    verify_released_number(&mut wire);
+    verify_released_fence(&mut wire);
 }
 
 #[test]
-fn a_reloaded_lock_still_ends() {
+fn a_reloaded_lock_still_expires() {
     let (server, clock) = start_frozen(Server::builder().debug_commands());
     let mut wire = server.connect();
     prepare(&mut wire, &clock);
@@ -126,9 +127,10 @@ fn an_append_only_file_keeps_locks_over_a_crash() {
     server.kill();
     server.restart();
     let mut wire = server.connect();
-    // The file knows the time left of the last effect only; what passed since then errs towards holding.
+    // The file has the remaining time at the last effect. The time since then may be missing: the lock may last longer,
+    // never shorter.
     verify(&mut wire, &before, 58_000..=60_000, 5_000..=7_000);
-    verify_released_number(&mut wire);
+    verify_released_fence(&mut wire);
 }
 
 #[test]
@@ -138,23 +140,23 @@ fn an_append_only_file_keeps_locks_over_a_restart() {
     server.restart();
     let mut wire = server.connect();
     verify(&mut wire, &before, 60_000..=60_000, 5_000..=5_000);
-    verify_released_number(&mut wire);
+    verify_released_fence(&mut wire);
 }
 
 #[test]
-fn an_append_only_file_may_be_read_twice() {
+fn an_append_only_file_may_be_loaded_twice() {
     let (server, clock) = start_frozen(aof("always").debug_commands());
     let mut wire = server.connect();
     let before = prepare(&mut wire, &clock);
     assert_eq!(wire.call_strs("DEBUG LOADAOF"), Answer::ok());
     verify(&mut wire, &before, 60_000..=60_000, 5_000..=5_000);
-    verify_released_number(&mut wire);
+    verify_released_fence(&mut wire);
 }
 
 fn rewrite(server: &Server) {
     let answer = server.connect().call_strs("BGREWRITEAOF");
     assert!(matches!(answer, Answer::Status(_)), "{answer:?}");
-    eventually("the append only file is rewritten", SOON, || {
+    eventually("the append-only file is rewritten", SOON, || {
         let field = |name| server.info("persistence", name);
         let busy = field("aof_rewrite_in_progress")? == "1" || field("aof_rewrite_scheduled")? == "1";
         (!busy && field("aof_last_bgrewrite_status")? == "ok").then_some(())
@@ -162,7 +164,7 @@ fn rewrite(server: &Server) {
 }
 
 #[test]
-fn a_rewritten_file_with_a_snapshot_in_front_keeps_everything() {
+fn an_append_only_file_rewritten_with_an_rdb_preamble_keeps_everything() {
     let (mut server, clock) = start_frozen(aof("always").arg("aof-use-rdb-preamble", "yes"));
     let before = prepare(&mut server.connect(), &clock);
     rewrite(&server);
@@ -170,11 +172,11 @@ fn a_rewritten_file_with_a_snapshot_in_front_keeps_everything() {
     server.restart();
     let mut wire = server.connect();
     verify(&mut wire, &before, 60_000..=60_000, 5_000..=5_000);
-    verify_released_number(&mut wire);
+    verify_released_fence(&mut wire);
 }
 
 #[test]
-fn a_rewritten_file_of_commands_keeps_locks() {
+fn an_append_only_file_rewritten_as_commands_keeps_locks_and_fences() {
     let (mut server, clock) = start_frozen(aof("always").arg("aof-use-rdb-preamble", "no"));
     let before = prepare(&mut server.connect(), &clock);
     rewrite(&server);
@@ -182,32 +184,32 @@ fn a_rewritten_file_of_commands_keeps_locks() {
     server.restart();
     let mut wire = server.connect();
     verify(&mut wire, &before, 60_000..=60_000, 5_000..=5_000);
-    // Not in the file, which has no command for it; the node remembers by itself.
-    verify_released_number(&mut wire);
+    // The file has no command for the fence of a released key. The state file covers it.
+    verify_released_fence(&mut wire);
 }
 
 #[test]
-fn a_rewritten_file_of_commands_and_a_clean_shutdown_lose_no_number() {
+fn an_append_only_file_rewritten_as_commands_and_a_clean_shutdown_keep_fences() {
     let (mut server, clock) = start_frozen(aof("everysec").arg("aof-use-rdb-preamble", "no"));
     let before = prepare(&mut server.connect(), &clock);
     rewrite(&server);
     server.restart();
     let mut wire = server.connect();
     verify(&mut wire, &before, 60_000..=60_000, 5_000..=5_000);
-    verify_released_number(&mut wire);
+    verify_released_fence(&mut wire);
 }
 
-/// Everything in the append only files, in upper case.
+/// The content of all append-only files, in upper case.
 fn written(server: &Server) -> String {
     let folder = server.data_dir().join("appendonlydir");
     let files =
-        fs::read_dir(folder).expect("the append only folder").map(|file| file.expect("a file").path());
+        fs::read_dir(folder).expect("the append-only folder").map(|file| file.expect("a file").path());
     let read = |path| String::from_utf8_lossy(&fs::read(path).expect("a readable file")).to_uppercase();
     files.map(read).collect()
 }
 
 #[test]
-fn the_append_only_file_holds_effects_and_no_requests() {
+fn the_append_only_file_contains_effects_and_no_requests() {
     for rewritten in ["as appended", "as rewritten"] {
         let (server, clock) = start_frozen(aof("always").arg("aof-use-rdb-preamble", "no"));
         let mut wire = server.connect();
@@ -226,7 +228,7 @@ fn the_append_only_file_holds_effects_and_no_requests() {
 }
 
 #[test]
-fn a_refusal_writes_nothing() {
+fn a_refused_request_writes_nothing() {
     let (server, _clock) = start_frozen(aof("always"));
     let mut wire = server.connect();
     granted(&wire.call_strs("REDLOCK.ACQUIRE lock me 60000"));
@@ -250,7 +252,7 @@ fn a_refusal_writes_nothing() {
 #[test]
 fn changes_count_towards_the_next_snapshot() {
     let (server, _clock) = start_frozen(Server::builder());
-    // The server has long found out that nobody but the snapshots will ever know.
+    // After a cron, the server knows that it has no replica and no append-only file: only snapshots store changes.
     server.wait_for_cron();
     let mut wire = server.connect();
     let changes =
@@ -266,19 +268,19 @@ fn changes_count_towards_the_next_snapshot() {
     ] {
         let before = changes();
         granted(&wire.call_strs(line));
-        assert!(changes() > before, "{line} does not make the server save");
+        assert!(changes() > before, "{line} does not count as a change");
     }
 }
 
 #[test]
-fn an_append_only_file_begun_later_misses_nothing() {
+fn an_append_only_file_enabled_later_misses_no_lock() {
     let (mut server, _clock) = start_frozen(Server::builder().arg("appendfsync", "always"));
     server.wait_for_cron();
     let mut wire = server.connect();
     granted(&wire.call_strs("REDLOCK.ACQUIRE before me 60000"));
     assert_eq!(wire.call_strs("CONFIG SET appendonly yes"), Answer::ok());
     granted(&wire.call_strs("REDLOCK.ACQUIRE during me 60000"));
-    eventually("the append only file is begun", SOON, || {
+    eventually("the append-only file is enabled", SOON, || {
         let field = |name| server.info("persistence", name);
         let busy = field("aof_rewrite_in_progress")? == "1" || field("aof_rewrite_scheduled")? == "1";
         (!busy && field("aof_enabled")? == "1").then_some(())
@@ -294,7 +296,7 @@ fn an_append_only_file_begun_later_misses_nothing() {
 }
 
 #[test]
-fn grants_in_transactions_and_scripts_are_written_down() {
+fn grants_in_transactions_and_scripts_are_stored() {
     let (mut server, _clock) = start_frozen(aof("always"));
     let mut wire = server.connect();
     assert_eq!(wire.call_strs("MULTI"), Answer::ok());
@@ -323,7 +325,7 @@ fn grants_in_transactions_and_scripts_are_written_down() {
 }
 
 #[test]
-fn a_key_may_be_dumped_and_restored() {
+fn a_lock_may_be_dumped_and_restored() {
     let (server, clock) = start_frozen(Server::builder());
     let mut wire = server.connect();
     let before = prepare(&mut wire, &clock);
@@ -340,7 +342,10 @@ fn a_lock_cannot_be_copied() {
     let mut wire = server.connect();
     let before = prepare(&mut wire, &clock);
     let answer = wire.call(&[b"COPY", KEY, b"clone"]);
-    assert!(matches!(answer, Answer::Error(_)), "two locks of one owner and fence: {answer:?}");
+    assert!(
+        matches!(answer, Answer::Error(_)),
+        "a copy would be a second lock of the same owner and fence: {answer:?}"
+    );
     assert_eq!(wire.call_strs("EXISTS clone"), Answer::Int(0));
     verify(&mut wire, &before, 60_000..=60_000, 5_000..=5_000);
 }

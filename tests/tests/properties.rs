@@ -1,4 +1,4 @@
-//! Random histories, with time, driven through the pure core and a real server side by side.
+//! Property tests: the pure core and a real server run the same random history, with time, and must agree.
 
 #![allow(clippy::expect_used, clippy::panic)]
 
@@ -15,8 +15,8 @@ const KEYS: [&str; 4] = ["a", "b", "a longer key with a blank", ""];
 const OWNERS: [&str; 4] = ["x", "y", "0f8fad5b-d9cb-469f-a165-70867728950e", "c0ffee"];
 const COUNTERS: [&str; 7] =
     ["grants", "refreshes", "refusals", "late_refusals", "extensions", "stale_extensions", "releases"];
-/// What else is the same when both have done all that they do by themselves. The module counts an unclaimed lock when
-/// it removes the record, and that may be at the server's next cron: a tenth of a second after the key is gone.
+/// Counters that agree only when both sides have finished their background work. The module counts an unclaimed lock
+/// when it removes the record, which may happen at the server's next cron, a tenth of a second after the key is gone.
 const COUNTERS_AT_REST: [&str; 4] = ["waits", "handoffs", "unclaimed", "stale_releases"];
 
 #[derive(Clone)]
@@ -29,7 +29,7 @@ enum Step {
     Close(u64),
 }
 
-/// A history that fails is read by people: commands are printed as text.
+/// Prints commands as text, so that a failing history is readable.
 impl fmt::Debug for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -64,7 +64,9 @@ fn command() -> impl Strategy<Value = Vec<Vec<u8>>> {
     let ttl =
         prop_oneof![8 => prop::sample::select(&[1_i64, 5, 30, 500][..]), 1 => Just(0), 1 => Just(86_400_001)];
     let verb = prop::sample::select(&["ACQUIRE", "ACQUIRE", "EXTEND", "RELEASE", "INSPECT"][..]);
-    (verb, any::<bool>(), keys, owner, ttl, options()).prop_map(|(verb, many, keys, owner, ttl, options)| {
+    let modes = (prop::bool::weighted(0.4), prop::bool::ANY);
+    let parts = (verb, modes, keys, owner, ttl, options());
+    parts.prop_map(|(verb, (many, is_shared), keys, owner, ttl, options)| {
         if verb == "INSPECT" {
             return words(&["REDLOCK.INSPECT", keys[0]]);
         }
@@ -83,6 +85,9 @@ fn command() -> impl Strategy<Value = Vec<Vec<u8>>> {
             parts.push(&ttl);
         }
         parts.extend(options.iter().map(String::as_str));
+        if is_shared && verb == "ACQUIRE" {
+            parts.push("SHARED");
+        }
         words(&parts)
     })
 }
@@ -97,7 +102,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn take(subject: &mut dyn NodeUnderTest, step: &Step) -> Option<Answer> {
+fn run_step(subject: &mut dyn NodeUnderTest, step: &Step) -> Option<Answer> {
     match step {
         Step::Call { connection, words } => {
             return Some(subject.call(*connection, &words.iter().map(Vec::as_slice).collect::<Vec<_>>()));
@@ -111,7 +116,7 @@ fn take(subject: &mut dyn NodeUnderTest, step: &Step) -> Option<Answer> {
     None
 }
 
-/// A request to stand in line, for which a refusal is turned into a place.
+/// A command, with WAIT if it is an acquire: instead of a refusal, the node queues it.
 fn waiting_command() -> impl Strategy<Value = Vec<Vec<u8>>> {
     let wait_ms = prop::sample::select(&[5_u64, 200, 60_000][..]);
     let extra = prop_oneof![
@@ -129,8 +134,8 @@ fn waiting_command() -> impl Strategy<Value = Vec<Vec<u8>>> {
     })
 }
 
-/// As [`step`], with a line at every key. No lists: to put one there takes two commands, and whoever waits is served
-/// between them or is not.
+/// As [`step`], with requests that wait. No lists: to set one takes two commands, and the server may or may not serve
+/// a waiter between them.
 fn waiting_step() -> impl Strategy<Value = Step> {
     let key = prop::sample::select(&KEYS[..]);
     let call = |words| (0_u64..4, words).prop_map(|(connection, words)| Step::Call { connection, words });
@@ -150,7 +155,7 @@ fn cases(usual: u32, long: u32) -> TestRunner {
     TestRunner::new(Config { cases, rng_seed, failure_persistence: None, ..Config::default() })
 }
 
-/// The key that a push names, which comes last and may have blanks in it.
+/// The key of a push: its last field, which may contain spaces.
 fn key_of(push: &str) -> &str {
     let words_before = match push.split(' ').nth(1) {
         Some("grant") => 4,
@@ -162,33 +167,33 @@ fn key_of(push: &str) -> &str {
 
 /// Pushes in the order of their keys, and for each key in the order in which the node made them.
 ///
-/// That order is all that a node promises. Which of two keys is looked at first when both become free together, as when
-/// two locks expire in the same millisecond, follows from how the wheel of the deadlines is turned: step by step on a
-/// virtual clock, and on a server whenever its timer fires. No outcome depends on it. Two waiters that can be served at
-/// the same time are each first for all of their keys, so they have no key in common, and either order gives both the
-/// same locks, fences and deadlines, as long as the keys have fence stripes of their own.
+/// A node guarantees no other order. When two keys become free together, because two locks expire in the same
+/// millisecond, the order depends on how the timer wheel advances: step by step on a virtual clock, and on a server
+/// whenever its timer fires. No outcome depends on it. Two waiters that can be served at the same time are each first
+/// for all of their keys, so they have no key in common. Either order gives both the same locks, fences and deadlines,
+/// as long as each key has a fence stripe of its own.
 fn by_key(mut pushes: Vec<String>) -> Vec<String> {
     pushes.sort_by(|one, other| key_of(one).cmp(key_of(other)));
     pushes
 }
 
 #[test]
-fn core_and_module_hand_on_alike() {
-    // Each takes a while: what a server does by itself it does up to ten times a second.
+fn core_and_module_hand_off_locks_alike() {
+    // Each case is slow: a server runs its background work about ten times a second.
     let mut runner = cases(12, 200);
     let stripes: HashSet<Stripe> = KEYS.iter().map(|key| Stripe::of(key.as_bytes())).collect();
-    assert_eq!(stripes.len(), KEYS.len(), "see by_key");
+    assert_eq!(stripes.len(), KEYS.len(), "by_key needs a stripe for each key");
     let history = prop::collection::vec(waiting_step(), 1..120);
     let outcome = runner.run(&history, |history| {
         let (mut pure, mut real) = (CoreNode::default(), ServerNode::default());
         for (number, step) in history.iter().enumerate() {
-            let (expected, answer) = (take(&mut pure, step), take(&mut real, step));
+            let (expected, answer) = (run_step(&mut pure, step), run_step(&mut real, step));
             prop_assert_eq!(answer, expected, "step {}: {:?}", number, step);
             real.wait_until_settled(pure.settle());
             let count = pure.unread_pushes();
             let expected = by_key((0..count).map(|_| pure.next_push()).collect());
-            let heard = by_key((0..count).map(|_| real.next_push()).collect());
-            prop_assert_eq!(heard, expected, "step {}: {:?}", number, step);
+            let received = by_key((0..count).map(|_| real.next_push()).collect());
+            prop_assert_eq!(received, expected, "step {}: {:?}", number, step);
         }
         for counter in COUNTERS {
             prop_assert_eq!(real.counter(counter), pure.counter(counter), "{}", counter);
@@ -212,7 +217,7 @@ fn core_and_module_answer_alike() {
     let outcome = runner.run(&history, |history| {
         let (mut pure, mut real) = (CoreNode::default(), ServerNode::default());
         for (number, step) in history.iter().enumerate() {
-            let (expected, answer) = (take(&mut pure, step), take(&mut real, step));
+            let (expected, answer) = (run_step(&mut pure, step), run_step(&mut real, step));
             prop_assert_eq!(answer, expected, "step {}: {:?}", number, step);
         }
         for counter in COUNTERS {

@@ -1,4 +1,4 @@
-//! `module/COMMANDS.md` against what a running server says in `COMMAND DOCS`.
+//! `module/COMMANDS.md` must agree with what a running server reports in `COMMAND DOCS`.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
@@ -16,8 +16,10 @@ impl<'a> Section<'a> {
     /// The first line inside the first code fence.
     fn syntax(&self) -> &'a str {
         let mut lines = self.lines.iter();
-        lines.find(|line| line.starts_with("```")).unwrap_or_else(|| panic!("no syntax of {}", self.command));
-        lines.next().unwrap_or_else(|| panic!("an empty syntax of {}", self.command))
+        lines
+            .find(|line| line.starts_with("```"))
+            .unwrap_or_else(|| panic!("no syntax for {}", self.command));
+        lines.next().unwrap_or_else(|| panic!("an empty syntax for {}", self.command))
     }
 
     /// The rest of the line that begins with `name:`.
@@ -44,7 +46,7 @@ fn sections(text: &str) -> Vec<Section<'_>> {
 
 fn reference() -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../module/COMMANDS.md");
-    std::fs::read_to_string(path).expect("the reference is beside the module")
+    std::fs::read_to_string(path).expect("module/COMMANDS.md is readable")
 }
 
 fn docs(wire: &mut Wire, command: &str) -> Answer {
@@ -53,7 +55,7 @@ fn docs(wire: &mut Wire, command: &str) -> Answer {
     doc.clone()
 }
 
-/// Writes arguments as `redis-cli` shows them: `[TOKEN name]`, `key [key ...]`.
+/// Formats arguments as `redis-cli` shows them: `[TOKEN name]`, `key [key ...]`.
 fn render(arguments: &[Answer]) -> String {
     arguments.iter().map(render_one).collect::<Vec<_>>().join(" ")
 }
@@ -71,7 +73,7 @@ fn render_one(argument: &Answer) -> String {
         "pure-token" => String::new(),
         "block" => render(members()),
         "oneof" => members().iter().map(render_one).collect::<Vec<_>>().join(" | "),
-        // Before 7.2 there was no other text to display than the name.
+        // Before 7.2 an argument has no display text but its name.
         _ => text("display_text").or_else(|| text("name")).expect("an argument has a name"),
     };
     let mut whole = format!("{token}{value}").trim_end().to_string();
@@ -83,7 +85,7 @@ fn render_one(argument: &Answer) -> String {
 }
 
 #[test]
-fn every_command_has_a_section_and_every_section_a_command() {
+fn the_page_has_a_section_for_every_command_and_no_other() {
     let server = Server::start();
     let listed = server.connect().call_strs("COMMAND LIST FILTERBY MODULE redlock");
     let known: BTreeSet<String> = listed.list().iter().map(|name| name.string().to_uppercase()).collect();
@@ -93,7 +95,7 @@ fn every_command_has_a_section_and_every_section_a_command() {
 }
 
 #[test]
-fn syntax_is_what_the_server_says() {
+fn the_page_has_the_syntax_that_the_server_reports() {
     let server = Server::start();
     let mut wire = server.connect();
     for section in sections(&reference()) {
@@ -105,24 +107,24 @@ fn syntax_is_what_the_server_says() {
 }
 
 #[test]
-fn summary_version_and_cost_are_what_the_server_says() {
+fn the_page_has_the_summary_version_and_complexity_that_the_server_reports() {
     let server = Server::start();
     let mut wire = server.connect();
     for section in sections(&reference()) {
         let doc = docs(&mut wire, section.command);
         for (line, field) in [("Summary", "summary"), ("Since", "since"), ("Complexity", "complexity")] {
-            let told = doc.field(field).map(Answer::string);
-            assert_eq!(section.line(line), told.as_deref(), "{line} of {}", section.command);
+            let reported = doc.field(field).map(Answer::string);
+            assert_eq!(section.line(line), reported.as_deref(), "{line} of {}", section.command);
         }
     }
 }
 
 #[test]
-fn categories_are_what_the_server_says() {
+fn the_page_has_the_acl_categories_that_the_server_reports() {
     let server = Server::start();
     let flavor = server.flavor();
     if !flavor.at_least(7, 4) {
-        skip(&format!("{flavor} lets no module add an ACL category"));
+        skip(&format!("{flavor} does not let a module add an ACL category"));
         return;
     }
     let mut wire = server.connect();
@@ -131,13 +133,13 @@ fn categories_are_what_the_server_says() {
         let written: BTreeSet<String> =
             written.split(", ").map(|word| word.trim_matches('`').into()).collect();
         let info = wire.call(&["COMMAND", "INFO", section.command]);
-        let told: BTreeSet<String> = info.list()[0].list()[6].list().iter().map(Answer::string).collect();
-        assert_eq!(written, told, "{}", section.command);
+        let reported: BTreeSet<String> = info.list()[0].list()[6].list().iter().map(Answer::string).collect();
+        assert_eq!(written, reported, "{}", section.command);
     }
 }
 
 #[test]
-fn the_renderer_knows_every_kind_of_argument() {
+fn render_one_supports_every_kind_of_argument() {
     let text = Answer::text;
     let argument = |fields: &[(&str, Answer)]| {
         Answer::Map(fields.iter().map(|(name, value)| (text(name), value.clone())).collect())

@@ -1,4 +1,4 @@
-//! A lock that is renamed takes its fence along: the key that it comes to goes on counting from there.
+//! Renamed locks: a lock keeps its fence, and the next fence of the new key is larger.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ fn fence(wire: &mut Wire, line: &str) -> i64 {
     answer.int()
 }
 
-/// A lock with a large fence, under a name that has never been locked.
+/// Takes a lock with a large fence and renames it to a key that has never been locked.
 fn rename_a_lock(wire: &mut Wire) {
     assert_eq!(wire.call_strs("REDLOCK.ACQUIRE a first 60000 FENCE 50"), Answer::Int(50));
     assert_eq!(wire.call_strs("RENAME a b"), Answer::ok());
 }
 
-/// What may happen to the lock under its new name before it is free again.
+/// Commands that free the lock under its new name, each in another way.
 const HISTORIES: [&[&str]; 5] = [
     &["REDLOCK.ACQUIRE b first 60000", "REDLOCK.RELEASE b first"],
     &["REDLOCK.EXTEND b first 60000", "REDLOCK.RELEASE b first"],
@@ -26,7 +26,7 @@ const HISTORIES: [&[&str]; 5] = [
 ];
 
 #[test]
-fn the_new_name_has_the_fence_and_the_next_holder_the_next() {
+fn a_renamed_lock_keeps_its_fence_and_the_next_holder_gets_the_next() {
     let server = Server::start();
     let mut wire = server.connect();
     rename_a_lock(&mut wire);
@@ -50,18 +50,18 @@ fn however_the_lock_ends_the_next_fence_is_larger() {
 }
 
 #[test]
-fn a_lock_that_runs_out_under_its_new_name_counts_too() {
+fn after_a_renamed_lock_expires_the_next_fence_is_larger() {
     let (server, clock) = Server::start_frozen();
     let mut wire = server.connect();
     rename_a_lock(&mut wire);
     clock.advance_module(Duration::from_millis(60_001));
-    assert!(fence(&mut wire, "REDLOCK.ACQUIRE b second 60000") > 50, "taken over");
+    assert!(fence(&mut wire, "REDLOCK.ACQUIRE b second 60000") > 50, "expired");
 
     let (server, clock) = Server::start_frozen();
     let mut wire = server.connect();
     rename_a_lock(&mut wire);
     clock.advance_module(Duration::from_millis(60_001));
-    eventually("the sweep has found it", SOON, || {
+    eventually("the sweep has deleted the lock", SOON, || {
         clock.advance_module(Duration::from_millis(1));
         (wire.call_strs("EXISTS b") == Answer::Int(0)).then_some(())
     });
@@ -69,7 +69,7 @@ fn a_lock_that_runs_out_under_its_new_name_counts_too() {
 }
 
 #[test]
-fn a_replica_goes_on_counting_too() {
+fn after_a_failover_the_next_fence_of_a_renamed_lock_is_larger() {
     for history in HISTORIES {
         let master = Server::builder().tcp().start();
         let replica = Server::builder().replica_of(&master).start();

@@ -1,4 +1,4 @@
-//! A replica has the locks of its master, by their effects and never by running the requests again.
+//! Replication: a replica has the locks of its master. The master sends effects, never the requests themselves.
 
 #![allow(clippy::expect_used, reason = "helpers of tests")]
 
@@ -53,7 +53,7 @@ fn start_master() -> (Server, FakeClock) {
     (Server::builder().tcp().clock(&clock).start(), clock)
 }
 
-/// A replica that grants at once when it is promoted; `failover.rs` has those that wait.
+/// A replica that grants at once after its promotion and admission; `failover.rs` tests replicas in quarantine.
 fn start_replica(master: &Server) -> (Server, FakeClock) {
     let clock = frozen();
     let builder = Server::builder().module_args(["restart-grace", "off"]);
@@ -62,9 +62,9 @@ fn start_replica(master: &Server) -> (Server, FakeClock) {
     (replica, clock)
 }
 
-/// How often a server ran a command, whoever sent it.
+/// How often a server has run a command, from any sender.
 fn calls(server: &Server, command: &str) -> u64 {
-    // A name is shown in the case in which the module registered it.
+    // The server shows a name in the case in which the module registered it.
     let stats = server.connect().call_strs("INFO commandstats").string().to_lowercase();
     let begin = format!("cmdstat_{command}:calls=");
     let line = stats.lines().find_map(|line| line.strip_prefix(begin.as_str()));
@@ -82,14 +82,14 @@ fn a_replica_shows_the_same_lock() {
     pair.grant("REDLOCK.EXTEND lock me 60000");
     let (mut master, mut replica) = (pair.master.connect(), pair.replica.connect());
     assert_eq!(replica.call_strs("TYPE lock"), master.call_strs("TYPE lock"));
-    let lock = master.inspect("lock").expect("the master has it");
+    let lock = master.inspect("lock").expect("the master has the lock");
     assert_eq!((lock.fence, lock.pttl, lock.held_ms, lock.extensions), (41, 60_000, 5_000, 1));
     assert_eq!(replica.inspect("lock"), Some(lock));
     assert_eq!(pair.replica.info("redlock", "redlock_locks"), Some("1".into()));
 }
 
 #[test]
-fn effects_arrive_and_no_requests() {
+fn a_replica_receives_effects_and_no_requests() {
     let pair = Pair::start();
     pair.grant("REDLOCK.ACQUIRE lock me 60000");
     pair.grant("REDLOCK.EXTEND lock me 60000");
@@ -122,7 +122,7 @@ fn refusals_are_not_replicated() {
 }
 
 #[test]
-fn releases_arrive() {
+fn a_replica_receives_releases() {
     let pair = Pair::start();
     pair.grant("REDLOCK.ACQUIRE lock me 60000");
     pair.grant("REDLOCK.MACQUIRE 2 a b me 60000");
@@ -134,7 +134,20 @@ fn releases_arrive() {
 }
 
 #[test]
-fn an_owner_of_any_bytes_arrives() {
+fn a_replica_receives_a_break() {
+    let pair = Pair::start();
+    let fence = pair.grant("REDLOCK.ACQUIRE lock me 60000");
+    assert_eq!(pair.run(&format!("REDLOCK.BREAK lock FENCE {}", fence + 1)), Answer::Nil);
+    assert_eq!(calls(&pair.replica, "redlock.break"), 0, "a break that changed nothing");
+    assert_eq!(pair.run("REDLOCK.BREAK lock"), Answer::Int(fence));
+    assert_eq!(pair.replica.connect().call_strs("DBSIZE"), Answer::Int(0));
+    assert_eq!(pair.replica.info("redlock", "redlock_locks"), Some("0".into()));
+    assert_eq!(pair.replica.connect().call_strs("REDLOCK.BREAK lock").error_word(), Some("READONLY"));
+    assert_eq!(pair.master.info("redlock", "redlock_broken"), Some("1".into()));
+}
+
+#[test]
+fn a_replica_receives_an_owner_of_any_bytes() {
     let pair = Pair::start();
     let owner = b"\0\r\n\"\\ \xff\xfe$9*3\t'\x80\x01";
     assert_eq!(owner.len(), 16);
@@ -149,19 +162,20 @@ fn an_owner_of_any_bytes_arrives() {
 }
 
 #[test]
-fn the_end_of_a_lock_arrives_as_a_deletion() {
+fn an_expired_lock_reaches_the_replica_as_an_effect() {
     let pair = Pair::start();
     pair.grant("REDLOCK.ACQUIRE lock me 10000");
     pair.master_clock.advance_module(Duration::from_secs(11));
     let mut replica = pair.replica.connect();
-    eventually("the replica has lost the lock", SOON, || {
+    eventually("the replica has deleted the lock", SOON, || {
         (replica.call_strs("DBSIZE") == Answer::Int(0)).then_some(())
     });
-    assert_eq!(calls(&pair.replica, "del") + calls(&pair.replica, "unlink"), 1);
+    assert_eq!(calls(&pair.replica, "redlock.apply"), 2);
+    assert_eq!(pair.replica.info("redlock", "redlock_locks"), Some("0".into()));
 }
 
 #[test]
-fn a_lock_that_ended_and_was_taken_anew_arrives_once() {
+fn an_expired_lock_and_its_new_holder_reach_the_replica_as_one_lock() {
     let pair = Pair::start();
     let first = pair.grant("REDLOCK.ACQUIRE lock me 10000");
     pair.master_clock.advance_module(Duration::from_millis(10_001));
@@ -174,14 +188,14 @@ fn a_lock_that_ended_and_was_taken_anew_arrives_once() {
 }
 
 #[test]
-fn a_lock_taken_anew_by_the_same_owner_arrives_as_a_new_one() {
+fn an_expired_lock_that_its_owner_takes_again_is_a_new_lock_on_the_replica() {
     let pair = Pair::start();
     pair.grant("REDLOCK.ACQUIRE lock me 10000 LABEL old");
     pair.grant("REDLOCK.EXTEND lock me 10000");
     pair.master_clock.advance_module(Duration::from_millis(10_001));
     pair.replica_clock.advance_module(Duration::from_millis(10_001));
     pair.grant("REDLOCK.ACQUIRE lock me 10000");
-    let lock = pair.master.connect().inspect("lock").expect("the master has it");
+    let lock = pair.master.connect().inspect("lock").expect("the master has the lock");
     assert_eq!((lock.label.as_slice(), lock.extensions, lock.held_ms), (&b""[..], 0, 0));
     assert_eq!(pair.replica.connect().inspect("lock"), Some(lock));
 }
@@ -192,7 +206,11 @@ fn a_replica_deletes_nothing_by_itself() {
     pair.grant("REDLOCK.ACQUIRE lock me 10000");
     pair.replica_clock.advance_module(Duration::from_secs(3600));
     pair.replica.wait_for_cron();
-    assert_eq!(pair.replica.connect().call_strs("DBSIZE"), Answer::Int(1), "only the master ends a lock");
+    assert_eq!(
+        pair.replica.connect().call_strs("DBSIZE"),
+        Answer::Int(1),
+        "only the master deletes an expired lock"
+    );
 }
 
 #[test]
@@ -226,7 +244,7 @@ fn clients_cannot_apply_effects() {
     }
     let mut wire = pair.master.connect();
     let script = "return redis.call('REDLOCK.APPLY', KEYS[1], 'thief', 1000000, 60000)";
-    assert!(matches!(wire.call(&["EVAL", script, "1", "lock"]), Answer::Error(_)), "by a script");
+    assert!(matches!(wire.call(&["EVAL", script, "1", "lock"]), Answer::Error(_)), "in a script");
     assert_eq!(wire.call_strs("MULTI"), Answer::ok());
     wire.call(&forged);
     let outcome = wire.call_strs("EXEC");
@@ -236,11 +254,14 @@ fn clients_cannot_apply_effects() {
     };
     assert!(refused, "in a transaction: {outcome:?}");
     assert_eq!(wire.call_strs("REDLOCK.RELEASE lock me"), Answer::Int(1));
-    assert!(wire.call_strs("REDLOCK.ACQUIRE lock me 60000").int() < 1_000_000, "the number is not moved");
+    assert!(
+        wire.call_strs("REDLOCK.ACQUIRE lock me 60000").int() < 1_000_000,
+        "the forged effect has not raised the fence"
+    );
 }
 
 #[test]
-fn a_promoted_replica_keeps_locks_and_goes_on_counting() {
+fn a_promoted_replica_keeps_locks_and_grants_larger_fences() {
     let pair = Pair::start();
     let held = pair.grant("REDLOCK.ACQUIRE held me 60000 FENCE 500");
     let released = pair.grant("REDLOCK.ACQUIRE released me 60000 FENCE 700");
@@ -255,7 +276,7 @@ fn a_promoted_replica_keeps_locks_and_goes_on_counting() {
 }
 
 #[test]
-fn a_promoted_replica_ends_locks_itself() {
+fn a_promoted_replica_sweeps_expired_locks() {
     let pair = Pair::start();
     pair.grant("REDLOCK.ACQUIRE lock me 10000");
     let mut promoted = pair.promote();
@@ -266,7 +287,7 @@ fn a_promoted_replica_ends_locks_itself() {
 }
 
 #[test]
-fn a_replica_that_comes_later_gets_everything() {
+fn a_replica_that_connects_later_gets_all_locks_and_fences() {
     let (master, clock) = start_master();
     let mut wire = master.connect();
     assert_eq!(wire.call_strs("REDLOCK.ACQUIRE lock me 60000 FENCE 41 LABEL nightly"), Answer::Int(41));
@@ -274,19 +295,23 @@ fn a_replica_that_comes_later_gets_everything() {
     assert_eq!(wire.call_strs("REDLOCK.EXTEND lock me 60000"), Answer::Int(41));
     assert_eq!(wire.call_strs("REDLOCK.ACQUIRE released me 60000 FENCE 700"), Answer::Int(700));
     assert_eq!(wire.call_strs("REDLOCK.RELEASE released me"), Answer::Int(1));
-    let before = wire.inspect("lock").expect("the master has it");
+    let before = wire.inspect("lock").expect("the master has the lock");
 
     let (replica, _clock) = start_replica(&master);
     let mut promoted = replica.connect();
     assert_eq!(promoted.inspect("lock"), Some(before));
     assert_eq!(promoted.call_strs("REPLICAOF NO ONE"), Answer::ok());
     admit(&mut promoted, 0, 0);
-    assert_eq!(promoted.call_strs("REDLOCK.EXTEND lock me 60000"), Answer::Int(41), "the owner is known");
+    assert_eq!(
+        promoted.call_strs("REDLOCK.EXTEND lock me 60000"),
+        Answer::Int(41),
+        "the lock still has its owner"
+    );
     assert!(promoted.call_strs("REDLOCK.ACQUIRE released other 60000").int() > 700);
 }
 
 #[test]
-fn a_replica_that_was_away_gets_what_it_missed() {
+fn a_replica_that_reconnects_gets_what_it_missed() {
     let pair = Pair::start();
     let kept = pair.grant("REDLOCK.ACQUIRE kept me 60000");
     pair.replica.pause();
@@ -303,16 +328,16 @@ fn a_replica_that_was_away_gets_what_it_missed() {
     pair.replica.wait_for_replication(&pair.master);
     let mut replica = pair.replica.connect();
     assert_eq!(replica.inspect("missed").map(|lock| lock.fence), Some(40));
-    let lock = replica.inspect("kept").expect("the lock from before");
+    let lock = replica.inspect("kept").expect("the lock from before the disconnect");
     assert_eq!((lock.fence, lock.extensions), (kept, 1));
-    // Without a second copy of everything, or this test would show nothing.
+    // A full resynchronization would make this test pointless.
     assert_eq!(pair.master.info("stats", "sync_partial_ok"), Some("1".into()));
 }
 
 #[test]
-fn nothing_is_lost_while_a_replica_comes() {
+fn no_lock_is_lost_while_a_replica_connects() {
     let (master, _clock) = start_master();
-    // The master has long found out that nobody listens.
+    // After a cron, the master knows that it has no replica.
     master.wait_for_cron();
     let mut wire = master.connect();
     let clock = frozen();
@@ -330,7 +355,7 @@ fn nothing_is_lost_while_a_replica_comes() {
         let replica = Server::builder().replica_of(&master).clock(&clock).start();
         replica.wait_for_replication(&master);
         stop.store(true, Relaxed);
-        (replica, traffic.join().expect("the traffic ends well"))
+        (replica, traffic.join().expect("the traffic thread does not panic"))
     });
     replica.wait_for_replication(&master);
     assert!(granted > 0);
@@ -338,20 +363,20 @@ fn nothing_is_lost_while_a_replica_comes() {
 }
 
 #[test]
-fn several_keys_arrive_in_one_step() {
+fn a_grant_of_several_keys_reaches_the_replica_in_one_transaction() {
     let pair = Pair::start();
     let fence = pair.grant("REDLOCK.MACQUIRE 3 a b c me 60000 FENCE 20 LABEL all");
     let ran = ["multi", "redlock.apply", "exec"].map(|command| calls(&pair.replica, command));
     assert_eq!(ran, [1, 3, 1], "a transaction around three effects");
     let mut replica = pair.replica.connect();
     for key in ["a", "b", "c"] {
-        let lock = replica.inspect(key).expect("every key arrived");
+        let lock = replica.inspect(key).expect("the replica has every key");
         assert_eq!((lock.fence, lock.label.as_slice()), (fence, &b"all"[..]), "{key}");
     }
 }
 
 #[test]
-fn locks_extended_together_have_the_largest_fence_everywhere() {
+fn locks_extended_together_get_the_largest_fence_on_master_and_replica() {
     let pair = Pair::start();
     for (key, fence) in [("a", 10), ("b", 70), ("c", 30)] {
         assert_eq!(pair.grant(&format!("REDLOCK.ACQUIRE {key} me 60000 FENCE {fence}")), fence);
@@ -378,7 +403,7 @@ fn locks_extended_together_have_the_largest_fence_everywhere() {
 }
 
 #[test]
-fn both_sides_have_the_same_digest() {
+fn master_and_replica_have_the_same_digest() {
     let (master, _clock) = {
         let clock = frozen();
         (Server::builder().tcp().debug_commands().clock(&clock).start(), clock)
@@ -388,7 +413,20 @@ fn both_sides_have_the_same_digest() {
     let mut wire = master.connect();
     assert_eq!(wire.call_strs("REDLOCK.ACQUIRE lock me 60000 FENCE 41 LABEL nightly"), Answer::Int(41));
     assert_eq!(wire.call_strs("REDLOCK.EXTEND lock me 60000"), Answer::Int(41));
-    // Database 0 is selected in the replica's link by now; the digest covers keys and values of all.
+    // By now the replication link has selected database 0. The digest covers the keys and values of all databases.
     replica.wait_for_replication(&master);
     assert_eq!(wire.call_strs("DEBUG DIGEST"), replica.connect().call_strs("DEBUG DIGEST"));
+}
+
+/// The server loads a data set in memory only if all modules can keep two data sets at once. This one cannot, so the
+/// server uses a file.
+#[test]
+fn a_replica_with_diskless_load_swapdb_loads_from_a_file() {
+    let (master, _clock) = start_master();
+    assert!(matches!(master.connect().call_strs("REDLOCK.ACQUIRE k me 60000"), Answer::Int(1..)));
+    let builder = Server::builder().arg("repl-diskless-load", "swapdb");
+    let replica = builder.replica_of(&master).start();
+    replica.wait_for_replication(&master);
+    assert!(replica.connect().inspect("k").is_some());
+    assert!(replica.log().contains("not aware of async replication"), "{}", replica.log());
 }

@@ -1,8 +1,11 @@
-//! The state file: whole, the node's own, and found whatever the port is.
+//! The state file: a node refuses a damaged or shared one, and finds its own again under any port and name.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
-use redlock_tests::{Answer, SOON, Server, StartFailure, SyscallTrace, Wire, eventually, granted, skip};
+use redlock_tests::{
+    Answer, Certs, ClientCertificate, SOON, Server, ServerBuilder, StartFailure, SyscallFault, SyscallTrace,
+    Wire, eventually, granted, skip,
+};
 use std::fs;
 use std::path::Path;
 use tempfile::TempDir;
@@ -10,15 +13,15 @@ use tempfile::TempDir;
 /// The name of a new state file.
 const NAME: &str = "redlock.state";
 
-/// What a later version may write one day: other lines, and a digest that fits them.
+/// A file that a later version could write: other lines, with a correct digest.
 const LATER: &str = "redlock-state 3\nsomething new\ndigest 7086b5153b93b6e9\n";
 
-/// What the version before wrote.
+/// A file of the previous format.
 const LAST_FORMAT: &str = "redlock-ledger 1\nnode-id 0123456789abcdef0123456789abcdef01234567\nmark 1048577\n\
     longest-ttl-ms 30000\nseal none\ngrants-stored no\ndigest dbc33c08af75fa23\n";
 
 fn folder() -> TempDir {
-    tempfile::tempdir().expect("a folder for data")
+    tempfile::tempdir().expect("a data folder")
 }
 
 fn start_in(folder: &Path) -> Server {
@@ -30,7 +33,7 @@ fn node(wire: &mut Wire, field: &str) -> Answer {
     node.field(field).unwrap_or_else(|| panic!("no {field} in {node:?}")).clone()
 }
 
-/// A state file as a node leaves it behind, and the largest fence that it has given out.
+/// Runs a node that grants and releases a lock. Returns its state file and the fence of the lock.
 fn used_file(folder: &Path) -> (Vec<u8>, i64) {
     let mut server = start_in(folder);
     let mut wire = server.connect();
@@ -40,26 +43,31 @@ fn used_file(folder: &Path) -> (Vec<u8>, i64) {
     (fs::read(folder.join(NAME)).expect("a state file in the server's dir"), fence)
 }
 
-/// A server in this folder does not come up, and its log says why, about which file, and what to do.
-fn refused(folder: &Path, told: &[&str], case: &str) -> StartFailure {
+/// Asserts that a server in this folder does not start, and that one line of its log names the file and contains all
+/// `words`: the reason and the remedy.
+fn refused(folder: &Path, words: &[&str], case: &str) -> StartFailure {
     let Err(failure) = Server::builder().data_dir(folder).try_start() else {
         panic!("{case}: the server started");
     };
-    let says = |line: &str| line.contains(NAME) && told.iter().all(|words| line.contains(words));
-    assert!(failure.log.lines().any(says), "{case}: no line names {NAME} and says {told:?}: {failure}");
+    let says = |line: &str| line.contains(NAME) && words.iter().all(|word| line.contains(word));
+    assert!(failure.log.lines().any(says), "{case}: no line names {NAME} and contains {words:?}: {failure}");
     failure
 }
 
-/// Puts `bytes` where the state file was; the server refuses them and leaves them alone.
-fn refuses_bytes(folder: &Path, bytes: &[u8], told: &[&str], case: &str) {
+/// Replaces the state file by `bytes`, and asserts that the server refuses the file and does not change it.
+fn refuses_bytes(folder: &Path, bytes: &[u8], words: &[&str], case: &str) {
     let file = folder.join(NAME);
-    fs::write(&file, bytes).expect("a file can be replaced");
-    refused(folder, told, case);
-    assert_eq!(fs::read(&file).expect("the file is still there"), bytes, "{case}: it was changed");
+    fs::write(&file, bytes).expect("the file can be replaced");
+    refused(folder, words, case);
+    assert_eq!(
+        fs::read(&file).expect("the file is still there"),
+        bytes,
+        "{case}: the server changed the file"
+    );
 }
 
 #[test]
-fn every_changed_byte_keeps_the_server_from_starting() {
+fn every_changed_byte_prevents_the_server_from_starting() {
     let folder = folder();
     let (good, fence) = used_file(folder.path());
     for at in 0..good.len() {
@@ -72,15 +80,15 @@ fn every_changed_byte_keeps_the_server_from_starting() {
             &format!("byte {at}"),
         );
     }
-    // With the right bytes in the same file the node goes on where it was.
-    fs::write(folder.path().join(NAME), &good).expect("a file can be put back");
+    // With its original bytes, the node continues above its last fence.
+    fs::write(folder.path().join(NAME), &good).expect("the file can be put back");
     let server = start_in(folder.path());
     let mut wire = server.connect();
     assert!(granted(&wire.call_strs("REDLOCK.ACQUIRE lock other 1000")) > fence);
 }
 
 #[test]
-fn a_cut_or_longer_file_keeps_the_server_from_starting() {
+fn a_truncated_or_longer_file_prevents_the_server_from_starting() {
     let folder = folder();
     let (good, _) = used_file(folder.path());
     let line_ends = (0..good.len()).filter(|at| good[*at] == b'\n');
@@ -92,14 +100,14 @@ fn a_cut_or_longer_file_keeps_the_server_from_starting() {
     }
     for more in ["\n", "high-water 1\n", "\0"] {
         let longer = [&good, more.as_bytes()].concat();
-        refuses_bytes(folder.path(), &longer, &["damaged"], &format!("and {more:?}"));
+        refuses_bytes(folder.path(), &longer, &["damaged"], &format!("with {more:?} at the end"));
     }
     refuses_bytes(folder.path(), &[good.as_slice(), &good].concat(), &["damaged"], "twice");
     refuses_bytes(folder.path(), &vec![0; good.len()], &["damaged"], "zeros, as after a power failure");
 }
 
 #[test]
-fn a_file_of_a_later_version_is_told_from_a_damaged_one() {
+fn a_file_of_a_later_version_is_not_reported_as_damaged() {
     let folder = folder();
     refuses_bytes(folder.path(), LATER.as_bytes(), &["later version", "format 3"], "a later version");
     let damaged = LATER.replace("something", "Something");
@@ -107,29 +115,29 @@ fn a_file_of_a_later_version_is_told_from_a_damaged_one() {
 }
 
 #[test]
-fn a_running_server_refuses_to_load_the_module_on_a_damaged_file() {
+fn a_running_server_refuses_to_load_the_module_with_a_damaged_file() {
     let folder = folder();
-    fs::write(folder.path().join(NAME), "nonsense").expect("a folder can be written to");
+    fs::write(folder.path().join(NAME), "nonsense").expect("the folder is writable");
     let plain = Server::builder().without_module().data_dir(folder.path());
     let mut server = plain.arg("enable-module-command", "yes").start();
     let module = redlock_tests::module_path();
     let mut wire = server.connect();
-    let load = ["MODULE", "LOAD", module.to_str().expect("a path in plain text")];
+    let load = ["MODULE", "LOAD", module.to_str().expect("a UTF-8 path")];
     assert!(matches!(wire.call(&load), Answer::Error(_)));
     assert!(server.log().lines().any(|line| line.contains(NAME) && line.contains("damaged")));
     assert!(matches!(wire.call_strs("REDLOCK.NODE"), Answer::Error(_)));
     assert!(server.is_running());
-    // Once the file is out of the way the same server can load it.
-    fs::remove_file(folder.path().join(NAME)).expect("a file can be removed");
+    // After the file is removed, the same server can load the module.
+    fs::remove_file(folder.path().join(NAME)).expect("the file can be removed");
     assert_eq!(wire.call(&load), Answer::ok());
     granted(&wire.call_strs("REDLOCK.ACQUIRE lock me 1000"));
 }
 
 #[test]
-fn a_draft_that_a_crash_left_behind_does_no_harm() {
+fn a_draft_that_a_crash_left_does_no_harm() {
     let folder = folder();
     let (good, fence) = used_file(folder.path());
-    fs::write(folder.path().join(format!("{NAME}.new")), &good[..20]).expect("a folder can be written to");
+    fs::write(folder.path().join(format!("{NAME}.new")), &good[..20]).expect("the folder is writable");
     let mut server = start_in(folder.path());
     assert!(granted(&server.connect().call_strs("REDLOCK.ACQUIRE lock other 1000")) > fence);
     server.kill();
@@ -138,17 +146,19 @@ fn a_draft_that_a_crash_left_behind_does_no_harm() {
 }
 
 #[test]
-fn something_else_in_the_place_of_the_file_keeps_the_server_from_starting() {
+fn a_folder_in_place_of_the_file_prevents_the_server_from_starting() {
     for name in [NAME, &format!("{NAME}.lock"), &format!("{NAME}.new")] {
         let folder = folder();
-        fs::create_dir(folder.path().join(name)).expect("a folder can be made");
+        fs::create_dir(folder.path().join(name)).expect("the folder can be created");
         refused(folder.path(), &[], &format!("{name} is a folder"));
     }
     let folder = folder();
-    fs::write(folder.path().join("file"), "").expect("a folder can be written to");
-    let builder = Server::builder().data_dir(folder.path()).module_args(["state-file", "file/mine"]);
-    let Err(failure) = builder.try_start() else { panic!("a file cannot hold a file") };
-    assert!(failure.log.lines().any(|line| line.contains("file/mine")), "{failure}");
+    fs::write(folder.path().join("file"), "").expect("the folder is writable");
+    let builder = Server::builder().data_dir(folder.path()).module_args(["state-file", "file/mine.state"]);
+    let Err(failure) = builder.try_start() else {
+        panic!("the server started with a state file below a file")
+    };
+    assert!(failure.log.lines().any(|line| line.contains("file/mine.state")), "{failure}");
 }
 
 #[test]
@@ -162,56 +172,106 @@ fn two_servers_do_not_share_a_file() {
     assert_eq!(
         fs::read(folder.path().join(NAME)).expect("a state file"),
         bytes,
-        "the second changed nothing"
+        "the second server must not change the file"
     );
-    assert_eq!(wire.call_strs("REDLOCK.EXTEND lock me 600000"), Answer::Int(fence), "the first goes on");
-    // The claim ends with the process, however it ends.
+    assert_eq!(
+        wire.call_strs("REDLOCK.EXTEND lock me 600000"),
+        Answer::Int(fence),
+        "the first server still works"
+    );
+    // The lock on the file ends with the process, even after a kill.
     first.kill();
     drop(start_in(folder.path()));
 }
 
 #[test]
-fn servers_in_one_folder_are_told_apart_by_argument() {
+fn servers_in_one_folder_need_different_state_file_arguments() {
     let folder = folder();
     let named =
         |name: &str| Server::builder().data_dir(folder.path()).module_args(["state-file", name]).start();
     let elsewhere = tempfile::tempdir().expect("another folder");
-    let far = elsewhere.path().join("far");
-    let servers = [named("mine"), named("yours.state"), named(far.to_str().expect("a path in plain text"))];
+    let far = elsewhere.path().join("far.state");
+    let servers = [named("mine.state"), named("yours.state"), named(far.to_str().expect("a UTF-8 path"))];
     for server in &servers {
         granted(&server.connect().call_strs("REDLOCK.ACQUIRE lock me 1000"));
     }
-    assert!(folder.path().join("mine").is_file() && folder.path().join("yours.state").is_file());
-    assert!(far.is_file(), "a name with a path is taken as it is");
+    assert!(folder.path().join("mine.state").is_file() && folder.path().join("yours.state").is_file());
+    assert!(far.is_file(), "the server uses a name with a path as it is");
     let mut ids: Vec<_> =
         servers.iter().map(|server| node(&mut server.connect(), "node-id").string()).collect();
     ids.sort();
     ids.dedup();
-    assert_eq!(ids.len(), 3, "every server is a node of its own");
+    assert_eq!(ids.len(), 3, "every server has a node id of its own");
 }
 
 #[test]
-fn a_new_name_for_the_file_makes_no_other_node() {
+fn a_new_state_file_name_does_not_make_a_new_voting_node() {
     let folder = folder();
     let mut server = start_in(folder.path());
     granted(&server.connect().call_strs("REDLOCK.ACQUIRE lock me 1000"));
     server.shutdown();
-    let server = Server::builder().data_dir(folder.path()).module_args(["state-file", "other.state"]).start();
-    let mut wire = server.connect();
-    assert_eq!(node(&mut wire, "non-voting-reason"), Answer::text("several-state-files"));
+    let mut server =
+        Server::builder().data_dir(folder.path()).module_args(["state-file", "other.state"]).start();
     assert!(server.log().lines().any(|line| line.contains(NAME) && line.contains("other.state")));
+    // The first start must not leave a file with the new name behind.
+    for start in 0..3 {
+        let reason = node(&mut server.connect(), "non-voting-reason");
+        assert_eq!(reason, Answer::text("several-state-files"), "start {start}");
+        server.kill();
+        server.restart();
+    }
+}
+
+/// The new file has replaced the old one, and then the folder cannot be synced. The operator reads that the admission
+/// failed. So the server must not vote after its next start either.
+#[test]
+fn an_admission_that_fails_does_not_take_effect_at_the_next_start() {
+    let folder = folder();
+    let mut server =
+        Server::builder().data_dir(folder.path()).module_args(["new-node", "non-voting"]).start();
+    let id = node(&mut server.connect(), "node-id").string();
+    // The first sync is that of the file, the second that of the folder.
+    let Some(fault) = SyscallFault::inject(&server, "fsync", "error=EIO:when=2") else {
+        return skip("system calls cannot fail on this machine (needs strace)");
+    };
+    let refused = server.connect().call_strs(&format!("REDLOCK.ADMIT {id} 0 0"));
+    assert_eq!(refused.error_word(), Some("REDLOCKSTATE"), "{refused:?}");
+    let file = folder.path().join(NAME);
+    eventually("the server stores that it does not vote", SOON, || {
+        fs::read_to_string(&file).ok()?.contains("\nvoting no new-node\n").then_some(())
+    });
+    drop(fault);
+    server.kill();
+    server.restart();
+    assert_eq!(node(&mut server.connect(), "voting"), Answer::Int(0));
 }
 
 #[test]
-fn a_changed_port_makes_no_other_node() {
+fn a_changed_port_does_not_change_the_node_id() {
+    // The last server has no port at all.
+    are_one_node([Server::builder().tcp(), Server::builder().tcp(), Server::builder()]);
+}
+
+#[test]
+fn a_changed_tls_port_does_not_change_the_node_id() {
+    let certs = Certs::new();
+    let tls = || Server::builder().tls(&certs, ClientCertificate::NotAsked);
+    match tls().try_start() {
+        Ok(_) => are_one_node([tls(), tls().tcp(), Server::builder().tcp(), tls()]),
+        Err(failure) if failure.lacks_tls() => skip("this server was built without TLS"),
+        Err(failure) => panic!("{failure}"),
+    }
+}
+
+/// Starts these servers one after the other in one folder, and asserts that all are the same node.
+fn are_one_node(servers: impl IntoIterator<Item = ServerBuilder>) {
     let folder = folder();
-    let (mut before, mut fence) = (None, 0);
-    // The last one has no port at all.
-    for builder in [Server::builder().tcp(), Server::builder().tcp(), Server::builder()] {
+    let (mut first_id, mut fence) = (None, 0);
+    for builder in servers {
         let mut server = builder.data_dir(folder.path()).module_args(["restart-grace", "off"]).start();
         let mut wire = server.connect();
         let id = node(&mut wire, "node-id");
-        assert_eq!(*before.get_or_insert_with(|| id.clone()), id);
+        assert_eq!(*first_id.get_or_insert_with(|| id.clone()), id);
         let next = granted(&wire.call_strs("REDLOCK.ACQUIRE lock me 1000"));
         assert!(next > fence, "{next} after {fence}");
         fence = next;
@@ -220,43 +280,61 @@ fn a_changed_port_makes_no_other_node() {
 }
 
 #[test]
-fn a_file_of_the_last_format_is_the_same_node() {
+fn a_file_of_the_previous_format_keeps_the_node_id() {
     let folder = folder();
     let file = folder.path().join("redlock-6379.state");
-    fs::write(&file, LAST_FORMAT).expect("a folder can be written to");
+    fs::write(&file, LAST_FORMAT).expect("the folder is writable");
     let mut server = Server::builder().data_dir(folder.path()).start();
     let mut wire = server.connect();
     assert_eq!(node(&mut wire, "node-id"), Answer::text("0123456789abcdef0123456789abcdef01234567"));
     assert_eq!(node(&mut wire, "voting"), Answer::Int(1));
-    assert!(node(&mut wire, "quarantine-ms").int() > 0, "it has not been shut down in order");
+    assert!(node(&mut wire, "quarantine-ms").int() > 0, "the file does not record a clean shutdown");
     server.kill();
     server.restart();
     assert_eq!(node(&mut server.connect(), "voting"), Answer::Int(1));
-    assert!(file.is_file() && !folder.path().join(NAME).exists(), "it keeps its name");
+    assert!(file.is_file() && !folder.path().join(NAME).exists(), "the file keeps its name");
 }
 
 #[test]
-fn a_file_named_by_an_argument_is_found_again() {
-    let mut server = Server::builder().module_args(["state-file", "mine", "restart-grace", "off"]).start();
+fn a_file_named_by_an_argument_is_found_after_a_restart() {
+    let folder = folder();
+    let named = ["state-file", "mine.state", "restart-grace", "off"];
+    let mut server = Server::builder().data_dir(folder.path()).module_args(named).start();
+    let id = node(&mut server.connect(), "node-id");
     let fence = granted(&server.connect().call_strs("REDLOCK.ACQUIRE lock me 1000 FENCE 5000000"));
     server.kill();
     server.restart();
     assert!(!server.data_dir().join(NAME).exists());
     assert!(granted(&server.connect().call_strs("REDLOCK.ACQUIRE lock other 1000")) > fence);
+    drop(server);
+    assert_eq!(node(&mut start_in(folder.path()).connect(), "node-id"), id, "also without the argument");
 }
 
-/// The planted bug that no test noticed: a file that is not on disk when the grant is answered.
+/// Without the argument, a server looks for files with this ending. It would not find a file with another name, and
+/// vote as a new node that has granted nothing.
+#[test]
+fn a_state_file_needs_a_name_that_the_server_finds_again() {
+    for name in ["mine", "mine.state.old", ".state", "elsewhere.state/mine"] {
+        let Err(failure) = Server::builder().module_args(["state-file", name]).try_start() else {
+            panic!("{name}: the server started");
+        };
+        let says = |line: &str| line.contains("state-file") && line.contains("ends with .state");
+        assert!(failure.log.lines().any(says), "{name}: {failure}");
+    }
+}
+
+/// Without the syncs, a power failure after the reply could lose the file. No other test detects that.
 #[test]
 fn the_file_and_its_folder_are_synced_before_a_grant_is_answered() {
     let folder = folder();
     let server = start_in(folder.path());
     let Some(traced) = SyscallTrace::start(&server, "fsync,fdatasync,rename,renameat,renameat2") else {
-        return skip("system calls cannot be watched here (needs strace)");
+        return skip("system calls cannot be traced on this machine (needs strace)");
     };
     granted(&server.connect().call_strs("REDLOCK.ACQUIRE lock me 1000 FENCE 50000000"));
     let name = folder.path().display().to_string();
     let position = |calls: &[String], what: &dyn Fn(&str) -> bool| calls.iter().position(|call| what(call));
-    // The answer is here, and strace may still have to write down the last call before it.
+    // The reply has arrived, but strace may not have written the last calls before it yet.
     let (draft, renamed, synced, calls) = eventually("the folder is synced", SOON, || {
         let calls = traced.calls();
         let draft = position(&calls, &|call| call.contains("fsync(") && call.contains("redlock.state.new"))?;

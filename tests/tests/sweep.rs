@@ -1,8 +1,8 @@
-//! A lock whose time is over leaves the keyspace by itself, so that commands which know nothing of locks
-//! find the key gone.
+//! The sweep: an expired lock leaves the keyspace by itself, so that plain commands no longer see the key.
 
 #![allow(clippy::expect_used, reason = "helpers of tests")]
 
+use redlock_core::sweep_budget::MOST_STEPS;
 use redlock_tests::{Answer, FakeClock, SOON, Server, Wire, eventually};
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ fn acquire(wire: &mut Wire, line: &str) {
     assert!(matches!(answer, Answer::Int(1..)), "ACQUIRE {line} answered {answer:?}");
 }
 
-/// A server that grants at once after a flush, and does not wait until the flushed locks would be over.
+/// A server that grants at once after a flush, instead of a quarantine until the flushed locks would have expired.
 fn start_without_grace() -> (Server, FakeClock) {
     let clock = FakeClock::new();
     clock.freeze_module();
@@ -24,16 +24,16 @@ fn select(wire: &mut Wire, database: u8) {
     assert_eq!(wire.call_strs(&format!("SELECT {database}")), Answer::ok());
 }
 
-/// Waits on DBSIZE alone, which looks at no key. Time goes on meanwhile, at about half its true speed.
+/// Waits with DBSIZE, which accesses no key. The module's clock advances meanwhile, at about half its real speed.
 fn wait_for_keys(wire: &mut Wire, clock: &FakeClock, count: i64) {
-    eventually("only keys with time left remain", SOON, || {
+    eventually("only unexpired keys remain", SOON, || {
         clock.advance_module(Duration::from_millis(1));
         (wire.call_strs("DBSIZE") == Answer::Int(count)).then_some(())
     });
 }
 
 #[test]
-fn plain_commands_see_the_key_gone() {
+fn plain_commands_do_not_see_an_expired_lock() {
     let (server, clock) = Server::start_frozen();
     let mut wire = server.connect();
     acquire(&mut wire, "lock me 10000");
@@ -53,14 +53,14 @@ fn plain_commands_see_the_key_gone() {
 }
 
 #[test]
-fn on_true_time_it_goes_soon_and_never_early() {
+fn on_real_time_an_expired_lock_is_swept_soon_and_never_early() {
     let server = Server::start();
     let mut wire = server.connect();
     let start = Instant::now();
     acquire(&mut wire, "lock me 200");
     eventually("the lock is swept", SOON, || (wire.call_strs("DBSIZE") == Answer::Int(0)).then_some(()));
-    let gone = start.elapsed();
-    assert!(gone >= Duration::from_millis(200), "gone after {gone:?}");
+    let elapsed = start.elapsed();
+    assert!(elapsed >= Duration::from_millis(200), "swept after {elapsed:?}");
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn a_lock_is_swept_where_swapdb_took_it() {
     let mut wire = server.connect();
     acquire(&mut wire, "lock me 10000");
     assert_eq!(wire.call_strs("SWAPDB 0 1"), Answer::ok());
-    // The same name where the lock used to be: the sweep must not take one for the other.
+    // Another lock with the same key, where the first one was: the sweep must not confuse the two.
     acquire(&mut wire, "lock other 60000");
     clock.advance_module(OVER);
     select(&mut wire, 1);
@@ -122,7 +122,7 @@ fn a_lock_is_swept_where_move_took_it() {
 }
 
 #[test]
-fn a_renamed_lock_takes_the_place_of_another() {
+fn a_lock_renamed_over_another_is_not_swept_at_its_deadline() {
     let (server, clock) = Server::start_frozen();
     let mut wire = server.connect();
     acquire(&mut wire, "lock loser 10000");
@@ -136,7 +136,7 @@ fn a_renamed_lock_takes_the_place_of_another() {
 
 #[test]
 fn an_old_deadline_does_not_end_a_new_lock() {
-    // However the first lock goes, its deadline goes with it.
+    // Each command removes the first lock, and its deadline with it.
     for removal in ["DEL lock", "UNLINK lock", "FLUSHDB", "FLUSHALL ASYNC", "REDLOCK.RELEASE lock me"] {
         let (server, clock) = start_without_grace();
         let mut wire = server.connect();
@@ -144,7 +144,7 @@ fn an_old_deadline_does_not_end_a_new_lock() {
         wire.call_strs(removal);
         assert_eq!(wire.call_strs("EXISTS lock"), Answer::Int(0), "{removal}");
         // A server may free flushed values in the background.
-        eventually("the lock is not counted any more", SOON, || {
+        eventually("the removed lock is no longer counted", SOON, || {
             (server.info("redlock", "redlock_locks")? == "0").then_some(())
         });
         acquire(&mut wire, "lock other 60000");
@@ -181,7 +181,7 @@ fn an_extended_lock_is_swept_at_its_new_deadline() {
     wait_for_keys(&mut wire, &clock, 0);
 }
 
-/// Takes `lock:0` to `lock:{count - 1}`, for five to ten seconds.
+/// Takes the locks `lock:0` to `lock:{count - 1}`, each for 5 to 10 s.
 fn acquire_many(wire: &mut Wire, count: i64) {
     let command = |number: i64| {
         let ttl = 5_000 + number % 5_000;
@@ -192,7 +192,7 @@ fn acquire_many(wire: &mut Wire, count: i64) {
 }
 
 #[test]
-fn twenty_thousand_locks_go() {
+fn twenty_thousand_expired_locks_are_swept() {
     const LOCKS: i64 = 20_000;
     let (server, clock) = Server::start_frozen();
     let mut wire = server.connect();
@@ -204,7 +204,7 @@ fn twenty_thousand_locks_go() {
     assert_eq!(server.info("redlock", "redlock_locks"), Some("0".into()));
 }
 
-/// How many locks there are, by both accounts of it.
+/// The number of locks, as `REDLOCK.NODE` and as `INFO` report it.
 fn counted(server: &Server, wire: &mut Wire) -> (Option<Answer>, Option<String>) {
     (wire.call_strs("REDLOCK.NODE").field("locks").cloned(), server.info("redlock", "redlock_locks"))
 }
@@ -227,13 +227,13 @@ fn flushed_locks_are_forgotten_at_once_and_for_good() {
         assert_eq!(wire.call_strs(flush), Answer::ok());
         let none = (Some(Answer::Int(0)), Some("0".to_string()));
         if flush.ends_with("ASYNC") {
-            // The server is still busy with freeing them, in the background.
+            // The server frees the locks in the background.
             let forgotten = || (counted(&server, &mut wire) == none).then_some(());
-            eventually("the flushed locks are not counted any more", SOON, forgotten);
+            eventually("the flushed locks are no longer counted", SOON, forgotten);
         } else {
             assert_eq!(counted(&server, &mut wire), none, "{flush}");
         }
-        // Of the same names, and to outlive the old deadlines.
+        // New locks with the same names, which outlive the old deadlines.
         acquire(&mut wire, "lock:1 other 60000");
         acquire(&mut wire, "lock:2 other 60000");
         acquire(&mut wire, "witness me 10000");
@@ -252,10 +252,10 @@ fn flushed_locks_are_forgotten_at_once_and_for_good() {
 }
 
 #[test]
-fn locks_that_never_stand_still_are_swept_all_the_same() {
+fn locks_that_are_renamed_all_the_time_are_swept() {
     const OTHERS: i64 = 20_000;
     const MOVING: i64 = 16;
-    // A quick cron searches quickly, so that a few searches go by while the locks move.
+    // With a fast cron, several passes of the search end while the locks move.
     let clock = FakeClock::new();
     clock.freeze_module();
     let server = Server::builder().arg("hz", "100").clock(&clock).start();
@@ -270,10 +270,10 @@ fn locks_that_never_stand_still_are_swept_all_the_same() {
     for lock in 0..MOVING {
         acquire(&mut wire, &format!("{lock}:0 me 10000"));
     }
-    // Not where they were granted when their time is over, so that the sweep has to look for them.
+    // The locks expire under other keys than they were granted under, so the module has to search for them.
     assert!(rename(&mut wire, 0).iter().all(|answer| *answer == Answer::ok()));
     clock.advance_module(OVER);
-    // A search sees keys that stay where they are, and these do not.
+    // A scan guarantees to return only keys that stay in place, and these keys do not.
     let mut number = 0;
     eventually("the locks have been renamed often enough", SOON, || {
         number += 1;
@@ -285,4 +285,36 @@ fn locks_that_never_stand_still_are_swept_all_the_same() {
     wait_for_keys(&mut wire, &clock, OTHERS);
     assert_eq!(server.info("redlock", "redlock_locks"), Some("0".into()));
     assert_eq!(server.info("redlock", "redlock_expirations"), Some(MOVING.to_string()));
+}
+
+/// The number of locks in each transaction of the append-only file. The server writes the effects of one call of the
+/// module, if there are several, as one transaction.
+fn locks_by_transaction(server: &Server) -> Vec<usize> {
+    let folder = server.data_dir().join("appendonlydir");
+    let files = std::fs::read_dir(folder).expect("the append-only folder").flatten();
+    let file = files.map(|file| file.path()).find(|path| path.to_string_lossy().ends_with(".incr.aof"));
+    let bytes = std::fs::read(file.expect("an append-only file")).expect("a readable file");
+    let text = String::from_utf8_lossy(&bytes);
+    let transactions = text.split("MULTI\r\n").skip(1).filter_map(|rest| rest.split("EXEC\r\n").next());
+    transactions.map(|commands| commands.matches("\r\nlock:").count()).collect()
+}
+
+/// One call of the sweep must not block the server for long, and many expired locks must not take many calls. The time
+/// of the module stands still, so only the number of steps limits a call.
+#[test]
+fn a_burst_of_expired_locks_is_swept_in_few_calls_of_limited_size() {
+    const LOCKS: usize = 20_000;
+    let clock = FakeClock::new();
+    clock.freeze_module();
+    let server = Server::builder().arg("appendonly", "yes").arg("appendfsync", "no").clock(&clock).start();
+    let mut wire = server.connect();
+    acquire_many(&mut wire, LOCKS as i64);
+    clock.advance_module(OVER);
+    let is_empty = |wire: &mut Wire| wire.call_strs("DBSIZE") == Answer::Int(0);
+    eventually("all locks are swept", SOON, || is_empty(&mut wire).then_some(()));
+    let calls: Vec<usize> = locks_by_transaction(&server).into_iter().filter(|locks| *locks > 1).collect();
+    // A call that sweeps a single lock writes no transaction.
+    assert!((LOCKS - LOCKS / 100..=LOCKS).contains(&calls.iter().sum()), "{calls:?}");
+    assert!(calls.iter().all(|locks| *locks <= MOST_STEPS), "a call may sweep {MOST_STEPS}: {calls:?}");
+    assert!(calls.len() <= LOCKS / 1_000, "{} calls: {calls:?}", calls.len());
 }

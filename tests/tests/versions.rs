@@ -1,4 +1,4 @@
-//! What an older version of the module has stored, and the present one reads. There is no way back.
+//! Upgrades: the present module reads what an older one has stored. A downgrade is refused.
 
 #![allow(clippy::expect_used, reason = "helpers of tests")]
 
@@ -6,7 +6,7 @@ use redlock_tests::{Answer, Server, ServerBuilder, Wire, granted, older_module};
 use std::fs;
 use std::path::Path;
 
-/// How a server keeps its data.
+/// A way in which a server stores its data.
 type Persistence = (&'static str, fn(ServerBuilder) -> ServerBuilder);
 const KEPT: [Persistence; 3] = [
     ("a snapshot", |server| server.arg("save", "3600 1")),
@@ -16,7 +16,7 @@ const KEPT: [Persistence; 3] = [
     }),
 ];
 
-/// How a server is stopped.
+/// A way to stop a server.
 type StopMethod = (&'static str, fn(&mut Server));
 const STOPPED: [StopMethod; 2] = [("SHUTDOWN", Server::shutdown), ("kill -9", Server::kill)];
 
@@ -24,7 +24,7 @@ fn node(wire: &mut Wire, field: &str) -> Answer {
     wire.call_strs("REDLOCK.NODE").field(field).cloned().expect("a field of REDLOCK.NODE")
 }
 
-/// A lock that is held, one that was given back, and the node's identity.
+/// Takes and extends a lock, and takes and releases another. Returns the fences of both, and the node id.
 fn prepare(wire: &mut Wire) -> (i64, i64, Answer) {
     let held = granted(&wire.call_strs("REDLOCK.ACQUIRE held me 600000 FENCE 41 LABEL nightly"));
     assert_eq!(wire.call_strs("REDLOCK.EXTEND held me 600000"), Answer::Int(held));
@@ -33,10 +33,14 @@ fn prepare(wire: &mut Wire) -> (i64, i64, Answer) {
     (held, released, node(wire, "node-id"))
 }
 
-/// The same node, with the lock of before and without its numbers going back.
+/// Asserts that the node is the same, that it still has the lock, and that no fence goes back.
 fn verify(wire: &mut Wire, (held, released, id): &(i64, i64, Answer), what: &str) {
     assert_eq!(node(wire, "node-id"), *id, "{what}");
-    assert_eq!(node(wire, "quarantine-ms"), Answer::Int(0), "{what}: nothing is missing, so nobody waits");
+    assert_eq!(
+        node(wire, "quarantine-ms"),
+        Answer::Int(0),
+        "{what}: nothing is missing, so there is no quarantine"
+    );
     let lock = wire.inspect("held").expect("the lock is still held");
     assert_eq!((lock.fence, &lock.label[..], lock.extensions), (*held, &b"nightly"[..], 1), "{what}");
     assert!((1..=600_000).contains(&lock.pttl), "{what}: {lock:?}");
@@ -48,16 +52,16 @@ fn verify(wire: &mut Wire, (held, released, id): &(i64, i64, Answer), what: &str
 }
 
 #[test]
-fn what_an_older_module_has_stored_is_read() {
+fn the_module_reads_what_an_older_one_has_stored() {
     let Some(older) = older_module() else { return };
     for (kept, keep) in KEPT {
         for (stopped, stop) in STOPPED {
-            // A snapshot is as old as it is: after a crash the lock is not in it.
+            // After a crash there is no snapshot with the lock.
             if kept == "a snapshot" && stopped == "kill -9" {
                 continue;
             }
             let what = format!("{kept}, {stopped}");
-            let folder = tempfile::tempdir().expect("a folder for data");
+            let folder = tempfile::tempdir().expect("a data folder");
             let mut before = keep(keeping(folder.path()).module_file(&older)).start();
             let prepared = prepare(&mut before.connect());
             stop(&mut before);
@@ -71,7 +75,7 @@ fn what_an_older_module_has_stored_is_read() {
                 assert_eq!(node(&mut wire, "node-id"), prepared.2, "{what}");
                 assert!(
                     node(&mut wire, "quarantine-ms").int() >= 600_000,
-                    "{what}: every crash is waited out"
+                    "{what}: a quarantine follows every crash"
                 );
                 assert_eq!(wire.inspect("held").map(|lock| lock.fence), Some(prepared.0), "{what}");
             }
@@ -79,7 +83,7 @@ fn what_an_older_module_has_stored_is_read() {
     }
 }
 
-/// A server on this folder, whose state file has the same name for every module.
+/// A server on this folder. The state file has the same name for every version of the module.
 fn keeping(folder: &Path) -> ServerBuilder {
     let file = folder.join("mine.state").display().to_string();
     Server::builder().data_dir(folder).module_args(["state-file", &file])
@@ -88,27 +92,29 @@ fn keeping(folder: &Path) -> ServerBuilder {
 #[test]
 fn an_older_module_refuses_the_present_state_file_and_leaves_it_alone() {
     let Some(older) = older_module() else { return };
-    let folder = tempfile::tempdir().expect("a folder for data");
+    let folder = tempfile::tempdir().expect("a data folder");
     let mut present = keeping(folder.path()).start();
     prepare(&mut present.connect());
     present.shutdown();
     let stored = || fs::read(folder.path().join("mine.state")).expect("a state file");
     let before = stored();
-    let refused =
-        keeping(folder.path()).module_file(&older).try_start().expect_err("it cannot read the file");
+    let refused = keeping(folder.path())
+        .module_file(&older)
+        .try_start()
+        .expect_err("the older module cannot read the file");
     assert!(refused.log.contains("mine.state cannot be used"), "{}", refused.log);
     assert_eq!(stored(), before);
 }
 
-/// Settings that came later are no settings of an older module: neither it nor its server starts with them.
+/// An older module rejects settings of later versions, as module arguments and in the configuration file.
 #[test]
-fn settings_that_an_older_module_lacks_keep_it_from_starting() {
+fn settings_that_an_older_module_lacks_prevent_it_from_starting() {
     let Some(older) = older_module() else { return };
     let refused =
         |server: ServerBuilder| server.module_file(&older).try_start().expect_err("no such setting").log;
     let log = refused(Server::builder().module_args(["claim-window", "50"]));
     assert!(log.contains("not loaded: module argument 'claim-window' is unknown"), "{log}");
     let log = refused(Server::builder().arg("redlock.claim-window", "50"));
-    // The server's own words for a line that is nobody's.
+    // The server's own message for a line that belongs to no module.
     assert!(log.contains("Module Configuration detected"), "{log}");
 }

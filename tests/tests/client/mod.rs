@@ -1,4 +1,4 @@
-//! A fleet, a proxy before each of its nodes, and clients of both.
+//! A fleet with a proxy in front of each node, and clients that connect directly or through the proxies.
 
 #![allow(clippy::expect_used, clippy::panic, dead_code, reason = "helpers of tests, not all used by each")]
 
@@ -6,14 +6,13 @@ use redlock_client::{Builder, LockManager, Retry, WaitPolicy};
 use redlock_tests::{Direction, Fleet, Proxy, SOON, Server, eventually_async};
 use std::time::Duration;
 
-/// Longer than any test: what is freed before was freed by somebody.
+/// Longer than any test: a lock that becomes free during a test was released and did not expire.
 pub(crate) const TTL: Duration = Duration::from_secs(600);
 
-/// Long enough for a healthy node on a busy machine, short enough to wait for a few times.
+/// Long enough for a healthy node on a busy machine, and short enough for a test that waits for it a few times.
 pub(crate) const NODE_TIMEOUT: Duration = Duration::from_millis(1500);
 
-/// A client with the patience of these tests. Most calls are single attempts: what they need, they must
-/// get at once.
+/// A client builder with the timeouts of these tests.
 pub(crate) fn builder() -> Builder {
     LockManager::builder()
         .node_timeout(NODE_TIMEOUT)
@@ -21,13 +20,13 @@ pub(crate) fn builder() -> Builder {
         .retry(Retry::fixed(Duration::from_millis(20)).give_up_after(SOON))
 }
 
-/// A client of these addresses.
+/// A client of the nodes at these addresses.
 pub(crate) fn manager<U: AsRef<str>>(urls: impl IntoIterator<Item = U>) -> LockManager {
     let urls = urls.into_iter().map(|url| url.as_ref().to_string());
     builder().nodes(urls).build().expect("addresses of nodes")
 }
 
-/// A fleet with a proxy before each node.
+/// A fleet with a proxy in front of each node.
 pub(crate) struct Network {
     pub(crate) fleet: Fleet,
     pub(crate) proxies: Vec<Proxy>,
@@ -38,8 +37,8 @@ impl Network {
         Self::with_proxies(Fleet::start(size))
     }
 
-    /// Nodes that grant at once after a crash: for tests in which a lock that was forgotten is the point, or
-    /// none is held when a node dies.
+    /// Nodes that grant again at once after a crash, without a quarantine. For tests that are about forgotten locks,
+    /// and for tests in which no lock is held when a node crashes.
     pub(crate) fn without_grace(size: usize) -> Self {
         Self::with_proxies(Fleet::start_with(size, |_, node| node.module_args(["restart-grace", "off"])))
     }
@@ -60,7 +59,7 @@ impl Network {
         manager
     }
 
-    /// The same, but one that asks again for what it waits for.
+    /// A client that is connected to every node, and polls for a held lock.
     pub(crate) async fn polling_manager(&self) -> LockManager {
         let manager =
             builder().wait_policy(WaitPolicy::Poll).nodes(self.urls()).build().expect("addresses of nodes");
@@ -76,51 +75,55 @@ impl Network {
         self.proxies.iter().for_each(Proxy::release_held);
     }
 
-    /// Waits until every proxy has seen so many commands of a name.
+    /// Waits until every proxy has seen a command this many times.
     pub(crate) async fn until_all_seen(&self, command: &str, times: usize) {
         for proxy in &self.proxies {
             proxy.until_command_count(command, times).await;
         }
     }
 
-    /// Waits until every acquire has been followed by a release on every node, and none holds the lock.
+    /// Waits until every node has received a release for each acquire, and no node holds the lock.
     ///
-    /// A lock that is not there yet is free too; counting both sides tells it from one that was freed.
+    /// A lock is also free before its acquire arrives; the counts distinguish that from a released lock.
     pub(crate) async fn until_given_back(&mut self, key: &str) {
-        eventually_async("everything that was taken has been given back", SOON, async || {
-            let acquired = self.fleet.calls("redlock.acquire");
-            let released = self.fleet.calls("redlock.release");
-            let settled = acquired.iter().zip(released).all(|(acquired, released)| *acquired <= released);
-            (settled && self.fleet.is_free(key)).then_some(())
-        })
+        eventually_async(
+            "every node has received a release for each acquire and holds no lock",
+            SOON,
+            async || {
+                let acquired = self.fleet.calls("redlock.acquire");
+                let released = self.fleet.calls("redlock.release");
+                let settled = acquired.iter().zip(released).all(|(acquired, released)| *acquired <= released);
+                (settled && self.fleet.is_free(key)).then_some(())
+            },
+        )
         .await;
     }
 
-    /// Waits until no node that runs holds the lock.
+    /// Waits until no running node holds the lock.
     pub(crate) async fn until_free(&mut self, key: &str) {
         until_free(&mut self.fleet, key).await;
     }
 }
 
-/// How many wait in line at a node.
+/// The number of waiters on a node.
 pub(crate) fn waiters_at(node: &Server) -> u64 {
     node.info("redlock", "redlock_waiters").expect("a count").parse().expect("a number")
 }
 
-/// How many wait in line at each node.
+/// The number of waiters on each node.
 pub(crate) fn waiters(fleet: &Fleet) -> Vec<u64> {
     fleet.iter().map(waiters_at).collect()
 }
 
-/// Waits until so many wait in line at every node.
+/// Waits until every node has this many waiters.
 pub(crate) async fn until_waiting(fleet: &Fleet, count: u64) {
-    let what = format!("{count} wait at every node");
+    let what = format!("every node has {count} waiters");
     let is_so = async || waiters(fleet).iter().all(|here| *here == count).then_some(());
     eventually_async(&what, SOON, is_so).await;
 }
 
-/// Waits until each of these nodes holds the lock. Its holder goes on at a majority, and whoever asks then can still get
-/// it from a node that is slow.
+/// Waits until each of these nodes holds the lock. The acquire returns as soon as a majority has granted, and another
+/// client could then still get the lock on a slow node.
 pub(crate) async fn until_held<'a>(nodes: impl Iterator<Item = &'a Server>, key: &str) {
     let nodes: Vec<&Server> = nodes.collect();
     let what = format!("every node holds {key}");
@@ -128,13 +131,13 @@ pub(crate) async fn until_held<'a>(nodes: impl Iterator<Item = &'a Server>, key:
     eventually_async(&what, SOON, is_so).await;
 }
 
-/// Waits until no node that runs holds the lock.
+/// Waits until no running node holds the lock.
 pub(crate) async fn until_free(fleet: &mut Fleet, key: &str) {
     let what = format!("no node holds {key}");
     eventually_async(&what, SOON, async || fleet.is_free(key).then_some(())).await;
 }
 
-/// Waits until every node answers a client, so that the next call finds all connections made.
+/// Waits until every node answers the client, so that the next call finds all connections open.
 pub(crate) async fn until_all_answer(manager: &LockManager) {
     eventually_async("every node answers", SOON, async || {
         let health = manager.health().await.expect("a runtime");

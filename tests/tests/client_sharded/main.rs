@@ -1,16 +1,16 @@
-//! Several shards of real nodes: resources are spread over them.
+//! Several shards of real nodes, with the resources spread over them.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `spread.rs` | where resources live, and what a shard that is down takes along |
-//! | `crowd.rs` | tasks that want the same locks all the time, and who watches them |
+//! | `spread.rs` | which shard has a resource, and what a shard without a majority affects |
+//! | `workers.rs` | tasks that contend for the same locks, and an observer that checks the holders |
 
 #![allow(clippy::expect_used, clippy::panic, reason = "tests, and helpers of tests")]
 
 #[path = "../client/mod.rs"]
 mod client;
-mod crowd;
 mod spread;
+mod workers;
 
 use client::{builder, until_all_answer};
 use redlock_client::{LockManager, Retry, ShardedLocks};
@@ -29,14 +29,15 @@ impl Cluster {
         Self { fleets: [Fleet::start(3), Fleet::start(3), Fleet::start(3)] }
     }
 
-    /// A client of one of the shards alone.
+    /// A client of one shard.
     pub(crate) fn manager(&self, place: usize) -> LockManager {
         let retry =
             Retry::exponential(Duration::from_millis(1), Duration::from_millis(30)).give_up_after(SOON * 3);
         builder().nodes(self.fleets[place].urls()).retry(retry).build().expect("addresses")
     }
 
-    /// A client of some shards, by their places and in this order, that is connected to all of their nodes.
+    /// A client of these shards, in this order, that is connected to all of their nodes. A place is an index into
+    /// [`NAMES`].
     pub(crate) async fn shards(&self, places: &[usize]) -> ShardedLocks {
         let mut shards = Vec::new();
         for place in places {
@@ -48,13 +49,13 @@ impl Cluster {
     }
 }
 
-/// The place of the shard that has a key.
+/// The index in [`NAMES`] of the shard that has a key.
 pub(crate) fn place_of(shards: &ShardedLocks, key: &str) -> usize {
     let name = shards.shard_of(key).expect("a name");
-    NAMES.iter().position(|other| *other == name).expect("one of the three")
+    NAMES.iter().position(|other| *other == name).expect("one of the three shards")
 }
 
-/// Names of resources, in the order of their numbers.
+/// Resource names: `orders:0`, `orders:1` and so on.
 pub(crate) fn names() -> impl Iterator<Item = String> {
     (0..).map(|number| format!("orders:{number}"))
 }

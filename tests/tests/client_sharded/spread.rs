@@ -1,7 +1,7 @@
-//! Where resources live, and what a shard that is down takes along.
+//! Which shard has a resource, and what a shard without a majority affects.
 
 use crate::client::TTL;
-use crate::crowd::Crowd;
+use crate::workers::Workers;
 use crate::{Cluster, names, place_of};
 use redlock_client::Error;
 use redlock_tests::admit;
@@ -18,8 +18,11 @@ async fn a_resource_is_locked_in_its_shard_and_nowhere_else() {
         shares[place] += 1;
         for (other, fleet) in cluster.fleets.iter_mut().enumerate() {
             let holders = fleet.locks(&key).iter().flatten().count();
-            // The last of three may not have it yet: two are enough for the answer.
-            assert!(if other == place { holders >= 2 } else { holders == 0 }, "{key}: {holders} of {other}");
+            // An acquire returns after two of three grants, so the third node may not hold the lock yet.
+            assert!(
+                if other == place { holders >= 2 } else { holders == 0 },
+                "{key}: {holders} holders in shard {other}"
+            );
         }
     }
     assert!(shares.iter().all(|share| *share > 0), "{shares:?}");
@@ -39,14 +42,14 @@ async fn clients_that_name_the_shards_in_another_order_exclude_each_other() {
     let cluster = Cluster::start();
     let shards = [cluster.shards(&[0, 1, 2]).await, cluster.shards(&[2, 0, 1]).await];
     let keys: Vec<String> = names().take(4).collect();
-    let crowd = Crowd::of(&shards, 8, &keys);
-    crowd.until_visits(40).await;
-    let watch = crowd.disperse().await;
-    assert_eq!(watch.violations(), []);
+    let workers = Workers::of(&shards, 8, &keys);
+    workers.until_visits(40).await;
+    let observer = workers.stop().await;
+    assert_eq!(observer.violations(), []);
 }
 
 #[tokio::test]
-async fn a_shard_without_a_majority_takes_only_its_own_resources_along() {
+async fn a_shard_without_a_majority_affects_only_its_own_resources() {
     let mut cluster = Cluster::start();
     let shards = cluster.shards(&[0, 1, 2]).await;
     cluster.fleets[1][0].kill();
@@ -56,17 +59,17 @@ async fn a_shard_without_a_majority_takes_only_its_own_resources_along() {
         if place_of(&shards, &key) == 1 {
             assert!(matches!(outcome, Err(Error::NoQuorum(_))), "{outcome:?}");
         } else {
-            drop(outcome.expect("a shard that is well"));
+            drop(outcome.expect("a lock of a healthy shard"));
         }
     }
     let health = shards.health().await.expect("a runtime");
-    let well: Vec<bool> = health.iter().map(|shard| shard.health.can_grant()).collect();
-    assert_eq!(well, [true, false, true]);
+    let healthy: Vec<bool> = health.iter().map(|shard| shard.health.can_grant()).collect();
+    assert_eq!(healthy, [true, false, true]);
 }
 
-/// The procedure of OPERATIONS.md, while no client runs.
+/// The procedure of OPERATIONS.md.
 #[tokio::test]
-async fn fences_grow_when_a_shard_is_added_in_a_pause() {
+async fn fences_grow_when_a_shard_is_added_while_no_client_runs() {
     let cluster = Cluster::start();
     let old = cluster.shards(&[0, 1]).await;
     let keys: Vec<String> = names().take(30).collect();
@@ -100,5 +103,5 @@ async fn fences_grow_when_a_shard_is_added_in_a_pause() {
         assert!(guard.fence() > before, "{key}: {} after {before}", guard.fence());
         guard.release().await;
     }
-    assert!(moved > 0, "some resources have moved");
+    assert!(moved > 0, "some resources move to the new shard");
 }

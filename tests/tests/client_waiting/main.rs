@@ -1,11 +1,11 @@
-//! Waiting in line over a quorum of real servers.
+//! Wait queues over a quorum of real servers.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "tests, and helpers of tests")]
 
 #[path = "../client/mod.rs"]
 mod client;
 mod forged;
-mod heads;
+mod misbehaving;
 mod repeated;
 
 use client::{Network, TTL, builder, until_all_answer, until_held, until_waiting, waiters, waiters_at};
@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
-/// A client that waits in line.
+/// A client that queues for a held lock.
 fn manager<U: Into<String>>(urls: impl IntoIterator<Item = U>) -> LockManager {
     builder()
         .wait_policy(WaitPolicy::Queue)
@@ -30,7 +30,7 @@ fn wait_for(locks: &LockManager, resource: &'static str) -> JoinHandle<Result<Gu
 }
 
 async fn served(waiting: JoinHandle<Result<Guard, Error>>) -> Guard {
-    in_time("whoever waits is served", SOON, waiting).await.expect("no panic").expect("the lock")
+    in_time("the waiter gets the lock", SOON, waiting).await.expect("no panic").expect("the lock")
 }
 
 async fn connected(network: &Network) -> LockManager {
@@ -40,28 +40,28 @@ async fn connected(network: &Network) -> LockManager {
 }
 
 #[tokio::test]
-async fn a_lock_is_handed_on_in_order_and_asked_for_once() {
+async fn waiters_are_served_in_order_without_polling() {
     let network = Network::start(5);
     let mut clients = Vec::new();
     for _ in 0..7 {
         clients.push(connected(&network).await);
     }
-    handed_on_in_order(&network.fleet, clients).await;
+    verify_served_in_order(&network.fleet, clients).await;
 }
 
-/// The first of seven clients takes a lock, the others wait for it in line.
-async fn handed_on_in_order(fleet: &Fleet, clients: Vec<LockManager>) {
+/// The first of seven clients acquires a lock, and the others queue for it. Checks that they get it in their order.
+async fn verify_served_in_order(fleet: &Fleet, clients: Vec<LockManager>) {
     let started = Instant::now();
     fleet.reset_calls();
     let mut clients = clients.into_iter();
-    let holder = clients.next().expect("seven");
+    let holder = clients.next().expect("seven clients");
     let first = holder.acquire("job", TTL).await.expect("free");
     let order = Arc::new(Mutex::new(Vec::new()));
     let mut tasks = Vec::new();
     for (number, locks) in (0..6_u64).zip(clients) {
         let order = Arc::clone(&order);
         tasks.push(tokio::spawn(async move {
-            let guard = locks.acquire("job", TTL).await.expect("had in the end");
+            let guard = locks.acquire("job", TTL).await.expect("the lock, after a wait");
             order.lock().expect("no panic").push(number);
             assert!(guard.is_valid());
             guard.release().await;
@@ -70,11 +70,11 @@ async fn handed_on_in_order(fleet: &Fleet, clients: Vec<LockManager>) {
     }
     first.release().await;
     for task in tasks {
-        in_time("everybody is served", SOON, task).await.expect("no panic");
+        in_time("every waiter gets the lock", SOON, task).await.expect("no panic");
     }
     assert_eq!(*order.lock().expect("no panic"), [0, 1, 2, 3, 4, 5]);
-    // Nobody polled: seven asked, each every node once, once more if the first answer was slow to come, and again
-    // only after seconds in line.
+    // No client polls. Each of the seven clients sends one acquire to each node, a second one if the first reply is
+    // slow, and more only after seconds in the queue.
     let at_most = 7 * (2 + started.elapsed().as_secs());
     let calls = fleet.calls("redlock.acquire");
     assert!(calls.iter().all(|calls| (7..=at_most).contains(calls)), "{calls:?}");
@@ -82,7 +82,7 @@ async fn handed_on_in_order(fleet: &Fleet, clients: Vec<LockManager>) {
 }
 
 #[tokio::test]
-async fn a_wait_that_ends_leaves_nobody_in_line() {
+async fn a_wait_that_ends_leaves_the_queue_empty() {
     let mut network = Network::start(5);
     let (holder, other) = (connected(&network).await, connected(&network).await);
     let guard = holder.acquire("job", TTL).await.expect("free");
@@ -91,12 +91,12 @@ async fn a_wait_that_ends_leaves_nobody_in_line() {
     waiting.abort();
     until_waiting(&network.fleet, 0).await;
     let timed_out = other.acquire_timeout("job", TTL, Duration::from_millis(50)).await;
-    let error = timed_out.expect_err("it is held");
+    let error = timed_out.expect_err("the lock is held");
     assert!(matches!(&error, Error::Timeout { .. }) && error.report().is_some(), "{error:?}");
     until_waiting(&network.fleet, 0).await;
     guard.release().await;
     network.until_free("job").await;
-    // A process that ends without a word is out of the line with its connections.
+    // A process that ends abruptly leaves the queue when its connections close.
     let guard = holder.acquire("job", TTL).await.expect("free");
     let (end, is_to_end) = tokio::sync::oneshot::channel::<()>();
     let gone = std::thread::spawn({
@@ -107,12 +107,12 @@ async fn a_wait_that_ends_leaves_nobody_in_line() {
             let locks = manager(urls);
             runtime.spawn(async move { locks.acquire("job", TTL).await });
             let _ = runtime.block_on(is_to_end);
-            // Everything ends where it stands, and nobody says goodbye.
+            // The tasks end at once and send no more commands.
             runtime.shutdown_background();
         }
     });
     until_waiting(&network.fleet, 1).await;
-    end.send(()).expect("it waits for that");
+    end.send(()).expect("the thread waits for the signal");
     until_waiting(&network.fleet, 0).await;
     gone.join().expect("no panic");
     guard.release().await;
@@ -125,24 +125,25 @@ async fn dead_nodes_are_not_waited_for() {
     let (holder, other) = (connected(&network).await, connected(&network).await);
     network.fleet[0].kill();
     network.fleet[3].kill();
-    let guard = holder.acquire("job", TTL).await.expect("three of five are enough");
+    let guard = holder.acquire("job", TTL).await.expect("three of five nodes are enough");
     until_held([1, 2, 4].iter().map(|node| &network.fleet[*node]), "job").await;
     let waiting = wait_for(&other, "job");
-    let in_line = async || [1, 2, 4].iter().all(|node| waiters_at(&network.fleet[*node]) == 1).then_some(());
-    eventually_async("it waits at the others", SOON, in_line).await;
+    let has_queued =
+        async || [1, 2, 4].iter().all(|node| waiters_at(&network.fleet[*node]) == 1).then_some(());
+    eventually_async("the client queues on the other nodes", SOON, has_queued).await;
     guard.release().await;
     assert!(served(waiting).await.is_valid());
 }
 
 #[tokio::test]
-async fn whoever_waits_survives_broken_connections_and_restarts() {
+async fn a_waiter_survives_broken_connections_and_a_restart() {
     let network = Network::without_grace(5);
     let other = connected(&network).await;
-    survives_broken_connections_and_restarts(network, &other).await;
+    verify_survives_broken_connections_and_a_restart(network, &other).await;
 }
 
-/// Somebody waits in line while connections break and a server restarts.
-async fn survives_broken_connections_and_restarts(mut network: Network, other: &LockManager) {
+/// Checks that a waiter gets the lock although connections break and a server restarts during its wait.
+async fn verify_survives_broken_connections_and_a_restart(mut network: Network, other: &LockManager) {
     let holder = connected(&network).await;
     let guard = holder.acquire("job", TTL).await.expect("free");
     let waiting = wait_for(other, "job");
@@ -151,8 +152,8 @@ async fn survives_broken_connections_and_restarts(mut network: Network, other: &
     network.proxies[2].cut();
     network.fleet[4].kill();
     network.fleet[4].restart();
-    // The one whose server was restarted has forgotten the lock, and gives it to the one in line: one of five.
-    eventually_async("the lines are whole again, or as good as", SOON, async || {
+    // The restarted node has forgotten the lock and grants it to the waiter. That is one vote of five.
+    eventually_async("the client has queued again on the other four nodes", SOON, async || {
         let there = waiters(&network.fleet);
         (there[..4].iter().all(|count| *count == 1)).then_some(())
     })
@@ -162,7 +163,7 @@ async fn survives_broken_connections_and_restarts(mut network: Network, other: &
 }
 
 #[tokio::test]
-async fn a_lock_that_runs_out_is_handed_on() {
+async fn an_expired_lock_is_handed_to_the_waiter() {
     let network = Network::start(3);
     let (holder, other) = (connected(&network).await, connected(&network).await);
     let guard = holder.acquire("job", Duration::from_millis(300)).await.expect("free");
@@ -186,7 +187,7 @@ async fn several_resources_are_waited_for_as_one() {
 }
 
 #[tokio::test]
-async fn far_away_one_is_served_too() {
+async fn waiters_with_a_round_trip_longer_than_the_claim_window_are_served() {
     let network = Network::start(3);
     for node in network.fleet.iter() {
         node.connect().call_strs("CONFIG SET redlock.claim-window 20");
@@ -198,15 +199,15 @@ async fn far_away_one_is_served_too() {
     let [one, other] = far.map(|locks| wait_for(&locks, "job"));
     until_waiting(&network.fleet, 2).await;
     guard.release().await;
-    // What was handed over and not claimed would go back and forth between the two, for ever.
-    let served_and_free = async |waiting| served(waiting).await.release().await;
-    tokio::join!(served_and_free(one), served_and_free(other));
+    // Neither waiter can claim a hand-off in time. The lock must not go back and forth between them for ever.
+    let use_once = async |waiting| served(waiting).await.release().await;
+    tokio::join!(use_once(one), use_once(other));
 }
 
 #[tokio::test]
-async fn the_first_call_of_a_manager_waits_in_line_too() {
+async fn the_first_call_of_a_manager_queues() {
     let fleet = Fleet::start(5);
-    // Not all need be there for that.
+    // One node hangs: a client can queue without it.
     fleet[4].pause();
     let holder = manager(fleet.urls());
     let guard = holder.acquire("job", TTL).await.expect("free");
@@ -214,23 +215,23 @@ async fn the_first_call_of_a_manager_waits_in_line_too() {
     let newcomer = manager(fleet.urls());
     let waiting = wait_for(&newcomer, "job");
     let all_wait = || fleet.iter().take(4).all(|node| waiters_at(node) == 1).then_some(());
-    eventually_async("it waits at the others", SOON, async || all_wait()).await;
+    eventually_async("the client queues on the other nodes", SOON, async || all_wait()).await;
     guard.release().await;
     assert!(served(waiting).await.is_valid());
     fleet[4].resume();
 }
 
 #[tokio::test]
-async fn where_nobody_can_wait_it_is_asked_for_again() {
-    // A user that may not subscribe, in both protocols; a module that does not know how.
+async fn a_client_that_cannot_queue_polls() {
+    // A user that may not subscribe, with both protocols; and a module that is too old for queues.
     let fleet = Fleet::start_with(3, |_, node| {
         node.user("app", "on >secret ~* resetchannels -@all +redlock.acquire +redlock.extend +redlock.release +redlock.node +hello")
     });
     let as_app = |url: &String| url.replace("redis://", "redis://app:secret@");
-    let muzzled = manager(fleet.urls().iter().map(as_app));
-    let muzzled_resp2 = manager(fleet.urls().iter().map(as_app).map(|url| format!("{url}?protocol=2")));
-    let ancient = Network::start(3);
-    for proxy in &ancient.proxies {
+    let resp3 = manager(fleet.urls().iter().map(as_app));
+    let resp2 = manager(fleet.urls().iter().map(as_app).map(|url| format!("{url}?protocol=2")));
+    let old_module = Network::start(3);
+    for proxy in &old_module.proxies {
         let greeting = format!("*4\r\n$7\r\nnode-id\r\n$5\r\nn{:04}\r\n", proxy.port() % 10_000);
         let greeting = greeting.replacen("*4", "*6", 1);
         proxy.forge_reply(
@@ -238,13 +239,13 @@ async fn where_nobody_can_wait_it_is_asked_for_again() {
             format!("{greeting}$7\r\nversion\r\n$5\r\n0.0.9\r\n$13\r\nquarantine-ms\r\n:0\r\n"),
         );
     }
-    let before = manager(ancient.urls());
-    for (locks, fleet) in [(muzzled, &fleet), (muzzled_resp2, &fleet), (before, &ancient.fleet)] {
+    let old_module_client = manager(old_module.urls());
+    for (locks, fleet) in [(resp3, &fleet), (resp2, &fleet), (old_module_client, &old_module.fleet)] {
         fleet.reset_calls();
         let guard = locks.acquire("job", TTL).await.expect("free");
         let waiting = wait_for(&locks, "job");
-        let asked = async || fleet.calls("redlock.acquire").iter().all(|calls| *calls > 3).then_some(());
-        eventually_async("it is asked for again and again", SOON, asked).await;
+        let has_polled = async || fleet.calls("redlock.acquire").iter().all(|calls| *calls > 3).then_some(());
+        eventually_async("the client polls", SOON, has_polled).await;
         assert!(waiters(fleet).iter().all(|count| *count == 0));
         guard.release().await;
         assert!(served(waiting).await.is_valid());
@@ -252,39 +253,41 @@ async fn where_nobody_can_wait_it_is_asked_for_again() {
 }
 
 #[tokio::test]
-async fn one_can_choose_to_ask_again_instead() {
+async fn a_client_polls_when_its_wait_policy_says_so() {
     let network = Network::start(3);
     let urls = network.urls();
     let locks = builder().wait_policy(WaitPolicy::Poll).nodes(urls).build().expect("addresses");
     until_all_answer(&locks).await;
     let guard = locks.acquire("job", TTL).await.expect("free");
     let waiting = wait_for(&locks, "job");
-    let asked = async || network.fleet.calls("redlock.acquire").iter().all(|calls| *calls > 3).then_some(());
-    eventually_async("it is asked for again and again", SOON, asked).await;
+    let has_polled =
+        async || network.fleet.calls("redlock.acquire").iter().all(|calls| *calls > 3).then_some(());
+    eventually_async("the client polls", SOON, has_polled).await;
     guard.release().await;
     assert!(served(waiting).await.is_valid());
 }
 
 #[tokio::test]
-async fn where_the_line_is_full_it_is_asked_for_again() {
+async fn a_client_polls_when_the_queue_is_full() {
     let mut fleet = Fleet::start_with(3, |_, node| node.module_args(["max-waiters", "0"]));
     let locks = manager(fleet.urls());
     until_all_answer(&locks).await;
     let guard = locks.acquire("job", TTL).await.expect("free");
-    let error = locks.acquire_timeout("job", TTL, Duration::from_millis(300)).await.expect_err("it is held");
+    let error =
+        locks.acquire_timeout("job", TTL, Duration::from_millis(300)).await.expect_err("the lock is held");
     assert!(matches!(error, Error::Timeout { .. }), "{error:?}");
     let is_refused = |answer: &NodeAnswer| answer.vote == Vote::Refused;
     assert!(error.nodes().len() == 3 && error.nodes().iter().all(is_refused), "{error}");
     let waiting = wait_for(&locks, "job");
-    let asked = async || fleet.calls("redlock.acquire").iter().all(|calls| *calls > 4).then_some(());
-    eventually_async("it is asked for again and again", SOON, asked).await;
+    let has_polled = async || fleet.calls("redlock.acquire").iter().all(|calls| *calls > 4).then_some(());
+    eventually_async("the client polls", SOON, has_polled).await;
     guard.release().await;
     served(waiting).await.release().await;
     client::until_free(&mut fleet, "job").await;
 }
 
 #[tokio::test]
-async fn whoever_does_not_wait_overtakes_nobody_in_line() {
+async fn a_single_attempt_does_not_overtake_a_waiter() {
     let network = Network::start(5);
     let (holder, patient, hasty) =
         (connected(&network).await, connected(&network).await, connected(&network).await);
@@ -292,25 +295,25 @@ async fn whoever_does_not_wait_overtakes_nobody_in_line() {
         let guard = holder.acquire("job", TTL).await.expect("free");
         let waiting = wait_for(&patient, "job");
         until_waiting(&network.fleet, 1).await;
-        let rushing = async {
+        let attempts = async {
             let mut refused = 0;
             loop {
                 match hasty.try_acquire("job", TTL).await {
-                    Ok(_) => panic!("it came before the one in line, after {refused} refusals"),
+                    Ok(_) => panic!("the single attempt overtook the waiter after {refused} refusals"),
                     Err(Error::Contended(_)) => refused += 1,
                     Err(error) => panic!("{error}"),
                 }
                 tokio::task::yield_now().await;
             }
         };
-        let hand_over = async {
+        let hand_off = async {
             guard.release().await;
             served(waiting).await
         };
-        // The rush goes on over the whole of the hand-over.
+        // The single attempts go on during the whole hand-off.
         let next = tokio::select! {
-            next = hand_over => next,
-            never = rushing => never,
+            next = hand_off => next,
+            never = attempts => never,
         };
         next.release().await;
         until_waiting(&network.fleet, 0).await;

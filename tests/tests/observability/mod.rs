@@ -1,5 +1,6 @@
-//! What a piece of work has told: metrics, spans and events.
+//! Records the metrics, spans and events of the code under test.
 
+use metrics_util::CompositeKey;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use std::collections::BTreeMap;
 use std::fmt::{self, Debug};
@@ -11,16 +12,16 @@ use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 
-/// Listens to what is told on this thread, until it is dropped.
+/// Records all metrics of the process, and the spans and events of this thread, until it is dropped.
 pub(crate) struct Recorder {
     log: Arc<Mutex<Log>>,
     recorder: Snapshotter,
     _subscriber: tracing::subscriber::DefaultGuard,
-    /// There is one recorder of metrics in a process: tests that listen take turns.
-    _turn: MutexGuard<'static, ()>,
+    /// A process has one recorder of metrics, so only one test at a time may use it.
+    _exclusive: MutexGuard<'static, ()>,
 }
 
-/// What was told to `tracing`.
+/// The spans and events that `tracing` delivered.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Log {
     pub(crate) spans: Vec<Captured>,
@@ -30,11 +31,11 @@ pub(crate) struct Log {
 /// A span or an event.
 #[derive(Clone, Debug)]
 pub(crate) struct Captured {
-    /// A span's name, or an event's message.
+    /// The name of a span, or the message of an event.
     pub(crate) what: String,
     pub(crate) level: Level,
     pub(crate) fields: BTreeMap<&'static str, String>,
-    /// The spans around it, from the outermost.
+    /// The names of the enclosing spans, outermost first.
     pub(crate) within: Vec<&'static str>,
 }
 
@@ -44,50 +45,46 @@ impl Captured {
     }
 }
 
-/// What was counted and measured since the last look, by name and labels; nothing that is zero.
+/// The metrics since the previous call of [`Recorder::figures`], by name and labels, without those that are zero.
 pub(crate) type Metrics = BTreeMap<String, Metric>;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Metric {
     Count(u64),
     Seconds(Vec<f64>),
+    Gauge(f64),
 }
 
 impl Recorder {
-    /// Hears everything.
+    /// Records spans and events of all levels.
     pub(crate) fn new() -> Self {
         Self::with_level(LevelFilter::TRACE)
     }
 
     pub(crate) fn with_level(level: LevelFilter) -> Self {
-        static TURN: Mutex<()> = Mutex::new(());
+        static EXCLUSIVE: Mutex<()> = Mutex::new(());
         static RECORDER: OnceLock<Snapshotter> = OnceLock::new();
-        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let exclusive = EXCLUSIVE.lock().unwrap_or_else(PoisonError::into_inner);
         let recorder = RECORDER.get_or_init(|| {
             let recorder = DebuggingRecorder::new();
             let snapshotter = recorder.snapshotter();
-            recorder.install().expect("nobody else records");
+            recorder.install().expect("the process has no other recorder");
             snapshotter
         });
-        // What a test that failed has left behind is nobody's business.
+        // Discard the metrics that an earlier test has left.
         recorder.snapshot();
         let log = Arc::default();
         let registry =
             tracing_subscriber::registry().with(level).with(CaptureLayer { log: Arc::clone(&log) });
         let subscriber = tracing::subscriber::set_default(registry);
-        Self { log, recorder: recorder.clone(), _subscriber: subscriber, _turn: turn }
+        Self { log, recorder: recorder.clone(), _subscriber: subscriber, _exclusive: exclusive }
     }
 
-    /// What has been counted and measured since the last look.
+    /// The metrics since the previous call.
     pub(crate) fn figures(&self) -> Metrics {
         let mut figures = Metrics::new();
         for (key, _, _, value) in self.recorder.snapshot().into_vec() {
-            let labels: Vec<_> =
-                key.key().labels().map(|label| format!("{}={}", label.key(), label.value())).collect();
-            let name = match labels.as_slice() {
-                [] => key.key().name().to_owned(),
-                labels => format!("{}{{{}}}", key.key().name(), labels.join(",")),
-            };
+            let name = name_of(&key);
             let figure = match value {
                 DebugValue::Counter(0) => continue,
                 DebugValue::Counter(count) => Metric::Count(count),
@@ -95,14 +92,23 @@ impl Recorder {
                 DebugValue::Histogram(seconds) => {
                     Metric::Seconds(seconds.into_iter().map(Into::into).collect())
                 }
-                DebugValue::Gauge(gauge) => panic!("{name} is a gauge: {gauge}"),
+                // A snapshot sets every gauge to zero.
+                DebugValue::Gauge(gauge) if gauge.into_inner() == 0.0 => continue,
+                DebugValue::Gauge(gauge) => Metric::Gauge(gauge.into_inner()),
             };
             figures.insert(name, figure);
         }
         figures
     }
 
-    /// What has been told to `tracing` so far.
+    /// The recorded metrics that have no description.
+    pub(crate) fn undescribed(&self) -> Vec<String> {
+        let all = self.recorder.snapshot().into_vec().into_iter();
+        let without = all.filter(|(_, _, description, _)| description.is_none());
+        without.map(|(key, ..)| key.key().name().to_owned()).collect()
+    }
+
+    /// The spans and events so far.
     pub(crate) fn log(&self) -> Log {
         self.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -112,18 +118,28 @@ impl Recorder {
         self.log().events.into_iter().filter(|event| event.what == what).collect()
     }
 
-    /// The spans of this name.
+    /// The spans with this name.
     pub(crate) fn spans(&self, name: &str) -> Vec<Captured> {
         self.log().spans.into_iter().filter(|span| span.what == name).collect()
     }
 }
 
-/// Writes down what it hears.
+/// The name of a metric, with its labels.
+fn name_of(key: &CompositeKey) -> String {
+    let labels: Vec<_> =
+        key.key().labels().map(|label| format!("{}={}", label.key(), label.value())).collect();
+    match labels.as_slice() {
+        [] => key.key().name().to_owned(),
+        labels => format!("{}{{{}}}", key.key().name(), labels.join(",")),
+    }
+}
+
+/// A layer of `tracing` that copies all spans and events into the log.
 struct CaptureLayer {
     log: Arc<Mutex<Log>>,
 }
 
-/// A span's place in the log.
+/// The index of a span in the log.
 struct SpanIndex(usize);
 
 impl CaptureLayer {
@@ -136,7 +152,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for CaptureLayer {
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
         let mut fields = Fields::default();
         attributes.record(&mut fields);
-        let span = context.span(id).expect("it is new");
+        let span = context.span(id).expect("the span was just created");
         let mut log = self.log();
         span.extensions_mut().insert(SpanIndex(log.spans.len()));
         log.spans.push(Captured {
@@ -157,10 +173,10 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for CaptureLayer {
     fn on_record(&self, id: &Id, record: &Record<'_>, context: Context<'_, S>) {
         let mut fields = Fields::default();
         record.record(&mut fields);
-        let span = context.span(id).expect("it is open");
+        let span = context.span(id).expect("the span is open");
         let extensions = span.extensions();
-        let SpanIndex(place) = extensions.get().expect("it was seen when it was new");
-        self.log().spans[*place].fields.extend(fields.named);
+        let SpanIndex(index) = extensions.get().expect("on_new_span has stored the index");
+        self.log().spans[*index].fields.extend(fields.named);
     }
 
     fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
@@ -197,10 +213,10 @@ impl Visit for Fields {
 }
 
 impl fmt::Display for Log {
-    /// Everything that a log file would have.
+    /// All spans, then all events, one per line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for told in self.spans.iter().chain(&self.events) {
-            writeln!(f, "{} {} {:?} {:?}", told.level, told.what, told.fields, told.within)?;
+        for entry in self.spans.iter().chain(&self.events) {
+            writeln!(f, "{} {} {:?} {:?}", entry.level, entry.what, entry.fields, entry.within)?;
         }
         Ok(())
     }

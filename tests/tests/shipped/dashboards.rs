@@ -1,11 +1,11 @@
-//! Dashboard and alerts: every metric that they name exists, and the alerts do what they are for.
+//! Dashboard and alerts: every metric that they name exists, and the alerts fire when they should.
 //!
-//! A node's metrics are the fields of `INFO redlock` under the exporter's names; a client's are those that
-//! `client/OBSERVING.md` lists, which another test holds against the client.
+//! The metrics of a node are the fields of `INFO redlock`, under the names of the exporter. The metrics of a client are
+//! those of `client/OBSERVING.md`, which another test compares with the client.
 
-use crate::links::leads_somewhere;
+use crate::links::has_target;
 use crate::page::{Page, read, root};
-use crate::program::{find, run, told};
+use crate::program::{describe, find, run};
 use redlock_tests::{SOON, Server, skip};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -15,13 +15,13 @@ use yaml_rust2::{Yaml, YamlLoader};
 const DASHBOARD: &str = "docker/grafana/dashboards/redlock.json";
 const ALERTS: &str = "docker/prometheus/alerts.yml";
 
-/// What the exporter makes of one field of `INFO redlock`, none of what is no number.
+/// The metric that the exporter derives from a field of `INFO redlock`. `None` for a field that is not a number.
 fn exported(field: &str) -> Option<String> {
-    let name = field.strip_prefix("redlock_").unwrap_or_else(|| panic!("not one of ours: {field}"));
+    let name = field.strip_prefix("redlock_").unwrap_or_else(|| panic!("not a field of the module: {field}"));
     match name {
         "version" | "node_id" | "origin" | "non_voting_reason" => None,
-        "locks" | "waiters" | "largest_fence" | "memory_bytes" | "voting" | "incarnation" | "high_water"
-        | "far_stripes" => Some(format!("redlock_node_{name}")),
+        "locks" | "waiters" | "largest_fence" | "memory_bytes" | "allocated_bytes" | "voting"
+        | "incarnation" | "high_water" | "far_stripes" => Some(format!("redlock_node_{name}")),
         "quarantine_ms" | "longest_lease_ms" | "max_ttl_ms" => {
             Some(format!("redlock_node_{}_seconds", name.trim_end_matches("_ms")))
         }
@@ -29,20 +29,20 @@ fn exported(field: &str) -> Option<String> {
     }
 }
 
-/// The metrics of a node, by what a real one tells about itself.
-fn of_a_node() -> BTreeSet<String> {
+/// The metrics of a node, from the `INFO redlock` of a real one.
+fn node_metrics() -> BTreeSet<String> {
     let server = Server::start();
     let info = server.connect().call_strs("INFO redlock").string();
     let fields = info.lines().filter_map(|line| line.split_once(':')).map(|(field, _)| field);
-    let told: BTreeSet<String> = fields.filter_map(exported).collect();
-    assert!(told.len() > 15, "{told:?}");
-    // What the exporter knows without being told.
+    let reported: BTreeSet<String> = fields.filter_map(exported).collect();
+    assert!(reported.len() > 15, "{reported:?}");
+    // The exporter adds these itself.
     let own = ["redlock_node_up", "redlock_node_info", "redlock_node_latency_seconds"];
-    told.into_iter().chain(own.map(String::from)).collect()
+    reported.into_iter().chain(own.map(String::from)).collect()
 }
 
-/// The metrics of a client; a histogram is exported as several series.
-fn of_a_client() -> BTreeSet<String> {
+/// The metrics of a client. A histogram is exported as several series.
+fn client_metrics() -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for line in read("client/OBSERVING.md").lines().filter(|line| line.starts_with("| `redlock_")) {
         let cells: Vec<&str> = line.split('|').map(str::trim).collect();
@@ -56,7 +56,7 @@ fn of_a_client() -> BTreeSet<String> {
     found
 }
 
-/// The names in an expression that look like ours, with those of recorded rules.
+/// The names of Redlock metrics and recording rules in an expression.
 fn named(expression: &str) -> BTreeSet<String> {
     let words = expression.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == ':'));
     words
@@ -65,7 +65,7 @@ fn named(expression: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// Every expression of the dashboard: of its panels, and of the choices at its top.
+/// Collects every expression of the dashboard, in its panels and in the variables at its top.
 fn expressions(value: &Value, found: &mut Vec<String>) {
     match value {
         Value::Object(fields) => fields.iter().for_each(|(name, value)| match (name.as_str(), value) {
@@ -81,7 +81,7 @@ fn dashboard() -> Value {
     serde_json::from_str(&read(DASHBOARD)).unwrap_or_else(|error| panic!("{DASHBOARD}: {error}"))
 }
 
-/// All rules of the file, of whichever group.
+/// The rules of all groups in the file.
 fn rules() -> Vec<Yaml> {
     let documents =
         YamlLoader::load_from_str(&read(ALERTS)).unwrap_or_else(|error| panic!("{ALERTS}: {error}"));
@@ -91,9 +91,9 @@ fn rules() -> Vec<Yaml> {
 
 fn known() -> BTreeSet<String> {
     let recorded = rules().iter().filter_map(|rule| rule["record"].as_str().map(String::from)).collect();
-    // Something to be woken by, and nothing to look at: almost always 0.
+    // An alert uses this metric. The dashboard does not show it, because it is almost always 0.
     let alarm = BTreeSet::from(["redlock_node_twin".to_string()]);
-    [of_a_node(), of_a_client(), recorded, alarm].into_iter().flatten().collect()
+    [node_metrics(), client_metrics(), recorded, alarm].into_iter().flatten().collect()
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn every_metric_of_the_dashboard_exists() {
     assert!(found.len() > 20, "{found:?}");
     for expression in &found {
         let names = named(expression);
-        assert!(!names.is_empty(), "no metric of ours: {expression}");
+        assert!(!names.is_empty(), "no Redlock metric: {expression}");
         assert!(names.is_subset(&known), "{expression} names {:?}", names.difference(&known));
     }
 }
@@ -114,18 +114,18 @@ fn every_metric_of_a_node_is_on_the_dashboard() {
     let mut found = Vec::new();
     expressions(&dashboard(), &mut found);
     let shown: BTreeSet<String> = found.iter().flat_map(|expression| named(expression)).collect();
-    let missing: Vec<_> = of_a_node().into_iter().filter(|name| !shown.contains(name)).collect();
-    assert!(missing.is_empty(), "nobody sees {missing:?}");
+    let missing: Vec<_> = node_metrics().into_iter().filter(|name| !shown.contains(name)).collect();
+    assert!(missing.is_empty(), "the dashboard does not show {missing:?}");
 }
 
 #[test]
-fn every_metric_of_an_alert_exists_and_every_alert_says_what_to_do() {
+fn every_metric_of_an_alert_exists_and_every_alert_has_a_runbook() {
     let known = known();
     let page = Page::open("README.md");
     let mut alerts = 0;
     for rule in rules() {
         let expression = rule["expr"].as_str().expect("an expression");
-        // Prometheus itself tells whether the exporter could be reached.
+        // `up` is a metric of Prometheus: whether it could reach the exporter.
         let names = named(expression);
         assert!(!names.is_empty() || expression.starts_with("up{"), "{expression}");
         assert!(names.is_subset(&known), "{expression} names {:?}", names.difference(&known));
@@ -139,14 +139,18 @@ fn every_metric_of_an_alert_exists_and_every_alert_says_what_to_do() {
                     .contains(&rule["labels"]["severity"].as_str().unwrap_or_default())
             );
             assert!(!note("summary").is_empty() && !note("description").is_empty());
-            assert!(leads_somewhere(&page, note("runbook")), "{name} sends people to {}", note("runbook"));
+            assert!(
+                has_target(&page, note("runbook")),
+                "{name}: the runbook {} does not exist",
+                note("runbook")
+            );
         }
     }
     assert!(alerts > 10);
 }
 
 #[test]
-fn a_metric_that_does_not_exist_is_noticed() {
+fn a_metric_that_does_not_exist_is_detected() {
     let known = known();
     let names = named("rate(redlock_node_grants_total{job=\"a\"}[5m]) / redlock_node_grant_total");
     let unknown: Vec<_> = names.difference(&known).collect();
@@ -154,7 +158,7 @@ fn a_metric_that_does_not_exist_is_noticed() {
 }
 
 #[test]
-fn the_dashboard_has_no_two_panels_of_one_number() {
+fn the_panels_of_the_dashboard_have_unique_ids_and_do_not_overlap() {
     let board = dashboard();
     let panels = board["panels"].as_array().expect("panels");
     let numbers: BTreeSet<_> = panels.iter().map(|panel| panel["id"].as_u64().expect("a number")).collect();
@@ -162,7 +166,7 @@ fn the_dashboard_has_no_two_panels_of_one_number() {
     for (one, other) in
         panels.iter().enumerate().flat_map(|(i, one)| panels[i + 1..].iter().map(move |o| (one, o)))
     {
-        assert!(!overlap(&one["gridPos"], &other["gridPos"]), "{} lies on {}", one["title"], other["title"]);
+        assert!(!overlap(&one["gridPos"], &other["gridPos"]), "{} overlaps {}", one["title"], other["title"]);
     }
 }
 
@@ -179,9 +183,9 @@ fn overlap(one: &Value, other: &Value) -> bool {
 }
 
 #[test]
-fn prometheus_takes_the_rules_and_they_fire_when_they_should() {
+fn prometheus_accepts_the_rules_and_they_fire_when_they_should() {
     let Some(promtool) = find("promtool") else {
-        skip("no promtool here (Debian: the package prometheus)");
+        skip("promtool is not installed (Debian: package prometheus)");
         return;
     };
     let folder = root().join("docker/prometheus");
@@ -191,19 +195,19 @@ fn prometheus_takes_the_rules_and_they_fire_when_they_should() {
         ["test", "rules", "alerts.test.yml"],
     ] {
         let output = run(Command::new(&promtool).args(arguments).current_dir(&folder), SOON);
-        assert!(output.status.success(), "promtool {arguments:?}: {}", told(&output));
+        assert!(output.status.success(), "promtool {arguments:?}: {}", describe(&output));
     }
 }
 
 #[test]
-fn prometheus_reads_every_expression_of_the_dashboard() {
+fn prometheus_accepts_every_expression_of_the_dashboard() {
     let Some(promtool) = find("promtool") else {
-        skip("no promtool here (Debian: the package prometheus)");
+        skip("promtool is not installed (Debian: package prometheus)");
         return;
     };
     let mut found = Vec::new();
     expressions(&dashboard(), &mut found);
-    // What Grafana fills in. Those that ask for labels are Grafana's own and no PromQL.
+    // Replace the variables of Grafana. Queries with label_values belong to Grafana and are no PromQL.
     let filled = found.iter().filter(|text| !text.starts_with("label_values("));
     let filled = filled.map(|text| text.replace("$__rate_interval", "1m").replace('$', ""));
     let rules: String = filled
@@ -217,9 +221,9 @@ fn prometheus_reads_every_expression_of_the_dashboard() {
         run(Command::new(&promtool).args(["check", "rules", "rules.yml"]).current_dir(folder.path()), SOON)
     };
     let output = check(&rules);
-    assert!(output.status.success(), "{}", told(&output));
+    assert!(output.status.success(), "{}", describe(&output));
     assert!(
         !check("      - record: panel:0\n        expr: rate(\n").status.success(),
-        "it would have noticed"
+        "promtool rejects a broken expression"
     );
 }

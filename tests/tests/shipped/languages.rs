@@ -1,11 +1,11 @@
-//! `client/LANGUAGES.md`: every snippet is run as it stands there, and its quorum clients keep the fence rule.
+//! `client/LANGUAGES.md`: every snippet runs as the page shows it, and its quorum clients follow the fence rule.
 //!
-//! Where the packages are: `REDLOCK_PYTHON_PACKAGES`, a folder to import from, and `REDLOCK_NODE_PACKAGES`, one
-//! with `node_modules` in it. `scripts/test` sees to both. Without them a test runs if the packages happen to be
-//! installed, and says so if not.
+//! The Redis libraries come from `REDLOCK_PYTHON_PACKAGES`, a folder to import from, and `REDLOCK_NODE_PACKAGES`, a
+//! folder with `node_modules` in it. `scripts/test` sets both. Without them, a test runs only if the library is
+//! installed, and otherwise reports that it was skipped.
 
 use crate::page::Page;
-use crate::program::{find, run, told};
+use crate::program::{describe, find, run};
 use redlock_tests::{Answer, Fleet, Server, skip};
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,22 +15,21 @@ use std::thread;
 use std::time::{Duration, UNIX_EPOCH};
 use tempfile::TempDir;
 
-/// A snippet that takes longer hangs.
+/// The deadline of a snippet. A slower one hangs.
 const LONG: Duration = Duration::from_secs(60);
 
-/// A language of the page, and how its programs are run here.
+/// A language of the page, and how the tests run its programs.
 struct Language {
     name: &'static str,
     program: &'static str,
-    /// How a block says that it is a file to be imported: this, and the file's name.
+    /// The start of a comment. A block whose first line is a comment with a file name is a file to import.
     comment: &'static str,
     ending: &'static str,
     packages: &'static str,
-    /// A program that ends well if the Redis library is there.
+    /// A program that succeeds if the Redis library is installed.
     probe: &'static str,
-    /// How long the page lets a node take, and how long these tests do: what a busy machine is late with is no
-    /// fault of the page's.
-    patience: [&'static str; 2],
+    /// The node timeout as the page sets it, and its replacement in these tests, which a busy machine does not exceed.
+    timeouts: [&'static str; 2],
 }
 
 const PYTHON: Language = Language {
@@ -40,7 +39,7 @@ const PYTHON: Language = Language {
     ending: "py",
     packages: "REDLOCK_PYTHON_PACKAGES",
     probe: "import redis",
-    patience: ["timeout=0.2", "timeout=20"],
+    timeouts: ["timeout=0.2", "timeout=20"],
 };
 
 const NODE: Language = Language {
@@ -50,27 +49,32 @@ const NODE: Language = Language {
     ending: "mjs",
     packages: "REDLOCK_NODE_PACKAGES",
     probe: "import 'ioredis'",
-    patience: ["timeout = 200", "timeout = 20_000"],
+    timeouts: ["timeout = 200", "timeout = 20_000"],
 };
 
-/// A folder with the page's files to import, in which its programs run.
+/// The folder in which the programs of the page run, with the files that they import.
 struct Workdir {
     language: &'static Language,
     folder: TempDir,
 }
 
 impl Workdir {
-    /// None, with a line that says why, where the language or its library is not installed.
+    /// Creates the folder. Returns `None`, and logs why, if the language or its library is not installed.
     fn set_up(language: &'static Language) -> Option<Self> {
         let given = std::env::var_os(language.packages).map(PathBuf::from);
         if find(language.program).is_none() {
-            assert!(given.is_none(), "{} is given, and there is no {}", language.packages, language.program);
-            skip(&format!("no {} here", language.program));
+            assert!(
+                given.is_none(),
+                "{} is set, but {} is not installed",
+                language.packages,
+                language.program
+            );
+            skip(&format!("{} is not installed", language.program));
             return None;
         }
         let folder = tempfile::tempdir().expect("a folder");
         if let Some(packages) = given.as_ref().filter(|_| language.name == "javascript") {
-            // The path of an import is looked up from the file that imports, never from the environment.
+            // Node.js resolves an import from the folder of the importing file, never from the environment.
             let packages =
                 packages.canonicalize().expect("REDLOCK_NODE_PACKAGES names a folder").join("node_modules");
             std::os::unix::fs::symlink(packages, folder.path().join("node_modules")).expect("a link");
@@ -78,15 +82,15 @@ impl Workdir {
         let workdir = Self { language, folder };
         for block in workdir.blocks().iter().filter(|block| block.file.is_some()) {
             let name = block.file.as_ref().expect("filtered above");
-            let [short, long] = language.patience;
-            assert!(block.text.contains(short), "{name} lets a node take {short}");
+            let [short, long] = language.timeouts;
+            assert!(block.text.contains(short), "{name} must contain {short}");
             fs::write(workdir.folder.path().join(name), block.text.replace(short, long)).expect("a file");
         }
         let probe = workdir.run("probe", language.probe, &[]);
         if !probe.status.success() {
-            assert!(given.is_none(), "{} has no Redis library: {}", language.packages, told(&probe));
+            assert!(given.is_none(), "{} has no Redis library: {}", language.packages, describe(&probe));
             skip(&format!(
-                "no Redis library for {} here: {} names none",
+                "no Redis library for {}: {} does not name one",
                 language.program, language.packages
             ));
             return None;
@@ -94,7 +98,7 @@ impl Workdir {
         Some(workdir)
     }
 
-    /// Runs a program of the page, or of a test, with the addresses of these nodes.
+    /// Runs a program of the page or of a test. `nodes` are the addresses in its `REDLOCK_NODES`.
     fn run(&self, name: &str, text: &str, nodes: &[String]) -> Output {
         let file = self.folder.path().join(format!("{name}.{}", self.language.ending));
         fs::write(&file, text).expect("a file");
@@ -106,14 +110,14 @@ impl Workdir {
         run(&mut command, LONG)
     }
 
-    /// As [`Workdir::run`], for what must end well: its output.
+    /// Runs a program that must succeed, as [`Workdir::run`], and returns its standard output.
     fn output(&self, name: &str, text: &str, nodes: &[String]) -> String {
         let output = self.run(name, text, nodes);
-        assert!(output.status.success(), "{name}: {}", told(&output));
+        assert!(output.status.success(), "{name}: {}", describe(&output));
         String::from_utf8(output.stdout).expect("readable output")
     }
 
-    /// The page's blocks in this language.
+    /// The code blocks of the page in this language.
     fn blocks(&self) -> Vec<Snippet> {
         let blocks = Page::open("client/LANGUAGES.md").blocks();
         let mut found = Vec::new();
@@ -136,14 +140,14 @@ impl Workdir {
     }
 }
 
-/// One block of code of the page.
+/// One code block of the page.
 struct Snippet {
     title: String,
     name: String,
     text: String,
-    /// Under this name it is imported by others, instead of being run.
+    /// The name under which other snippets import it. `None` for a snippet to run.
     file: Option<String>,
-    /// What the page says that it prints.
+    /// The output that the page shows.
     prints: Option<String>,
 }
 
@@ -151,27 +155,27 @@ fn every_snippet_prints_what_the_page_says(language: &'static Language, expected
     let Some(workdir) = Workdir::set_up(language) else { return };
     let mut fleet = Fleet::start(5);
     let mut wire = fleet[0].connect();
-    // The node that is waited at keeps every command.
+    // The slow log of node 0 keeps every command: the snippets that wait are queued there.
     assert_eq!(wire.call_strs("CONFIG SET slowlog-log-slower-than 0 slowlog-max-len 100000"), Answer::ok());
     let mut count = 0;
     for snippet in workdir.blocks().iter().filter(|snippet| snippet.file.is_none()) {
         let printed = workdir.output(&snippet.name, &snippet.text, &fleet.urls());
         assert_eq!(Some(&printed), snippet.prints.as_ref(), "{}", snippet.title);
-        assert!(fleet.is_free("orders:42"), "{} leaves nothing behind", snippet.title);
+        assert!(fleet.is_free("orders:42"), "{} must release its lock", snippet.title);
         count += 1;
     }
-    assert_eq!(count, expected, "so many snippets are on the page");
+    assert_eq!(count, expected, "the number of snippets on the page");
     let tickets = tickets(&wire.call_strs("SLOWLOG GET -1"));
-    assert!(!tickets.is_empty(), "somebody has waited in line");
-    let now = UNIX_EPOCH.elapsed().expect("it is past 1970");
+    assert!(!tickets.is_empty(), "no snippet has waited in the queue");
+    let now = UNIX_EPOCH.elapsed().expect("the clock is past 1970");
     for ticket in tickets {
-        // What the Rust client draws, too: whoever uses another unit always comes first, or last.
+        // The unit of the Rust client. A client with another unit would always be first or last in the queue.
         let drawn = Duration::from_micros(ticket >> 11);
-        assert!(drawn <= now && now - drawn < 10 * LONG, "{ticket} is of another unit");
+        assert!(drawn <= now && now - drawn < 10 * LONG, "ticket {ticket} has another unit");
     }
 }
 
-/// The tickets of all requests to wait in a log of commands.
+/// The tickets of all requests with WAIT in a slow log.
 fn tickets(log: &Answer) -> Vec<u64> {
     let commands = log.list().iter().map(|entry| entry.list()[3].list());
     let ticket = |words: &[Answer]| {
@@ -198,7 +202,7 @@ lock = Redlock(os.environ['REDLOCK_NODES'].split(',')).acquire('uneven', 60_000)
 print(lock.fence if lock else 'none')
 ";
 
-// A busy machine is no reason for a node to be silent.
+// A long timeout: on a busy machine, a node may answer late.
 const HOLD_IN_JAVASCRIPT: &str = "
 import { Redlock } from './redlock.mjs';
 const locks = new Redlock(process.env.REDLOCK_NODES.split(','), 10_000);
@@ -207,7 +211,7 @@ console.log(lock ? String(lock.fence) : 'none');
 locks.close();
 ";
 
-/// Nodes that count the key differently, as after crashes and cuts.
+/// Five nodes with different fences for the key `uneven`, as after crashes and network partitions.
 fn uneven() -> Fleet {
     let fleet = Fleet::start(5);
     for (node, number) in fleet.iter().zip([3, 9, 5, 40, 7]) {
@@ -221,7 +225,7 @@ fn uneven() -> Fleet {
     fleet
 }
 
-/// On how many nodes the lock is held under exactly the number that the client believes in.
+/// The number of nodes on which the lock has exactly the fence that the client printed.
 fn confirmed(workdir: &Workdir, program: &str) -> usize {
     let mut fleet = uneven();
     let printed = workdir.output("hold", program, &fleet.urls());
@@ -230,11 +234,11 @@ fn confirmed(workdir: &Workdir, program: &str) -> usize {
 }
 
 #[test]
-fn the_python_client_has_one_number_from_a_majority() {
+fn the_python_client_has_one_fence_from_a_majority() {
     let Some(workdir) = Workdir::set_up(&PYTHON) else { return };
     assert!(confirmed(&workdir, HOLD_IN_PYTHON) >= 3);
 
-    // The largest of what they said, without asking again: what a client must not do is noticed here.
+    // The control: a client that takes the largest fence without a second round has no majority for it.
     let file = workdir.folder.path().join("redlock.py");
     let right = fs::read_to_string(&file).expect("the client");
     let wrong = naive(
@@ -250,7 +254,7 @@ fn the_python_client_has_one_number_from_a_majority() {
 }
 
 #[test]
-fn the_javascript_client_has_one_number_from_a_majority() {
+fn the_javascript_client_has_one_fence_from_a_majority() {
     let Some(workdir) = Workdir::set_up(&NODE) else { return };
     assert!(confirmed(&workdir, HOLD_IN_JAVASCRIPT) >= 3);
 
@@ -268,10 +272,10 @@ fn the_javascript_client_has_one_number_from_a_majority() {
     assert!(confirmed(&workdir, HOLD_IN_JAVASCRIPT) < 3);
 }
 
-/// The page's client with some of its rules taken out; each must have been there.
+/// The client of the page without some of its rules. The page must contain each of them exactly once.
 fn naive(right: &str, changes: &[(&str, &str)]) -> String {
     changes.iter().fold(right.to_string(), |text, (rule, instead)| {
-        assert_eq!(text.matches(rule).count(), 1, "the page has {rule:?} once");
+        assert_eq!(text.matches(rule).count(), 1, "the page must contain {rule:?} once");
         text.replace(rule, instead)
     })
 }
@@ -320,11 +324,11 @@ fn a_crowd_takes_turns(language: &'static Language, program: &str) {
 
 /// The fences of the holders, in the order in which they held the lock.
 fn holders(folder: &Path) -> Vec<u64> {
-    let text = fs::read_to_string(folder.join("holders")).expect("somebody held the lock");
+    let text = fs::read_to_string(folder.join("holders")).expect("a client has held the lock");
     text.lines().map(|line| line.parse().expect("a fence")).collect()
 }
 
-/// Whoever holds the lock later has the larger number, and nobody has another's.
+/// Whether the fences strictly increase, in the order of the holders.
 fn took_turns(fences: &[u64]) -> bool {
     fences.is_sorted() && fences.iter().collect::<BTreeSet<_>>().len() == fences.len()
 }
@@ -339,7 +343,7 @@ fn three_javascript_clients_take_turns_with_a_node_down() {
     a_crowd_takes_turns(&NODE, CONTEND_IN_JAVASCRIPT);
 }
 
-/// The script of the page's fenced write, on numbers that no double tells apart and on those of other lengths.
+/// Runs the script of the page's fenced write on fences that are equal as doubles, and on fences of different lengths.
 #[test]
 fn the_fenced_write_in_javascript_compares_all_digits() {
     let page = Page::open("client/LANGUAGES.md");
@@ -348,14 +352,14 @@ fn the_fenced_write_in_javascript_compares_all_digits() {
     let mut wire = server.connect();
     let mut write = |fence: &str| wire.call(&["EVAL", script, "1", "data:42", fence, "x"]).int() == 1;
     assert!(write("9") && write("10") && write("10"), "the same holder may write again");
-    assert!(!write("9"), "a shorter number is a smaller one");
+    assert!(!write("9"), "a shorter number is smaller");
     assert!(write("9007199254740993"));
-    assert!(!write("9007199254740992"), "the next smaller one, which is the same to a double");
+    assert!(!write("9007199254740992"), "the next smaller number, which is equal as a double");
     assert!(write("9223372036854775807") && !write("9223372036854775806"));
 }
 
 #[test]
-fn a_number_that_comes_twice_or_too_late_is_noticed() {
+fn a_repeated_or_decreasing_fence_is_detected() {
     assert!(took_turns(&[1, 2, 5]));
     assert!(!took_turns(&[1, 2, 2]));
     assert!(!took_turns(&[1, 5, 2]));

@@ -1,20 +1,21 @@
-//! `deny.toml`: what may be built upon, held against what is.
+//! `deny.toml`: every dependency must have an allowed licence and come from crates.io.
 //!
-//! `cargo deny` looks at more and wants to be installed, and the net for its list of known holes; this works with
-//! nothing but cargo and what it has fetched, so that the gate can always say no to a licence nobody agreed to.
+//! `cargo deny` checks more, but it must be installed, and it needs the network for its list of known
+//! vulnerabilities. These tests need only cargo and the crates that it has fetched, so the gate always rejects a
+//! licence that is not allowed.
 
 use crate::page::{read, root};
-use crate::program::{run, told};
+use crate::program::{describe, run};
 use serde_json::Value;
 use spdx::{Expression, LicenseReq, ParseMode};
 use std::collections::BTreeSet;
 use std::process::Command;
 use std::time::Duration;
 
-/// Another cargo may have the lock on what was fetched.
+/// The deadline of a command. Another cargo process may hold the lock on the fetched crates.
 const LONG: Duration = Duration::from_secs(60);
 
-/// The only place that crates come from.
+/// The only source of crates.
 const CRATES_IO: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
 /// The strings of a list `name = [...]` in `deny.toml`.
@@ -22,7 +23,7 @@ fn listed(name: &str) -> BTreeSet<String> {
     let text = read("deny.toml");
     let (_, rest) =
         text.split_once(&format!("\n{name} = [")).unwrap_or_else(|| panic!("deny.toml lists no {name}"));
-    let (list, _) = rest.split_once(']').expect("a list ends");
+    let (list, _) = rest.split_once(']').expect("the list has an end");
     let lines = list.lines().map(|line| line.split('#').next().unwrap_or_default());
     let words: BTreeSet<String> = lines
         .flat_map(|line| line.split(','))
@@ -31,14 +32,14 @@ fn listed(name: &str) -> BTreeSet<String> {
     words.into_iter().filter(|word| !word.is_empty()).collect()
 }
 
-/// Whether those who offer a choice offer one that is agreed to, and all of what comes together is.
-fn agreed(expression: &str, allowed: &BTreeSet<String>) -> Result<bool, String> {
-    // Older crates write a slash where an OR is meant.
+/// Whether a licence expression is allowed: at least one part of an OR, and all parts of an AND.
+fn is_allowed(expression: &str, allowed: &BTreeSet<String>) -> Result<bool, String> {
+    // Older crates write a slash for OR.
     let parsed = Expression::parse_mode(expression, ParseMode::LAX).map_err(|error| error.to_string())?;
     Ok(parsed.evaluate(|part: &LicenseReq| allowed.contains(&part.to_string())))
 }
 
-/// Every crate that the workspace is built from on this machine, its own members left out.
+/// All crates that the workspace depends on, on this machine, without its own members.
 fn packages() -> Vec<Value> {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let version = run(Command::new(rustc).arg("-vV"), LONG);
@@ -47,14 +48,14 @@ fn packages() -> Vec<Value> {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(["metadata", "--locked", "--offline", "--format-version", "1", "--filter-platform", &host]);
     let output = run(command.current_dir(root()), LONG);
-    assert!(output.status.success(), "cargo metadata: {}", told(&output));
+    assert!(output.status.success(), "cargo metadata: {}", describe(&output));
     let metadata: Value = serde_json::from_slice(&output.stdout).expect("metadata is JSON");
     let all = metadata["packages"].as_array().expect("packages").iter();
     all.filter(|package| !package["source"].is_null()).cloned().collect()
 }
 
 #[test]
-fn every_crate_has_a_licence_that_was_agreed_to_and_comes_from_crates_io() {
+fn every_crate_has_an_allowed_licence_and_comes_from_crates_io() {
     let allowed = listed("allow");
     let packages = packages();
     assert!(packages.len() > 50, "only {} crates", packages.len());
@@ -62,13 +63,14 @@ fn every_crate_has_a_licence_that_was_agreed_to_and_comes_from_crates_io() {
         let name = format!("{} {}", package["name"], package["version"]);
         assert_eq!(package["source"].as_str(), Some(CRATES_IO), "{name}");
         let licence = package["license"].as_str().unwrap_or_else(|| panic!("{name} names no licence"));
-        let verdict = agreed(licence, &allowed).unwrap_or_else(|error| panic!("{name}: {licence}: {error}"));
+        let verdict =
+            is_allowed(licence, &allowed).unwrap_or_else(|error| panic!("{name}: {licence}: {error}"));
         assert!(verdict, "{name} is under {licence}; deny.toml allows {allowed:?}");
     }
 }
 
 #[test]
-fn a_licence_that_nobody_agreed_to_is_noticed() {
+fn a_licence_that_is_not_allowed_is_detected() {
     let allowed = listed("allow");
     let cases = [
         ("MIT", true),
@@ -79,15 +81,45 @@ fn a_licence_that_nobody_agreed_to_is_noticed() {
         ("SSPL-1.0", false),
     ];
     for (expression, expected) in cases {
-        assert_eq!(agreed(expression, &allowed), Ok(expected), "{expression}");
+        assert_eq!(is_allowed(expression, &allowed), Ok(expected), "{expression}");
     }
-    assert!(agreed("ask me", &allowed).is_err());
+    assert!(is_allowed("ask me", &allowed).is_err());
 }
 
 #[test]
-fn the_project_itself_is_under_the_licence_that_it_says() {
+fn the_project_itself_has_the_licence_that_its_manifest_names() {
     let manifest = read("Cargo.toml");
     let licence = manifest.lines().find_map(|line| line.strip_prefix("license = ")).expect("a licence");
     assert!(listed("allow").contains(licence.trim_matches('"')));
     assert!(read("LICENSE").contains("Redistribution and use in source and binary forms"));
+}
+
+/// The folders of the crates that go to crates.io.
+fn published() -> Vec<String> {
+    let manifest = read("Cargo.toml");
+    let members = manifest.lines().find_map(|line| line.strip_prefix("members = [")).expect("the members");
+    let folders =
+        members.trim_end_matches(']').split(',').map(|folder| folder.trim().trim_matches('"').to_owned());
+    let goes_out = |folder: &String| {
+        !read(&format!("{folder}/Cargo.toml")).lines().any(|line| line == "publish = false")
+    };
+    folders.filter(goes_out).collect()
+}
+
+/// A package contains the files of its own folder only, so each crate needs a copy, and the copy must be the text.
+#[test]
+fn every_published_crate_contains_the_licence_and_its_own_readme() {
+    let licence = read("LICENSE");
+    let crates = published();
+    assert_eq!(crates.len(), 5, "{crates:?}");
+    for folder in crates {
+        assert_eq!(read(&format!("{folder}/LICENSE")), licence, "{folder}");
+        let manifest = read(&format!("{folder}/Cargo.toml"));
+        let line = |name: &str| manifest.lines().find(|line| line.starts_with(name)).unwrap_or_default();
+        assert_eq!(line("readme = "), "readme = \"README.md\"", "{folder}");
+        for file in ["LICENSE", "README.md"] {
+            assert!(line("include = ").contains(&format!("\"{file}\"")), "{folder} leaves out {file}");
+        }
+        assert!(read(&format!("{folder}/README.md")).contains("Licence: BSD-3-Clause."), "{folder}");
+    }
 }

@@ -1,5 +1,5 @@
-//! One name, one type: no two types of the production crates have the same name, and no type of the test crates has
-//! the name of a production type.
+//! Type names: no two types of the production crates have the same name, and no type of the test crates has the name
+//! of a production type.
 
 use crate::links::files;
 use crate::page::read;
@@ -9,11 +9,12 @@ use std::collections::BTreeMap;
 const ALLOWED: [(&str, &str); 4] = [
     ("LockManager", "`blocking::LockManager` is the same API for programs without an async runtime"),
     ("Guard", "`blocking::Guard`, likewise"),
-    ("Tls", "`without_tls.rs` takes the place of `tls.rs` in a build without the feature `tls`"),
+    ("Tls", "`without_tls.rs` replaces `tls.rs` in a build without the feature `tls`"),
     ("TlsSettings", "likewise"),
 ];
 
-/// The name that a line of Rust defines, if it defines a type. Indented aliases are types of a trait.
+/// The name of the type that a line of Rust defines, if it does. An indented alias is an associated type and does not
+/// count.
 fn defined(line: &str) -> Option<&str> {
     let is_indented = line.starts_with(' ');
     let mut rest = line.trim_start();
@@ -40,7 +41,7 @@ fn definitions(source: &str) -> impl Iterator<Item = &str> {
     source.get(..end).unwrap_or_default().lines().filter_map(defined)
 }
 
-/// The names that are defined more than once, or again by a test, each with the files.
+/// The type names with more than one definition in production code, or another one in test code, each with its files.
 fn homonyms(sources: &[(String, String)]) -> Vec<String> {
     let mut production: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     let mut tests: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
@@ -78,7 +79,7 @@ fn no_two_types_have_one_name() {
 }
 
 #[test]
-fn a_name_that_is_defined_twice_is_found() {
+fn a_type_name_that_is_defined_twice_is_detected() {
     let source = |path: &str, text: &str| (path.to_owned(), text.to_owned());
     let one = source("module/src/a.rs", "pub(crate) struct Waiter<'a> {\n");
     let same = source("client/src/b.rs", "    enum Waiter {\n");

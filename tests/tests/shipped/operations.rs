@@ -1,9 +1,10 @@
-//! `module/OPERATIONS.md`: users may do what they should and no more, configurations start, commands work.
+//! `module/OPERATIONS.md`: the ACL users have exactly the permissions that they need, servers start with the
+//! configurations, and the commands work.
 //!
-//! The procedures that end with `redlock admit` are tested with the program, in `client/cli/tests/cli/procedures.rs`.
+//! `client/cli/tests/cli/procedures.rs` tests the procedures that end with `redlock admit`.
 
 use crate::page::{Block, Page};
-use crate::program::{find, run, told};
+use crate::program::{describe, find, run};
 use redlock_client::{LockManager, WaitPolicy};
 use redlock_tests::{
     Answer, Certs, ClientCertificate, Fleet, SOON, Server, ServerBuilder, Wire, eventually, granted, in_time,
@@ -18,7 +19,7 @@ fn page() -> Page {
     Page::open("module/OPERATIONS.md")
 }
 
-/// The blocks of one language under one heading, of which there must be some.
+/// The blocks of one language under one heading. There must be at least one.
 fn blocks(heading: &str, language: &str) -> Vec<Block> {
     let all = page().blocks().into_iter();
     let found: Vec<_> = all.filter(|block| block.heading == heading && block.language == language).collect();
@@ -26,20 +27,20 @@ fn blocks(heading: &str, language: &str) -> Vec<Block> {
     found
 }
 
-/// A server on which the page's users are set up; the page's passwords are the users' own.
+/// A server with the users of the page, except that the default user still works. Passwords are those of the page.
 fn with_users() -> Server {
     let server = Server::start();
     let mut wire = server.connect();
     let lines: Vec<String> =
         blocks("Users", "text").iter().map(|block| block.text.trim().to_string()).collect();
-    assert_eq!(lines.len(), 6, "five users, and the default one");
+    assert_eq!(lines.len(), 7, "six users, and the default one");
     for line in lines.iter().filter(|line| !line.contains("SETUSER default")) {
         assert_eq!(wire.call_strs(line), Answer::ok(), "{line}");
     }
     server
 }
 
-/// A connection of a user of the page.
+/// Connects as a user of the page.
 fn user(server: &Server, name: &str) -> Wire {
     let text = page().text;
     let rule = text.lines().find(|line| line.starts_with(&format!("ACL SETUSER {name} "))).expect("a rule");
@@ -49,11 +50,12 @@ fn user(server: &Server, name: &str) -> Wire {
     wire
 }
 
-/// Whether the server let the user do it; that it then failed for another reason does not matter here.
+/// Whether the user has the permission. The command may fail for another reason.
 fn may(wire: &mut Wire, line: &str) -> bool {
     wire.call_strs(line).error_word() != Some("NOPERM")
 }
 
+/// Commands that take, extend and release locks.
 const TAKE: [&str; 7] = [
     "REDLOCK.ACQUIRE orders:1 me 60000",
     "REDLOCK.EXTEND orders:1 me 60000",
@@ -63,8 +65,11 @@ const TAKE: [&str; 7] = [
     "REDLOCK.MRELEASE 2 orders:1 orders:2 me",
     "REDLOCK.ACQUIRE orders:1 me 60000 WAIT 1 1000 desk",
 ];
+/// Commands that read one lock or one node.
 const LOOK: [&str; 3] = ["REDLOCK.INSPECT orders:1", "REDLOCK.NODE", "PING"];
+/// Commands that read the whole server.
 const SURVEY: [&str; 5] = ["INFO redlock", "SCAN 0 COUNT 10", "TIME", "TYPE orders:1", "PTTL orders:1"];
+/// Commands that no user of the page may run.
 const HARM: [&str; 8] = [
     "FLUSHALL",
     "CONFIG SET maxmemory 1",
@@ -85,6 +90,7 @@ fn an_application_takes_its_own_locks_and_does_nothing_else() {
     }
     for line in HARM.iter().chain(&SURVEY).chain(&[
         "DEL orders:1",
+        "REDLOCK.BREAK orders:1",
         "REDLOCK.ACQUIRE stock:1 me 60000",
         "GET orders:1",
     ]) {
@@ -96,7 +102,7 @@ fn an_application_takes_its_own_locks_and_does_nothing_else() {
 }
 
 #[test]
-fn whoever_watches_changes_nothing() {
+fn the_watcher_changes_nothing() {
     let server = with_users();
     let mut wire = user(&server, "watcher");
     for line in LOOK.iter().chain(&SURVEY) {
@@ -104,6 +110,7 @@ fn whoever_watches_changes_nothing() {
     }
     for line in HARM.iter().chain(&TAKE).chain(&[
         "DEL orders:1",
+        "REDLOCK.BREAK orders:1",
         "CONFIG GET maxmemory",
         "SUBSCRIBE redlock:grant:desk",
     ]) {
@@ -112,10 +119,12 @@ fn whoever_watches_changes_nothing() {
 }
 
 #[test]
-fn people_on_call_break_locks_and_cannot_take_them() {
+fn the_person_on_call_can_break_locks_and_not_take_them() {
     let server = with_users();
     let mut wire = user(&server, "oncall");
-    for line in LOOK.iter().chain(&SURVEY).chain(&["DEL orders:1", "CONFIG GET maxmemory"]) {
+    for line in
+        LOOK.iter().chain(&SURVEY).chain(&["DEL orders:1", "REDLOCK.BREAK orders:1", "CONFIG GET maxmemory"])
+    {
         assert!(may(&mut wire, line), "{line}");
     }
     for line in HARM.iter().chain(&TAKE) {
@@ -124,23 +133,39 @@ fn people_on_call_break_locks_and_cannot_take_them() {
 }
 
 #[test]
-fn who_looks_for_ills_changes_nothing() {
+fn the_doctor_changes_nothing() {
     let server = with_users();
     let mut wire = user(&server, "doctor");
     for line in LOOK.iter().chain(&["INFO redlock", "TIME", "CONFIG GET maxmemory", "ROLE", "ACL WHOAMI"]) {
         assert!(may(&mut wire, line), "{line}");
     }
-    for line in HARM.iter().chain(&TAKE).chain(&["DEL orders:1", "ACL SETUSER doctor ~*"]) {
+    for line in
+        HARM.iter().chain(&TAKE).chain(&["DEL orders:1", "REDLOCK.BREAK orders:1", "ACL SETUSER doctor ~*"])
+    {
         assert!(!may(&mut wire, line), "{line}");
     }
 }
 
 #[test]
-fn an_operator_admits_nodes_and_nobody_else_does() {
+fn the_page_in_the_browser_changes_nothing() {
+    let server = with_users();
+    let mut wire = user(&server, "ui");
+    for line in LOOK.iter().chain(&SURVEY).chain(&["CONFIG GET maxmemory", "ROLE", "ACL WHOAMI"]) {
+        assert!(may(&mut wire, line), "{line}");
+    }
+    for line in
+        HARM.iter().chain(&TAKE).chain(&["DEL orders:1", "REDLOCK.BREAK orders:1", "ACL SETUSER ui ~*"])
+    {
+        assert!(!may(&mut wire, line), "{line}");
+    }
+}
+
+#[test]
+fn only_the_operator_can_admit_nodes() {
     let server = with_users();
     let admit = |id: &str| format!("REDLOCK.ADMIT {id} 7 0");
     let id = server.connect().call_strs("REDLOCK.NODE").field("node-id").expect("a field").string();
-    for name in ["orders", "watcher", "oncall", "doctor"] {
+    for name in ["orders", "watcher", "oncall", "doctor", "ui"] {
         assert!(!may(&mut user(&server, name), &admit(&id)), "{name}");
     }
     let mut wire = user(&server, "operator");
@@ -149,13 +174,17 @@ fn an_operator_admits_nodes_and_nobody_else_does() {
     }
     assert_eq!(wire.call_strs(&admit(&"0".repeat(40))).error_word(), Some("REDLOCKARG"), "another node");
     assert_eq!(wire.call_strs(&admit(&id)), Answer::Int(1));
-    for line in HARM.iter().chain(&TAKE).chain(&["DEL orders:1", "REDLOCK.INSPECT orders:1"]) {
+    for line in HARM.iter().chain(&TAKE).chain(&[
+        "DEL orders:1",
+        "REDLOCK.BREAK orders:1",
+        "REDLOCK.INSPECT orders:1",
+    ]) {
         assert!(!may(&mut wire, line), "{line}");
     }
 }
 
 #[test]
-fn without_the_default_user_nobody_comes_in_unnamed() {
+fn without_the_default_user_an_anonymous_client_is_refused() {
     let server = with_users();
     let off = blocks("Users", "text").last().expect("the last rule").text.trim().to_string();
     assert_eq!(server.connect().call_strs(&off), Answer::ok());
@@ -164,7 +193,7 @@ fn without_the_default_user_nobody_comes_in_unnamed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_client_needs_no_more_than_an_application_has() {
+async fn the_permissions_of_an_application_are_enough_for_the_client() {
     let server = Server::builder().tcp().start();
     let rule = blocks("Users", "text").remove(0).text;
     assert_eq!(server.connect().call_strs(rule.trim()), Answer::ok());
@@ -177,32 +206,46 @@ async fn the_client_needs_no_more_than_an_application_has() {
         let locks = locks.clone();
         async move { locks.acquire("orders:1", ttl).await.map(|guard| guard.fence()) }
     });
-    eventually("somebody is in line", SOON, || (node(&server, "waiters") > 0).then_some(()));
+    eventually("a client is queued", SOON, || (node(&server, "waiters") > 0).then_some(()));
     let fence = first.fence();
     first.release().await;
-    let next = in_time("the lock is handed on", SOON, waiting).await.expect("a task").expect("a lock");
+    let next = in_time("the lock is handed off", SOON, waiting).await.expect("a task").expect("a lock");
     assert!(next > fence);
-    assert!(locks.acquire("stock:1", ttl).await.is_err(), "another application's name");
+    assert!(locks.acquire("stock:1", ttl).await.is_err(), "a key of another application");
 }
 
-/// The lines of a configuration on the page; the file that it loads is the module under test.
-fn configured(heading: &str, mut server: ServerBuilder) -> ServerBuilder {
+/// Adds a configuration on the page to a server, which loads the module under test.
+fn configured(heading: &str, server: ServerBuilder) -> ServerBuilder {
     let block = &blocks(heading, "text")[0];
     assert!(block.text.starts_with("# redis.conf\n"), "{heading}");
-    for line in block.text.lines().skip(1) {
-        let (name, value) = line.split_once(' ').expect("a name and a value");
-        server = match name {
-            "loadmodule" => server.module_args(value.split(' ').skip(1)),
-            // Those are the harness's own.
-            "dir" | "port" | "tls-port" | "tls-cert-file" | "tls-key-file" | "tls-ca-cert-file" => server,
-            _ => server.arg(name, value),
-        };
-    }
-    server
+    configured_by(&block.text, server)
+}
+
+/// The configuration that the page recommends for a node.
+pub(crate) fn recommended() -> String {
+    blocks("A configuration", "text").remove(0).text
+}
+
+/// The settings of a configuration, each with its value.
+pub(crate) fn settings(configuration: &str) -> impl Iterator<Item = (&str, &str)> {
+    let lines = configuration.lines().map(str::trim);
+    let lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines.map(|line| line.split_once(' ').expect("a name and a value"))
+}
+
+/// Adds a configuration to a server, which loads the module under test.
+pub(crate) fn configured_by(configuration: &str, server: ServerBuilder) -> ServerBuilder {
+    settings(configuration).fold(server, |server, (name, value)| match name {
+        "loadmodule" => server.module_args(value.split(' ').skip(1)),
+        // The harness sets these.
+        "dir" | "bind" | "port" | "aclfile" => server,
+        "tls-port" | "tls-cert-file" | "tls-key-file" | "tls-ca-cert-file" => server,
+        _ => server.arg(name, value),
+    })
 }
 
 #[test]
-fn a_server_takes_the_configuration_of_the_page() {
+fn a_server_accepts_the_configuration_of_the_page() {
     assert!(module_path().is_file());
     let server = configured("A configuration", Server::builder()).start();
     let mut wire = server.connect();
@@ -211,7 +254,7 @@ fn a_server_takes_the_configuration_of_the_page() {
 }
 
 #[test]
-fn a_server_takes_the_tls_settings_of_the_page() {
+fn a_server_accepts_the_tls_settings_of_the_page() {
     let certs = Certs::new();
     let server = configured("TLS", Server::builder().tls(&certs, ClientCertificate::Required)).try_start();
     match server {
@@ -219,7 +262,7 @@ fn a_server_takes_the_tls_settings_of_the_page() {
             let mut wire = server.connect();
             let protocols = wire.call_strs("CONFIG GET tls-protocols");
             assert_eq!(protocols.field("tls-protocols"), Some(&Answer::text("TLSv1.2 TLSv1.3")));
-            // Certificates are changed while the server runs.
+            // The page changes certificates at run time.
             let file = certs.server_cert().display().to_string();
             assert_eq!(wire.call(&["CONFIG", "SET", "tls-cert-file", &file]), Answer::ok());
         }
@@ -228,12 +271,13 @@ fn a_server_takes_the_tls_settings_of_the_page() {
     }
 }
 
-/// Runs a block of the page with a shell, with a `redis-cli` that fails where the server answers with an error.
+/// Runs a block of the page in a shell, with a `redis-cli` that fails when the server answers with an error.
 fn shell(block: &Block, environment: &[(&str, String)]) -> Output {
     let folder = tempfile::tempdir().expect("a folder");
-    let (wrapper, real) = (folder.path().join("redis-cli"), find("redis-cli").expect("looked for before"));
+    let (wrapper, real) =
+        (folder.path().join("redis-cli"), find("redis-cli").expect("redis-cli is installed"));
     fs::write(&wrapper, format!("#!/bin/sh\nexec '{}' -e \"$@\"\n", real.display())).expect("a script");
-    fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755)).expect("a file of one's own");
+    fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755)).expect("the test owns the file");
     let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").expect("a PATH"));
     let mut command = Command::new("sh");
     command.args(["-euc", &block.text]).env("PATH", path);
@@ -242,11 +286,11 @@ fn shell(block: &Block, environment: &[(&str, String)]) -> Output {
 }
 
 fn has_cli() -> bool {
-    let there = find("redis-cli").is_some();
-    if !there {
-        skip("no redis-cli here");
+    let is_installed = find("redis-cli").is_some();
+    if !is_installed {
+        skip("redis-cli is not installed");
     }
-    there
+    is_installed
 }
 
 #[test]
@@ -256,8 +300,9 @@ fn the_commands_of_the_page_work() {
     }
     let mut count = 0;
     for block in page().blocks().iter().filter(|block| block.language == "sh") {
-        // Those with the program are run by the program's own tests.
-        if block.text.contains("redlock admit") {
+        // The tests of the command line run these blocks.
+        let admits = |line: &str| line.trim_start().starts_with("redlock ") && line.contains(" admit ");
+        if block.text.lines().any(admits) {
             continue;
         }
         let fleet = Fleet::start(3);
@@ -266,11 +311,11 @@ fn the_commands_of_the_page_work() {
         }
         let urls = fleet.urls();
         let output = shell(block, &[("NODES", urls.join(" ")), ("NODE", urls[0].clone())]);
-        assert!(output.status.success(), "line {}: {}", block.line, told(&output));
-        assert!(!output.stdout.is_empty(), "line {} shows something", block.line);
+        assert!(output.status.success(), "line {}: {}", block.line, describe(&output));
+        assert!(!output.stdout.is_empty(), "line {} prints nothing", block.line);
         let text = String::from_utf8_lossy(&output.stdout);
-        match block.text.contains("DEL orders:42") {
-            true => assert_eq!(text, "1\n1\n1\n", "broken on every node"),
+        match block.text.contains("REDLOCK.BREAK orders:42") {
+            true => assert_eq!(text, "1\n1\n1\n", "the lock is broken on every node"),
             false => {
                 assert!(block.heading != "A lock that nobody releases" || text.contains("nightly"), "{text}")
             }
@@ -281,7 +326,7 @@ fn the_commands_of_the_page_work() {
 }
 
 #[test]
-fn a_command_that_is_wrong_is_noticed() {
+fn a_wrong_command_is_detected() {
     if !has_cli() {
         return;
     }
@@ -296,16 +341,16 @@ fn after_a_lock_was_broken_the_next_holder_has_the_larger_fence() {
     let server = Server::start();
     let mut wire = server.connect();
     let first = granted(&wire.call_strs("REDLOCK.ACQUIRE orders:42 lost 600000"));
-    assert_eq!(wire.call_strs("DEL orders:42"), Answer::Int(1));
+    assert_eq!(wire.call_strs("REDLOCK.BREAK orders:42"), Answer::Int(first));
     assert_eq!(
         wire.call_strs("REDLOCK.EXTEND orders:42 lost 600000"),
         Answer::Nil,
-        "the old holder finds out"
+        "the old holder has lost the lock"
     );
     assert!(granted(&wire.call_strs("REDLOCK.ACQUIRE orders:42 next 600000")) > first);
 }
 
-/// What one node says about itself.
+/// A number in the reply of `REDLOCK.NODE`.
 fn node(server: &Server, field: &str) -> i64 {
     server.connect().call_strs("REDLOCK.NODE").field(field).expect("a field").int()
 }

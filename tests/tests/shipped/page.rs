@@ -1,35 +1,32 @@
-//! A Markdown page: its headings, links and blocks of code.
+//! A parser for Markdown pages: headings, links and code blocks.
 
 use std::path::{Path, PathBuf};
 
-/// The folder of the workspace, in which every path of a page begins.
+/// The root folder of the workspace. All paths of pages are relative to it.
 pub(crate) fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("..")
-        .canonicalize()
-        .expect("the workspace is where it was built")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().expect("the workspace folder exists")
 }
 
-/// The text of a file that is part of the project.
+/// Reads a file of the project. `path` is relative to the root.
 pub(crate) fn read(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// A page, as it is in the checkout.
+/// A Markdown page of the checkout.
 pub(crate) struct Page {
     pub(crate) path: String,
     pub(crate) text: String,
 }
 
-/// A block between three backticks.
+/// A code block: the lines between two lines of three backticks.
 #[derive(Debug, Clone)]
 pub(crate) struct Block {
     /// The word after the backticks.
     pub(crate) language: String,
-    /// The heading that it stands under.
+    /// The heading above the block.
     pub(crate) heading: String,
     pub(crate) text: String,
-    /// The line of the page that it begins in, counted from 1.
+    /// The first line of the block's text in the page, counted from 1.
     pub(crate) line: usize,
 }
 
@@ -38,7 +35,7 @@ impl Page {
         Self { path: path.into(), text: read(path) }
     }
 
-    /// All blocks in the order of the page.
+    /// All code blocks, in the order of the page.
     pub(crate) fn blocks(&self) -> Vec<Block> {
         let mut found = Vec::new();
         let mut heading = String::new();
@@ -66,7 +63,7 @@ impl Page {
         found
     }
 
-    /// The text outside of blocks, line by line.
+    /// The lines outside code blocks.
     fn prose(&self) -> Vec<&str> {
         let mut inside = false;
         let outside = |line: &&str| {
@@ -77,12 +74,12 @@ impl Page {
         self.text.lines().filter(outside).collect()
     }
 
-    /// What a link may name after `#`: every heading as GitHub makes an anchor of it.
+    /// What a link may have after `#`: the anchor that GitHub derives from each heading.
     pub(crate) fn anchors(&self) -> Vec<String> {
         self.prose().into_iter().filter_map(title).map(anchor).collect()
     }
 
-    /// Where the page links to, in the order of the page.
+    /// The targets of all links, in the order of the page.
     pub(crate) fn links(&self) -> Vec<String> {
         let prose = self.prose().join("\n");
         let targets = prose.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
@@ -96,14 +93,14 @@ fn title(line: &str) -> Option<&str> {
         .then(|| rest.strip_prefix(' ').map(str::trim))?
 }
 
-/// Letters, digits, blanks and hyphens count; blanks become hyphens.
+/// The anchor of a heading: its letters, digits, hyphens, underscores and spaces; lower case, spaces become hyphens.
 fn anchor(title: &str) -> String {
     let kept = title.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
     kept.map(|c| if c == ' ' { '-' } else { c.to_ascii_lowercase() }).collect()
 }
 
 #[test]
-fn a_page_is_taken_apart() {
+fn a_page_is_parsed_into_anchors_links_and_blocks() {
     let text = "# A page\n\nSee [this](other.md#part).\n\n## Its `first` part, here\n\n```sh\n# no heading\nls\n```\n";
     let page = Page { path: "page.md".into(), text: text.into() };
     assert_eq!(page.anchors(), ["a-page", "its-first-part-here"]);

@@ -1,4 +1,4 @@
-//! Clients that take, extend and release a few locks without pause, and remember all that they were told.
+//! Simulated clients that take, extend and release a few locks without pause, and record every reply.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
@@ -7,38 +7,38 @@ use redlock_tests::{Answer, Wire};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// The longest time to live that is asked for.
+/// The longest time to live that the clients request, in milliseconds.
 pub(crate) const LONGEST_MS: u64 = 500;
 
-/// The shortest, apart from which chance decides.
+/// The shortest time to live, in milliseconds. The actual one is random between the two.
 const SHORTEST_MS: u64 = 100;
 
-/// Few enough that somebody holds most of them at any moment.
+/// The number of locks: so few that most of them are held at any moment.
 const KEYS: u64 = 8;
 
-/// Locks below this one are never released: some are held whenever the server ends.
+/// Locks with a smaller number than this are never released, so that some are held whenever the server ends.
 const KEPT: u64 = 3;
 
-/// What the clients have done and seen, over all lives of a node.
+/// The clients and the history of their requests and replies, over all restarts of a node.
 #[derive(Debug)]
 pub(crate) struct Traffic {
     random: fastrand::Rng,
     history: History,
-    /// Who holds each lock, as far as is known.
+    /// The holder of each lock, as far as the clients know.
     holders: Vec<Option<u64>>,
     owners: u64,
 }
 
-/// How far the clients have come; read while they run.
+/// Counters of the running clients.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
-    /// Answers of any kind.
+    /// Replies of any kind.
     pub(crate) answers: AtomicU64,
     /// Locks granted.
     pub(crate) grants: AtomicU64,
 }
 
-/// A request, with what is needed to understand its answer.
+/// A request, kept until its reply arrives.
 #[derive(Clone, Copy)]
 struct Request {
     key: u64,
@@ -54,7 +54,7 @@ enum Verb {
 }
 
 impl Traffic {
-    /// The same seed asks the same questions, as long as the answers are the same.
+    /// The same seed leads to the same requests, as long as the replies are the same.
     pub(crate) fn new(seed: u64) -> Self {
         Self {
             random: fastrand::Rng::with_seed(seed),
@@ -64,17 +64,17 @@ impl Traffic {
         }
     }
 
-    /// All that was seen.
+    /// All requests and replies so far.
     pub(crate) fn history(&self) -> &History {
         &self.history
     }
 
-    /// Works until the connection breaks.
+    /// Sends requests until the connection breaks.
     pub(crate) fn run(&mut self, wire: &mut Wire, progress: &Progress) {
         while self.batch(wire, progress).is_some() {}
     }
 
-    /// Takes one lock for the longest time, so that a node and its copies know that time.
+    /// Takes one lock for [`LONGEST_MS`], so that a node and its copies store that time.
     pub(crate) fn take_for_longest(&mut self, wire: &mut Wire) {
         let owner = self.new_owner();
         let request = Request { key: 0, owner, verb: Verb::Acquire(LONGEST_MS) };
@@ -84,14 +84,14 @@ impl Traffic {
         self.understand(request, &answer, sent);
     }
 
-    /// Sends a few requests for every lock at once and takes in the answers; nothing when the server is gone.
+    /// Sends a few requests for every lock at once and reads the replies. `None` when the connection is broken.
     fn batch(&mut self, wire: &mut Wire, progress: &Progress) -> Option<()> {
         let requests: Vec<Request> = (0..KEYS).flat_map(|key| self.requests(key)).collect();
         let words: Vec<Vec<String>> = requests.iter().map(Request::words).collect();
         let sent = Instant::now();
         let mut alive = wire.send_all(&words).ok();
         for request in requests {
-            // What is given up is given up, answered or not.
+            // A client that has sent a release no longer holds the lock, even without a reply.
             if matches!(request.verb, Verb::Release) {
                 self.note(request, ObservationKind::ReleaseSent);
                 self.holders[Self::index(request.key)].take_if(|holder| *holder == request.owner);
@@ -121,13 +121,13 @@ impl Traffic {
             1 if releases => vec![new(acquire), new(Verb::Release)],
             2 if releases => old(Verb::Release).into_iter().collect(),
             3 if releases => old(Verb::Release).into_iter().chain([new(acquire)]).collect(),
-            // Rarely, or locks that are kept would never run out.
+            // Rarely for kept locks: otherwise they would never expire.
             4 if releases || self.random.u8(..) == 0 => old(extend).into_iter().collect(),
             _ => vec![new(acquire)],
         }
     }
 
-    /// Takes an answer in. True if it is a grant.
+    /// Records a reply. Returns whether it is a grant.
     fn understand(&mut self, request: Request, answer: &Answer, sent: Instant) -> bool {
         let promise = |fence, ttl_ms| PromisedLease {
             fence,
@@ -148,9 +148,9 @@ impl Traffic {
             (Verb::Acquire(_) | Verb::Extend(_), refused) => assert_eq!(
                 refused.error_word(),
                 Some("REDLOCKQUARANTINE"),
-                "a lock is granted, held or in quarantine: {refused:?}"
+                "the node grants, refuses or is in quarantine: {refused:?}"
             ),
-            (_, other) => panic!("not an answer to such a request: {other:?}"),
+            (_, other) => panic!("not a valid reply to a release: {other:?}"),
         }
         false
     }

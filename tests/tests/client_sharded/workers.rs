@@ -1,4 +1,4 @@
-//! Tasks that want the same locks all the time, and who watches them.
+//! Tasks that contend for the same locks, and an observer that checks the holders.
 
 use redlock_client::{Guard, LockHandle, ShardedLocks};
 use redlock_sim::{Checks, SessionId, Violation};
@@ -8,24 +8,24 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
-/// Short enough that some can be left to run out, and that nodes grant again soon after a crash; long enough for a
-/// busy machine.
+/// Short enough that tasks can let locks expire, and that nodes grant again soon after a crash. Long enough for a busy
+/// machine.
 pub(crate) const TTL: Duration = Duration::from_millis(500);
 
-/// Sees everybody who asks for a lock and everybody who holds one, and lets the simulator's checks judge.
-pub(crate) struct Watch {
+/// Records every session that begins to acquire a lock or holds one, and passes it to the simulator's checks.
+pub(crate) struct Observer {
     seen: Mutex<Seen>,
 }
 
 struct Seen {
     checks: Checks,
     sessions: SessionId,
-    /// Who may still believe to hold a lock.
+    /// The holders whose lock may still be valid.
     inside: Vec<(SessionId, usize, LockHandle)>,
     visits: Vec<usize>,
 }
 
-impl Watch {
+impl Observer {
     pub(crate) fn over(keys: usize) -> Arc<Self> {
         let seen = Seen { checks: Checks::new(true), sessions: 0, inside: Vec::new(), visits: vec![0; keys] };
         Arc::new(Self { seen: Mutex::new(seen) })
@@ -35,7 +35,7 @@ impl Watch {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Somebody is about to ask for a key.
+    /// A session begins to acquire a key.
     pub(crate) fn began(&self, key: usize) -> SessionId {
         let mut seen = self.seen();
         seen.sessions += 1;
@@ -44,13 +44,14 @@ impl Watch {
         session
     }
 
-    /// It holds the key, unless it was held up on the way here and knows that it comes too late.
+    /// A session holds the key. The observer ignores a lock that is no longer valid: a holder that was delayed on its
+    /// way here knows that it is too late.
     pub(crate) fn entered(&self, session: SessionId, key: usize, guard: &Guard) {
         let seen = &mut *self.seen();
         if !guard.is_valid() {
             return;
         }
-        // One who is valid now was valid a moment ago, too: together with this one.
+        // A lock that is valid now was also valid a moment ago, at the same time as this one.
         seen.inside.retain(|(_, _, held)| held.is_valid());
         let believers: Vec<(SessionId, usize)> = seen
             .inside
@@ -63,7 +64,7 @@ impl Watch {
         seen.visits[key] += 1;
     }
 
-    /// How often each key was held.
+    /// How many times each key was held.
     pub(crate) fn visits(&self) -> Vec<usize> {
         self.seen().visits.clone()
     }
@@ -74,28 +75,28 @@ impl Watch {
 }
 
 /// Tasks that contend for the same locks.
-pub(crate) struct Crowd {
-    watch: Arc<Watch>,
+pub(crate) struct Workers {
+    observer: Arc<Observer>,
     stop: Arc<AtomicBool>,
     tasks: Vec<JoinHandle<()>>,
 }
 
-impl Crowd {
-    /// So many tasks that take turns in holding these keys.
+impl Workers {
+    /// Starts tasks that acquire these keys in turn.
     pub(crate) fn of(shards: &[ShardedLocks], tasks: usize, keys: &[String]) -> Self {
-        let (watch, stop) = (Watch::over(keys.len()), Arc::<AtomicBool>::default());
+        let (observer, stop) = (Observer::over(keys.len()), Arc::<AtomicBool>::default());
         let task = |number: usize| {
-            let (watch, stop) = (Arc::clone(&watch), Arc::clone(&stop));
+            let (observer, stop) = (Arc::clone(&observer), Arc::clone(&stop));
             let (shards, keys) = (shards[number % shards.len()].clone(), keys.to_vec());
             tokio::spawn(async move {
                 let mut round = number;
                 while !stop.load(SeqCst) {
                     round += 1;
                     let key = round % keys.len();
-                    let session = watch.began(key);
+                    let session = observer.began(key);
                     match shards.acquire(&keys[key], TTL).await {
                         Ok(guard) => {
-                            watch.entered(session, key, &guard);
+                            observer.entered(session, key, &guard);
                             leave(guard, round).await;
                         }
                         Err(error) => assert!(error.is_retryable(), "{error}"),
@@ -104,40 +105,40 @@ impl Crowd {
             })
         };
         let tasks = (0..tasks).map(task).collect();
-        Self { watch, stop, tasks }
+        Self { observer, stop, tasks }
     }
 
-    /// Waits until every key was held so many times more.
+    /// Waits until every key was held `more` more times.
     pub(crate) async fn until_visits(&self, more: usize) {
-        let before = self.watch.visits();
-        eventually_async("every key was held some times more", SOON * 6, async || {
-            let visits = self.watch.visits();
+        let before = self.observer.visits();
+        eventually_async("every key was held some more times", SOON * 6, async || {
+            let visits = self.observer.visits();
             visits.iter().zip(&before).all(|(now, before)| *now >= before + more).then_some(())
         })
         .await;
     }
 
-    pub(crate) async fn disperse(self) -> Arc<Watch> {
+    pub(crate) async fn stop(self) -> Arc<Observer> {
         self.stop.store(true, SeqCst);
         for task in self.tasks {
             in_time("a task ends", SOON * 6, task).await.expect("no panic");
         }
-        self.watch
+        self.observer
     }
 }
 
-/// What a holder does in the end: most release, some extend before, some just drop the lock, some let it run out.
+/// Ends a hold: most rounds release the lock, some extend it before, some drop the guard, and some let the lock expire.
 async fn leave(guard: Guard, round: usize) {
     match round % 16 {
         3 => drop(guard),
         7 => {
-            // A lock may be lost while nodes crash; that is for its holder to know.
+            // The extension may find that the lock is lost.
             let _ = guard.extend().await;
             guard.release().await;
         }
         12 => {
             guard.lost().await;
-            // Not released either: as if the holder had died.
+            // Detached and not released, as if the holder had died.
             drop(guard.detach());
         }
         _ => {
