@@ -7,7 +7,7 @@
 #![allow(clippy::expect_used, reason = "helpers of tests")]
 
 use fastrand::Rng;
-use redlock_tests::campaign::{Campaign, LockMethod, Violation, Workload, key_name};
+use redlock_tests::campaign::{Campaign, EndPolicy, LockMethod, Violation, Workload, key_name};
 use redlock_tests::{Answer, Fleet, SOON, eventually, seed};
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -170,8 +170,10 @@ fn without_the_module() -> Fleet {
 #[test]
 fn control_plain_locks_that_an_administrator_makes_persistent() {
     let fleet = without_the_module();
-    // With few keys, all of them are soon persistent.
-    let work = Workload { lock: LockMethod::PLAIN, keys: 2, ..Workload::default() };
+    // The holder of a persistent key can still release it, so no holder releases. With few keys, all of them are soon
+    // persistent.
+    let ends = EndPolicy::AllAbandoned;
+    let work = Workload { lock: LockMethod::PLAIN, keys: 2, ends, ..Workload::default() };
     let mut administrator = Administrator::of(&fleet, work.keys, 0x5eed_1603);
     let mut campaign = Campaign::start(CONTENDER, &fleet.urls(), work);
     eventually("a client makes no progress", SOON * 6, || {
