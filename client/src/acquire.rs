@@ -19,7 +19,7 @@ use crate::owner::random;
 use crate::query::Query;
 use crate::queue_support::WaitPolicy;
 use crate::{Error, observe, ticket};
-use redlock_proto::{NodeSet, Refusal, Retry, Vote};
+use redlock_proto::{Mode, NodeSet, Refusal, Retry, Vote};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -39,6 +39,7 @@ const EXPLAIN_LIMIT: Duration = Duration::from_millis(50);
 #[derive(Clone, Debug)]
 pub(crate) struct AcquireSpec {
     pub(crate) keys: Keys,
+    pub(crate) mode: Mode,
     pub(crate) ttl: Duration,
     pub(crate) retry: RetryMode,
 }
@@ -197,7 +198,7 @@ impl<'a> AcquireLoop<'a> {
     /// Makes one attempt, with a new owner.
     async fn attempt(&mut self) -> Result<Guard, AttemptError> {
         let (manager, settings) = (self.manager.shared(), self.manager.settings());
-        let shared = Arc::new(LockShared::new(self.spec.keys.clone(), self.ttl, settings));
+        let shared = Arc::new(LockShared::new(self.spec.keys.clone(), self.spec.mode, self.ttl, settings));
         self.last_attempt = Some(Arc::clone(&shared));
         let inbox = manager.inbox()?;
         let (answer, acquired) = oneshot::channel();

@@ -41,7 +41,7 @@ impl LockManager {
     pub fn detached(&self, resource: impl AsRef<[u8]>, owner: Owner, fence: u64) -> Result<Detached, Error> {
         let keys = self.key(resource.as_ref())?;
         let keys = keys.names().iter().map(|key| key.to_vec()).collect();
-        Ok(Detached { keys, fence, owner, remaining: Duration::ZERO })
+        Ok(Detached { keys, fence, owner, remaining: Duration::ZERO, is_shared: false })
     }
 
     /// Extends a detached lock to this time to live, from now. Returns its validity.
@@ -49,6 +49,10 @@ impl LockManager {
     /// The lock is held if a majority of the nodes holds it for this owner *under its fence*. A node that
     /// replies with another fence has granted the lock again, and another client may have held it in between.
     /// If the fence is the same, no other client has held the lock, even if its time to live had passed.
+    ///
+    /// The fence of a shared lock may have become larger, because other clients that share it raise it. A larger
+    /// fence therefore counts as well, and a shared lock must be extended before its time to live has passed:
+    /// afterwards a client may have held the exclusive lock in between.
     ///
     /// Cancel safe: if the future is dropped, the extension may still happen.
     ///
@@ -67,7 +71,7 @@ impl LockManager {
             ballot.enter(node, Vote::from(lock_reply(reply.frame, &request)));
         }
         let report = || Box::new(self.shared().report(&self.keys_of(lock), Some(&ballot)));
-        match extension_outcome(settings.quorum, &ballot, lock.fence) {
+        match extension_outcome(settings.quorum, &ballot, lock) {
             ExtensionOutcome::Held => {
                 let left = settings.clock.now().until(begun.plus(settings.drift.lease(ttl)));
                 if left.is_zero() { Err(Error::Expired(report())) } else { Ok(left) }
@@ -142,10 +146,14 @@ enum ExtensionOutcome {
     Unknown,
 }
 
-fn extension_outcome(quorum: Quorum, ballot: &Ballot, fence: u64) -> ExtensionOutcome {
-    let count = |test: fn(&Vote, u64) -> bool| ballot.votes().iter().filter(|vote| test(vote, fence)).count();
-    let same = count(|vote, fence| vote.fence() == Some(fence));
-    let silent = count(|vote, _| matches!(vote, Vote::Pending | Vote::Failed(_) | Vote::Quarantined { .. }));
+fn extension_outcome(quorum: Quorum, ballot: &Ballot, lock: &Detached) -> ExtensionOutcome {
+    let is_held = |vote: &Vote| match vote.fence() {
+        Some(fence) if lock.is_shared => fence >= lock.fence,
+        fence => fence == Some(lock.fence),
+    };
+    let is_silent = |vote: &Vote| matches!(vote, Vote::Pending | Vote::Failed(_) | Vote::Quarantined { .. });
+    let same = ballot.votes().iter().filter(|vote| is_held(vote)).count();
+    let silent = ballot.votes().iter().filter(|vote| is_silent(vote)).count();
     if quorum.is_reached_by(same) {
         ExtensionOutcome::Held
     } else if quorum.is_reached_by(same + silent) {
@@ -176,11 +184,26 @@ mod tests {
             ([silent(), silent(), silent(), Vote::Refused, Vote::Refused], ExtensionOutcome::Unknown),
             ([silent(), silent(), Vote::Refused, Vote::Refused, Vote::Refused], ExtensionOutcome::Gone),
         ];
-        for (votes, expected) in table {
+        let exclusive = Detached {
+            keys: vec![b"job".to_vec()],
+            fence: 7,
+            owner: Owner::random(),
+            remaining: Duration::ZERO,
+            is_shared: false,
+        };
+        let outcome = |votes: &[Vote], lock: &Detached| {
             let mut ballot = Ballot::new(quorum);
             votes.iter().cloned().enumerate().for_each(|(node, vote)| ballot.enter(node, vote));
-            assert_eq!(extension_outcome(quorum, &ballot, 7), expected, "{votes:?}");
+            extension_outcome(quorum, &ballot, lock)
+        };
+        for (votes, expected) in &table {
+            assert_eq!(outcome(votes, &exclusive), *expected, "{votes:?}");
         }
+        let shared = Detached { is_shared: true, ..exclusive };
+        let raised = [held(7), held(8), held(9), Vote::Refused, silent()];
+        assert_eq!(outcome(&raised, &shared), ExtensionOutcome::Held, "another reader has raised two nodes");
+        let older = [held(7), held(8), held(6), held(6), silent()];
+        assert_eq!(outcome(&older, &shared), ExtensionOutcome::Unknown, "a smaller fence does not count");
     }
 
     #[tokio::test(start_paused = true)]

@@ -50,6 +50,8 @@ pub struct Detached {
     pub owner: Owner,
     /// How long the lock was still valid at the moment when this value was made.
     pub remaining: Duration,
+    /// Whether other clients may hold the lock together with this one.
+    pub is_shared: bool,
 }
 
 impl Guard {
@@ -76,10 +78,18 @@ impl Guard {
     /// The fence of the lock. Pass it to your storage with every write.
     ///
     /// For one resource no two holders have the same fence, and a later holder has a larger fence, whatever
-    /// clocks and pauses do. A lock on several resources has one fence for all of them.
+    /// clocks and pauses do. A lock on several resources has one fence for all of them. Fences of shared locks
+    /// order readers and writers: see [`LockManager::acquire_shared`](crate::LockManager::acquire_shared).
     #[must_use]
     pub fn fence(&self) -> u64 {
         self.shared().fence()
+    }
+
+    /// Whether other clients may hold the lock together with this one:
+    /// [`LockManager::acquire_shared`](crate::LockManager::acquire_shared) has acquired it.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        self.shared().is_shared()
     }
 
     /// The locked resources, sorted, as the caller named them.
@@ -221,6 +231,7 @@ impl Guard {
             fence: shared.fence(),
             owner: shared.owner,
             remaining: shared.remaining(),
+            is_shared: shared.is_shared(),
         };
         shared.report_loss();
         shared.suppress_loss_report();

@@ -184,6 +184,7 @@
 #![forbid(unsafe_code)]
 
 mod acquire;
+mod acquire_shared;
 mod admit;
 #[cfg(feature = "blocking")]
 pub mod blocking;

@@ -12,7 +12,7 @@ use crate::lock_shared::LockShared;
 use crate::memory::MemoryNodes;
 use crate::run_locked::run_locked;
 use crate::settings::Settings;
-use redlock_proto::{Ballot, MAX_NODES};
+use redlock_proto::{Ballot, MAX_NODES, Mode};
 use std::fmt;
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -134,6 +134,29 @@ impl LockManager {
         Keys::many(&self.settings().key_prefix, resources).map_err(Error::invalid)
     }
 
+    /// Acquires a lock on one resource.
+    pub(crate) async fn acquire_one(
+        &self,
+        resource: impl AsRef<[u8]>,
+        mode: Mode,
+        ttl: Duration,
+        retry: RetryMode,
+    ) -> Result<Guard, Error> {
+        let keys = self.key(resource.as_ref())?;
+        self.acquire_spec(AcquireSpec { keys, mode, ttl, retry }).await
+    }
+
+    /// Acquires exclusive locks on several resources as one.
+    async fn acquire_all<R: AsRef<[u8]>>(
+        &self,
+        resources: impl IntoIterator<Item = R>,
+        ttl: Duration,
+        retry: RetryMode,
+    ) -> Result<Guard, Error> {
+        let keys = self.keys(resources)?;
+        self.acquire_spec(AcquireSpec { keys, mode: Mode::Exclusive, ttl, retry }).await
+    }
+
     /// Acquires a lock. Waits for the lock as long as the manager's [`Retry`](crate::Retry) allows.
     ///
     /// If another client holds the lock, this client queues on the nodes: a release hands the lock to the
@@ -145,12 +168,7 @@ impl LockManager {
     /// # Errors
     /// The error of the last attempt, when the policy gives up or the error is not retryable.
     pub async fn acquire(&self, resource: impl AsRef<[u8]>, ttl: Duration) -> Result<Guard, Error> {
-        self.acquire_spec(AcquireSpec {
-            keys: self.key(resource.as_ref())?,
-            ttl,
-            retry: RetryMode::Configured,
-        })
-        .await
+        self.acquire_one(resource, Mode::Exclusive, ttl, RetryMode::Configured).await
     }
 
     /// Tries once to acquire a lock.
@@ -160,8 +178,7 @@ impl LockManager {
     /// # Errors
     /// [`Error::Contended`] if another client holds the lock. Every other [`Error`] is possible too.
     pub async fn try_acquire(&self, resource: impl AsRef<[u8]>, ttl: Duration) -> Result<Guard, Error> {
-        self.acquire_spec(AcquireSpec { keys: self.key(resource.as_ref())?, ttl, retry: RetryMode::Once })
-            .await
+        self.acquire_one(resource, Mode::Exclusive, ttl, RetryMode::Once).await
     }
 
     /// Acquires a lock, and waits for it at most `wait`. `wait` alone decides when the call gives up, not the
@@ -177,12 +194,7 @@ impl LockManager {
         ttl: Duration,
         wait: Duration,
     ) -> Result<Guard, Error> {
-        self.acquire_spec(AcquireSpec {
-            keys: self.key(resource.as_ref())?,
-            ttl,
-            retry: RetryMode::Within(wait),
-        })
-        .await
+        self.acquire_one(resource, Mode::Exclusive, ttl, RetryMode::Within(wait)).await
     }
 
     /// Acquires several locks as one: all of them or none, without deadlock, whatever the order of
@@ -198,8 +210,7 @@ impl LockManager {
         resources: impl IntoIterator<Item = R>,
         ttl: Duration,
     ) -> Result<Guard, Error> {
-        self.acquire_spec(AcquireSpec { keys: self.keys(resources)?, ttl, retry: RetryMode::Configured })
-            .await
+        self.acquire_all(resources, ttl, RetryMode::Configured).await
     }
 
     /// Tries once to acquire several locks as one. Cancel safe, as [`LockManager::acquire`].
@@ -211,7 +222,7 @@ impl LockManager {
         resources: impl IntoIterator<Item = R>,
         ttl: Duration,
     ) -> Result<Guard, Error> {
-        self.acquire_spec(AcquireSpec { keys: self.keys(resources)?, ttl, retry: RetryMode::Once }).await
+        self.acquire_all(resources, ttl, RetryMode::Once).await
     }
 
     /// Acquires several locks as one, and waits for them at most `wait`. Cancel safe, as
@@ -225,8 +236,7 @@ impl LockManager {
         ttl: Duration,
         wait: Duration,
     ) -> Result<Guard, Error> {
-        self.acquire_spec(AcquireSpec { keys: self.keys(resources)?, ttl, retry: RetryMode::Within(wait) })
-            .await
+        self.acquire_all(resources, ttl, RetryMode::Within(wait)).await
     }
 
     /// Runs `work` while the client holds a lock, and releases the lock afterwards.
@@ -306,11 +316,7 @@ impl LockManager {
         W: Future<Output = Result<T, E>>,
         E: From<Error>,
     {
-        match self.try_acquire(resource, ttl).await {
-            Ok(guard) => self.run_under(guard, work).await.map(Some),
-            Err(Error::Contended(_)) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
+        self.try_run_under(self.try_acquire(resource, ttl).await, work).await
     }
 
     /// As [`LockManager::with_lock`], and waits for the lock at most `wait`, as
@@ -355,7 +361,11 @@ impl LockManager {
     }
 
     /// Runs `work` under a lock, extends the lock meanwhile, and releases it afterwards.
-    async fn run_under<T, E, W>(&self, mut guard: Guard, work: impl FnOnce(LockHandle) -> W) -> Result<T, E>
+    pub(crate) async fn run_under<T, E, W>(
+        &self,
+        mut guard: Guard,
+        work: impl FnOnce(LockHandle) -> W,
+    ) -> Result<T, E>
     where
         W: Future<Output = Result<T, E>>,
         E: From<Error>,
@@ -363,6 +373,23 @@ impl LockManager {
         guard.keep_alive(self.settings().max_hold)?;
         let work = work(guard.held());
         run_locked(guard, work).await
+    }
+
+    /// As `run_under`; `Ok(None)`, without a call of `work`, if another client holds the lock.
+    pub(crate) async fn try_run_under<T, E, W>(
+        &self,
+        attempt: Result<Guard, Error>,
+        work: impl FnOnce(LockHandle) -> W,
+    ) -> Result<Option<T>, E>
+    where
+        W: Future<Output = Result<T, E>>,
+        E: From<Error>,
+    {
+        match attempt {
+            Ok(guard) => self.run_under(guard, work).await.map(Some),
+            Err(Error::Contended(_)) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Waits until every release that began before this call is answered or has timed out. Call it at the end

@@ -30,6 +30,12 @@ impl Guard {
         self.guard.fence()
     }
 
+    /// Whether other clients may hold the lock together with this one.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        self.guard.is_shared()
+    }
+
     /// The locked resources, sorted, as the caller named them.
     pub fn resources(&self) -> impl Iterator<Item = &[u8]> {
         self.guard.resources()

@@ -197,11 +197,7 @@ impl LockManager {
         ttl: Duration,
         work: impl FnOnce(LockHandle) -> Result<T, E>,
     ) -> Result<Option<T>, E> {
-        match self.try_acquire(resource, ttl) {
-            Ok(guard) => self.run_under(guard, work).map(Some),
-            Err(Error::Contended(_)) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
+        self.try_run_under(self.try_acquire(resource, ttl), work)
     }
 
     /// As [`LockManager::with_lock`], and waits for the lock at most `wait`. The time of the work does not
@@ -232,6 +228,19 @@ impl LockManager {
         self.run_under(self.acquire_many(resources, ttl)?, work)
     }
 
+    /// As `run_under`; `Ok(None)`, without a call of `work`, if another client holds the lock.
+    fn try_run_under<T, E: From<Error>>(
+        &self,
+        attempt: Result<Guard, Error>,
+        work: impl FnOnce(LockHandle) -> Result<T, E>,
+    ) -> Result<Option<T>, E> {
+        match attempt {
+            Ok(guard) => self.run_under(guard, work).map(Some),
+            Err(Error::Contended(_)) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// Runs `work` under a lock, extends the lock meanwhile, and releases it afterwards.
     fn run_under<T, E: From<Error>>(
         &self,
@@ -246,6 +255,96 @@ impl LockManager {
             (Ok(_), Some(lost)) => Err(lost.into()),
             (outcome, _) => outcome,
         }
+    }
+
+    /// Acquires a shared lock; see [`crate::LockManager::acquire_shared`]. Blocks as [`LockManager::acquire`].
+    ///
+    /// # Errors
+    /// As [`LockManager::acquire`].
+    pub fn acquire_shared(&self, resource: impl AsRef<[u8]>, ttl: Duration) -> Result<Guard, Error> {
+        let resource = resource.as_ref().to_vec();
+        let guard = self.ask(|locks| async move { locks.acquire_shared(resource, ttl).await })?;
+        Ok(self.guard(guard))
+    }
+
+    /// Tries once to acquire a shared lock. Blocks until the nodes have answered or timed out.
+    ///
+    /// # Errors
+    /// As [`crate::LockManager::try_acquire_shared`].
+    pub fn try_acquire_shared(&self, resource: impl AsRef<[u8]>, ttl: Duration) -> Result<Guard, Error> {
+        let resource = resource.as_ref().to_vec();
+        let guard = self.ask(|locks| async move { locks.try_acquire_shared(resource, ttl).await })?;
+        Ok(self.guard(guard))
+    }
+
+    /// Acquires a shared lock, and waits for it at most `wait`.
+    ///
+    /// # Errors
+    /// As [`LockManager::acquire_timeout`].
+    pub fn acquire_shared_timeout(
+        &self,
+        resource: impl AsRef<[u8]>,
+        ttl: Duration,
+        wait: Duration,
+    ) -> Result<Guard, Error> {
+        let resource = resource.as_ref().to_vec();
+        let guard =
+            self.ask(|locks| async move { locks.acquire_shared_timeout(resource, ttl, wait).await })?;
+        Ok(self.guard(guard))
+    }
+
+    /// Runs `work` on this thread while the client holds a shared lock, as [`LockManager::with_lock`].
+    ///
+    /// # Errors
+    /// As [`LockManager::with_lock`].
+    pub fn with_shared_lock<T, E: From<Error>>(
+        &self,
+        resource: impl AsRef<[u8]>,
+        ttl: Duration,
+        work: impl FnOnce(LockHandle) -> Result<T, E>,
+    ) -> Result<T, E> {
+        self.run_under(self.acquire_shared(resource, ttl)?, work)
+    }
+
+    /// Runs `work` if the client acquires the shared lock at the first attempt, as
+    /// [`LockManager::try_with_lock`].
+    ///
+    /// # Errors
+    /// As [`LockManager::try_with_lock`].
+    pub fn try_with_shared_lock<T, E: From<Error>>(
+        &self,
+        resource: impl AsRef<[u8]>,
+        ttl: Duration,
+        work: impl FnOnce(LockHandle) -> Result<T, E>,
+    ) -> Result<Option<T>, E> {
+        self.try_run_under(self.try_acquire_shared(resource, ttl), work)
+    }
+
+    /// As [`LockManager::with_shared_lock`], and waits for the lock at most `wait`.
+    ///
+    /// # Errors
+    /// As [`LockManager::with_lock_timeout`].
+    pub fn with_shared_lock_timeout<T, E: From<Error>>(
+        &self,
+        resource: impl AsRef<[u8]>,
+        ttl: Duration,
+        wait: Duration,
+        work: impl FnOnce(LockHandle) -> Result<T, E>,
+    ) -> Result<T, E> {
+        self.run_under(self.acquire_shared_timeout(resource, ttl, wait)?, work)
+    }
+
+    /// Returns a shared lock that another process or guard has [detached](Guard::detach).
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for an empty resource name.
+    pub fn detached_shared(
+        &self,
+        resource: impl AsRef<[u8]>,
+        owner: Owner,
+        fence: u64,
+    ) -> Result<Detached, Error> {
+        self.engine().locks.detached_shared(resource, owner, fence)
     }
 
     /// Returns a lock that another process or guard has [detached](Guard::detach); see

@@ -8,6 +8,7 @@ mod common;
 mod freeing;
 mod keeping;
 mod looking;
+mod sharing;
 
 /// Polls a future once.
 async fn futures_poll<F: std::future::Future>(mut future: std::pin::Pin<&mut F>) -> Option<F::Output> {

@@ -4,18 +4,45 @@ use super::QueueRequest;
 use crate::{Drift, Moment};
 use std::time::Duration;
 
+/// How a client holds a lock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Alone.
+    #[default]
+    Exclusive,
+    /// Together with other clients that ask for the lock in this mode.
+    Shared,
+}
+
+/// The options of an acquire. They are the same in all requests of one attempt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Terms {
+    /// How the client holds the lock.
+    pub mode: Mode,
+    /// The smallest fence to grant; `None` leaves it to the nodes.
+    pub hint: Option<u64>,
+}
+
+impl Terms {
+    /// The terms of an exclusive lock.
+    #[must_use]
+    pub fn exclusive(hint: Option<u64>) -> Self {
+        Self { mode: Mode::Exclusive, hint }
+    }
+}
+
 /// What a request asks for. The keys and the owner are the same in all requests of one attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask {
     /// Take the lock.
     Acquire {
-        /// The smallest fence to grant; `None` leaves it to the nodes.
-        hint: Option<u64>,
+        /// The options.
+        terms: Terms,
     },
     /// Take the lock, or queue for it.
     Wait {
-        /// The smallest fence to grant; `None` leaves it to the nodes.
-        hint: Option<u64>,
+        /// The options.
+        terms: Terms,
         /// The ticket, and the channel for the grant.
         queue: QueueRequest,
     },
@@ -49,6 +76,14 @@ impl Request {
     #[must_use]
     pub fn is_release(&self) -> bool {
         matches!(self.ask, Ask::Release { .. })
+    }
+
+    /// How the client wants to hold the lock. An extension and a release do not change it.
+    pub(crate) fn mode(&self) -> Mode {
+        match self.ask {
+            Ask::Acquire { terms } | Ask::Wait { terms, .. } => terms.mode,
+            Ask::RaiseFence { .. } | Ask::Extend | Ask::Release { .. } => Mode::Exclusive,
+        }
     }
 
     /// The end of the lease of a node that did what the request asks.

@@ -1,14 +1,14 @@
 //! A request as the words of a command.
 
-use super::{Ask, QueueRequest, Request};
+use super::{Ask, Mode, QueueRequest, Request};
 use crate::Decimal;
 use redlock_contract::commands::{Verb, option};
 use redlock_contract::limits::MAX_WAIT_MS;
 use std::time::Duration;
 
-/// The most words with one key: command, key, owner, time to live, `FENCE`, `LABEL`, `WAIT`, `STAMP` and `CLAIM` with
-/// their values.
-const MAX_WORDS: usize = 16;
+/// The most words with one key: command, key, owner, time to live, `SHARED`, and `FENCE`, `LABEL`, `WAIT`, `STAMP` and
+/// `CLAIM` with their values.
+const MAX_WORDS: usize = 17;
 
 /// The words before the owner: command and key.
 const HEAD: usize = 2;
@@ -91,7 +91,7 @@ impl Request {
         run: impl FnOnce(&[&[u8]]) -> T,
     ) -> T {
         let (one, many, fence) = match self.ask {
-            Ask::Acquire { hint } | Ask::Wait { hint, .. } => (Verb::Acquire, Verb::Macquire, hint),
+            Ask::Acquire { terms } | Ask::Wait { terms, .. } => (Verb::Acquire, Verb::Macquire, terms.hint),
             Ask::RaiseFence { fence } => (Verb::Extend, Verb::Mextend, Some(fence)),
             Ask::Extend => (Verb::Extend, Verb::Mextend, None),
             Ask::Release { floor } => (Verb::Release, Verb::Mrelease, floor),
@@ -111,6 +111,9 @@ impl Request {
         }
         if one == Verb::Acquire && !label.is_empty() {
             words.option(option::LABEL, label);
+        }
+        if self.mode() == Mode::Shared {
+            words.push(option::SHARED.as_bytes());
         }
         if let Some((queue, numbers)) = &queue {
             numbers.append_to(&mut words, &queue.channel);
@@ -132,7 +135,7 @@ impl Request {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Moment;
+    use crate::{Moment, Terms};
     use std::time::Duration;
 
     fn spelled(keys: &[&str], label: &str, ask: Ask) -> String {
@@ -153,32 +156,55 @@ mod tests {
             claim: None,
         };
         let far = QueueRequest { claim: Some(Duration::from_millis(480)), ..queue };
-        let table: [(&[&str], &str, Ask, &str); 11] = [
+        let shared = Terms { mode: Mode::Shared, hint: Some(7) };
+        let table: [(&[&str], &str, Ask, &str); 13] = [
+            (
+                &["a"],
+                "me",
+                Ask::Acquire { terms: shared },
+                "REDLOCK.ACQUIRE a OWNER 30000 FENCE 7 LABEL me SHARED",
+            ),
+            (
+                &["a"],
+                "me",
+                Ask::Wait { terms: shared, queue: far },
+                "REDLOCK.ACQUIRE a OWNER 30000 FENCE 7 LABEL me SHARED WAIT 5 70 0123456789abcdef STAMP 6 CLAIM 480",
+            ),
             (
                 &["a"],
                 "",
-                Ask::Wait { hint: None, queue: far },
+                Ask::Wait { terms: Terms::default(), queue: far },
                 "REDLOCK.ACQUIRE a OWNER 30000 WAIT 5 70 0123456789abcdef STAMP 6 CLAIM 480",
             ),
             (
                 &["a"],
                 "me",
-                Ask::Wait { hint: Some(7), queue },
+                Ask::Wait { terms: Terms::exclusive(Some(7)), queue },
                 "REDLOCK.ACQUIRE a OWNER 30000 FENCE 7 LABEL me WAIT 5 70 0123456789abcdef STAMP 6",
             ),
             (
                 &["a", "b"],
                 "",
-                Ask::Wait { hint: None, queue },
+                Ask::Wait { terms: Terms::default(), queue },
                 "REDLOCK.MACQUIRE 2 a b OWNER 30000 WAIT 5 70 0123456789abcdef STAMP 6",
             ),
-            (&["a"], "", Ask::Acquire { hint: None }, "REDLOCK.ACQUIRE a OWNER 30000"),
-            (&["a"], "me", Ask::Acquire { hint: Some(7) }, "REDLOCK.ACQUIRE a OWNER 30000 FENCE 7 LABEL me"),
+            (&["a"], "", Ask::Acquire { terms: Terms::default() }, "REDLOCK.ACQUIRE a OWNER 30000"),
+            (
+                &["a"],
+                "me",
+                Ask::Acquire { terms: Terms::exclusive(Some(7)) },
+                "REDLOCK.ACQUIRE a OWNER 30000 FENCE 7 LABEL me",
+            ),
             (&["a"], "me", Ask::RaiseFence { fence: 9 }, "REDLOCK.EXTEND a OWNER 30000 FENCE 9"),
             (&["a"], "me", Ask::Extend, "REDLOCK.EXTEND a OWNER 30000"),
             (&["a"], "me", Ask::Release { floor: None }, "REDLOCK.RELEASE a OWNER"),
             (&["a"], "", Ask::Release { floor: Some(3) }, "REDLOCK.RELEASE a OWNER FENCE 3"),
-            (&["a", "b"], "me", Ask::Acquire { hint: None }, "REDLOCK.MACQUIRE 2 a b OWNER 30000 LABEL me"),
+            (
+                &["a", "b"],
+                "me",
+                Ask::Acquire { terms: Terms::default() },
+                "REDLOCK.MACQUIRE 2 a b OWNER 30000 LABEL me",
+            ),
             (&["a", "b"], "", Ask::Release { floor: None }, "REDLOCK.MRELEASE 2 a b OWNER"),
         ];
         for (keys, label, ask, words) in table {

@@ -9,7 +9,7 @@ use super::speech::{AskId, ReplyId, Speech, heard};
 use hashbrown::HashMap;
 use redlock_core::fence::Stripe;
 use redlock_core::{MemoryNode, Millis};
-use redlock_proto::{Ask, Moment, Request};
+use redlock_proto::{Ask, Moment, Request, Terms};
 use std::time::Duration;
 
 /// The number of a node state.
@@ -148,11 +148,14 @@ impl Nodes {
     /// The state of a node after another owner has acquired and released the lock.
     pub(super) fn used(&mut self, node: NodeId, speech: &mut Speech) -> NodeId {
         let ttl = Duration::from_millis(self.bounds.ttl_ms());
-        [Ask::Acquire { hint: None }, Ask::Release { floor: None }].into_iter().fold(node, |node, ask| {
-            let request = speech.request(Request { ask, ttl, sent: Moment::default() });
-            let what = Happens::Asked { ask: speech.ask_of(request), client: MOST, connection: 0 };
-            self.step(node, what, speech).0
-        })
+        [Ask::Acquire { terms: Terms::default() }, Ask::Release { floor: None }].into_iter().fold(
+            node,
+            |node, ask| {
+                let request = speech.request(Request { ask, ttl, sent: Moment::default() });
+                let what = Happens::Asked { ask: speech.ask_of(request), client: MOST, connection: 0 };
+                self.step(node, what, speech).0
+            },
+        )
     }
 
     /// The cached reply of a node, if the step was tried.
