@@ -19,7 +19,7 @@ use crate::owner::random;
 use crate::query::Query;
 use crate::queue_support::WaitPolicy;
 use crate::{Error, observe, ticket};
-use redlock_proto::{Mode, NodeSet, Refusal, Retry, Vote};
+use redlock_proto::{LockMode, NodeSet, Refusal, Retry, Vote};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -39,7 +39,7 @@ const EXPLAIN_LIMIT: Duration = Duration::from_millis(50);
 #[derive(Clone, Debug)]
 pub(crate) struct AcquireSpec {
     pub(crate) keys: Keys,
-    pub(crate) mode: Mode,
+    pub(crate) mode: LockMode,
     pub(crate) ttl: Duration,
     pub(crate) retry: RetryMode,
 }

@@ -5,7 +5,7 @@ use crate::guard::Guard;
 use crate::lock_handle::LockHandle;
 use crate::manager::LockManager;
 use crate::{Detached, Error, Owner};
-use redlock_proto::Mode;
+use redlock_proto::LockMode;
 use std::time::Duration;
 
 impl LockManager {
@@ -42,7 +42,7 @@ impl LockManager {
     /// # Errors
     /// As [`LockManager::acquire`].
     pub async fn acquire_shared(&self, resource: impl AsRef<[u8]>, ttl: Duration) -> Result<Guard, Error> {
-        self.acquire_one(resource, Mode::Shared, ttl, RetryMode::Configured).await
+        self.acquire_one(resource, LockMode::Shared, ttl, RetryMode::Configured).await
     }
 
     /// Tries once to acquire a shared lock. Cancel safe, as [`LockManager::acquire`].
@@ -55,7 +55,7 @@ impl LockManager {
         resource: impl AsRef<[u8]>,
         ttl: Duration,
     ) -> Result<Guard, Error> {
-        self.acquire_one(resource, Mode::Shared, ttl, RetryMode::Once).await
+        self.acquire_one(resource, LockMode::Shared, ttl, RetryMode::Once).await
     }
 
     /// Acquires a shared lock, and waits for it at most `wait`, as [`LockManager::acquire_timeout`]. Cancel
@@ -69,7 +69,7 @@ impl LockManager {
         ttl: Duration,
         wait: Duration,
     ) -> Result<Guard, Error> {
-        self.acquire_one(resource, Mode::Shared, ttl, RetryMode::Within(wait)).await
+        self.acquire_one(resource, LockMode::Shared, ttl, RetryMode::Within(wait)).await
     }
 
     /// Runs `work` while the client holds a shared lock, as [`LockManager::with_lock`] does for an exclusive

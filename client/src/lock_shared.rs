@@ -6,7 +6,7 @@ use crate::keys::Keys;
 use crate::observe;
 use crate::owner::Owner;
 use crate::settings::Settings;
-use redlock_proto::{Ballot, Mode, Moment, NodeSet, Quorum, Vote, keep_alive};
+use redlock_proto::{Ballot, LockMode, Moment, NodeSet, Quorum, Vote, keep_alive};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -44,7 +44,7 @@ const HELD: u8 = 0;
 #[derive(Debug)]
 pub(crate) struct LockShared {
     pub(crate) keys: Keys,
-    pub(crate) mode: Mode,
+    pub(crate) mode: LockMode,
     pub(crate) owner: Owner,
     clock: Clock,
     /// The end of validity on both clocks of [`Moment`], in nanoseconds. A reader between two stores sees one
@@ -81,7 +81,7 @@ struct Extras {
 impl LockShared {
     /// Starts an attempt with a new owner. A new owner keeps attempts apart: this attempt neither counts nor
     /// releases what an earlier attempt left on the nodes.
-    pub(crate) fn new(keys: Keys, mode: Mode, ttl: Duration, settings: &Settings) -> Self {
+    pub(crate) fn new(keys: Keys, mode: LockMode, ttl: Duration, settings: &Settings) -> Self {
         Self {
             keys,
             mode,
@@ -103,7 +103,7 @@ impl LockShared {
 
     /// Whether other clients may hold the lock together with this one.
     pub(crate) fn is_shared(&self) -> bool {
-        self.mode == Mode::Shared
+        self.mode == LockMode::Shared
     }
 
     /// Stores the fence of the granted lock.

@@ -12,7 +12,7 @@ use crate::lock_shared::LockShared;
 use crate::memory::MemoryNodes;
 use crate::run_locked::run_locked;
 use crate::settings::Settings;
-use redlock_proto::{Ballot, MAX_NODES, Mode};
+use redlock_proto::{Ballot, LockMode, MAX_NODES};
 use std::fmt;
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -138,7 +138,7 @@ impl LockManager {
     pub(crate) async fn acquire_one(
         &self,
         resource: impl AsRef<[u8]>,
-        mode: Mode,
+        mode: LockMode,
         ttl: Duration,
         retry: RetryMode,
     ) -> Result<Guard, Error> {
@@ -154,7 +154,7 @@ impl LockManager {
         retry: RetryMode,
     ) -> Result<Guard, Error> {
         let keys = self.keys(resources)?;
-        self.acquire_spec(AcquireSpec { keys, mode: Mode::Exclusive, ttl, retry }).await
+        self.acquire_spec(AcquireSpec { keys, mode: LockMode::Exclusive, ttl, retry }).await
     }
 
     /// Acquires a lock. Waits for the lock as long as the manager's [`Retry`](crate::Retry) allows.
@@ -168,7 +168,7 @@ impl LockManager {
     /// # Errors
     /// The error of the last attempt, when the policy gives up or the error is not retryable.
     pub async fn acquire(&self, resource: impl AsRef<[u8]>, ttl: Duration) -> Result<Guard, Error> {
-        self.acquire_one(resource, Mode::Exclusive, ttl, RetryMode::Configured).await
+        self.acquire_one(resource, LockMode::Exclusive, ttl, RetryMode::Configured).await
     }
 
     /// Tries once to acquire a lock.
@@ -178,7 +178,7 @@ impl LockManager {
     /// # Errors
     /// [`Error::Contended`] if another client holds the lock. Every other [`Error`] is possible too.
     pub async fn try_acquire(&self, resource: impl AsRef<[u8]>, ttl: Duration) -> Result<Guard, Error> {
-        self.acquire_one(resource, Mode::Exclusive, ttl, RetryMode::Once).await
+        self.acquire_one(resource, LockMode::Exclusive, ttl, RetryMode::Once).await
     }
 
     /// Acquires a lock, and waits for it at most `wait`. `wait` alone decides when the call gives up, not the
@@ -194,7 +194,7 @@ impl LockManager {
         ttl: Duration,
         wait: Duration,
     ) -> Result<Guard, Error> {
-        self.acquire_one(resource, Mode::Exclusive, ttl, RetryMode::Within(wait)).await
+        self.acquire_one(resource, LockMode::Exclusive, ttl, RetryMode::Within(wait)).await
     }
 
     /// Acquires several locks as one: all of them or none, without deadlock, whatever the order of

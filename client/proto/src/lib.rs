@@ -45,8 +45,8 @@ pub use answer::{Failure, FailureKind, LockReply, Vote};
 pub use ballot::{Ballot, Refusal, Verdict};
 pub use decimal::Decimal;
 pub use lock_state::{
-    Ask, Event, Grant, LockState, Mode, QueueRequest, ReleaseOutcome, ReleaseProgress, Request, Terms,
-    Transmit,
+    Ask, Event, Grant, LockMode, LockState, LockTerms, QueueRequest, ReleaseOutcome, ReleaseProgress,
+    Request, Transmit,
 };
 pub use moment::Moment;
 pub use nodes::{MAX_NODES, NodeSet};

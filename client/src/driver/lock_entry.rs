@@ -5,7 +5,7 @@ use super::message::{AcquireCall, Acquired, EntryId, Extended, NotAcquired};
 use crate::lock_shared::{LockShared, LostReason};
 use crate::settings::Settings;
 use redlock_proto::lock_state::LockEnded;
-use redlock_proto::{Drift, Event, LockState, Moment, QueueRequest, Refusal, ReleaseProgress, Terms};
+use redlock_proto::{Drift, Event, LockState, LockTerms, Moment, QueueRequest, Refusal, ReleaseProgress};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -49,7 +49,7 @@ impl LockEntry {
         queue: Option<(QueueRequest, Moment)>,
         now: Moment,
     ) -> Self {
-        let terms = Terms { mode: call.shared.mode, hint };
+        let terms = LockTerms { mode: call.shared.mode, hint };
         let state = LockState::new(settings.quorum, settings.drift, call.ttl, terms, now);
         let yields = call.wait.map_or(0, |wait| wait.yields);
         let state = match queue {

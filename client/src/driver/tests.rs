@@ -8,7 +8,7 @@ use crate::LockManager;
 use crate::lock_shared::LockShared;
 use crate::memory::MemoryNodes;
 use redlock_contract::grant::{GrantMessage, Stamped};
-use redlock_proto::{Failure, FailureKind, Mode};
+use redlock_proto::{Failure, FailureKind, LockMode};
 use tokio::sync::oneshot;
 
 const TTL: Duration = Duration::from_secs(60);
@@ -21,7 +21,7 @@ async fn queued(now: Moment) -> (Driver, EntryId, oneshot::Receiver<Acquired>) {
     let (_, calls) = mpsc::unbounded_channel();
     let mut driver = Driver::new(Arc::clone(&settings), Arc::default(), calls);
     let shared =
-        Arc::new(LockShared::new(locks.key(b"job").expect("a name"), Mode::Exclusive, TTL, &settings));
+        Arc::new(LockShared::new(locks.key(b"job").expect("a name"), LockMode::Exclusive, TTL, &settings));
     let wait = Some(WaitPlan { ticket: 7, queue_until: Some(now.plus(TTL)), yields: 0 });
     let (answer, answered) = oneshot::channel();
     driver.handle_message(Message::Acquire(AcquireCall { shared, ttl: TTL, wait, answer }), now);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// How a client holds a lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Mode {
+pub enum LockMode {
     /// Alone.
     #[default]
     Exclusive,
@@ -16,18 +16,18 @@ pub enum Mode {
 
 /// The options of an acquire. They are the same in all requests of one attempt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Terms {
+pub struct LockTerms {
     /// How the client holds the lock.
-    pub mode: Mode,
+    pub mode: LockMode,
     /// The smallest fence to grant; `None` leaves it to the nodes.
     pub hint: Option<u64>,
 }
 
-impl Terms {
+impl LockTerms {
     /// The terms of an exclusive lock.
     #[must_use]
     pub fn exclusive(hint: Option<u64>) -> Self {
-        Self { mode: Mode::Exclusive, hint }
+        Self { mode: LockMode::Exclusive, hint }
     }
 }
 
@@ -37,12 +37,12 @@ pub enum Ask {
     /// Take the lock.
     Acquire {
         /// The options.
-        terms: Terms,
+        terms: LockTerms,
     },
     /// Take the lock, or queue for it.
     Wait {
         /// The options.
-        terms: Terms,
+        terms: LockTerms,
         /// The ticket, and the channel for the grant.
         queue: QueueRequest,
     },
@@ -79,10 +79,10 @@ impl Request {
     }
 
     /// How the client wants to hold the lock. An extension and a release do not change it.
-    pub(crate) fn mode(&self) -> Mode {
+    pub(crate) fn mode(&self) -> LockMode {
         match self.ask {
             Ask::Acquire { terms } | Ask::Wait { terms, .. } => terms.mode,
-            Ask::RaiseFence { .. } | Ask::Extend | Ask::Release { .. } => Mode::Exclusive,
+            Ask::RaiseFence { .. } | Ask::Extend | Ask::Release { .. } => LockMode::Exclusive,
         }
     }
 

@@ -1,6 +1,6 @@
 //! A request as the words of a command.
 
-use super::{Ask, Mode, QueueRequest, Request};
+use super::{Ask, LockMode, QueueRequest, Request};
 use crate::Decimal;
 use redlock_contract::commands::{Verb, option};
 use redlock_contract::limits::MAX_WAIT_MS;
@@ -112,7 +112,7 @@ impl Request {
         if one == Verb::Acquire && !label.is_empty() {
             words.option(option::LABEL, label);
         }
-        if self.mode() == Mode::Shared {
+        if self.mode() == LockMode::Shared {
             words.push(option::SHARED.as_bytes());
         }
         if let Some((queue, numbers)) = &queue {
@@ -135,7 +135,7 @@ impl Request {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Moment, Terms};
+    use crate::{LockTerms, Moment};
     use std::time::Duration;
 
     fn spelled(keys: &[&str], label: &str, ask: Ask) -> String {
@@ -156,7 +156,7 @@ mod tests {
             claim: None,
         };
         let far = QueueRequest { claim: Some(Duration::from_millis(480)), ..queue };
-        let shared = Terms { mode: Mode::Shared, hint: Some(7) };
+        let shared = LockTerms { mode: LockMode::Shared, hint: Some(7) };
         let table: [(&[&str], &str, Ask, &str); 13] = [
             (
                 &["a"],
@@ -173,26 +173,26 @@ mod tests {
             (
                 &["a"],
                 "",
-                Ask::Wait { terms: Terms::default(), queue: far },
+                Ask::Wait { terms: LockTerms::default(), queue: far },
                 "REDLOCK.ACQUIRE a OWNER 30000 WAIT 5 70 0123456789abcdef STAMP 6 CLAIM 480",
             ),
             (
                 &["a"],
                 "me",
-                Ask::Wait { terms: Terms::exclusive(Some(7)), queue },
+                Ask::Wait { terms: LockTerms::exclusive(Some(7)), queue },
                 "REDLOCK.ACQUIRE a OWNER 30000 FENCE 7 LABEL me WAIT 5 70 0123456789abcdef STAMP 6",
             ),
             (
                 &["a", "b"],
                 "",
-                Ask::Wait { terms: Terms::default(), queue },
+                Ask::Wait { terms: LockTerms::default(), queue },
                 "REDLOCK.MACQUIRE 2 a b OWNER 30000 WAIT 5 70 0123456789abcdef STAMP 6",
             ),
-            (&["a"], "", Ask::Acquire { terms: Terms::default() }, "REDLOCK.ACQUIRE a OWNER 30000"),
+            (&["a"], "", Ask::Acquire { terms: LockTerms::default() }, "REDLOCK.ACQUIRE a OWNER 30000"),
             (
                 &["a"],
                 "me",
-                Ask::Acquire { terms: Terms::exclusive(Some(7)) },
+                Ask::Acquire { terms: LockTerms::exclusive(Some(7)) },
                 "REDLOCK.ACQUIRE a OWNER 30000 FENCE 7 LABEL me",
             ),
             (&["a"], "me", Ask::RaiseFence { fence: 9 }, "REDLOCK.EXTEND a OWNER 30000 FENCE 9"),
@@ -202,7 +202,7 @@ mod tests {
             (
                 &["a", "b"],
                 "me",
-                Ask::Acquire { terms: Terms::default() },
+                Ask::Acquire { terms: LockTerms::default() },
                 "REDLOCK.MACQUIRE 2 a b OWNER 30000 LABEL me",
             ),
             (&["a", "b"], "", Ask::Release { floor: None }, "REDLOCK.MRELEASE 2 a b OWNER"),

@@ -1,7 +1,7 @@
 use super::super::pending_releases::ReleaseGoal;
 use super::*;
 use crate::lock_shared::LockShared;
-use redlock_proto::Mode;
+use redlock_proto::LockMode;
 
 /// The node is back after most of a timeout and refuses the release: the retry does not restart the timeout.
 #[tokio::test]
@@ -14,7 +14,7 @@ async fn flush_waits_for_a_pending_release_for_one_timeout() {
     let mut conn = NodeConn::new(0, &Arc::from("a"), Arc::clone(&targets[0]), timeouts, None);
     conn.fail(Failure::new(FailureKind::Cut, "cut"), at(0), &mut Vec::new());
     let shared =
-        Arc::new(LockShared::new(locks.key(b"job").unwrap(), Mode::Exclusive, timeout, locks.settings()));
+        Arc::new(LockShared::new(locks.key(b"job").unwrap(), LockMode::Exclusive, timeout, locks.settings()));
     let ask = redlock_proto::Ask::Release { floor: None };
     let request = redlock_proto::Request { ask, ttl: timeout * 60, sent: at(0) };
     let goal = ReleaseGoal::Release;

@@ -49,7 +49,7 @@ mod tests;
 pub use grants::Grant;
 pub use rounds::QueueRequest;
 
-use super::{Ask, LockPhase, LockState, Request, Terms};
+use super::{Ask, LockPhase, LockState, LockTerms, Request};
 use crate::ballot::{Ballot, Refusal, Verdict};
 use crate::{Failure, LockReply, Moment, NodeSet, Quorum, Vote};
 use claims::{Claims, DEFAULT_CLAIM_WINDOW};
@@ -173,7 +173,7 @@ impl LockState {
         let (now, ttl) = (self.first_request.sent, self.first_request.ttl);
         let terms = match self.first_request.ask {
             Ask::Acquire { terms } => terms,
-            _ => Terms::default(),
+            _ => LockTerms::default(),
         };
         let rounds = QueueRounds::new(queue, terms, deadline, now);
         self.first_request = rounds.request(ttl, now);

@@ -1,6 +1,6 @@
 //! The request to queue, and the rounds in which the client sends it.
 
-use super::{Ask, Request, Terms};
+use super::{Ask, LockTerms, Request};
 use crate::Moment;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -30,7 +30,7 @@ pub struct QueueRequest {
 pub(super) struct QueueRounds {
     /// The request of the newest round.
     newest: QueueRequest,
-    terms: Terms,
+    terms: LockTerms,
     first_stamp: u64,
     /// The stamp of each of the last rounds and when it was sent, oldest first.
     sent: VecDeque<(u64, Moment)>,
@@ -40,7 +40,7 @@ pub(super) struct QueueRounds {
 
 impl QueueRounds {
     /// Begins the first round.
-    pub(super) fn new(first: QueueRequest, terms: Terms, deadline: Moment, now: Moment) -> Self {
+    pub(super) fn new(first: QueueRequest, terms: LockTerms, deadline: Moment, now: Moment) -> Self {
         let sent = VecDeque::from([(first.stamp, now)]);
         Self { newest: first, terms, first_stamp: first.stamp, sent, deadline }
     }
