@@ -235,18 +235,25 @@ impl DurableState {
     }
 
     /// The state of a node that an operator admits, and its stripes: their next fences are above `floor` and above its
-    /// own high-water marks. After a crash during the quarantine it starts a quarantine of the same length.
+    /// own high-water marks. The new marks also cover `loaded`, the fences of the data set that the server has loaded
+    /// without a vote: at its next start, the node must recognize that data set as its own. After a crash during the
+    /// quarantine it starts a quarantine of the same length.
     #[must_use]
-    pub fn admitted(&self, floor: &HighWater, wait_ms: u64) -> (Self, Stripes) {
+    pub fn admitted(&self, floor: &HighWater, loaded: &Stripes, wait_ms: u64) -> (Self, Stripes) {
         let mut above = self.high_water.clone();
         above.include(floor);
-        let next = Self {
+        let mut next = Self {
             non_voting: None,
             origin: Origin::Admitted,
             high_water: above.plus(HIGH_WATER_STEP),
             longest_lease_ms: self.longest_lease_ms.max(rounded_up(wait_ms)),
             ..self.clone()
         };
+        for (stripe, fence) in loaded.used() {
+            if !next.covers_on(stripe, fence) {
+                next.reserve_fence(stripe, fence);
+            }
+        }
         (next, Stripes::above(&above))
     }
 

@@ -134,13 +134,14 @@ impl Stripes {
 
     /// Makes every later fence larger than the last one of the same stripe in `other`.
     pub fn raise_to(&mut self, mut other: Self) {
-        self.used().for_each(|(index, last)| other.restore(index, last));
+        self.used().for_each(|(stripe, last)| other.raise(stripe, last));
         *self = other;
     }
 
-    /// The stripes with at least one fence, as `(index, last fence)`.
-    pub fn used(&self) -> impl Iterator<Item = (u16, u64)> + '_ {
-        (0..=u16::MAX).map(|index| (index, self.last(Stripe(index)))).filter(|(_, last)| *last > self.base)
+    /// The stripes with at least one fence, each with its last fence.
+    pub fn used(&self) -> impl Iterator<Item = (Stripe, u64)> + '_ {
+        let stripes = (0..=u16::MAX).map(Stripe);
+        stripes.map(|stripe| (stripe, self.last(stripe))).filter(|(_, last)| *last > self.base)
     }
 
     /// Raises a stripe to a saved one.
@@ -206,7 +207,7 @@ mod tests {
         stripes.raise(stripe, 9);
         assert_eq!((stripes.last(stripe), stripes.largest(), stripes.used().count()), (1 << 40, 1 << 40, 0));
         stripes.raise(stripe, (1 << 40) + 1);
-        assert_eq!(stripes.used().collect::<Vec<_>>(), [(52_697, (1 << 40) + 1)]);
+        assert_eq!(stripes.used().collect::<Vec<_>>(), [(stripe, (1 << 40) + 1)]);
     }
 
     #[test]
@@ -232,12 +233,12 @@ mod tests {
         stripes.raise(Stripe(3), 9);
         stripes.raise(Stripe(65_535), 12);
         let saved: Vec<_> = stripes.used().collect();
-        assert_eq!(saved, [(3, 9), (65_535, 12)]);
+        assert_eq!(saved, [(Stripe(3), 9), (Stripe(65_535), 12)]);
 
         let mut later = Stripes::default();
         later.raise(Stripe(3), 30);
-        for (index, last) in saved {
-            later.restore(index, last);
+        for (stripe, last) in saved {
+            later.restore(stripe.index(), last);
         }
         assert_eq!((later.last(Stripe(3)), later.last(Stripe(65_535)), later.largest()), (30, 12, 30));
     }

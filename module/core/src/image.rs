@@ -44,8 +44,8 @@ pub fn encode_stripes(stripes: &Stripes, state: &DurableState) -> Vec<u8> {
     let mut bytes = vec![STRIPES_VERSION];
     bytes.extend_from_slice(&state.high_water.common().to_le_bytes());
     bytes.extend_from_slice(&state.dataset_id.to_le_bytes());
-    for (index, last) in stripes.used() {
-        bytes.extend_from_slice(&index.to_le_bytes());
+    for (stripe, last) in stripes.used() {
+        bytes.extend_from_slice(&stripe.index().to_le_bytes());
         bytes.extend_from_slice(&last.to_le_bytes());
     }
     bytes

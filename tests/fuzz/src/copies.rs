@@ -150,7 +150,10 @@ impl Copy {
             restarted.high_water.highest() >= stripes.largest()
                 && stripes.largest() >= state.high_water.highest()
         );
-        assert!(state.admitted(&HighWater::new(high_water), id).0.high_water.common() >= high_water);
+        assert!(
+            state.admitted(&HighWater::new(high_water), &Stripes::default(), id).0.high_water.common()
+                >= high_water
+        );
         assert!(state.quarantine_ms() >= state.longest_lease_ms);
     }
 

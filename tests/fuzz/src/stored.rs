@@ -87,7 +87,7 @@ fn state_of_any_numbers(
     } else if reader.one_in(3) {
         let mut floor = HighWater::new(reader.sized_number());
         floor.raise(u16::from(reader.byte()), reader.sized_number());
-        state = state.admitted(&floor, reader.sized_number()).0;
+        state = state.admitted(&floor, &Stripes::default(), reader.sized_number()).0;
     }
     let file = FileId { inode: reader.number(), born_ns: reader.number().into() };
     let mut bytes = state.encode(file).into_bytes();

@@ -28,7 +28,7 @@ fn a_state_is_read_as_it_was_written() {
     for state in [
         state(),
         plain.clone(),
-        state().admitted(&HighWater::new(9), 10).0,
+        state().admitted(&HighWater::new(9), &Stripes::default(), 10).0,
         DurableState { high_water: HighWater::new(MAX_FENCE), ..plain },
     ]
     .into_iter()
@@ -228,14 +228,14 @@ fn a_file_is_known_by_its_inode_and_by_its_creation_time_if_recorded() {
 fn an_admitted_node_starts_above_the_floor_and_above_itself() {
     let copy = state().without_vote(NonVoting::CopiedState, "a".repeat(40));
     assert_eq!((copy.incarnation, copy.locks_at_shutdown), (1, None));
-    let (low, stripes) = copy.admitted(&HighWater::new(5), 600_000);
+    let (low, stripes) = copy.admitted(&HighWater::new(5), &Stripes::default(), 600_000);
     assert!(low.non_voting.is_none() && low.origin == Origin::Admitted);
     assert!(low.longest_lease_ms >= 600_000);
     assert_eq!(low.high_water, copy.high_water.plus(HIGH_WATER_STEP), "its own marks are above the floor");
     assert_eq!(stripes.next(stripe(1), 0), Some(copy.high_water.common() + 1));
     assert_eq!(stripes.largest(), 1 << 62, "its far stripe");
     let new = DurableState::new("f".repeat(40), 1).without_vote(NonVoting::Asked, "a".repeat(40));
-    let (high, stripes) = new.admitted(&HighWater::new(1 << 50), 90_000);
+    let (high, stripes) = new.admitted(&HighWater::new(1 << 50), &Stripes::default(), 90_000);
     assert!(high.high_water.common() > 1 << 50 && high.longest_lease_ms >= 90_000);
     assert_eq!(stripes.next(stripe(1), 0), Some((1 << 50) + 1));
 }
@@ -245,12 +245,25 @@ fn an_admitted_node_keeps_the_far_stripes_of_the_others_apart() {
     let new = DurableState::new("f".repeat(40), 1).without_vote(NonVoting::Asked, "a".repeat(40));
     let mut floor = HighWater::new(500);
     floor.raise(stripe(2).index(), 1 << 62);
-    let (admitted, stripes) = new.admitted(&floor, 1_000);
+    let (admitted, stripes) = new.admitted(&floor, &Stripes::default(), 1_000);
     assert_eq!(stripes.next(stripe(1), 0), Some(501));
     assert_eq!(stripes.next(stripe(2), 0), Some((1 << 62) + 1));
     let (_, stripes) = admitted.restarted();
     assert!(stripes.next(stripe(1), 0) < Some(1 << 22), "also after a restart");
     assert!(stripes.next(stripe(2), 0) > Some((1 << 62) + 1));
+}
+
+#[test]
+fn an_admitted_node_recognizes_the_data_set_that_it_had_before() {
+    let new = DurableState::new("f".repeat(40), 1).without_vote(NonVoting::NoState, "a".repeat(40));
+    let mut loaded = Stripes::default();
+    loaded.raise(stripe(1), 700);
+    loaded.raise(stripe(2), 1 << 62);
+    let (admitted, _) = new.admitted(&HighWater::new(500), &loaded, 1_000);
+    assert_eq!(admitted.high_water.common(), 500 + HIGH_WATER_STEP);
+    assert!(admitted.high_water.of(stripe(2).index()) > 1 << 62);
+    let dataset = Dataset { id: Some(1), has_locks: true, high_water: 500, highest_fence: loaded.largest() };
+    assert_eq!(admitted.reason_not_to_vote(dataset, Some(&admitted.high_water)), None);
 }
 
 #[test]

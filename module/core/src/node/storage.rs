@@ -84,7 +84,7 @@ impl LockNode {
         if request.node_id != self.state.node_id.as_bytes() {
             return Err(ArgProblem::OtherNode.at(1, "node-id"));
         }
-        let (state, stripes) = self.state.admitted(&request.floor, request.wait_ms);
+        let (state, stripes) = self.state.admitted(&request.floor, &self.stripes, request.wait_ms);
         if let Err(error) = store(&state) {
             self.not_stored();
             return Err(error);
