@@ -12,7 +12,8 @@ pub type SessionId = u64;
 /// An invariant that was broken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Violation {
-    /// Two clients believed that they held one lock at the same time, although all clocks kept their rates.
+    /// Two clients believed that they held one lock at the same time, although all clocks kept their rates, and
+    /// not both shared it.
     Overlap {
         /// The index of the key.
         key: usize,
@@ -21,14 +22,14 @@ pub enum Violation {
         /// The session that held it too.
         newcomer: SessionId,
     },
-    /// Two holders of one key had the same fence.
+    /// Two holders of one key had the same fence, and not both shared it.
     FenceRepeated {
         /// The index of the key.
         key: usize,
         /// The repeated fence.
         fence: u64,
     },
-    /// A holder that began after another one held had a fence that is not larger.
+    /// A holder that began after another one held had a fence that is not larger, and not both shared the lock.
     FenceNotLarger {
         /// The index of the key.
         key: usize,
@@ -37,7 +38,7 @@ pub enum Violation {
         /// The largest fence that was held before.
         before: u64,
     },
-    /// The storage accepted a write with a smaller fence than an earlier write.
+    /// The storage accepted a write, or a reader, with a smaller fence than an earlier write.
     StaleWrite {
         /// The index of the key.
         key: usize,
@@ -46,7 +47,7 @@ pub enum Violation {
         /// The largest fence that the storage had accepted.
         newest: u64,
     },
-    /// The storage rejected a write of a holder whose lock was valid at that moment.
+    /// The storage rejected a holder whose lock was valid at that moment.
     ValidWriteRefused {
         /// The index of the key.
         key: usize,
@@ -105,13 +106,24 @@ impl fmt::Display for Violation {
     }
 }
 
+/// The largest fences of one key. A reader must exceed the fences of earlier writers, and a writer those of all
+/// earlier holders.
+#[derive(Clone, Copy, Debug, Default)]
+struct Largest {
+    of_writers: u64,
+    of_all: u64,
+}
+
 /// Checks a history as it happens.
 #[derive(Debug, Default)]
 pub struct Checks {
-    /// The largest fence that was held under each key.
-    largest: HashMap<usize, u64>,
-    held: HashSet<(usize, u64)>,
-    /// The largest fence of each key when a session began.
+    /// The sessions that ask for shared locks.
+    readers: HashSet<SessionId>,
+    /// The largest fences that were held under each key.
+    largest: HashMap<usize, Largest>,
+    /// The fences that were held under each key, each with whether its holders shared the lock.
+    held: HashMap<(usize, u64), bool>,
+    /// The fence of each key that a session must exceed, as known when it began.
     began_above: HashMap<(SessionId, usize), u64>,
     newest_write: HashMap<usize, u64>,
     over: HashSet<SessionId>,
@@ -134,12 +146,28 @@ impl Checks {
         Self { clocks_hold, ..Self::default() }
     }
 
+    /// A session asks for shared locks: it is a reader. The others are writers.
+    pub fn shares(&mut self, session: SessionId) {
+        self.readers.insert(session);
+    }
+
     /// A session begins to acquire some keys.
     pub fn began(&mut self, session: SessionId, keys: &[usize]) {
         for key in keys {
-            let above = self.largest.get(key).copied().unwrap_or(0);
+            let above = self.must_exceed(session, *key);
             self.began_above.insert((session, *key), above);
         }
+    }
+
+    /// The largest fence of the earlier holders that a session excludes.
+    fn must_exceed(&self, session: SessionId, key: usize) -> u64 {
+        let largest = self.largest.get(&key).copied().unwrap_or_default();
+        if self.readers.contains(&session) { largest.of_writers } else { largest.of_all }
+    }
+
+    /// Whether two sessions exclude each other.
+    fn conflict(&self, one: SessionId, other: SessionId) -> bool {
+        !(self.readers.contains(&one) && self.readers.contains(&other))
     }
 
     /// A session holds its keys. `believers` lists the other sessions that believe they hold one of them at
@@ -148,30 +176,37 @@ impl Checks {
         if self.over.contains(&session) {
             self.violations.push(Violation::Revived { session });
         }
+        let is_shared = self.readers.contains(&session);
         for key in keys {
             let before = self.began_above.get(&(session, *key)).copied().unwrap_or(0);
             if fence <= before {
                 self.violations.push(Violation::FenceNotLarger { key: *key, fence, before });
             }
-            if !self.held.insert((*key, fence)) {
+            if self.held.insert((*key, fence), is_shared).is_some_and(|was_shared| !(was_shared && is_shared))
+            {
                 self.violations.push(Violation::FenceRepeated { key: *key, fence });
             }
             let largest = self.largest.entry(*key).or_default();
-            *largest = fence.max(*largest);
+            largest.of_all = fence.max(largest.of_all);
+            if !is_shared {
+                largest.of_writers = fence.max(largest.of_writers);
+            }
         }
         if self.clocks_hold {
             for (holder, key) in believers {
-                let (holder, newcomer) = (*holder, session);
-                self.violations.push(Violation::Overlap { key: *key, holder, newcomer });
+                if self.conflict(*holder, session) {
+                    let (holder, newcomer) = (*holder, session);
+                    self.violations.push(Violation::Overlap { key: *key, holder, newcomer });
+                }
             }
         }
     }
 
     /// A session begins to hold its keys at this moment. If clocks keep their rates, a later holder has the
     /// larger fence, even if it did not begin later.
-    pub fn holds_from_now(&mut self, keys: &[usize], fence: u64) {
+    pub fn holds_from_now(&mut self, session: SessionId, keys: &[usize], fence: u64) {
         for key in keys.iter().filter(|_| self.clocks_hold) {
-            let before = self.largest.get(key).copied().unwrap_or(0);
+            let before = self.must_exceed(session, *key);
             if fence <= before {
                 self.violations.push(Violation::FenceNotLarger { key: *key, fence, before });
             }
@@ -185,9 +220,12 @@ impl Checks {
 
     /// A session begins to wait for a key: it must be served after the sessions that already wait.
     pub fn takes_its_turn(&mut self, session: SessionId, key: usize, ticket: u64) {
-        let before =
-            self.queued.iter().filter(|(_, (waited_for, older))| *waited_for == key && *older < ticket);
-        self.comes_after.insert(session, before.map(|(session, _)| *session).collect());
+        // Readers that wait together get the lock together, in any order.
+        let before = self.queued.iter().filter(|(other, (waited_for, older))| {
+            *waited_for == key && *older < ticket && self.conflict(**other, session)
+        });
+        let before = before.map(|(session, _)| *session).collect();
+        self.comes_after.insert(session, before);
     }
 
     /// A session no longer waits, or may have left the queue of some node.
@@ -264,6 +302,17 @@ impl Checks {
         }
         if was_taken {
             *newest = fence.max(*newest);
+        }
+    }
+
+    /// The storage accepted or rejected a reader, whose lock was valid at that moment, or was not.
+    pub fn read(&mut self, key: usize, fence: u64, was_taken: bool, was_valid: bool) {
+        let newest = self.newest_write.get(&key).copied().unwrap_or(0);
+        if was_taken && fence < newest {
+            self.violations.push(Violation::StaleWrite { key, fence, newest });
+        }
+        if !was_taken && was_valid && self.clocks_hold {
+            self.violations.push(Violation::ValidWriteRefused { key, fence, newest });
         }
     }
 }

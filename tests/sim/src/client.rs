@@ -8,7 +8,7 @@ use super::plan::Plan;
 use fastrand::Rng;
 use redlock_proto::fence_hint::FenceHints;
 use redlock_proto::keep_alive::KeepAlive;
-use redlock_proto::{LockState, Moment, NodeSet, Request};
+use redlock_proto::{LockMode, LockState, Moment, NodeSet, Request};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -35,10 +35,19 @@ pub(super) struct Client {
     /// How far its wall clock is ahead of the others, in microseconds.
     pub(super) wall_ahead_us: i64,
     last_ticket: u64,
-    /// After a yield: the ticket to reuse, the keys, and how often the client has yielded.
-    pub(super) keeps_place: Option<(u64, Vec<usize>, u32)>,
+    /// After a yield: what the next attempt of the same call reuses.
+    pub(super) keeps_place: Option<KeptPlace>,
     /// The owner of the last attempt.
     pub(super) last_owner: String,
+}
+
+/// What the attempts of one call have in common.
+pub(super) struct KeptPlace {
+    pub(super) ticket: u64,
+    pub(super) keys: Vec<usize>,
+    pub(super) mode: LockMode,
+    /// How often the client has yielded with this ticket.
+    pub(super) yields: u32,
 }
 
 /// The lock that a client acquires or holds.
@@ -48,6 +57,7 @@ pub(super) struct Active {
     /// The owner of the attempt before this one.
     pub(super) owner_before: String,
     pub(super) keys: Vec<usize>,
+    pub(super) mode: LockMode,
     /// The time to live that the client requests.
     pub(super) ttl: Duration,
     pub(super) session: LockState,

@@ -40,6 +40,7 @@ pub(super) fn is_taken(known: &[Known], slot: usize, state: &DurableState) -> bo
 mod tests {
     use super::*;
     use redlock_contract::{HighWater, NonVoting};
+    use redlock_core::fence::Stripes;
 
     #[test]
     fn another_node_and_an_older_one_are_refused() {
@@ -54,10 +55,15 @@ mod tests {
         lower.high_water = HighWater::new(5);
         assert!(!is_taken(&lower), "a smaller high-water mark");
         assert!(!is_taken(&c), "another node");
-        assert!(is_taken(&c.admitted(&HighWater::new(9), 9).0), "an admitted node");
+        assert!(is_taken(&c.admitted(&HighWater::new(9), &Stripes::default(), 9).0), "an admitted node");
         assert!(!is_taken(
-            &c.admitted(&HighWater::new(9), 9).0.without_vote(NonVoting::Replica, "d".repeat(40))
+            &c.admitted(&HighWater::new(9), &Stripes::default(), 9)
+                .0
+                .without_vote(NonVoting::Replica, "d".repeat(40))
         ));
-        assert!(!is_taken(&b.admitted(&HighWater::new(9), 9).0), "a node that has another address");
+        assert!(
+            !is_taken(&b.admitted(&HighWater::new(9), &Stripes::default(), 9).0),
+            "a node that has another address"
+        );
     }
 }

@@ -16,6 +16,8 @@ pub struct Outcome {
     pub attempts: u64,
     /// The number of attempts that held their lock.
     pub holds: u64,
+    /// The number of shared locks that a session held together with another one.
+    pub shared_holds: u64,
     /// The number of second rounds that raised a fence.
     pub promotions: u64,
     /// The number of successful extensions.
@@ -42,6 +44,7 @@ impl Outcome {
         self.steps += other.steps;
         self.attempts += other.attempts;
         self.holds += other.holds;
+        self.shared_holds += other.shared_holds;
         self.promotions += other.promotions;
         self.extensions += other.extensions;
         self.turned_away += other.turned_away;

@@ -53,6 +53,8 @@ pub struct Plan {
     pub long_ms: u64,
     /// The error of clock rates, in parts per million to either side.
     pub clock_ppm: u32,
+    /// Whether about half of the attempts on one key ask for a shared lock.
+    pub shares: bool,
     /// Whether clients queue for locks that are held.
     pub waits: bool,
     /// Whether pushes come on connections of their own, as they do if the connections for requests use RESP2:
@@ -109,6 +111,8 @@ impl Plan {
             strays: 0,
             raises: 0,
             long_ms: 0,
+            // Not drawn from `chance`, so that the histories without shared locks stay as they were.
+            shares: Rng::with_seed(seed ^ 0x5a1e_d10c).u32(0..3) == 0,
             clock_ppm: if wild { 200_000 } else { WITHIN_DRIFT_PPM },
             waits: chance.bool(),
             news_apart: false,
@@ -290,6 +294,9 @@ impl Plan {
         if self.waits {
             simpler.push(Self { waits: false, news_apart: false, ..self.clone() });
         }
+        if self.shares {
+            simpler.push(Self { shares: false, ..self.clone() });
+        }
         if self.news_apart {
             simpler.push(Self { news_apart: false, ..self.clone() });
         }
@@ -330,6 +337,9 @@ impl fmt::Display for Plan {
         )?;
         if self.long_ms > 0 {
             write!(f, "; some leases of {} ms", self.long_ms)?;
+        }
+        if self.shares {
+            write!(f, "; some locks are shared")?;
         }
         if self.waits {
             write!(f, "; clients queue, claim window {} ms", self.claim_ms)?;

@@ -18,4 +18,9 @@ impl Storage {
         }
         is_newer
     }
+
+    /// Whether a reader with this fence may read: no holder with a larger fence has written before.
+    pub(super) fn read(&self, key: usize, fence: u64) -> bool {
+        self.newest.get(&key).is_none_or(|newest| fence > newest.0)
+    }
 }

@@ -129,6 +129,7 @@ fn no_history_breaks_a_rule() {
     assert!(total.holds > count && total.promotions > count / 10, "{total:?}");
     assert!(total.extensions > count / 10 && total.turned_away > 0, "{total:?}");
     assert!(total.handoffs > count / 10 && total.yields > 0, "{total:?}");
+    assert!(total.shared_holds > count / 20, "{total:?}");
     // Nor would histories without faults, or without waiters.
     assert!(total.orderly > count / 50 && total.turns > count / 10, "{total:?}");
     let kinds: Vec<&str> = total.faults.keys().copied().collect();

@@ -44,6 +44,78 @@ fn numbers_grow_whatever_the_clocks_do() {
 }
 
 #[test]
+fn readers_overlap_with_readers_only() {
+    let history = |readers: &'static [SessionId]| {
+        found(true, move |checks| {
+            readers.iter().for_each(|session| checks.shares(*session));
+            checks.began(1, &[0]);
+            checks.began(2, &[0]);
+            checks.held(1, &[0], 1, &[]);
+            checks.held(2, &[0], 2, &[(1, 0)]);
+        })
+    };
+    let overlap = [Violation::Overlap { key: 0, holder: 1, newcomer: 2 }];
+    assert_eq!(history(&[1, 2]), []);
+    assert_eq!(history(&[1]), overlap);
+    assert_eq!(history(&[2]), overlap);
+}
+
+/// Sessions 1 and 2 hold the lock one after the other.
+fn one_after_the_other(readers: &'static [SessionId], first: u64, second: u64) -> Vec<Violation> {
+    found(false, move |checks| {
+        readers.iter().for_each(|session| checks.shares(*session));
+        checks.began(1, &[0]);
+        checks.held(1, &[0], first, &[]);
+        checks.ended(1);
+        checks.began(2, &[0]);
+        checks.held(2, &[0], second, &[]);
+    })
+}
+
+#[test]
+fn fences_order_readers_and_writers_but_not_readers_among_themselves() {
+    let not_larger = |fence, before| Violation::FenceNotLarger { key: 0, fence, before };
+    let repeated = |fence| Violation::FenceRepeated { key: 0, fence };
+    assert_eq!(one_after_the_other(&[1, 2], 5, 5), []);
+    assert_eq!(one_after_the_other(&[1, 2], 5, 4), []);
+    for readers in [&[1][..], &[2]] {
+        assert_eq!(one_after_the_other(readers, 5, 6), []);
+        assert_eq!(one_after_the_other(readers, 5, 4), [not_larger(4, 5)]);
+        assert_eq!(one_after_the_other(readers, 5, 5), [not_larger(5, 5), repeated(5)]);
+    }
+}
+
+#[test]
+fn a_reader_must_see_the_newest_write() {
+    let stale = |checks: &mut Checks| {
+        checks.wrote(0, 2, true, true);
+        checks.read(0, 1, true, true);
+    };
+    assert_eq!(found(false, stale), [Violation::StaleWrite { key: 0, fence: 1, newest: 2 }]);
+    let rejected = |checks: &mut Checks| {
+        checks.wrote(0, 2, true, true);
+        checks.read(0, 3, false, true);
+    };
+    assert_eq!(found(true, rejected), [Violation::ValidWriteRefused { key: 0, fence: 3, newest: 2 }]);
+    assert_eq!(found(false, rejected), []);
+}
+
+#[test]
+fn a_reader_may_overtake_a_reader_but_no_writer() {
+    let history = |readers: &'static [SessionId]| {
+        found(true, move |checks| {
+            readers.iter().for_each(|session| checks.shares(*session));
+            checks.queued(1, 0, 10);
+            checks.takes_its_turn(2, 0, 11);
+            checks.held_after_waiting(2);
+        })
+    };
+    assert_eq!(history(&[1, 2]), []);
+    assert_eq!(history(&[2]), [Violation::Overtaken { session: 1, by: 2 }]);
+    assert_eq!(history(&[1]), [Violation::Overtaken { session: 1, by: 2 }]);
+}
+
+#[test]
 fn keys_have_separate_fences() {
     let history = |checks: &mut Checks| {
         checks.began(1, &[0]);
@@ -100,7 +172,7 @@ fn a_later_holder_has_the_larger_fence() {
             checks.began(1, &[0]);
             checks.began(2, &[0]);
             checks.held(2, &[0], 8, &[]);
-            checks.holds_from_now(&[0], fence);
+            checks.holds_from_now(1, &[0], fence);
         })
     };
     assert_eq!(late(true, 7), [Violation::FenceNotLarger { key: 0, fence: 7, before: 8 }]);

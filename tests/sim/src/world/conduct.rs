@@ -4,11 +4,12 @@
 use super::{Coming, Wake, World};
 use crate::Weakness;
 use crate::checks::SessionId;
-use crate::client::{Active, Client};
+use crate::client::{Active, Client, KeptPlace};
 use crate::network::delay;
 use redlock_proto::keep_alive::{self, KeepAlive, NextExtension};
 use redlock_proto::{
-    Ask, Event, FailureKind, LockReply, LockState, Moment, NodeSet, Refusal, Request, Retry, Terms, Transmit,
+    Ask, Event, FailureKind, LockMode, LockReply, LockState, LockTerms, Moment, NodeSet, Refusal, Request,
+    Retry, Transmit,
 };
 use std::time::Duration;
 
@@ -84,8 +85,10 @@ impl World<'_> {
                 self.tell(|| format!("client {client}, session {session} yields"));
                 self.outcome.yields += 1;
                 let active = self.clients[client].active.as_ref();
-                let place =
-                    active.and_then(|active| Some((active.ticket?, active.keys.clone(), active.yields + 1)));
+                let place = active.and_then(|active| {
+                    let (keys, mode, yields) = (active.keys.clone(), active.mode, active.yields + 1);
+                    Some(KeptPlace { ticket: active.ticket?, keys, mode, yields })
+                });
                 self.end(client, true);
                 self.clients[client].keeps_place = place;
                 self.begin_again_in(client, Duration::ZERO);
@@ -125,14 +128,16 @@ impl World<'_> {
             keys.filter_map(|key| Some((other.believes_in(*key, now)?, *key))).collect::<Vec<_>>()
         };
         let believers: Vec<_> = others.flat_map(|(_, other)| shared(other)).collect();
-        self.checks.holds_from_now(&active.keys, fence);
+        self.checks.holds_from_now(active.id, &active.keys, fence);
         self.checks.held(active.id, &active.keys, fence, &believers);
         let (session, keys, ttl) = (active.id, active.keys.clone(), active.ttl);
+        let is_shared = active.mode == LockMode::Shared;
         if let ([_], Some(_), true) = (&keys[..], active.ticket, self.plan.is_calm()) {
             self.let_the_impatient_leave();
             self.checks.held_after_waiting(session);
         }
         self.outcome.holds += 1;
+        self.outcome.shared_holds += u64::from(is_shared && !believers.is_empty());
         self.tell(|| format!("client {client}, session {session} HOLDS {keys:?} with fence {fence}"));
         let ttl_us = self.plan.ttl_ms * 1_000;
         let is_long = ttl_us < micros(ttl) && self.chance.bool();
@@ -218,10 +223,11 @@ impl World<'_> {
             Wake::Write => {
                 // A careful client checks its guard. Its write may still arrive too late.
                 if active.is_valid(now) {
-                    let (fence, keys) = (active.fence.unwrap_or_default(), active.keys.clone());
+                    let (fence, keys, mode) =
+                        (active.fence.unwrap_or_default(), active.keys.clone(), active.mode);
                     for key in keys {
                         let at = self.now + delay(self.plan, &mut self.chance);
-                        self.schedule(at, Coming::Write { client, session, key, fence });
+                        self.schedule(at, Coming::Access { client, session, key, fence, mode });
                     }
                 }
             }
@@ -300,10 +306,15 @@ impl World<'_> {
         let all = self.chance.u32(0..4) == 0;
         let any =
             if all { (0..self.plan.keys).collect() } else { vec![self.chance.usize(0..self.plan.keys)] };
-        let (ticket, keys, yields) = match self.clients[client].keeps_place.take() {
-            Some((ticket, keys, yields)) => (Some(ticket), keys, yields),
-            None => (None, any, 0),
+        let shares = self.plan.shares && any.len() == 1 && self.chance.bool();
+        let any_mode = if shares { LockMode::Shared } else { LockMode::Exclusive };
+        let (ticket, keys, mode, yields) = match self.clients[client].keeps_place.take() {
+            Some(KeptPlace { ticket, keys, mode, yields }) => (Some(ticket), keys, mode, yields),
+            None => (None, any, any_mode, 0),
         };
+        if mode == LockMode::Shared {
+            self.checks.shares(id);
+        }
         self.checks.began(id, &keys);
         let owner = format!("{:032x}", self.chance.u128(..));
         let who = &mut self.clients[client];
@@ -312,7 +323,7 @@ impl World<'_> {
         let hint = who.hints.for_next_acquire();
         let is_long = self.plan.long_ms > 0 && self.chance.u32(0..6) == 0;
         let ttl = Duration::from_millis(if is_long { self.plan.long_ms } else { self.plan.ttl_ms });
-        let mut session = LockState::new(self.quorum, self.drift, ttl, Terms::exclusive(hint), now);
+        let mut session = LockState::new(self.quorum, self.drift, ttl, LockTerms { mode, hint }, now);
         let (mut place, mut patience) = (None, None);
         if self.plan.waits && (ticket.is_some() || self.chance.u32(0..4) > 0) {
             let (line, until) = self.place_in_line(client, ticket, now);
@@ -329,6 +340,7 @@ impl World<'_> {
             owner,
             owner_before,
             keys,
+            mode,
             ttl,
             session,
             fence: None,

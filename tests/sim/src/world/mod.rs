@@ -24,7 +24,7 @@ use operator::Admission;
 use redlock_contract::HighWater;
 use redlock_core::durable::{DurableState, HIGH_WATER_STEP};
 use redlock_core::{CommandError, MemoryNode, NodeHost, Reply};
-use redlock_proto::{Ask, Drift, Failure, FailureKind, LockReply, NodeSet, Quorum, Request};
+use redlock_proto::{Ask, Drift, Failure, FailureKind, LockMode, LockReply, NodeSet, Quorum, Request};
 use replica::Replica;
 use start::Backup;
 use std::cmp::Reverse;
@@ -98,12 +98,13 @@ enum Coming {
         session: SessionId,
         what: Wake,
     },
-    /// A write reaches the storage.
-    Write {
+    /// A write, or a read of a client that shares the lock, reaches the storage.
+    Access {
         client: usize,
         session: SessionId,
         key: usize,
         fence: u64,
+        mode: LockMode,
     },
     Fault(Fault),
 }
@@ -380,7 +381,9 @@ impl<'a> World<'a> {
                 }
                 self.wake(client, session, what);
             }
-            Coming::Write { client, session, key, fence } => self.write_arrives(client, session, key, fence),
+            Coming::Access { client, session, key, fence, mode } => {
+                self.access_arrives(client, session, key, fence, mode);
+            }
             Coming::Fault(fault) => self.inject(fault),
         }
     }
@@ -487,14 +490,20 @@ impl<'a> World<'a> {
         }
     }
 
-    fn write_arrives(&mut self, client: usize, session: SessionId, key: usize, fence: u64) {
+    fn access_arrives(&mut self, client: usize, session: SessionId, key: usize, fence: u64, mode: LockMode) {
         let was_valid = self.clients[client].believes_in(key, self.now) == Some(session);
-        let was_taken =
-            self.storage.write(key, fence, session) || self.plan.weakness == Weakness::FencesUnchecked;
+        let passes = match mode {
+            LockMode::Exclusive => self.storage.write(key, fence, session),
+            LockMode::Shared => self.storage.read(key, fence),
+        };
+        let was_taken = passes || self.plan.weakness == Weakness::FencesUnchecked;
         self.outcome.turned_away += u64::from(!was_taken);
         let verdict = if was_taken { "accepted" } else { "rejected" };
-        self.tell(|| format!("a write of session {session} to {key} with fence {fence} is {verdict}"));
-        self.checks.wrote(key, fence, was_taken, was_valid);
+        self.tell(|| format!("an access of session {session} to {key} with fence {fence} is {verdict}"));
+        match mode {
+            LockMode::Exclusive => self.checks.wrote(key, fence, was_taken, was_valid),
+            LockMode::Shared => self.checks.read(key, fence, was_taken, was_valid),
+        }
     }
 }
 
