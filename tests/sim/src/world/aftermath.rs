@@ -8,6 +8,10 @@ use redlock_core::durable::SHORT_LEASE_MS;
 use redlock_proto::{Drift, Event, LockState, LockTerms, Moment, Transmit};
 use std::time::Duration;
 
+/// How many requests to each node a client can send before its first lease ends. Here messages take no time, so a
+/// client that had to raise nodes step by step would never fail.
+const MOST_ROUNDS: usize = 32;
+
 impl World<'_> {
     /// After all faults: no lock may be left over, and every lock can be acquired, in one round from the
     /// second time on.
@@ -83,6 +87,9 @@ impl World<'_> {
                     Some(Event::Failed(_)) => return None,
                     _ => {}
                 }
+            }
+            if requests > MOST_ROUNDS * self.plan.nodes {
+                return None;
             }
             // A real client would wait for a moment; here all nodes have answered.
             session.handle_timeout(now);
