@@ -287,7 +287,7 @@ pub const COMMANDS: [Spec; 13] = [
     Spec {
         verb: Verb::Dataset,
         name: "REDLOCK.DATASET",
-        summary: "Copies the id and mark of a data set from the master or the AOF; ordinary clients cannot send it.",
+        summary: "Copies the id and high-water mark of a data set from master or AOF; ordinary clients cannot send it.",
         complexity: "O(1)",
         flags: "write fast",
         acl: "write fast dangerous",
@@ -299,7 +299,7 @@ pub const COMMANDS: [Spec; 13] = [
     Spec {
         verb: Verb::Mark,
         name: "REDLOCK.MARK",
-        summary: "Has no effect: lets the server load an AOF of format 1; ordinary clients cannot send it.",
+        summary: "Has no effect: lets a server load an AOF from a build before 0.1.0; ordinary clients cannot send it.",
         complexity: "O(1)",
         flags: "write fast",
         acl: "write fast dangerous",

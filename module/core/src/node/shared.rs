@@ -43,8 +43,9 @@ struct Group {
     anchor: LockId,
     /// The record of each owner. A node answers the same in every run, so the order is that of the owners.
     holders: BTreeMap<Box<[u8]>, LockId>,
-    /// The fence may be smaller than that of an earlier holder of this key: the key was renamed, the lock came from
-    /// another server, or the node was admitted. The next owner that joins gets the next fence of the stripe, and all holders with it.
+    /// The fence may be smaller than that of an earlier holder of this key: the key was renamed, the lock
+    /// came from another server, or the node was admitted. The next owner that joins gets the next fence of
+    /// the stripe, and all other holders then have that fence too.
     has_old_fence: bool,
 }
 
