@@ -41,7 +41,7 @@ const GAUGES: [Gauge; 15] = [
     },
     Gauge {
         name: "quarantine_seconds",
-        help: "How long the node still grants nothing; 0 if it grants.",
+        help: "How long the quarantine of the node still lasts; 0 if it is not in quarantine.",
         value: |node| Some(reported(node)?.quarantine.as_secs_f64()),
     },
     Gauge {

@@ -20,7 +20,8 @@ pub const MAX_CLAIM_MS: u64 = 60_000;
 
 /// The largest value of `redlock.max-ttl`, in ms: a year.
 pub const MAX_TTL_LIMIT_MS: u64 = 365 * 24 * 3_600 * 1_000;
-/// The default of `redlock.max-ttl`, in ms: an hour. An admitted node waits that long before it votes.
+/// The default of `redlock.max-ttl`, in ms: an hour. An admission waits for the largest limit or longest
+/// lease of any node of the group.
 pub const DEFAULT_MAX_TTL_MS: u64 = 3_600 * 1_000;
 /// The default of `redlock.claim-window`, in ms: how long a node waits for the claim after a hand-off.
 pub const DEFAULT_CLAIM_WINDOW_MS: u64 = 100;
