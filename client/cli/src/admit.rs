@@ -1,10 +1,11 @@
 //! `redlock admit`: lets a node vote although it cannot prove which node it is.
 //!
 //! The program waits for every lease that the lost node may have granted, then asks the other nodes for their
-//! high-water marks, and admits the node above the largest. If a node grants longer leases by then, the program
-//! continues to wait. The order matters: a request that the lost node has answered may reach another node after the
-//! program has asked that node, and raise its fence beyond the floor. After the wait, no such request can make a client
-//! a holder. The program cannot check that the replaced server is stopped; it reminds the operator.
+//! high-water marks, and admits the node above the largest. If a node grants longer leases by then, the
+//! program continues to wait. The program must wait before it asks. Otherwise a client with a grant of the
+//! lost node could complete its majority on a node that was already asked, with a fence above the floor.
+//! After the wait, such a grant has expired. The program cannot check that the replaced server is stopped; it
+//! reminds the operator.
 
 use crate::args::{AdmitArgs, CommonArgs};
 use crate::config::Config;

@@ -4,8 +4,8 @@ use crate::exit::{Code, ExitError};
 use crate::output::Printer;
 use std::io::{BufRead, IsTerminal, Write};
 
-/// Asks a question that only `yes` confirms. Without a terminal, and with `--json`, it fails: the option `--yes` of the
-/// command is then required. `reason` is the word for programs if the answer is not `yes`.
+/// Asks a question that only `yes` confirms. Returns an error without a terminal or with `--json`: `command`
+/// then needs `--yes`. `reason` is the machine-readable error code for any answer but `yes`.
 pub(crate) fn confirm(
     question: &str,
     command: &str,

@@ -8,7 +8,8 @@ use tokio::sync::oneshot;
 /// A caller of flush.
 pub(super) struct FlushWaiter {
     asked: Moment,
-    /// The newest lock or broadcast when the caller called. The caller does not wait for later ones.
+    /// The serial of the newest lock or broadcast at the time of the call. The caller does not wait for later
+    /// ones.
     serial: u64,
     /// `None` once the caller is answered.
     answer: Option<oneshot::Sender<()>>,

@@ -107,7 +107,7 @@ pub(super) fn exchange(conns: &mut [Option<LeftoverConn>], settings: &Settings) 
 }
 
 impl LeftoverConn {
-    /// Writes everything. Fails if the operating system takes no more.
+    /// Writes everything. Fails if a write would block or the connection is closed.
     fn send(&mut self) -> io::Result<()> {
         if self.unsent.is_empty() && self.unanswered == 0 {
             return Ok(());

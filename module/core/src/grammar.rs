@@ -59,7 +59,7 @@ pub struct Acquire<'a> {
     pub ttl: Ttl,
     /// Smallest fence to grant; 0 for any.
     pub floor: u64,
-    /// A text for people.
+    /// 0 to 256 bytes; a note for people.
     pub label: &'a [u8],
     /// The `WAIT` option; `None` refuses the request at once if the lock is held.
     pub wait: Option<WaitArg<'a>>,

@@ -240,7 +240,8 @@ mod tests {
         Some(stored.state.incarnation)
     }
 
-    /// All that a server can find after a second store that ends before a step, and a power failure.
+    /// Stores twice, interrupts the second store before `step`, and cuts the power. Returns every incarnation
+    /// that the server may then read.
     fn after_a_failure(weakness: Weakness, step: Option<Step>) -> BTreeSet<Option<u64>> {
         let after = |seed| {
             let mut machine = Machine::new(weakness);

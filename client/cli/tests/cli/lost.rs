@@ -168,7 +168,7 @@ fn the_watchdog_kills_the_command_of_a_stopped_redlock() {
     assert_eq!(command.running.status().code(), Some(LOST));
 }
 
-/// The control for the heartbeat: with redlock and its watchdog stopped, it continues after the lock has expired.
+/// Control: if `redlock` and its watchdog are stopped, the command outlives its lock.
 #[test]
 fn without_redlock_and_watchdog_the_command_outlives_its_lock() {
     let mut fleet = Fleet::start(3);
