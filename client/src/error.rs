@@ -365,12 +365,19 @@ impl fmt::Display for Error {
         match self {
             Self::Contended(_) => write!(f, "{resource} is held by another client"),
             Self::Rejected(_) => write!(f, "no majority can grant {resource}: nodes rejected the request"),
-            Self::NoQuorum(_) => write!(f, "too few nodes gave a usable answer for {resource}"),
+            Self::NoQuorum(report) => {
+                let (needed, nodes) = (report.quorum.needed(), report.quorum.nodes());
+                write!(f, "too few nodes gave a usable answer for {resource}; {needed} of {nodes} are needed")
+            }
             Self::Quarantined { left, .. } => {
                 let left = left.as_millis();
                 write!(f, "no majority can grant {resource}: nodes are in quarantine for {left} ms")
             }
-            Self::Expired(_) => write!(f, "{resource} was granted too late: no validity was left"),
+            Self::Expired(_) => write!(
+                f,
+                "{resource} was granted too late: no validity was left; ask for a longer time to live, or find out why \
+                 nodes answer slowly"
+            ),
             Self::FencesApart { smallest, largest, .. } => {
                 let end = match self.is_retryable() {
                     true => "was raised to one fence within the time to live; the next attempt continues",
@@ -386,9 +393,10 @@ impl fmt::Display for Error {
             }
             Self::Lost { reason, .. } => write!(f, "{resource} is no longer held: {reason}"),
             Self::Invalid(what) | Self::Config(what) => f.write_str(what),
-            Self::NoRuntime => {
-                f.write_str("there is no tokio runtime, or the runtime of this lock manager has shut down")
-            }
+            Self::NoRuntime => f.write_str(
+                "there is no tokio runtime, or the runtime of this lock manager has shut down; call from a tokio \
+                 runtime that runs until the lock is released",
+            ),
         }?;
         self.report().map_or(Ok(()), |report| Answers(report).fmt(f))
     }

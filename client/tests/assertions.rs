@@ -233,7 +233,11 @@ fn without_a_runtime_there_is_an_error_and_no_panic() {
     assert!(is_no_runtime(by_hand(locks.try_acquire_many(["a", "b"], TTL))));
     assert!(is_no_runtime(by_hand(locks.acquire_many_timeout(["a", "b"], TTL, TTL))));
     assert!(matches!(by_hand(locks.inspect("a")), Err(Error::NoRuntime)));
-    assert!(matches!(by_hand(locks.health()), Err(Error::NoRuntime)));
+    let error = by_hand(locks.health()).expect_err("no runtime");
+    assert!(
+        matches!(error, Error::NoRuntime) && error.to_string().contains("call from a tokio runtime"),
+        "{error}"
+    );
     let work = locks.with_lock("a", TTL, async |_| Ok::<_, Error>(()));
     assert!(matches!(by_hand(work), Err(Error::NoRuntime)));
     by_hand(locks.flush());

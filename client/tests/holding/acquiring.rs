@@ -55,6 +55,7 @@ async fn a_node_that_hangs_costs_nothing_and_a_majority_of_them_one_timeout() {
     nodes.hang(2);
     let error = locks.try_acquire("job", TTL).await.expect_err("two of five nodes are not a majority");
     assert!(matches!(error, Error::NoQuorum(_)), "{error}");
+    assert!(error.to_string().contains("; 3 of 5 are needed ("), "{error}");
     let hangs = |vote: &Vote| matches!(vote, Vote::Failed(why) if why.kind == FailureKind::Silent);
     assert!((0..3).all(|node| hangs(&error.nodes()[node].vote)), "{error}");
     assert!((node_timeout..node_timeout * 2).contains(&started.elapsed()), "{:?}", started.elapsed());
@@ -262,6 +263,7 @@ async fn an_error_without_a_new_request_has_the_last_answers_of_the_nodes() {
     advance(TTL).await;
     let error = acquire.await.expect_err("the grants came too late");
     assert!(matches!(error, Error::Expired(_)), "{error:?}");
+    assert!(error.to_string().contains("ask for a longer time to live"), "{error}");
     assert_eq!(granted(&error), [Some(1), Some(1), None]);
     // The lock expired without an extension.
     let guard = locks.acquire("job", TTL).await.expect("free again");
