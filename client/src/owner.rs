@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_given_out_is_read_again_and_nothing_else() {
+    fn only_an_exposed_owner_can_be_parsed() {
         let owner = Owner::random();
         assert_eq!(owner.expose().parse::<Owner>().ok(), Some(owner));
         let exposed = owner.expose();

@@ -212,7 +212,7 @@ const COUNTERS: [&str; 9] = [
 const ERRORS: [&str; 6] = ["ERR", "REDLOCKTTL", "REDLOCKOWNER", "REDLOCKARG", "REDLOCKWAITERS", "WRONGTYPE"];
 
 /// Checks a reply and the change of the server's state against the contract. Returns the violation, if any.
-fn complaint(
+fn violation(
     vector: &Vector,
     answer: &Answer,
     before: &ServerState,
@@ -275,7 +275,7 @@ impl Target {
         let mut answers = self.wires[wire].pipeline([vec![sent], questions()].concat());
         let answer = answers.remove(0);
         let after = ServerState::from(&answers);
-        let wrong = complaint(vector, &answer, &self.before, &after, self.foreign);
+        let wrong = violation(vector, &answer, &self.before, &after, self.foreign);
         self.before = after;
         if self.before.keys > MANY_KEYS || vector.iter().any(|word| word.len() == MEBIBYTE) {
             self.foreign = plant(&mut self.wires[wire]);

@@ -46,7 +46,7 @@ async fn waits_in_line(manager: LockManager, fleet: &Fleet) {
 }
 
 /// The error of an acquire that every node refuses.
-async fn complaint(manager: &LockManager) -> String {
+async fn acquire_error(manager: &LockManager) -> String {
     let refused = in_time("an acquire ends", SOON, manager.try_acquire("lock:1", TTL)).await;
     let error = refused.expect_err("every node refuses this client");
     assert!(matches!(error, Error::NoQuorum(_) | Error::Rejected(_)), "{error:?}");
@@ -81,8 +81,8 @@ async fn a_database_of_its_own() {
     let here = first.try_acquire("lock:1", TTL).await.expect("another lock");
     assert!(here.is_valid() && there.is_valid());
     let beyond = manager(fleet.urls().iter().map(|url| format!("{url}/9999")));
-    let complaint = complaint(&beyond).await;
-    assert!(complaint.contains("DB index"), "{complaint}");
+    let error = acquire_error(&beyond).await;
+    assert!(error.contains("DB index"), "{error}");
 }
 
 #[tokio::test]
@@ -105,8 +105,8 @@ async fn users_with_no_more_rights_than_advised() {
 async fn a_missing_permission_is_reported() {
     let fleet = Fleet::start_with(3, |_, node| node.user("watcher", "on >secret ~* -@all +redlock.node"));
     let watcher = manager(fleet.urls().iter().map(|url| url.replace("://", "://watcher:secret@")));
-    let complaint = complaint(&watcher).await;
-    assert!(complaint.contains("NOPERM"), "{complaint}");
+    let error = acquire_error(&watcher).await;
+    assert!(error.contains("NOPERM"), "{error}");
     let elsewhere = Fleet::start_with(3, |_, node| node.user("app", app()));
     let app = manager(elsewhere.urls().iter().map(|url| url.replace("://", "://app:secret@")));
     let error = app.try_acquire("other:1", TTL).await.expect_err("keys that this user may not use");
@@ -118,9 +118,9 @@ async fn passwords_right_wrong_and_missing() {
     let fleet = Fleet::start_with(3, |_, node| node.password("sesame"));
     works(&manager(fleet.urls().iter().map(|url| url.replace("://", "://:sesame@")))).await;
     let wrong = manager(fleet.urls().iter().map(|url| url.replace("://", "://:simsim@")));
-    let wrong = complaint(&wrong).await;
+    let wrong = acquire_error(&wrong).await;
     assert!(wrong.contains("WRONGPASS") && !wrong.contains("simsim"), "{wrong}");
-    let missing = complaint(&manager(fleet.urls())).await;
+    let missing = acquire_error(&manager(fleet.urls())).await;
     assert!(missing.contains("NOAUTH"), "{missing}");
 }
 
@@ -128,7 +128,7 @@ async fn passwords_right_wrong_and_missing() {
 async fn a_password_that_is_set_right_later_lets_the_client_in() {
     let fleet = Fleet::start_with(3, |_, node| node.user("app", "on >old ~* +@all"));
     let app = manager(fleet.urls().iter().map(|url| url.replace("://", "://app:new@")));
-    assert!(complaint(&app).await.contains("WRONGPASS"));
+    assert!(acquire_error(&app).await.contains("WRONGPASS"));
     for node in fleet.iter() {
         node.connect().call_strs("ACL SETUSER app >new");
     }
@@ -179,8 +179,8 @@ async fn tls_to_a_server_of_another_authority_is_refused() {
     let (certs, other) = (Certs::new(), Certs::new());
     let Some(fleet) = start_with_tls(&certs, ClientCertificate::NotAsked) else { return };
     let stranger = tls_manager(tls_urls(&fleet, "127.0.0.1"), Tls::new().ca_pem(other.ca_pem()));
-    let complaint = complaint(&stranger).await;
-    assert!(complaint.to_lowercase().contains("certificate"), "{complaint}");
+    let error = acquire_error(&stranger).await;
+    assert!(error.to_lowercase().contains("certificate"), "{error}");
     assert_eq!(
         fleet.calls("redlock.node"),
         [0; 3],
@@ -193,8 +193,8 @@ async fn tls_to_a_server_of_another_name_is_refused() {
     let certs = Certs::for_hosts(&["elsewhere.example"]);
     let Some(fleet) = start_with_tls(&certs, ClientCertificate::NotAsked) else { return };
     let client = tls_manager(tls_urls(&fleet, "127.0.0.1"), Tls::new().ca_pem(certs.ca_pem()));
-    let complaint = complaint(&client).await;
-    assert!(complaint.to_lowercase().contains("certificate"), "{complaint}");
+    let error = acquire_error(&client).await;
+    assert!(error.to_lowercase().contains("certificate"), "{error}");
     assert_eq!(
         fleet.calls("redlock.node"),
         [0; 3],
@@ -210,9 +210,9 @@ async fn tls_both_ways() {
     let trusting = || Tls::new().ca_pem(certs.ca_pem());
     let own = trusting().client_identity_pem(certs.client_cert_pem(), certs.client_key_pem());
     works(&tls_manager(urls(), own)).await;
-    complaint(&tls_manager(urls(), trusting())).await;
+    acquire_error(&tls_manager(urls(), trusting())).await;
     let foreign = trusting().client_identity_pem(other.client_cert_pem(), other.client_key_pem());
-    complaint(&tls_manager(urls(), foreign)).await;
+    acquire_error(&tls_manager(urls(), foreign)).await;
 }
 
 #[tokio::test]
@@ -248,7 +248,7 @@ async fn tls_where_there_is_none_is_an_error_in_time() {
     let urls = fleet.urls().iter().map(|url| url.replace("redis://", "rediss://")).collect::<Vec<_>>();
     let tls = Tls::new().ca_pem(certs.ca_pem());
     let brisk = client::builder().connect_timeout(Duration::from_secs(1)).nodes(urls).tls(tls);
-    complaint(&brisk.build().expect("certificates that can be read")).await;
+    acquire_error(&brisk.build().expect("certificates that can be read")).await;
 }
 
 #[test]
@@ -271,8 +271,8 @@ async fn no_reply_is_taken_for_that_of_another_command() {
     // The proxy withholds the reply to the subscription and lets every other reply through.
     network.proxies[0].forge_reply("SUBSCRIBE", "");
     let manager = manager(network.urls());
-    let complaint = complaint(&manager).await;
-    assert!(complaint.contains("no answer to the subscription"), "{complaint}");
+    let error = acquire_error(&manager).await;
+    assert!(error.contains("no answer to the subscription"), "{error}");
     network.proxies[0].clear_faults();
     client::until_all_answer(&manager).await;
     works(&manager).await;

@@ -80,7 +80,7 @@ fn several_locks_as_one() {
 }
 
 #[test]
-fn a_blocking_guard_dropped_last() {
+fn a_blocking_guard_dropped_after_its_manager() {
     over_tcp("blocking");
 }
 

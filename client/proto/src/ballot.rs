@@ -192,7 +192,7 @@ impl Ballot {
             return Refusal::Contended;
         }
         // The shortest wait after which the nodes that answered are a majority again.
-        let wait = self.until_so_many_grant(self.quorum.needed() - fit);
+        let wait = self.time_until_enough_grant(self.quorum.needed() - fit);
         wait.map_or(Refusal::NoQuorum, |left| Refusal::Quarantined { left })
     }
 
@@ -202,12 +202,12 @@ impl Ballot {
     pub fn retry_after_quarantine(&self) -> Duration {
         let others = self.count(|vote| !matches!(vote, Vote::Quarantined { .. }));
         let missing = self.quorum.needed().saturating_sub(others);
-        self.until_so_many_grant(missing).unwrap_or_default()
+        self.time_until_enough_grant(missing).unwrap_or_default()
     }
 
     /// The time until `count` of the nodes in quarantine grant again; `None` if fewer are in quarantine, or
     /// `count` is 0.
-    fn until_so_many_grant(&self, count: usize) -> Option<Duration> {
+    fn time_until_enough_grant(&self, count: usize) -> Option<Duration> {
         let mut waits: Vec<Duration> = self.votes.iter().filter_map(quarantine).collect();
         waits.sort_unstable();
         waits.get(count.checked_sub(1)?).copied()

@@ -150,7 +150,7 @@ mod tests {
 
     /// Peers' bug 10: an invalid URL panics. Here it is an error, and the error does not quote the password.
     #[test]
-    fn a_bad_url_is_told_without_quoting_it() {
+    fn the_error_for_a_bad_url_does_not_quote_it() {
         let bad = [
             "",
             "hush",

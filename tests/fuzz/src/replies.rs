@@ -94,15 +94,12 @@ fn read(stream: &[u8], sizes: &[u8], decode: &impl Decoder) -> StreamOutcome {
 /// Calls every accessor of a frame that the client uses.
 fn look_at(frame: &Frame) {
     assert!(!format!("{frame:?}").is_empty());
-    if let (Some(complaint), Frame::Error(bytes)) = (frame.error_message(), frame) {
+    if let (Some(message), Frame::Error(bytes)) = (frame.error_message(), frame) {
         // The message quotes the received bytes after these words.
         let before =
             String::from_utf8_lossy(bytes).split("with args").next().map_or(0, |text| text.chars().count());
-        let shown = complaint.chars().count();
-        assert!(
-            shown <= before.min(MAX_ERROR_MESSAGE) && !complaint.contains(char::is_control),
-            "{complaint}"
-        );
+        let shown = message.chars().count();
+        assert!(shown <= before.min(MAX_ERROR_MESSAGE) && !message.contains(char::is_control), "{message}");
     }
     for (name, value) in frame.fields() {
         let found = name.as_text().map(|name| frame.field(name).is_some());

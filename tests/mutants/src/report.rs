@@ -15,17 +15,17 @@ pub(crate) struct Report {
 impl Report {
     /// Adds a result and prints it to standard error.
     pub(crate) fn enter(&mut self, mutant: Mutant, finding: MutantFinding) {
-        let complaint = complaint(&mutant, &finding);
-        eprintln!("{:36}{}", mutant.name, complaint.unwrap_or_else(|| summary(&finding)));
+        let problem = problem(&mutant, &finding);
+        eprintln!("{:36}{}", mutant.name, problem.unwrap_or_else(|| summary(&finding)));
         self.lines.push((mutant, finding));
     }
 
     /// Whether every bug was detected by all layers that must.
     pub(crate) fn is_good(&self) -> bool {
-        self.lines.iter().all(|(mutant, finding)| complaint(mutant, finding).is_none())
+        self.lines.iter().all(|(mutant, finding)| problem(mutant, finding).is_none())
     }
 
-    /// Prints the table and the complaints.
+    /// Prints the table and the problems.
     pub(crate) fn print(&self) {
         let layers = Layer::ALL.map(Layer::name).join(" | ");
         println!("| planted bug | what is wrong | {layers} |\n|---|---|{}", "---|".repeat(Layer::ALL.len()));
@@ -36,18 +36,18 @@ impl Report {
             };
             println!("| {} | {} | {} |", mutant.name, mutant.wrong, cells.join(" | "));
         }
-        let complaints: Vec<_> =
-            self.lines.iter().filter_map(|(mutant, finding)| complaint(mutant, finding)).collect();
+        let problems: Vec<_> =
+            self.lines.iter().filter_map(|(mutant, finding)| problem(mutant, finding)).collect();
         println!(
             "\n{} planted bugs, {} detected as expected. \"no\": not detected; \"–\": the layer does not run \
              that code, or does not exist; empty: the layer did not run.",
             self.lines.len(),
-            self.lines.len() - complaints.len()
+            self.lines.len() - problems.len()
         );
-        for ((mutant, finding), complaint) in
-            self.lines.iter().filter_map(|line| Some((line, complaint(&line.0, &line.1)?)))
+        for ((mutant, finding), problem) in
+            self.lines.iter().filter_map(|line| Some((line, problem(&line.0, &line.1)?)))
         {
-            println!("{}: {complaint}", mutant.name);
+            println!("{}: {problem}", mutant.name);
             if let Err(LayerError::Uncompiled(why) | LayerError::Other(why)) = finding {
                 println!("{why}");
             }
@@ -56,7 +56,7 @@ impl Report {
 }
 
 /// What is wrong with a result, if anything.
-fn complaint(mutant: &Mutant, finding: &MutantFinding) -> Option<String> {
+fn problem(mutant: &Mutant, finding: &MutantFinding) -> Option<String> {
     let verdicts = match finding {
         Ok(verdicts) => verdicts,
         Err(LayerError::Uncompiled(_)) => return Some("DOES NOT COMPILE".to_owned()),
@@ -98,7 +98,7 @@ mod tests {
     use Detection::{Blind, NotAsked, Quiet};
 
     #[test]
-    fn a_bug_that_an_expected_layer_misses_is_a_complaint() {
+    fn a_bug_that_an_expected_layer_misses_is_reported() {
         let text =
             "file: module/core/src/a.rs\nwrong: All.\ncaught by: unit, model\n--- before\na\n--- after\nb\n";
         let mutant = Mutant::parse("name", text).unwrap();
@@ -112,9 +112,9 @@ mod tests {
             ([NotAsked, NotAsked, NotAsked, NotAsked], Some("NOT DETECTED")),
         ];
         for (verdicts, expected) in table {
-            assert_eq!(complaint(&mutant, &Ok(verdicts.to_vec())).as_deref(), expected, "{verdicts:?}");
+            assert_eq!(problem(&mutant, &Ok(verdicts.to_vec())).as_deref(), expected, "{verdicts:?}");
         }
         let broken = Err(LayerError::Uncompiled(String::new()));
-        assert_eq!(complaint(&mutant, &broken).as_deref(), Some("DOES NOT COMPILE"));
+        assert_eq!(problem(&mutant, &broken).as_deref(), Some("DOES NOT COMPILE"));
     }
 }

@@ -89,7 +89,7 @@ pub(super) struct Active {
 impl Client {
     pub(super) fn new(number: usize, plan: &Plan, known: Vec<Known>, chance: &mut Rng) -> Self {
         let connection = |node| Connection::new((number * plan.nodes + node) as u64);
-        let more = if plan.news_apart { plan.nodes } else { 0 };
+        let more = if plan.separate_pushes { plan.nodes } else { 0 };
         Self {
             clock: ClientClock::any(chance, plan.clock_ppm),
             hints: FenceHints::default(),
@@ -111,7 +111,7 @@ impl Client {
     }
 
     /// The connection on which the client receives the pushes of a node.
-    pub(super) fn news_from(&mut self, node: usize) -> &mut Connection {
+    pub(super) fn push_connection(&mut self, node: usize) -> &mut Connection {
         self.listening.get_mut(node).unwrap_or(&mut self.connections[node])
     }
 

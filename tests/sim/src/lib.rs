@@ -204,9 +204,9 @@ mod tests {
     #[test]
     fn a_panic_does_not_lose_its_seed() {
         let plan = Plan::of(4711);
-        let said = told(&plan, || panic!("nothing is {}", "left")).expect_err("it panics");
-        assert!(said.starts_with("nothing is left\nin seed 4711: "), "{said}");
-        assert!(said.ends_with("replay: scripts/sim 4711"), "{said}");
+        let message = told(&plan, || panic!("nothing is {}", "left")).expect_err("it panics");
+        assert!(message.starts_with("nothing is left\nin seed 4711: "), "{message}");
+        assert!(message.ends_with("replay: scripts/sim 4711"), "{message}");
         assert_eq!(told(&plan, || 7), Ok(7));
     }
 }

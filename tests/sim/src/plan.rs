@@ -60,7 +60,7 @@ pub struct Plan {
     /// Whether pushes come on connections of their own, as they do if the connections for requests use RESP2:
     /// then pushes and replies overtake each other. These connections are cut, and break, as often as the
     /// others.
-    pub news_apart: bool,
+    pub separate_pushes: bool,
     /// The claim window of the nodes, in milliseconds.
     pub claim_ms: u64,
     /// The longest delay of a message that is not late, in microseconds.
@@ -115,7 +115,7 @@ impl Plan {
             shares: Rng::with_seed(seed ^ 0x5a1e_d10c).u32(0..3) == 0,
             clock_ppm: if wild { 200_000 } else { WITHIN_DRIFT_PPM },
             waits: chance.bool(),
-            news_apart: false,
+            separate_pushes: false,
             claim_ms: [5, 20, 100][chance.usize(0..3)],
             slowest_us: u64::MAX,
             weakness: Weakness::None,
@@ -123,9 +123,9 @@ impl Plan {
         let jumps = if chance.bool() { chance.u32(1..=4) } else { 0 };
         let horizon_ms = plan.ttl_ms * 5;
         let is_calm = chance.u32(0..20) == 0;
-        let news_apart = chance.bool();
+        let separate_pushes = chance.bool();
         let plan = if is_calm { plan.calm() } else { Self { jumps, ..plan } };
-        let plan = Self { horizon_ms, news_apart: plan.waits && news_apart, ..plan };
+        let plan = Self { horizon_ms, separate_pushes: plan.waits && separate_pushes, ..plan };
         if is_calm { plan } else { plan.with_lost_identities(&mut chance) }
     }
 
@@ -146,7 +146,7 @@ impl Plan {
     fn with_long_leases(self) -> Self {
         let ttl_ms = SHORT_LEASE_MS / 2;
         let (horizon_ms, long_ms) = (8 * ttl_ms, 8 * ttl_ms);
-        Self { ttl_ms, horizon_ms, long_ms, waits: false, news_apart: false, ..self }
+        Self { ttl_ms, horizon_ms, long_ms, waits: false, separate_pushes: false, ..self }
     }
 
     /// The same plan, within the documented promises. The wait before an admission needs clocks that keep
@@ -199,7 +199,7 @@ impl Plan {
         self.weakness = weakness;
         // With queues, the same bug makes locks that last no time, and other checks find those first.
         self.waits &= weakness != Weakness::LargestFenceTaken;
-        self.news_apart &= self.waits;
+        self.separate_pushes &= self.waits;
         match weakness {
             // The bug needs two crashes of one node in a row.
             Weakness::WaitForgotten => (self.nodes, self.crashes) = (1, 6),
@@ -292,13 +292,13 @@ impl Plan {
             simpler.push(Self { long_ms: 0, ..self.clone() });
         }
         if self.waits {
-            simpler.push(Self { waits: false, news_apart: false, ..self.clone() });
+            simpler.push(Self { waits: false, separate_pushes: false, ..self.clone() });
         }
         if self.shares {
             simpler.push(Self { shares: false, ..self.clone() });
         }
-        if self.news_apart {
-            simpler.push(Self { news_apart: false, ..self.clone() });
+        if self.separate_pushes {
+            simpler.push(Self { separate_pushes: false, ..self.clone() });
         }
         if self.horizon_ms > self.ttl_ms {
             simpler.push(Self { horizon_ms: self.horizon_ms / 2, ..self.clone() });
@@ -344,7 +344,7 @@ impl fmt::Display for Plan {
         if self.waits {
             write!(f, "; clients queue, claim window {} ms", self.claim_ms)?;
         }
-        if self.news_apart {
+        if self.separate_pushes {
             write!(f, ", pushes on connections of their own")?;
         }
         match self.weakness {

@@ -75,7 +75,7 @@ fn learns_who_the_node_is() {
 }
 
 #[test]
-fn the_first_refusal_is_the_one_that_is_told() {
+fn the_first_refusal_is_reported() {
     let full = login(Some("app"), Some("hush"), 1, Protocol::Resp2);
     let cases: [(&Login, &[u8], &str); 6] = [
         (

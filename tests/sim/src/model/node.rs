@@ -225,10 +225,10 @@ impl Running {
             }
             Happens::Asked { ask, client, connection } => {
                 let connection = connection_number(client, connection);
-                let said = speech.seen(ask).with_words(&[KEY], &owner(client), b"", |words| {
+                let node_reply = speech.seen(ask).with_words(&[KEY], &owner(client), b"", |words| {
                     self.memory.execute(words, connection, self.now)
                 });
-                speech.reply(heard(said))
+                speech.reply(heard(node_reply))
             }
         }
     }

@@ -88,8 +88,8 @@ fn place(id: u16) -> usize {
 
 /// The reply of a node as the client gets it. The remaining time of a quarantine is left out: a client only
 /// uses it to choose when to retry, and here clients begin at any time.
-pub(super) fn heard(said: Result<Reply, CommandError>) -> LockReply {
-    match said {
+pub(super) fn heard(node_reply: Result<Reply, CommandError>) -> LockReply {
+    match node_reply {
         Ok(Reply::Integer(number)) => LockReply::Number(number),
         Ok(_) => LockReply::Nil,
         Err(CommandError::Quarantine { .. }) => LockReply::Quarantined { left: Duration::ZERO },
@@ -98,7 +98,7 @@ pub(super) fn heard(said: Result<Reply, CommandError>) -> LockReply {
 }
 
 /// A request as text.
-pub(super) fn in_words(ask: Ask) -> String {
+pub(super) fn describe(ask: Ask) -> String {
     match ask {
         Ask::Acquire { terms: LockTerms { hint: None, .. } } => "acquire".into(),
         Ask::Acquire { terms: LockTerms { hint: Some(hint), .. } } => format!("acquire from {hint}"),

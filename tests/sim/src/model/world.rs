@@ -4,7 +4,7 @@ use super::bounds::{Bounds, MOST};
 use super::client::{Acted, Acts, Clients, Wrong};
 use super::link::Links;
 use super::node::{Happens, Nodes};
-use super::speech::{RequestId, Speech, in_words};
+use super::speech::{RequestId, Speech, describe};
 use super::state::{State, orders};
 use crate::Violation;
 
@@ -410,7 +410,7 @@ impl World {
     }
 
     fn words(&self, request: RequestId) -> String {
-        in_words(self.speech.request_of(request).ask)
+        describe(self.speech.request_of(request).ask)
     }
 
     fn with_reply(

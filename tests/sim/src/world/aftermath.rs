@@ -1,7 +1,7 @@
 //! The checks after all faults: no lock is left over, and every lock can be acquired.
 
 use super::start::{Data, End};
-use super::{World, reply_of};
+use super::{World, lock_reply};
 use crate::client::name;
 use redlock_contract::drift::with_drift;
 use redlock_core::durable::SHORT_LEASE_MS;
@@ -77,10 +77,10 @@ impl World<'_> {
                 requests += usize::from(!request.is_release());
                 let sim = &mut self.servers[self.current[node]];
                 let at = sim.time.at(self.now);
-                let said = request.with_words(&[name(key)], owner.as_bytes(), b"", |words| {
+                let node_reply = request.with_words(&[name(key)], owner.as_bytes(), b"", |words| {
                     sim.memory.execute(words, u64::MAX, at)
                 });
-                session.handle_reply(node, &request, reply_of(said), now);
+                session.handle_reply(node, &request, lock_reply(node_reply), now);
                 to_ask.extend(session.poll_transmit());
                 match session.poll_event() {
                     Some(Event::Held { fence }) => self.checks.held(id, &[key], fence, &[]),

@@ -40,7 +40,7 @@ pub(super) enum Fault {
     /// Pushes on their own connection are dropped for a while.
     Deaf { client: usize, node: usize, us: u64 },
     /// The connection for pushes breaks, and is established again after a while.
-    NewsBreak { client: usize, node: usize },
+    PushBreak { client: usize, node: usize },
     /// A client pauses, or its whole machine sleeps.
     Pause { client: usize, us: u64, sleeps: bool },
     /// The wall clock of a client jumps, ahead or back.
@@ -111,7 +111,7 @@ impl Fault {
             Self::Cut { .. } => "cut one way",
             Self::Break { .. } => "break",
             Self::Deaf { .. } => "push cut",
-            Self::NewsBreak { .. } => "push break",
+            Self::PushBreak { .. } => "push break",
             Self::Pause { sleeps: false, .. } => "pause",
             Self::Pause { sleeps: true, .. } => "sleep",
             Self::Jump { us: 0.., .. } => "wall clock ahead",
@@ -161,14 +161,14 @@ impl World<'_> {
             let us = self.chance.i64(-far..far);
             self.plan_fault(Fault::Jump { client, us });
         }
-        if plan.news_apart {
+        if plan.separate_pushes {
             for _ in 0..plan.cuts {
                 let (client, node, us) = (self.any_client(), self.any_node(), self.chance.u64(0..3 * ttl_us));
                 self.plan_fault(Fault::Deaf { client, node, us });
             }
             for _ in 0..plan.breaks {
                 let (client, node) = (self.any_client(), self.any_node());
-                self.plan_fault(Fault::NewsBreak { client, node });
+                self.plan_fault(Fault::PushBreak { client, node });
             }
         }
         self.lay_out_lost_identities();
@@ -315,9 +315,9 @@ impl World<'_> {
                 }
             }
             Fault::Deaf { client, node, us } => {
-                self.clients[client].news_from(node).cut(LinkDirection::ToClient, now + us);
+                self.clients[client].push_connection(node).cut(LinkDirection::ToClient, now + us);
             }
-            Fault::NewsBreak { client, node } => self.stop_listening(client, node),
+            Fault::PushBreak { client, node } => self.stop_listening(client, node),
             Fault::Break { client, node } => {
                 let old = self.clients[client].connections[node].id;
                 let at = now + self.chance.u64(0..self.plan.ttl_ms * 500);

@@ -28,22 +28,22 @@ impl World<'_> {
             let client: usize =
                 client.and_then(|text| text.parse().ok()).expect("the channel is the number of a client");
             self.tell(|| {
-                let said = String::from_utf8_lossy(&push.message).into_owned();
-                format!("node {node} pushes to client {client}: {said}")
+                let text = String::from_utf8_lossy(&push.message).into_owned();
+                format!("node {node} pushes to client {client}: {text}")
             });
             // A client does not read the pushes of a node that it refuses.
             let who = &self.clients[client];
             if who.servers[node] != server || who.refused.contains(node) {
                 continue;
             }
-            let connection = self.clients[client].news_from(node).id;
+            let connection = self.clients[client].push_connection(node).id;
             let times = 1 + usize::from(self.chance.u32(0..1000) < self.plan.repeated);
             for _ in 0..times {
-                let way = self.clients[client].news_from(node);
+                let way = self.clients[client].push_connection(node);
                 if let Some(at) = way.arrival(LinkDirection::ToClient, self.now, self.plan, &mut self.chance)
                 {
                     let message = push.message.clone();
-                    self.schedule(at, Coming::News { node, client, connection, message });
+                    self.schedule(at, Coming::Push { node, client, connection, message });
                 } else {
                     self.outcome.count("push lost");
                 }
@@ -62,11 +62,11 @@ impl World<'_> {
         }
     }
 
-    pub(super) fn news_arrives(&mut self, node: usize, client: usize, connection: u64, message: &[u8]) {
+    pub(super) fn push_arrives(&mut self, node: usize, client: usize, connection: u64, message: &[u8]) {
         let who = &mut self.clients[client];
         let now = who.clock.at(self.now);
         // The client does not read what was sent on a closed connection.
-        if who.news_from(node).id != connection {
+        if who.push_connection(node).id != connection {
             return;
         }
         let Some(active) = who.active.as_mut() else { return };
@@ -100,7 +100,7 @@ impl World<'_> {
         let is_later = |(request, of): &(Request, usize)| {
             *of == node && matches!(request.ask, Ask::Wait { queue, .. } if queue.stamp > stamp)
         };
-        if self.plan.news_apart && active.answered.iter().any(is_later) {
+        if self.plan.separate_pushes && active.answered.iter().any(is_later) {
             self.outcome.count("push overtaken");
         }
         active.session.handle_grant(node, grant, now);
@@ -113,7 +113,7 @@ impl World<'_> {
         let back = self.now + self.chance.u64(0..self.plan.ttl_ms * 500);
         self.connections += 1;
         let connection = self.connections;
-        let way = self.clients[client].news_from(node);
+        let way = self.clients[client].push_connection(node);
         way.reconnect(connection);
         way.cut(LinkDirection::ToClient, back);
         self.schedule(back, Coming::Listening { node, client, connection });
@@ -121,7 +121,7 @@ impl World<'_> {
 
     /// The connection is back. The client finds grants whose pushes were lost by its next refresh.
     pub(super) fn listens_again(&mut self, node: usize, client: usize, connection: u64) {
-        if self.clients[client].news_from(node).id == connection {
+        if self.clients[client].push_connection(node).id == connection {
             self.tell(|| format!("client {client} receives pushes of node {node} again"));
         }
     }
@@ -168,7 +168,7 @@ impl World<'_> {
         self.schedule(self.now, Coming::Closed { server: old, connection });
         self.tell(|| format!("client {client} finds node {node} at server {server}"));
         self.reconnect(client, node);
-        if self.plan.news_apart {
+        if self.plan.separate_pushes {
             self.stop_listening(client, node);
         }
     }

@@ -54,7 +54,7 @@ enum Coming {
         reply: LockReply,
     },
     /// A push with a grant reaches a client.
-    News {
+    Push {
         node: usize,
         client: usize,
         connection: u64,
@@ -334,12 +334,12 @@ impl<'a> World<'a> {
                 }
                 self.reply_arrives(node, client, session, request, reply);
             }
-            Coming::News { node, client, connection, message } => {
+            Coming::Push { node, client, connection, message } => {
                 let until = self.clients[client].paused_until;
                 if self.now < until {
-                    return self.schedule(until, Coming::News { node, client, connection, message });
+                    return self.schedule(until, Coming::Push { node, client, connection, message });
                 }
-                self.news_arrives(node, client, connection, &message);
+                self.push_arrives(node, client, connection, &message);
             }
             Coming::Listening { node, client, connection } => {
                 let until = self.clients[client].paused_until;
@@ -415,8 +415,8 @@ impl<'a> World<'a> {
             keys.for_each(|(_, touched)| *touched = self.now);
         }
         let argv: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
-        let said = sim.memory.execute(&argv, connection, sim.time.at(self.now));
-        let reply = reply_of(said);
+        let node_reply = sim.memory.execute(&argv, connection, sim.time.at(self.now));
+        let reply = lock_reply(node_reply);
         if self.has_died_in_a_store(server) {
             return;
         }
@@ -517,8 +517,8 @@ fn place(node: usize, server: usize) -> String {
     if node == server { format!("node {node}") } else { format!("node {node} (server {server})") }
 }
 
-fn reply_of(said: Result<Reply, CommandError>) -> LockReply {
-    match said {
+fn lock_reply(node_reply: Result<Reply, CommandError>) -> LockReply {
+    match node_reply {
         Ok(Reply::Integer(number)) => LockReply::Number(number),
         Ok(Reply::Queued { position, ticket, .. }) => LockReply::Queued { position, ticket },
         Ok(_) => LockReply::Nil,

@@ -162,9 +162,9 @@ impl World<'_> {
         let (floor, far) = (admission.floor.common().to_string(), admission.floor.far_text());
         let argv: [&[u8]; 6] =
             [b"REDLOCK.ADMIT", id.as_bytes(), floor.as_bytes(), b"0", b"FAR", far.as_bytes()];
-        let said = sim.memory.execute(&argv, u64::MAX, sim.time.at(self.now));
-        self.tell(|| format!("the operator admits server {server} as node {}: {said:?}", admission.node));
-        if self.has_died_in_a_store(server) || said != Ok(Reply::Integer(1)) {
+        let reply = sim.memory.execute(&argv, u64::MAX, sim.time.at(self.now));
+        self.tell(|| format!("the operator admits server {server} as node {}: {reply:?}", admission.node));
+        if self.has_died_in_a_store(server) || reply != Ok(Reply::Integer(1)) {
             return false;
         }
         self.outcome.count("admission");

@@ -195,7 +195,7 @@ impl World<'_> {
         {
             if self.clients[client].servers[node] == server {
                 self.reconnect(client, node);
-                if self.plan.news_apart {
+                if self.plan.separate_pushes {
                     self.stop_listening(client, node);
                 }
             }
