@@ -49,7 +49,8 @@ pub(crate) fn run(ctx: Ctx<'_>, args: &CallArgs<'_>, command: impl CommandFn) ->
 impl ModuleState {
     #[inline]
     pub(crate) fn acquire(&mut self, ctx: Ctx<'_>, args: &CallArgs<'_>) -> CommandResult {
-        // Stripes rarely are in the processor's cache. Prefetched now, the key's stripe is there when the node reads it.
+        // Stripes rarely are in the processor's cache. Prefetched now, the key's stripe is there when the
+        // node reads it.
         let stripe = Stripe::of(args.arg(KEY));
         fetch_soon(self.node.stripes().near(stripe));
         let request = grammar::acquire(Verb::Acquire, args.all(), self.node.max_ttl_ms())?;

@@ -1,8 +1,8 @@
 //! The hand-off of locks to waiters.
 //!
-//! After a command that freed a key, the hand-off happens before the reply. Changes of keys by the server (`DEL`, expiry
-//! of a plain client's lock) and closed connections are recorded when they happen and handled by the next sweep: the
-//! module must not write inside of a server event.
+//! After a command that freed a key, the hand-off happens before the reply. Changes of keys by the server
+//! (`DEL`, expiry of a plain client's lock) and closed connections are recorded when they happen and handled
+//! by the next sweep: the module must not write inside of a server event.
 
 use redlock_core::node::GrantPush;
 
@@ -86,9 +86,9 @@ pub(crate) fn key_changed(ctx: Ctx<'_>, event: &[u8], database: u16, key: &[u8])
     }
 }
 
-/// Records that the server has saved an image of a lock. If the server deletes the key right after that, the command was
-/// `MIGRATE`: the lock moves to another server, and no waiter here may get it too. The server reports only that the key
-/// was deleted.
+/// Records that the server has saved an image of a lock. If the server deletes the key right after that, the
+/// command was `MIGRATE`: the lock moves to another server, and no waiter here may get it too. The server
+/// reports only that the key was deleted.
 pub(crate) fn image_made(database: u16, key: &[u8]) {
     state::with(|state| {
         if state.node.has_waiters(database, key) {

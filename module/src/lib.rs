@@ -1,7 +1,8 @@
 //! `libredlock.so`: the Redis and Valkey module around `redlock-core`.
 //!
-//! The module makes no decision about a lock or about the identity of the node. It turns the arguments of a command into a request, the core decides, and the module
-//! turns the decision into a reply, a change of the keyspace and an effect for replicas and the AOF.
+//! The module makes no decision about a lock or about the identity of the node. It turns the arguments of a
+//! command into a request, the core decides, and the module turns the decision into a reply, a change of the
+//! keyspace and an effect for replicas and the AOF.
 //!
 //! | to find | look in |
 //! |---|---|

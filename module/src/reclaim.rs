@@ -1,8 +1,9 @@
 //! The life cycle of a lock's value in the keyspace and of its record in the node.
 //!
-//! A lock has two parts: a *record* in the node's table, and a *value* under a key of the server, which is the number of
-//! the record. The server owns the value and may free it at any time. The node owns the record and removes it only
-//! after the server has freed the value: no other lock may get the number of a record that a value still names.
+//! A lock has two parts: a *record* in the node's table, and a *value* under a key of the server, which is
+//! the number of the record. The server owns the value and may free it at any time. The node owns the record
+//! and removes it only after the server has freed the value: no other lock may get the number of a record
+//! that a value still names.
 //!
 //! ```text
 //!    ACQUIRE, hand-off, APPLY: put              start, new master, RESTORE, MIGRATE: rdb_load

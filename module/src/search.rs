@@ -1,8 +1,9 @@
 //! The search for locks that were renamed or moved.
 //!
-//! The sweep knows a lock by the key under which it was granted. If the lock is not there although the server still has
-//! its value, a client has renamed or moved it. That is rare, so it costs nothing beforehand: only then the module scans
-//! the keyspace, some keys at each call of the server's cron, until every such lock is found or freed.
+//! The sweep knows a lock by the key under which it was granted. If the lock is not there although the server
+//! still has its value, a client has renamed or moved it. That is rare, so it costs nothing beforehand: only
+//! then the module scans the keyspace, some keys at each call of the server's cron, until every such lock is
+//! found or freed.
 
 use std::collections::HashSet;
 

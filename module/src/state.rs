@@ -30,8 +30,8 @@ pub(crate) struct ModuleState {
     pub(crate) expected: Option<ExpectedLocks>,
     /// What the data set says about itself.
     pub(crate) dataset: Dataset,
-    /// The high-water marks of the state file at the start of the server; `None` if there was no state file. The largest
-    /// mark once the server runs.
+    /// The high-water marks of the state file at the start of the server; `None` if there was no state file.
+    /// The largest mark once the server runs.
     pub(crate) marks_at_start: Option<HighWater>,
     /// The evicted lock that the quarantine already covers.
     pub(crate) last_evicted: Option<LockId>,

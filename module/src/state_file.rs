@@ -1,7 +1,7 @@
 //! The state file: the durable state on disk. A draft replaces the file in one step or not at all.
 //!
-//! The module finds the file by its content, not by the server's port: any file in the server's dir whose name ends with
-//! `.state` and that contains a state. So a server that changes its port stays the same node.
+//! The module finds the file by its content, not by the server's port: any file in the server's dir whose
+//! name ends with `.state` and that contains a state. So a server that changes its port stays the same node.
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read, Write};

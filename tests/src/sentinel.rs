@@ -8,8 +8,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// The deadline for the start of a sentinel and for a failover. A sentinel that was held up for two seconds, for example
-/// by a slow disk, does nothing for the next 30 s (its tilt mode).
+/// The deadline for the start of a sentinel and for a failover. A sentinel that was held up for two seconds,
+/// for example by a slow disk, does nothing for the next 30 s (its tilt mode).
 const DEADLINE: Duration = Duration::from_secs(120);
 
 /// A running sentinel that decides alone. Dropping it kills the process.

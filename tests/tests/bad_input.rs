@@ -300,7 +300,8 @@ fn random_arguments_do_no_harm() {
         assert_eq!(wrong, None, "{} answered {answer:?}", context());
         errors += usize::from(answer.error_word().is_some());
     }
-    // The test needs both valid and invalid commands. About four of five are invalid, a little more or less with each seed.
+    // The test needs both valid and invalid commands. About four of five are invalid, a little more or less
+    // with each seed.
     assert!((VECTORS / 10..VECTORS * 9 / 10).contains(&errors), "{errors} errors in {VECTORS} commands");
     let Target { mut server, before, .. } = target;
     assert!(before.number("late_refusals") > 0 && before.number("refreshes") > 0, "{}", before.info);

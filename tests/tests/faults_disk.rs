@@ -224,8 +224,9 @@ fn control_nodes_killed_while_their_disks_are_slow_without_the_wait() {
             "the test cannot inject faults into system calls (needs strace, and permission to trace)",
         );
     }
-    // Each node writes its grants every two seconds even if the disk is slow, at its own moment. For all three to forget
-    // the same lock, clients acquire many locks all the time and rely on them until they expire.
+    // Each node writes its grants every two seconds even if the disk is slow, at its own moment. For all
+    // three to forget the same lock, clients acquire many locks all the time and rely on them until they
+    // expire.
     let ends = EndPolicy::AllAbandoned;
     let work = Workload { ttl: Duration::from_secs(5), tasks: 12, keys: 40, ends, ..Workload::default() };
     grant_the_longest(&fleet, &work);

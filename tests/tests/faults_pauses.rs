@@ -73,8 +73,8 @@ fn holders_paused_past_their_time() {
     let fleet = Fleet::start(5);
     let mut campaign = Campaign::start(CONTENDER, &fleet.urls(), Workload::default());
     campaign.wait_for_holds_by_each(3);
-    // Until a holder has noticed its loss, and the storage has rejected a write whose holder had checked its lock before
-    // the pause.
+    // Until a holder has noticed its loss, and the storage has rejected a write whose holder had checked its
+    // lock before the pause.
     let mut learned = 0;
     eventually("holders have noticed their loss, and the storage has rejected writes", SOON * 6, || {
         learned += pause_holders(&mut campaign);

@@ -343,8 +343,8 @@ pub(crate) struct StatusArgs {
 #[derive(Debug, Args)]
 #[command(after_help = exit::HELP)]
 pub(crate) struct ExporterArgs {
-    /// The address to listen on: HOST:PORT, or :PORT for all IPv4 addresses of this machine. Every client that reaches it can
-    /// read the metrics.
+    /// The address to listen on: HOST:PORT, or :PORT for all IPv4 addresses of this machine. Every client
+    /// that reaches it can read the metrics.
     #[arg(long, value_name = "ADDRESS", value_parser = listen, default_value = "127.0.0.1:9464")]
     pub(crate) listen: SocketAddr,
 }
@@ -357,8 +357,8 @@ pub(crate) struct ExporterArgs {
 #[derive(Debug, Args)]
 #[command(after_help = exit::HELP)]
 pub(crate) struct UiArgs {
-    /// The address to listen on: HOST:PORT, or :PORT for all IPv4 addresses of this machine. Every client that reaches it can
-    /// read the names and labels of the locks.
+    /// The address to listen on: HOST:PORT, or :PORT for all IPv4 addresses of this machine. Every client
+    /// that reaches it can read the names and labels of the locks.
     #[arg(long, value_name = "ADDRESS", value_parser = listen, default_value = "127.0.0.1:9465")]
     pub(crate) listen: SocketAddr,
     /// A host name that the URL of the page may have, beside localhost and IP addresses. Repeat it for several names.

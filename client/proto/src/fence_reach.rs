@@ -1,8 +1,9 @@
 //! How far a node raises a fence, and which fences are within reach.
 //!
-//! One command raises a fence to at most [`raise_limit`]. A client that needs a larger fence sends more commands, in
-//! this attempt and, because a node never lowers a fence, in the next ones. So a client that has raised its own key with
-//! many commands delays another client whose key has the same counter, but cannot lock it out.
+//! One command raises a fence to at most [`raise_limit`]. A client that needs a larger fence sends more
+//! commands, in this attempt and, because a node never lowers a fence, in the next ones. So a client that has
+//! raised its own key with many commands delays another client whose key has the same counter, but cannot
+//! lock it out.
 
 use redlock_contract::limits::{MAX_FLOOR, RAISE_STEP, raise_limit};
 
@@ -17,8 +18,8 @@ pub fn commands_to_raise(fence: u64, goal: u64) -> Option<u64> {
     is_within_reach(fence, goal).then(|| 1 + goal.saturating_sub(raise_limit(fence)).div_ceil(RAISE_STEP))
 }
 
-/// Whether a node with `fence` can be raised to `goal`, or has it already. Only a broken node replies with a fence above
-/// [`MAX_FLOOR`].
+/// Whether a node with `fence` can be raised to `goal`, or has it already. Only a broken node replies with a
+/// fence above [`MAX_FLOOR`].
 #[must_use]
 pub fn is_within_reach(fence: u64, goal: u64) -> bool {
     fence == goal || (fence < goal && goal <= MAX_FLOOR)

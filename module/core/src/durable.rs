@@ -2,12 +2,13 @@
 //!
 //! Three parts of it decide whether a restart is harmless.
 //!
-//! - **The identity.** A server acts as node x only with x's own, latest durable state. Any other server (a replica, a
-//!   copied disk, a data set without its state) is *non-voting*: it has a node id of its own and grants nothing until an
-//!   operator admits it.
-//! - **The high-water mark.** The node stores the mark before it grants a fence above it, and starts from the mark
-//!   after a restart. The mark moves in large steps, so a grant hardly ever waits for a disk. A stripe that a client has
-//!   raised far beyond the others has a high-water mark of its own and does not move the others.
+//! - **The identity.** A server acts as node x only with x's own, latest durable state. Any other server (a
+//!   replica, a copied disk, a data set without its state) is *non-voting*: it has a node id of its own and
+//!   grants nothing until an operator admits it.
+//! - **The high-water mark.** The node stores the mark before it grants a fence above it, and starts from the
+//!   mark after a restart. The mark moves in large steps, so a grant hardly ever waits for a disk. A stripe
+//!   that a client has raised far beyond the others has a high-water mark of its own and does not move the
+//!   others.
 //! - **The longest lease.** The node stores it before it grants a longer one, and lowers it when no such lease is left.
 //!   A node that may have forgotten locks is in quarantine that long.
 //!

@@ -147,6 +147,7 @@ pub enum Effect<'a> {
         /// The common high-water mark: no fence in the data set is larger, except on far stripes.
         high_water: u64,
     },
-    /// The node released or broke the locks of the command. A replica does the same with the same command, without a clock.
+    /// The node released or broke the locks of the command. A replica does the same with the same command,
+    /// without a clock.
     Released,
 }

@@ -344,8 +344,8 @@ impl<H: NodeHost> MemoryNode<H> {
         Some(self.node.image(lock, &mut now))
     }
 
-    /// The saved form of the lock under a key at `now` with all its holders, if there is one. An expired holder is there
-    /// until the next sweep.
+    /// The saved form of the lock under a key at `now` with all its holders, if there is one. An expired
+    /// holder is there until the next sweep.
     #[must_use]
     pub fn saved(&self, key: &[u8], mut now: Millis) -> Option<SavedLock> {
         let lock = lock_of(self.keys.get(key).copied())?;

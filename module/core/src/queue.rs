@@ -395,9 +395,9 @@ impl WaitQueues {
         self.ready.has_any() || self.scanned_to.is_some()
     }
 
-    /// The waiter to serve next, if its keys are free. `keys_left` is the caller's budget: the search subtracts the keys
-    /// that it visited or removed, but not the keys of the waiter that it returns. `None` while
-    /// [`has_ready`](Self::has_ready) means that the budget is used up.
+    /// The waiter to serve next, if its keys are free. `keys_left` is the caller's budget: the search
+    /// subtracts the keys that it visited or removed, but not the keys of the waiter that it returns. `None`
+    /// while [`has_ready`](Self::has_ready) means that the budget is used up.
     pub fn next_ready(&mut self, keys_left: &mut usize) -> Option<WaiterId> {
         if !self.ready.has_any() && self.scanned_to.is_some() {
             // Half of the budget, so that the rest can serve waiters.

@@ -41,7 +41,8 @@ pub fn wait_ms(text: &[u8]) -> Result<u64, ArgProblem> {
 /// Parses the channel of `WAIT`.
 ///
 /// # Errors
-/// [`ArgProblem::Channel`] for a channel that is empty, too long, or has other characters than letters, digits, - and _.
+/// [`ArgProblem::Channel`] for a channel that is empty, too long, or has other characters than letters,
+/// digits, - and _.
 pub fn channel(text: &[u8]) -> Result<&[u8], ArgProblem> {
     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     let is_valid = (1..=MAX_CHANNEL_BYTES).contains(&text.len()) && text.iter().all(is_plain);

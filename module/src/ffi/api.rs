@@ -6,9 +6,9 @@ use redis_module::raw;
 
 use super::context::Ctx;
 
-/// A function of the server that [`require_all`] has checked; the name of any other function does not compile. The table
-/// of functions is written once, while the module is loaded. Reading the table and calling the function are both
-/// unsafe.
+/// A function of the server that [`require_all`] has checked; the name of any other function does not
+/// compile. The table of functions is written once, while the module is loaded. Reading the table and calling
+/// the function are both unsafe.
 macro_rules! server {
     ($name:ident) => {{
         let () = $crate::ffi::api::required::$name;

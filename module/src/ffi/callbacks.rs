@@ -13,9 +13,9 @@ use super::context::Ctx;
 use super::log::{Level, log_line};
 use crate::load;
 
-/// Runs `body`, the module's part of every call by the server. A panic becomes `None` and a line in the log. `errno` has
-/// the same value before and after: Redis 7.0 reads `errno` after it has notified modules of a failed load, and takes
-/// `ENOENT` for a missing file.
+/// Runs `body`, the module's part of every call by the server. A panic becomes `None` and a line in the log.
+/// `errno` has the same value before and after: Redis 7.0 reads `errno` after it has notified modules of a
+/// failed load, and takes `ENOENT` for a missing file.
 #[inline]
 pub(super) fn guarded<R>(what: &str, body: impl FnOnce() -> R) -> Option<R> {
     let errno = errno::errno();

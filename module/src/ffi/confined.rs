@@ -22,9 +22,10 @@ fn on_main_thread() -> bool {
 /// A cell that only the main thread can open, or a thread that holds the server's global lock.
 pub(crate) struct Confined<T>(RefCell<Option<T>>);
 
-// SAFETY: `with` gives access on one thread only, the one that loaded the module. `during` gives access only in a call
-// with a context: the server makes such calls one at a time, under its global lock, which the main thread holds whenever
-// it calls the module. A forked child inherits that thread and has its own copy of the data.
+// SAFETY: `with` gives access on one thread only, the one that loaded the module. `during` gives access only
+// in a call with a context: the server makes such calls one at a time, under its global lock, which the main
+// thread holds whenever it calls the module. A forked child inherits that thread and has its own copy of the
+// data.
 unsafe impl<T> Sync for Confined<T> {}
 
 impl<T> Confined<T> {
@@ -46,8 +47,8 @@ impl<T> Confined<T> {
         if on_main_thread() { self.open(run) } else { None }
     }
 
-    /// Opens the cell in a call of the server; `None` as above. The context proves what `with` has to check: that no other
-    /// thread is in the module.
+    /// Opens the cell in a call of the server; `None` as above. The context proves what `with` has to check:
+    /// that no other thread is in the module.
     #[inline]
     pub(crate) fn during<R>(&self, _: Ctx<'_>, run: impl FnOnce(&mut T) -> R) -> Option<R> {
         self.open(run)

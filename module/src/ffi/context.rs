@@ -113,8 +113,8 @@ impl Ctx<'_> {
         unsafe { server!(RedisModule_ReplicateVerbatim)(self.raw) };
     }
 
-    /// Whether the server pauses writes at present, during `CLIENT PAUSE` and failovers. A change that is replicated then
-    /// stops the server.
+    /// Whether the server pauses writes at present, during `CLIENT PAUSE` and failovers. A change that is
+    /// replicated then stops the server.
     pub(crate) fn is_paused(self) -> bool {
         // SAFETY: takes nothing.
         unsafe { server!(RedisModule_AvoidReplicaTraffic)() != 0 }

@@ -2,9 +2,9 @@
 //!
 //! Every `unsafe` block here relies on three facts:
 //!
-//! 1. The server calls the module on its main thread only, with two exceptions. The `free` callback of the data type may
-//!    run on a background thread; it gets no context. And another module may call a command from a thread of its own
-//!    while that thread holds the server's global lock. [`confined`] enforces it.
+//! 1. The server calls the module on its main thread only, with two exceptions. The `free` callback of the
+//!    data type may run on a background thread; it gets no context. And another module may call a command
+//!    from a thread of its own while that thread holds the server's global lock. [`confined`] enforces it.
 //! 2. Pointers that come with a call (context, arguments, open keys, I/O handles) are valid until that
 //!    call returns. The types that wrap them have a lifetime and are made in this folder only.
 //! 3. The server has all functions of [`api::require_all`]; otherwise the module is not loaded.

@@ -1,7 +1,7 @@
 //! A small model of a node: the holders and the last fence of every key.
 //!
-//! The model predicts no fence and no error. It detects violations: two holders at once that do not share the lock, a fence that repeats or goes
-//! back, a holder that the node treats as a stranger.
+//! The model predicts no fence and no error. It detects violations: two holders at once that do not share the
+//! lock, a fence that repeats or goes back, a holder that the node treats as a stranger.
 
 use redlock_core::Millis;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,7 +1,7 @@
 //! A program that ends while it holds a lock, in one of the ways in which programs end.
 //!
-//! `early_exit WAY LOCK AUTHORITY NODE...` acquires locks and ends. Their names begin with `LOCK`. `AUTHORITY` is the file
-//! of the certificate authority for `rediss://` addresses; it may be empty.
+//! `early_exit WAY LOCK AUTHORITY NODE...` acquires locks and ends. Their names begin with `LOCK`.
+//! `AUTHORITY` is the file of the certificate authority for `rediss://` addresses; it may be empty.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "part of a test: a panic fails the test")]
 

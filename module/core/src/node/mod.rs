@@ -245,9 +245,9 @@ impl LockNode {
         Reply::Integer(1)
     }
 
-    /// Frees a lock without its owner, for an administrator, if it has this fence; a shared lock for all its holders. A
-    /// tombstone keeps each owner from acquiring it again with a request that is still under way. The reply is the fence of the lock, or
-    /// [`Reply::Nil`] if nothing changed.
+    /// Frees a lock without its owner, for an administrator, if it has this fence; a shared lock for all its
+    /// holders. A tombstone keeps each owner from acquiring it again with a request that is still in flight.
+    /// The reply is the fence of the lock, or [`Reply::Nil`] if nothing changed.
     ///
     /// # Errors
     /// A key of another type.

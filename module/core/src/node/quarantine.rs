@@ -46,8 +46,8 @@ impl LockNode {
         Ok(())
     }
 
-    /// In quarantine, refuses to extend a lock that was loaded. Its owner may have released the lock after it was saved,
-    /// and another client may hold it on the other nodes.
+    /// In quarantine, refuses to extend a lock that was loaded. Its owner may have released the lock after it
+    /// was saved, and another client may hold it on the other nodes.
     #[inline]
     pub(super) fn refuse_unconfirmed(
         &mut self,

@@ -1,8 +1,9 @@
 //! Shared locks: any number of owners hold one key together.
 //!
-//! Every holder has a record of its own in the table of locks, with its own deadline, label and number of extensions.
-//! The value under the key names the record of one holder, the anchor. If the anchor leaves while others stay, the value
-//! names another holder from then on, so the life of a value and of its record is the same as for an exclusive lock.
+//! Every holder has a record of its own in the table of locks, with its own deadline, label and number of
+//! extensions. The value under the key names the record of one holder, the anchor. If the anchor leaves while
+//! others stay, the value names another holder from then on, so the life of a value and of its record is the
+//! same as for an exclusive lock.
 //!
 //! All holders have one fence: the record of each contains it. The first holder gets the next fence of the stripe, and
 //! holders that join get the same. A floor above it raises the fence of all holders.
@@ -200,8 +201,8 @@ impl SharedLocks {
 }
 
 impl LockNode {
-    /// Takes the lock of a key together with other owners: begins a shared lock, joins one, or refreshes the lease of an
-    /// owner that already holds it.
+    /// Takes the lock of a key together with other owners: begins a shared lock, joins one, or refreshes the
+    /// lease of an owner that already holds it.
     #[cold]
     #[inline(never)]
     pub(super) fn acquire_shared(
@@ -587,8 +588,8 @@ impl LockNode {
         SavedLock { is_shared: true, holders }
     }
 
-    /// Loads a saved lock with all its holders, as [`load`](Self::load) does for one. Returns the record that the caller
-    /// puts under the key.
+    /// Loads a saved lock with all its holders, as [`load`](Self::load) does for one. Returns the record that
+    /// the caller puts under the key.
     ///
     /// # Errors
     /// The node can hold no more locks, or the saved form is not one of a lock. No record stays then.
@@ -623,7 +624,8 @@ impl LockNode {
         Ok(anchor)
     }
 
-    /// Records that a lock has arrived by `RESTORE` or `MIGRATE`: its key may have had other holders since it was saved.
+    /// Records that a lock has arrived by `RESTORE` or `MIGRATE`: its key may have had other holders since it
+    /// was saved.
     pub fn note_arrival_of(&mut self, lock: LockId) {
         self.shared.set_old_fence(lock, true);
     }
