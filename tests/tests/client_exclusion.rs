@@ -13,7 +13,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
-/// Records the holders of one lock, and detects two holders at a time and fences that do not grow.
+struct Visitor {
+    lock: LockHandle,
+    is_reader: bool,
+}
+
+/// Records the holders of one lock, and detects two holders at a time and fences that do not grow. Readers, which share
+/// the lock, may hold it at the same time, and their fences need not grow among themselves.
 #[derive(Default)]
 struct CriticalSection {
     visits: Mutex<Entries>,
@@ -22,8 +28,11 @@ struct CriticalSection {
 #[derive(Default)]
 struct Entries {
     /// The holders whose lock may still be valid.
-    inside: Vec<LockHandle>,
-    fences: Vec<u64>,
+    inside: Vec<Visitor>,
+    /// The fences, each with whether its holder shared the lock.
+    fences: Vec<(u64, bool)>,
+    /// How often a reader came while another reader was inside.
+    shared: usize,
     breaches: Vec<String>,
 }
 
@@ -37,23 +46,30 @@ impl CriticalSection {
             return;
         }
         // A lock that is valid now was also valid a moment ago, at the same time as this one.
-        visits.inside.retain(LockHandle::is_valid);
+        visits.inside.retain(|other| other.lock.is_valid());
+        let (fence, is_reader) = (guard.fence(), guard.is_shared());
         for other in &visits.inside {
-            visits.breaches.push(format!(
-                "fences {} and {} are valid at the same time",
-                other.fence(),
-                guard.fence()
-            ));
+            if other.is_reader && is_reader {
+                visits.shared += 1;
+            } else {
+                let other = other.lock.fence();
+                visits.breaches.push(format!("fences {other} and {fence} are valid at the same time"));
+            }
         }
-        if let Some(last) = visits.fences.last().filter(|last| **last >= guard.fence()) {
-            visits.breaches.push(format!("fence {} after {last}", guard.fence()));
+        let earlier = visits.fences.iter().filter(|(_, was_reader)| !(*was_reader && is_reader));
+        if let Some(last) = earlier.map(|(last, _)| *last).max().filter(|last| *last >= fence) {
+            visits.breaches.push(format!("fence {fence} after {last}"));
         }
-        visits.inside.push(guard.held());
-        visits.fences.push(guard.fence());
+        visits.inside.push(Visitor { lock: guard.held(), is_reader });
+        visits.fences.push((fence, is_reader));
     }
 
     fn entries(&self) -> usize {
         self.visits.lock().unwrap_or_else(PoisonError::into_inner).fences.len()
+    }
+
+    fn shared(&self) -> usize {
+        self.visits.lock().unwrap_or_else(PoisonError::into_inner).shared
     }
 
     fn violations(&self) -> Vec<String> {
@@ -70,13 +86,23 @@ struct Workers {
 
 impl Workers {
     fn of(managers: &[LockManager], tasks: usize, ttl: Duration) -> Self {
+        Self::with_readers(managers, tasks, 0, ttl)
+    }
+
+    /// The first `readers` of the tasks share the lock.
+    fn with_readers(managers: &[LockManager], tasks: usize, readers: usize, ttl: Duration) -> Self {
         let (section, stop) = (Arc::<CriticalSection>::default(), Arc::<AtomicBool>::default());
         let task = |number: usize| {
             let manager = managers[number % managers.len()].clone();
             let (section, stop) = (Arc::clone(&section), Arc::clone(&stop));
             tokio::spawn(async move {
                 while !stop.load(Relaxed) {
-                    match manager.acquire("lock", ttl).await {
+                    let acquired = if number < readers {
+                        manager.acquire_shared("lock", ttl).await
+                    } else {
+                        manager.acquire("lock", ttl).await
+                    };
+                    match acquired {
                         Ok(guard) => hold_section(&section, guard, number).await,
                         Err(error) => assert!(error.is_retryable(), "{error}"),
                     }
@@ -181,6 +207,48 @@ async fn one_holder_at_a_time_while_nodes_hang_and_resume() {
     }
     let section = workers.stop().await;
     assert_eq!(section.violations(), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_and_writers_exclude_each_other_while_nodes_crash_hang_and_return() {
+    let mut fleet = Fleet::start(5);
+    let managers = [impatient_manager(&fleet), impatient_manager(&fleet)];
+    let workers = Workers::with_readers(&managers, 8, 6, Duration::from_millis(300));
+    workers.until_entries(40).await;
+    for nodes in [&[0][..], &[1, 2]] {
+        nodes.iter().for_each(|node| fleet[*node].kill());
+        workers.until_entries(20).await;
+        nodes.iter().for_each(|node| fleet[*node].restart());
+        workers.until_entries(20).await;
+    }
+    for nodes in [[3, 4], [0, 1]] {
+        nodes.iter().for_each(|node| fleet[*node].pause());
+        workers.until_entries(20).await;
+        nodes.iter().for_each(|node| fleet[*node].resume());
+        workers.until_entries(20).await;
+    }
+    let section = workers.stop().await;
+    assert_eq!(section.violations(), Vec::<String>::new());
+    assert!(section.shared() > 10, "readers met {} times", section.shared());
+}
+
+/// Crashes every node while a reader holds the lock. As soon as the nodes answer again, a writer tries to acquire it.
+#[tokio::test]
+async fn a_crash_of_every_node_under_a_reader_admits_no_writer() {
+    let mut fleet = Fleet::start(5);
+    let (reader, writer) = (manager(fleet.urls()), manager(fleet.urls()));
+    let ttl = Duration::from_secs(60);
+    let held = reader.try_acquire_shared("lock", ttl).await.expect("a free lock");
+    for node in 0..5 {
+        fleet[node].kill();
+        fleet[node].restart();
+    }
+    until_all_answer(&writer).await;
+    let refused = writer.try_acquire("lock", ttl).await.map(|guard| guard.fence());
+    assert!(matches!(refused, Err(Error::Quarantined { .. })), "{refused:?}");
+    let joined = writer.try_acquire_shared("lock", ttl).await.map(|guard| guard.fence());
+    assert!(matches!(joined, Err(Error::Quarantined { .. })), "{joined:?}");
+    assert!(held.is_valid());
 }
 
 /// Crashes every node while one client holds a lock. As soon as the nodes answer again, another client tries to
