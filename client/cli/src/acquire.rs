@@ -4,8 +4,8 @@ use crate::args::{AcquireArgs, CommonArgs};
 use crate::config::Config;
 use crate::duration::millis;
 use crate::exit::{Code, ExitError};
-use crate::holder::OwnerFile;
-use crate::obtain::{Obtained, obtain, settle};
+use crate::holder::{EXCLUSIVE, OwnerFile, SHARED};
+use crate::obtain::{Obtained, Wanted, obtain, settle};
 use crate::output::Printer;
 use crate::run::signals::Interrupts;
 use redlock_client::Detached;
@@ -22,11 +22,11 @@ pub(crate) async fn main(
     let locks = config.locker(args.label.as_deref(), args.wait)?;
     let file = args.owner_file.as_deref().map(OwnerFile::create).transpose()?;
     let mut interrupts = Interrupts::listen()?;
-    let guard =
-        match obtain(&locks, std::slice::from_ref(&args.resource), ttl, args.wait, &mut interrupts).await? {
-            Obtained::Lock(guard) => guard,
-            Obtained::Interrupted(code) => return Ok(code),
-        };
+    let wanted = Wanted::new(std::slice::from_ref(&args.resource), args.shared)?;
+    let guard = match obtain(&locks, wanted, ttl, args.wait, &mut interrupts).await? {
+        Obtained::Lock(guard) => guard,
+        Obtained::Interrupted(code) => return Ok(code),
+    };
     let lock = guard.detach();
     if let Err(failure) = hand_over(&lock, file, args, ttl, output) {
         // The caller did not get the owner, so no client could extend or release this lock.
@@ -48,12 +48,13 @@ fn hand_over(
 ) -> Result<(), ExitError> {
     let is_printed = file.is_none();
     if let Some(file) = file {
-        file.write(&lock.owner, lock.fence)?;
+        file.write(lock)?;
     }
     let text = if output.is_json {
         let mut result = json!({
             "resource": args.resource,
             "fence": lock.fence,
+            "mode": if lock.is_shared { SHARED } else { EXCLUSIVE },
             "ttl_ms": millis(ttl),
             "valid_ms": millis(lock.remaining),
         });
@@ -64,7 +65,8 @@ fn hand_over(
     } else {
         let owner =
             if is_printed { format!("REDLOCK_OWNER={}\n", lock.owner.expose()) } else { String::new() };
-        format!("{owner}REDLOCK_FENCE={}\nREDLOCK_TTL_MS={}", lock.fence, millis(ttl))
+        let mode = if lock.is_shared { format!("\nREDLOCK_MODE={SHARED}") } else { String::new() };
+        format!("{owner}REDLOCK_FENCE={}\nREDLOCK_TTL_MS={}{mode}", lock.fence, millis(ttl))
     };
     output.deliver(&text)
 }

@@ -201,6 +201,10 @@ pub(crate) struct RunArgs {
     /// A note that inspect, ls, top and the page of ui show with the lock [default: the host and the process id].
     #[arg(long, value_name = "TEXT")]
     pub(crate) label: Option<String>,
+    /// Share the lock with other clients that ask for it with --shared; a client without --shared waits for all of them.
+    /// For one resource.
+    #[arg(long)]
+    pub(crate) shared: bool,
     /// The exit code if another client holds the lock, instead of 111.
     #[arg(short = 'E', long, value_name = "CODE")]
     pub(crate) conflict_exit_code: Option<u8>,
@@ -229,6 +233,10 @@ pub(crate) struct AcquireArgs {
     /// A note that inspect, ls, top and the page of ui show with the lock [default: the host and the process id].
     #[arg(long, value_name = "TEXT")]
     pub(crate) label: Option<String>,
+    /// Share the lock with other clients that ask for it with --shared. Prints REDLOCK_MODE=shared too, which extend
+    /// reads.
+    #[arg(long)]
+    pub(crate) shared: bool,
     /// Write owner and fence to this new file, that only you can read, and do not print the owner. The file must not
     /// exist.
     #[arg(long, value_name = "FILE")]
@@ -259,6 +267,9 @@ pub(crate) struct HolderArgs {
 pub(crate) struct ExtendArgs {
     #[command(flatten)]
     pub(crate) holder: HolderArgs,
+    /// The lock was acquired with --shared. Not needed with the file that acquire wrote, or with REDLOCK_MODE=shared.
+    #[arg(long)]
+    pub(crate) shared: bool,
     /// How long the lock stays held from now on [default: 30s].
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     pub(crate) ttl: Option<Duration>,

@@ -20,7 +20,12 @@ pub(crate) async fn main(
     })?;
     let ttl = config.ttl(args.ttl);
     let locks = config.manager()?;
-    let lock = locks.detached(&args.resource, secret.owner, fence)?;
+    let is_shared = args.shared || secret.is_shared;
+    let lock = if is_shared {
+        locks.detached_shared(&args.resource, secret.owner, fence)?
+    } else {
+        locks.detached(&args.resource, secret.owner, fence)?
+    };
     let valid = locks.extend_detached(&lock, ttl).await.map_err(ExitError::of_extension)?;
     if output.is_json {
         output.json(&json!({

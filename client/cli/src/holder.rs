@@ -2,30 +2,37 @@
 
 use crate::args::HolderArgs;
 use crate::exit::ExitError;
-use redlock_client::Owner;
+use redlock_client::{Detached, Owner};
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// The owner of a lock, and its fence if it is known.
+/// The word for a shared lock, in the owner file and in `REDLOCK_MODE`.
+pub(crate) const SHARED: &str = "shared";
+/// The word for an exclusive lock.
+pub(crate) const EXCLUSIVE: &str = "exclusive";
+
+/// The owner of a lock, its fence if it is known, and whether it shares the lock.
 pub(crate) struct HolderSecret {
     pub(crate) owner: Owner,
     pub(crate) fence: Option<u64>,
+    pub(crate) is_shared: bool,
 }
 
 impl HolderSecret {
     /// Reads the owner from an option or the file, and from the environment only if neither is given: a script may have
     /// exported the owner of one lock and name the file of another.
     pub(crate) fn find(holder: &HolderArgs) -> Result<Self, ExitError> {
-        let (owner, fence) = match (&holder.owner_file, &holder.owner) {
+        let is_exported_shared = || std::env::var_os("REDLOCK_MODE").is_some_and(|mode| mode == SHARED);
+        let (owner, fence, is_shared) = match (&holder.owner_file, &holder.owner) {
             (Some(path), _) => read(path)?,
-            (None, Some(owner)) => (owner.trim().to_owned(), None),
-            (None, None) => (exported()?, None),
+            (None, Some(owner)) => (owner.trim().to_owned(), None, is_exported_shared()),
+            (None, None) => (exported()?, None, is_exported_shared()),
         };
         let owner = owner.parse::<Owner>()?;
         // The fence in the file belongs to the owner in the file; the environment may be about another lock.
-        Ok(Self { owner, fence: fence.or(holder.fence) })
+        Ok(Self { owner, fence: fence.or(holder.fence), is_shared })
     }
 }
 
@@ -38,7 +45,7 @@ fn exported() -> Result<String, ExitError> {
     Ok(owner)
 }
 
-fn read(path: &Path) -> Result<(String, Option<u64>), ExitError> {
+fn read(path: &Path) -> Result<(String, Option<u64>, bool), ExitError> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| ExitError::internal(format!("cannot read {}: {error}", path.display())))?;
     let mut lines = text.lines().map(str::trim);
@@ -50,7 +57,7 @@ fn read(path: &Path) -> Result<(String, Option<u64>), ExitError> {
             "{path}: the second line must be a fence, as acquire --owner-file writes it"
         ))
     })?;
-    Ok((owner, fence))
+    Ok((owner, fence, lines.next() == Some(SHARED)))
 }
 
 /// The file for owner and fence. It is created before the lock is acquired, because a lock that cannot be handed over
@@ -76,8 +83,10 @@ impl<'a> OwnerFile<'a> {
         Ok(Self { path, file, is_written: false })
     }
 
-    pub(crate) fn write(mut self, owner: &Owner, fence: u64) -> Result<(), ExitError> {
-        let written = writeln!(self.file, "{}\n{fence}", owner.expose()).and_then(|()| self.file.sync_all());
+    pub(crate) fn write(mut self, lock: &Detached) -> Result<(), ExitError> {
+        let mode = if lock.is_shared { format!("\n{SHARED}") } else { String::new() };
+        let written = writeln!(self.file, "{}\n{}{mode}", lock.owner.expose(), lock.fence)
+            .and_then(|()| self.file.sync_all());
         self.is_written = written.is_ok();
         written.map_err(|error| ExitError::internal(format!("cannot write {}: {error}", self.path.display())))
     }

@@ -8,8 +8,10 @@ use crate::args::{CommonArgs, InspectArgs};
 use crate::config::Config;
 use crate::duration::{millis, show};
 use crate::exit::{Code, ExitError};
+use crate::holder::{EXCLUSIVE, SHARED};
+use crate::lock_row::holders_text;
 use crate::output::{Printer, Table, Tone, cell, failure_json, tame, toned};
-use redlock_client::LockInfo;
+use redlock_client::{HolderInfo, LockInfo};
 use serde_json::{Value, json};
 use view::{NodeLock, NodeView, ResourceState, ResourceView, TimeLeft};
 
@@ -36,6 +38,15 @@ pub(crate) async fn main(
     })
 }
 
+fn holder_json(holder: &HolderInfo) -> Value {
+    json!({
+        "label": holder.label,
+        "left_ms": millis(holder.left),
+        "held_ms": millis(holder.held),
+        "extensions": holder.extensions,
+    })
+}
+
 pub(crate) fn record_json(record: &LockInfo) -> Value {
     json!({
         "fence": record.fence,
@@ -44,6 +55,8 @@ pub(crate) fn record_json(record: &LockInfo) -> Value {
         "held_ms": millis(record.held),
         "extensions": record.extensions,
         "waiters": record.waiters,
+        "mode": if record.is_shared { SHARED } else { EXCLUSIVE },
+        "holders": record.holders.iter().map(holder_json).collect::<Vec<_>>(),
     })
 }
 
@@ -92,10 +105,13 @@ fn headline(resource: &str, verdict: &ResourceState, output: Printer) -> String 
     let resource = tame(resource);
     match verdict {
         ResourceState::Held(record) => {
-            let label =
-                if record.label.is_empty() { String::new() } else { format!(" by {}", tame(&record.label)) };
+            let holders = match holders_text(record) {
+                text if text.is_empty() => text,
+                text if record.is_shared => format!(", {text}"),
+                text => format!(" by {text}"),
+            };
             format!(
-                "{resource} is {}{label}, fence {}, for {} so far, {} left",
+                "{resource} is {}{holders}, fence {}, for {} so far, {} left",
                 output.paint(Tone::Doubtful, "held"),
                 record.fence,
                 show(record.held),
@@ -133,7 +149,7 @@ pub(crate) fn text(resource: &str, view: &ResourceView, output: Printer) -> Resu
                 cell(show(record.held)),
                 cell(record.extensions.to_string()),
                 cell(record.waiters.to_string()),
-                cell(tame(&record.label)),
+                cell(holders_text(record)),
             ],
             NodeLock::Foreign(left) => {
                 vec![name, toned(Tone::Doubtful, "plain key"), cell("-"), cell(show_left(*left))]

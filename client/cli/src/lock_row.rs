@@ -7,6 +7,23 @@ use redlock_proto::inspection::{NodeStatus, lock_status};
 use serde_json::{Value, json};
 use std::time::Duration;
 
+/// How many labels of a shared lock to show.
+const LABELS: usize = 3;
+
+/// Who holds a lock, by label: the label of an exclusive lock, and the number and the first labels of a shared one.
+pub(crate) fn holders_text(info: &LockInfo) -> String {
+    if !info.is_shared {
+        return tame(&info.label);
+    }
+    let labels = info.holders.iter().map(|holder| tame(&holder.label)).filter(|label| !label.is_empty());
+    let mut labels: Vec<String> = labels.take(LABELS + 1).collect();
+    if let Some(more) = labels.get_mut(LABELS) {
+        *more = "…".to_owned();
+    }
+    let names = if labels.is_empty() { String::new() } else { format!(": {}", labels.join(", ")) };
+    format!("shared by {}{names}", info.holders.len())
+}
+
 /// The columns of a table of locks; [`LockRow::cells`] fills them.
 pub(crate) const COLUMNS: [&str; 7] = ["key", "fence", "nodes", "left", "age", "waiters", "label"];
 
@@ -18,7 +35,10 @@ pub(crate) struct LockRow {
     pub(crate) resource: String,
     /// The fence that most nodes report.
     pub(crate) fence: u64,
+    /// Who holds the lock: see [`holders_text`].
     pub(crate) label: String,
+    /// How many clients share the lock on one node, at most; 0 for an exclusive lock.
+    pub(crate) shared_by: usize,
     /// How long the lock has been held.
     pub(crate) age: Duration,
     /// How long a majority still holds the lock; without a majority, how long all of its nodes still hold it.
@@ -47,9 +67,10 @@ impl LockRow {
             fence,
             label: alike
                 .iter()
-                .map(|info| tame(&info.label))
+                .map(|info| holders_text(info))
                 .find(|label| !label.is_empty())
                 .unwrap_or_default(),
+            shared_by: infos.iter().map(|info| info.holders.len()).max().unwrap_or(0),
             age: alike.iter().map(|info| info.held).max().unwrap_or_default(),
             left,
             holders: infos.len(),
@@ -78,6 +99,7 @@ impl LockRow {
             "key": self.key,
             "fence": self.fence,
             "label": self.label,
+            "shared_by": self.shared_by,
             "held_ms": millis(self.age),
             "left_ms": millis(self.left),
             "holders": self.holders,
@@ -90,11 +112,29 @@ impl LockRow {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use redlock_client::HolderInfo;
 
     pub(crate) fn info(fence: u64, left: u64) -> LockInfo {
         let mut info = LockInfo::new(fence, "worker".into(), Duration::from_secs(left));
         info.held = Duration::from_secs(60 - left);
         info
+    }
+
+    #[test]
+    fn a_shared_lock_shows_how_many_hold_it_and_the_first_labels() {
+        let mut shared = info(7, 10);
+        shared.is_shared = true;
+        let holder = |label: &str| {
+            HolderInfo::new(label.to_owned(), Duration::from_secs(1), Duration::from_secs(1), 0)
+        };
+        shared.holders = vec![holder(""), holder("")];
+        assert_eq!(holders_text(&shared), "shared by 2");
+        shared.holders = vec![holder("a"), holder(""), holder("b")];
+        assert_eq!(holders_text(&shared), "shared by 3: a, b");
+        shared.holders = ["a", "b", "c", "d", "e"].map(holder).to_vec();
+        assert_eq!(holders_text(&shared), "shared by 5: a, b, c, …");
+        let row = LockRow::new(b"job", "", &[shared], Quorum::of(1).expect("a node")).expect("a lock");
+        assert_eq!((row.shared_by, row.label.as_str()), (5, "shared by 5: a, b, c, …"));
     }
 
     #[test]

@@ -23,16 +23,39 @@ pub(crate) enum Obtained {
     Interrupted(Code),
 }
 
-/// Acquires a lock of all these resources, and waits for it as long as `wait` allows or until a signal arrives.
+/// The lock to acquire.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Wanted<'a> {
+    /// The exclusive lock of all these resources.
+    Exclusive(&'a [String]),
+    /// The shared lock of this resource.
+    Shared(&'a str),
+}
+
+impl<'a> Wanted<'a> {
+    /// The lock that the options ask for.
+    pub(crate) fn new(resources: &'a [String], is_shared: bool) -> Result<Self, ExitError> {
+        match resources {
+            [resource] if is_shared => Ok(Self::Shared(resource)),
+            _ if is_shared => Err(ExitError::usage(format!(
+                "--shared takes one resource, and {} are given: run one command under each lock",
+                resources.len()
+            ))),
+            _ => Ok(Self::Exclusive(resources)),
+        }
+    }
+}
+
+/// Acquires a lock, and waits for it as long as `wait` allows or until a signal arrives.
 pub(crate) async fn obtain(
     locks: &LockManager,
-    resources: &[String],
+    wanted: Wanted<'_>,
     ttl: Duration,
     wait: WaitLimit,
     interrupts: &mut Interrupts,
 ) -> Result<Obtained, ExitError> {
     let outcome = tokio::select! {
-        acquired = acquire(locks, resources, ttl, wait) => acquired.map(Obtained::Lock),
+        acquired = acquire(locks, wanted, ttl, wait) => acquired.map(Obtained::Lock),
         signal = interrupts.next() => Ok(Obtained::Interrupted(Code::Given(signal.exit_code()))),
     };
     if !matches!(outcome, Ok(Obtained::Lock(_))) {
@@ -44,14 +67,20 @@ pub(crate) async fn obtain(
 
 async fn acquire(
     locks: &LockManager,
-    resources: &[String],
+    wanted: Wanted<'_>,
     ttl: Duration,
     wait: WaitLimit,
 ) -> Result<Guard, ExitError> {
-    let guard = match wait {
-        WaitLimit::Not => locks.try_acquire_many(resources, ttl).await,
-        WaitLimit::For(wait) => locks.acquire_many_timeout(resources, ttl, wait).await,
-        WaitLimit::Forever => locks.acquire_many_timeout(resources, ttl, FOREVER).await,
+    let limit = match wait {
+        WaitLimit::Not => None,
+        WaitLimit::For(wait) => Some(wait),
+        WaitLimit::Forever => Some(FOREVER),
+    };
+    let guard = match (wanted, limit) {
+        (Wanted::Exclusive(resources), None) => locks.try_acquire_many(resources, ttl).await,
+        (Wanted::Exclusive(resources), Some(wait)) => locks.acquire_many_timeout(resources, ttl, wait).await,
+        (Wanted::Shared(resource), None) => locks.try_acquire_shared(resource, ttl).await,
+        (Wanted::Shared(resource), Some(wait)) => locks.acquire_shared_timeout(resource, ttl, wait).await,
     };
     let guard = guard?;
     // A lock that was handed to a waiter is valid for only the claim window until it is confirmed: extend it to the

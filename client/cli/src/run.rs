@@ -19,7 +19,7 @@ pub(crate) mod watchdog;
 use crate::args::{CommonArgs, RunArgs};
 use crate::config::{Config, FOREVER};
 use crate::exit::{Code, ExitError};
-use crate::obtain::{Obtained, obtain, settle};
+use crate::obtain::{Obtained, Wanted, obtain, settle};
 use crate::output::{Printer, tame};
 use command::{ChildCommand, ChildSpec};
 use deadline::Deadline;
@@ -36,10 +36,11 @@ pub(crate) fn main(common: &CommonArgs, args: &RunArgs, output: &Printer) -> Res
 async fn run(common: &CommonArgs, args: &RunArgs, output: &Printer) -> Result<Code, ExitError> {
     let config = Config::load(common)?;
     let ttl = config.ttl(args.ttl);
+    let wanted = Wanted::new(&args.resources, args.shared)?;
     let deadline = Deadline::new(ttl, args.kill_after).map_err(ExitError::usage)?;
     let locks = config.locker(args.label.as_deref(), args.wait)?;
     let mut interrupts = Interrupts::listen()?;
-    let obtained = obtain(&locks, &args.resources, ttl, args.wait, &mut interrupts).await;
+    let obtained = obtain(&locks, wanted, ttl, args.wait, &mut interrupts).await;
     let guard = match obtained.map_err(|failure| failure.with_conflict_code(args.conflict_exit_code))? {
         Obtained::Lock(guard) => guard,
         Obtained::Interrupted(code) => return Ok(code),

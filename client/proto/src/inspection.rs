@@ -115,7 +115,7 @@ pub enum NodeStatus {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LockStatus {
-    /// A majority holds the lock with one fence: a client holds the lock.
+    /// A majority holds the lock with one fence, or holds it shared: a client holds the lock.
     Held(LockInfo),
     /// A majority has a plain key of this name, such as `SET NX PX` makes: no client gets the lock while it
     /// exists.
@@ -144,7 +144,10 @@ pub fn lock_status(quorum: Quorum, statuses: &[NodeStatus]) -> LockStatus {
         return LockStatus::Foreign;
     }
     for candidate in records() {
-        let mut alike: Vec<&LockInfo> = records().filter(|record| record.fence == candidate.fence).collect();
+        // Clients that share a lock raise its fence on some nodes and not yet on others.
+        let is_alike =
+            |record: &&LockInfo| record.fence == candidate.fence || (record.is_shared && candidate.is_shared);
+        let mut alike: Vec<&LockInfo> = records().filter(is_alike).collect();
         if quorum.is_reached_by(alike.len()) {
             // The lock is held for as long as a majority holds it.
             alike.sort_unstable_by_key(|record| std::cmp::Reverse(record.left));
@@ -166,7 +169,7 @@ mod tests {
 
     #[test]
     fn a_majority_decides() {
-        use NodeStatus::{Foreign, Free, Unknown};
+        use NodeStatus::{Foreign, Free, Held, Unknown};
         let five = Quorum::of(5).unwrap();
         let view = |statuses: [NodeStatus; 5]| lock_status(five, &statuses);
         let LockStatus::Held(record) = view([held(7, 50), held(7, 90), held(7, 70), held(7, 80), Free])
@@ -180,5 +183,12 @@ mod tests {
         assert_eq!(view([held(1, 9), held(1, 9), Free, Free, Unknown]), LockStatus::Unclear);
         assert_eq!(view([held(1, 9), held(1, 9), held(2, 9), Free, Free]), LockStatus::Unclear);
         assert_eq!(view([Unknown, Unknown, Unknown, Unknown, Unknown]), LockStatus::Unclear);
+        let shared = |fence| {
+            let mut info = LockInfo::new(fence, String::new(), Duration::from_millis(9));
+            info.is_shared = true;
+            Held(info)
+        };
+        assert!(matches!(view([shared(1), shared(2), shared(3), Free, Free]), LockStatus::Held(_)));
+        assert_eq!(view([shared(1), shared(2), held(3, 9), Free, Free]), LockStatus::Unclear);
     }
 }

@@ -10,6 +10,7 @@
 //! | `terminal.rs` | Ctrl-C, Ctrl-Z and reading from the terminal |
 //! | `scripts.rs` | acquire, extend, release, inspect |
 //! | `locks.rs` | ls, break |
+//! | `sharing.rs` | shared locks |
 //! | `settings.rs` | nodes and settings, and which source overrides which |
 //! | `secrets.rs` | passwords and owners are never shown |
 //! | `status.rs` | status, Prometheus, exporter |
@@ -50,6 +51,7 @@ mod run;
 mod scripts;
 mod secrets;
 mod settings;
+mod sharing;
 mod status;
 mod terminal;
 mod tmux;
