@@ -22,6 +22,15 @@ pub(crate) fn write(section: &InfoWriter) {
         section.number(info::LONGEST_LEASE_MS, durable.longest_lease_ms);
         section.number(info::LOCKS, state.node.held().saturating_sub(reclaim::unreclaimed()));
         section.number(info::WAITERS, state.node.waiters());
+        let (usage, limits) = (state.node.waiter_usage(), state.node.waiter_limits());
+        section.number(info::WAITER_KEYS, usage.node);
+        section.number(info::MAX_WAITERS, limits.node);
+        section.number(info::LONGEST_QUEUE, usage.key);
+        section.number(info::MAX_WAITERS_PER_KEY, limits.key);
+        section.number(info::MOST_WAITERS_ON_CONNECTION, usage.connection);
+        section.number(info::MAX_WAITERS_PER_CONNECTION, limits.connection);
+        section.number(info::WAITERS_BYTES, usage.bytes);
+        section.number(info::MAX_WAITERS_BYTES, limits.bytes);
         section.number(info::LARGEST_FENCE, state.node.largest_fence());
         section.number(info::MAX_TTL_MS, state.node.max_ttl_ms());
         section.number(info::QUARANTINE_MS, state.node.quarantine_left_ms(&mut state.clock));

@@ -43,6 +43,14 @@ fn every_field_is_there() {
     for name in [
         "locks",
         "waiters",
+        "waiter_keys",
+        "max_waiters",
+        "longest_queue",
+        "max_waiters_per_key",
+        "most_waiters_on_connection",
+        "max_waiters_per_connection",
+        "waiters_bytes",
+        "max_waiters_bytes",
         "largest_fence",
         "longest_lease_ms",
         "max_ttl_ms",
@@ -150,6 +158,42 @@ fn gauges_follow_the_largest_values() {
     assert_eq!(released["memory_bytes"], 0, "no lock is held");
     // The module keeps space for the next lock, and says so.
     assert!(released["allocated_bytes"] > empty["allocated_bytes"], "{released:?}");
+}
+
+/// The use of each limit on waiters, beside the limit.
+#[test]
+fn waiters_are_counted_for_each_of_their_limits() {
+    let server = Server::start();
+    let (mut wire, mut other) = (server.connect(), server.connect());
+    let names = ["waiters", "waiter_keys", "longest_queue", "most_waiters_on_connection"];
+    let used = |wire: &mut Wire| {
+        let numbers = numbers(wire);
+        (names.map(|name| numbers[name]), numbers["waiters_bytes"])
+    };
+    let none = ([0; 4], 0);
+    assert_eq!(used(&mut wire), none);
+    wire.call_strs("REDLOCK.MACQUIRE 3 a b c me 600000");
+    wire.call_strs("REDLOCK.MACQUIRE 3 a b c first 600000 WAIT 1 600000 channel");
+    let (counts, one) = used(&mut wire);
+    assert_eq!(counts, [1, 3, 1, 3]);
+    other.call_strs("REDLOCK.ACQUIRE a second 600000 WAIT 2 600000 channel");
+    let (counts, two) = used(&mut wire);
+    assert_eq!(counts, [2, 4, 2, 3]);
+    assert!(0 < one && one < two, "{one}, {two}");
+    // The lock passes to the first waiter, which is no waiter from then on.
+    assert_eq!(wire.call_strs("REDLOCK.MRELEASE 3 a b c me"), Answer::Int(1));
+    eventually("the hand-off", SOON, || (used(&mut wire).0 == [1, 1, 1, 1]).then_some(()));
+    assert_eq!(other.call_strs("REDLOCK.RELEASE a second"), Answer::Int(0));
+    assert_eq!(used(&mut wire), none);
+    for (setting, field) in [
+        ("max-waiters", "max_waiters"),
+        ("max-waiters-per-key", "max_waiters_per_key"),
+        ("max-waiters-per-connection", "max_waiters_per_connection"),
+        ("max-waiters-memory", "max_waiters_bytes"),
+    ] {
+        assert_eq!(wire.call_strs(&format!("CONFIG SET redlock.{setting} 4711")), Answer::ok());
+        assert_eq!(numbers(&mut wire)[field], 4_711);
+    }
 }
 
 #[test]

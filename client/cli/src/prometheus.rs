@@ -17,7 +17,7 @@ struct Gauge {
     value: fn(&NodeReport) -> Option<f64>,
 }
 
-const GAUGES: [Gauge; 15] = [
+const GAUGES: [Gauge; 23] = [
     Gauge {
         name: "up",
         help: "1 if the node answers, else 0.",
@@ -38,6 +38,46 @@ const GAUGES: [Gauge; 15] = [
         name: "waiters",
         help: "Clients that are queued for a lock.",
         value: |node| Some(float(reported(node)?.waiters)),
+    },
+    Gauge {
+        name: info::WAITER_KEYS,
+        help: "Clients that are queued for a lock, each counted once for each of its keys.",
+        value: |node| Some(float(*node.numbers.get(info::WAITER_KEYS)?)),
+    },
+    Gauge {
+        name: info::MAX_WAITERS,
+        help: "The setting redlock.max-waiters: the most that waiter_keys may be.",
+        value: |node| Some(float(*node.numbers.get(info::MAX_WAITERS)?)),
+    },
+    Gauge {
+        name: info::LONGEST_QUEUE,
+        help: "Clients that are queued for the key with the longest queue.",
+        value: |node| Some(float(*node.numbers.get(info::LONGEST_QUEUE)?)),
+    },
+    Gauge {
+        name: info::MAX_WAITERS_PER_KEY,
+        help: "The setting redlock.max-waiters-per-key: the longest queue of a key.",
+        value: |node| Some(float(*node.numbers.get(info::MAX_WAITERS_PER_KEY)?)),
+    },
+    Gauge {
+        name: info::MOST_WAITERS_ON_CONNECTION,
+        help: "Waiters on the connection with the most, each counted once for each of its keys.",
+        value: |node| Some(float(*node.numbers.get(info::MOST_WAITERS_ON_CONNECTION)?)),
+    },
+    Gauge {
+        name: info::MAX_WAITERS_PER_CONNECTION,
+        help: "The setting redlock.max-waiters-per-connection: the most waiters on one connection.",
+        value: |node| Some(float(*node.numbers.get(info::MAX_WAITERS_PER_CONNECTION)?)),
+    },
+    Gauge {
+        name: info::WAITERS_BYTES,
+        help: "Memory of waiters, approximate.",
+        value: |node| Some(float(*node.numbers.get(info::WAITERS_BYTES)?)),
+    },
+    Gauge {
+        name: info::MAX_WAITERS_BYTES,
+        help: "The setting redlock.max-waiters-memory: the most memory of waiters.",
+        value: |node| Some(float(*node.numbers.get(info::MAX_WAITERS_BYTES)?)),
     },
     Gauge {
         name: "quarantine_seconds",

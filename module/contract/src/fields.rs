@@ -115,6 +115,22 @@ pub mod info {
     pub const LOCKS: &str = "locks";
     /// The number of waiters.
     pub const WAITERS: &str = "waiters";
+    /// The waiters, each counted once for each of its keys: what [`MAX_WAITERS`] limits.
+    pub const WAITER_KEYS: &str = "waiter_keys";
+    /// The setting `redlock.max-waiters`.
+    pub const MAX_WAITERS: &str = "max_waiters";
+    /// The number of waiters for the key with the longest queue.
+    pub const LONGEST_QUEUE: &str = "longest_queue";
+    /// The setting `redlock.max-waiters-per-key`.
+    pub const MAX_WAITERS_PER_KEY: &str = "max_waiters_per_key";
+    /// The waiters on the connection with the most, each counted once for each of its keys.
+    pub const MOST_WAITERS_ON_CONNECTION: &str = "most_waiters_on_connection";
+    /// The setting `redlock.max-waiters-per-connection`.
+    pub const MAX_WAITERS_PER_CONNECTION: &str = "max_waiters_per_connection";
+    /// The memory of all waiters, in bytes, approximate.
+    pub const WAITERS_BYTES: &str = "waiters_bytes";
+    /// The setting `redlock.max-waiters-memory`, in bytes.
+    pub const MAX_WAITERS_BYTES: &str = "max_waiters_bytes";
     /// The largest fence that the node has granted.
     pub const LARGEST_FENCE: &str = "largest_fence";
     /// The setting `redlock.max-ttl`, in ms.
@@ -126,7 +142,7 @@ pub mod info {
     /// All memory that the module has allocated, in bytes.
     pub const ALLOCATED_BYTES: &str = "allocated_bytes";
     /// All fields that are numbers.
-    pub const NUMBERS: [&str; 12] = [
+    pub const NUMBERS: [&str; 20] = [
         INCARNATION,
         VOTING,
         HIGH_WATER,
@@ -134,6 +150,14 @@ pub mod info {
         LONGEST_LEASE_MS,
         LOCKS,
         WAITERS,
+        WAITER_KEYS,
+        MAX_WAITERS,
+        LONGEST_QUEUE,
+        MAX_WAITERS_PER_KEY,
+        MOST_WAITERS_ON_CONNECTION,
+        MAX_WAITERS_PER_CONNECTION,
+        WAITERS_BYTES,
+        MAX_WAITERS_BYTES,
         LARGEST_FENCE,
         MAX_TTL_MS,
         QUARANTINE_MS,

@@ -9,6 +9,7 @@
 //! notices that its connection is closed.
 
 mod ready_keys;
+mod sizes;
 #[cfg(test)]
 mod tests;
 mod wait_queue;
@@ -19,6 +20,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use ready_keys::ReadyKeys;
+use sizes::Sizes;
 use wait_queue::WaitQueue;
 
 use crate::command_error::CommandError;
@@ -34,6 +36,19 @@ pub struct Limits {
     /// Waiters for one key.
     pub key: u64,
     /// Waiters on one connection.
+    pub connection: u64,
+    /// Memory of all waiters, in bytes, approximate.
+    pub bytes: u64,
+}
+
+/// What the wait queues use of each of their [`Limits`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LimitUse {
+    /// Waiters on the whole node, each counted once for each of its keys.
+    pub node: u64,
+    /// Waiters for the key with the longest queue.
+    pub key: u64,
+    /// Waiters on the connection with the most, each counted once for each of its keys.
     pub connection: u64,
     /// Memory of all waiters, in bytes, approximate.
     pub bytes: u64,
@@ -125,6 +140,10 @@ pub struct WaitQueues {
     /// The approximate memory of all waiters.
     bytes: usize,
     queues: BTreeMap<Database, HashMap<Box<[u8]>, WaitQueue>>,
+    /// The lengths of the queues.
+    lengths: Sizes,
+    /// The numbers of keys of the waiters of each connection.
+    connection_sizes: Sizes,
     by_connection: HashMap<u64, ConnectionWaiters>,
     /// Closed connections whose waiters are removed a few at a time.
     closing: HashSet<u64>,
@@ -156,6 +175,17 @@ impl WaitQueues {
     /// The limits, for the caller to set. Queued waiters stay.
     pub fn limits_mut(&mut self) -> &mut Limits {
         &mut self.limits
+    }
+
+    /// What the waiters use of each limit.
+    #[must_use]
+    pub fn usage(&self) -> LimitUse {
+        LimitUse {
+            node: self.keys as u64,
+            key: self.lengths.largest() as u64,
+            connection: self.connection_sizes.largest() as u64,
+            bytes: self.bytes as u64,
+        }
     }
 
     /// The number of waiters.
@@ -207,11 +237,14 @@ impl WaitQueues {
         let position = (waiter.ticket, Arc::clone(&waiter.owner));
         for key in &waiter.keys {
             let queue = self.queues.entry(database).or_default().entry(key.clone()).or_default();
+            let before = queue.len();
             queue.insert(position.clone(), id);
+            self.lengths.change(before, queue.len());
         }
         let here = self.by_connection.entry(waiter.connection).or_default();
         here.waiters.insert(id);
         here.keys += waiter.keys.len();
+        self.connection_sizes.change(here.keys - waiter.keys.len(), here.keys);
         self.keys += waiter.keys.len();
         self.bytes += waiter.bytes();
         self.deadlines.insert((waiter.until, id));
@@ -294,7 +327,9 @@ impl WaitQueues {
         if let Some(queues) = self.queues.get_mut(&waiter.database) {
             for key in &waiter.keys {
                 if let Some(queue) = queues.get_mut(key) {
+                    let before = queue.len();
                     queue.remove(&position);
+                    self.lengths.change(before, queue.len());
                     if queue.len() == 0 {
                         queues.remove(key);
                     }
@@ -307,6 +342,7 @@ impl WaitQueues {
         if let Some(others) = self.by_connection.get_mut(&waiter.connection) {
             others.waiters.remove(&id);
             others.keys -= waiter.keys.len();
+            self.connection_sizes.change(others.keys + waiter.keys.len(), others.keys);
             if others.waiters.is_empty() {
                 self.by_connection.remove(&waiter.connection);
                 self.closing.remove(&waiter.connection);

@@ -20,8 +20,23 @@ fn exported(field: &str) -> Option<String> {
     let name = field.strip_prefix("redlock_").unwrap_or_else(|| panic!("not a field of the module: {field}"));
     match name {
         "version" | "node_id" | "origin" | "non_voting_reason" => None,
-        "locks" | "waiters" | "largest_fence" | "memory_bytes" | "allocated_bytes" | "voting"
-        | "incarnation" | "high_water" | "far_stripes" => Some(format!("redlock_node_{name}")),
+        "locks"
+        | "waiters"
+        | "waiter_keys"
+        | "longest_queue"
+        | "most_waiters_on_connection"
+        | "waiters_bytes"
+        | "max_waiters"
+        | "max_waiters_per_key"
+        | "max_waiters_per_connection"
+        | "max_waiters_bytes"
+        | "largest_fence"
+        | "memory_bytes"
+        | "allocated_bytes"
+        | "voting"
+        | "incarnation"
+        | "high_water"
+        | "far_stripes" => Some(format!("redlock_node_{name}")),
         "quarantine_ms" | "longest_lease_ms" | "max_ttl_ms" => {
             Some(format!("redlock_node_{}_seconds", name.trim_end_matches("_ms")))
         }

@@ -136,6 +136,14 @@ fn check_samples(text: &str, fleet: &Fleet) {
         assert!(value("memory_bytes") > 0.0 && value("allocated_bytes") > value("memory_bytes"));
         assert!(value("latency_seconds") > 0.0);
         assert!(value("quarantine_seconds").abs() < 1e-9 && value("waiters").abs() < 1e-9);
+        for (used, limit) in [
+            ("waiter_keys", "max_waiters"),
+            ("longest_queue", "max_waiters_per_key"),
+            ("most_waiters_on_connection", "max_waiters_per_connection"),
+            ("waiters_bytes", "max_waiters_bytes"),
+        ] {
+            assert!(value(used).abs() < 1e-9 && value(limit) > 1_000.0, "{used}");
+        }
         // All other numbers of INFO redlock are counters.
         let info = fleet[0].connect().call(&["INFO", "redlock"]).string();
         let states = [
@@ -151,6 +159,14 @@ fn check_samples(text: &str, fleet: &Fleet) {
             "max_ttl_ms",
             "locks",
             "waiters",
+            "waiter_keys",
+            "max_waiters",
+            "longest_queue",
+            "max_waiters_per_key",
+            "most_waiters_on_connection",
+            "max_waiters_per_connection",
+            "waiters_bytes",
+            "max_waiters_bytes",
             "largest_fence",
             "quarantine_ms",
             "memory_bytes",

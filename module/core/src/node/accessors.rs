@@ -3,7 +3,7 @@
 use super::LockNode;
 use crate::counters::Counters;
 use crate::fence::Stripes;
-use crate::queue::Limits;
+use crate::queue::{LimitUse, Limits};
 use crate::table::LockId;
 use crate::tombstones::Tombstones;
 
@@ -109,6 +109,12 @@ impl LockNode {
     /// Sets how long a waiter has to claim a lock that was handed to it, in milliseconds.
     pub fn set_claim_window_ms(&mut self, window_ms: u64) {
         self.claim_window_ms = window_ms;
+    }
+
+    /// What the waiters use of each limit of the wait queues.
+    #[must_use]
+    pub fn waiter_usage(&self) -> LimitUse {
+        self.queues.usage()
     }
 
     /// The limits of the wait queues.

@@ -100,6 +100,47 @@ fn every_key_counts_towards_the_limits() {
     assert_eq!((queues.len(), queues.keys), (2, 2));
 }
 
+/// What the waiters use of each limit, counted one by one.
+fn counted(queues: &WaitQueues) -> LimitUse {
+    let lengths = queues.queues.values().flat_map(HashMap::values).map(WaitQueue::len);
+    LimitUse {
+        node: queues.waiters.values().map(|waiter| waiter.keys.len() as u64).sum(),
+        key: lengths.max().unwrap_or(0) as u64,
+        connection: queues.by_connection.values().map(|here| here.keys).max().unwrap_or(0) as u64,
+        bytes: queues.waiters.values().map(|waiter| waiter.bytes() as u64).sum(),
+    }
+}
+
+#[test]
+fn the_usage_of_every_limit_follows_each_change() {
+    let mut queues = WaitQueues::default();
+    let of = |queues: &WaitQueues| {
+        assert_eq!(queues.usage(), counted(queues));
+        let LimitUse { node, key, connection, .. } = queues.usage();
+        (node, key, connection)
+    };
+    queues.enqueue(waiter("a", 1, 1, &["x", "y", "z"])).unwrap();
+    assert_eq!(of(&queues), (3, 1, 3));
+    queues.enqueue(waiter("b", 2, 2, &["x"])).unwrap();
+    queues.enqueue(waiter("c", 3, 2, &["x", "z"])).unwrap();
+    queues.enqueue(Waiter { database: 1, ..waiter("d", 4, 3, &["x"]) }).unwrap();
+    assert_eq!(of(&queues), (7, 3, 3));
+    // In place of its earlier waiter, on another connection.
+    queues.enqueue(waiter("a", 1, 2, &["z"])).unwrap();
+    assert_eq!(of(&queues), (5, 2, 4));
+    queues.mark_ready(0, b"x");
+    let served = next_of(&mut queues).unwrap();
+    queues.served(served, []);
+    assert_eq!(of(&queues), (4, 2, 3));
+    queues.moved_away(0, b"z");
+    assert_eq!(of(&queues), (1, 1, 1));
+    queues.connection_closed(3);
+    assert_eq!((of(&queues), queues.usage().bytes), ((0, 0, 0), 0));
+    queues.enqueue(waiter("e", 5, 1, &["x"])).unwrap();
+    queues.clear();
+    assert_eq!(of(&queues), (0, 0, 0));
+}
+
 #[test]
 fn a_postponed_key_is_ready_once_and_last() {
     let mut queues = WaitQueues::default();
