@@ -218,22 +218,71 @@ fn a_replica_that_somebody_may_promote_is_found() {
     assert!(said.stdout.contains(&format!("{name}: it has replicas, 127.0.0.1:")), "{said:?}");
 }
 
+/// The reasons and remedies of the findings about waiters.
+fn about_waiters(redlock: &Launcher) -> Vec<(String, String)> {
+    let report = redlock.run(&["--json", "doctor"]).json();
+    let all = report["findings"].as_array().expect("findings").iter();
+    let text = |value: &Value| value.as_str().expect("a text").to_owned();
+    let found = all.filter(|finding| finding["check"] == "waiters");
+    found.map(|finding| (text(&finding["reason"]), text(&finding["remedy"]))).collect()
+}
+
 #[test]
-fn waiters_near_their_bound_are_found() {
-    let (fleet, redlock) = three();
-    for node in fleet.iter() {
-        set(node, "redlock.max-waiters", "5");
+fn waiters_near_each_of_their_four_limits_are_found() {
+    // What 3 and what 4 waiters use of each limit: below and at 80 percent of 5.
+    for (setting, keys) in [
+        ("max-waiters", 1),
+        ("max-waiters", 3),
+        ("max-waiters-per-key", 2),
+        ("max-waiters-per-connection", 2),
+    ] {
+        let (fleet, redlock) = three();
+        let counted = if setting == "max-waiters-per-key" { 1 } else { keys };
+        for node in fleet.iter() {
+            set(node, &format!("redlock.{setting}"), &(5 * counted).to_string());
+        }
+        let mut wire = fleet[1].connect();
+        let names = ["job", "other", "third"];
+        granted(&wire.call_strs("REDLOCK.ACQUIRE job me 600000"));
+        let mut queue = |count: usize| {
+            let names = names[..keys].join(" ");
+            let line =
+                format!("REDLOCK.MACQUIRE {keys} {names} waiter-{count} 600000 WAIT {count} 600000 channel");
+            assert!(matches!(wire.call_strs(&line), Answer::List(_)), "{line}");
+        };
+        (1..=3).for_each(&mut queue);
+        assert_eq!(findings(&redlock), [], "60 percent of {setting}");
+        queue(4);
+        finds(&redlock, "warning", "waiters", &fleet[1]);
+        let found = about_waiters(&redlock);
+        let [(reason, remedy)] = &found[..] else { panic!("{setting}: {found:?}") };
+        let used = format!("{} of at most {} waiters", 4 * counted, 5 * counted);
+        assert!(reason.starts_with(&used) && reason.contains(&format!("(redlock.{setting})")), "{reason}");
+        assert!(remedy.ends_with(&format!("or raise redlock.{setting}")), "{remedy}");
     }
+}
+
+#[test]
+fn waiters_near_their_limit_in_bytes_are_found() {
+    let (fleet, redlock) = three();
     let mut wire = fleet[1].connect();
     granted(&wire.call_strs("REDLOCK.ACQUIRE job me 600000"));
-    let mut queue = |count: usize| {
-        let line = format!("REDLOCK.ACQUIRE job waiter-{count} 600000 WAIT {count} 600000 channel");
-        assert!(matches!(wire.call_strs(&line), Answer::List(_)), "{line}");
+    let line = "REDLOCK.ACQUIRE job waiter 600000 WAIT 1 600000 channel";
+    assert!(matches!(wire.call_strs(line), Answer::List(_)));
+    let bytes = fleet[1].info("redlock", "redlock_waiters_bytes").expect("the field");
+    let bytes: u64 = bytes.parse().expect("a number");
+    assert!((100..10_000).contains(&bytes), "{bytes}");
+    let limit = |most: u64| {
+        fleet.iter().for_each(|node| set(node, "redlock.max-waiters-memory", &most.to_string()));
     };
-    (1..=3).for_each(&mut queue);
-    assert_eq!(findings(&redlock), [], "60 percent");
-    queue(4);
+    limit(bytes * 2);
+    assert_eq!(findings(&redlock), [], "half of the limit");
+    limit(bytes);
     finds(&redlock, "warning", "waiters", &fleet[1]);
+    let found = about_waiters(&redlock);
+    let [(reason, remedy)] = &found[..] else { panic!("{found:?}") };
+    assert!(reason.starts_with(&format!("{bytes} of at most {bytes} bytes of waiters")), "{reason}");
+    assert!(remedy.ends_with("or raise redlock.max-waiters-memory"), "{remedy}");
 }
 
 #[test]

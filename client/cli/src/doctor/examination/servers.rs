@@ -24,7 +24,7 @@ pub(super) const QUARANTINE_REMEDY: &str = "use short leases and extend them, an
 /// A server that uses at least this share of `maxmemory` may soon have no memory for a lock.
 const FULL_PERCENT: u64 = 90;
 
-/// A node with at least this share of the waiters that it may have will soon refuse to queue clients.
+/// A node that uses at least this share of a limit on waiters will soon refuse to queue clients.
 const QUEUED_PERCENT: u64 = 80;
 
 pub(super) fn examine(node: &ExaminedNode, findings: &mut Findings) {
@@ -177,17 +177,68 @@ fn replicas(node: &ExaminedNode, findings: &mut Findings) {
     }
 }
 
-/// A node that has as many waiters as it may have refuses further requests to queue.
+/// One limit on the waiters of a node.
+struct WaiterLimit {
+    /// The field of `INFO redlock` that says how much of the limit is used.
+    used: &'static str,
+    /// The field of `INFO redlock` with the limit.
+    limit: &'static str,
+    /// The name of the setting, without its prefix.
+    setting: &'static str,
+    /// What is counted.
+    what: &'static str,
+    /// What to do, before "or raise" and the setting.
+    remedy: &'static str,
+}
+
+const WAITER_LIMITS: [WaiterLimit; 4] = [
+    WaiterLimit {
+        used: info::WAITER_KEYS,
+        limit: info::MAX_WAITERS,
+        setting: settings::MAX_WAITERS,
+        what: "waiters on the node, each counted once for each of its keys,",
+        remedy: "look for locks that are held for too long (redlock ls)",
+    },
+    WaiterLimit {
+        used: info::LONGEST_QUEUE,
+        limit: info::MAX_WAITERS_PER_KEY,
+        setting: settings::MAX_WAITERS_PER_KEY,
+        what: "waiters for one key",
+        remedy: "look for the lock with the most waiters (redlock ls): hold it for a shorter time, or split its resource",
+    },
+    WaiterLimit {
+        used: info::MOST_WAITERS_ON_CONNECTION,
+        limit: info::MAX_WAITERS_PER_CONNECTION,
+        setting: settings::MAX_WAITERS_PER_CONNECTION,
+        what: "waiters on one connection, each counted once for each of its keys,",
+        remedy: "let one client process wait for fewer locks at a time",
+    },
+    WaiterLimit {
+        used: info::WAITERS_BYTES,
+        limit: info::MAX_WAITERS_BYTES,
+        setting: settings::MAX_WAITERS_MEMORY,
+        what: "bytes of waiters",
+        remedy: "look for locks that are held for too long (redlock ls), and for long keys, owners and labels",
+    },
+];
+
+/// A node that has reached one of its limits on waiters refuses further requests to queue.
 fn waiters(node: &ExaminedNode, state: &NodeState, findings: &mut Findings) {
-    let Some(most) = node.module_number(settings::MAX_WAITERS).filter(|most| *most > 0) else { return };
-    if state.waiters.saturating_mul(100) >= most.saturating_mul(QUEUED_PERCENT) {
-        let reason = format!(
-            "{} of at most {most} waiters (redlock.max-waiters) are queued: beyond that, the node refuses to queue clients, \
-             and they poll",
-            state.waiters
-        );
-        let remedy = "look for a lock that is held for too long (redlock ls), or raise redlock.max-waiters";
-        findings.add(Warning, "waiters", Some(&node.report.node), reason, remedy);
+    for WaiterLimit { used, limit, setting, what, remedy } in WAITER_LIMITS {
+        let number = |field| node.report.numbers.get(field).copied();
+        // An older module reports only the number of waiters, and only as settings what it allows.
+        let used = number(used).or((setting == settings::MAX_WAITERS).then_some(state.waiters));
+        let limit = number(limit).or_else(|| node.module_number(setting));
+        let (Some(used), Some(most @ 1..)) = (used, limit) else { continue };
+        if used.saturating_mul(100) >= most.saturating_mul(QUEUED_PERCENT) {
+            let reason = format!(
+                "{used} of at most {most} {what} are queued ({prefix}{setting}): beyond that, the node refuses to queue \
+                 clients, and they poll",
+                prefix = settings::PREFIX,
+            );
+            let remedy = format!("{remedy}, or raise {}{setting}", settings::PREFIX);
+            findings.add(Warning, "waiters", Some(&node.report.node), reason, &remedy);
+        }
     }
 }
 

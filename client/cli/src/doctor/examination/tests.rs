@@ -76,6 +76,39 @@ fn healthy_nodes_have_no_findings() {
     assert_eq!(found(|_| {}), []);
 }
 
+/// An older module does not report what it uses of its limits, and lists them only among its settings.
+#[test]
+fn waiters_of_an_older_module_are_compared_with_its_setting() {
+    let crowded = |facts: &mut GroupFacts, waiters: u64| {
+        facts.nodes.iter_mut().for_each(|node| {
+            node.settings.insert("redlock.max-waiters".into(), "10".into());
+        });
+        state(&mut facts.nodes[1]).waiters = waiters;
+    };
+    assert_eq!(found(|facts| crowded(facts, 7)), []);
+    assert_eq!(found(|facts| crowded(facts, 8)), [(Severity::Warning, "waiters")]);
+}
+
+/// Where the limit is 0, clients are not meant to wait.
+#[test]
+fn every_limit_of_waiters_has_a_finding_of_its_own() {
+    let limits = [
+        ("waiter_keys", "max_waiters"),
+        ("longest_queue", "max_waiters_per_key"),
+        ("most_waiters_on_connection", "max_waiters_per_connection"),
+        ("waiters_bytes", "max_waiters_bytes"),
+    ];
+    for (used, limit) in limits {
+        let with = |facts: &mut GroupFacts, number: u64, most: u64| {
+            let numbers = &mut facts.nodes[1].report.numbers;
+            numbers.extend([(used.to_owned(), number), (limit.to_owned(), most)]);
+        };
+        assert_eq!(found(|facts| with(facts, 79, 100)), [], "{used}");
+        assert_eq!(found(|facts| with(facts, 80, 100)), [(Severity::Warning, "waiters")], "{used}");
+        assert_eq!(found(|facts| with(facts, 0, 0)), [], "{used}");
+    }
+}
+
 #[test]
 fn problems_of_the_group_are_found() {
     use Severity::{Error, Note, Warning};
