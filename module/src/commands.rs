@@ -12,6 +12,7 @@ use crate::ffi::cache::fetch_soon;
 use crate::ffi::command_keys::{CommandKey, CommandKeys, KeyContext};
 use crate::ffi::context::Ctx;
 use crate::ffi::keys::Intent;
+use crate::ffi::log::Level;
 use crate::reclaim::{self, RECLAIMED_PER_COMMAND};
 use crate::state::{self, ModuleState};
 use crate::{handoff, restart, state_file, sweep};
@@ -134,7 +135,16 @@ impl ModuleState {
         if !ctx.flags().is_replay() {
             return Err(CommandError::Internal);
         }
-        let request = grammar::apply(args.all())?;
+        let request = match grammar::apply(args.all()) {
+            Ok(request) => request,
+            // Not an error reply: the server would log it together with the last commands of its master, which contain
+            // owners.
+            Err(refused) => {
+                let line = format!("a lock of the master or the AOF is ignored: REDLOCK.APPLY: {refused}");
+                ctx.log(Level::Warning, &line);
+                return Ok(CommandReply::Done);
+            }
+        };
         let mut key = CommandKey::open(self.key_context(ctx)?, args, KEY, None, Intent::Change);
         self.dataset.highest_fence = self.dataset.highest_fence.max(request.fence);
         self.node.apply(&mut key, &request, &mut self.clock)?;

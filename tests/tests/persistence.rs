@@ -227,6 +227,38 @@ fn the_append_only_file_contains_effects_and_no_requests() {
     }
 }
 
+/// Replication sends the same command. A lock with the largest fences would make its key unobtainable for ever.
+#[test]
+fn a_lock_with_a_fence_that_no_node_grants_is_ignored_with_a_line_in_the_log() {
+    const MOST: u64 = 8_070_450_532_247_928_831;
+    let mut server = aof("always").arg("aof-use-rdb-preamble", "no").start();
+    granted(&server.connect().call_strs("REDLOCK.ACQUIRE mine me 600000"));
+    server.kill();
+    let folder = server.data_dir().join("appendonlydir");
+    let files =
+        fs::read_dir(folder).expect("the append-only folder").map(|file| file.expect("a file").path());
+    let mut latest = files.filter(|file| file.to_string_lossy().ends_with(".incr.aof"));
+    let latest = latest.next().expect("the file with the latest commands");
+    let mut text = fs::read(&latest).expect("a readable file");
+    for (key, fence) in [("beyond", MOST + 1), ("highest", MOST)] {
+        let words = ["REDLOCK.APPLY", key, "secret-owner", &fence.to_string(), "600000"];
+        text.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
+        words.iter().for_each(|word| {
+            text.extend_from_slice(format!("${}\r\n{word}\r\n", word.len()).as_bytes());
+        });
+    }
+    fs::write(&latest, text).expect("a writable file");
+    server.restart();
+    let mut wire = server.connect();
+    assert_eq!(wire.inspect("mine").map(|lock| lock.fence), Some(1), "the rest of the file is loaded");
+    assert_eq!(wire.inspect("beyond"), None);
+    assert_eq!(wire.inspect("highest").map(|lock| lock.fence), Some(MOST.cast_signed()));
+    let log = server.log();
+    let line = log.lines().find(|line| line.contains("is ignored")).expect("a line in the log");
+    assert!(line.contains(&format!("argument 3 (fence) must be an integer from 1 to {MOST}")), "{line}");
+    assert!(!log.contains("secret-owner"), "an owner is a secret: {log}");
+}
+
 #[test]
 fn a_refused_request_writes_nothing() {
     let (server, _clock) = start_frozen(aof("always"));

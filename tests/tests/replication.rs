@@ -88,6 +88,19 @@ fn a_replica_shows_the_same_lock() {
     assert_eq!(pair.replica.info("redlock", "redlock_locks"), Some("1".into()));
 }
 
+/// A replica that cut a lock to its own limit would lose it early when it is promoted and admitted.
+#[test]
+fn a_replica_keeps_a_lock_that_is_longer_than_its_own_limit() {
+    let (master, _clock) = start_master();
+    let (replica, _clock) = start_replica(&master);
+    assert_eq!(replica.connect().call_strs("CONFIG SET redlock.max-ttl 60000"), Answer::ok());
+    let answer = master.connect().call_strs("REDLOCK.ACQUIRE lock me 3600000");
+    assert_eq!(answer, Answer::Int(1));
+    replica.wait_for_replication(&master);
+    let lock = replica.connect().inspect("lock").expect("the replica has the lock");
+    assert_eq!((lock.fence, lock.pttl), (1, 3_600_000));
+}
+
 #[test]
 fn a_replica_receives_effects_and_no_requests() {
     let pair = Pair::start();

@@ -38,6 +38,9 @@ pub const MAX_FAR_STRIPES: usize = 1_024;
 /// The largest floor of an admitted node, and the largest fence to which clients raise nodes. A quarter of all
 /// fences is above it: no number of commands that a client can send reaches it.
 pub const MAX_FLOOR: u64 = 3 * (1 << 61) - 1;
+/// The largest fence that a node accepts from its master or from an AOF. No client can raise a fence so far: from
+/// [`MAX_FLOOR`], that would take 2^40 commands. A lock with the largest fences would make its key unobtainable.
+pub const MAX_REPLICATED_FENCE: u64 = MAX_FLOOR + (1 << 60);
 /// One command raises a fence to any number up to this one. Half of all fences are above it.
 pub const RAISE_CAP: u64 = 1 << 62;
 /// Above [`RAISE_CAP`] one command raises a fence by at most this much. So a client cannot use up the fences

@@ -11,7 +11,7 @@ use crate::request;
 use crate::request::{OwnerArg, Ttl, WaitArg};
 use redlock_contract::HighWater;
 use redlock_contract::commands::{Verb, option};
-use redlock_contract::limits::{MAX_FENCE, MAX_FLOOR, MAX_KEYS, MAX_TTL_LIMIT_MS};
+use redlock_contract::limits::{MAX_FENCE, MAX_FLOOR, MAX_KEYS, MAX_REPLICATED_FENCE, MAX_TTL_LIMIT_MS};
 
 /// The indices of a command's keys in `argv`, each key once.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -223,7 +223,7 @@ pub fn apply<'a>(argv: &[&'a [u8]]) -> Result<Apply<'a>, CommandError> {
     let mut args = ArgReader::begin(verb, argv)?;
     args.keys(verb)?;
     let owner = OwnerArg::parse(args.required(verb)?)?;
-    let fence = args.number(verb, "fence", 1)?;
+    let fence = args.required_in(verb, "fence", 1, MAX_REPLICATED_FENCE)?;
     let left_ms = args.number(verb, "left-ms", 0)?;
     let mut apply = Apply {
         owner,
@@ -635,7 +635,12 @@ mod tests {
                 "R 2 k l o 5 FENCE x",
                 "argument 7 (FENCE floor) must be an integer from 0 to 9223372036854775807",
             ),
-            (Verb::Apply, "R k o 0 5", "argument 3 (fence) must be an integer from 1 to 9223372036854775807"),
+            (Verb::Apply, "R k o 0 5", "argument 3 (fence) must be an integer from 1 to 8070450532247928831"),
+            (
+                Verb::Apply,
+                "R k o 8070450532247928832 5",
+                "argument 3 (fence) must be an integer from 1 to 8070450532247928831",
+            ),
             (
                 Verb::Apply,
                 "R k o 1 x",

@@ -299,7 +299,8 @@ impl LockNode {
         let now = clock.latest();
         let owner = request.owner.bytes();
         let stripe = keyspace.stripe(0);
-        // No node grants for longer, so no lock has more left.
+        // No node grants for longer, so no lock has more left. The master's `max-ttl` may be larger than this node's,
+        // which must not end a lock early that the master has granted.
         let left_ms = request.left_ms.min(MAX_TTL_LIMIT_MS);
         let (left_ms, held_ms) = self.times_of_own(left_ms, request.held_ms.unwrap_or(0));
         // A data set with fences beyond the state of a voting node belongs to another node. The module detects that at

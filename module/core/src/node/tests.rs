@@ -9,7 +9,7 @@ use crate::keyspace::{Effect, KeyState, LockEvent};
 use crate::memory::MemoryNode;
 use crate::table::{Database, LockId};
 use redlock_contract::commands::Verb;
-use redlock_contract::limits::RAISE_CAP;
+use redlock_contract::limits::{MAX_REPLICATED_FENCE, RAISE_CAP, RAISE_STEP};
 use redlock_contract::{HighWater, NonVoting};
 
 /// A keyspace of one key that no sweep visits.
@@ -320,6 +320,47 @@ fn a_lock_that_a_replica_copies_raises_the_fences_of_its_key() {
     let release = grammar::release(Verb::Release, &[b"", b"k", b"theirs"]).unwrap();
     node.replay_release(&mut keys, &release);
     assert_eq!(acquire(&mut node, &mut keys, b"me", now), Ok(Reply::Integer(78)));
+}
+
+/// A replica does not vote, so it takes over what its master has granted, whatever its own limit is.
+#[test]
+fn a_replica_copies_a_lock_that_is_longer_than_its_own_limit_but_not_longer_than_any_limit() {
+    for (said, copied) in [
+        (60_001, 60_001),
+        (MAX_TTL_LIMIT_MS, MAX_TTL_LIMIT_MS),
+        (MAX_TTL_LIMIT_MS + 1, MAX_TTL_LIMIT_MS),
+        (MAX_FENCE, MAX_TTL_LIMIT_MS),
+    ] {
+        let (mut node, mut keys, mut now) = (node(), SingleKey(KeyState::Empty), Millis::START);
+        node.set_max_ttl_ms(60_000);
+        let said = said.to_string();
+        let apply = grammar::apply(&[b"REDLOCK.APPLY", b"k", b"theirs", b"77", said.as_bytes()]).unwrap();
+        node.apply(&mut keys, &apply, &mut now).unwrap();
+        let KeyState::Lock(lock) = keys.0 else { panic!("no lock") };
+        assert_eq!(node.image(lock, &mut now).left_ms, copied, "{said}");
+    }
+}
+
+/// The largest fence that a replica copies leaves enough fences for its key.
+#[test]
+fn a_key_has_fences_left_after_a_copied_lock() {
+    let (mut node, mut keys, mut now) = (node(), SingleKey(KeyState::Empty), Millis::START);
+    let line = |fence: u64| format!("REDLOCK.APPLY k theirs {fence} 1000");
+    let words = |line: &str| line.split(' ').map(|word| word.as_bytes().to_vec()).collect::<Vec<_>>();
+    let of = |words: &[Vec<u8>]| {
+        let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+        grammar::apply(&words).map(|apply| apply.fence)
+    };
+    assert!(of(&words(&line(MAX_REPLICATED_FENCE + 1))).is_err());
+    let highest = words(&line(MAX_REPLICATED_FENCE));
+    assert_eq!(of(&highest), Ok(MAX_REPLICATED_FENCE));
+    let highest: Vec<&[u8]> = highest.iter().map(Vec::as_slice).collect();
+    node.apply(&mut keys, &grammar::apply(&highest).unwrap(), &mut now).unwrap();
+    let release = grammar::release(Verb::Release, &[b"", b"k", b"theirs"]).unwrap();
+    node.replay_release(&mut keys, &release);
+    let next = acquire(&mut node, &mut keys, b"me", now);
+    assert_eq!(next, Ok(Reply::Integer(MAX_REPLICATED_FENCE + 1)));
+    const { assert!(MAX_FENCE - MAX_REPLICATED_FENCE > RAISE_STEP << 32, "raises cannot use up the rest") };
 }
 
 #[test]
