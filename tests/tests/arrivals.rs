@@ -140,6 +140,38 @@ fn a_forged_image_is_refused_and_changes_nothing() {
     );
 }
 
+/// `MIGRATE` sends the image that `DUMP` returns, so the target checks it like one of `RESTORE`. The source is a node that
+/// holds such a lock, here by forged images and by raises.
+#[test]
+fn a_lock_that_the_target_could_not_have_granted_does_not_migrate() {
+    const YEAR_MS: u64 = 365 * 24 * 3_600 * 1_000;
+    let source = Server::builder().module_args(["max-ttl", &YEAR_MS.to_string()]).start();
+    let target = Server::builder().tcp().module_args(["max-ttl", "60000"]).start();
+    let (mut from, mut to) = (source.connect(), target.connect());
+    assert_eq!(from.call_strs("REDLOCK.ACQUIRE genuine theirs 60000"), Answer::Int(1));
+    let Answer::Text(genuine) = from.call_strs("DUMP genuine") else { panic!("a lock can be dumped") };
+    let too_long = forged(&genuine, 1, YEAR_MS);
+    assert_eq!(from.call(&[b"RESTORE", &b"long"[..], b"0", &too_long]), Answer::ok());
+    // One command raises the fence of a fresh key up to 2^62; the second one raises it above.
+    granted(&from.call_strs(&format!("REDLOCK.ACQUIRE high theirs 50000 FENCE {}", 1_u64 << 62)));
+    let raised = granted(&from.call_strs(&format!("REDLOCK.EXTEND high theirs 50000 FENCE {}", i64::MAX)));
+    assert_eq!(raised.unsigned_abs(), (1 << 62) + (1 << 20));
+    let before = to.call_strs("REDLOCK.NODE");
+    let port = target.port().expect("a port").to_string();
+    for key in ["long", "high"] {
+        let answer = from.call(&["MIGRATE", "127.0.0.1", &port, key, "0", "5000"]);
+        assert!(format!("{answer:?}").contains("Bad data format"), "{key}: {answer:?}");
+        assert_eq!(from.call_strs(&format!("EXISTS {key}")), Answer::Int(1), "{key} stays where it was");
+        assert_eq!(to.call_strs(&format!("EXISTS {key}")), Answer::Int(0), "{key}");
+        assert_eq!(to.call_strs("REDLOCK.NODE"), before, "{key}");
+    }
+    // The control: an image that is forged in the same way, with a fence and a lease that the target can grant.
+    assert_eq!(from.call(&[b"RESTORE", &b"short"[..], b"0", &forged(&genuine, 77, 60_000)]), Answer::ok());
+    let answer = from.call(&["MIGRATE", "127.0.0.1", &port, "short", "0", "5000"]);
+    assert_eq!(answer, Answer::ok());
+    assert_eq!(to.call_strs("REDLOCK.RELEASE short theirs"), Answer::Int(1));
+}
+
 /// An image of a lock with another fence and another remaining time, as `RESTORE` accepts it: numbers of eight bytes,
 /// and a correct checksum.
 fn forged(genuine: &[u8], fence: u64, left_ms: u64) -> Vec<u8> {
