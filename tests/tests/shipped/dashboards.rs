@@ -9,6 +9,7 @@ use crate::program::{describe, find, run};
 use redlock_tests::{SOON, Server, skip};
 use serde_json::Value;
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::process::Command;
 use yaml_rust2::{Yaml, YamlLoader};
 
@@ -197,12 +198,19 @@ fn overlap(one: &Value, other: &Value) -> bool {
     meet("x", "w") && meet("y", "h")
 }
 
+/// The program that checks and runs alert rules: the one that the gate has fetched, or the installed one. Without it,
+/// the test is skipped.
+fn promtool() -> Option<PathBuf> {
+    let found = std::env::var_os("REDLOCK_PROMTOOL").map(PathBuf::from).or_else(|| find("promtool"));
+    if found.is_none() {
+        skip("promtool is not installed (Debian: package prometheus)");
+    }
+    found
+}
+
 #[test]
 fn prometheus_accepts_the_rules_and_they_fire_when_they_should() {
-    let Some(promtool) = find("promtool") else {
-        skip("promtool is not installed (Debian: package prometheus)");
-        return;
-    };
+    let Some(promtool) = promtool() else { return };
     let folder = root().join("docker/prometheus");
     for arguments in [
         ["check", "rules", "alerts.yml"],
@@ -216,10 +224,7 @@ fn prometheus_accepts_the_rules_and_they_fire_when_they_should() {
 
 #[test]
 fn prometheus_accepts_every_expression_of_the_dashboard() {
-    let Some(promtool) = find("promtool") else {
-        skip("promtool is not installed (Debian: package prometheus)");
-        return;
-    };
+    let Some(promtool) = promtool() else { return };
     let mut found = Vec::new();
     expressions(&dashboard(), &mut found);
     // Replace the variables of Grafana. Queries with label_values belong to Grafana and are no PromQL.
