@@ -106,6 +106,36 @@ fn published() -> Vec<String> {
     folders.filter(goes_out).collect()
 }
 
+/// What crates.io shows about a crate, and by which people find it.
+#[test]
+fn every_published_crate_has_keywords_categories_and_documentation() {
+    for folder in published() {
+        let manifest = read(&format!("{folder}/Cargo.toml"));
+        let value = |name: &str| {
+            let found = manifest.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(" = "));
+            found.unwrap_or_else(|| panic!("{folder} has no {name}"))
+        };
+        let list = |name: &str| {
+            let items = value(name).trim_start_matches('[').trim_end_matches(']').split(", ");
+            items.map(|item| item.trim_matches('"').to_owned()).collect::<Vec<_>>()
+        };
+        // crates.io accepts at most five of each, and a keyword of at most twenty characters.
+        let keywords = list("keywords");
+        assert!((1..=5).contains(&keywords.len()), "{folder}: {keywords:?}");
+        let starts_well = |word: &String| word.starts_with(|first: char| first.is_ascii_alphanumeric());
+        let is_known = |letter: char| letter.is_ascii_alphanumeric() || "_-+".contains(letter);
+        let is_keyword = |word: &String| word.len() <= 20 && starts_well(word) && word.chars().all(is_known);
+        assert!(keywords.iter().all(is_keyword), "{folder}: {keywords:?}");
+        assert!(["redis", "lock"].iter().all(|word| keywords.iter().any(|known| known == word)), "{folder}");
+        assert!((1..=5).contains(&list("categories").len()), "{folder}");
+        // A program has no documentation of its own on docs.rs; its manifest names that of the client.
+        let name = value("name").trim_matches('"');
+        let documented = if name == "redlock-cli" { "redlock-client" } else { name };
+        assert_eq!(value("documentation"), format!("\"https://docs.rs/{documented}\""), "{folder}");
+        assert!(value("description").len() > 30, "{folder}");
+    }
+}
+
 /// A package contains the files of its own folder only, so each crate needs a copy, and the copy must be the text.
 #[test]
 fn every_published_crate_contains_the_licence_and_its_own_readme() {

@@ -18,7 +18,7 @@
 //! | `names.rs` | no two types of the production crates have one name |
 //! | `named_tests.rs` | the pages about tests name tests, files and planted bugs that exist |
 //! | `servers.rs` | `scripts/servers`: the table of tested servers, and servers that cannot be fetched |
-//! | `licences.rs` | `deny.toml`: the licences and sources of all dependencies; the licence in each crate |
+//! | `licences.rs` | `deny.toml`: the licences and sources of all dependencies; the licence in each crate, and what its manifest says |
 
 #![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
