@@ -344,4 +344,36 @@ fn the_file_and_its_folder_are_synced_before_a_grant_is_answered() {
         Some((draft, renamed, synced, calls))
     });
     assert!(draft < renamed && renamed < synced, "{calls:?}");
+/// A grant waits for the disk only if it needs a larger high-water mark or a longer lease than the stored ones.
+#[test]
+fn ordinary_grants_of_short_locks_sync_nothing() {
+    let folder = folder();
+    let server = start_in(folder.path());
+    let mut wire = server.connect();
+    // The first grant stores the first high-water mark and the first lease.
+    granted(&wire.call_strs("REDLOCK.ACQUIRE first me 30000"));
+    let Some(traced) = SyscallTrace::start(&server, "fsync,fdatasync,rename,renameat,renameat2") else {
+        return skip("system calls cannot be traced on this machine (needs strace)");
+    };
+    for number in 0..500 {
+        let owner = format!("owner-{number}");
+        let fence = granted(&wire.call_strs(&format!("REDLOCK.ACQUIRE lock {owner} 30000")));
+        assert_eq!(fence, number + 1);
+        assert_eq!(wire.call_strs(&format!("REDLOCK.EXTEND lock {owner} 30000")), Answer::Int(fence));
+        granted(&wire.call_strs(&format!("REDLOCK.MACQUIRE 2 a b {owner} 1000")));
+        assert_eq!(wire.call_strs(&format!("REDLOCK.MRELEASE 2 a b {owner}")), Answer::Int(1));
+        assert_eq!(wire.call_strs(&format!("REDLOCK.RELEASE lock {owner}")), Answer::Int(1));
+    }
+    // The control, which also shows that strace has written every call before it: this grant must store its fence.
+    granted(&wire.call_strs("REDLOCK.ACQUIRE far me 1000 FENCE 50000000"));
+    let calls = eventually("the folder is synced", SOON, || {
+        let calls = traced.calls();
+        let name = format!("{}>", folder.path().display());
+        calls.iter().any(|call| call.contains("fsync(") && call.contains(&name)).then_some(calls)
+    });
+    let made = |what: &str| calls.iter().filter(|call| call.contains(what)).count();
+    // One sync of the new file, one of its folder: those of the control, and no others.
+    assert_eq!((made("fsync("), made("rename")), (2, 1), "{calls:?}");
+}
+
 }
