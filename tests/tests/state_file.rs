@@ -295,6 +295,27 @@ fn a_file_of_the_previous_format_keeps_the_node_id() {
     assert!(file.is_file() && !folder.path().join(NAME).exists(), "the file keeps its name");
 }
 
+/// The limit that the guide states: a file of format 1 does not record which file it is. After one start it does.
+#[test]
+fn a_copy_of_a_file_of_the_previous_format_is_noticed_only_after_the_first_start() {
+    let (own, copied) = (folder(), folder());
+    let file = own.path().join("redlock-6379.state");
+    fs::write(&file, LAST_FORMAT).expect("the folder is writable");
+    // `fs::copy` makes a new file, as a backup does.
+    fs::copy(&file, copied.path().join("redlock-6379.state")).expect("a copy");
+    let copy = start_in(copied.path());
+    assert_eq!(node(&mut copy.connect(), "voting"), Answer::Int(1), "the module cannot notice this copy");
+    drop(copy);
+    let mut server = start_in(own.path());
+    assert_eq!(node(&mut server.connect(), "incarnation"), Answer::Int(1));
+    server.shutdown();
+    assert!(fs::read_to_string(&file).expect("the state file").starts_with("redlock-state 2\n"));
+    let later = folder();
+    fs::copy(&file, later.path().join("redlock-6379.state")).expect("a copy");
+    let copy = start_in(later.path());
+    assert_eq!(node(&mut copy.connect(), "non-voting-reason"), Answer::text("copied-state-file"));
+}
+
 #[test]
 fn a_file_named_by_an_argument_is_found_after_a_restart() {
     let folder = folder();
@@ -323,27 +344,6 @@ fn a_state_file_needs_a_name_that_the_server_finds_again() {
     }
 }
 
-/// Without the syncs, a power failure after the reply could lose the file. No other test detects that.
-#[test]
-fn the_file_and_its_folder_are_synced_before_a_grant_is_answered() {
-    let folder = folder();
-    let server = start_in(folder.path());
-    let Some(traced) = SyscallTrace::start(&server, "fsync,fdatasync,rename,renameat,renameat2") else {
-        return skip("system calls cannot be traced on this machine (needs strace)");
-    };
-    granted(&server.connect().call_strs("REDLOCK.ACQUIRE lock me 1000 FENCE 50000000"));
-    let name = folder.path().display().to_string();
-    let position = |calls: &[String], what: &dyn Fn(&str) -> bool| calls.iter().position(|call| what(call));
-    // The reply has arrived, but strace may not have written the last calls before it yet.
-    let (draft, renamed, synced, calls) = eventually("the folder is synced", SOON, || {
-        let calls = traced.calls();
-        let draft = position(&calls, &|call| call.contains("fsync(") && call.contains("redlock.state.new"))?;
-        let renamed =
-            position(&calls, &|call| call.contains("rename") && call.contains("redlock.state.new"))?;
-        let synced = position(&calls, &|call| call.contains("fsync(") && call.contains(&format!("{name}>")))?;
-        Some((draft, renamed, synced, calls))
-    });
-    assert!(draft < renamed && renamed < synced, "{calls:?}");
 /// A grant waits for the disk only if it needs a larger high-water mark or a longer lease than the stored ones.
 #[test]
 fn ordinary_grants_of_short_locks_sync_nothing() {
@@ -376,4 +376,25 @@ fn ordinary_grants_of_short_locks_sync_nothing() {
     assert_eq!((made("fsync("), made("rename")), (2, 1), "{calls:?}");
 }
 
+/// Without the syncs, a power failure after the reply could lose the file. No other test detects that.
+#[test]
+fn the_file_and_its_folder_are_synced_before_a_grant_is_answered() {
+    let folder = folder();
+    let server = start_in(folder.path());
+    let Some(traced) = SyscallTrace::start(&server, "fsync,fdatasync,rename,renameat,renameat2") else {
+        return skip("system calls cannot be traced on this machine (needs strace)");
+    };
+    granted(&server.connect().call_strs("REDLOCK.ACQUIRE lock me 1000 FENCE 50000000"));
+    let name = folder.path().display().to_string();
+    let position = |calls: &[String], what: &dyn Fn(&str) -> bool| calls.iter().position(|call| what(call));
+    // The reply has arrived, but strace may not have written the last calls before it yet.
+    let (draft, renamed, synced, calls) = eventually("the folder is synced", SOON, || {
+        let calls = traced.calls();
+        let draft = position(&calls, &|call| call.contains("fsync(") && call.contains("redlock.state.new"))?;
+        let renamed =
+            position(&calls, &|call| call.contains("rename") && call.contains("redlock.state.new"))?;
+        let synced = position(&calls, &|call| call.contains("fsync(") && call.contains(&format!("{name}>")))?;
+        Some((draft, renamed, synced, calls))
+    });
+    assert!(draft < renamed && renamed < synced, "{calls:?}");
 }
