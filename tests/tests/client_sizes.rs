@@ -6,7 +6,7 @@ mod client;
 
 use client::{TTL, manager, until_all_answer, until_free};
 use redlock_client::{Error, LockManager, Vote};
-use redlock_tests::{Answer, Fleet, SOON, eventually_async, in_time};
+use redlock_tests::{Answer, Fleet, Proxy, SOON, eventually_async, in_time};
 
 /// Acquires, extends and releases a lock, and checks that each call succeeds.
 async fn works(manager: &LockManager) {
@@ -79,6 +79,29 @@ async fn one_node_under_two_addresses_is_an_error() {
         assert!(named == 2 && text.contains("are the same node"), "{text}");
         until_free(&mut fleet, "lock").await;
     }
+}
+
+/// The first acquire of a program may be its only one. A majority must not grant before the client knows the last node.
+#[tokio::test]
+async fn one_node_under_two_addresses_is_an_error_at_the_first_use() {
+    let mut fleet = Fleet::start(2);
+    // The second address is a little slower than the others.
+    let proxy = Proxy::to(&fleet[0]);
+    let orders = [
+        [fleet[0].url(), proxy.url(), fleet[1].url()],
+        [fleet[1].unix_url(), fleet[0].unix_url(), proxy.url()],
+        [fleet[0].url(), fleet[0].unix_url(), fleet[1].url()],
+    ];
+    for round in 0..60 {
+        let twice = manager(&orders[round % 3]);
+        let first = match round % 2 {
+            0 => in_time("an acquire ends", SOON, twice.try_acquire("lock", TTL)).await,
+            _ => in_time("an acquire ends", SOON, twice.acquire("lock", TTL)).await,
+        };
+        let error = first.expect_err("a node with two addresses");
+        assert!(matches!(error, Error::Config(_)) && !error.is_retryable(), "round {round}: {error:?}");
+    }
+    until_free(&mut fleet, "lock").await;
 }
 
 #[test]

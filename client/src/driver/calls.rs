@@ -27,9 +27,13 @@ impl Driver {
         }
     }
 
-    /// Starts an attempt. A call that wants to queue waits until it is known whether it can.
+    /// Starts an attempt. The first calls wait until the client knows which nodes answer. A call that wants to
+    /// queue waits until it is known whether it can.
     pub(super) fn acquire(&mut self, call: AcquireCall, now: Moment) {
-        let queue_until = match call.wait.and_then(|wait| wait.queue_until) {
+        if !self.pool.is_introduced() {
+            return self.undecided.push(call);
+        }
+        let queue_until = match call.queue_until() {
             None => None,
             Some(until) => match self.queue_support() {
                 QueueSupport::Yes => Some(until),
@@ -49,15 +53,21 @@ impl Driver {
         self.advance(lock, now);
     }
 
-    /// Starts the waiting calls once it is known whether they can queue; true if there were any.
+    /// Starts the waiting calls that can start; true if there were any.
     pub(super) fn start_undecided(&mut self, now: Moment) -> bool {
-        if self.undecided.is_empty() || self.queue_support() == QueueSupport::Unknown {
+        if self.undecided.is_empty() || !self.pool.is_introduced() {
             return false;
         }
-        for call in std::mem::take(&mut self.undecided) {
+        let any_queues = self.undecided.iter().any(|call| call.queue_until().is_some());
+        let may_queue = any_queues && self.queue_support() != QueueSupport::Unknown;
+        let can_start = |call: &mut AcquireCall| may_queue || call.queue_until().is_none();
+        let calls: Vec<AcquireCall> = self.undecided.extract_if(.., can_start).collect();
+        let any = !calls.is_empty();
+        // A caller that has stopped waiting needs no request, and so no release.
+        for call in calls.into_iter().filter(|call| !call.answer.is_closed()) {
             self.acquire(call, now);
         }
-        true
+        any
     }
 
     fn cancel(&mut self, ticket: u64, now: Moment) {

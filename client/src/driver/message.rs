@@ -52,6 +52,11 @@ impl AcquireCall {
     pub(super) fn ticket(&self) -> Option<u64> {
         self.wait.map(|wait| wait.ticket)
     }
+
+    /// Until when the call wants to queue on the nodes; `None` to not queue.
+    pub(super) fn queue_until(&self) -> Option<Moment> {
+        self.wait.and_then(|wait| wait.queue_until)
+    }
 }
 
 /// How a call waits for a lock that another client holds.

@@ -21,12 +21,13 @@
 //! | all nodes; which node may vote | `pool.rs` |
 //! | one connection: states and timeouts; reading and writing | `conn.rs`, `conn/transfer.rs` |
 //! | connecting and backoff | `connecting.rs` |
+//! | the wait for the first handshakes | `introduction.rs` |
 //! | nodes in memory | `memory_conn.rs` |
 //!
 //! The order of the loop: take calls; if many callers are active, let other tasks run once, so that their
 //! commands share the write; write and read; handle the events that the nodes caused. Repeat while any of
 //! this brings something new. Only then, when every reply that has come is handled, fire timers and report
-//! overdue requests, start calls that waited to know whether they can queue, answer callers of flush, and
+//! overdue requests, start calls that waited for the first handshakes, answer callers of flush, and
 //! sleep until a timer, bytes or a call.
 
 mod broadcast;
@@ -35,6 +36,7 @@ mod conn;
 mod connecting;
 mod flush;
 mod in_flight;
+mod introduction;
 mod lock_entry;
 mod locks;
 mod memory_conn;
@@ -91,7 +93,8 @@ pub(crate) struct Driver {
     has_callers: bool,
     /// The buffer for calls, reused.
     received: Vec<Message>,
-    /// Calls that want to queue, made before it was known whether the nodes queue this client.
+    /// Calls that came before the client knew which nodes answer; and calls that want to queue, before it was
+    /// known whether the nodes queue this client.
     undecided: Vec<AcquireCall>,
     pool: NodePool,
     locks: Slab<LockEntry>,

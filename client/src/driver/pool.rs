@@ -3,6 +3,7 @@
 use super::conn::{ConnProgress, NodeConn};
 use super::connecting::Timeouts;
 use super::in_flight::{InFlight, NodeEvent};
+use super::introduction::Introduction;
 use super::memory_conn::MemoryConn;
 use super::pending_releases::PendingRelease;
 use super::shutdown::Leftover;
@@ -29,6 +30,7 @@ pub(super) struct RemoteNodes {
     /// The identities that the client has accepted. A refused connection clears the identity of its
     /// `NodeConn`, not this one.
     roster: Roster,
+    introduction: Introduction,
 }
 
 impl NodePool {
@@ -49,6 +51,7 @@ impl NodePool {
                     conns: targets.iter().zip(&settings.names).enumerate().map(conn).collect(),
                     names: settings.names.clone(),
                     roster: Roster::new(targets.len()),
+                    introduction: Introduction::new(settings.quorum, settings.node_timeout),
                 })
             }
         }
@@ -126,8 +129,19 @@ impl NodePool {
     /// When to call [`NodePool::tick`] or [`NodePool::poll`] next, if no bytes come.
     pub(super) fn wake_at(&self, now: Moment) -> Option<Moment> {
         match self {
-            Self::Remote(nodes) => nodes.conns.iter().map(|conn| conn.wake_at(now)).fold(None, sooner),
+            Self::Remote(nodes) => {
+                let wake_at = nodes.conns.iter().map(|conn| conn.wake_at(now)).fold(None, sooner);
+                nodes.introduction.or_earlier(wake_at)
+            }
             Self::Memory(memory) => memory.wake_at(now),
+        }
+    }
+
+    /// Whether the client knows which node answers at each address, or has stopped waiting for the handshakes.
+    pub(super) fn is_introduced(&self) -> bool {
+        match self {
+            Self::Remote(nodes) => nodes.introduction.has_ended(),
+            Self::Memory(_) => true,
         }
     }
 
@@ -180,6 +194,14 @@ impl RemoteNodes {
             if let ConnProgress::Connected(ready) = progress {
                 self.check_identity(node, ready, now, events);
             }
+        }
+        if !self.introduction.has_ended() {
+            let count = |test: fn(&NodeConn) -> bool| self.conns.iter().filter(|conn| test(conn)).count();
+            let (identified, failed) = (
+                count(|conn| conn.identity.is_some()),
+                count(|conn| conn.identity.is_none() && conn.is_down()),
+            );
+            self.introduction.update(identified, failed, now);
         }
         is_busy
     }
