@@ -13,7 +13,7 @@ use crate::guard::Guard;
 use crate::inspect::read_lock_info;
 use crate::join_all::join_all;
 use crate::keys::Keys;
-use crate::lock_shared::LockShared;
+use crate::lock_shared::{EXPLAIN_LIMIT, LockShared};
 use crate::manager::{LockManager, ManagerShared};
 use crate::owner::random;
 use crate::query::Query;
@@ -30,10 +30,6 @@ const MAX_RUNTIMES_LOST: u32 = 3;
 
 /// How long a caller whose deadline has passed still waits for the driver to report the answers of the nodes.
 const DRIVER_GRACE: Duration = Duration::from_millis(100);
-
-/// How long a call that has failed waits for votes that are still to come, and again for the nodes to say who holds the
-/// lock.
-const EXPLAIN_LIMIT: Duration = Duration::from_millis(50);
 
 /// The arguments of an acquire.
 #[derive(Clone, Debug)]

@@ -2,10 +2,9 @@
 
 use crate::driver::{EntryId, Extended, Inbox, Message};
 use crate::error::QuorumReport;
-use crate::lock_shared::{LockShared, LostReason};
+use crate::lock_shared::{EXPLAIN_LIMIT, LockShared, LostReason};
 use crate::settings::Settings;
 use crate::{Error, observe};
-use redlock_proto::Ballot;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -81,10 +80,13 @@ impl LockHandle {
     pub(crate) async fn extend(&self, ttl: Duration) -> Result<Duration, Error> {
         let _turn = self.shared.extending.lock().await;
         let outcome = self.send_extension(ttl).await?;
+        if matches!(outcome, Extended::No | Extended::Lost) {
+            self.wait_for_votes().await;
+        }
         let left = self.shared.remaining();
         let result = match (outcome, self.shared.ended()) {
             (Extended::Yes, None) => Ok(left),
-            (Extended::No(votes), None) => Err(Error::not_extended(self.report(&votes))),
+            (Extended::No, None) => Err(Error::not_extended(self.report())),
             // Later replies may have ended the lock.
             (_, Some(reason)) => Err(self.lost_error(reason)),
             (Extended::Lost, None) => Err(self.lost_error(LostReason::Gone)),
@@ -92,6 +94,16 @@ impl LockHandle {
         };
         observe::extended(&self.shared.keys, result.as_ref().map(drop));
         result
+    }
+
+    /// Waits for the votes that are still to come: a majority of answers decides an extension, so a healthy node may
+    /// not have answered yet. The wait takes only a small part of the validity that is left.
+    async fn wait_for_votes(&self) {
+        let limit = match self.shared.remaining() {
+            Duration::ZERO => EXPLAIN_LIMIT,
+            left => EXPLAIN_LIMIT.min(left / 8),
+        };
+        let _ = tokio::time::timeout(limit, self.shared.wait_for_last_votes()).await;
     }
 
     /// Sends the extension to the driver, unless the lock has ended.
@@ -108,12 +120,13 @@ impl LockHandle {
     /// The error for a lock that has ended for this reason, with the last answers of the nodes.
     pub(crate) fn lost_error(&self, reason: LostReason) -> Error {
         self.shared.report_loss();
-        let votes = self.shared.last_votes(self.settings.quorum);
-        Error::Lost { reason, report: Box::new(self.report(&votes)) }
+        Error::Lost { reason, report: Box::new(self.report()) }
     }
 
-    fn report(&self, votes: &Ballot) -> QuorumReport {
-        QuorumReport::new(&self.shared.keys, &self.settings, Some(votes))
+    /// The last answers of the nodes.
+    fn report(&self) -> QuorumReport {
+        let votes = self.shared.last_votes(self.settings.quorum);
+        QuorumReport::new(&self.shared.keys, &self.settings, Some(&votes))
     }
 }
 

@@ -6,7 +6,7 @@ use crate::keys::Keys;
 use crate::observe;
 use crate::owner::Owner;
 use crate::settings::Settings;
-use redlock_proto::{Ballot, LockMode, Moment, NodeSet, Quorum, Vote, keep_alive};
+use redlock_proto::{Ballot, LockReply, LockMode, Moment, NodeSet, Quorum, Vote, keep_alive};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -36,6 +36,10 @@ impl fmt::Display for LostReason {
         })
     }
 }
+
+/// How long a call that has failed waits for votes that are still to come, and again for the nodes to say who holds the
+/// lock.
+pub(crate) const EXPLAIN_LIMIT: Duration = Duration::from_millis(50);
 
 const HELD: u8 = 0;
 
@@ -74,7 +78,7 @@ struct Extras {
     token: Option<CancellationToken>,
     /// The answers to the last extension, if that extension failed.
     last_votes: Option<Ballot>,
-    /// The votes that came after the attempt had failed, each with its node.
+    /// The votes that came after the attempt was decided, each with its node.
     late_votes: Vec<(usize, Vote)>,
 }
 
@@ -286,6 +290,41 @@ impl LockShared {
         extras.late_votes.iter().rev().find(|(voter, _)| *voter == node).map(|(_, vote)| vote.clone())
     }
 
+    /// Stores a vote that came after the client had acquired the lock with this fence.
+    pub(crate) fn add_vote_of_held(&self, node: usize, fence: u64, reply: &LockReply) {
+        if *reply == LockReply::Number(fence) {
+            self.granted_by.fetch_or(1_u64 << node, Ordering::Relaxed);
+        } else {
+            self.add_late_vote(node, Vote::from(reply.clone()));
+        }
+    }
+
+    /// Adds a vote that came after an extension had failed.
+    pub(crate) fn add_to_last_votes(&self, node: usize, vote: Vote) {
+        let mut extras = self.extras.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(ballot) = &mut extras.last_votes {
+            ballot.enter(node, vote);
+        }
+        drop(extras);
+        self.changed.notify_waiters();
+    }
+
+    /// Waits until every node has answered the extension that has failed.
+    pub(crate) async fn wait_for_last_votes(&self) {
+        let is_complete = || {
+            let extras = self.extras.lock().unwrap_or_else(PoisonError::into_inner);
+            extras.last_votes.as_ref().is_none_or(|ballot| ballot.pending() == 0)
+        };
+        loop {
+            let mut changed = std::pin::pin!(self.changed.notified());
+            changed.as_mut().enable();
+            if is_complete() {
+                return;
+            }
+            changed.await;
+        }
+    }
+
     /// The last answers of the nodes: to a failed extension, otherwise to the acquire.
     pub(crate) fn last_votes(&self, quorum: Quorum) -> Ballot {
         let last_votes = self.extras.lock().unwrap_or_else(PoisonError::into_inner).last_votes.clone();
@@ -294,6 +333,9 @@ impl LockShared {
             let granted_by = self.granted_by.load(Ordering::Relaxed);
             let nodes = (0..quorum.nodes()).filter(|node| granted_by >> node & 1 == 1);
             nodes.for_each(|node| ballot.enter(node, Vote::Granted { fence: self.fence() }));
+            for node in (0..quorum.nodes()).filter(|node| granted_by >> node & 1 == 0) {
+                ballot.enter(node, self.late_vote(node).unwrap_or_default());
+            }
             ballot
         })
     }

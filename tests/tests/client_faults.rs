@@ -6,7 +6,7 @@
 mod client;
 
 use client::{NODE_TIMEOUT, Network, TTL, until_all_answer};
-use redlock_client::{Error, FailureKind, LockManager, Vote};
+use redlock_client::{Error, FailureKind, LockManager, LostReason, Vote};
 use redlock_tests::{Direction, SOON, eventually_async, in_time};
 use std::time::{Duration, Instant};
 
@@ -77,10 +77,10 @@ async fn works(manager: &LockManager, key: &str) {
 }
 
 /// Checks the votes in the error of a call when these three nodes are faulty.
-fn check_votes(error: &Error, network: &Network, faulty: &[usize], fault: Fault) {
+fn check_votes(error: &Error, resource: &str, network: &Network, faulty: &[usize], fault: Fault) {
     assert!(matches!(error, Error::NoQuorum(_)), "{error:?}");
     assert!(error.is_retryable());
-    assert_eq!(error.resource(), "lock");
+    assert_eq!(error.resource(), resource);
     let nodes = error.nodes();
     assert_eq!(nodes.len(), 5);
     for (index, answer) in nodes.iter().enumerate() {
@@ -90,8 +90,7 @@ fn check_votes(error: &Error, network: &Network, faulty: &[usize], fault: Fault)
                 assert!(faulty.contains(&index), "node {index} is healthy: {error}");
                 assert!(fault.failure_kinds().contains(&failure.kind), "{fault:?}: {error}");
             }
-            // If the client knows that three nodes are down, it does not wait for the other replies.
-            Vote::Granted { .. } | Vote::Pending => assert!(!faulty.contains(&index), "{error}"),
+            Vote::Granted { .. } => assert!(!faulty.contains(&index), "{error}"),
             other => panic!("vote of node {index}: {other}: {error}"),
         }
     }
@@ -120,12 +119,13 @@ async fn verify_two_are_tolerated_three_are_not_and_all_recover(fault: Fault) {
     let error = in_time("an extension ends", SOON, kept.extend())
         .await
         .expect_err("two of five nodes are not a majority");
-    assert!(matches!(error, Error::NoQuorum(_)), "{error:?}");
+    check_votes(&error, "kept", &network, &[0, 3, 4], fault);
     assert!(kept.is_valid(), "the lease that was granted before the fault lasts");
     // While the third fault is new, and once the client has detected it.
     for _ in 0..2 {
         let refused = in_time("an acquire ends", SOON, manager.try_acquire("lock", TTL)).await;
-        check_votes(&refused.expect_err("two of five nodes are not a majority"), &network, &[0, 3, 4], fault);
+        let error = refused.expect_err("two of five nodes are not a majority");
+        check_votes(&error, "lock", &network, &[0, 3, 4], fault);
     }
     let report = in_time("a release ends", SOON, kept.release()).await;
     assert!(report.was_held() && !report.is_free_on_a_majority(), "{report}");
@@ -276,6 +276,54 @@ async fn a_refusal_names_the_holder_and_lists_no_healthy_node_as_unanswered() {
     network.fleet.reset_calls();
     manager.try_acquire("lock", TTL).await.expect("a free lock").release().await;
     assert_eq!(network.fleet.calls("redlock.inspect"), [0; 5]);
+}
+
+/// A majority of the answers decides an extension: the other nodes are healthy, too.
+#[tokio::test]
+async fn a_failed_or_lost_extension_lists_no_healthy_node_as_unanswered() {
+    let mut network = Network::without_grace(5);
+    let manager = network.manager().await;
+    let has_answered = |error: &Error, nodes: std::ops::Range<usize>, test: fn(&Vote) -> bool| {
+        assert!(error.nodes()[nodes].iter().all(|answer| test(&answer.vote)), "{error}");
+    };
+    for round in 0..20 {
+        let guard = manager.try_acquire("lock", TTL).await.expect("a free lock");
+        client::until_held(network.fleet.iter(), "lock").await;
+        for node in &network.fleet.iter().collect::<Vec<_>>()[..3] {
+            node.connect().call_strs("DEL lock");
+        }
+        let error = guard.extend().await.expect_err("three nodes have lost the lock");
+        assert!(matches!(error, Error::Lost { reason: LostReason::Gone, .. }), "round {round}: {error:?}");
+        has_answered(&error, 0..3, |vote| *vote == Vote::Refused);
+        has_answered(&error, 3..5, |vote| matches!(vote, Vote::Granted { .. }));
+        guard.release().await;
+        network.until_free("lock").await;
+    }
+    let guard = manager.try_acquire("lock", TTL).await.expect("a free lock");
+    client::until_held(network.fleet.iter(), "lock").await;
+    for node in 0..3 {
+        network.fleet[node].kill();
+    }
+    for round in 0..20 {
+        let error = guard.extend().await.expect_err("two of five nodes are not a majority");
+        assert!(matches!(error, Error::NoQuorum(_)), "round {round}: {error:?}");
+        has_answered(&error, 0..3, |vote| matches!(vote, Vote::Failed(_)));
+        has_answered(&error, 3..5, |vote| matches!(vote, Vote::Granted { .. }));
+    }
+    assert!(guard.is_valid());
+}
+
+/// The first acquire waits for the first handshakes, and not long for those of hung nodes.
+#[tokio::test]
+async fn nodes_that_hang_from_the_start_do_not_delay_the_first_acquire() {
+    let network = Network::start(5);
+    network.fleet[0].pause();
+    network.proxies[1].drop_bytes(Direction::ToClient);
+    let patient = client::builder().nodes(network.urls()).node_timeout(TTL).connect_timeout(TTL);
+    let manager = patient.build().expect("addresses of nodes");
+    let first = in_time("the first acquire ends", SOON, manager.acquire("lock", TTL)).await;
+    first.expect("three of five are enough").release().await;
+    network.fleet[0].resume();
 }
 
 #[tokio::test]

@@ -5,7 +5,10 @@ use super::message::{AcquireCall, Acquired, EntryId, Extended, NotAcquired};
 use crate::lock_shared::{LockShared, LostReason};
 use crate::settings::Settings;
 use redlock_proto::lock_state::LockEnded;
-use redlock_proto::{Drift, Event, LockState, LockTerms, Moment, QueueRequest, Refusal, ReleaseProgress};
+use redlock_proto::{
+    Ask, Drift, Event, LockReply, LockState, Moment, QueueRequest, Refusal, ReleaseProgress, Request, LockTerms,
+    Vote,
+};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -29,6 +32,10 @@ pub(super) struct LockEntry {
     lease: Duration,
     /// The time to live of the extension in flight.
     next_ttl: Option<Duration>,
+    /// When the newest extension was sent, once it has failed: later votes explain it.
+    failed_extension: Option<Moment>,
+    /// When the newest extension was sent.
+    last_extension: Option<Moment>,
     pub(super) ticket: Option<u64>,
     is_queued: bool,
     /// Whether the caller has got an error: later votes explain it.
@@ -69,6 +76,8 @@ impl LockEntry {
             unanswered: 0,
             lease: settings.drift.lease(call.ttl),
             next_ttl: None,
+            failed_extension: None,
+            last_extension: None,
             is_queued: queue.is_some(),
             has_failed: false,
             not_before: now,
@@ -114,6 +123,7 @@ impl LockEntry {
             Ok(()) => {
                 self.lease = drift.lease(ttl);
                 self.next_ttl = Some(ttl);
+                (self.last_extension, self.failed_extension) = (Some(now), None);
                 self.on_extended = Some(answer);
             }
             Err(LockEnded) => {
@@ -172,13 +182,15 @@ impl LockEntry {
                 self.report_extension(Extended::Yes);
             }
             Event::NotExtended(ballot) => {
-                self.shared.set_last_votes(Some(ballot.clone()));
-                self.report_extension(Extended::No(ballot));
+                self.failed_extension = self.last_extension;
+                self.shared.set_last_votes(Some(ballot));
+                self.report_extension(Extended::No);
             }
             Event::Lost(ballot) => {
                 // Records `Expired` first if the validity has ended; otherwise the nodes have lost the lock.
                 let _ = self.shared.remaining();
                 self.shared.end(LostReason::Gone);
+                self.failed_extension = self.last_extension;
                 self.shared.set_last_votes(Some(ballot));
                 self.report_extension(Extended::Lost);
             }
@@ -208,6 +220,24 @@ impl LockEntry {
         let ballot = self.state.ballot().clone();
         let _ = answer.send(Err(NotAcquired { refusal, ballot, has_waited: self.is_queued }));
         true
+    }
+
+    /// Adds a vote that came after the attempt or the extension was decided, for the error of the caller.
+    pub(super) fn add_late_vote(&self, node: usize, request: &Request, reply: &LockReply) {
+        match request.ask {
+            Ask::Acquire { .. } | Ask::Wait { .. } if self.has_failed => {
+                self.shared.add_late_vote(node, Vote::from(reply.clone()));
+            }
+            Ask::Acquire { .. } | Ask::Wait { .. } | Ask::RaiseFence { .. } => {
+                if let Some(fence) = self.state.fence() {
+                    self.shared.add_vote_of_held(node, fence, reply);
+                }
+            }
+            Ask::Extend if self.failed_extension == Some(request.sent) => {
+                self.shared.add_to_last_votes(node, Vote::from(reply.clone()));
+            }
+            _ => {}
+        }
     }
 
     /// Fails an attempt whose deadline has passed; false if the attempt had ended before.

@@ -5,7 +5,7 @@ use super::lock_entry::LockEntry;
 use super::replies::lock_reply;
 use super::{Driver, EntryId};
 use crate::wire::{self, Frame};
-use redlock_proto::{Ask, Event, Failure, FailureKind, LockReply, Moment, Request, Transmit, Vote};
+use redlock_proto::{Event, Failure, FailureKind, LockReply, Moment, Request, Transmit};
 use std::time::Duration;
 
 /// The shortest time between two wake-ups of one lock.
@@ -57,9 +57,7 @@ impl Driver {
         if !request.is_release() {
             self.pool.note_vote(node, &reply);
         }
-        if entry.has_failed && matches!(request.ask, Ask::Acquire { .. } | Ask::Wait { .. }) {
-            entry.shared.add_late_vote(node, Vote::from(reply.clone()));
-        }
+        entry.add_late_vote(node, request, &reply);
         let is_named_twice =
             matches!(&reply, LockReply::Failed(failure) if failure.kind == FailureKind::SameNode);
         entry.state.handle_reply(node, request, reply, now);

@@ -88,8 +88,8 @@ pub(crate) struct NotAcquired {
 pub(crate) enum Extended {
     /// The lock is held for longer.
     Yes,
-    /// The validity of the lock is unchanged.
-    No(Ballot),
+    /// The validity of the lock is unchanged. The votes are in [`LockShared::last_votes`].
+    No,
     /// The lock is lost.
     Lost,
     /// The lock had expired before the client asked the nodes.
