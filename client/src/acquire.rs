@@ -19,6 +19,7 @@ use crate::owner::random;
 use crate::query::Query;
 use crate::queue_support::WaitPolicy;
 use crate::{Error, observe, ticket};
+use redlock_proto::inspection::LockInfo;
 use redlock_proto::{LockMode, NodeSet, Refusal, Retry, Vote};
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,6 +31,9 @@ const MAX_RUNTIMES_LOST: u32 = 3;
 
 /// How long a caller whose deadline has passed still waits for the driver to report the answers of the nodes.
 const DRIVER_GRACE: Duration = Duration::from_millis(100);
+
+/// For at most this many keys of one lock, a call that has failed asks who holds them.
+const MAX_KEYS_EXPLAINED: usize = 16;
 
 /// The arguments of an acquire.
 #[derive(Clone, Debug)]
@@ -268,7 +272,7 @@ impl<'a> AcquireLoop<'a> {
     /// holder.
     ///
     /// A majority of answers decides an attempt, so a healthy node may not have answered yet: the call waits for
-    /// its vote, and sends it nothing. Then it asks the nodes on which another client holds the lock, once.
+    /// its vote, and sends it nothing. Then it asks the nodes on which another client holds the lock, once for each key.
     async fn explain(&self, mut error: Error) -> Error {
         let Some(report) = error.report_mut() else { return error };
         if let Some(attempt) = &self.last_attempt {
@@ -277,18 +281,26 @@ impl<'a> AcquireLoop<'a> {
             let _ = tokio::time::timeout(EXPLAIN_LIMIT, late).await;
             pending.into_iter().for_each(|node| report.add_late_vote(node, attempt.late_vote(node)));
         }
-        if let [key] = self.spec.keys.names() {
-            let held = report.with_vote(&Vote::Refused);
-            let asked = held.iter().map(|node| {
-                let words = Query::inspect(key.to_vec()).into_words();
-                tokio::time::timeout(EXPLAIN_LIMIT, self.manager.send_to(words, NodeSet::one(*node)))
-            });
-            for (node, reply) in held.iter().zip(join_all(asked).await) {
-                let reply = reply.ok().and_then(Result::ok).and_then(|replies| replies.into_iter().next());
-                report.set_holder(*node, reply.and_then(|reply| read_lock_info(&reply.frame.ok()?)));
+        let keys = &self.spec.keys;
+        let asked: Vec<(usize, usize)> = (report.with_vote(&Vote::Refused).into_iter())
+            .flat_map(|node| (0..keys.names().len().min(MAX_KEYS_EXPLAINED)).map(move |key| (node, key)))
+            .collect();
+        let infos = join_all(asked.iter().map(|(node, key)| self.ask_for_holder(*node, *key))).await;
+        for ((node, key), info) in asked.into_iter().zip(infos) {
+            let resource = keys.resources().nth(key).filter(|_| keys.names().len() > 1);
+            if let Some(info) = info {
+                report.add_holder(node, resource, info);
             }
         }
         error.settled()
+    }
+
+    /// Asks a node who holds one of the keys; `None` if nobody does, or if the node does not answer in time.
+    async fn ask_for_holder(&self, node: usize, key: usize) -> Option<LockInfo> {
+        let words = Query::inspect(self.spec.keys.names().get(key)?.to_vec()).into_words();
+        let asked = self.manager.send_to(words, NodeSet::one(node));
+        let replies = tokio::time::timeout(EXPLAIN_LIMIT, asked).await.ok()?.ok()?;
+        read_lock_info(&replies.into_iter().next()?.frame.ok()?)
     }
 
     /// How long to wait before the next attempt; `None` if the policy gives up.

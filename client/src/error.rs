@@ -91,8 +91,12 @@ pub struct NodeAnswer {
     pub vote: Vote,
     /// What the node reports about the lock of the other client. The client asks for it once, after a call has
     /// failed, if [`vote`](Self::vote) is [`Vote::Refused`]. `None` if the node did not answer in time, if
-    /// the holder has released the lock meanwhile, for a plain key and for several resources.
+    /// the holder has released the lock meanwhile, and for a plain key. For several resources, the client asks for
+    /// the first 16 in sorted order, and this is the lock on the first one that is held.
     pub holder: Option<LockInfo>,
+    /// The resource that [`holder`](Self::holder) is about, if the call is for several resources. Bytes that are not
+    /// printable ASCII are escaped.
+    pub held_resource: Option<String>,
 }
 
 impl QuorumReport {
@@ -102,6 +106,7 @@ impl QuorumReport {
             node: Arc::clone(name),
             vote: vote.clone(),
             holder: None,
+            held_resource: None,
         };
         let nodes = settings.names.iter().zip(votes).map(answer).collect();
         Self { resource: keys.to_string(), quorum: settings.quorum, nodes, attempts: 1 }
@@ -179,10 +184,12 @@ impl QuorumReport {
         }
     }
 
-    /// Adds what a node knows about the holder.
-    pub(crate) fn set_holder(&mut self, node: usize, holder: Option<LockInfo>) {
-        if let Some(answer) = self.nodes.get_mut(node) {
-            answer.holder = holder;
+    /// Adds what a node knows about the holder, unless it knows about a holder already. The resource is `None` if the
+    /// call is for one resource.
+    pub(crate) fn add_holder(&mut self, node: usize, resource: Option<&[u8]>, holder: LockInfo) {
+        if let Some(answer) = self.nodes.get_mut(node).filter(|answer| answer.holder.is_none()) {
+            answer.holder = Some(holder);
+            answer.held_resource = resource.map(|resource| resource.escape_ascii().to_string());
         }
     }
 }
@@ -205,6 +212,9 @@ impl fmt::Display for NodeAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.node, self.vote)?;
         let Some(holder) = &self.holder else { return Ok(()) };
+        if let Some(resource) = &self.held_resource {
+            write!(f, ": {resource}")?;
+        }
         if !holder.label.is_empty() {
             write!(f, ", \"{}\"", holder.label.escape_debug())?;
         }

@@ -313,6 +313,44 @@ async fn a_failed_or_lost_extension_lists_no_healthy_node_as_unanswered() {
     assert!(guard.is_valid());
 }
 
+#[tokio::test]
+async fn a_refusal_of_several_resources_names_the_one_that_is_held_and_its_holder() {
+    let network = Network::start(3);
+    let holder =
+        client::builder().nodes(network.urls()).label("night job on web-3").key_prefix("app:").build();
+    let holder = holder.expect("addresses of nodes");
+    let asker =
+        client::builder().nodes(network.urls()).key_prefix("app:").build().expect("addresses of nodes");
+    let guard = holder.acquire("stock:7", TTL).await.expect("a free lock");
+    client::until_held(network.fleet.iter(), "app:stock:7").await;
+    let resources = ["orders:42", "stock:7", "stock:8"];
+    let mut error = asker.try_acquire_many(resources, TTL).await.expect_err("one of them is held");
+    assert!(matches!(error, Error::Contended(_)), "{error:?}");
+    for _ in 0..2 {
+        for answer in error.nodes() {
+            let lock = answer.holder.as_ref().unwrap_or_else(|| panic!("{error}"));
+            assert_eq!((lock.label.as_str(), lock.fence), ("night job on web-3", guard.fence()), "{error}");
+            assert_eq!(answer.held_resource.as_deref(), Some("stock:7"), "{error}");
+        }
+        assert!(
+            error.to_string().contains("held by another client: stock:7, \"night job on web-3\", "),
+            "{error}"
+        );
+        let waited = asker.acquire_many_timeout(resources, TTL, Duration::from_millis(50)).await;
+        error = waited.expect_err("one of them is held");
+    }
+    // The client asks for no more than 16 keys on each node.
+    let many: Vec<String> =
+        (0..40).map(|number| format!("stock:{number:02}")).chain(["stock:7".into()]).collect();
+    network.fleet.reset_calls();
+    let error = asker.try_acquire_many(&many, TTL).await.expect_err("one of them is held");
+    assert!(
+        error.nodes().iter().all(|answer| answer.vote == Vote::Refused && answer.holder.is_none()),
+        "{error}"
+    );
+    assert_eq!(network.fleet.calls("redlock.inspect"), [16; 3]);
+}
+
 /// The first acquire waits for the first handshakes, and not long for those of hung nodes.
 #[tokio::test]
 async fn nodes_that_hang_from_the_start_do_not_delay_the_first_acquire() {

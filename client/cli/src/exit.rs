@@ -97,6 +97,8 @@ struct NodeAnswerText {
     answer: String,
     /// What the node says about the lock of the other client.
     holder: Option<LockInfo>,
+    /// The resource of this lock, if the call was for several.
+    held_resource: Option<String>,
 }
 
 impl ExitError {
@@ -120,7 +122,7 @@ impl ExitError {
 
     /// Adds the answers of the nodes.
     pub(crate) fn with_nodes(mut self, nodes: impl IntoIterator<Item = (String, String)>) -> Self {
-        let text = |(node, answer)| NodeAnswerText { node, answer, holder: None };
+        let text = |(node, answer)| NodeAnswerText { node, answer, holder: None, held_resource: None };
         self.nodes = nodes.into_iter().map(text).collect();
         self
     }
@@ -179,6 +181,9 @@ impl NodeAnswerText {
             node["label"] = json!(holder.label);
             node["left_ms"] = json!(millis(holder.left));
         }
+        if let Some(resource) = &self.held_resource {
+            node["resource"] = json!(resource);
+        }
         node
     }
 }
@@ -201,6 +206,7 @@ impl From<Error> for ExitError {
             node: answer.node.to_string(),
             answer: answer.vote.to_string(),
             holder: answer.holder.clone(),
+            held_resource: answer.held_resource.clone(),
         };
         let nodes = error.nodes().iter().map(text).collect();
         Self { code, reason: error.reason().into(), message: error.to_string(), resource, nodes }

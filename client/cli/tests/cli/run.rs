@@ -51,6 +51,16 @@ fn several_resources_are_locked_together_or_not_at_all() {
     }
     let error = redlock.run(&["--json", "run", "b", "c", "--", "true"]).exits(NOT_ACQUIRED).json_error();
     assert_eq!(error["resource"], "b, c");
+    for node in error["nodes"].as_array().expect("nodes") {
+        let names_holder =
+            node["label"].as_str().is_some_and(|label| !label.is_empty()) && node["left_ms"].is_u64();
+        assert!(
+            node["resource"] == "b" && names_holder,
+            "the resource that is held, and its holder: {error}"
+        );
+    }
+    let said = redlock.run(&["run", "b", "c", "--", "true"]).exits(NOT_ACQUIRED);
+    assert!(said.stderr.contains("held by another client: b, \""), "{said:?}");
     assert!(fleet.is_free("c"), "all or none");
     running.signal(SIGTERM);
     running.finish().exits(143);
