@@ -5,9 +5,10 @@
 mod client;
 
 use client::{TTL, manager, until_all_answer};
-use redlock_client::{Error, LockManager, Node, Tls};
+use redlock_client::{Error, LockManager, Node, Tls, Vote};
 use redlock_tests::{
-    Certs, ClientCertificate, Direction, Fleet, Proxy, SOON, Server, eventually_async, in_time, skip,
+    Answer, Certs, ClientCertificate, Direction, Fleet, Proxy, SOON, Server, admit, eventually_async,
+    in_time, skip,
 };
 use std::time::Duration;
 
@@ -45,11 +46,24 @@ async fn waits_in_line(manager: LockManager, fleet: &Fleet) {
     served.expect("no panic").expect("the lock").release().await;
 }
 
-/// The error of an acquire that every node refuses.
-async fn acquire_error(manager: &LockManager) -> String {
+/// The error of an acquire that no majority grants.
+async fn failed(manager: &LockManager) -> Error {
     let refused = in_time("an acquire ends", SOON, manager.try_acquire("lock:1", TTL)).await;
-    let error = refused.expect_err("every node refuses this client");
-    assert!(matches!(error, Error::NoQuorum(_) | Error::Rejected(_)), "{error:?}");
+    refused.expect_err("every node refuses this client")
+}
+
+/// The error of an acquire that every node rejects, for a cause that a retry does not cure.
+async fn rejection(manager: &LockManager) -> String {
+    let error = failed(manager).await;
+    assert!(matches!(error, Error::Rejected(_)) && !error.is_retryable(), "{error:?}");
+    assert_eq!(error.reason(), "rejected");
+    error.to_string()
+}
+
+/// The error of an acquire for which the client has no usable connection.
+async fn outage(manager: &LockManager) -> String {
+    let error = failed(manager).await;
+    assert!(matches!(error, Error::NoQuorum(_)) && error.is_retryable(), "{error:?}");
     error.to_string()
 }
 
@@ -81,8 +95,8 @@ async fn a_database_of_its_own() {
     let here = first.try_acquire("lock:1", TTL).await.expect("another lock");
     assert!(here.is_valid() && there.is_valid());
     let beyond = manager(fleet.urls().iter().map(|url| format!("{url}/9999")));
-    let error = acquire_error(&beyond).await;
-    assert!(error.contains("DB index"), "{error}");
+    let complaint = outage(&beyond).await;
+    assert!(complaint.contains("DB index"), "{complaint}");
 }
 
 #[tokio::test]
@@ -105,12 +119,63 @@ async fn users_with_no_more_rights_than_advised() {
 async fn a_missing_permission_is_reported() {
     let fleet = Fleet::start_with(3, |_, node| node.user("watcher", "on >secret ~* -@all +redlock.node"));
     let watcher = manager(fleet.urls().iter().map(|url| url.replace("://", "://watcher:secret@")));
-    let error = acquire_error(&watcher).await;
-    assert!(error.contains("NOPERM"), "{error}");
+    let complaint = rejection(&watcher).await;
+    assert!(complaint.contains("NOPERM"), "{complaint}");
     let elsewhere = Fleet::start_with(3, |_, node| node.user("app", app()));
     let app = manager(elsewhere.urls().iter().map(|url| url.replace("://", "://app:secret@")));
     let error = app.try_acquire("other:1", TTL).await.expect_err("keys that this user may not use");
     assert!(error.to_string().contains("NOPERM") && !error.is_retryable(), "{error}");
+    assert!(matches!(error, Error::Rejected(_)), "{error:?}");
+}
+
+/// The server of the module has another name for the command, or a proxy does not let it through.
+#[tokio::test]
+async fn an_unknown_command_is_a_rejection() {
+    let plain = Server::builder().without_module().start();
+    let unknown = plain.connect().call_strs("REDLOCK.ACQUIRE lock:1 owner 1000");
+    assert!(unknown.string().contains("unknown command"), "{unknown:?}");
+    let network = client::Network::start(3);
+    for proxy in &network.proxies[..2] {
+        proxy.forge_reply("REDLOCK.ACQUIRE", format!("-{}\r\n", unknown.string()));
+    }
+    let complaint = rejection(&manager(network.urls())).await;
+    assert!(complaint.contains("unknown command"), "{complaint}");
+}
+
+#[tokio::test]
+async fn a_missing_module_is_a_rejection() {
+    let fleet = Fleet::start_with(3, |index, node| if index < 2 { node.without_module() } else { node });
+    let complaint = rejection(&manager(fleet.urls())).await;
+    assert!(complaint.contains("has not loaded the redlock module"), "{complaint}");
+}
+
+/// A replica that somebody has promoted does not vote until an operator admits it.
+#[tokio::test]
+async fn promoted_replicas_reject_requests_until_an_operator_admits_them() {
+    let masters = [0; 2].map(|_| Server::builder().tcp().start());
+    let replicas = masters.each_ref().map(|master| Server::builder().tcp().replica_of(master).start());
+    for (replica, master) in replicas.iter().zip(&masters) {
+        replica.wait_for_replication(master);
+        assert_eq!(replica.connect().call_strs("REPLICAOF NO ONE"), Answer::ok());
+    }
+    let node = Server::builder().tcp().start();
+    let manager = manager([node.url(), replicas[0].url(), replicas[1].url()]);
+    let error = failed(&manager).await;
+    assert!(matches!(error, Error::Rejected(_)), "{error:?}");
+    // The same request succeeds after the admission.
+    assert!(error.is_retryable(), "{error:?}");
+    for answer in &error.nodes()[1..] {
+        let Vote::Failed(why) = &answer.vote else { panic!("{error}") };
+        assert!(
+            why.to_string().contains("REDLOCKNOVOTE") && why.to_string().contains("redlock admit"),
+            "{why}"
+        );
+    }
+    assert!(matches!(error.nodes()[0].vote, Vote::Granted { .. }), "{error}");
+    // One of three is a minority.
+    admit(&mut replicas[0].connect(), 0, 0);
+    let granted = in_time("an acquire ends", SOON, manager.acquire("lock:1", TTL)).await;
+    granted.expect("two of three nodes vote").release().await;
 }
 
 #[tokio::test]
@@ -118,9 +183,9 @@ async fn passwords_right_wrong_and_missing() {
     let fleet = Fleet::start_with(3, |_, node| node.password("sesame"));
     works(&manager(fleet.urls().iter().map(|url| url.replace("://", "://:sesame@")))).await;
     let wrong = manager(fleet.urls().iter().map(|url| url.replace("://", "://:simsim@")));
-    let wrong = acquire_error(&wrong).await;
+    let wrong = rejection(&wrong).await;
     assert!(wrong.contains("WRONGPASS") && !wrong.contains("simsim"), "{wrong}");
-    let missing = acquire_error(&manager(fleet.urls())).await;
+    let missing = rejection(&manager(fleet.urls())).await;
     assert!(missing.contains("NOAUTH"), "{missing}");
 }
 
@@ -128,7 +193,7 @@ async fn passwords_right_wrong_and_missing() {
 async fn a_password_that_is_set_right_later_lets_the_client_in() {
     let fleet = Fleet::start_with(3, |_, node| node.user("app", "on >old ~* +@all"));
     let app = manager(fleet.urls().iter().map(|url| url.replace("://", "://app:new@")));
-    assert!(acquire_error(&app).await.contains("WRONGPASS"));
+    assert!(rejection(&app).await.contains("WRONGPASS"));
     for node in fleet.iter() {
         node.connect().call_strs("ACL SETUSER app >new");
     }
@@ -179,8 +244,8 @@ async fn tls_to_a_server_of_another_authority_is_refused() {
     let (certs, other) = (Certs::new(), Certs::new());
     let Some(fleet) = start_with_tls(&certs, ClientCertificate::NotAsked) else { return };
     let stranger = tls_manager(tls_urls(&fleet, "127.0.0.1"), Tls::new().ca_pem(other.ca_pem()));
-    let error = acquire_error(&stranger).await;
-    assert!(error.to_lowercase().contains("certificate"), "{error}");
+    let complaint = outage(&stranger).await;
+    assert!(complaint.to_lowercase().contains("certificate"), "{complaint}");
     assert_eq!(
         fleet.calls("redlock.node"),
         [0; 3],
@@ -193,8 +258,8 @@ async fn tls_to_a_server_of_another_name_is_refused() {
     let certs = Certs::for_hosts(&["elsewhere.example"]);
     let Some(fleet) = start_with_tls(&certs, ClientCertificate::NotAsked) else { return };
     let client = tls_manager(tls_urls(&fleet, "127.0.0.1"), Tls::new().ca_pem(certs.ca_pem()));
-    let error = acquire_error(&client).await;
-    assert!(error.to_lowercase().contains("certificate"), "{error}");
+    let complaint = outage(&client).await;
+    assert!(complaint.to_lowercase().contains("certificate"), "{complaint}");
     assert_eq!(
         fleet.calls("redlock.node"),
         [0; 3],
@@ -210,9 +275,9 @@ async fn tls_both_ways() {
     let trusting = || Tls::new().ca_pem(certs.ca_pem());
     let own = trusting().client_identity_pem(certs.client_cert_pem(), certs.client_key_pem());
     works(&tls_manager(urls(), own)).await;
-    acquire_error(&tls_manager(urls(), trusting())).await;
+    outage(&tls_manager(urls(), trusting())).await;
     let foreign = trusting().client_identity_pem(other.client_cert_pem(), other.client_key_pem());
-    acquire_error(&tls_manager(urls(), foreign)).await;
+    outage(&tls_manager(urls(), foreign)).await;
 }
 
 #[tokio::test]
@@ -248,7 +313,7 @@ async fn tls_where_there_is_none_is_an_error_in_time() {
     let urls = fleet.urls().iter().map(|url| url.replace("redis://", "rediss://")).collect::<Vec<_>>();
     let tls = Tls::new().ca_pem(certs.ca_pem());
     let brisk = client::builder().connect_timeout(Duration::from_secs(1)).nodes(urls).tls(tls);
-    acquire_error(&brisk.build().expect("certificates that can be read")).await;
+    outage(&brisk.build().expect("certificates that can be read")).await;
 }
 
 #[test]
@@ -271,8 +336,8 @@ async fn no_reply_is_taken_for_that_of_another_command() {
     // The proxy withholds the reply to the subscription and lets every other reply through.
     network.proxies[0].forge_reply("SUBSCRIBE", "");
     let manager = manager(network.urls());
-    let error = acquire_error(&manager).await;
-    assert!(error.contains("no answer to the subscription"), "{error}");
+    let complaint = outage(&manager).await;
+    assert!(complaint.contains("no answer to the subscription"), "{complaint}");
     network.proxies[0].clear_faults();
     client::until_all_answer(&manager).await;
     works(&manager).await;

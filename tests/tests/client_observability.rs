@@ -475,6 +475,29 @@ async fn nodes_that_go_down_and_come_back_are_reported() {
     assert!(!format!("{figures:?} {}", recorder.log()).contains("hush"), "no password is shown");
 }
 
+/// Not as a lack of a quorum: an operator looks for another cause.
+#[tokio::test]
+async fn rejected_requests_have_a_reason_of_their_own() {
+    let recorder = Recorder::new();
+    let fleet = Fleet::start_with(3, |_, node| node.user("app", "on >hush ~app:* &* +@all"));
+    let app = fleet.urls().into_iter().map(|url| url.replace("://", "://app:hush@"));
+    let locks = LockManager::builder().nodes(app).connect_timeout(SOON).node_timeout(SOON).build();
+    let locks = locks.expect("addresses");
+    locks.try_acquire("other:1", TTL).await.expect_err("a key that this user may not use");
+    let guard = locks.try_acquire("app:1", TTL).await.expect("a free lock");
+    fleet.iter().for_each(|node| drop(node.connect().call_strs("CONFIG SET redlock.max-ttl 1000")));
+    guard.extend().await.expect_err("the time to live is above the limit");
+    let figures = recorder.figures();
+    let count =
+        |name: &str| figures.iter().filter(|(metric, _)| metric.starts_with(name)).collect::<Vec<_>>();
+    for name in ["redlock_failed_total", "redlock_extension_failures_total"] {
+        let expected = format!("{name}{{reason=rejected}}");
+        assert_eq!(count(name), [(&expected, &Count(1))], "{figures:?}");
+    }
+    let spans = recorder.spans("redlock.acquire");
+    assert_eq!(spans.first().and_then(|span| span.field("outcome")), Some("rejected"), "{}", recorder.log());
+}
+
 /// Nodes that the client cannot use, and one that does not vote before an operator has admitted it.
 #[tokio::test]
 async fn every_problem_of_a_node_has_a_reason_of_its_own() {

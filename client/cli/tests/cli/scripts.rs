@@ -1,7 +1,7 @@
 //! Locks in scripts: `redlock acquire`, `extend`, `release` and `inspect`.
 
 use crate::processes::SIGTERM;
-use crate::program::{INTERNAL, LOST, Launcher, NO_QUORUM, NOT_ACQUIRED, USAGE, names};
+use crate::program::{INTERNAL, LOST, Launcher, NO_QUORUM, NOT_ACQUIRED, REJECTED, USAGE, names};
 use redlock_tests::{Fleet, SOON, eventually};
 use std::os::unix::fs::PermissionsExt;
 
@@ -143,6 +143,34 @@ fn errors_name_the_resource_and_the_answers_as_json() {
     fails(&["release", "--owner", owner, "job"], NO_QUORUM, 3);
     fails(&["break", "--yes", "job"], NO_QUORUM, 3);
     fails(&["acquire", "job"], NO_QUORUM, 3);
+}
+
+#[test]
+fn a_missing_permission_has_an_exit_code_of_its_own() {
+    let rules = "on >hush ~* &* -@all +hello +redlock.node +redlock.inspect";
+    let fleet = Fleet::start_with(3, |_, node| node.user("watcher", rules));
+    let login = |url: &String| url.replace("redis://", "redis://watcher:hush@");
+    let watcher = Launcher::at(&fleet.urls().iter().map(login).collect::<Vec<_>>());
+    let owner = "0123456789abcdef0123456789abcdef";
+    let lines: [&[&str]; 5] = [
+        &["run", "job", "--", "touch", "ran"],
+        &["run", "--wait", "10m", "job", "--", "touch", "ran"],
+        &["acquire", "job"],
+        &["extend", "--owner", owner, "--fence", "1", "job"],
+        &["release", "--owner", owner, "job"],
+    ];
+    for line in lines {
+        let error = watcher.run(&[&["--json"], line].concat()).exits(REJECTED).json_error();
+        assert_eq!(
+            (&error["reason"], &error["exit_code"]),
+            (&"rejected".into(), &REJECTED.into()),
+            "{error}"
+        );
+        let answers = error["nodes"].as_array().expect("nodes").iter().map(|node| &node["answer"]);
+        let quotes = answers.filter(|answer| answer.as_str().is_some_and(|words| words.contains("NOPERM")));
+        assert_eq!(quotes.count(), 3, "{line:?}: {error}");
+    }
+    assert!(!watcher.path().join("ran").exists());
 }
 
 /// A script may have exported the owner and the fence of one lock, and name the file of another.
