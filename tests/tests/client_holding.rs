@@ -126,6 +126,75 @@ async fn with_lock_keeps_the_lock_alive_and_returns_the_error_of_the_work() {
     network.until_free("lock").await;
 }
 
+/// Waits until the holder has extended each of these locks twice on the first node.
+async fn until_extended(network: &Network, keys: &[&str]) {
+    let mut connection = network.fleet[0].connect();
+    eventually_async("the locks are extended twice", SOON, async || {
+        let mut locks = keys.iter().map(|key| connection.inspect(key));
+        locks.all(|lock| lock.is_some_and(|lock| lock.extensions >= 2)).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn try_with_lock_skips_work_that_another_client_does() {
+    let mut network = Network::start(3);
+    let (manager, other) = (impatient_manager(&network).await, network.manager().await);
+    let ran = manager.try_with_lock("lock", SHORT, async |held| {
+        until_extended(&network, &["lock"]).await;
+        let skipped = other.try_with_lock("lock", SHORT, async |_| -> Result<(), Error> {
+            panic!("the work ran although another client holds the lock")
+        });
+        assert_eq!(in_time("the other client skips the work", SOON, skipped).await?, None);
+        Ok::<_, Error>(held.fence())
+    });
+    assert_eq!(in_time("the work ends", SOON * 2, ran).await.expect("a free lock"), Some(1));
+    network.until_free("lock").await;
+    network.fleet[0].kill();
+    network.fleet[1].kill();
+    let failed = manager.try_with_lock("lock", SHORT, async |_| Ok::<_, Failed>(()));
+    let failed = in_time("the call ends", SOON, failed).await;
+    assert!(matches!(failed, Err(Failed::Lock)), "a lack of a quorum is no reason to skip: {failed:?}");
+}
+
+#[tokio::test]
+async fn with_lock_timeout_waits_for_the_lock_and_not_for_the_work() {
+    let mut network = Network::start(3);
+    let manager = impatient_manager(&network).await;
+    let guard = manager.acquire("lock", TTL).await.expect("a free lock");
+    let brief = Duration::from_millis(50);
+    let late = manager.with_lock_timeout("lock", SHORT, brief, async |_| -> Result<(), Error> {
+        panic!("the work ran although another client holds the lock")
+    });
+    let late = in_time("the wait ends", SOON, late).await;
+    assert!(matches!(late, Err(Error::Timeout { .. })), "{late:?}");
+    guard.release().await;
+    network.until_free("lock").await;
+    // The work takes much longer than the wait may.
+    let done = manager.with_lock_timeout("lock", SHORT, Duration::from_secs(1), async |held| {
+        until_extended(&network, &["lock"]).await;
+        Ok::<_, Error>(held.is_valid())
+    });
+    assert!(in_time("the work ends", SOON * 2, done).await.expect("a free lock"));
+    network.until_free("lock").await;
+}
+
+#[tokio::test]
+async fn with_lock_many_keeps_all_locks_alive() {
+    let mut network = Network::start(3);
+    let manager = impatient_manager(&network).await;
+    let done = manager.with_lock_many(["b", "a", "c"], SHORT, async |held| {
+        until_extended(&network, &["a", "b", "c"]).await;
+        let other = manager.try_acquire("b", SHORT).await;
+        assert!(matches!(other, Err(Error::Contended(_))), "{other:?}");
+        Ok::<_, Error>(held.is_valid())
+    });
+    assert!(in_time("the work ends", SOON * 2, done).await.expect("free locks"));
+    for key in ["a", "b", "c"] {
+        network.until_free(key).await;
+    }
+}
+
 /// An error of work under a lock.
 #[derive(Debug)]
 enum Failed {
