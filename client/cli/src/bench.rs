@@ -13,7 +13,7 @@ use crate::run::signals::Interrupts;
 use crate::status;
 use bar::Bar;
 use hdrhistogram::Histogram;
-use redlock_client::{GroupStanding, Health, LockManager, NodeHealth, WaitPolicy};
+use redlock_client::{Health, LockManager, NodeHealth, WaitPolicy};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -62,7 +62,7 @@ async fn bench(common: &CommonArgs, args: &BenchArgs, output: &Printer) -> Resul
     let mut interrupts = Interrupts::listen()?;
     let health = locks.health().await?;
     if !health.can_grant() {
-        return Err(no_majority(health.standing()));
+        return Err(no_majority(&health));
     }
     let state = Arc::new(BenchState { locks, is_over: AtomicBool::new(false), cycles: AtomicU64::new(0) });
     let mut callers = JoinSet::new();
@@ -96,12 +96,17 @@ async fn bench(common: &CommonArgs, args: &BenchArgs, output: &Printer) -> Resul
 }
 
 /// The error if no lock can be granted, with the code of `redlock status`.
-fn no_majority(standing: GroupStanding) -> ExitError {
+fn no_majority(health: &Health) -> ExitError {
+    let standing = health.standing();
     let message = format!("no lock can be granted: {standing}; see redlock status");
-    match status::code(standing) {
+    let error = match status::code(standing) {
         Code::Quarantined => ExitError::new(Code::Quarantined, "quarantined", message),
         _ => ExitError::new(Code::NoQuorum, "no_quorum", message),
-    }
+    };
+    error.with_nodes(health.nodes.iter().map(|node| {
+        let answer = node.state.as_ref().map_or_else(ToString::to_string, ToString::to_string);
+        (node.node.to_string(), answer)
+    }))
 }
 
 async fn run_cycles(state: Arc<BenchState>, resource: String) -> Result<Figures, ExitError> {

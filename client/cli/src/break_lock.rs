@@ -91,6 +91,7 @@ fn lock_to_break(view: &ResourceView) -> Option<LockInfo> {
 /// No node holds the lock: free, a plain key, or too few answers.
 fn nothing_to_break(resource: &str, view: &ResourceView, output: Printer) -> Result<Code, ExitError> {
     let name = tame(resource);
+    let answers = || view.nodes.iter().map(|node| (node.name.to_string(), state_words(&node.state)));
     match view.verdict {
         ResourceState::Free => {
             if output.is_json {
@@ -108,20 +109,20 @@ fn nothing_to_break(resource: &str, view: &ResourceView, output: Printer) -> Res
             format!(
                 "{name} is a plain key (SET NX PX), not a lock of the module: delete it on every node with DEL"
             ),
-        )),
+        )
+        .with_nodes(answers())),
         ResourceState::Held(_) | ResourceState::Unclear => {
             let node = |node: &NodeView| match &node.state {
                 NodeLock::Unknown(why) => Some(format!("{}: {}", node.name, tame(&why.to_string()))),
                 _ => None,
             };
             let reasons: Vec<String> = view.nodes.iter().filter_map(node).collect();
-            let nodes = view.nodes.iter().map(|node| (node.name.to_string(), state_words(&node.state)));
             let message = format!(
                 "too few nodes answered to see whether {name} is held ({}); nothing was done",
                 reasons.join("; ")
             );
             let refused = view.nodes.iter().filter(|node| node.is_rejected()).count();
-            Err(ExitError::too_few(message, view.quorum, refused).with_nodes(nodes))
+            Err(ExitError::too_few(message, view.quorum, refused).with_nodes(answers()))
         }
     }
 }

@@ -65,6 +65,12 @@ fn people_get_a_table_and_bars() {
     assert!(said.stderr.is_empty(), "no progress bar without a terminal: {said:?}");
     fleet[2].kill();
     redlock.run(&["bench", "--duration", "50ms"]).exits(NO_QUORUM);
+    let error = redlock.run(&["--json", "bench", "--duration", "50ms"]).exits(NO_QUORUM).json_error();
+    let answers: Vec<_> =
+        error["nodes"].as_array().expect("nodes").iter().map(|node| &node["answer"]).collect();
+    let is_down =
+        |answer: &&serde_json::Value| answer.as_str().is_some_and(|words| words.starts_with("down"));
+    assert_eq!((answers.len(), answers.iter().filter(|answer| is_down(answer)).count()), (3, 2), "{error}");
     redlock.run(&["bench", "--tasks", "0"]).exits(USAGE);
     redlock.run(&["bench", "--tasks", "5000"]).exits(USAGE);
 }

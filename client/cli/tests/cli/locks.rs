@@ -162,6 +162,10 @@ fn plain_keys_are_not_broken() {
     let error = Launcher::of(&fleet).run(&["--json", "break", "--yes", "job"]).exits(USAGE).json_error();
     assert_eq!((&error["reason"], &error["resource"]), (&"not_broken".into(), &"job".into()));
     assert!(error["message"].as_str().is_some_and(|words| words.contains("DEL")), "{error}");
+    assert_eq!(
+        (&error["nodes"][2]["answer"], &error["nodes"][3]),
+        (&"plain key".into(), &serde_json::Value::Null)
+    );
     assert!(fleet.iter().all(|node| node.connect().call_strs("EXISTS job") == Answer::Int(1)));
 }
 
