@@ -291,6 +291,13 @@ pub struct ShardHealth {
     pub health: Health,
 }
 
+/// The name of the shard, how many nodes grant, then one line per node.
+impl fmt::Display for ShardHealth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.shard, self.health)
+    }
+}
+
 fn config(what: impl Into<Arc<str>>) -> Error {
     Error::Config(what.into())
 }

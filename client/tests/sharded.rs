@@ -105,6 +105,12 @@ async fn a_shard_that_is_down_affects_only_its_own_resources() {
     let health = shards.health().await.expect("a runtime");
     let can_grant: Vec<bool> = health.iter().map(|shard| shard.health.can_grant()).collect();
     assert_eq!(can_grant, [true, false, true]);
+    let text = health[1].to_string();
+    assert_eq!(text.lines().count(), 4, "{text}");
+    assert!(
+        text.starts_with(&format!("{}: 1 of 3 nodes grant, 2 are needed\n  memory", health[1].shard)),
+        "{text}"
+    );
 }
 
 #[test]
