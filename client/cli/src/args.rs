@@ -551,6 +551,14 @@ mod tests {
     }
 
     #[test]
+    fn without_an_address_only_this_machine_can_connect() {
+        let read = |line: &str| Cli::read(line.split(' ').map(OsString::from).collect()).unwrap().command;
+        let Subcommand::Exporter(exporter) = read("redlock exporter") else { panic!("another command") };
+        let Subcommand::Ui(ui) = read("redlock ui") else { panic!("another command") };
+        assert!(exporter.listen.ip().is_loopback() && ui.listen.ip().is_loopback());
+    }
+
+    #[test]
     fn a_wait_is_zero_a_duration_or_forever() {
         assert_eq!(wait("0"), Ok(WaitLimit::Not));
         assert_eq!(wait("0s"), Ok(WaitLimit::Not));
