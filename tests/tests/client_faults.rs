@@ -6,7 +6,7 @@
 mod client;
 
 use client::{NODE_TIMEOUT, Network, TTL, until_all_answer};
-use redlock_client::{Error, FailureKind, LockManager, LostReason, Vote};
+use redlock_client::{Error, FailureKind, LockManager, LostReason, NodeAnswer, Vote};
 use redlock_tests::{Direction, SOON, eventually_async, in_time};
 use std::time::{Duration, Instant};
 
@@ -311,6 +311,21 @@ async fn a_failed_or_lost_extension_lists_no_healthy_node_as_unanswered() {
         has_answered(&error, 3..5, |vote| matches!(vote, Vote::Granted { .. }));
     }
     assert!(guard.is_valid());
+}
+
+/// The grants that come after a majority are votes, too.
+#[tokio::test]
+async fn the_error_of_an_expired_lock_lists_every_grant() {
+    let network = Network::start(5);
+    let manager = network.manager().await;
+    for _ in 0..5 {
+        let guard = manager.acquire("lock", Duration::from_millis(300)).await.expect("a free lock");
+        assert_eq!(in_time("the lock expires", SOON, guard.lost()).await, LostReason::Expired);
+        let error = guard.extend().await.expect_err("the lock has expired");
+        assert!(matches!(error, Error::Lost { reason: LostReason::Expired, .. }), "{error:?}");
+        let has_granted = |answer: &NodeAnswer| matches!(answer.vote, Vote::Granted { .. });
+        assert!(error.nodes().len() == 5 && error.nodes().iter().all(has_granted), "{error}");
+    }
 }
 
 #[tokio::test]
