@@ -7,7 +7,7 @@ mod client;
 
 use client::{NODE_TIMEOUT, Network, TTL, until_all_answer};
 use redlock_client::{Error, FailureKind, LockManager, LostReason, NodeAnswer, Vote};
-use redlock_tests::{Direction, SOON, eventually_async, in_time};
+use redlock_tests::{Answer, Direction, SOON, eventually_async, in_time};
 use std::time::{Duration, Instant};
 
 /// A fault of a node or of the connection to it.
@@ -415,7 +415,9 @@ async fn a_rejected_request_is_no_lack_of_a_quorum() {
     network.fleet[1].kill();
     let error = manager.try_acquire("lock", TTL).await.expect_err("one node is no majority");
     assert!(matches!(error, Error::NoQuorum(_)) && error.is_retryable(), "{error:?}");
-    network.fleet[2].connect().call_strs("LPUSH lock value");
+    let push =
+        async || (network.fleet[2].connect().call_strs("LPUSH lock value") == Answer::Int(1)).then_some(());
+    eventually_async("the client releases the grant of the third node", SOON, push).await;
     let error = manager.try_acquire("lock", TTL).await.expect_err("two nodes have a list under this key");
     assert!(matches!(error, Error::Rejected(_)) && !error.is_retryable(), "{error:?}");
     assert_eq!(error.reason(), "rejected");
