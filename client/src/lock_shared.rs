@@ -6,7 +6,7 @@ use crate::keys::Keys;
 use crate::observe;
 use crate::owner::Owner;
 use crate::settings::Settings;
-use redlock_proto::{Ballot, LockReply, LockMode, Moment, NodeSet, Quorum, Vote, keep_alive};
+use redlock_proto::{Ballot, LockMode, LockReply, Moment, NodeSet, Quorum, Vote, keep_alive};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

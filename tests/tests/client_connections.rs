@@ -95,8 +95,8 @@ async fn a_database_of_its_own() {
     let here = first.try_acquire("lock:1", TTL).await.expect("another lock");
     assert!(here.is_valid() && there.is_valid());
     let beyond = manager(fleet.urls().iter().map(|url| format!("{url}/9999")));
-    let complaint = outage(&beyond).await;
-    assert!(complaint.contains("DB index"), "{complaint}");
+    let error = outage(&beyond).await;
+    assert!(error.contains("DB index"), "{error}");
 }
 
 #[tokio::test]
@@ -119,8 +119,8 @@ async fn users_with_no_more_rights_than_advised() {
 async fn a_missing_permission_is_reported() {
     let fleet = Fleet::start_with(3, |_, node| node.user("watcher", "on >secret ~* -@all +redlock.node"));
     let watcher = manager(fleet.urls().iter().map(|url| url.replace("://", "://watcher:secret@")));
-    let complaint = rejection(&watcher).await;
-    assert!(complaint.contains("NOPERM"), "{complaint}");
+    let error = rejection(&watcher).await;
+    assert!(error.contains("NOPERM"), "{error}");
     let elsewhere = Fleet::start_with(3, |_, node| node.user("app", app()));
     let app = manager(elsewhere.urls().iter().map(|url| url.replace("://", "://app:secret@")));
     let error = app.try_acquire("other:1", TTL).await.expect_err("keys that this user may not use");
@@ -138,15 +138,15 @@ async fn an_unknown_command_is_a_rejection() {
     for proxy in &network.proxies[..2] {
         proxy.forge_reply("REDLOCK.ACQUIRE", format!("-{}\r\n", unknown.string()));
     }
-    let complaint = rejection(&manager(network.urls())).await;
-    assert!(complaint.contains("unknown command"), "{complaint}");
+    let error = rejection(&manager(network.urls())).await;
+    assert!(error.contains("unknown command"), "{error}");
 }
 
 #[tokio::test]
 async fn a_missing_module_is_a_rejection() {
     let fleet = Fleet::start_with(3, |index, node| if index < 2 { node.without_module() } else { node });
-    let complaint = rejection(&manager(fleet.urls())).await;
-    assert!(complaint.contains("has not loaded the redlock module"), "{complaint}");
+    let error = rejection(&manager(fleet.urls())).await;
+    assert!(error.contains("has not loaded the redlock module"), "{error}");
 }
 
 /// A replica that somebody has promoted does not vote until an operator admits it.
@@ -244,8 +244,8 @@ async fn tls_to_a_server_of_another_authority_is_refused() {
     let (certs, other) = (Certs::new(), Certs::new());
     let Some(fleet) = start_with_tls(&certs, ClientCertificate::NotAsked) else { return };
     let stranger = tls_manager(tls_urls(&fleet, "127.0.0.1"), Tls::new().ca_pem(other.ca_pem()));
-    let complaint = outage(&stranger).await;
-    assert!(complaint.to_lowercase().contains("certificate"), "{complaint}");
+    let error = outage(&stranger).await;
+    assert!(error.to_lowercase().contains("certificate"), "{error}");
     assert_eq!(
         fleet.calls("redlock.node"),
         [0; 3],
@@ -258,8 +258,8 @@ async fn tls_to_a_server_of_another_name_is_refused() {
     let certs = Certs::for_hosts(&["elsewhere.example"]);
     let Some(fleet) = start_with_tls(&certs, ClientCertificate::NotAsked) else { return };
     let client = tls_manager(tls_urls(&fleet, "127.0.0.1"), Tls::new().ca_pem(certs.ca_pem()));
-    let complaint = outage(&client).await;
-    assert!(complaint.to_lowercase().contains("certificate"), "{complaint}");
+    let error = outage(&client).await;
+    assert!(error.to_lowercase().contains("certificate"), "{error}");
     assert_eq!(
         fleet.calls("redlock.node"),
         [0; 3],
@@ -336,8 +336,8 @@ async fn no_reply_is_taken_for_that_of_another_command() {
     // The proxy withholds the reply to the subscription and lets every other reply through.
     network.proxies[0].forge_reply("SUBSCRIBE", "");
     let manager = manager(network.urls());
-    let complaint = outage(&manager).await;
-    assert!(complaint.contains("no answer to the subscription"), "{complaint}");
+    let error = outage(&manager).await;
+    assert!(error.contains("no answer to the subscription"), "{error}");
     network.proxies[0].clear_faults();
     client::until_all_answer(&manager).await;
     works(&manager).await;

@@ -6,8 +6,8 @@ use crate::lock_shared::{LockShared, LostReason};
 use crate::settings::Settings;
 use redlock_proto::lock_state::LockEnded;
 use redlock_proto::{
-    Ask, Drift, Event, LockReply, LockState, Moment, QueueRequest, Refusal, ReleaseProgress, Request, LockTerms,
-    Vote,
+    Ask, Drift, Event, LockReply, LockState, LockTerms, Moment, QueueRequest, Refusal, ReleaseProgress,
+    Request, Vote,
 };
 use std::sync::Arc;
 use std::time::Duration;

@@ -38,7 +38,7 @@ fn commands_share_a_lock_and_exclude_others() {
 fn a_command_with_the_exclusive_lock_waits_for_all_that_share_it() {
     let fleet = Fleet::start(3);
     let redlock = Launcher::of(&fleet);
-    let mut reader = hold_shared(&redlock);
+    let reader = hold_shared(&redlock);
     let mut writer = redlock.start(&["run", "--wait", "forever", "job", "--", "echo", "alone"]);
     // A reader behind the writer does not overtake it.
     until_queued(&fleet, "job");
