@@ -40,6 +40,8 @@ const MAX_KEYS_EXPLAINED: usize = 16;
 pub(crate) struct AcquireSpec {
     pub(crate) keys: Keys,
     pub(crate) mode: LockMode,
+    /// A note for people; `None` for the label of the manager.
+    pub(crate) label: Option<Box<str>>,
     pub(crate) ttl: Duration,
     pub(crate) retry: RetryMode,
 }
@@ -198,7 +200,9 @@ impl<'a> AcquireLoop<'a> {
     /// Makes one attempt, with a new owner.
     async fn attempt(&mut self) -> Result<Guard, AttemptError> {
         let (manager, settings) = (self.manager.shared(), self.manager.settings());
-        let shared = Arc::new(LockShared::new(self.spec.keys.clone(), self.spec.mode, self.ttl, settings));
+        let AcquireSpec { keys, mode, label, .. } = self.spec;
+        let shared = LockShared::new(keys.clone(), *mode, self.ttl, settings);
+        let shared = Arc::new(shared.with_label(label.clone()));
         self.last_attempt = Some(Arc::clone(&shared));
         let inbox = manager.inbox()?;
         let (answer, acquired) = oneshot::channel();

@@ -51,6 +51,8 @@
 //! | to run a periodic job unless another client runs it | [`LockManager::try_with_lock`] |
 //! | to hold a lock with a guard | [`LockManager::acquire`], [`LockManager::acquire_timeout`] |
 //! | to do something only if no other client does it | [`LockManager::try_acquire`] |
+//! | to let several clients hold a lock together, and exclude writers | [`LockManager::acquire_shared`], [`LockManager::with_shared_lock`] |
+//! | to elect a leader among several processes | [`LockManager::election`] |
 //! | to lock several resources at once, without deadlock | [`LockManager::acquire_many`] |
 //! | to extend a lock in the background, up to a limit | [`Guard::keep_alive`] |
 //! | to see who holds a lock | [`LockManager::inspect`] |
@@ -194,6 +196,7 @@ mod clock;
 mod connect;
 mod detached;
 mod driver;
+mod election;
 mod error;
 mod fence_gate;
 mod guard;
@@ -221,6 +224,7 @@ mod ticket;
 mod wire;
 
 pub use builder::Builder;
+pub use election::{Election, Leader, Leadership, Observer};
 pub use error::{Error, NodeAnswer, QuorumReport};
 pub use fence_gate::{FenceGate, StaleFence};
 pub use guard::{Detached, Guard};

@@ -50,6 +50,8 @@ pub(crate) struct LockShared {
     pub(crate) keys: Keys,
     pub(crate) mode: LockMode,
     pub(crate) owner: Owner,
+    /// A note for people; `None` for the label of the manager.
+    label: Option<Box<str>>,
     clock: Clock,
     /// The end of validity on both clocks of [`Moment`], in nanoseconds. A reader between two stores sees one
     /// old and one new value. Validity ends when either clock reaches its value, so this reader never gets an
@@ -90,6 +92,7 @@ impl LockShared {
             keys,
             mode,
             owner: Owner::random(),
+            label: None,
             clock: settings.clock,
             valid_until: [AtomicU64::new(0), AtomicU64::new(0)],
             notice_ns: AtomicU64::new(notice_ns(settings.drift.lease(ttl))),
@@ -103,6 +106,16 @@ impl LockShared {
             extending: tokio::sync::Mutex::new(()),
             extras: Mutex::default(),
         }
+    }
+
+    /// The same attempt with a label of its own.
+    pub(crate) fn with_label(self, label: Option<Box<str>>) -> Self {
+        Self { label, ..self }
+    }
+
+    /// The label that the nodes show.
+    pub(crate) fn label<'a>(&'a self, settings: &'a Settings) -> &'a [u8] {
+        self.label.as_deref().map_or(&settings.label, str::as_bytes)
     }
 
     /// Whether other clients may hold the lock together with this one.

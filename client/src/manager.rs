@@ -143,7 +143,7 @@ impl LockManager {
         retry: RetryMode,
     ) -> Result<Guard, Error> {
         let keys = self.key(resource.as_ref())?;
-        self.acquire_spec(AcquireSpec { keys, mode, ttl, retry }).await
+        self.acquire_spec(AcquireSpec { keys, mode, label: None, ttl, retry }).await
     }
 
     /// Acquires exclusive locks on several resources as one.
@@ -154,7 +154,7 @@ impl LockManager {
         retry: RetryMode,
     ) -> Result<Guard, Error> {
         let keys = self.keys(resources)?;
-        self.acquire_spec(AcquireSpec { keys, mode: LockMode::Exclusive, ttl, retry }).await
+        self.acquire_spec(AcquireSpec { keys, mode: LockMode::Exclusive, label: None, ttl, retry }).await
     }
 
     /// Acquires a lock. Waits for the lock as long as the manager's [`Retry`](crate::Retry) allows.

@@ -24,17 +24,18 @@ pub(crate) struct Cli {
 impl Cli {
     /// Parses the words of the command line, the program's name first.
     ///
-    /// With `--`, all names before it are resources of `run`. Without it, `run` takes one resource, and the command
-    /// follows, as for flock.
+    /// With `--`, all names before it are resources of `run`. Without it, `run` and `elect` take one name, and the
+    /// command follows, as for flock.
     pub(crate) fn read(words: Vec<OsString>) -> Result<Self, clap::Error> {
         let mut command = Self::command();
         if !words.iter().any(|word| word == "--") {
+            let follows =
+                |command: clap::Arg| command.last(false).trailing_var_arg(true).allow_hyphen_values(true);
             command = command.mut_subcommand("run", |run| {
                 run.mut_arg("resources", |names| names.action(ArgAction::Set).num_args(1))
-                    .mut_arg("command", |command| {
-                        command.last(false).trailing_var_arg(true).allow_hyphen_values(true)
-                    })
+                    .mut_arg("command", follows)
             });
+            command = command.mut_subcommand("elect", |elect| elect.mut_arg("command", follows));
         }
         Self::from_arg_matches(&command.try_get_matches_from(words)?)
     }
@@ -102,6 +103,7 @@ pub(crate) enum Color {
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Subcommand {
     Run(RunArgs),
+    Elect(ElectArgs),
     Acquire(AcquireArgs),
     Extend(ExtendArgs),
     Release(ReleaseArgs),
@@ -129,6 +131,7 @@ impl Subcommand {
     pub(crate) fn resource(&self) -> Option<String> {
         match self {
             Self::Run(args) => Some(args.resources.join(", ")),
+            Self::Elect(args) => Some(args.name.clone()),
             Self::Acquire(AcquireArgs { resource, .. })
             | Self::Extend(ExtendArgs { resource, .. })
             | Self::Release(ReleaseArgs { resource, .. })
@@ -211,6 +214,34 @@ pub(crate) struct RunArgs {
     /// The names of the resources to lock, all or none.
     #[arg(required = true, value_name = "RESOURCE")]
     pub(crate) resources: Vec<String>,
+    /// The command and its arguments, run without a shell.
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// Runs a command while this candidate leads, and again after a lost term.
+///
+/// Waits until the candidate is elected, and runs the command. Extends the lease of the leader while the command runs,
+/// and resigns when the command ends: its exit status becomes the exit code. If the term is lost, all processes of the
+/// command's process group get SIGTERM and then SIGKILL, early enough to end before another candidate can lead; then
+/// the candidate waits for its next term. The command gets REDLOCK_RESOURCE, REDLOCK_TERM, REDLOCK_FENCE (the same
+/// number) and REDLOCK_TTL_MS in its environment, and no password of the nodes. `redlock inspect NAME` shows who leads.
+#[derive(Debug, Args)]
+#[command(after_help = exit::HELP)]
+pub(crate) struct ElectArgs {
+    /// How long no other candidate can lead if the leader's machine crashes [default: 30s].
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    pub(crate) ttl: Option<Duration>,
+    /// The time from SIGTERM to SIGKILL when the term is lost, at most half of --ttl [default: 5s, or a quarter of
+    /// --ttl if that is less].
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    pub(crate) kill_after: Option<Duration>,
+    /// The name of this candidate, which inspect, ls, top and the page of ui show [default: the host and the process id].
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) candidate: Option<String>,
+    /// The name of the election.
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
     /// The command and its arguments, run without a shell.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,

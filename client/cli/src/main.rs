@@ -34,6 +34,7 @@ mod config;
 mod confirm;
 mod doctor;
 mod duration;
+mod elect;
 mod exit;
 mod exporter;
 mod extend;
@@ -110,6 +111,7 @@ fn dispatch(args: Cli, output: &Printer) -> Result<Code, ExitError> {
     let resource = args.command.resource();
     let outcome = match args.command {
         Subcommand::Run(run) => run::main(&common, &run, output),
+        Subcommand::Elect(elect) => elect::main(&common, &elect, output),
         Subcommand::Acquire(acquire) => block_on(acquire::main(&common, &acquire, output)),
         Subcommand::Extend(extend) => block_on(extend::main(&common, &extend, output)),
         Subcommand::Release(release) => block_on(release::main(&common, &release, output)),

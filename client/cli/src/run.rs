@@ -21,11 +21,13 @@ use crate::config::{Config, FOREVER};
 use crate::exit::{Code, ExitError};
 use crate::obtain::{Obtained, Wanted, obtain, settle};
 use crate::output::{Printer, tame};
-use command::{ChildCommand, ChildSpec};
-use deadline::Deadline;
+use command::ChildCommand;
+pub(crate) use command::ChildSpec;
+pub(crate) use deadline::Deadline;
 use redlock_client::Guard;
 use signals::Interrupts;
-use supervisor::{Ending, Supervisor};
+pub(crate) use supervisor::Ending;
+use supervisor::Supervisor;
 use watchdog::Watchdog;
 
 pub(crate) fn main(common: &CommonArgs, args: &RunArgs, output: &Printer) -> Result<Code, ExitError> {
@@ -45,10 +47,25 @@ async fn run(common: &CommonArgs, args: &RunArgs, output: &Printer) -> Result<Co
         Obtained::Lock(guard) => guard,
         Obtained::Interrupted(code) => return Ok(code),
     };
-    let child = ChildSpec { args, secrets: config.secret_variables() };
-    let outcome = guarded(guard, &child, deadline, interrupts, output).await;
+    let child = ChildSpec {
+        command: &args.command,
+        resources: &args.resources,
+        fence_variables: &["REDLOCK_FENCE"],
+        secrets: config.secret_variables(),
+    };
+    let fence = guard.fence();
+    let outcome = run_locked(guard, &child, deadline, interrupts, output).await;
     settle(&locks).await;
-    outcome
+    let names = tame(&args.resources.join(", "));
+    match outcome? {
+        Ending::Lost(why) => Err(ExitError::lost(format!(
+            "{names} is no longer held ({why}, fence {fence}); the command was stopped"
+        ))),
+        Ending::FoundLost(why) => Err(ExitError::lost(format!(
+            "{names} was no longer held when the command ended ({why}, fence {fence})"
+        ))),
+        ending => Ok(ending.code()),
+    }
 }
 
 /// Starts the command. The watchdog watches it from the start.
@@ -70,13 +87,13 @@ fn start(
 }
 
 /// Runs the command under the held lock, and releases the lock in every case.
-async fn guarded(
+pub(crate) async fn run_locked(
     mut guard: Guard,
     child: &ChildSpec<'_>,
     deadline: Deadline,
     mut interrupts: Interrupts,
     output: &Printer,
-) -> Result<Code, ExitError> {
+) -> Result<Ending, ExitError> {
     // Listen before the command runs: as soon as it runs, another process may send signals for it.
     let started = interrupts.listen_to_all().and_then(|()| start(&mut guard, child, deadline));
     let ending = match started {
@@ -89,20 +106,6 @@ async fn guarded(
             return Err(failure);
         }
     };
-    let fence = guard.fence();
-    let names = tame(&child.args.resources.join(", "));
     guard.release().await;
-    match ending {
-        Ending::Status(code) => Ok(Code::Given(code)),
-        Ending::Interrupted => {
-            signals::die_of_interrupt();
-            Ok(Code::Given(130))
-        }
-        Ending::Lost(why) => Err(ExitError::lost(format!(
-            "{names} is no longer held ({why}, fence {fence}); the command was stopped"
-        ))),
-        Ending::FoundLost(why) => Err(ExitError::lost(format!(
-            "{names} was no longer held when the command ended ({why}, fence {fence})"
-        ))),
-    }
+    Ok(ending)
 }

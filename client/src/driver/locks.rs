@@ -24,7 +24,8 @@ impl Driver {
         self.in_flight += to.len();
         let (pool, events, scratch) = (&mut self.pool, &mut self.events, &mut self.scratch);
         let shared = &entry.shared;
-        request.with_words(shared.keys.names(), shared.owner.as_bytes(), &self.settings.label, |words| {
+        let label = shared.label(&self.settings);
+        request.with_words(shared.keys.names(), shared.owner.as_bytes(), label, |words| {
             scratch.clear();
             wire::command(scratch, words);
             for node in to.iter() {

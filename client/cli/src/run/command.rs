@@ -1,7 +1,6 @@
 //! The command's processes. They have a process group of their own, which does not outlive this process.
 
 use super::watchdog::Watchdog;
-use crate::args::RunArgs;
 use crate::duration::millis;
 use crate::exit::{Code, ExitError};
 use nix::errno::Errno;
@@ -9,7 +8,7 @@ use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::{Pid, getppid};
 use redlock_client::Guard;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, ErrorKind};
 use std::os::unix::process::CommandExt;
 use std::process;
@@ -21,10 +20,15 @@ use tokio::sync::mpsc;
 const GONE_WITHIN: Duration = Duration::from_millis(500);
 
 /// The command to start.
-pub(super) struct ChildSpec<'a> {
-    pub(super) args: &'a RunArgs,
+pub(crate) struct ChildSpec<'a> {
+    /// The program and its arguments.
+    pub(crate) command: &'a [OsString],
+    /// The names of the locked resources.
+    pub(crate) resources: &'a [String],
+    /// The variables that contain the fence.
+    pub(crate) fence_variables: &'static [&'static str],
     /// The variables that the command must not get, because they contain a password of the nodes.
-    pub(super) secrets: Vec<String>,
+    pub(crate) secrets: Vec<String>,
 }
 
 /// A started command.
@@ -51,8 +55,7 @@ impl ChildCommand {
         guard: &Guard,
         watchdog: &Watchdog,
     ) -> Result<Self, ExitError> {
-        let ChildSpec { args, secrets } = child;
-        let (program, rest) = args
+        let (program, rest) = child
             .command
             .split_first()
             .ok_or_else(|| ExitError::usage("no command given: write it after --"))?;
@@ -60,11 +63,13 @@ impl ChildCommand {
         command
             .args(rest)
             // One name on each line.
-            .env("REDLOCK_RESOURCE", args.resources.join("\n"))
-            .env("REDLOCK_FENCE", guard.fence().to_string())
+            .env("REDLOCK_RESOURCE", child.resources.join("\n"))
             .env("REDLOCK_TTL_MS", millis(guard.ttl()).to_string())
             .process_group(0);
-        for name in secrets {
+        for name in child.fence_variables {
+            command.env(name, guard.fence().to_string());
+        }
+        for name in &child.secrets {
             command.env_remove(name);
         }
         die_with_us(&mut command);

@@ -23,7 +23,7 @@ const WATCHDOG_PART: u32 = 2;
 
 /// The two periods at the end of the validity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Deadline {
+pub(crate) struct Deadline {
     pub(super) kill_after: Duration,
     pub(super) margin: Duration,
 }
@@ -40,7 +40,7 @@ pub(super) enum NextStep {
 }
 
 impl Deadline {
-    pub(super) fn new(ttl: Duration, kill_after: Option<Duration>) -> Result<Self, String> {
+    pub(crate) fn new(ttl: Duration, kill_after: Option<Duration>) -> Result<Self, String> {
         let kill_after = match kill_after {
             None => KILL_AFTER.min(ttl / 4),
             // A longer time would leave less time for extensions than for ending the command.

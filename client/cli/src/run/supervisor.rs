@@ -5,6 +5,7 @@ use super::deadline::{Deadline, NextStep};
 use super::signals::{Interrupt, Interrupts, exit_code};
 use super::terminal::Terminal;
 use super::watchdog::Watchdog;
+use crate::exit::Code;
 use crate::output::Printer;
 use nix::sys::signal::Signal;
 use redlock_client::{Guard, LostReason};
@@ -16,7 +17,7 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// How the run ended.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Ending {
+pub(crate) enum Ending {
     /// The command ended by itself, with this status.
     Status(u8),
     /// The command died of a Ctrl-C at the terminal.
@@ -25,6 +26,20 @@ pub(super) enum Ending {
     Lost(&'static str),
     /// The command ended by itself, and the lock was already lost.
     FoundLost(&'static str),
+}
+
+impl Ending {
+    /// The exit code of this process. It does not return if the command died of a Ctrl-C and this process can, too.
+    pub(crate) fn code(&self) -> Code {
+        match self {
+            Self::Status(status) => Code::Given(*status),
+            Self::Interrupted => {
+                super::signals::die_of_interrupt();
+                Code::Given(130)
+            }
+            Self::Lost(_) | Self::FoundLost(_) => Code::Lost,
+        }
+    }
 }
 
 /// A running command and everything that watches it.

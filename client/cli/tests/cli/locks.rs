@@ -28,7 +28,18 @@ fn held_locks_are_listed_with_the_view_of_the_quorum() {
     assert_eq!(names(&said), ["cut", "locks", "needed", "nodes", "refused"]);
     assert_eq!((said["nodes"].as_array().map(Vec::len), &said["needed"]), (Some(3), &2.into()));
     assert_eq!(said["nodes"][0]["up"], true);
-    let fields = ["fence", "held", "held_ms", "holders", "key", "label", "left_ms", "resource", "waiters"];
+    let fields = [
+        "fence",
+        "held",
+        "held_ms",
+        "holders",
+        "key",
+        "label",
+        "left_ms",
+        "resource",
+        "shared_by",
+        "waiters",
+    ];
     assert_eq!(names(&said["locks"][0]), fields);
     let rows: Vec<String> = said["locks"]
         .as_array()

@@ -19,6 +19,7 @@
 //! | `browser.rs` | a real browser, headless Chromium |
 //! | `ui.rs` | the page in the browser |
 //! | `bench.rs` | bench |
+//! | `elect.rs` | elect: one leader at a time, and the next term |
 //! | `doctor.rs` | doctor finds planted problems |
 //! | `admit.rs` | admit |
 //! | `procedures.rs` | replacing a node, failing over, restoring a backup, moving the data |
@@ -38,6 +39,7 @@ mod admit;
 mod bench;
 mod browser;
 mod doctor;
+mod elect;
 mod http;
 mod locks;
 mod lost;

@@ -5,8 +5,9 @@ use crate::tmux::Tmux;
 use redlock_tests::Fleet;
 use std::process::Command;
 
-const COMMANDS: [&str; 16] = [
+const COMMANDS: [&str; 17] = [
     "run",
+    "elect",
     "acquire",
     "extend",
     "release",

@@ -38,7 +38,7 @@ fn owner_and_fence_are_passed_on_as_json() {
     let mut fleet = Fleet::start(3);
     let redlock = Launcher::of(&fleet);
     let lock = redlock.run(&["--json", "acquire", "--ttl", "1m", "job"]).succeeds().json();
-    assert_eq!(names(&lock), ["fence", "owner", "resource", "ttl_ms", "valid_ms"]);
+    assert_eq!(names(&lock), ["fence", "mode", "owner", "resource", "ttl_ms", "valid_ms"]);
     assert_eq!(
         (&lock["resource"], &lock["fence"], &lock["ttl_ms"]),
         (&"job".into(), &1.into(), &60_000.into())
@@ -237,7 +237,10 @@ fn inspect_shows_the_holder() {
     assert!(said.stdout.starts_with("job is held by night \u{fffd}[2J shift, fence 1, "), "{said:?}");
     let held = redlock.run(&["--json", "inspect", "job"]).succeeds().json();
     assert_eq!(held["state"], "held");
-    assert_eq!(names(&held["lock"]), ["extensions", "fence", "held_ms", "label", "left_ms", "waiters"]);
+    assert_eq!(
+        names(&held["lock"]),
+        ["extensions", "fence", "held_ms", "holders", "label", "left_ms", "mode", "waiters"]
+    );
     assert_eq!(names(&held["nodes"][0]), ["lock", "node", "state"]);
 
     fleet[0].kill();

@@ -33,7 +33,18 @@ fn a_snapshot_shows_all_locks() {
     let lock = &board["locks"][1];
     assert_eq!(
         names(lock),
-        ["fence", "held", "held_ms", "holders", "key", "label", "left_ms", "resource", "waiters"]
+        [
+            "fence",
+            "held",
+            "held_ms",
+            "holders",
+            "key",
+            "label",
+            "left_ms",
+            "resource",
+            "shared_by",
+            "waiters"
+        ]
     );
     assert_eq!(
         (&lock["holders"], &lock["label"], &lock["held"]),
