@@ -252,3 +252,9 @@ pub use sharded::{ShardHealth, ShardedLocks};
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// The same for the guides of shared locks and elections.
+#[cfg(doctest)]
+#[doc = include_str!("../SHARED.md")]
+#[doc = include_str!("../ELECTION.md")]
+struct Guides;
