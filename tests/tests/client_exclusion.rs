@@ -40,14 +40,18 @@ impl CriticalSection {
     /// A holder enters. The recorder ignores a lock that is no longer valid: a holder that was delayed on its way here
     /// knows that it is too late.
     fn enter(&self, guard: &Guard) {
+        self.enter_as(guard.held(), guard.is_shared());
+    }
+
+    fn enter_as(&self, lock: LockHandle, is_reader: bool) {
         let mut visits = self.visits.lock().unwrap_or_else(PoisonError::into_inner);
         let visits = &mut *visits;
-        if !guard.is_valid() {
+        if !lock.is_valid() {
             return;
         }
         // A lock that is valid now was also valid a moment ago, at the same time as this one.
         visits.inside.retain(|other| other.lock.is_valid());
-        let (fence, is_reader) = (guard.fence(), guard.is_shared());
+        let fence = lock.fence();
         for other in &visits.inside {
             if other.is_reader && is_reader {
                 visits.shared += 1;
@@ -60,7 +64,7 @@ impl CriticalSection {
         if let Some(last) = earlier.map(|(last, _)| *last).max().filter(|last| *last >= fence) {
             visits.breaches.push(format!("fence {fence} after {last}"));
         }
-        visits.inside.push(Visitor { lock: guard.held(), is_reader });
+        visits.inside.push(Visitor { lock, is_reader });
         visits.fences.push((fence, is_reader));
     }
 
@@ -230,6 +234,43 @@ async fn readers_and_writers_exclude_each_other_while_nodes_crash_hang_and_retur
     let section = workers.stop().await;
     assert_eq!(section.violations(), Vec::<String>::new());
     assert!(section.shared() > 10, "readers met {} times", section.shared());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_leader_at_a_time_while_nodes_crash_and_hang() {
+    let mut fleet = Fleet::start(5);
+    let (section, stop) = (Arc::<CriticalSection>::default(), Arc::<AtomicBool>::default());
+    let candidate = |number: usize| {
+        let election = impatient_manager(&fleet).election("lock").lease(Duration::from_millis(500));
+        let (section, stop) = (Arc::clone(&section), Arc::clone(&stop));
+        tokio::spawn(async move {
+            while !stop.load(Relaxed) {
+                let leadership = election.campaign(format!("candidate {number}")).await.expect("a term");
+                section.enter_as(leadership.held(), false);
+                if number == 0 {
+                    drop(leadership);
+                } else {
+                    tokio::task::yield_now().await;
+                    leadership.resign().await;
+                }
+            }
+        })
+    };
+    let tasks = (0..4).map(candidate).collect();
+    let workers = Workers { section, stop, tasks };
+    workers.until_entries(40).await;
+    for node in [0, 1, 2] {
+        fleet[node].kill();
+        workers.until_entries(20).await;
+        fleet[node].restart();
+    }
+    fleet[3].pause();
+    fleet[4].pause();
+    workers.until_entries(20).await;
+    fleet[3].resume();
+    fleet[4].resume();
+    let section = workers.stop().await;
+    assert_eq!(section.violations(), Vec::<String>::new());
 }
 
 /// Crashes every node while a reader holds the lock. As soon as the nodes answer again, a writer tries to acquire it.
