@@ -14,6 +14,7 @@
 //! | `growth/` | more nodes, tasks, groups and longer keys |
 //! | `busy_cores.rs` | cores that do not sleep |
 //! | `requests.rs` | requests to a node for one lock |
+//! | `sharing.rs` | many readers of one shared lock |
 
 mod busy_cores;
 pub(crate) mod cpu;
@@ -29,6 +30,7 @@ pub(crate) mod redlock_client_loop;
 mod requests;
 pub(crate) mod round;
 mod runtime;
+mod sharing;
 
 pub(crate) use delay::{MODE as DELAYS, serve as serve_delays};
 
@@ -47,7 +49,7 @@ use crate::report::{Cell, Report, figure, ratio_of};
 /// Many short rounds: other load on the machine affects few of them, and neighbours equally.
 const SHORT: RoundPlan =
     RoundPlan { warm_up: Duration::from_millis(400), rounds: 31, time: Duration::from_millis(200) };
-pub(crate) const PIECES: [&str; 5] = ["healthy", "requests", "growth", "slow", "down"];
+pub(crate) const PIECES: [&str; 6] = ["healthy", "requests", "shared", "growth", "slow", "down"];
 /// The usual number of nodes.
 const FIVE: [usize; 5] = [0, 1, 2, 3, 4];
 
@@ -64,6 +66,9 @@ pub(crate) fn measure(report: &mut Report, pieces: &[String]) {
     }
     if wanted("requests") {
         requests::measure(report, &usual, &nodes);
+    }
+    if wanted("shared") {
+        sharing::measure(report, &usual, &nodes);
     }
     if wanted("growth") {
         growth::measure(report, &usual, &nodes);
