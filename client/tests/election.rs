@@ -6,7 +6,7 @@ mod common;
 
 use common::manager;
 use redlock_client::memory::MemoryNodes;
-use redlock_client::{Election, Error, Leadership, LostReason};
+use redlock_client::{Election, Error, Leadership, LockManager, LostReason};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::{advance, timeout};
@@ -123,4 +123,26 @@ async fn bad_input_is_an_error_and_changes_nothing() {
     let instant = locks.election("scheduler").lease(Duration::ZERO).campaign("one").await;
     assert!(matches!(&instant, Err(Error::Invalid(_))), "{instant:?}");
     assert!((0..3).all(|node| !nodes.holds(node, "scheduler")));
+}
+
+#[test]
+fn threads_elect_a_leader_without_a_runtime() {
+    let nodes = MemoryNodes::new(3);
+    let build =
+        || LockManager::builder().memory(&nodes).build_blocking().expect("nodes in memory are enough");
+    let (one, two) = (build().election("scheduler"), build().election("scheduler").lease(LEASE));
+    let first = one.campaign("one").expect("no other candidate");
+    assert!(first.is_leader() && first.held().is_valid());
+    assert_eq!(first.wait_lost(Duration::from_millis(1)), None);
+    let late = two.campaign_timeout("two", Duration::from_millis(20)).expect_err("one leads");
+    assert!(matches!(late, Error::Timeout { .. }), "{late}");
+    let second = std::thread::scope(|scope| {
+        let second = scope.spawn(|| two.campaign("two").expect("one resigns"));
+        assert!(first.resign().was_held());
+        second.join().expect("no panic")
+    });
+    assert_eq!((second.term(), two.leader().expect("answers").expect("a leader").term), (2, 2));
+    drop(second);
+    let third = one.campaign_timeout("one", Duration::from_secs(10)).expect("the drop resigns");
+    assert_eq!(third.term(), 3);
 }

@@ -52,7 +52,7 @@ impl LockManager {
         Ok(Self { clones: Arc::new(Clones { engine }) })
     }
 
-    fn engine(&self) -> &Arc<Engine> {
+    pub(super) fn engine(&self) -> &Arc<Engine> {
         &self.clones.engine
     }
 

@@ -25,9 +25,11 @@
 //! | | blocks the calling thread |
 //! |---|---|
 //! | [`acquire`](LockManager::acquire) and its variants, [`with_lock`](LockManager::with_lock) and its variants | until the client holds the lock or gives up |
+//! | [`campaign`](Election::campaign), [`campaign_timeout`](Election::campaign_timeout) | until the candidate leads or gives up |
 //! | [`extend_detached`](LockManager::extend_detached), [`release_detached`](LockManager::release_detached) | until every node has answered or timed out |
 //! | [`extend`](Guard::extend), [`release`](Guard::release), [`inspect`](LockManager::inspect), [`health`](LockManager::health) | until enough nodes have answered, or the others have timed out |
-//! | [`wait_lost`](Guard::wait_lost) | until the lock has ended, at most for the time given |
+//! | [`leader`](Election::leader), [`resign`](Leadership::resign) | until enough nodes have answered, or the others have timed out |
+//! | [`wait_lost`](Guard::wait_lost), of a guard and of a [`Leadership`] | until the lock has ended, at most for the time given |
 //! | [`flush`](LockManager::flush) | until every release is answered or has timed out |
 //! | dropping the last clone of a manager, or the last guard after it | as `flush`, at most for the node timeout |
 //! | everything else, such as dropping another [`Guard`] | not at all |
@@ -39,9 +41,11 @@
 //! No call panics inside an async runtime. But a blocked thread runs no other task: use the async manager
 //! there.
 
+mod election;
 mod engine;
 mod guard;
 mod manager;
 
+pub use election::{Election, Leadership};
 pub use guard::Guard;
 pub use manager::LockManager;

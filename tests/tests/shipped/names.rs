@@ -6,9 +6,11 @@ use crate::page::read;
 use std::collections::BTreeMap;
 
 /// Names that two types may have, and why.
-const ALLOWED: [(&str, &str); 4] = [
+const ALLOWED: [(&str, &str); 6] = [
     ("LockManager", "`blocking::LockManager` is the same API for programs without an async runtime"),
     ("Guard", "`blocking::Guard`, likewise"),
+    ("Election", "`blocking::Election`, likewise"),
+    ("Leadership", "`blocking::Leadership`, likewise"),
     ("Tls", "`without_tls.rs` replaces `tls.rs` in a build without the feature `tls`"),
     ("TlsSettings", "likewise"),
 ];

@@ -17,11 +17,11 @@ use crate::report::{Report, ratio_of};
 const SHARED: &str = "bench:shared";
 
 /// The client with a shared lock: every task takes the same one.
-struct SharedLocks {
+struct SharedLockClient {
     manager: LockManager,
 }
 
-impl LockClient for SharedLocks {
+impl LockClient for SharedLockClient {
     const NAME: &'static str = "one shared lock";
     const WITH_MODULE: bool = true;
     const ACQUIRES: &'static [&'static str] = RedlockClient::ACQUIRES;
@@ -42,11 +42,11 @@ pub(crate) fn measure(report: &mut Report, stage: &BenchRuntime, nodes: &ServerS
     let urls = || FIVE.iter().map(|number| url(nodes.ports(*number)[1])).collect();
     let servers = || FIVE.iter().map(|number| &nodes.with_module()[*number]).collect();
     let exclusive = Arc::new(stage.run(RedlockClient::connect(urls())));
-    let shared = Arc::new(stage.run(SharedLocks::connect(urls())));
+    let shared = Arc::new(stage.run(SharedLockClient::connect(urls())));
     let keys = TaskKeys::unused();
     let turns = [turn(stage, &exclusive, MANY, keys, servers()), turn(stage, &shared, MANY, keys, servers())];
     let rounds = run_interleaved("shared lock", &turns, SHORT);
-    let names = ["exclusive locks, one for each task", SharedLocks::NAME];
+    let names = ["exclusive locks, one for each task", SharedLockClient::NAME];
     let rows: Vec<_> = names.iter().zip(&rounds).map(|(name, of)| row(name, of, &rounds[0])).collect();
     report.section("shared", format!("Acquire and release, five nodes, tasks: {MANY}; {SHORT}"));
     report.table(&head("p50 x exclusive"), &rows);
