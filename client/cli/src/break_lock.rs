@@ -1,7 +1,8 @@
 //! `redlock break`: breaks a lock whose holder does not release it.
 //!
 //! Each node breaks the lock only if it still has the fence that the operator has seen: if the lock has a new holder
-//! meanwhile, the program spares it.
+//! meanwhile, the program spares it. A shared lock may get a larger fence while its readers hold it on, so the program
+//! looks again and breaks it with that fence.
 
 use crate::args::{BreakArgs, CommonArgs};
 use crate::config::Config;
@@ -10,9 +11,12 @@ use crate::exit::{Code, ExitError};
 use crate::inspect::view::{NodeLock, NodeView, ResourceState, ResourceView};
 use crate::inspect::{self, record_json};
 use crate::output::{Printer, Tone, counted, tame};
-use redlock_client::{Failure, FailureKind, LockInfo, LockManager, Quorum};
+use redlock_client::{Failure, FailureKind, LockInfo, LockManager, Query, Quorum};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
+
+/// How often the fence of a shared lock may be raised between a look and the break.
+const MOST_RAISES: usize = 8;
 
 /// What happened on one node.
 enum NodeOutcome {
@@ -71,7 +75,8 @@ pub(crate) async fn main(common: &CommonArgs, args: &BreakArgs, output: &Printer
         let question = format!("Type yes to break {} on all nodes", tame(resource));
         confirm(&question, "break", "not_broken", *output)?;
     }
-    let outcomes = break_everywhere(&locks, resource, &view, &lock).await?;
+    let key = format!("{}{resource}", config.prefix());
+    let outcomes = break_everywhere(&locks, resource, &key, &view, &lock).await?;
     let nodes: Vec<(&NodeView, NodeOutcome)> = view.nodes.iter().zip(outcomes).collect();
     report(resource, &lock, view.quorum, &nodes, *output)
 }
@@ -161,15 +166,16 @@ fn times(count: u64) -> String {
 async fn break_everywhere(
     locks: &LockManager,
     resource: &str,
+    key: &str,
     view: &ResourceView,
     lock: &LockInfo,
 ) -> Result<Vec<NodeOutcome>, ExitError> {
     let mut tasks = JoinSet::new();
     let mut outcomes = Vec::new();
     for (place, node) in view.nodes.iter().enumerate() {
-        let fence = match &node.state {
-            NodeLock::Held(lock) => lock.fence,
-            NodeLock::Unknown(_) => lock.fence,
+        let seen = match &node.state {
+            NodeLock::Held(lock) => lock.clone(),
+            NodeLock::Unknown(_) => lock.clone(),
             NodeLock::Free(_) => {
                 outcomes.push(NodeOutcome::Free);
                 continue;
@@ -180,17 +186,41 @@ async fn break_everywhere(
             }
         };
         outcomes.push(NodeOutcome::Changed);
-        let (locks, resource) = (locks.clone(), resource.to_owned());
-        tasks.spawn(async move { (place, fence, locks.break_on_node(place, &resource, fence).await) });
+        let (locks, resource, key) = (locks.clone(), resource.to_owned(), key.to_owned());
+        tasks.spawn(async move { (place, break_on(&locks, place, &resource, &key, seen).await) });
     }
-    while let Some(Ok((place, fence, outcome))) = tasks.join_next().await {
-        outcomes[place] = match outcome? {
-            Ok(true) => NodeOutcome::Broken(fence),
-            Ok(false) => NodeOutcome::Changed,
-            Err(failure) => NodeOutcome::Failed(failure),
-        };
+    while let Some(Ok((place, outcome))) = tasks.join_next().await {
+        outcomes[place] = outcome?;
     }
     Ok(outcomes)
+}
+
+/// Breaks the lock on one node, as it was seen there.
+async fn break_on(
+    locks: &LockManager,
+    place: usize,
+    resource: &str,
+    key: &str,
+    mut seen: LockInfo,
+) -> Result<NodeOutcome, ExitError> {
+    for _ in 0..MOST_RAISES {
+        match locks.break_on_node(place, resource, seen.fence).await? {
+            Ok(true) => return Ok(NodeOutcome::Broken(seen.fence)),
+            Ok(false) if seen.is_shared => {}
+            Ok(false) => return Ok(NodeOutcome::Changed),
+            Err(failure) => return Ok(NodeOutcome::Failed(failure)),
+        }
+        let reply = locks.ask_node(place, &Query::inspect(key)).await?;
+        let now = match reply.response {
+            Ok(response) => response.lock_info(),
+            Err(failure) => return Ok(NodeOutcome::Failed(failure)),
+        };
+        match now.filter(|now| now.is_shared && now.fence > seen.fence) {
+            Some(now) => seen = now,
+            None => break,
+        }
+    }
+    Ok(NodeOutcome::Changed)
 }
 
 /// Prints the outcome of each node. It is a success if no majority holds the lock any more.

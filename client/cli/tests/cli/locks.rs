@@ -195,6 +195,24 @@ fn a_refusal_to_break_is_reported() {
     );
 }
 
+/// Readers raise the fence of the lock that they share: it is the same lock.
+#[test]
+fn a_shared_lock_is_broken_although_a_reader_raises_its_fence_meanwhile() {
+    let mut fleet = Fleet::start(3);
+    let Some(tmux) = Tmux::start(Launcher::of(&fleet)) else { return };
+    Launcher::of(&fleet).run(&["acquire", "--shared", "--ttl", "9m", "job"]).succeeds();
+    tmux.line("redlock break job; echo code=$?");
+    tmux.until("Type yes to break job on all nodes");
+    for node in fleet.iter() {
+        let raised = node.connect().call_strs("REDLOCK.ACQUIRE job other 500000 SHARED FENCE 9");
+        assert_eq!(raised, redlock_tests::Answer::Int(9));
+    }
+    tmux.line("yes");
+    let screen = tmux.until("code=0");
+    assert!(screen.contains("broken, fence 9"), "{screen}");
+    assert!(fleet.is_free("job"));
+}
+
 #[test]
 fn on_a_terminal_break_asks_and_spares_a_new_holder() {
     let fleet = Fleet::start(3);
