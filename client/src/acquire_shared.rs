@@ -15,8 +15,10 @@ impl LockManager {
     ///
     /// The fence orders readers and writers: a writer has a larger fence than every earlier reader and writer,
     /// and a reader has a larger fence than every earlier writer. Readers that hold the lock together may have
-    /// the same fence or different ones. So a storage compares the fence of a reader with the largest fence of
-    /// a writer, and does not store it.
+    /// the same fence or different ones. So a storage keeps two numbers. *Write* is the largest fence of a write:
+    /// reject a write or a read with a smaller fence. *Read* is the largest fence of a reader: if you also store
+    /// it, before each read, reject a write with a smaller fence. Then no paused writer disturbs later readers.
+    /// Without it, a late write is still possible while readers hold the lock.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

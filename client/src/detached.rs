@@ -46,13 +46,13 @@ impl LockManager {
 
     /// Extends a detached lock to this time to live, from now. Returns its validity.
     ///
-    /// The lock is held if a majority of the nodes holds it for this owner *under its fence*. A node that
+    /// An exclusive lock is held if a majority of the nodes holds it for this owner *under its fence*. A node that
     /// replies with another fence has granted the lock again, and another client may have held it in between.
     /// If the fence is the same, no other client has held the lock, even if its time to live had passed.
     ///
-    /// The fence of a shared lock may have become larger, because other clients that share it raise it. A larger
-    /// fence therefore counts as well, and a shared lock must be extended before its time to live has passed:
-    /// afterwards a client may have held the exclusive lock in between.
+    /// For a shared lock, a larger fence counts as well, because other clients that share the lock raise its fence.
+    /// So extend a shared lock before its time to live has passed: afterwards, a client may have held the exclusive
+    /// lock in between, and a larger fence does not show it.
     ///
     /// Cancel safe: if the future is dropped, the extension may still happen.
     ///

@@ -28,9 +28,11 @@ const FOREVER: Duration = Duration::from_secs(30 * 365 * 86_400);
 
 /// An election. Candidates that use the same name on the same nodes compete for one leadership.
 ///
-/// At most one candidate leads at a time, and a leader learns of the end of its term before another candidate can lead:
-/// the same promise, with the same assumptions, as that of a lock. Work of a leader that was paused may still
-/// arrive late: pass the [term](Leadership::term) to your storage with every write, as the fence of a lock.
+/// At most one candidate leads at a time, and a leader learns of the end of its term before another candidate can lead,
+/// unless an operator breaks the lock or the process is paused: the same promise, with the same assumptions and
+/// exceptions, as that of a lock (`DESIGN.md` in the directory of this crate lists them). Work of a leader that was
+/// paused may still arrive late: pass the [term](Leadership::term) to your storage with every write, as the fence of a
+/// lock.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -86,8 +88,8 @@ impl Election {
         self
     }
 
-    /// Waits until this candidate leads. Candidates are served in the order of their calls; a leader that resigns hands
-    /// over at once.
+    /// Waits until this candidate leads. Candidates are served in the order of their calls, as accurately as their clocks
+    /// agree; a leader that resigns hands over at once.
     ///
     /// The client extends the lease in the background until the leadership is dropped, resigned or lost. `candidate` is
     /// a text of at most 256 bytes that [`Election::leader`] returns, such as an address.
@@ -189,7 +191,8 @@ impl Leadership {
         self.guard.is_valid()
     }
 
-    /// Resolves when the term is over, a little before another candidate can lead. Cancel safe.
+    /// Resolves when the term is over, a little before another candidate can lead, unless an operator breaks the lock or
+    /// the process is paused. Cancel safe.
     ///
     /// # Panics
     /// Without a tokio runtime with a timer.

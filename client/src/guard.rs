@@ -78,8 +78,9 @@ impl Guard {
     /// The fence of the lock. Pass it to your storage with every write.
     ///
     /// For one resource no two holders have the same fence, and a later holder has a larger fence, whatever
-    /// clocks and pauses do. A lock on several resources has one fence for all of them. Fences of shared locks
-    /// order readers and writers: see [`LockManager::acquire_shared`](crate::LockManager::acquire_shared).
+    /// clocks and pauses do, unless both holders share the lock: see
+    /// [`LockManager::acquire_shared`](crate::LockManager::acquire_shared). A lock on several resources has one
+    /// fence for all of them.
     #[must_use]
     pub fn fence(&self) -> u64 {
         self.shared().fence()

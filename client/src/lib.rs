@@ -28,8 +28,8 @@
 //!
 //! A lock is a **lease**. The client holds it for its time to live, counted from before the client sent the
 //! request, minus an allowance for clocks that run at different rates. [`Guard::remaining`] returns how much
-//! of that validity is left. During the validity no other client holds the lock, if the rate of every clock
-//! stays within the allowance ([`Drift`]). The time that the clocks *show* does not matter.
+//! of that validity is left. During the validity no other client holds the lock, except readers that share it, if
+//! the rate of every clock stays within the allowance ([`Drift`]). The time that the clocks *show* does not matter.
 //!
 //! The client measures time on clocks that no process can set. On Linux, Android and Apple systems these
 //! clocks run while the machine is suspended: a lock that expires during the suspension has ended when the
@@ -38,9 +38,9 @@
 //!
 //! An operating system can pause a process at any moment, for longer than any lease, and the process
 //! continues as if nothing had happened. No lock service can prevent that. So every lock has a **fence**: a
-//! number that increases from holder to holder, whatever clocks and pauses do. Storage that gets the fence
-//! with every write can reject an earlier holder. [`FenceGate`] is such a check for data in memory; the
-//! examples show such checks in SQL and in Redis.
+//! number that increases from holder to holder (readers that share a lock may have the same), whatever clocks and
+//! pauses do. Storage that gets the fence with every write can reject an earlier holder. [`FenceGate`] is such a
+//! check for data in memory; the examples show such checks in SQL and in Redis.
 //!
 //! # Which call?
 //!

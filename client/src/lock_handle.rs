@@ -36,7 +36,8 @@ impl LockHandle {
 
     /// The fence of the lock. Pass it to your storage with every write.
     ///
-    /// For one resource no two holders have the same fence, and a later holder has a larger fence.
+    /// For one resource no two holders have the same fence, and a later holder has a larger fence, unless both
+    /// share the lock: see [`LockManager::acquire_shared`](crate::LockManager::acquire_shared).
     #[must_use]
     pub fn fence(&self) -> u64 {
         self.shared.fence()

@@ -333,9 +333,9 @@ pub(crate) struct InspectArgs {
 /// Lists the held locks.
 ///
 /// For each lock: the fence, how many nodes hold it, the time left, the age, the number of waiters, and the label. A
-/// client holds a lock that a majority of the nodes holds with one fence. A user needs +scan, +redlock.inspect,
-/// +redlock.node and +info. Does not list keys that a client has locked with SET NX PX: use inspect. Exits with 113 if
-/// fewer than a majority of the nodes show their locks.
+/// client holds a lock that a majority of the nodes holds with one fence, or that a majority holds shared, with any
+/// fences. A user needs +scan, +redlock.inspect, +redlock.node and +info. Does not list keys that a client has locked
+/// with SET NX PX: use inspect. Exits with 113 if fewer than a majority of the nodes show their locks.
 #[derive(Debug, Args)]
 #[command(after_help = exit::HELP)]
 pub(crate) struct LsArgs {

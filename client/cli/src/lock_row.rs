@@ -46,7 +46,8 @@ pub(crate) struct LockRow {
     /// How many nodes hold the key, whatever the fence.
     pub(crate) holders: usize,
     pub(crate) waiters: u64,
-    /// Whether a majority holds the lock with `fence`: a client holds the lock.
+    /// Whether a client holds the lock: a majority of the nodes holds it with one fence, or holds it shared, with any
+    /// fences.
     pub(crate) is_held: bool,
 }
 

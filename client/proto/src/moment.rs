@@ -77,7 +77,7 @@ impl Moment {
         if other.nanoseconds() < self.nanoseconds() { other } else { self }
     }
 
-    /// A moment before which at least `count` of the deadlines are not reached; `None` if there are fewer
+    /// The latest moment until which at least `count` of the deadlines lie ahead; `None` if there are fewer
     /// deadlines.
     ///
     /// The same deadlines must hold on both clocks, so the two clocks cannot be computed separately.

@@ -1,8 +1,8 @@
 //! The first moments of a driver, in which the client learns which node answers at each address.
 //!
-//! Two addresses may lead to one node. The client finds that out when it has read the identity at both. So no
-//! attempt begins before every node has identified itself or has failed to connect. A node that hangs, or that the
-//! network does not reach, does neither: the client waits for it only as long as the majority has taken.
+//! Two addresses may lead to one node. The client finds that out when it has read the identity at both. Attempts begin
+//! when every node has identified itself or failed to connect. The client waits for the remaining nodes only as long
+//! again as the majority took: at least 20 ms, at most the node timeout.
 
 use super::timers::sooner;
 use redlock_proto::{Moment, Quorum};

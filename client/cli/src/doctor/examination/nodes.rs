@@ -210,8 +210,8 @@ fn marks(facts: &GroupFacts, findings: &mut Findings) {
     }
 }
 
-/// Stripes that clients have raised far, on all nodes together: an admitted node takes over the marks of the
-/// others. Too many stripes on one node are a finding about that node.
+/// Warns if the nodes together have too many far stripes: an admitted node takes over the marks of all others. Too many
+/// on a single node are another finding.
 fn raised(facts: &GroupFacts, findings: &mut Findings) {
     let voting = states(facts).filter(|(_, state)| state.votes());
     let marks: Vec<&HighWater> = voting.filter_map(|(_, state)| state.high_water_marks.as_ref()).collect();

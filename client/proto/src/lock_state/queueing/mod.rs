@@ -210,7 +210,7 @@ impl LockState {
         self.decide(now);
     }
 
-    /// Stops queueing, because pushes of too few nodes can arrive. The attempt fails with
+    /// Stops queueing: the caller calls this when too few nodes can send it pushes. The attempt fails with
     /// [`Refusal::Yielded`], and the caller asks again without a queue, unless a majority has granted or may
     /// still grant in reply to a request.
     pub fn stop_queueing(&mut self, now: Moment) {

@@ -12,8 +12,8 @@ use std::time::Duration;
 const MIN_PROBE_DELAY: Duration = Duration::from_millis(10);
 /// The longest such time.
 const MAX_PROBE_DELAY: Duration = Duration::from_secs(1);
-/// How often the first delay is doubled for a call that has yielded again and again: the client that it
-/// yielded to may be gone.
+/// The most doublings of the first delay, one for each earlier yield of the call: the client that it yielded to may be
+/// gone.
 const MAX_DOUBLINGS: u32 = 4;
 
 /// Probes the nodes while the client has a minority of the grants.
