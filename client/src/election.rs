@@ -5,7 +5,6 @@
 
 use crate::acquire::{AcquireSpec, RetryMode};
 use crate::guard::Guard;
-use crate::inspect::Inspection;
 use crate::lock_handle::LockHandle;
 use crate::manager::LockManager;
 use crate::report::ReleaseReport;
@@ -15,6 +14,7 @@ use redlock_proto::inspection::{LockInfo, LockStatus};
 use redlock_proto::{Ballot, LockMode, Vote};
 use std::fmt;
 use std::time::Duration;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// The default lease of a leader.
@@ -23,7 +23,7 @@ const DEFAULT_LEASE: Duration = Duration::from_secs(10);
 /// How often an observer asks the nodes by default.
 const DEFAULT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long a candidate waits, and how long a leader leads: 30 years stand for ever.
+/// How long a candidate waits, and how long a leader leads: 30 years, which count as for ever.
 const FOREVER: Duration = Duration::from_secs(30 * 365 * 86_400);
 
 /// An election. Candidates that use the same name on the same nodes compete for one leadership.
@@ -134,37 +134,53 @@ impl Election {
     /// returns: do not write because of it. Cancel safe.
     ///
     /// # Errors
-    /// [`Error::NoQuorum`] if too few nodes answer, and [`Error::Rejected`] if too many reject the request.
-    /// [`Error::Invalid`] for an empty name.
+    /// [`Error::NoQuorum`] if no majority of the nodes agrees on a leader or on none: too few answer, or a candidate is
+    /// just being elected. [`Error::Rejected`] if too many reject the request. [`Error::Invalid`] for an empty name.
     pub async fn leader(&self) -> Result<Option<Leader>, Error> {
-        let inspection = self.locks.inspect(&self.name).await?;
-        match &inspection.status {
-            LockStatus::Held(info) => Ok(Some(leader(info))),
-            _ => self.check_answers(&inspection).map(|()| None),
+        match self.look().await? {
+            LeaderView::Leads(leader) => Ok(Some(leader)),
+            LeaderView::Nobody => Ok(None),
+            LeaderView::Unclear(error) => Err(error),
         }
     }
 
-    /// Returns an error if no majority of the nodes has answered: then a candidate may lead.
-    fn check_answers(&self, inspection: &Inspection) -> Result<(), Error> {
+    /// Asks the nodes once.
+    async fn look(&self) -> Result<LeaderView, Error> {
+        let inspection = self.locks.inspect(&self.name).await?;
+        match &inspection.status {
+            LockStatus::Held(info) => return Ok(LeaderView::Leads(leader(info))),
+            LockStatus::Free | LockStatus::Foreign => return Ok(LeaderView::Nobody),
+            _ => {}
+        }
         let mut ballot = Ballot::new(inspection.quorum);
         for (place, node) in inspection.nodes.iter().enumerate() {
-            let vote =
-                node.lock.as_ref().map_or_else(|failure| Vote::Failed(failure.clone()), |_| Vote::Refused);
+            let vote = match &node.lock {
+                Ok(Some(info)) => Vote::Granted { fence: info.fence },
+                Ok(None) => Vote::Free,
+                Err(failure) => Vote::Failed(failure.clone()),
+            };
             ballot.enter(place, vote);
         }
-        let answers = ballot.votes().iter().filter(|vote| **vote == Vote::Refused).count();
-        if inspection.quorum.is_reached_by(answers) {
-            return Ok(());
-        }
+        let answers = inspection.nodes.iter().filter(|node| node.lock.is_ok()).count();
         let keys = self.locks.key(&self.name)?;
-        Err(Error::not_extended(self.locks.shared().report(&keys, Some(&ballot))))
+        let error = Error::not_extended(self.locks.shared().report(&keys, Some(&ballot)));
+        if inspection.quorum.is_reached_by(answers) { Ok(LeaderView::Unclear(error)) } else { Err(error) }
     }
 
     /// Returns an observer that follows who leads.
     #[must_use]
     pub fn observe(&self) -> Observer {
-        Observer { election: self.clone(), interval: DEFAULT_INTERVAL, last: None }
+        Observer { election: self.clone(), interval: DEFAULT_INTERVAL, next_at: None, last: None }
     }
+}
+
+/// What the nodes know about the leader.
+enum LeaderView {
+    Leads(Leader),
+    /// No candidate leads.
+    Nobody,
+    /// A majority has answered, and no majority agrees.
+    Unclear(Error),
 }
 
 fn leader(info: &LockInfo) -> Leader {
@@ -247,6 +263,8 @@ impl fmt::Debug for Leadership {
 pub struct Observer {
     election: Election,
     interval: Duration,
+    /// When the observer may ask again; `None` before the first question.
+    next_at: Option<Instant>,
     /// The last reported term: `None` before the first report, and `Some(None)` without a leader.
     last: Option<Option<u64>>,
 }
@@ -260,21 +278,31 @@ impl Observer {
     }
 
     /// Returns the leader: at once at the first call, then whenever the term has changed or no candidate leads any more.
-    /// The observer may miss a term that ends between two questions.
+    /// The observer may miss a term that ends between two questions. While no majority of the nodes agrees, as while a
+    /// candidate is being elected, it waits.
     ///
-    /// Cancel safe: a change that the caller did not get is reported by the next call.
+    /// Cancel safe: a change that the caller did not get is reported by the next call. The observer asks at most once
+    /// in its interval, however often it is called.
     ///
     /// # Errors
-    /// As [`Election::leader`]. The next call asks again.
+    /// [`Error::NoQuorum`] if too few nodes answer, [`Error::Rejected`] if too many reject the request, and
+    /// [`Error::Invalid`] for an empty name. The next call asks again.
     pub async fn next(&mut self) -> Result<Option<Leader>, Error> {
         loop {
-            let leader = self.election.leader().await?;
+            if let Some(at) = self.next_at {
+                tokio::time::sleep_until(at).await;
+            }
+            self.next_at = Some(Instant::now() + self.interval);
+            let leader = match self.election.look().await? {
+                LeaderView::Leads(leader) => Some(leader),
+                LeaderView::Nobody => None,
+                LeaderView::Unclear(_) => continue,
+            };
             let term = leader.as_ref().map(|leader| leader.term);
             if self.last != Some(term) {
                 self.last = Some(term);
                 return Ok(leader);
             }
-            tokio::time::sleep(self.interval).await;
         }
     }
 }

@@ -9,7 +9,7 @@ use redlock_client::memory::MemoryNodes;
 use redlock_client::{Election, Error, Leadership, LockManager, LostReason};
 use std::time::Duration;
 use tokio::task::JoinHandle;
-use tokio::time::{advance, timeout};
+use tokio::time::{Instant, advance, timeout};
 
 const LEASE: Duration = Duration::from_secs(10);
 
@@ -96,6 +96,43 @@ async fn an_observer_reports_each_change_once() {
     assert_eq!(observer.next().await.expect("answers"), None);
     let _second = two.campaign("two").await.expect("no other candidate");
     assert_eq!(observer.next().await.expect("answers").expect("a leader").term, 2);
+}
+
+/// Each node counts on its own, so the leader's fence may be that of a bare majority.
+#[tokio::test(start_paused = true)]
+async fn while_no_majority_agrees_it_is_unclear_who_leads() {
+    let nodes = MemoryNodes::new(3);
+    let election = election(&nodes);
+    let mut observer = election.observe();
+    nodes.silence(2);
+    let leadership = election.campaign("one").await.expect("two of three");
+    assert_eq!(leader(&election).await, Some(("one".into(), leadership.term())));
+    assert_eq!(observer.next().await.expect("answers").expect("a leader").candidate, "one");
+    // Now a node is gone that holds the lock, and one is there that does not.
+    nodes.revive(2);
+    nodes.silence(1);
+    let unclear = election.leader().await.expect_err("one node holds the lock, and one does not");
+    assert!(matches!(unclear, Error::NoQuorum(_)), "{unclear}");
+    let words = unclear.to_string();
+    assert!(words.contains("granted, fence 1") && words.contains("not held"), "{words}");
+    let silent = timeout(LEASE / 4, observer.next()).await;
+    assert!(silent.is_err(), "the observer waits until it is clear: {silent:?}");
+    nodes.revive(1);
+    assert_eq!(leader(&election).await, Some(("one".into(), leadership.term())));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_observer_asks_once_in_its_interval() {
+    let nodes = MemoryNodes::new(3);
+    let mut observer = election(&nodes).observe();
+    (0..3).for_each(|node| nodes.silence(node));
+    let started = Instant::now();
+    for _ in 0..5 {
+        observer.next().await.expect_err("no node answers");
+    }
+    let took = started.elapsed();
+    let expected = Duration::from_secs(4);
+    assert!((expected..expected + LEASE / 10).contains(&took), "at once, and then every second: {took:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -26,8 +26,9 @@ async fn elect(common: &CommonArgs, args: &ElectArgs, output: &Printer) -> Resul
         secrets: config.secret_variables(),
     };
     let name = tame(&args.name);
+    // One for all terms: a signal between two terms must not get lost.
+    let mut interrupts = Interrupts::listen()?;
     loop {
-        let mut interrupts = Interrupts::listen()?;
         let wanted = Wanted::Exclusive(resources);
         let guard = match obtain(&locks, wanted, ttl, WaitLimit::Forever, &mut interrupts).await? {
             Obtained::Lock(guard) => guard,
@@ -35,13 +36,18 @@ async fn elect(common: &CommonArgs, args: &ElectArgs, output: &Printer) -> Resul
         };
         let term = guard.fence();
         output.note(&format!("this candidate leads {name}, term {term}"));
-        let outcome = run_locked(guard, &child, deadline, interrupts, output).await;
+        let outcome = run_locked(guard, &child, deadline, &mut interrupts, output).await;
         settle(&locks).await;
-        match outcome? {
-            Ending::Lost(why) | Ending::FoundLost(why) => {
-                output.note(&format!("term {term} of {name} is over ({why}): waiting for the next one"));
-            }
+        let why = match outcome? {
+            // The command had ended by itself before it could be stopped.
+            Ending::FoundLost { status: Some(status), .. } => return Ok(Code::Given(status)),
+            Ending::Lost(why) | Ending::FoundLost { why, .. } => why,
             ending => return Ok(ending.code()),
+        };
+        // The signal was for the command of the lost term, and it ends this program, too.
+        if let Some(signal) = interrupts.ending() {
+            return Ok(Code::Given(signal.exit_code()));
         }
+        output.note(&format!("term {term} of {name} is over ({why}): waiting for the next one"));
     }
 }

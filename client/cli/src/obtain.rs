@@ -4,7 +4,7 @@ use crate::args::WaitLimit;
 use crate::config::FOREVER;
 use crate::exit::{Code, ExitError};
 use crate::run::signals::Interrupts;
-use redlock_client::{Guard, LockManager};
+use redlock_client::{Error, Guard, LockManager};
 use std::time::Duration;
 
 /// How long to wait at the end for the nodes that have not answered a release. The requests are sent by then: a node
@@ -56,7 +56,7 @@ pub(crate) async fn obtain(
 ) -> Result<Obtained, ExitError> {
     let outcome = tokio::select! {
         acquired = acquire(locks, wanted, ttl, wait) => acquired.map(Obtained::Lock),
-        signal = interrupts.next() => Ok(Obtained::Interrupted(Code::Given(signal.exit_code()))),
+        signal = interrupts.next_ending() => Ok(Obtained::Interrupted(Code::Given(signal.exit_code()))),
     };
     if !matches!(outcome, Ok(Obtained::Lock(_))) {
         // Releases what the nodes may have granted meanwhile.
@@ -76,17 +76,26 @@ async fn acquire(
         WaitLimit::For(wait) => Some(wait),
         WaitLimit::Forever => Some(FOREVER),
     };
-    let guard = match (wanted, limit) {
-        (Wanted::Exclusive(resources), None) => locks.try_acquire_many(resources, ttl).await,
-        (Wanted::Exclusive(resources), Some(wait)) => locks.acquire_many_timeout(resources, ttl, wait).await,
-        (Wanted::Shared(resource), None) => locks.try_acquire_shared(resource, ttl).await,
-        (Wanted::Shared(resource), Some(wait)) => locks.acquire_shared_timeout(resource, ttl, wait).await,
-    };
-    let guard = guard?;
-    // A lock that was handed to a waiter is valid for only the claim window until it is confirmed: extend it to the
-    // full time to live.
-    if guard.remaining().saturating_mul(2) < ttl {
-        guard.extend().await?;
+    loop {
+        let guard = match (wanted, limit) {
+            (Wanted::Exclusive(resources), None) => locks.try_acquire_many(resources, ttl).await,
+            (Wanted::Exclusive(resources), Some(wait)) => {
+                locks.acquire_many_timeout(resources, ttl, wait).await
+            }
+            (Wanted::Shared(resource), None) => locks.try_acquire_shared(resource, ttl).await,
+            (Wanted::Shared(resource), Some(wait)) => locks.acquire_shared_timeout(resource, ttl, wait).await,
+        };
+        let guard = guard?;
+        // A lock that was handed to a waiter is valid for only the claim window until it is confirmed: extend it to the
+        // full time to live.
+        if guard.remaining().saturating_mul(2) >= ttl {
+            return Ok(guard);
+        }
+        match guard.extend().await {
+            Ok(_) => return Ok(guard),
+            // The nodes failed just then: a caller that waits for ever waits for the next hand-off.
+            Err(Error::Lost { .. } | Error::NoQuorum(_)) if wait == WaitLimit::Forever => {}
+            Err(error) => return Err(error.into()),
+        }
     }
-    Ok(guard)
 }

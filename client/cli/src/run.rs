@@ -54,14 +54,14 @@ async fn run(common: &CommonArgs, args: &RunArgs, output: &Printer) -> Result<Co
         secrets: config.secret_variables(),
     };
     let fence = guard.fence();
-    let outcome = run_locked(guard, &child, deadline, interrupts, output).await;
+    let outcome = run_locked(guard, &child, deadline, &mut interrupts, output).await;
     settle(&locks).await;
     let names = tame(&args.resources.join(", "));
     match outcome? {
         Ending::Lost(why) => Err(ExitError::lost(format!(
             "{names} is no longer held ({why}, fence {fence}); the command was stopped"
         ))),
-        Ending::FoundLost(why) => Err(ExitError::lost(format!(
+        Ending::FoundLost { why, .. } => Err(ExitError::lost(format!(
             "{names} was no longer held when the command ended ({why}, fence {fence})"
         ))),
         ending => Ok(ending.code()),
@@ -91,7 +91,7 @@ pub(crate) async fn run_locked(
     mut guard: Guard,
     child: &ChildSpec<'_>,
     deadline: Deadline,
-    mut interrupts: Interrupts,
+    interrupts: &mut Interrupts,
     output: &Printer,
 ) -> Result<Ending, ExitError> {
     // Listen before the command runs: as soon as it runs, another process may send signals for it.

@@ -42,6 +42,8 @@ pub enum Vote {
     },
     /// Another client holds the lock on this node.
     Refused,
+    /// No client holds the lock on this node. The answer to a question; a request for the lock never gets it.
+    Free,
     /// The node is in quarantine: it may have forgotten locks and grants nothing.
     Quarantined {
         /// How long the quarantine still lasts.
@@ -175,6 +177,7 @@ impl fmt::Display for Vote {
             Self::Pending => f.write_str("no answer yet"),
             Self::Granted { fence } => write!(f, "granted, fence {fence}"),
             Self::Refused => f.write_str("held by another client"),
+            Self::Free => f.write_str("not held"),
             Self::Quarantined { left } => write!(f, "in quarantine for {} ms", left.as_millis()),
             Self::Failed(failure) => failure.fmt(f),
         }

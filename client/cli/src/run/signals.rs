@@ -1,9 +1,9 @@
 //! Signals that this process passes on to the command.
 
 use crate::exit::ExitError;
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, raise};
 use std::future::poll_fn;
-use std::task::Poll;
+use std::task::{Context, Poll, Waker};
 use tokio::signal::unix::{self, SignalKind};
 
 /// Signals that end a wait, and that go to the whole process group of the command.
@@ -17,6 +17,8 @@ const OTHERS: [Signal; 5] =
 pub(crate) struct Interrupts {
     ignored: u64,
     streams: Vec<(Signal, unix::Signal)>,
+    /// The last signal that ends a wait.
+    ending: Option<Interrupt>,
 }
 
 /// A received signal.
@@ -43,7 +45,7 @@ pub(crate) fn exit_code(signal: Signal) -> u8 {
 impl Interrupts {
     /// Listens for the signals that end a wait.
     pub(crate) fn listen() -> Result<Self, ExitError> {
-        let mut interrupts = Self { ignored: ignored(), streams: Vec::new() };
+        let mut interrupts = Self { ignored: ignored(), streams: Vec::new(), ending: None };
         interrupts.add(&ENDINGS)?;
         Ok(interrupts)
     }
@@ -55,6 +57,9 @@ impl Interrupts {
 
     fn add(&mut self, signals: &[Signal]) -> Result<(), ExitError> {
         for signal in signals {
+            if self.streams.iter().any(|(known, _)| known == signal) {
+                continue;
+            }
             // A signal that is ignored at the start, as under nohup, stays ignored, also for the command.
             if self.ignored & (1 << (*signal as i32 - 1)) != 0 {
                 continue;
@@ -69,15 +74,39 @@ impl Interrupts {
 
     /// The next signal. Cancel safe.
     pub(crate) async fn next(&mut self) -> Interrupt {
-        poll_fn(|context| {
-            for (signal, stream) in &mut self.streams {
-                if let Poll::Ready(Some(())) = stream.poll_recv(context) {
-                    return Poll::Ready(Interrupt(*signal));
+        poll_fn(|context| self.poll_next(context)).await
+    }
+
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Interrupt> {
+        for (signal, stream) in &mut self.streams {
+            if let Poll::Ready(Some(())) = stream.poll_recv(context) {
+                let interrupt = Interrupt(*signal);
+                if interrupt.ends() {
+                    self.ending = Some(interrupt);
                 }
+                return Poll::Ready(interrupt);
             }
-            Poll::Pending
-        })
-        .await
+        }
+        Poll::Pending
+    }
+
+    /// The next signal that ends a wait. Ctrl-Z stops this process, as without a handler. Cancel safe.
+    pub(crate) async fn next_ending(&mut self) -> Interrupt {
+        loop {
+            let interrupt = self.next().await;
+            if interrupt.ends() {
+                return interrupt;
+            }
+            if interrupt.0 == Signal::SIGTSTP {
+                let _ = raise(Signal::SIGSTOP);
+            }
+        }
+    }
+
+    /// The last signal that ends a wait, also if nothing has waited for it; `None` if there was none.
+    pub(crate) fn ending(&mut self) -> Option<Interrupt> {
+        while self.poll_next(&mut Context::from_waker(Waker::noop())).is_ready() {}
+        self.ending
     }
 }
 

@@ -24,8 +24,12 @@ pub(crate) enum Ending {
     Interrupted,
     /// The lock was lost, and the command was stopped.
     Lost(&'static str),
-    /// The command ended by itself, and the lock was already lost.
-    FoundLost(&'static str),
+    /// The command ended, and the lock was already lost.
+    FoundLost {
+        why: &'static str,
+        /// The status of the command, if no signal killed it.
+        status: Option<u8>,
+    },
 }
 
 impl Ending {
@@ -37,17 +41,17 @@ impl Ending {
                 super::signals::die_of_interrupt();
                 Code::Given(130)
             }
-            Self::Lost(_) | Self::FoundLost(_) => Code::Lost,
+            Self::Lost(_) | Self::FoundLost { .. } => Code::Lost,
         }
     }
 }
 
 /// A running command and everything that watches it.
-pub(super) struct Supervisor {
+pub(super) struct Supervisor<'a> {
     command: ChildCommand,
     watchdog: Watchdog,
     deadline: Deadline,
-    interrupts: Interrupts,
+    interrupts: &'a mut Interrupts,
     terminal: Terminal,
     output: Printer,
     /// The end of the last known validity of the lock.
@@ -72,12 +76,12 @@ enum SupervisorEvent {
     Timer,
 }
 
-impl Supervisor {
+impl<'a> Supervisor<'a> {
     pub(super) fn new(
         command: ChildCommand,
         watchdog: Watchdog,
         deadline: Deadline,
-        interrupts: Interrupts,
+        interrupts: &'a mut Interrupts,
         output: Printer,
     ) -> Self {
         let terminal = Terminal::open(command.group());
@@ -220,7 +224,13 @@ impl Supervisor {
         self.watchdog.dismiss();
         match (self.stopping, event) {
             (Some(stopping), _) => Ending::Lost(stopping.why),
-            (None, _) if !is_valid => Ending::FoundLost("its validity ended"),
+            (None, _) if !is_valid => {
+                let status = match event {
+                    ChildEvent::Ended(status) => Some(status),
+                    ChildEvent::Died(_) | ChildEvent::Stopped(_) => None,
+                };
+                Ending::FoundLost { why: "its validity ended", status }
+            }
             (None, ChildEvent::Died(_)) if is_interrupt => Ending::Interrupted,
             (None, ChildEvent::Died(signal)) => Ending::Status(exit_code(signal)),
             (None, ChildEvent::Ended(status)) => Ending::Status(status),

@@ -12,7 +12,7 @@ use nix::time::{ClockId, clock_gettime};
 use nix::unistd::{Pid, setsid};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
@@ -29,6 +29,7 @@ const DONE: &str = "done";
 /// The watchdog, from the side of `redlock run`.
 pub(super) struct Watchdog {
     line: UnixStream,
+    process: Child,
     sent: Duration,
 }
 
@@ -46,8 +47,8 @@ impl Watchdog {
         // A session of its own keeps the terminal and the signals of our group away. It must come before exec: if a
         // Ctrl-Z stopped the process before its exec, we would wait for it.
         before_exec(&mut command, || setsid().map(|_| ()));
-        command.spawn().map_err(failed)?;
-        Ok(Self { line, sent: Duration::ZERO })
+        let process = command.spawn().map_err(failed)?;
+        Ok(Self { line, process, sent: Duration::ZERO })
     }
 
     /// Makes the command report its process group to the watchdog before its exec, so that it never runs unwatched.
@@ -80,6 +81,10 @@ impl Watchdog {
     /// Ends the watch, because the command has ended.
     pub(super) fn dismiss(mut self) {
         let _ = writeln!(self.line, "{DONE}");
+        let mut process = self.process;
+        // A process that runs one command after the other must not collect dead watchdogs. Without the thread, this one
+        // stays until this process ends.
+        let _ = thread::Builder::new().spawn(move || process.wait());
     }
 }
 

@@ -7,8 +7,7 @@ use redlock_tests::{Fleet, SOON, eventually};
 const SCRIPT: &str = "echo leads $REDLOCK_TERM; exec sleep 600";
 
 fn candidate(redlock: &Launcher, name: &str) -> Running {
-    let ttl = ["--ttl", "2s"];
-    redlock.start(&["elect", ttl[0], ttl[1], "--candidate", name, "job", "--", "sh", "-c", SCRIPT])
+    redlock.start(&["elect", "--ttl", "5s", "--candidate", name, "job", "--", "sh", "-c", SCRIPT])
 }
 
 fn until_waiting(fleet: &Fleet, waiters: i64) {
@@ -69,4 +68,21 @@ fn the_status_of_the_command_is_the_exit_code() {
     assert_eq!(said.exits(7).stdout, "1 job\n");
     assert!(fleet.is_free("job"), "the candidate has resigned");
     redlock.run(&["elect", "job"]).exits(USAGE);
+}
+
+/// The service manager stops the program while the nodes are away: it must end, and not wait for another term.
+#[test]
+fn a_signal_during_a_lost_term_ends_the_candidate() {
+    let mut fleet = Fleet::start(3);
+    let redlock = Launcher::of(&fleet);
+    // A command that takes its time to end, so that the signal comes while the lost term is being stopped.
+    let script = "trap 'echo stops' TERM; echo leads; while true; do sleep 0.1; done";
+    let mut one =
+        redlock.start(&["elect", "--ttl", "4s", "--kill-after", "1s", "job", "--", "sh", "-c", script]);
+    assert_eq!(one.line(), "leads");
+    (0..3).for_each(|node| fleet[node].kill());
+    assert_eq!(one.line(), "stops", "the term is lost");
+    one.signal(SIGTERM);
+    let said = one.finish().exits(143);
+    assert!(!said.stderr.contains("waiting for the next one"), "{said:?}");
 }
