@@ -299,7 +299,7 @@ impl<'a> AcquireLoop<'a> {
         error.settled()
     }
 
-    /// Asks a node who holds one of the keys; `None` if nobody does, or if the node does not answer in time.
+    /// Asks a node who holds one of the keys; `None` if no client holds it, or if the node does not answer in time.
     async fn ask_for_holder(&self, node: usize, key: usize) -> Option<LockInfo> {
         let words = Query::inspect(self.spec.keys.names().get(key)?.to_vec()).into_words();
         let asked = self.manager.send_to(words, NodeSet::one(node));

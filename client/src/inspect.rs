@@ -42,7 +42,7 @@ pub struct NodeInspection {
 }
 
 impl Inspection {
-    /// Whether a majority of the nodes holds the lock for one owner, or has a plain key.
+    /// Whether a majority of the nodes holds the lock, for one owner or shared, or has a plain key.
     #[must_use]
     pub fn is_held(&self) -> bool {
         matches!(self.status, LockStatus::Held(_) | LockStatus::Foreign)

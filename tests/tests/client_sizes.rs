@@ -6,7 +6,8 @@ mod client;
 
 use client::{TTL, manager, until_all_answer, until_free};
 use redlock_client::{Error, LockManager, Vote};
-use redlock_tests::{Answer, Fleet, Proxy, SOON, eventually_async, in_time};
+use redlock_tests::{Answer, Direction, Fleet, Proxy, SOON, eventually_async, in_time};
+use std::time::Duration;
 
 /// Acquires, extends and releases a lock, and checks that each call succeeds.
 async fn works(manager: &LockManager) {
@@ -85,14 +86,15 @@ async fn one_node_under_two_addresses_is_an_error() {
 #[tokio::test]
 async fn one_node_under_two_addresses_is_an_error_at_the_first_use() {
     let mut fleet = Fleet::start(2);
-    // The second address is a little slower than the others.
-    let proxy = Proxy::to(&fleet[0]);
-    let orders = [
-        [fleet[0].url(), proxy.url(), fleet[1].url()],
-        [fleet[1].unix_url(), fleet[0].unix_url(), proxy.url()],
-        [fleet[0].url(), fleet[0].unix_url(), fleet[1].url()],
-    ];
-    for round in 0..60 {
+    // All addresses are equally far away: the client waits for the last one as long again as the majority took.
+    let proxies = [&fleet[0], &fleet[0], &fleet[1]].map(Proxy::to);
+    for proxy in &proxies {
+        proxy.delay(Direction::ToServer, Duration::from_millis(40));
+    }
+    let [one, twin, other] = proxies.each_ref().map(Proxy::url);
+    let orders = [[&one, &twin, &other], [&other, &one, &twin], [&twin, &other, &one]]
+        .map(|urls| urls.map(String::clone));
+    for round in 0..12 {
         let twice = manager(&orders[round % 3]);
         let first = match round % 2 {
             0 => in_time("an acquire ends", SOON, twice.try_acquire("lock", TTL)).await,

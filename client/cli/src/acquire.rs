@@ -65,8 +65,9 @@ fn hand_over(
     } else {
         let owner =
             if is_printed { format!("REDLOCK_OWNER={}\n", lock.owner.expose()) } else { String::new() };
-        let mode = if lock.is_shared { format!("\nREDLOCK_MODE={SHARED}") } else { String::new() };
-        format!("{owner}REDLOCK_FENCE={}\nREDLOCK_TTL_MS={}{mode}", lock.fence, millis(ttl))
+        // Also for an exclusive lock: the variables of an earlier lock may be in the environment.
+        let mode = if lock.is_shared { SHARED } else { EXCLUSIVE };
+        format!("{owner}REDLOCK_FENCE={}\nREDLOCK_TTL_MS={}\nREDLOCK_MODE={mode}", lock.fence, millis(ttl))
     };
     output.deliver(&text)
 }

@@ -249,8 +249,9 @@ pub(crate) struct ElectArgs {
 
 /// Acquires a lock and leaves it held, for a script to extend and release.
 ///
-/// Prints REDLOCK_OWNER, REDLOCK_FENCE and REDLOCK_TTL_MS as shell variables. After `lock=$(redlock acquire job)`,
-/// `eval "$lock"` and `export REDLOCK_OWNER REDLOCK_FENCE`, extend and release read them from the environment.
+/// Prints REDLOCK_OWNER, REDLOCK_FENCE, REDLOCK_TTL_MS and REDLOCK_MODE as shell variables. After
+/// `lock=$(redlock acquire job)`, `eval "$lock"` and `export REDLOCK_OWNER REDLOCK_FENCE REDLOCK_MODE`, extend and
+/// release read them from the environment.
 /// The owner is a secret: a client that knows it can extend and release the lock.
 #[derive(Debug, Args)]
 #[command(after_help = exit::HELP)]
@@ -264,8 +265,7 @@ pub(crate) struct AcquireArgs {
     /// A note that inspect, ls, top and the page of ui show with the lock [default: the host and the process id].
     #[arg(long, value_name = "TEXT")]
     pub(crate) label: Option<String>,
-    /// Share the lock with other clients that ask for it with --shared. Prints REDLOCK_MODE=shared too, which extend
-    /// reads.
+    /// Share the lock with other clients that ask for it with --shared.
     #[arg(long)]
     pub(crate) shared: bool,
     /// Write owner and fence to this new file, that only you can read, and do not print the owner. The file must not

@@ -73,10 +73,10 @@ Exit codes:
   116  doctor: warnings
   117  doctor: errors
   118  rejected: the nodes that did not reject the request are no majority
-  126  run: the command cannot be executed
-  127  run: the command was not found
-  128+ run: signal n ended the command, or redlock while it waited: 128 + n
-run passes on the status of its command. Its own codes are in a range that few programs use.";
+  126  run, elect: the command cannot be executed
+  127  run, elect: the command was not found
+  128+ run, elect: signal n ended the command, or redlock while it waited: 128 + n
+run and elect pass on the status of their command. Their own codes are in a range that few programs use.";
 
 /// An error that ends the program.
 #[derive(Clone, Debug)]

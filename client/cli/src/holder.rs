@@ -24,11 +24,12 @@ impl HolderSecret {
     /// Reads the owner from an option or the file, and from the environment only if neither is given: a script may have
     /// exported the owner of one lock and name the file of another.
     pub(crate) fn find(holder: &HolderArgs) -> Result<Self, ExitError> {
-        let is_exported_shared = || std::env::var_os("REDLOCK_MODE").is_some_and(|mode| mode == SHARED);
         let (owner, fence, is_shared) = match (&holder.owner_file, &holder.owner) {
             (Some(path), _) => read(path)?,
-            (None, Some(owner)) => (owner.trim().to_owned(), None, is_exported_shared()),
-            (None, None) => (exported()?, None, is_exported_shared()),
+            (None, Some(owner)) => (owner.trim().to_owned(), None, false),
+            (None, None) => {
+                (exported()?, None, std::env::var_os("REDLOCK_MODE").is_some_and(|mode| mode == SHARED))
+            }
         };
         let owner = owner.parse::<Owner>()?;
         // The fence in the file belongs to the owner in the file; the environment may be about another lock.

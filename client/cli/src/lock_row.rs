@@ -7,6 +7,10 @@ use redlock_proto::inspection::{NodeStatus, lock_status};
 use serde_json::{Value, json};
 use std::time::Duration;
 
+fn first_text(mut texts: impl Iterator<Item = String>) -> String {
+    texts.find(|text| !text.is_empty()).unwrap_or_default()
+}
+
 /// How many labels of a shared lock to show.
 const LABELS: usize = 3;
 
@@ -35,8 +39,9 @@ pub(crate) struct LockRow {
     pub(crate) resource: String,
     /// The fence that most nodes report.
     pub(crate) fence: u64,
-    /// Who holds the lock: see [`holders_text`].
     pub(crate) label: String,
+    /// Who holds the lock: see [`holders_text`].
+    pub(crate) holder: String,
     /// How many clients share the lock on one node, at most; 0 for an exclusive lock.
     pub(crate) shared_by: usize,
     /// How long the lock has been held.
@@ -66,11 +71,8 @@ impl LockRow {
             key: tame_bytes(key),
             resource: tame_bytes(key.strip_prefix(prefix.as_bytes()).unwrap_or(key)),
             fence,
-            label: alike
-                .iter()
-                .map(|info| holders_text(info))
-                .find(|label| !label.is_empty())
-                .unwrap_or_default(),
+            label: first_text(alike.iter().map(|info| tame(&info.label))),
+            holder: first_text(alike.iter().map(|info| holders_text(info))),
             shared_by: infos.iter().map(|info| info.holders.len()).max().unwrap_or(0),
             age: alike.iter().map(|info| info.held).max().unwrap_or_default(),
             left,
@@ -90,7 +92,7 @@ impl LockRow {
             cell(show(self.left)),
             cell(show(self.age)),
             cell(self.waiters.to_string()),
-            cell(&self.label),
+            cell(&self.holder),
         ]
     }
 
@@ -135,7 +137,8 @@ pub(crate) mod tests {
         shared.holders = ["a", "b", "c", "d", "e"].map(holder).to_vec();
         assert_eq!(holders_text(&shared), "shared by 5: a, b, c, …");
         let row = LockRow::new(b"job", "", &[shared], Quorum::of(1).expect("a node")).expect("a lock");
-        assert_eq!((row.shared_by, row.label.as_str()), (5, "shared by 5: a, b, c, …"));
+        assert_eq!((row.shared_by, row.holder.as_str()), (5, "shared by 5: a, b, c, …"));
+        assert_eq!(row.label, "worker");
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! The votes of one attempt: one fence from a majority.
 //!
 //! **A client holds a lock with fence F when a majority of the nodes have answered exactly F, each while
-//! holding the lock for its owner, and hold it still.** Any two majorities share a node; that node held the
-//! lock for one of them first, and gave the other a larger fence. So two holders never have the same
-//! fence, and the later one has the larger, whatever clocks and pauses do.
+//! holding the lock for its owner, and hold it still.** Any two majorities share a node. If two holders exclude
+//! each other, because not both share the lock, that node held the lock for one of them first, and gave the
+//! other a larger fence. So two such holders never have the same fence, and the later one has the larger,
+//! whatever clocks and pauses do.
 //!
 //! Only equal answers count. If a client took the largest fence that a node answered, two holders could have
 //! the same fence within 12 steps: possibly only one node knows the largest.

@@ -124,7 +124,7 @@ function byFence(one, other) {
 }
 const lockColumns = [
   { title: "resource", text: (lock) => lock.resource, compare: byText("resource") },
-  { title: "label", text: (lock) => lock.label, compare: byText("label") },
+  { title: "label", text: (lock) => (lock.shared_by > 0 ? `shared by ${lock.shared_by}: ${lock.label}` : lock.label), compare: byText("label") },
   { title: "fence", text: (lock) => lock.fence, compare: byFence },
   {
     title: "nodes",

@@ -62,7 +62,10 @@ fn an_owner_file_replaces_the_printed_owner() {
     let mut fleet = Fleet::start(3);
     let redlock = Launcher::of(&fleet);
     let said = redlock.run(&["acquire", "--owner-file", "lock", "job"]).succeeds();
-    assert_eq!(said.stdout, "REDLOCK_FENCE=1\nREDLOCK_TTL_MS=30000\n", "no owner is printed");
+    assert_eq!(
+        said.stdout, "REDLOCK_FENCE=1\nREDLOCK_TTL_MS=30000\nREDLOCK_MODE=exclusive\n",
+        "no owner is printed"
+    );
     let mode = std::fs::metadata(redlock.path().join("lock")).expect("a file").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     // An existing file is not overwritten: it may hold the owner of another lock.

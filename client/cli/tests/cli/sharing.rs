@@ -84,9 +84,13 @@ fn scripts_extend_and_release_a_shared_lock() {
     let fenced = ["--owner", &owner, "--fence", "1", "job"];
     redlock.run(&["extend", "--owner-file", "one", "job"]).succeeds();
     redlock.run(&[&["extend", "--shared"][..], &fenced].concat()).succeeds();
-    let mut with_mode = redlock.command(&[&["extend"][..], &fenced].concat());
-    with_mode.env("REDLOCK_MODE", "shared");
-    redlock.finish(with_mode).succeeds();
+    let exported = |mode: &str| {
+        let mut command = redlock.command(&["extend", "--fence", "1", "job"]);
+        command.env("REDLOCK_OWNER", &owner).env("REDLOCK_MODE", mode);
+        redlock.finish(command)
+    };
+    exported("shared").succeeds();
+    exported("exclusive").exits(LOST);
     // Without the mode, a larger fence means that another client has held the lock.
     redlock.run(&[&["extend"][..], &fenced].concat()).exits(LOST);
     redlock.run(&[&["release"][..], &fenced].concat()).succeeds();

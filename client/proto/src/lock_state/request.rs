@@ -7,10 +7,10 @@ use std::time::Duration;
 /// How a client holds a lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LockMode {
-    /// Alone.
+    /// The client excludes all others.
     #[default]
     Exclusive,
-    /// Together with other clients that ask for the lock in this mode.
+    /// The client holds the lock together with others that ask for it in this mode.
     Shared,
 }
 
