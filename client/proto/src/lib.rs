@@ -45,7 +45,7 @@ pub use answer::{Failure, FailureKind, LockReply, Vote};
 pub use ballot::{Ballot, Refusal, Verdict};
 pub use decimal::Decimal;
 pub use lock_state::{
-    Ask, Event, Grant, LockMode, LockState, LockTerms, QueueRequest, ReleaseOutcome, ReleaseProgress,
+    AcquireOptions, Ask, Event, Grant, LockMode, LockState, QueueRequest, ReleaseOutcome, ReleaseProgress,
     Request, Transmit,
 };
 pub use moment::Moment;

@@ -6,7 +6,7 @@ use crate::lock_shared::{LockShared, LostReason};
 use crate::settings::Settings;
 use redlock_proto::lock_state::LockEnded;
 use redlock_proto::{
-    Ask, Drift, Event, LockReply, LockState, LockTerms, Moment, QueueRequest, Refusal, ReleaseProgress,
+    AcquireOptions, Ask, Drift, Event, LockReply, LockState, Moment, QueueRequest, Refusal, ReleaseProgress,
     Request, Vote,
 };
 use std::sync::Arc;
@@ -56,8 +56,8 @@ impl LockEntry {
         queue: Option<(QueueRequest, Moment)>,
         now: Moment,
     ) -> Self {
-        let terms = LockTerms { mode: call.shared.mode, hint };
-        let state = LockState::new(settings.quorum, settings.drift, call.ttl, terms, now);
+        let options = AcquireOptions { mode: call.shared.mode, hint };
+        let state = LockState::new(settings.quorum, settings.drift, call.ttl, options, now);
         let yields = call.wait.map_or(0, |wait| wait.yields);
         let state = match queue {
             Some((request, until)) => state.with_queue(request, until).after_yields(yields),

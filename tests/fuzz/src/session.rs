@@ -6,7 +6,7 @@
 
 use crate::byte_reader::ByteReader;
 use redlock_proto::{
-    Ask, Drift, Event, Failure, FailureKind, Grant, LockReply, LockState, LockTerms, MAX_NODES, Moment,
+    AcquireOptions, Ask, Drift, Event, Failure, FailureKind, Grant, LockReply, LockState, MAX_NODES, Moment,
     NodeSet, QueueRequest, Quorum, Request, Transmit,
 };
 use std::time::Duration;
@@ -96,8 +96,13 @@ impl Harness {
         };
         let now = (tape.sized_number() >> 8, tape.sized_number() >> 8);
         let hint = tape.one_in(4).then(|| tape.sized_number());
-        let session =
-            LockState::new(quorum, drift, ttl(tape), LockTerms::exclusive(hint), Moment::new(now.0, now.1));
+        let session = LockState::new(
+            quorum,
+            drift,
+            ttl(tape),
+            AcquireOptions::exclusive(hint),
+            Moment::new(now.0, now.1),
+        );
         let waits = tape.one_in(3);
         let mut session = if waits {
             let line = QueueRequest {
@@ -288,7 +293,7 @@ impl Harness {
         self.is_wild = true;
         let node = tape.below(MAX_NODES + 4);
         let ask = match tape.below(4) {
-            0 => Ask::Acquire { terms: LockTerms::default() },
+            0 => Ask::Acquire { options: AcquireOptions::default() },
             1 => Ask::RaiseFence { fence: tape.sized_number() },
             2 => Ask::Extend,
             _ => Ask::Release { floor: None },

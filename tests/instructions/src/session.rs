@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-use redlock_proto::{Drift, Event, LockReply, LockState, LockTerms, Moment, Quorum, Refusal, Transmit};
+use redlock_proto::{AcquireOptions, Drift, Event, LockReply, LockState, Moment, Quorum, Refusal, Transmit};
 
 const NODES: usize = 5;
 const TTL: Duration = Duration::from_secs(30);
@@ -24,7 +24,7 @@ impl LockStateBench {
 
     fn begin(&mut self) -> LockState {
         self.now = self.now.plus(Duration::from_millis(1));
-        LockState::new(self.quorum, Drift::default(), black_box(TTL), LockTerms::default(), self.now)
+        LockState::new(self.quorum, Drift::default(), black_box(TTL), AcquireOptions::default(), self.now)
     }
 
     /// Sends the client's request and delivers the replies.

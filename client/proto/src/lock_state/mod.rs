@@ -65,7 +65,7 @@ mod words;
 pub use extend::LockEnded;
 pub use queueing::{Grant, QueueRequest};
 pub use release::{ReleaseOutcome, ReleaseProgress};
-pub use request::{Ask, LockMode, LockTerms, Request};
+pub use request::{AcquireOptions, Ask, LockMode, Request};
 
 use crate::ballot::{Ballot, Refusal};
 use crate::{Drift, Failure, FailureKind, LockReply, Moment, NodeSet, Quorum};
@@ -145,8 +145,8 @@ pub enum Event {
 impl LockState {
     /// Begins an attempt: the first transmit asks every node for the lock.
     #[must_use]
-    pub fn new(quorum: Quorum, drift: Drift, ttl: Duration, terms: LockTerms, now: Moment) -> Self {
-        let first_request = Request { ask: Ask::Acquire { terms }, ttl, sent: now };
+    pub fn new(quorum: Quorum, drift: Drift, ttl: Duration, options: AcquireOptions, now: Moment) -> Self {
+        let first_request = Request { ask: Ask::Acquire { options }, ttl, sent: now };
         let nodes = quorum.nodes();
         Self {
             quorum,

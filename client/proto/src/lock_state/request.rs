@@ -16,15 +16,15 @@ pub enum LockMode {
 
 /// The options of an acquire. They are the same in all requests of one attempt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LockTerms {
+pub struct AcquireOptions {
     /// How the client holds the lock.
     pub mode: LockMode,
     /// The smallest fence to grant; `None` leaves it to the nodes.
     pub hint: Option<u64>,
 }
 
-impl LockTerms {
-    /// The terms of an exclusive lock.
+impl AcquireOptions {
+    /// The options of an exclusive lock.
     #[must_use]
     pub fn exclusive(hint: Option<u64>) -> Self {
         Self { mode: LockMode::Exclusive, hint }
@@ -36,13 +36,13 @@ impl LockTerms {
 pub enum Ask {
     /// Take the lock.
     Acquire {
-        /// The options.
-        terms: LockTerms,
+        /// Mode and smallest fence.
+        options: AcquireOptions,
     },
     /// Take the lock, or queue for it.
     Wait {
-        /// The options.
-        terms: LockTerms,
+        /// Mode and smallest fence.
+        options: AcquireOptions,
         /// The ticket, and the channel for the grant.
         queue: QueueRequest,
     },
@@ -81,7 +81,7 @@ impl Request {
     /// How the client wants to hold the lock. An extension and a release do not change it.
     pub(crate) fn mode(&self) -> LockMode {
         match self.ask {
-            Ask::Acquire { terms } | Ask::Wait { terms, .. } => terms.mode,
+            Ask::Acquire { options } | Ask::Wait { options, .. } => options.mode,
             Ask::RaiseFence { .. } | Ask::Extend | Ask::Release { .. } => LockMode::Exclusive,
         }
     }

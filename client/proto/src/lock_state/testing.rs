@@ -1,7 +1,7 @@
 //! Helpers for tests: inputs and commands that return what the caller would poll.
 
 use super::{Event, Grant, LockEnded, LockState, QueueRequest, Request, Transmit};
-use crate::{Drift, Failure, LockReply, LockTerms, Moment, NodeSet, Quorum, Refusal};
+use crate::{AcquireOptions, Drift, Failure, LockReply, Moment, NodeSet, Quorum, Refusal};
 use std::time::Duration;
 
 /// What the caller polls after one call.
@@ -49,7 +49,7 @@ impl LockState {
         hint: Option<u64>,
         now: Moment,
     ) -> (Self, Request) {
-        let mut lock = Self::new(quorum, drift, ttl, LockTerms::exclusive(hint), now);
+        let mut lock = Self::new(quorum, drift, ttl, AcquireOptions::exclusive(hint), now);
         let (request, to) = sent(lock.output());
         assert_eq!(to, NodeSet::first(quorum.nodes()));
         (lock, request)

@@ -91,7 +91,9 @@ impl Request {
         run: impl FnOnce(&[&[u8]]) -> T,
     ) -> T {
         let (one, many, fence) = match self.ask {
-            Ask::Acquire { terms } | Ask::Wait { terms, .. } => (Verb::Acquire, Verb::Macquire, terms.hint),
+            Ask::Acquire { options } | Ask::Wait { options, .. } => {
+                (Verb::Acquire, Verb::Macquire, options.hint)
+            }
             Ask::RaiseFence { fence } => (Verb::Extend, Verb::Mextend, Some(fence)),
             Ask::Extend => (Verb::Extend, Verb::Mextend, None),
             Ask::Release { floor } => (Verb::Release, Verb::Mrelease, floor),
@@ -135,7 +137,7 @@ impl Request {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{LockTerms, Moment};
+    use crate::{AcquireOptions, Moment};
     use std::time::Duration;
 
     fn spelled(keys: &[&str], label: &str, ask: Ask) -> String {
@@ -156,43 +158,48 @@ mod tests {
             claim: None,
         };
         let far = QueueRequest { claim: Some(Duration::from_millis(480)), ..queue };
-        let shared = LockTerms { mode: LockMode::Shared, hint: Some(7) };
+        let shared = AcquireOptions { mode: LockMode::Shared, hint: Some(7) };
         let table: [(&[&str], &str, Ask, &str); 13] = [
             (
                 &["a"],
                 "me",
-                Ask::Acquire { terms: shared },
+                Ask::Acquire { options: shared },
                 "REDLOCK.ACQUIRE a OWNER 30000 FENCE 7 LABEL me SHARED",
             ),
             (
                 &["a"],
                 "me",
-                Ask::Wait { terms: shared, queue: far },
+                Ask::Wait { options: shared, queue: far },
                 "REDLOCK.ACQUIRE a OWNER 30000 FENCE 7 LABEL me SHARED WAIT 5 70 0123456789abcdef STAMP 6 CLAIM 480",
             ),
             (
                 &["a"],
                 "",
-                Ask::Wait { terms: LockTerms::default(), queue: far },
+                Ask::Wait { options: AcquireOptions::default(), queue: far },
                 "REDLOCK.ACQUIRE a OWNER 30000 WAIT 5 70 0123456789abcdef STAMP 6 CLAIM 480",
             ),
             (
                 &["a"],
                 "me",
-                Ask::Wait { terms: LockTerms::exclusive(Some(7)), queue },
+                Ask::Wait { options: AcquireOptions::exclusive(Some(7)), queue },
                 "REDLOCK.ACQUIRE a OWNER 30000 FENCE 7 LABEL me WAIT 5 70 0123456789abcdef STAMP 6",
             ),
             (
                 &["a", "b"],
                 "",
-                Ask::Wait { terms: LockTerms::default(), queue },
+                Ask::Wait { options: AcquireOptions::default(), queue },
                 "REDLOCK.MACQUIRE 2 a b OWNER 30000 WAIT 5 70 0123456789abcdef STAMP 6",
             ),
-            (&["a"], "", Ask::Acquire { terms: LockTerms::default() }, "REDLOCK.ACQUIRE a OWNER 30000"),
+            (
+                &["a"],
+                "",
+                Ask::Acquire { options: AcquireOptions::default() },
+                "REDLOCK.ACQUIRE a OWNER 30000",
+            ),
             (
                 &["a"],
                 "me",
-                Ask::Acquire { terms: LockTerms::exclusive(Some(7)) },
+                Ask::Acquire { options: AcquireOptions::exclusive(Some(7)) },
                 "REDLOCK.ACQUIRE a OWNER 30000 FENCE 7 LABEL me",
             ),
             (&["a"], "me", Ask::RaiseFence { fence: 9 }, "REDLOCK.EXTEND a OWNER 30000 FENCE 9"),
@@ -202,7 +209,7 @@ mod tests {
             (
                 &["a", "b"],
                 "me",
-                Ask::Acquire { terms: LockTerms::default() },
+                Ask::Acquire { options: AcquireOptions::default() },
                 "REDLOCK.MACQUIRE 2 a b OWNER 30000 LABEL me",
             ),
             (&["a", "b"], "", Ask::Release { floor: None }, "REDLOCK.MRELEASE 2 a b OWNER"),

@@ -8,7 +8,7 @@ use super::bounds::{Bounds, Mistake, TICK_MS};
 use super::speech::{ReplyId, RequestId, Speech};
 use hashbrown::HashMap;
 use redlock_proto::{
-    Ask, Drift, Event, Failure, FailureKind, LockReply, LockState, LockTerms, Moment, NodeSet, Quorum,
+    AcquireOptions, Ask, Drift, Event, Failure, FailureKind, LockReply, LockState, Moment, NodeSet, Quorum,
     Request, Transmit,
 };
 use std::time::Duration;
@@ -286,7 +286,8 @@ impl Clients {
 
     fn begin(&self, above: u64, hint: Option<u64>) -> Active {
         let quorum = Quorum::of(self.bounds.nodes).expect("bounds have at least one node");
-        let session = LockState::new(quorum, Drift::default(), self.ttl(), LockTerms::exclusive(hint), at(0));
+        let session =
+            LockState::new(quorum, Drift::default(), self.ttl(), AcquireOptions::exclusive(hint), at(0));
         Active {
             session,
             age: 0,
@@ -314,7 +315,8 @@ impl Clients {
     /// Whether any reply to any request would make an ended lock state valid again.
     fn comes_back(&self, over: &LockState, now: Moment, speech: &Speech) -> bool {
         let ttl = self.ttl();
-        let asks = [Ask::Acquire { terms: LockTerms::default() }, Ask::Extend, Ask::Release { floor: None }];
+        let asks =
+            [Ask::Acquire { options: AcquireOptions::default() }, Ask::Extend, Ask::Release { floor: None }];
         let promotions = over.ballot().highest().map(|fence| Ask::RaiseFence { fence });
         let requests = asks.into_iter().chain(promotions).map(|ask| Request { ask, ttl, sent: now });
         let mut session = over.clone();

@@ -9,7 +9,7 @@ use super::speech::{AskId, ReplyId, Speech, heard};
 use hashbrown::HashMap;
 use redlock_core::fence::Stripe;
 use redlock_core::{MemoryNode, Millis};
-use redlock_proto::{Ask, LockTerms, Moment, Request};
+use redlock_proto::{AcquireOptions, Ask, Moment, Request};
 use std::time::Duration;
 
 /// The number of a node state.
@@ -148,7 +148,7 @@ impl Nodes {
     /// The state of a node after another owner has acquired and released the lock.
     pub(super) fn used(&mut self, node: NodeId, speech: &mut Speech) -> NodeId {
         let ttl = Duration::from_millis(self.bounds.ttl_ms());
-        [Ask::Acquire { terms: LockTerms::default() }, Ask::Release { floor: None }].into_iter().fold(
+        [Ask::Acquire { options: AcquireOptions::default() }, Ask::Release { floor: None }].into_iter().fold(
             node,
             |node, ask| {
                 let request = speech.request(Request { ask, ttl, sent: Moment::default() });

@@ -1,7 +1,7 @@
 //! Messages as small numbers: every distinct request and reply once.
 
 use redlock_core::{CommandError, Reply};
-use redlock_proto::{Ask, Failure, LockReply, LockTerms, Request};
+use redlock_proto::{AcquireOptions, Ask, Failure, LockReply, Request};
 use std::time::Duration;
 
 /// The number of a request, with the time at which it was sent on the clock of its client.
@@ -100,8 +100,8 @@ pub(super) fn heard(node_reply: Result<Reply, CommandError>) -> LockReply {
 /// A request as text.
 pub(super) fn describe(ask: Ask) -> String {
     match ask {
-        Ask::Acquire { terms: LockTerms { hint: None, .. } } => "acquire".into(),
-        Ask::Acquire { terms: LockTerms { hint: Some(hint), .. } } => format!("acquire from {hint}"),
+        Ask::Acquire { options: AcquireOptions { hint: None, .. } } => "acquire".into(),
+        Ask::Acquire { options: AcquireOptions { hint: Some(hint), .. } } => format!("acquire from {hint}"),
         Ask::Wait { .. } => "acquire, or queue".into(),
         Ask::RaiseFence { fence } => format!("raise to {fence}"),
         Ask::Extend => "extend".into(),

@@ -5,7 +5,7 @@ use super::{World, lock_reply};
 use crate::client::name;
 use redlock_contract::drift::with_drift;
 use redlock_core::durable::SHORT_LEASE_MS;
-use redlock_proto::{Drift, Event, LockState, LockTerms, Moment, Transmit};
+use redlock_proto::{AcquireOptions, Drift, Event, LockState, Moment, Transmit};
 use std::time::Duration;
 
 /// How many requests to each node a client can send before its first lease ends. Here messages take no time, so a
@@ -69,7 +69,7 @@ impl World<'_> {
         let owner = format!("{id:032x}");
         let now = Moment::on_one_clock(1);
         let ttl = Duration::from_millis(self.plan.ttl_ms.max(10));
-        let mut session = LockState::new(self.quorum, Drift::default(), ttl, LockTerms::default(), now);
+        let mut session = LockState::new(self.quorum, Drift::default(), ttl, AcquireOptions::default(), now);
         let mut requests = 0;
         let mut to_ask: Vec<Transmit> = session.poll_transmit().into_iter().collect();
         while let Some(Transmit { request, to }) = to_ask.pop() {

@@ -8,8 +8,8 @@ use crate::client::{Active, Client, KeptPlace};
 use crate::network::delay;
 use redlock_proto::keep_alive::{self, KeepAlive, NextExtension};
 use redlock_proto::{
-    Ask, Event, FailureKind, LockMode, LockReply, LockState, LockTerms, Moment, NodeSet, Refusal, Request,
-    Retry, Transmit,
+    AcquireOptions, Ask, Event, FailureKind, LockMode, LockReply, LockState, Moment, NodeSet, Refusal,
+    Request, Retry, Transmit,
 };
 use std::time::Duration;
 
@@ -323,7 +323,7 @@ impl World<'_> {
         let hint = who.hints.for_next_acquire();
         let is_long = self.plan.long_ms > 0 && self.chance.u32(0..6) == 0;
         let ttl = Duration::from_millis(if is_long { self.plan.long_ms } else { self.plan.ttl_ms });
-        let mut session = LockState::new(self.quorum, self.drift, ttl, LockTerms { mode, hint }, now);
+        let mut session = LockState::new(self.quorum, self.drift, ttl, AcquireOptions { mode, hint }, now);
         let (mut place, mut patience) = (None, None);
         if self.plan.waits && (ticket.is_some() || self.chance.u32(0..4) > 0) {
             let (line, until) = self.place_in_line(client, ticket, now);

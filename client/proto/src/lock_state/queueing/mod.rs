@@ -49,7 +49,7 @@ mod tests;
 pub use grants::Grant;
 pub use rounds::QueueRequest;
 
-use super::{Ask, LockPhase, LockState, LockTerms, Request};
+use super::{AcquireOptions, Ask, LockPhase, LockState, Request};
 use crate::ballot::{Ballot, Refusal, Verdict};
 use crate::{Failure, LockReply, Moment, NodeSet, Quorum, Vote};
 use claims::{Claims, DEFAULT_CLAIM_WINDOW};
@@ -171,11 +171,11 @@ impl LockState {
     #[must_use]
     pub fn with_queue(mut self, queue: QueueRequest, deadline: Moment) -> Self {
         let (now, ttl) = (self.first_request.sent, self.first_request.ttl);
-        let terms = match self.first_request.ask {
-            Ask::Acquire { terms } => terms,
-            _ => LockTerms::default(),
+        let options = match self.first_request.ask {
+            Ask::Acquire { options } => options,
+            _ => AcquireOptions::default(),
         };
-        let rounds = QueueRounds::new(queue, terms, deadline, now);
+        let rounds = QueueRounds::new(queue, options, deadline, now);
         self.first_request = rounds.request(ttl, now);
         self.send(self.first_request, NodeSet::first(self.quorum.nodes()));
         self.queueing = Some(Queueing::new(rounds, self.quorum.nodes(), now));

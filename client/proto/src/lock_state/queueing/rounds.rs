@@ -1,6 +1,6 @@
 //! The request to queue, and the rounds in which the client sends it.
 
-use super::{Ask, LockTerms, Request};
+use super::{AcquireOptions, Ask, Request};
 use crate::Moment;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -30,7 +30,7 @@ pub struct QueueRequest {
 pub(super) struct QueueRounds {
     /// The request of the newest round.
     newest: QueueRequest,
-    terms: LockTerms,
+    options: AcquireOptions,
     first_stamp: u64,
     /// The stamp of each of the last rounds and when it was sent, oldest first.
     sent: VecDeque<(u64, Moment)>,
@@ -40,9 +40,9 @@ pub(super) struct QueueRounds {
 
 impl QueueRounds {
     /// Begins the first round.
-    pub(super) fn new(first: QueueRequest, terms: LockTerms, deadline: Moment, now: Moment) -> Self {
+    pub(super) fn new(first: QueueRequest, options: AcquireOptions, deadline: Moment, now: Moment) -> Self {
         let sent = VecDeque::from([(first.stamp, now)]);
-        Self { newest: first, terms, first_stamp: first.stamp, sent, deadline }
+        Self { newest: first, options, first_stamp: first.stamp, sent, deadline }
     }
 
     /// Begins another round.
@@ -58,7 +58,7 @@ impl QueueRounds {
     pub(super) fn request(&self, ttl: Duration, now: Moment) -> Request {
         let wait = now.until(self.deadline).max(Duration::from_millis(1));
         let queue = QueueRequest { wait, ..self.newest };
-        Request { ask: Ask::Wait { terms: self.terms, queue }, ttl, sent: now }
+        Request { ask: Ask::Wait { options: self.options, queue }, ttl, sent: now }
     }
 
     /// Asks for this claim window from the next round on.
