@@ -78,7 +78,7 @@ async fn a_released_lock_that_one_node_brings_back_is_not_confirmed() {
 }
 
 /// A long lock is in the snapshots of a majority. It was released, and another client has held the lock since. The
-/// nodes wait only for the leases that were left at their crash.
+/// nodes wait only for the leases that were still running when they crashed.
 #[tokio::test]
 async fn a_long_lock_from_an_older_snapshot_is_over_when_the_quarantine_is() {
     let mut scene = Fixture::start().await;

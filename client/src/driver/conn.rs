@@ -159,9 +159,9 @@ impl NodeConn {
         self.buffer_releases(now);
     }
 
-    /// Whether a caller of flush, who called at `asked`, still waits for a release to this node. That is a
-    /// release which was queued by then and less than a timeout ago, and is not overdue. A retry does not
-    /// restart the timeout.
+    /// Whether a `flush` that was called at `asked` still waits for a release to this node: one that was queued
+    /// at `asked` or earlier, whose timeout, counted from its queueing, has not ended at `now`, and that was
+    /// not reported as overdue.
     pub(super) fn awaits_release(&self, asked: Moment, now: Moment) -> bool {
         let is_awaited = |release: &PendingRelease| {
             asked.has_reached(release.queued_at) && !now.has_reached(release.queued_at.plus(self.allowed()))

@@ -187,7 +187,7 @@ struct WaiterLimit {
     setting: &'static str,
     /// What is counted.
     what: &'static str,
-    /// What to do, before "or raise" and the setting.
+    /// The first half of the remedy. The report appends `, or raise redlock.<setting>`.
     remedy: &'static str,
 }
 
