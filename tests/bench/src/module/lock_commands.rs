@@ -90,5 +90,5 @@ pub(crate) const LUA: &str = "SET NX PX + EVALSHA (owner check)";
 pub(crate) const DEL: &str = "SET NX PX + DEL (no owner check)";
 pub(crate) const DELIFEQ: &str = "SET NX PX + DELIFEQ";
 const MODULE: &str = "REDLOCK.ACQUIRE + REDLOCK.RELEASE";
-const NOTIFYING: &str = "the same, with notifications to nobody";
+const NOTIFYING: &str = "REDLOCK, with notifications to nobody";
 pub(crate) const FLOOR: &str = "the least a module can do";
