@@ -329,8 +329,8 @@ impl Error {
     ///
     /// False in these cases:
     ///
-    /// - The nodes that did not reject the request itself are no majority, and the same request fails
-    ///   again: the time to live is above their limit, the key has another type, the user lacks a permission,
+    /// - Too many nodes rejected the request itself: the others are no majority. The same request fails
+    ///   again: the time to live is above the limit of the nodes, the key has another type, the user lacks a permission,
     ///   the module is missing. A node that does not vote does not count here: the same request succeeds as
     ///   soon as an operator has admitted the node.
     /// - The client sent no request.

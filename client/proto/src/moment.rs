@@ -6,8 +6,9 @@ use std::time::Duration;
 ///
 /// A moment is read on two clocks, because each can be slow in its own way: the clock that counts the time a
 /// machine sleeps may be slewed by a time daemon (chrony: up to 8.3 %), and the clock that is never slewed
-/// may stop while the machine sleeps. The client uses the clock on which more time has passed, so it can only
-/// take a lock for expired too early. The caller chooses the clocks; a simulation uses one clock for both.
+/// may stop while the machine sleeps. The client uses the clock on which more time has passed, so its only
+/// possible error is to consider a lock expired too early. The caller chooses the clocks; a simulation uses
+/// one clock for both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moment {
     sleep_counting_ns: u64,

@@ -21,7 +21,7 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a drop waits for the replies of the nodes, at most: the node timeout if that is shorter.
+/// The longest time that a drop waits for replies; the node timeout applies if it is shorter.
 const LONGEST_WAIT: Duration = Duration::from_millis(250);
 
 /// The connections of a driver whose runtime has shut down while locks were held.

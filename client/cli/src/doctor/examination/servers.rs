@@ -187,7 +187,7 @@ struct WaiterLimit {
     setting: &'static str,
     /// What is counted.
     what: &'static str,
-    /// The first half of the remedy. The report appends `, or raise redlock.<setting>`.
+    /// The first half of the remedy. The report appends `, or raise` and the name of the setting.
     remedy: &'static str,
 }
 
