@@ -329,10 +329,10 @@ impl Error {
     ///
     /// False in these cases:
     ///
-    /// - Too many nodes rejected the request itself: the others are no majority. The same request fails
-    ///   again: the time to live is above the limit of the nodes, the key has another type, the user lacks a permission,
-    ///   the module is missing. A node that does not vote does not count here: the same request succeeds as
-    ///   soon as an operator has admitted the node.
+    /// - Too many nodes rejected the request itself: the others are no majority. The same request fails again:
+    ///   the time to live is above the limit of the nodes, the key has another type, the user lacks a
+    ///   permission, the module is missing. A node that does not vote does not count here: the same request
+    ///   succeeds as soon as an operator has admitted the node.
     /// - The client sent no request.
     /// - All nodes granted the lock, but one replied with a fence that no node can grant: it is broken.
     /// - The lock was lost. The client can acquire it again, but the caller may first have to undo the work.

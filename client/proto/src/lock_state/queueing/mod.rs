@@ -210,9 +210,9 @@ impl LockState {
         self.decide(now);
     }
 
-    /// Stops queueing: the caller calls this when too few nodes can send it pushes. If a
-    /// majority has granted or may still grant in reply to a request, the attempt continues. Otherwise it
-    /// fails with [`Refusal::Yielded`], and the caller asks again without a queue.
+    /// Stops queueing: the caller calls this when too few nodes can send it pushes. If a majority
+    /// has granted or may still grant in reply to a request, the attempt continues. Otherwise it fails with
+    /// [`Refusal::Yielded`], and the caller asks again without a queue.
     pub fn stop_queueing(&mut self, now: Moment) {
         if let Some(queueing) = self.queueing.as_mut() {
             queueing.is_stopping = true;
