@@ -65,8 +65,8 @@ impl Moment {
         Self::new(self.sleep_counting_ns.saturating_add(ns), self.unslewed_ns.saturating_add(ns))
     }
 
-    /// The later of two deadlines, in the order of the sleep-counting clock. It is one of the two, never a
-    /// mixture of their clocks: a lease that ends at a mixture was never granted.
+    /// The later of two deadlines, in the order of the sleep-counting clock. The result is one of the two, with
+    /// both of its clock readings. It never takes one reading from each: no node granted a lease that ends there.
     #[must_use]
     pub fn later_of(self, other: Self) -> Self {
         if other.nanoseconds() > self.nanoseconds() { other } else { self }

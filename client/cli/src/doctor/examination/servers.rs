@@ -95,7 +95,7 @@ fn fences(node: &ExaminedNode, state: &NodeState, findings: &mut Findings) {
     if far.saturating_mul(2) > most {
         let reason = format!(
             "{far} stripes of keys have a high-water mark of their own, and the limit is {most}: beyond it, the fences \
-             of all keys rise to the median of those marks"
+             of all keys rise to the median of those marks after the next restart"
         );
         findings.add(Warning, "far-stripes", name, reason, RAISES_REMEDY);
     }

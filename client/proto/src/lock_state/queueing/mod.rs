@@ -210,8 +210,7 @@ impl LockState {
         self.decide(now);
     }
 
-    /// Stops queueing: the caller calls this when too few nodes can send it pushes. If a majority
-    /// has granted or may still grant in reply to a request, the attempt continues. Otherwise it fails with
+    /// Stops queueing: the caller calls this when a node cannot queue this client. If a majority has granted or may still grant in reply to a request, the attempt continues. Otherwise it fails with
     /// [`Refusal::Yielded`], and the caller asks again without a queue.
     pub fn stop_queueing(&mut self, now: Moment) {
         if let Some(queueing) = self.queueing.as_mut() {

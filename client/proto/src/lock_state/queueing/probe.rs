@@ -7,8 +7,8 @@
 use crate::{LockReply, Moment, NodeSet, Quorum};
 use std::time::Duration;
 
-/// The shortest time after which a client with a minority of grants probes the other nodes. It is longer than
-/// the grants of one hand-off are apart, even on busy machines.
+/// The shortest time after which a client with a minority of grants probes the other nodes. It exceeds
+/// the time between the first and the last grant of one hand-off, even on busy machines.
 const MIN_PROBE_DELAY: Duration = Duration::from_millis(10);
 /// The longest such time.
 const MAX_PROBE_DELAY: Duration = Duration::from_secs(1);
