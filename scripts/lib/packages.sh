@@ -14,8 +14,12 @@ check_packages() {
     for crate in "${published_crates[@]}"; do
         chosen+=(--package "$crate")
     done
+    # To Cargo, two packages with one version are the same one for ever: what it has unpacked and compiled of earlier
+    # packages must go.
+    local folder="$target/package-check"
+    rm -rf "${CARGO_HOME:-$HOME/.cargo}"/registry/src/-*/redlock-* "$folder"/debug/.fingerprint/redlock-*
     # A checkout with uncommitted changes is tested as it is.
-    (cd "$root" && cargo package --locked --allow-dirty --quiet "${chosen[@]}" </dev/null)
+    (cd "$root" && CARGO_TARGET_DIR=$folder cargo package --locked --allow-dirty --quiet "${chosen[@]}" </dev/null)
     for crate in "${published_crates[@]}"; do
         listed=$(cd "$root" && cargo package --locked --allow-dirty --list --package "$crate" </dev/null)
         # The tests in src/ are packaged too, so that they run where the crate is unpacked.
